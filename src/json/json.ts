@@ -30,6 +30,6 @@ export function createJsonChecker(): JsonChecker {
       pieces.push(piece);
       return true;
     },
-    end: () => isJson(pieces.length === 1 ? (pieces[0] as Uint8Array) : Buffer.concat(pieces)),
+    end: () => isJson(Buffer.concat(pieces)),
   };
 }

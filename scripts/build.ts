@@ -1,0 +1,16 @@
+// Builds dist/ for publishing: JavaScript and declarations by tsc, and what tsc does not copy.
+
+import { execFileSync } from 'node:child_process';
+import { chmodSync, cpSync, existsSync, rmSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+
+const root = fileURLToPath(new URL('..', import.meta.url));
+process.chdir(root);
+rmSync('dist', { recursive: true, force: true });
+execFileSync(process.execPath, ['node_modules/typescript/bin/tsc', '-p', 'tsconfig.build.json'], {
+  stdio: 'inherit',
+});
+chmodSync('dist/main.js', 0o755);
+if (existsSync('src/json/scanner.wasm')) {
+  cpSync('src/json/scanner.wasm', 'dist/json/scanner.wasm');
+}

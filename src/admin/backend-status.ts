@@ -1,0 +1,78 @@
+// Does the backend answer? As the last call showed, or, when the last one is old, a bare TCP connect; never
+// an HTTP call of our own [D34]. It takes nobody out of rotation: it only says what it knows.
+
+import { connect } from 'node:net';
+
+export interface BackendStatus {
+  readonly isReachable: boolean;
+  /** Since when it has been so, in milliseconds since 1970. */
+  readonly since: number;
+  /** Why it does not answer; undefined while it does. */
+  readonly cause: string | undefined;
+}
+
+// Older than this, what the last call showed is looked at again.
+const evidenceAgeMaxMs = 1_000;
+const probeTimeoutMs = 1_000;
+
+export class BackendMonitor {
+  readonly #url: URL;
+  #status: BackendStatus | undefined;
+  #evidenceAt = -Infinity;
+  #probe: Promise<BackendStatus> | undefined;
+
+  constructor(url: URL) {
+    this.#url = url;
+  }
+
+  /** Takes note of a call's end: `cause` when no answer came, undefined when one did, whatever it said. */
+  report(cause: string | undefined): BackendStatus {
+    this.#evidenceAt = performance.now();
+    const isReachable = cause === undefined;
+    if (this.#status?.isReachable !== isReachable) {
+      this.#status = { isReachable, since: Date.now(), cause };
+    }
+    return this.#status;
+  }
+
+  /** What is known now; resolves within about a second, never rejects. */
+  async check(): Promise<BackendStatus> {
+    if (this.#status !== undefined && performance.now() - this.#evidenceAt < evidenceAgeMaxMs) {
+      return this.#status;
+    }
+    return await (this.#probe ??= this.#connect());
+  }
+
+  async #connect(): Promise<BackendStatus> {
+    const cause = await probe(this.#url);
+    this.#probe = undefined;
+    return this.report(cause);
+  }
+}
+
+/** Opens and closes one TCP connection to `url`; gives why it could not, or undefined. */
+export async function probe(url: URL): Promise<string | undefined> {
+  const port = url.port === '' ? (url.protocol === 'https:' ? 443 : 80) : Number(url.port);
+  const host = url.hostname.replace(/^\[|\]$/g, '');
+  // `localhost` is both loopback addresses, as for calls [D30].
+  const hosts = host === 'localhost' ? ['127.0.0.1', '::1'] : [host];
+  const causes = await Promise.all(hosts.map(async (each) => await probeOne(each, port)));
+  return causes.includes(undefined) ? undefined : causes.join('; ');
+}
+
+async function probeOne(host: string, port: number): Promise<string | undefined> {
+  const { promise, resolve } = Promise.withResolvers<string | undefined>();
+  const socket = connect({ host, port, timeout: probeTimeoutMs });
+  socket.once('connect', () => {
+    resolve(undefined);
+  });
+  socket.once('timeout', () => {
+    resolve(`connect ETIMEDOUT ${host}:${port}`);
+  });
+  socket.once('error', (error) => {
+    resolve(error.message);
+  });
+  const cause = await promise;
+  socket.destroy();
+  return cause;
+}

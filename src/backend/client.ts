@@ -1,0 +1,369 @@
+// One call to the backend becomes one Outcome; with connection.ts beside it the only code that knows
+// undici. Deadlines, the single resend and the limits of an answer are here [D15 to D23]. What a client is
+// told about an outcome is decided elsewhere.
+
+import type { Dispatcher } from 'undici';
+
+import { createJsonChecker, isJson, type JsonChecker } from '../json/json.ts';
+import { BackendConnection, type Connect, createConnect } from './connection.ts';
+
+/** Why a call brought no usable answer. Goes to the log and the metrics, never to a client. */
+export type BackendFailure = 'refused' | 'unreachable' | 'timed-out' | 'not-json' | 'too-large';
+
+/**
+ * What came of one call: the answer (`pieces` are its exact bytes, empty when the caller did not need
+ * them), or a failure. `refused` is an answer whose status is not 200 to 299 [D15].
+ */
+export type Outcome =
+  | {
+      readonly kind: 'ok';
+      readonly status: number;
+      readonly pieces: readonly Buffer[];
+      readonly length: number;
+    }
+  | { readonly kind: BackendFailure; readonly status: number | undefined; readonly cause: string };
+
+export interface BackendRequest {
+  readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
+  /** Below the backend's base path, for instance `/api/WorkItem/7`. */
+  readonly path: string;
+  readonly body: Buffer | undefined;
+  /** The request id and trace context, as name, value, ...: all that is sent beyond our own headers [D23]. */
+  readonly headers: readonly string[];
+  /** The answer's body is needed and must be JSON; otherwise a well-formed head decides alone [D17]. */
+  readonly needsAnswer: boolean;
+}
+
+export interface BackendClientOptions {
+  /** `http:` or `https:`, with or without a base path; no query, fragment or credentials. */
+  readonly backendUrl: URL;
+  readonly timeoutMs: number;
+  readonly connectTimeoutMs: number;
+  readonly idleTimeoutMs: number;
+  readonly responseBytesMax: number;
+}
+
+/** A call under way. */
+export interface Exchange {
+  /** Ends the call at once and closes its connection; no outcome follows. Safe at any time. */
+  cancel(): void;
+}
+
+// A body that nobody needs is read to here, so that its connection can be used again; past it the
+// connection is closed.
+const discardBytesMax = 65_536;
+const discardTimeoutMs = 1_000;
+
+/** Sends calls to one backend over its own keep-alive connections, one call at a time on each. */
+export class BackendClient {
+  readonly #options: BackendClientOptions;
+  readonly #basePath: string;
+  readonly #connect: Connect;
+  readonly #connections = new Set<BackendConnection>();
+  // Last in, first out: the warmest connection is used, the others age and close.
+  readonly #idle: BackendConnection[] = [];
+
+  constructor(options: BackendClientOptions) {
+    this.#options = options;
+    this.#basePath = options.backendUrl.pathname.replace(/\/+$/, '');
+    this.#connect = createConnect();
+  }
+
+  /** Connections to the backend, open or being opened. */
+  get connectionCount(): number {
+    return this.#connections.size;
+  }
+
+  /** Sends one call; `onOutcome` is called exactly once, later, unless the exchange is cancelled first. */
+  send(request: BackendRequest, onOutcome: (outcome: Outcome) => void): Exchange {
+    return new BackendExchange(this, this.#options, this.#basePath + request.path, request, onOutcome);
+  }
+
+  /** Closes every connection; calls under way fail. */
+  async close(): Promise<void> {
+    const connections = [...this.#connections];
+    this.#idle.length = 0;
+    this.#connections.clear();
+    await Promise.all(connections.map((connection) => connection.destroy()));
+  }
+
+  /** @internal An idle connection, or a new one when `fresh` is asked for or none is idle. */
+  acquire(fresh: boolean): BackendConnection {
+    const idle = fresh ? undefined : this.#idle.pop();
+    if (idle !== undefined) {
+      return idle;
+    }
+    const connection = new BackendConnection(this.#options, this.#connect, () => {
+      // One that a call holds is that call's to discard.
+      if (this.#idle.includes(connection)) {
+        this.discard(connection);
+      }
+    });
+    this.#connections.add(connection);
+    return connection;
+  }
+
+  /** @internal Takes a connection back whose call has ended well. */
+  release(connection: BackendConnection): void {
+    if (this.#connections.has(connection)) {
+      this.#idle.push(connection);
+    }
+  }
+
+  /** @internal Closes a connection whose call has not ended well, or that has closed while idle. */
+  discard(connection: BackendConnection): void {
+    this.#connections.delete(connection);
+    const index = this.#idle.lastIndexOf(connection);
+    if (index !== -1) {
+      this.#idle.splice(index, 1);
+    }
+    void connection.destroy();
+  }
+}
+
+// One call: the dispatcher's handler and our Exchange in one object, since there is one of each per call.
+class BackendExchange implements Exchange, Dispatcher.DispatchHandler {
+  readonly #client: BackendClient;
+  readonly #options: BackendClientOptions;
+  readonly #path: string;
+  readonly #request: BackendRequest;
+  readonly #onOutcome: (outcome: Outcome) => void;
+
+  #connection: BackendConnection;
+  #timer: NodeJS.Timeout | undefined;
+  // When the whole call must have ended, on the clock of performance.now(); 0 until it is sent.
+  #deadlineAt = 0;
+  #wasResent = false;
+  // `waiting` for what decides, `discarding` a body that no longer matters, `ended`.
+  #state: 'waiting' | 'discarding' | 'ended' = 'waiting';
+  #status = 0;
+  #pieces: Buffer[] = [];
+  #length = 0;
+  #checker: JsonChecker | undefined;
+
+  constructor(
+    client: BackendClient,
+    options: BackendClientOptions,
+    path: string,
+    request: BackendRequest,
+    onOutcome: (outcome: Outcome) => void,
+  ) {
+    this.#client = client;
+    this.#options = options;
+    this.#path = path;
+    this.#request = request;
+    this.#onOutcome = onOutcome;
+    this.#connection = client.acquire(false);
+    this.#dispatch();
+  }
+
+  cancel(): void {
+    if (this.#state !== 'ended') {
+      this.#end();
+      this.#client.discard(this.#connection);
+    }
+  }
+
+  readonly #onDeadline = (): void => {
+    this.#fail('timed-out', `no complete answer within ${this.#options.timeoutMs} ms`);
+  };
+
+  readonly #onConnectDeadline = (): void => {
+    this.#fail('timed-out', `no connection within ${this.#options.connectTimeoutMs} ms`);
+  };
+
+  // Connecting has a limit of its own; from sending to the last byte there is one deadline, whether or not
+  // the call is sent twice [D19].
+  #dispatch(): void {
+    const { timeoutMs, connectTimeoutMs } = this.#options;
+    if (this.#connection.isConnected) {
+      this.#deadlineAt = performance.now() + timeoutMs;
+      this.#timer = setTimeout(this.#onDeadline, timeoutMs);
+    } else {
+      this.#timer = setTimeout(this.#onConnectDeadline, connectTimeoutMs);
+    }
+    const { method, body, headers } = this.#request;
+    this.#connection.dispatch(
+      {
+        method,
+        path: this.#path,
+        headers: ['content-type', 'application/json', ...headers],
+        body: body ?? null,
+      },
+      this,
+    );
+  }
+
+  onRequestStart(): void {
+    const isReused = this.#connection.onSent();
+    if (!isReused) {
+      const now = performance.now();
+      this.#deadlineAt ||= now + this.#options.timeoutMs;
+      clearTimeout(this.#timer);
+      this.#timer = setTimeout(this.#onDeadline, this.#deadlineAt - now);
+    }
+  }
+
+  onResponseStart(
+    _controller: Dispatcher.DispatchController,
+    status: number,
+    headers: Record<string, string | string[] | undefined>,
+  ): void {
+    if (status < 200 || this.#state !== 'waiting') {
+      return;
+    }
+    this.#connection.onFinalHead();
+    const flaw = findFlaw(headers, this.#connection.answerMinorVersion);
+    if (flaw !== undefined) {
+      this.#fail('unreachable', flaw);
+      return;
+    }
+    this.#status = status;
+    if (status > 299) {
+      this.#decide({ kind: 'refused', status, cause: `status ${status}` });
+    } else if (!this.#request.needsAnswer) {
+      this.#decide({ kind: 'ok', status, pieces: [], length: 0 });
+    } else if (Number(headers['content-length']) > this.#options.responseBytesMax) {
+      this.#failTooLarge();
+    }
+  }
+
+  onResponseData(_controller: Dispatcher.DispatchController, piece: Buffer): void {
+    this.#length += piece.length;
+    if (this.#state === 'discarding') {
+      if (this.#length > discardBytesMax) {
+        this.cancel();
+      }
+      return;
+    }
+    if (this.#state === 'ended') {
+      return;
+    }
+    if (this.#length > this.#options.responseBytesMax) {
+      this.#failTooLarge();
+      return;
+    }
+    this.#pieces.push(piece);
+    // One piece is checked whole at the end; the second begins a check that keeps up with the network.
+    if (this.#checker !== undefined) {
+      this.#check(this.#checker, piece);
+    } else if (this.#pieces.length === 2) {
+      this.#checker = createJsonChecker();
+      for (const earlier of this.#pieces) {
+        this.#check(this.#checker, earlier);
+      }
+    }
+  }
+
+  onResponseEnd(): void {
+    if (this.#state === 'ended') {
+      return;
+    }
+    const wasWaiting = this.#state === 'waiting';
+    this.#end();
+    this.#client.release(this.#connection);
+    if (wasWaiting) {
+      const [first] = this.#pieces;
+      const isValid =
+        this.#checker === undefined ? first !== undefined && isJson(first) : this.#checker.end();
+      this.#onOutcome(
+        isValid
+          ? { kind: 'ok', status: this.#status, pieces: this.#pieces, length: this.#length }
+          : notJson(this.#status, this.#length),
+      );
+    }
+  }
+
+  onResponseError(_controller: Dispatcher.DispatchController | undefined, error: Error): void {
+    if (this.#state === 'ended') {
+      return;
+    }
+    const wasWaiting = this.#state === 'waiting';
+    this.#client.discard(this.#connection);
+    if (wasWaiting && this.#mayResend()) {
+      this.#wasResent = true;
+      clearTimeout(this.#timer);
+      this.#connection = this.#client.acquire(true);
+      this.#dispatch();
+      return;
+    }
+    this.#end();
+    if (wasWaiting) {
+      this.#onOutcome({ kind: 'unreachable', status: undefined, cause: describeError(error) });
+    }
+  }
+
+  // A GET on a reused connection that died before one byte of the answer: most likely the backend closed an
+  // idle connection as the call went out. Every other death may have been the call's own doing [D20].
+  #mayResend(): boolean {
+    return this.#request.method === 'GET' && !this.#wasResent && this.#connection.diedReusedAndSilent;
+  }
+
+  // `write` says no when nothing could make the text valid any more: nobody needs the rest.
+  #check(checker: JsonChecker, piece: Buffer): void {
+    if (this.#state === 'waiting' && !checker.write(piece)) {
+      this.#decide(notJson(this.#status, this.#length));
+    }
+  }
+
+  // The outcome is known before the answer has ended: what is left is read to a bound and dropped.
+  #decide(outcome: Outcome): void {
+    this.#state = 'discarding';
+    this.#length = 0;
+    this.#pieces = [];
+    this.#checker = undefined;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
+      this.cancel();
+    }, discardTimeoutMs);
+    this.#onOutcome(outcome);
+  }
+
+  #failTooLarge(): void {
+    this.#fail('too-large', `an answer of more than ${this.#options.responseBytesMax} bytes`, this.#status);
+  }
+
+  #fail(kind: BackendFailure, cause: string, status?: number): void {
+    const wasWaiting = this.#state === 'waiting';
+    this.cancel();
+    if (wasWaiting) {
+      this.#onOutcome({ kind, status, cause });
+    }
+  }
+
+  #end(): void {
+    this.#state = 'ended';
+    clearTimeout(this.#timer);
+  }
+}
+
+function notJson(status: number, length: number): Outcome {
+  return { kind: 'not-json', status, cause: length === 0 ? 'an empty body' : `a body that is not JSON` };
+}
+
+// A head that another parser on the way could have read differently [D18]; undici's own has refused the
+// rest (two lengths, both framings, bytes that no header has).
+function findFlaw(
+  headers: Record<string, string | string[] | undefined>,
+  minorVersion: number,
+): string | undefined {
+  const transferEncoding = headers['transfer-encoding'];
+  if (transferEncoding === undefined) {
+    return undefined;
+  }
+  if (typeof transferEncoding !== 'string' || transferEncoding.toLowerCase() !== 'chunked') {
+    return 'an answer with a transfer-encoding other than one "chunked"';
+  }
+  return minorVersion === 0 ? 'an HTTP/1.0 answer with a transfer-encoding' : undefined;
+}
+
+// The names and codes of an error and of what caused it, on one line.
+function describeError(error: unknown): string {
+  if (!(error instanceof Error)) {
+    return String(error);
+  }
+  const causes =
+    error instanceof AggregateError ? error.errors : error.cause === undefined ? [] : [error.cause];
+  const own = error.message === '' ? ((error as NodeJS.ErrnoException).code ?? error.name) : error.message;
+  return [own, ...causes.map(describeError)].join('; ');
+}

@@ -1,0 +1,206 @@
+// One keep-alive connection to the backend: an undici Client of its own, so that what D20 asks (was it
+// reused? did one byte of the answer come?) has exact answers, and a resend can go to a new connection.
+// It knows nothing of calls, deadlines or outcomes.
+
+import type { LookupFunction, Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { buildConnector, Client, type Dispatcher } from 'undici';
+
+export type Connect = (...parameters: Parameters<buildConnector.connector>) => Socket;
+
+export interface BackendConnectionOptions {
+  readonly backendUrl: URL;
+  readonly idleTimeoutMs: number;
+}
+
+export type BackendDispatch = Pick<Dispatcher.DispatchOptions, 'method' | 'path' | 'headers' | 'body'>;
+
+// `localhost` is both loopback addresses, whatever the machine's hosts file says (RFC 6761, 6.3) [D30].
+const lookupLocalhost: LookupFunction = (_hostname, options, callback) => {
+  const addresses = [
+    { address: '127.0.0.1', family: 4 },
+    { address: '::1', family: 6 },
+  ];
+  if (options.all === true) {
+    callback(null, addresses);
+  } else {
+    callback(null, '127.0.0.1', 4);
+  }
+};
+
+/** Opens sockets to the backend: every address of its name is tried, HTTP/1.1 only, no time limit of its own. */
+export function createConnect(): Connect {
+  const options = { allowH2: false, timeout: 0, autoSelectFamily: true };
+  const connect = buildConnector(options);
+  const connectLocalhost = buildConnector({
+    ...options,
+    lookup: lookupLocalhost,
+  });
+  return (target, callback) => {
+    // undici's types leave out that a connector gives back the socket that it is opening.
+    const open = (target.hostname === 'localhost' ? connectLocalhost : connect) as unknown as (
+      ...parameters: Parameters<buildConnector.connector>
+    ) => Socket;
+    return open(target, callback);
+  };
+}
+
+export class BackendConnection {
+  readonly #client: Client;
+  #socket: Socket | undefined;
+  #filter: InformationalFilter | undefined;
+  #sentCount = 0;
+  #bytesReadBefore = 0;
+
+  /** `onClosed` is called whenever the socket has closed, for whatever reason. */
+  constructor(options: BackendConnectionOptions, connect: Connect, onClosed: () => void) {
+    this.#client = new Client(options.backendUrl.origin, {
+      pipelining: 1,
+      headersTimeout: 0,
+      bodyTimeout: 0,
+      keepAliveTimeout: options.idleTimeoutMs,
+      // What the backend announces counts where it is shorter, less a second for the way [lessons].
+      keepAliveMaxTimeout: options.idleTimeoutMs,
+      keepAliveTimeoutThreshold: 1_000,
+      connect: (target, callback) => {
+        this.#socket = connect(target, (...result) => {
+          if (result[0] === null) {
+            this.#filter = new InformationalFilter(result[1]);
+            this.#sentCount = 0;
+          }
+          callback(...result);
+        });
+      },
+    });
+    this.#client.on('disconnect', onClosed);
+  }
+
+  get isConnected(): boolean {
+    return this.#socket?.readyState === 'open';
+  }
+
+  /** 0 for an answer in HTTP/1.0, 1 for HTTP/1.1. */
+  get answerMinorVersion(): number {
+    return this.#filter?.minorVersion ?? 1;
+  }
+
+  /** The last call was not the socket's first, and not one byte came back for it. */
+  get diedReusedAndSilent(): boolean {
+    return this.#sentCount > 1 && this.#socket?.bytesRead === this.#bytesReadBefore;
+  }
+
+  dispatch(request: BackendDispatch, handler: Dispatcher.DispatchHandler): void {
+    this.#client.dispatch(request, handler);
+  }
+
+  /** To be called as a call goes out on the socket; true when it is not the socket's first. */
+  onSent(): boolean {
+    this.#sentCount += 1;
+    this.#bytesReadBefore = this.#socket?.bytesRead ?? 0;
+    this.#filter?.expectHead();
+    return this.#sentCount > 1;
+  }
+
+  /** To be called when the head of the final answer has come. */
+  onFinalHead(): void {
+    this.#filter?.expectBody();
+  }
+
+  /** Closes the connection, in whatever state it is. */
+  async destroy(): Promise<void> {
+    // While the connection is being opened undici does not hold the socket yet.
+    this.#socket?.destroy();
+    await this.#client.destroy();
+  }
+}
+
+const firstDigitOfStatus = 9;
+const digitOne = 0x31;
+const digitTwo = 0x32;
+const headBytesMax = 16_384;
+const statusLineStart = /^HTTP\/1\.[01] (\d\d\d)/;
+const statusLineStartLength = 'HTTP/1.1 100'.length;
+
+// undici fails a call whose answer is preceded by a `100 Continue` that nobody asked for, though a client
+// must skip it (RFC 9110, 15.2) [D15]. It does skip a 102. So where the head of an answer is awaited, the
+// 100 of an interim head is handed on as a 102: one byte changed, and undici's own parser still reads and
+// checks the head, this one and every other. It also refuses HTTP versions that no answer of ours can have.
+class InformationalFilter {
+  minorVersion = 1;
+  readonly #socket: Duplex;
+  readonly #read: () => Buffer | null;
+  #awaitsHead = false;
+  #held: Buffer | undefined;
+
+  constructor(socket: Duplex) {
+    this.#socket = socket;
+    this.#read = socket.read.bind(socket) as () => Buffer | null;
+    socket.read = () => this.#filter();
+  }
+
+  expectHead(): void {
+    this.#awaitsHead = true;
+  }
+
+  expectBody(): void {
+    this.#awaitsHead = false;
+  }
+
+  #filter(): Buffer | null {
+    const chunk = this.#read();
+    if (!this.#awaitsHead || chunk === null) {
+      return chunk;
+    }
+    // Nearly every answer: the whole status line is here and it is not an interim one.
+    if (
+      this.#held === undefined &&
+      chunk.length >= statusLineStartLength &&
+      chunk[firstDigitOfStatus] !== digitOne
+    ) {
+      return this.#passFinalHead(chunk);
+    }
+    const bytes = this.#held === undefined ? chunk : Buffer.concat([this.#held, chunk]);
+    this.#held = undefined;
+    return this.#passInterimHeads(bytes);
+  }
+
+  #passFinalHead(bytes: Buffer): Buffer | null {
+    const version = bytes.toString('latin1', 0, 8);
+    if (version !== 'HTTP/1.1' && version !== 'HTTP/1.0') {
+      this.#socket.destroy(new Error('an answer that is not HTTP/1.1'));
+      return null;
+    }
+    this.minorVersion = version === 'HTTP/1.1' ? 1 : 0;
+    return bytes;
+  }
+
+  // Holds bytes back until a head is whole, so that a 100 split over pieces is found too.
+  #passInterimHeads(bytes: Buffer): Buffer | null {
+    let position = 0;
+    for (;;) {
+      if (bytes.length - position < statusLineStartLength) {
+        return this.#hold(bytes, position);
+      }
+      const status = statusLineStart.exec(
+        bytes.toString('latin1', position, position + statusLineStartLength),
+      )?.[1];
+      if (status === undefined || !status.startsWith('1') || status === '101') {
+        const final = this.#passFinalHead(bytes.subarray(position));
+        return final === null ? null : bytes;
+      }
+      const end = bytes.indexOf('\r\n\r\n', position);
+      if (end === -1) {
+        return bytes.length - position > headBytesMax ? bytes : this.#hold(bytes, position);
+      }
+      if (status === '100') {
+        bytes[position + statusLineStartLength - 1] = digitTwo;
+      }
+      position = end + 4;
+    }
+  }
+
+  #hold(bytes: Buffer, position: number): Buffer | null {
+    this.#held = bytes.subarray(position);
+    return position === 0 ? null : bytes.subarray(0, position);
+  }
+}

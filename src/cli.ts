@@ -1,0 +1,304 @@
+// The command line: commands and flags in, exit code out. The flags are those of the settings table; every
+// problem with them is told at once, and then nothing is started [D32].
+
+import { Command as Program, CommanderError, Option } from 'commander';
+
+import { BackendClient, type Outcome } from './backend/client.ts';
+import { startEmbeddedBackend } from './embedded-backend/server.ts';
+import { backendPath } from './gateway/operations.ts';
+import { runUntilStopped, type SignalSource } from './lifecycle.ts';
+import { ListenError } from './listen.ts';
+import { createLog, type Log } from './log.ts';
+import { startService } from './service.ts';
+import {
+  describeValues,
+  flagOf,
+  resolveSettings,
+  SettingsError,
+  settingsOf,
+  settingsTable,
+  unitOf,
+  variableOf,
+  type Command,
+  type ResolvedSettings,
+  type SettingName,
+  type Settings,
+} from './settings.ts';
+import { version } from './version.ts';
+
+export interface Terminal {
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly signals: SignalSource;
+  readonly write: (text: string) => void;
+  readonly writeError: (text: string) => void;
+}
+
+interface CommandEntry {
+  readonly summary: string;
+  readonly description: string;
+  readonly examples: readonly string[];
+  readonly run: (resolved: ResolvedSettings, terminal: Terminal) => Promise<number>;
+}
+
+const programName = 'work-item-gateway';
+
+const commands: Record<Command, CommandEntry> = {
+  serve: {
+    summary: 'run the gateway (the default)',
+    description: 'Runs the gateway alone, as in production, in front of the backend at BACKEND_URL.',
+    examples: [
+      `${programName} --backend-url http://backend.internal:5104`,
+      `BACKEND_URL=http://localhost:5104 PORT=8080 LOG_LEVEL=warn ${programName} serve`,
+    ],
+    run: serve,
+  },
+  dev: {
+    summary: 'run the gateway and the embedded backend together',
+    description:
+      'Runs the gateway and the embedded backend with a few sample work items: the whole thing with nothing else installed. For development and demonstrations; the embedded backend is no production store.',
+    examples: [`${programName} dev`, `${programName} dev --embedded-backend-database work-items.sqlite`],
+    run: runDev,
+  },
+  backend: {
+    summary: 'run the embedded backend alone',
+    description:
+      'Runs the embedded backend alone: a stand-in for a real work-item backend, for development, demonstrations and tests. It is no production store: one process, one SQLite file, no authentication.',
+    examples: [`${programName} backend --embedded-backend-database work-items.sqlite`],
+    run: runBackend,
+  },
+  check: {
+    summary: 'check the settings and try the backend once',
+    description:
+      'Reads the settings as serve would, reports every problem, asks the backend once for its work items and says what it found. Exits 0 when all is well and 1 when not; starts nothing.',
+    examples: [`BACKEND_URL=http://backend.internal:5104 ${programName} check`],
+    run: check,
+  },
+};
+
+/** Runs the command that `argv` (without node and script) asks for; resolves with the exit code. */
+export async function runCli(argv: readonly string[], terminal: Terminal): Promise<number> {
+  let exitCode = 0;
+  const program = new Program(programName)
+    .description('A JSON-over-HTTP gateway for work items.')
+    .version(version, '-V, --version', 'print the version')
+    .helpOption('-h, --help', 'print this help')
+    .helpCommand(false)
+    .exitOverride()
+    .configureOutput({ writeOut: terminal.write, writeErr: terminal.writeError })
+    .addHelpText('after', helpAfter(Object.values(commands).flatMap(({ examples }) => examples.slice(0, 1))));
+  for (const [name, entry] of Object.entries(commands) as [Command, CommandEntry][]) {
+    const command = program
+      .command(name, { isDefault: name === 'serve' })
+      .summary(entry.summary)
+      .description(entry.description)
+      .helpOption('-h, --help', 'print this help')
+      // Unknown flags and stray words are ours to report, together with every other problem.
+      .allowUnknownOption()
+      .allowExcessArguments()
+      .exitOverride()
+      .addHelpText('after', helpAfter(entry.examples));
+    for (const setting of settingsOf(name)) {
+      command.addOption(createOption(setting));
+    }
+    command.action(async (flags: Record<string, string | true>) => {
+      exitCode = await runCommand(name, entry, flags, command.args, terminal);
+    });
+  }
+  try {
+    await program.parseAsync(argv, { from: 'user' });
+    return exitCode;
+  } catch (error) {
+    if (error instanceof CommanderError) {
+      return error.exitCode;
+    }
+    throw error;
+  }
+}
+
+function createOption(name: SettingName): Option {
+  const unit = unitOf(name);
+  const takes = `${describeValues(name)}${unit === undefined ? '' : ` ${unit}`}`;
+  return new Option(
+    `${flagOf(name)} [value]`,
+    `${settingsTable[name].help} (${takes}; default ${settingsTable[name].default}; ${variableOf(name)})`,
+  );
+}
+
+function helpAfter(examples: readonly string[]): string {
+  return `\nEvery flag is an environment variable too; a flag goes before a variable.\n\nExamples:\n${examples.map((example) => `  ${example}\n`).join('')}`;
+}
+
+async function runCommand(
+  name: Command,
+  entry: CommandEntry,
+  flags: Readonly<Record<string, string | true>>,
+  strayWords: readonly string[],
+  terminal: Terminal,
+): Promise<number> {
+  const problems = strayWords.map((word) =>
+    word.startsWith('-')
+      ? `${word.replace(/=.*/s, '')} is not a flag of ${programName} ${name}`
+      : `${JSON.stringify(word)} is neither a command nor a flag`,
+  );
+  const given: Partial<Record<SettingName, string>> = {};
+  for (const [setting, value] of Object.entries(flags) as [SettingName, string | true][]) {
+    if (value === true) {
+      problems.push(`${flagOf(setting)} needs a value`);
+    } else {
+      given[setting] = value;
+    }
+  }
+  try {
+    return await entry.run(resolveSettings(name, given, terminal.environment, problems), terminal);
+  } catch (error) {
+    if (error instanceof SettingsError) {
+      const help = `Nothing was started. \`${programName} ${name} --help\` lists every setting.`;
+      terminal.writeError(`${error.problems.map((problem) => `error: ${problem}\n`).join('')}${help}\n`);
+      return 1;
+    }
+    if (error instanceof ListenError) {
+      terminal.writeError(`error: ${error.message}\n`);
+      return 1;
+    }
+    throw error;
+  }
+}
+
+async function serve({ settings, sources }: ResolvedSettings, terminal: Terminal): Promise<number> {
+  const log = createLog(settings);
+  const service = await startService(settings, log.logger);
+  logReady(log, service.url, service.adminUrl, settings, sources);
+  return await runUntilStopped(service, settings, log, terminal.signals);
+}
+
+function logReady(
+  { logger, flush }: Log,
+  url: string,
+  adminUrl: string,
+  settings: Settings,
+  sources: ResolvedSettings['sources'],
+): void {
+  const inForce = Object.fromEntries(
+    settingsOf('serve').map((name) => [
+      name,
+      sources[name] === 'default' ? settings[name] : `${String(settings[name])} (${sources[name]})`,
+    ]),
+  );
+  logger.info({ url, adminUrl, version, node: process.version, settings: inForce }, 'ready');
+  flush();
+}
+
+async function runDev({ settings, sources }: ResolvedSettings, terminal: Terminal): Promise<number> {
+  const log = createLog(settings);
+  const backend = await startEmbeddedBackend({ ...embeddedOptions(settings), sampleItems: true });
+  let service;
+  try {
+    service = await startService({ ...settings, backendUrl: new URL(backend.url) }, log.logger);
+  } catch (error) {
+    await backend.stop();
+    throw error;
+  }
+  log.logger.debug({ sources }, 'settings');
+  terminal.write(describeDev(service.url, service.adminUrl, backend.url, settings.embeddedBackendDatabase));
+  const exitCode = await runUntilStopped(service, settings, log, terminal.signals);
+  await backend.stop();
+  return exitCode;
+}
+
+function describeDev(url: string, adminUrl: string, backendUrl: string, database: string): string {
+  const store =
+    database === ':memory:'
+      ? 'in memory; --embedded-backend-database FILE keeps its items'
+      : `in ${database}`;
+  return `
+  Work item gateway   ${url}/api/work-items
+  Embedded backend    ${backendUrl}/api/WorkItem  (${store})
+  Health and metrics  ${adminUrl}/readyz  ${adminUrl}/metrics
+
+  Try:
+    curl ${url}/api/work-items
+    curl ${url}/api/work-items/1
+    curl -X POST ${url}/api/work-items -d '{"title":"My first work item"}'
+
+  Ctrl-C stops.
+
+`;
+}
+
+async function runBackend({ settings }: ResolvedSettings, terminal: Terminal): Promise<number> {
+  const { logger, flush } = createLog(settings);
+  const backend = await startEmbeddedBackend({ ...embeddedOptions(settings), logger });
+  logger.info(
+    { url: backend.url, database: settings.embeddedBackendDatabase },
+    'embedded backend ready; no production store',
+  );
+  flush();
+  const { promise, resolve } = Promise.withResolvers<undefined>();
+  const onSignal = (): void => {
+    resolve(undefined);
+  };
+  terminal.signals.on('SIGTERM', onSignal).on('SIGINT', onSignal);
+  await promise;
+  await backend.stop();
+  flush();
+  return 0;
+}
+
+function embeddedOptions(settings: Settings): { host: string; port: number; database: string } {
+  return {
+    host: settings.embeddedBackendHost,
+    port: settings.embeddedBackendPort,
+    database: settings.embeddedBackendDatabase,
+  };
+}
+
+async function check({ settings, sources }: ResolvedSettings, terminal: Terminal): Promise<number> {
+  const changed = settingsOf('check').filter((name) => sources[name] !== 'default');
+  terminal.write(
+    `settings: all valid${changed.length === 0 ? ', every one at its default' : ''}\n${changed
+      .map((name) => `  ${name} = ${String(settings[name])} (${sources[name]})\n`)
+      .join('')}`,
+  );
+  const client = new BackendClient({
+    backendUrl: settings.backendUrl,
+    timeoutMs: settings.backendTimeoutMs,
+    connectTimeoutMs: settings.backendConnectTimeoutMs,
+    idleTimeoutMs: settings.backendIdleTimeoutMs,
+    responseBytesMax: settings.responseBytesMax,
+  });
+  const startedAt = performance.now();
+  const outcome = await new Promise<Outcome>((resolve) => {
+    client.send(
+      { method: 'GET', path: backendPath, body: undefined, headers: [], needsAnswer: true },
+      resolve,
+    );
+  });
+  const durationMs = Math.round(performance.now() - startedAt);
+  await client.close();
+  const target = `${settings.backendUrl.href.replace(/\/+$/, '')}${backendPath}`;
+  if (outcome.kind === 'ok') {
+    terminal.write(
+      `backend: ${target} answered ${outcome.status} with ${outcome.length} bytes of JSON in ${durationMs} ms\n`,
+    );
+    return 0;
+  }
+  terminal.writeError(
+    `backend: ${target}: ${outcome.kind}: ${outcome.cause}\n  ${adviceFor(outcome.kind)}\n`,
+  );
+  return 1;
+}
+
+function adviceFor(kind: Exclude<Outcome['kind'], 'ok'>): string {
+  switch (kind) {
+    case 'unreachable':
+      return 'Is the backend running, is BACKEND_URL its address, and is it plain HTTP/1.1 (or https) that it speaks?';
+    case 'timed-out':
+      return 'The backend is slow or a firewall swallows the connection; BACKEND_TIMEOUT_MS and BACKEND_CONNECT_TIMEOUT_MS set how long to wait.';
+    case 'refused':
+      return 'Something answers there, but not with success: is BACKEND_URL the right address, with the right base path?';
+    case 'not-json':
+      return 'Something answers there, but not with JSON: is BACKEND_URL the work-item backend, or some other site?';
+    case 'too-large':
+      return 'The list is larger than RESPONSE_BYTES_MAX allows.';
+  }
+}

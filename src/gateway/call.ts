@@ -1,0 +1,526 @@
+// One request from top to bottom: match, check, forward, reply. Every difference between operations comes
+// from the table; every byte that a client gets comes from replies.ts or from a checked answer.
+
+import type { IncomingMessage, ServerResponse } from 'node:http';
+
+import type { Exchange, Outcome } from '../backend/client.ts';
+import { ClientConnection, type Turn } from './client-connection.ts';
+import type { Gateway } from './gateway.ts';
+import { parseItemId } from './item-id.ts';
+import { createJsonChecker, isJson, type JsonChecker } from '../json/json.ts';
+import { backendPath, isRead, operations, type Operation } from './operations.ts';
+import { failureReplies, notFoundReplies, replies, type FixedReply } from './replies.ts';
+import { readRequestHead, type RequestHead } from './request-head.ts';
+
+/** How a request ended: for the log and the metrics. The kinds of a backend's failure are among them. */
+export type CallOutcome =
+  | 'ok'
+  | 'not-found'
+  | 'refused'
+  | 'unreachable'
+  | 'timed-out'
+  | 'not-json'
+  | 'too-large'
+  | 'invalid-id'
+  | 'invalid-body'
+  | 'body-too-large'
+  | 'overload'
+  | 'client-gone'
+  | 'bad-request'
+  | 'no-operation'
+  | 'bug';
+
+/** What is known of a request when it has ended. Never a body, never a header's value but the request id. */
+export interface CallRecord {
+  readonly requestId: string;
+  /** Undefined where no operation was called: an unknown path, a method that the path does not have. */
+  readonly operation: Operation | undefined;
+  readonly method: string;
+  /** The reply's status; 0 when the client had gone before there was one. */
+  readonly status: number;
+  readonly outcome: CallOutcome;
+  /** Why the backend's answer was of no use, or the error behind a `bug`. */
+  readonly cause: unknown;
+  /** From the request's head to the reply being handed to the socket. */
+  readonly durationMs: number;
+  /** From sending to the outcome; undefined where the backend was not called. */
+  readonly backendDurationMs: number | undefined;
+  readonly requestBytes: number;
+  readonly replyBytes: number;
+}
+
+const successStatusOf204 = 204;
+// How long a reply that closes the connection waits for the client to stop sending: closing at once would
+// reset the connection and the client might never read the reply.
+const lingerMs = 5_000;
+
+export class Call implements Turn, CallRecord {
+  operation: Operation | undefined;
+  status = 0;
+  outcome: CallOutcome = 'ok';
+  cause: unknown;
+  durationMs = 0;
+  backendDurationMs: number | undefined;
+  requestBytes = 0;
+  replyBytes = 0;
+
+  readonly #gateway: Gateway;
+  readonly #connection: ClientConnection;
+  readonly #request: IncomingMessage;
+  readonly #response: ServerResponse;
+  readonly #inheritedHeaders: readonly string[];
+  readonly #startedAt = performance.now();
+
+  readonly #head: RequestHead;
+  #backendPath = '';
+  #exchange: Exchange | undefined;
+  #exchangeStartedAt = 0;
+  #isInFlight = false;
+  #isClientGone = false;
+  #hasEnded = false;
+  // The request's body: who reads it, and what has come of it.
+  #bodyState: 'unread' | 'reading' | 'read' | 'dropping' = 'unread';
+  #pieces: Buffer[] = [];
+  #checker: JsonChecker | undefined;
+  #isBodyValid = true;
+  #mustClose = false;
+  #isLingering = false;
+  #hasStarted = false;
+  #interruption: FixedReply | undefined;
+
+  constructor(
+    gateway: Gateway,
+    request: IncomingMessage,
+    response: ServerResponse,
+    inheritedHeaders: readonly string[],
+  ) {
+    this.#gateway = gateway;
+    this.#connection = ClientConnection.of(request.socket);
+    this.#request = request;
+    this.#response = response;
+    this.#inheritedHeaders = inheritedHeaders;
+    this.#head = readRequestHead(request);
+  }
+
+  get requestId(): string {
+    return this.#head.requestId;
+  }
+
+  get method(): string {
+    return this.#request.method ?? '';
+  }
+
+  get #calledOperation(): Operation {
+    if (this.operation === undefined) {
+      throw new Error('no operation was matched');
+    }
+    return this.operation;
+  }
+
+  /** Puts the request in line behind those that the same client sent before it. */
+  enqueue(): void {
+    this.#connection.enqueue(this);
+  }
+
+  start(): void {
+    this.#hasStarted = true;
+    try {
+      if (this.#interruption === undefined) {
+        this.#match();
+      } else {
+        this.#reply(this.#interruption, 'bad-request');
+      }
+    } catch (error) {
+      this.#failWithBug(error);
+    }
+  }
+
+  // Match: the path, then the method, then the id [D4 to D6, D9].
+  #match(): void {
+    const head = this.#head;
+    if (head.isAmbiguous) {
+      this.#mustClose = true;
+      this.#refuse(replies.badRequest, 'bad-request');
+      return;
+    }
+    if (head.expectation === 'unknown') {
+      this.#refuse(replies.expectationFailed, 'bad-request');
+      return;
+    }
+    const path = pathOf(this.#request.url ?? '');
+    const collection = this.#gateway.collectionPath;
+    if (path === collection) {
+      this.#matchMethod(collectionOperations, undefined);
+    } else if (
+      path.startsWith(collection) &&
+      path.charCodeAt(collection.length) === slash &&
+      !path.includes('/', collection.length + 1)
+    ) {
+      this.#matchMethod(itemOperations, path.slice(collection.length + 1));
+    } else {
+      this.#refuse(replies.notFound, 'no-operation');
+    }
+  }
+
+  #matchMethod(table: OperationsOfPath, segment: string | undefined): void {
+    const operation = table.byMethod.get(this.method);
+    if (operation === undefined) {
+      this.#refuse(this.method === 'OPTIONS' ? table.options : table.methodNotAllowed, 'no-operation');
+      return;
+    }
+    this.operation = operation;
+    if (segment === undefined) {
+      this.#backendPath = backendPath;
+    } else {
+      const id = parseItemId(segment, this.#gateway.options.itemIdParsing);
+      if (id === undefined) {
+        this.#refuse(replies.invalidId, 'invalid-id');
+        return;
+      }
+      this.#backendPath = `${backendPath}/${id}`;
+    }
+    if (!this.#gateway.enter()) {
+      this.#refuse(replies.overload, 'overload');
+      return;
+    }
+    this.#isInFlight = true;
+    if (operation.takesBody) {
+      this.#readBody();
+    } else {
+      this.#dropBody();
+      this.#forward(undefined);
+    }
+  }
+
+  // Check: the body is gathered, and looked at as it comes [spec 4, rule 6; D10, D11, D13].
+  #readBody(): void {
+    const head = this.#head;
+    if (head.contentLength !== undefined && head.contentLength > this.#gateway.options.requestBytesMax) {
+      this.#refuse(replies.bodyTooLarge, 'body-too-large');
+      return;
+    }
+    this.#bodyState = 'reading';
+    if (head.expectation === 'continue' && this.#gateway.answersExpectations) {
+      this.#response.writeContinue();
+    }
+    this.#request.on('data', this.#onBodyPiece);
+    this.#request.on('end', this.#onBodyEnd);
+  }
+
+  readonly #onBodyPiece = (piece: Buffer): void => {
+    this.requestBytes += piece.length;
+    if (this.#bodyState !== 'reading') {
+      return;
+    }
+    if (this.requestBytes > this.#gateway.options.requestBytesMax) {
+      this.#pieces = [];
+      this.#refuse(replies.bodyTooLarge, 'body-too-large');
+      return;
+    }
+    this.#pieces.push(piece);
+    if (this.#checker !== undefined) {
+      this.#isBodyValid &&= this.#checker.write(piece);
+    } else if (this.#pieces.length === 2) {
+      const checker = createJsonChecker();
+      this.#checker = checker;
+      this.#isBodyValid = this.#pieces.every((each) => checker.write(each));
+    }
+  };
+
+  readonly #onBodyEnd = (): void => {
+    if (this.#bodyState !== 'reading') {
+      return;
+    }
+    this.#bodyState = 'read';
+    try {
+      const [first = noBytes] = this.#pieces;
+      const isValid = this.#checker === undefined ? isJson(first) : this.#isBodyValid && this.#checker.end();
+      this.#checker = undefined;
+      if (!isValid) {
+        this.#pieces = [];
+        this.#reply(failureReplies[this.#calledOperation.name], 'invalid-body');
+        return;
+      }
+      const body = this.#pieces.length === 1 ? first : Buffer.concat(this.#pieces);
+      this.#pieces = [];
+      this.#forward(body);
+    } catch (error) {
+      this.#failWithBug(error);
+    }
+  };
+
+  // A body that no operation takes is dropped as it comes; past the limit the connection closes [D11].
+  #dropBody(): void {
+    const head = this.#head;
+    if (!head.hasBody || this.#bodyState === 'read') {
+      this.#bodyState = 'read';
+      return;
+    }
+    const bytesMax = this.#gateway.options.requestBytesMax;
+    if (head.contentLength !== undefined && head.contentLength > bytesMax) {
+      this.#mustClose = true;
+    }
+    if (head.expectation === 'continue' && this.#gateway.answersExpectations) {
+      // The body was never asked for, and whether it comes all the same cannot be known.
+      this.#mustClose = true;
+    }
+    if (this.#bodyState === 'unread') {
+      this.#request.on('data', (piece: Buffer) => {
+        this.requestBytes += piece.length;
+        this.#closeWhenTooLarge(bytesMax);
+      });
+    } else {
+      this.#request.on('data', () => {
+        this.#closeWhenTooLarge(bytesMax);
+      });
+    }
+    this.#bodyState = 'dropping';
+    this.#request.resume();
+  }
+
+  #closeWhenTooLarge(bytesMax: number): void {
+    if (this.requestBytes > bytesMax) {
+      this.#mustClose = true;
+      if (this.#hasEnded && !this.#isLingering) {
+        this.#connection.socket.destroy();
+      }
+    }
+  }
+
+  // Forward: one call to the backend [spec 4].
+  #forward(body: Buffer | undefined): void {
+    const operation = this.#calledOperation;
+    const head = this.#head;
+    this.#exchangeStartedAt = performance.now();
+    this.#exchange = this.#gateway.backend.send(
+      {
+        method: operation.method,
+        path: this.#backendPath,
+        body,
+        headers: ['x-request-id', head.requestId, ...head.traceContext],
+        needsAnswer: operation.passesAnswer,
+      },
+      this.#onOutcome,
+    );
+  }
+
+  // Reply: the answer, or the row of the table that the failure has [spec 4 and 7].
+  readonly #onOutcome = (outcome: Outcome): void => {
+    try {
+      const operation = this.#calledOperation;
+      this.backendDurationMs = performance.now() - this.#exchangeStartedAt;
+      if (outcome.kind === 'ok') {
+        if (operation.passesAnswer) {
+          this.#end(operation.successStatus, outcome.pieces, outcome.length, 'ok', []);
+        } else {
+          this.#reply(replies.success, 'ok');
+        }
+        return;
+      }
+      this.cause = outcome.cause;
+      if (outcome.kind === 'refused' && outcome.status === 404) {
+        const isFailure = operation.notFoundMessage === undefined;
+        this.#reply(notFoundReplies[operation.name], isFailure ? 'refused' : 'not-found');
+      } else {
+        this.#reply(failureReplies[operation.name], outcome.kind);
+      }
+    } catch (error) {
+      this.#failWithBug(error);
+    }
+  };
+
+  /** The request has arrived to its last byte. */
+  get hasWholeRequest(): boolean {
+    return this.#request.complete;
+  }
+
+  /** The rest of the request will not come, or is not HTTP: `reply`, or the one decided already; then closed. */
+  interrupt(reply: FixedReply): void {
+    this.#mustClose = true;
+    this.#connection.isClosing = true;
+    if (!this.#hasStarted) {
+      this.#interruption = reply;
+    } else if (this.#bodyState === 'reading') {
+      this.#bodyState = 'read';
+      this.#pieces = [];
+      this.#reply(reply, 'bad-request');
+    } else if (this.#hasEnded) {
+      this.#connection.socket.destroy();
+    }
+  }
+
+  leave(): void {
+    this.#isClientGone = true;
+    this.#pieces = [];
+    this.#checker = undefined;
+    // A write that has been sent runs to its end and its answer is dropped [D21].
+    if (this.#exchange === undefined || (this.operation !== undefined && isRead(this.operation))) {
+      this.#exchange?.cancel();
+      this.#end(0, [], 0, 'client-gone', []);
+    }
+  }
+
+  // A reply that is decided before the body was read.
+  #refuse(reply: FixedReply, outcome: CallOutcome): void {
+    this.#dropBody();
+    this.#reply(reply, outcome);
+  }
+
+  #reply(reply: FixedReply, outcome: CallOutcome): void {
+    this.#end(reply.status, [reply.body], reply.body.length, outcome, reply.headers);
+  }
+
+  #failWithBug(error: unknown): void {
+    this.cause = error;
+    this.#exchange?.cancel();
+    if (this.#response.headersSent || this.#hasEnded) {
+      this.outcome = 'bug';
+      this.#gateway.observer.onBug(error, this);
+      this.#connection.socket.destroy();
+      return;
+    }
+    this.#mustClose = true;
+    this.#reply(
+      this.operation === undefined ? replies.internalError : failureReplies[this.operation.name],
+      'bug',
+    );
+  }
+
+  #end(
+    status: number,
+    pieces: readonly Buffer[],
+    length: number,
+    outcome: CallOutcome,
+    headers: readonly string[],
+  ): void {
+    if (this.#hasEnded) {
+      return;
+    }
+    this.#hasEnded = true;
+    if (this.#isInFlight) {
+      this.#isInFlight = false;
+      this.#gateway.exit();
+    }
+    this.outcome = outcome;
+    if (this.#isClientGone) {
+      this.outcome = outcome === 'ok' ? 'client-gone' : outcome;
+    } else {
+      this.status = status;
+      this.replyBytes = length;
+      this.#write(status, pieces, length, headers);
+    }
+    this.durationMs = performance.now() - this.#startedAt;
+    this.#gateway.observer.onCallEnd(this);
+    this.#connection.finish(this);
+  }
+
+  #write(status: number, pieces: readonly Buffer[], length: number, headers: readonly string[]): void {
+    const response = this.#response;
+    const closes = this.#mustClose || this.#gateway.isDraining;
+    const rawHeaders = [
+      'cache-control',
+      'no-store',
+      'x-content-type-options',
+      'nosniff',
+      'x-request-id',
+      this.requestId,
+    ];
+    if (status !== successStatusOf204) {
+      rawHeaders.push('content-type', 'application/json', 'content-length', String(length));
+    }
+    rawHeaders.push(...headers, ...this.#inheritedHeaders);
+    if (closes) {
+      rawHeaders.push('connection', 'close');
+      this.#connection.close();
+    }
+    response.writeHead(status, rawHeaders);
+    if (closes && this.#bodyState === 'dropping' && !this.#request.complete) {
+      this.#linger(pieces);
+    } else if (pieces.length <= 1) {
+      response.end(pieces[0]);
+    } else {
+      response.cork();
+      for (const piece of pieces) {
+        response.write(piece);
+      }
+      response.end();
+    }
+    const socket = this.#connection.socket;
+    if (socket.writableLength > 0) {
+      this.#gateway.stallWatch.watch(socket);
+    }
+  }
+
+  // The reply is complete for the client by its content-length; the response ends, and Node closes the
+  // connection with it, when the client has stopped sending or has been given long enough.
+  #linger(pieces: readonly Buffer[]): void {
+    this.#isLingering = true;
+    for (const piece of pieces) {
+      this.#response.write(piece);
+    }
+    const finish = (): void => {
+      clearTimeout(timer);
+      this.#response.end();
+    };
+    const timer = setTimeout(finish, lingerMs).unref();
+    this.#request.once('end', finish).once('close', finish);
+  }
+}
+
+const slash = 0x2f;
+const noBytes = Buffer.alloc(0);
+const absoluteForm = /^https?:\/\/[^/?]*/i;
+
+// The target's path: absolute-form is served [D27], the query is ignored [D8].
+function pathOf(target: string): string {
+  let path = target;
+  if (path.charCodeAt(0) !== slash) {
+    path = path.replace(absoluteForm, '');
+    if (path === '' || path.startsWith('?')) {
+      return '/';
+    }
+  }
+  const query = path.indexOf('?');
+  return query === -1 ? path : path.slice(0, query);
+}
+
+interface OperationsOfPath {
+  readonly byMethod: ReadonlyMap<string, Operation>;
+  readonly options: FixedReply;
+  readonly methodNotAllowed: FixedReply;
+}
+
+const collectionOperations: OperationsOfPath = {
+  byMethod: operationsOn('collection'),
+  options: replies.collectionOptions,
+  methodNotAllowed: replies.collectionMethodNotAllowed,
+};
+
+const itemOperations: OperationsOfPath = {
+  byMethod: operationsOn('item'),
+  options: replies.itemOptions,
+  methodNotAllowed: replies.itemMethodNotAllowed,
+};
+
+function operationsOn(path: Operation['on']): ReadonlyMap<string, Operation> {
+  const byMethod = new Map<string, Operation>();
+  for (const operation of operations.filter((each) => each.on === path)) {
+    byMethod.set(operation.method, operation);
+    if (operation.method === 'GET') {
+      // HEAD is as GET; Node leaves the body out [D7].
+      byMethod.set('HEAD', operation);
+    }
+  }
+  return byMethod;
+}
+
+/** The fixed reply to a request line whose method is no method that the parser knows [D5, D6]. */
+export function replyToUnknownMethod(target: string, collection: string): FixedReply {
+  const path = pathOf(target);
+  if (path === collection) {
+    return replies.collectionMethodNotAllowed;
+  }
+  return path.startsWith(`${collection}/`) && !path.includes('/', collection.length + 1)
+    ? replies.itemMethodNotAllowed
+    : replies.notFound;
+}

@@ -1,0 +1,174 @@
+// What the gateway knows of one client's connection: whose turn it is (requests of one connection are
+// answered in order and a write ends before the next begins, RFC 9112, 9.3.2 [D27]), whether a request is
+// on its way, and whether the client still takes its reply. It knows nothing of operations or the backend.
+
+import type { Socket } from 'node:net';
+
+/** Something that waits for its turn on a connection: a request, or a last reply before closing. */
+export interface Turn {
+  start(): void;
+  /** The client has gone. Called once, only between `start` and `ClientConnection.finish`. */
+  leave(): void;
+}
+
+// Requests sent ahead that may wait before the socket is read no further.
+const waitingMax = 16;
+const connectionKey = Symbol('work-item-gateway.connection');
+
+export class ClientConnection {
+  readonly socket: Socket;
+  /** A last reply was decided; what else the client sends on this connection is not looked at. */
+  isClosing = false;
+  #current: Turn | undefined;
+  #waiting: Turn[] = [];
+  #isStarting = false;
+  #isPaused = false;
+  #quietSince = performance.now();
+  #bytesReadWhenQuiet = 0;
+
+  /** The connection of `socket`, made at its first mention. */
+  static of(socket: Socket): ClientConnection {
+    const holder = socket as Socket & { [connectionKey]?: ClientConnection | undefined };
+    return (holder[connectionKey] ??= new ClientConnection(socket));
+  }
+
+  private constructor(socket: Socket) {
+    this.socket = socket;
+    // One listener for the socket's life instead of one a request.
+    socket.once('close', () => {
+      this.isClosing = true;
+      this.#waiting = [];
+      this.#current?.leave();
+    });
+  }
+
+  /** The turn that was enqueued last and has not finished. */
+  get newest(): Turn | undefined {
+    return this.#waiting.at(-1) ?? this.#current;
+  }
+
+  /** Starts `turn` now or when those before it have finished; a connection that is closing starts nothing. */
+  enqueue(turn: Turn): void {
+    if (this.isClosing) {
+      return;
+    }
+    if (this.#current === undefined && this.#waiting.length === 0) {
+      this.#current = turn;
+      turn.start();
+      return;
+    }
+    this.#waiting.push(turn);
+    if (this.#waiting.length >= waitingMax && !this.#isPaused) {
+      this.#isPaused = true;
+      this.socket.pause();
+    }
+  }
+
+  /** As `enqueue`, and nothing after it. */
+  enqueueLast(turn: Turn): void {
+    this.enqueue(turn);
+    this.isClosing = true;
+  }
+
+  /** Ends `turn`; the next one starts. */
+  finish(turn: Turn): void {
+    if (this.#current !== turn) {
+      return;
+    }
+    this.#current = undefined;
+    this.#quietSince = performance.now();
+    this.#bytesReadWhenQuiet = this.socket.bytesRead;
+    if (this.#waiting.length > 0) {
+      this.#startWaiting();
+    }
+  }
+
+  /** Drops what waits: the connection closes after the current reply. */
+  close(): void {
+    this.isClosing = true;
+    this.#waiting = [];
+  }
+
+  // A loop, not a chain of calls: thousands of requests sent ahead must not exhaust the stack.
+  #startWaiting(): void {
+    if (this.#isStarting) {
+      return;
+    }
+    this.#isStarting = true;
+    while (this.#current === undefined) {
+      const next = this.#waiting.shift();
+      if (next === undefined) {
+        break;
+      }
+      this.#current = next;
+      next.start();
+    }
+    this.#isStarting = false;
+    if (this.#isPaused && this.#waiting.length === 0) {
+      this.#isPaused = false;
+      this.socket.resume();
+    }
+  }
+
+  /** No request is under way and none has begun to arrive, for `quietMs` since then or since `from`. */
+  isQuiet(quietMs: number, from: number): boolean {
+    return (
+      this.#current === undefined &&
+      this.#waiting.length === 0 &&
+      this.socket.writableLength === 0 &&
+      this.socket.bytesRead === this.#bytesReadWhenQuiet &&
+      performance.now() - Math.max(this.#quietSince, from) >= quietMs
+    );
+  }
+}
+
+/** Closes the connections of clients that take no byte of their reply for `timeoutMs` [D35]. */
+export class StallWatch {
+  readonly #timeoutMs: number;
+  readonly #watched = new Map<Socket, { queued: number; since: number }>();
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(timeoutMs: number) {
+    this.#timeoutMs = timeoutMs;
+  }
+
+  /** Watches `socket` while anything written to it has not left this process. */
+  watch(socket: Socket): void {
+    if (!this.#watched.has(socket)) {
+      this.#watched.set(socket, { queued: queuedBytes(socket), since: performance.now() });
+    }
+    this.#timer ??= setInterval(
+      () => {
+        this.#sweep();
+      },
+      Math.min(250, Math.max(10, this.#timeoutMs / 4)),
+    ).unref();
+  }
+
+  #sweep(): void {
+    const now = performance.now();
+    for (const [socket, progress] of this.#watched) {
+      const queued = queuedBytes(socket);
+      if (socket.destroyed || socket.writableLength === 0) {
+        this.#watched.delete(socket);
+      } else if (queued !== progress.queued) {
+        progress.queued = queued;
+        progress.since = now;
+      } else if (now - progress.since >= this.#timeoutMs) {
+        this.#watched.delete(socket);
+        socket.destroy();
+      }
+    }
+    if (this.#watched.size === 0) {
+      clearInterval(this.#timer);
+      this.#timer = undefined;
+    }
+  }
+}
+
+// A large reply is one write for Node, so that `writableLength` stands still until its last byte has gone;
+// the handle's own queue shrinks with each piece that the system takes. Node's socket timeout reads it too.
+function queuedBytes(socket: Socket): number {
+  const handle = (socket as Socket & { _handle?: { writeQueueSize?: number } | null })._handle;
+  return handle?.writeQueueSize ?? socket.writableLength;
+}

@@ -1,0 +1,184 @@
+// What the calls of one gateway share: its options, the backend client, the count of calls in flight, the
+// observer. And what happens to bytes that are not a request at all. No settings, signals or Fastify here.
+
+import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
+import { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+
+import type { BackendClient } from '../backend/client.ts';
+import { Call, replyToUnknownMethod, type CallRecord } from './call.ts';
+import { ClientConnection, StallWatch, type Turn } from './client-connection.ts';
+import type { ItemIdParsing } from './item-id.ts';
+import { replies, type FixedReply } from './replies.ts';
+import { createRequestId } from './request-head.ts';
+
+export interface GatewayOptions {
+  readonly itemIdParsing: ItemIdParsing;
+  readonly requestBytesMax: number;
+  readonly inFlightMax: number;
+  readonly replyStallTimeoutMs: number;
+}
+
+/** Is told of everything that ends. Must not throw, and costs every request what it costs. */
+export interface GatewayObserver {
+  onCallEnd(record: CallRecord): void;
+  /** Bytes that were no request: `reply` is what the client got [D27]. */
+  onMalformed(requestId: string, reply: FixedReply, code: string): void;
+  /** A fault of our own after the reply had begun; the connection is cut [D28]. */
+  onBug(error: unknown, record: CallRecord): void;
+}
+
+// How long a connection that got its last reply may go on sending before it is cut.
+const lingerMs = 1_000;
+
+export class Gateway {
+  readonly options: GatewayOptions;
+  readonly backend: BackendClient;
+  readonly observer: GatewayObserver;
+  /** With the prefix under which the plugin is mounted. */
+  readonly collectionPath: string;
+  readonly stallWatch: StallWatch;
+  /** The server leaves `Expect: 100-continue` to us; otherwise Node has answered it before we see it. */
+  readonly answersExpectations: boolean;
+  /** Every reply now closes its connection [D33]. */
+  isDraining = false;
+  #inFlight = 0;
+
+  constructor(
+    options: GatewayOptions,
+    backend: BackendClient,
+    observer: GatewayObserver,
+    collectionPath: string,
+    answersExpectations: boolean,
+  ) {
+    this.options = options;
+    this.backend = backend;
+    this.observer = observer;
+    this.collectionPath = collectionPath;
+    this.answersExpectations = answersExpectations;
+    this.stallWatch = new StallWatch(options.replyStallTimeoutMs);
+  }
+
+  /** Calls between their request's head and the end of their reply, or of their write. */
+  get inFlight(): number {
+    return this.#inFlight;
+  }
+
+  /** Counts a call in, or says that there are too many [D26]. */
+  enter(): boolean {
+    if (this.#inFlight >= this.options.inFlightMax) {
+      return false;
+    }
+    this.#inFlight += 1;
+    return true;
+  }
+
+  exit(): void {
+    this.#inFlight -= 1;
+  }
+
+  /** Takes a request over; `inheritedHeaders` are added to its reply, as name, value, name, value. */
+  handle(request: IncomingMessage, response: ServerResponse, inheritedHeaders: readonly string[] = []): void {
+    new Call(this, request, response, inheritedHeaders).enqueue();
+  }
+
+  /** Bytes that Node's parser gave up on, or that came too slowly: answered in turn, then closed [D27, D35]. */
+  handleClientError(error: NodeJS.ErrnoException & { rawPacket?: Buffer }, stream: Duplex): void {
+    if (!(stream instanceof Socket)) {
+      stream.destroy();
+      return;
+    }
+    const socket = stream;
+    const connection = ClientConnection.of(socket);
+    const code = error.code ?? '';
+    if (!socket.writable || code === 'ECONNRESET' || code === 'EPIPE') {
+      socket.destroy();
+      return;
+    }
+    // Bytes behind a request that said `connection: close`: its reply comes, they are not looked at.
+    if (connection.isClosing || code === 'HPE_CLOSED_CONNECTION') {
+      return;
+    }
+    const reply = this.#replyTo(code, error.rawPacket);
+    const newest = connection.newest;
+    if (newest instanceof Call && !newest.hasWholeRequest) {
+      // It broke off within that request's body.
+      newest.interrupt(reply);
+    } else {
+      this.#refuseConnection(connection, reply, code);
+    }
+  }
+
+  /** `CONNECT` asks for a tunnel; there is none [D27]. */
+  handleConnect(stream: Duplex): void {
+    stream.on('error', () => {
+      stream.destroy();
+    });
+    if (!(stream instanceof Socket)) {
+      stream.destroy();
+      return;
+    }
+    this.#refuseConnection(ClientConnection.of(stream), replies.connectNotAllowed, 'CONNECT');
+  }
+
+  #replyTo(code: string, packet: Buffer | undefined): FixedReply {
+    switch (code) {
+      case 'ERR_HTTP_REQUEST_TIMEOUT':
+        return replies.requestTimeout;
+      case 'HPE_HEADER_OVERFLOW':
+        return replies.headersTooLarge;
+      case 'HPE_INVALID_METHOD': {
+        // A method that the parser has never heard of is a method all the same [D6].
+        const match = requestLine.exec(packet?.toString('latin1', 0, requestLineBytesMax) ?? '');
+        return match === null
+          ? replies.badRequest
+          : replyToUnknownMethod(match[1] ?? '', this.collectionPath);
+      }
+      default:
+        return replies.badRequest;
+    }
+  }
+
+  // A reply with no request to belong to: written by hand, after those before it.
+  #refuseConnection(connection: ClientConnection, reply: FixedReply, code: string): void {
+    const last: Turn = {
+      start: () => {
+        const requestId = createRequestId();
+        this.observer.onMalformed(requestId, reply, code);
+        sendLastReply(connection.socket, reply, requestId);
+        connection.finish(last);
+      },
+      leave: () => undefined,
+    };
+    connection.enqueueLast(last);
+  }
+}
+
+// One that is not cut off, with a token for a method (RFC 9110, 5.6.2) and a path or absolute-form target.
+const requestLine = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+ (\/[^\s#]*|https?:\/\/[^\s#]*) HTTP\/1\.[01]\r\n/i;
+const requestLineBytesMax = 16_384;
+
+function sendLastReply(socket: Socket, reply: FixedReply, requestId: string): void {
+  const headers = [
+    `HTTP/1.1 ${reply.status} ${STATUS_CODES[reply.status] ?? ''}`,
+    'content-type: application/json',
+    `content-length: ${reply.body.length}`,
+    'cache-control: no-store',
+    'x-content-type-options: nosniff',
+    `x-request-id: ${requestId}`,
+    ...pairs(reply.headers).map(([name, value]) => `${name}: ${value}`),
+    `date: ${new Date().toUTCString()}`,
+    'connection: close',
+  ];
+  socket.end(Buffer.concat([Buffer.from(`${headers.join('\r\n')}\r\n\r\n`, 'latin1'), reply.body]));
+  // Closed at once, the connection would be reset under what the client is still sending, and the reply lost.
+  setTimeout(() => socket.destroy(), lingerMs).unref();
+}
+
+function pairs(flat: readonly string[]): [string, string][] {
+  const result: [string, string][] = [];
+  for (let index = 0; index + 1 < flat.length; index += 2) {
+    result.push([flat[index] ?? '', flat[index + 1] ?? '']);
+  }
+  return result;
+}

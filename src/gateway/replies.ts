@@ -1,0 +1,59 @@
+// Every fixed reply, built once: status, bytes and the headers that belong to it alone. A client never gets
+// a body that is neither one of these nor the backend's own JSON [spec 7, rule 2].
+
+import { operations, type Operation, type OperationName } from './operations.ts';
+
+export interface FixedReply {
+  readonly status: number;
+  readonly body: Buffer;
+  /** Headers beyond those of every reply [D24], as name, value, name, value. */
+  readonly headers: readonly string[];
+}
+
+function errorReply(status: number, message: string, headers: readonly string[] = []): FixedReply {
+  return { status, body: Buffer.from(JSON.stringify({ error: message })), headers };
+}
+
+export const collectionMethods = 'GET, HEAD, POST, OPTIONS';
+export const itemMethods = 'GET, HEAD, PUT, DELETE, OPTIONS';
+
+const noBody = Buffer.alloc(0);
+
+export const replies = {
+  success: { status: 200, body: Buffer.from('{"success":true}'), headers: [] } satisfies FixedReply,
+  invalidId: errorReply(400, 'Invalid ID format'),
+  bodyTooLarge: errorReply(413, 'Request body too large'),
+  notFound: errorReply(404, 'Not found'),
+  collectionMethodNotAllowed: errorReply(405, 'Method not allowed', ['allow', collectionMethods]),
+  itemMethodNotAllowed: errorReply(405, 'Method not allowed', ['allow', itemMethods]),
+  connectNotAllowed: errorReply(405, 'Method not allowed', ['allow', '']),
+  collectionOptions: {
+    status: 204,
+    body: noBody,
+    headers: ['allow', collectionMethods],
+  } satisfies FixedReply,
+  itemOptions: { status: 204, body: noBody, headers: ['allow', itemMethods] } satisfies FixedReply,
+  overload: errorReply(503, 'Service unavailable', ['retry-after', '1']),
+  badRequest: errorReply(400, 'Bad request'),
+  requestTimeout: errorReply(408, 'Request timeout'),
+  expectationFailed: errorReply(417, 'Expectation failed'),
+  headersTooLarge: errorReply(431, 'Request header fields too large'),
+  internalError: errorReply(500, 'Internal server error'),
+};
+
+/** Each operation's 500 [spec 7]. */
+export const failureReplies = perOperation((operation) => errorReply(500, operation.failureMessage));
+
+/** What a backend's 404 becomes: operation 3's 404, every other operation's 500 [spec 7, rule 1]. */
+export const notFoundReplies = perOperation((operation) =>
+  operation.notFoundMessage === undefined
+    ? failureReplies[operation.name]
+    : errorReply(404, operation.notFoundMessage),
+);
+
+function perOperation(build: (operation: Operation) => FixedReply): Record<OperationName, FixedReply> {
+  return Object.fromEntries(operations.map((operation) => [operation.name, build(operation)])) as Record<
+    OperationName,
+    FixedReply
+  >;
+}

@@ -1,0 +1,159 @@
+// Reads what the gateway needs from a request's head, and holds the one rule about heads that two parsers
+// could read differently: unambiguous, or 400 [D27]. Node's parser has refused the worst already (both
+// content-length and transfer-encoding, two lengths, bare line feeds, folded lines); what it lets through
+// and this gateway does not is here. It decides nothing about operations.
+
+import { randomUUID } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
+
+export interface RequestHead {
+  /** Two parsers could read this head differently, or it is not valid HTTP/1.1 [D27]. */
+  readonly isAmbiguous: boolean;
+  /** The client's checked `x-request-id`, or a new one [D25]. */
+  readonly requestId: string;
+  /** W3C trace context, checked and ready to be sent on as name, value, ...; empty when there is none [D12]. */
+  readonly traceContext: readonly string[];
+  readonly expectation: 'none' | 'continue' | 'unknown';
+  /** A body is announced: a length above zero, or chunks. */
+  readonly hasBody: boolean;
+  /** The announced length in bytes; undefined for chunks and without a body. */
+  readonly contentLength: number | undefined;
+}
+
+const requestIdForm = /^[A-Za-z0-9._~-]{1,128}$/;
+// RFC 9110, 7.2 with RFC 3986, 3.2.2: a registered name, IPv4 address or bracketed IPv6 address, and a port.
+const hostForm = /^(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::\d{0,5})?$/;
+// W3C Trace Context, 3.2: version, trace-id, parent-id, flags; a later version may have more behind them.
+const traceParentForm = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
+// W3C Trace Context, 3.3.1.3: list members of a key and a value of printable ASCII.
+const traceStateMemberForm =
+  /^[ \t]*(?:[a-z0-9][a-z0-9_\-*/@]{0,255}=[ -+\--<>-~]{0,255}[!-+\--<>-~])?[ \t]*$/;
+const noTraceContext: readonly string[] = [];
+
+/** What `request`'s head says; never throws. */
+export function readRequestHead(request: IncomingMessage): RequestHead {
+  let hostCount = 0;
+  let isHostValid = true;
+  let transferEncoding: string | undefined;
+  let contentLength: number | undefined;
+  let requestId: string | undefined;
+  let requestIdCount = 0;
+  let traceParent: string | undefined;
+  let traceParentCount = 0;
+  let traceState: string | undefined;
+  let expectation: RequestHead['expectation'] = 'none';
+
+  const rawHeaders = request.rawHeaders;
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = rawHeaders[index] ?? '';
+    const value = rawHeaders[index + 1] ?? '';
+    // The length decides first: most headers of a request are none of these and cost one comparison.
+    switch (name.length) {
+      case 4:
+        if (isName(name, 'host')) {
+          hostCount += 1;
+          isHostValid &&= hostForm.test(value);
+        }
+        break;
+      case 6:
+        if (isName(name, 'expect')) {
+          expectation =
+            value.toLowerCase() === '100-continue' && expectation === 'none' ? 'continue' : 'unknown';
+        }
+        break;
+      case 10:
+        if (isName(name, 'tracestate')) {
+          traceState = traceState === undefined ? value : `${traceState},${value}`;
+        }
+        break;
+      case 11:
+        if (isName(name, 'traceparent')) {
+          traceParentCount += 1;
+          traceParent = value;
+        }
+        break;
+      case 12:
+        if (isName(name, 'x-request-id')) {
+          requestIdCount += 1;
+          requestId = value;
+        }
+        break;
+      case 14:
+        if (isName(name, 'content-length')) {
+          contentLength = Number(value);
+        }
+        break;
+      case 17:
+        if (isName(name, 'transfer-encoding')) {
+          transferEncoding = transferEncoding === undefined ? value : `${transferEncoding}, ${value}`;
+        }
+        break;
+    }
+  }
+
+  const minorVersion = request.httpVersionMajor === 1 ? request.httpVersionMinor : -1;
+  return {
+    isAmbiguous:
+      (minorVersion !== 1 && minorVersion !== 0) ||
+      hostCount > 1 ||
+      (hostCount === 0 && minorVersion === 1) ||
+      !isHostValid ||
+      // Exactly one coding, `chunked`: behind any other the end of the body is a matter of opinion; and
+      // HTTP/1.0 knows no codings (RFC 9112, 6.1).
+      (transferEncoding !== undefined &&
+        (minorVersion === 0 ||
+          contentLength !== undefined ||
+          transferEncoding.toLowerCase() !== 'chunked')) ||
+      // A fragment is never part of a target (RFC 9112, 3.2); some parsers cut there and some do not.
+      (request.url ?? '').includes('#'),
+    requestId:
+      requestId !== undefined && requestIdCount === 1 && requestIdForm.test(requestId)
+        ? requestId
+        : createRequestId(),
+    traceContext:
+      traceParent !== undefined && traceParentCount === 1
+        ? checkTraceContext(traceParent, traceState)
+        : noTraceContext,
+    expectation,
+    hasBody: transferEncoding !== undefined || (contentLength !== undefined && contentLength > 0),
+    contentLength: transferEncoding === undefined ? contentLength : undefined,
+  };
+}
+
+/** A new request id: a random UUID [D25]. */
+export function createRequestId(): string {
+  return randomUUID();
+}
+
+function isName(name: string, lowerCaseName: string): boolean {
+  return name === lowerCaseName || name.toLowerCase() === lowerCaseName;
+}
+
+function checkTraceContext(traceParent: string, traceState: string | undefined): readonly string[] {
+  const match = traceParentForm.exec(traceParent);
+  if (match === null) {
+    return noTraceContext;
+  }
+  const [, version = '', traceId = '', parentId = '', flags = '', rest] = match;
+  if (version === 'ff' || (version === '00' && rest !== undefined)) {
+    return noTraceContext;
+  }
+  if (/^0+$/.test(traceId) || /^0+$/.test(parentId)) {
+    return noTraceContext;
+  }
+  // Written anew, in the one version that this gateway has checked (W3C Trace Context, 4.3).
+  const traceContext = ['traceparent', `00-${traceId}-${parentId}-${flags}`];
+  if (traceState !== undefined && isTraceState(traceState)) {
+    traceContext.push('tracestate', traceState);
+  }
+  return traceContext;
+}
+
+function isTraceState(value: string): boolean {
+  const members = value.split(',');
+  return (
+    value.length <= 512 &&
+    members.length <= 32 &&
+    members.every((member) => traceStateMemberForm.test(member))
+  );
+}

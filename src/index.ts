@@ -1,0 +1,11 @@
+// What the package gives to others: the gateway as a Fastify plugin, and the server options that complete it.
+
+export {
+  gatewayServerOptions,
+  workItemGateway,
+  workItemGateway as default,
+  type GatewayServerOptions,
+  type WorkItemGatewayOptions,
+} from './gateway/plugin.ts';
+export type { CallOutcome, CallRecord } from './gateway/call.ts';
+export type { GatewayObserver } from './gateway/gateway.ts';

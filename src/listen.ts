@@ -1,0 +1,118 @@
+// Listening: on one address, or for `localhost` on both loopback addresses, with messages that say what to
+// do when that fails. Stopping here takes no connection away, unlike http.Server.close().
+
+import { createServer, Server, type AddressInfo, type ListenOptions, type Socket } from 'node:net';
+
+export interface Listener {
+  readonly port: number;
+  /** For instance `http://localhost:3000`. */
+  readonly url: string;
+  /** Takes no new connection from now on; those that there are stay as they are. */
+  close(): Promise<void>;
+}
+
+/** Cannot listen where the settings say; the message says what to do. */
+export class ListenError extends Error {
+  constructor(message: string, cause: unknown) {
+    super(message, { cause });
+    this.name = 'ListenError';
+  }
+}
+
+const freePortTries = 20;
+
+/**
+ * Makes `server` listen on `host` and `port` (0 picks a free one). `portSetting` names what the operator would
+ * change, for the message. Rejects with a ListenError.
+ */
+export async function listen(
+  server: Server,
+  host: string,
+  port: number,
+  portSetting: string,
+): Promise<Listener> {
+  try {
+    return host === 'localhost' ? await listenLocalhost(server, port) : await listenOn(server, host, port);
+  } catch (error) {
+    throw new ListenError(describe(error as NodeJS.ErrnoException, host, port, portSetting), error);
+  }
+}
+
+async function listenOn(server: Server, host: string, port: number): Promise<Listener> {
+  await startListening(server, { host, port });
+  const actual = (server.address() as AddressInfo).port;
+  const name = host.includes(':') ? `[${host}]` : host;
+  return { port: actual, url: `http://${name}:${actual}`, close: async () => { await stopListening(server); } };
+}
+
+async function listenLocalhost(server: Server, port: number): Promise<Listener> {
+  for (let tries = 1; ; tries += 1) {
+    await startListening(server, { host: '127.0.0.1', port });
+    const actual = (server.address() as AddressInfo).port;
+    // Hands its connections to the one server that knows what to do with them.
+    const second = createServer({ allowHalfOpen: true, noDelay: true }, (socket: Socket) => {
+      server.emit('connection', socket);
+    });
+    try {
+      await startListening(second, { host: '::1', port: actual, ipv6Only: true });
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      if (code === 'EADDRNOTAVAIL' || code === 'EAFNOSUPPORT') {
+        return {
+          port: actual,
+          url: `http://localhost:${actual}`,
+          close: async () => { await stopListening(server); },
+        };
+      }
+      await stopListening(server);
+      if (code === 'EADDRINUSE' && port === 0 && tries < freePortTries) {
+        continue;
+      }
+      throw error;
+    }
+    return {
+      port: actual,
+      url: `http://localhost:${actual}`,
+      close: async () => {
+        await Promise.all([stopListening(server), stopListening(second)]);
+      },
+    };
+  }
+}
+
+async function startListening(server: Server, options: ListenOptions): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<undefined>();
+  const onListening = (): void => {
+    resolve(undefined);
+  };
+  server.once('listening', onListening).once('error', reject);
+  server.listen({ backlog: 4_096, ...options });
+  try {
+    await promise;
+  } finally {
+    server.off('listening', onListening).off('error', reject);
+  }
+}
+
+// Not http.Server's own close, which also destroys idle connections and with them a request that is already
+// on its way [D33]. It calls back only when the last connection has gone, which is not waited for here.
+async function stopListening(server: Server): Promise<void> {
+  Server.prototype.close.call(server);
+  // The turn in which the listening handle is closed.
+  await new Promise((resolve) => setImmediate(resolve));
+}
+
+function describe(error: NodeJS.ErrnoException, host: string, port: number, setting: string): string {
+  switch (error.code) {
+    case 'EADDRINUSE':
+      return `port ${port} on ${host} is in use: stop the program that has it, or choose another port with ${setting}`;
+    case 'EACCES':
+      return `port ${port} on ${host} needs more rights than this process has: choose one above 1023 with ${setting}`;
+    case 'EADDRNOTAVAIL':
+    case 'ENOTFOUND':
+    case 'EAI_AGAIN':
+      return `this machine has no address ${host}: listen on localhost, 0.0.0.0 or one of its own addresses`;
+    default:
+      return `cannot listen on ${host} port ${port}: ${error.message}`;
+  }
+}

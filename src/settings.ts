@@ -1,0 +1,334 @@
+// THE settings table. Flags, environment variables, defaults, checks, `--help` and docs/settings.md all come
+// from these rows [D32]; nothing else in the project reads the environment.
+
+export type Command = 'serve' | 'dev' | 'backend' | 'check';
+
+interface Row {
+  /** What it sets, in one sentence that also says what happens at the limit. */
+  readonly help: string;
+  readonly commands: readonly Command[];
+}
+
+interface IntegerRow extends Row {
+  readonly kind: 'integer';
+  readonly unit: 'port' | 'bytes' | 'ms' | 'calls';
+  readonly default: number;
+  readonly min: number;
+  readonly max: number;
+}
+
+interface TextRow extends Row {
+  readonly kind: 'host' | 'path';
+  readonly default: string;
+}
+
+interface UrlRow extends Row {
+  readonly kind: 'url';
+  readonly default: string;
+}
+
+interface ChoiceRow<Choice extends string = string> extends Row {
+  readonly kind: 'choice';
+  readonly choices: readonly Choice[];
+  readonly default: Choice;
+}
+
+type AnyRow = IntegerRow | TextRow | UrlRow | ChoiceRow;
+
+const gateway: readonly Command[] = ['serve', 'dev', 'check'];
+const everywhere: readonly Command[] = ['serve', 'dev', 'backend', 'check'];
+const embedded: readonly Command[] = ['dev', 'backend'];
+
+// The longest time that a timer of the platform can hold, 2^31 - 1 ms: about 24.8 days.
+const msMax = 2_147_483_647;
+// A body is held in one piece at most once; the platform's largest buffer is far above this.
+const bytesMax = 2_147_483_647;
+
+function ms(defaultMs: number, help: string, min = 1): IntegerRow {
+  return { kind: 'integer', unit: 'ms', default: defaultMs, min, max: msMax, help, commands: gateway };
+}
+
+function port(defaultPort: number, help: string, commands: readonly Command[]): IntegerRow {
+  return { kind: 'integer', unit: 'port', default: defaultPort, min: 0, max: 65_535, help, commands };
+}
+
+function bytes(defaultBytes: number, help: string): IntegerRow {
+  return {
+    kind: 'integer',
+    unit: 'bytes',
+    default: defaultBytes,
+    min: 1,
+    max: bytesMax,
+    help,
+    commands: gateway,
+  };
+}
+
+export const settingsTable = {
+  host: {
+    kind: 'host',
+    default: 'localhost',
+    help: 'Address to listen on for clients; `localhost` is 127.0.0.1 and ::1, `0.0.0.0` and `::` are every address.',
+    commands: gateway,
+  },
+  port: port(
+    3000,
+    'Port to listen on for clients; 0 picks a free one and the start-up line says which.',
+    gateway,
+  ),
+  adminHost: {
+    kind: 'host',
+    default: 'localhost',
+    help: 'Address to listen on for /livez, /readyz and /metrics.',
+    commands: gateway,
+  },
+  adminPort: port(9464, 'Port to listen on for /livez, /readyz and /metrics; 0 picks a free one.', gateway),
+  backendUrl: {
+    kind: 'url',
+    default: 'http://localhost:5104',
+    help: "The backend's base address, http or https; it may carry a base path.",
+    commands: ['serve', 'check'],
+  },
+  itemIdParsing: {
+    kind: 'choice',
+    choices: ['leading', 'whole'],
+    default: 'leading',
+    help: 'How an id is read: `leading` takes 12abc for 12, `whole` answers it with 400.',
+    commands: gateway,
+  },
+  requestBytesMax: bytes(10_485_760, 'Largest request body; a larger one is answered with 413.'),
+  responseBytesMax: bytes(
+    67_108_864,
+    "Largest answer of the backend that is passed through; a larger one is the operation's 500.",
+  ),
+  inFlightMax: {
+    kind: 'integer',
+    unit: 'calls',
+    default: 1_024,
+    min: 1,
+    max: 1_000_000,
+    help: 'Calls under way at once; one more is answered with 503.',
+    commands: gateway,
+  },
+  backendTimeoutMs: ms(
+    30_000,
+    "From sending a call to the last byte of its answer; past it the operation's 500.",
+  ),
+  backendConnectTimeoutMs: ms(5_000, "For connecting to the backend; past it the operation's 500."),
+  backendIdleTimeoutMs: ms(
+    4_000,
+    'How long an idle connection to the backend is kept; keep it below what the backend does. A shorter time that the backend announces counts instead.',
+  ),
+  requestHeadersTimeoutMs: ms(10_000, "For a request's head; past it 408 and the connection is closed."),
+  requestTimeoutMs: ms(
+    30_000,
+    "For a request's head and body together; past it 408 and the connection is closed.",
+  ),
+  replyStallTimeoutMs: ms(
+    30_000,
+    'How long a client may take no byte of its reply before its connection is cut.',
+  ),
+  idleTimeoutMs: ms(
+    72_000,
+    'How long a connection may rest between two requests; keep it above what a load balancer in front does.',
+  ),
+  shutdownDelayMs: ms(
+    0,
+    'After SIGTERM, how long to go on serving while /readyz says 503, so that a load balancer can look elsewhere.',
+    0,
+  ),
+  shutdownTimeoutMs: ms(
+    10_000,
+    'After that delay, how long requests under way may take before they are cut and the exit code is 1.',
+  ),
+  logLevel: {
+    kind: 'choice',
+    choices: ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'],
+    default: 'info',
+    help: 'Least severe log line to write; `info` has one line a request, `warn` only failures.',
+    commands: everywhere,
+  },
+  logFormat: {
+    kind: 'choice',
+    choices: ['auto', 'pretty', 'json'],
+    default: 'auto',
+    help: '`auto` is pretty on a terminal and JSON lines otherwise.',
+    commands: everywhere,
+  },
+  embeddedBackendHost: {
+    kind: 'host',
+    default: 'localhost',
+    help: 'Address for the embedded backend to listen on.',
+    commands: embedded,
+  },
+  embeddedBackendPort: port(
+    5104,
+    'Port for the embedded backend to listen on; 0 picks a free one.',
+    embedded,
+  ),
+  embeddedBackendDatabase: {
+    kind: 'path',
+    default: ':memory:',
+    help: 'SQLite file that the embedded backend keeps its work items in; `:memory:` forgets them at the end.',
+    commands: embedded,
+  },
+} as const satisfies Record<string, AnyRow>;
+
+export type SettingName = keyof typeof settingsTable;
+
+type ValueOf<R> = R extends { kind: 'integer' }
+  ? number
+  : R extends { kind: 'url' }
+    ? URL
+    : R extends { choices: readonly (infer Choice)[] }
+      ? Choice
+      : string;
+
+/** Every setting, checked. Frozen. */
+export type Settings = { readonly [Name in SettingName]: ValueOf<(typeof settingsTable)[Name]> };
+
+/** Where a setting's value came from. */
+export type SettingSource = 'default' | 'environment' | 'flag';
+
+export interface ResolvedSettings {
+  readonly settings: Settings;
+  readonly sources: Readonly<Record<SettingName, SettingSource>>;
+}
+
+/** What is wrong with the settings: every problem at once, each with what to do. */
+export class SettingsError extends Error {
+  readonly problems: readonly string[];
+
+  constructor(problems: readonly string[]) {
+    super(problems.join('\n'));
+    this.name = 'SettingsError';
+    this.problems = problems;
+  }
+}
+
+export const settingNames = Object.keys(settingsTable) as SettingName[];
+
+/** `requestBytesMax` -> `--request-bytes-max`. */
+export function flagOf(name: SettingName): string {
+  return `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+}
+
+/** `requestBytesMax` -> `REQUEST_BYTES_MAX`. */
+export function variableOf(name: SettingName): string {
+  return name.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase();
+}
+
+/** The settings that `command` has. */
+export function settingsOf(command: Command): SettingName[] {
+  return settingNames.filter((name) =>
+    (settingsTable[name].commands as readonly Command[]).includes(command),
+  );
+}
+
+/** What a setting takes, for the help and the documents: `0 to 65535`, `leading or whole`, `an address`. */
+export function describeValues(name: SettingName): string {
+  const row: AnyRow = settingsTable[name];
+  switch (row.kind) {
+    case 'integer':
+      return `${row.min} to ${row.max}`;
+    case 'choice':
+      return `${row.choices.slice(0, -1).join(', ')} or ${row.choices.at(-1) ?? ''}`;
+    case 'url':
+      return 'an http or https address';
+    case 'host':
+      return 'a host name or IP address';
+    case 'path':
+      return 'a file name or :memory:';
+  }
+}
+
+/** The unit of a setting's value, or undefined where it has none. */
+export function unitOf(name: SettingName): string | undefined {
+  const row: AnyRow = settingsTable[name];
+  return row.kind === 'integer' && row.unit !== 'port' ? row.unit : undefined;
+}
+
+/**
+ * Every setting from the flags, else the environment, else its default. An empty variable counts as unset.
+ * Problems, those in `known` first, are thrown together as one SettingsError.
+ */
+export function resolveSettings(
+  command: Command,
+  flags: Readonly<Partial<Record<SettingName, string>>>,
+  environment: Readonly<Record<string, string | undefined>>,
+  known: readonly string[] = [],
+): ResolvedSettings {
+  const problems = [...known];
+  const settings: Partial<Record<SettingName, unknown>> = {};
+  const sources = {} as Record<SettingName, SettingSource>;
+  const used = new Set(settingsOf(command));
+  for (const name of settingNames) {
+    const row: AnyRow = settingsTable[name];
+    const flag = flags[name];
+    const variable = environment[variableOf(name)];
+    // A variable of another command's is none of this one's business, right or wrong.
+    const isGiven = flag !== undefined || (variable !== undefined && variable !== '' && used.has(name));
+    sources[name] = flag !== undefined ? 'flag' : isGiven ? 'environment' : 'default';
+    const text = flag ?? (isGiven ? variable : undefined) ?? String(row.default);
+    const value = parseValue(row, text);
+    if (value instanceof Problem) {
+      const given = sources[name] === 'flag' ? flagOf(name) : variableOf(name);
+      problems.push(`${given} is ${JSON.stringify(text)}, but must be ${value.expectation}`);
+    } else {
+      settings[name] = value;
+    }
+  }
+  if (problems.length > 0) {
+    throw new SettingsError(problems);
+  }
+  return { settings: Object.freeze(settings) as Settings, sources: Object.freeze(sources) };
+}
+
+class Problem {
+  readonly expectation: string;
+  constructor(expectation: string) {
+    this.expectation = expectation;
+  }
+}
+
+function parseValue(row: AnyRow, text: string): number | string | URL | Problem {
+  switch (row.kind) {
+    case 'integer': {
+      const value = /^\d{1,15}$/.test(text) ? Number(text) : NaN;
+      const unit =
+        row.unit === 'port' || row.unit === 'calls' ? '' : row.unit === 'ms' ? ' (milliseconds)' : ' (bytes)';
+      return value >= row.min && value <= row.max
+        ? value
+        : new Problem(`a whole number from ${row.min} to ${row.max}${unit}`);
+    }
+    case 'choice':
+      return row.choices.includes(text) ? text : new Problem(`one of ${row.choices.join(', ')}`);
+    case 'url':
+      return parseUrl(text);
+    case 'host':
+      // An address in brackets is what URLs have; the platform wants it bare.
+      return /^[A-Za-z0-9._:%-]+$/.test(text)
+        ? text
+        : new Problem('a host name or an IP address without brackets');
+    case 'path':
+      return text;
+  }
+}
+
+function parseUrl(text: string): URL | Problem {
+  const example = 'for instance http://localhost:5104';
+  if (!URL.canParse(text)) {
+    return new Problem(`an address, ${example}`);
+  }
+  const url = new URL(text);
+  if (url.protocol !== 'http:' && url.protocol !== 'https:') {
+    return new Problem(`an http or https address, ${example}`);
+  }
+  if (url.username !== '' || url.password !== '') {
+    return new Problem('an address without user name and password: the gateway sends no credentials');
+  }
+  if (url.search !== '' || url.hash !== '' || text.includes('?') || text.includes('#')) {
+    return new Problem(`an address without query and fragment, ${example}`);
+  }
+  return url;
+}

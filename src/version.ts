@@ -1,0 +1,9 @@
+// The package's version, for `--version`, the start-up line and the metrics.
+
+import { readFileSync } from 'node:fs';
+
+const manifest = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
+  version: string;
+};
+
+export const version = manifest.version;
