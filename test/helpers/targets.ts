@@ -1,0 +1,303 @@
+// What the suites run against: the plugin in this process, and the built command in a process of its own.
+
+import { spawn, type ChildProcess } from 'node:child_process';
+import type { AddressInfo } from 'node:net';
+import { resolve } from 'node:path';
+import { after, afterEach, before, beforeEach, describe } from 'node:test';
+import assert from 'node:assert/strict';
+import Fastify from 'fastify';
+import { gatewayServerOptions, workItemGateway } from '../../src/index.ts';
+import { Changes, DEADLINE_MS } from './changes.ts';
+import { RawClient, request, type CallOptions, type Reply } from './raw-client.ts';
+import { answer, ScriptedBackend } from './scripted-backend.ts';
+
+/** The settings that both targets understand. */
+export interface GatewaySettings {
+  readonly requestBytesMax?: number;
+  readonly responseBytesMax?: number;
+  readonly backendTimeoutMs?: number;
+  readonly backendConnectTimeoutMs?: number;
+  readonly inFlightMax?: number;
+  readonly itemIdParsing?: 'leading' | 'whole';
+}
+
+/** One line of the command's log. */
+export type LogLine = Readonly<Record<string, unknown>>;
+
+const root = resolve(import.meta.dirname, '../..');
+const running = new Set<ChildProcess>();
+process.on('exit', () => {
+  for (const child of running) child.kill('SIGKILL');
+});
+
+/** The built command in a process of its own. */
+export class Command implements AsyncDisposable {
+  readonly process: ChildProcess;
+  readonly exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
+  readonly logs: LogLine[] = [];
+  stdout = '';
+  stderr = '';
+  port = 0;
+  adminPort = 0;
+  readonly #changes = new Changes();
+  #isExited = false;
+  #lineStart = 0;
+
+  constructor(args: readonly string[], environment: NodeJS.ProcessEnv) {
+    this.process = spawn(process.execPath, [resolve(root, 'dist/main.js'), ...args], {
+      env: { PATH: process.env['PATH'], ...environment },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    running.add(this.process);
+    this.process.stdout?.on('data', (data: Buffer) => {
+      this.stdout += data.toString('utf8');
+      this.#readLines();
+      this.#changes.notify();
+    });
+    this.process.stderr?.on('data', (data: Buffer) => {
+      this.stderr += data.toString('utf8');
+      this.#changes.notify();
+    });
+    this.exited = new Promise((resolveExit) => {
+      this.process.on('close', (code, signal) => {
+        running.delete(this.process);
+        this.#isExited = true;
+        this.#changes.notify();
+        resolveExit({ code, signal });
+      });
+    });
+  }
+
+  get output(): string {
+    return `stdout: ${this.stdout}\nstderr: ${this.stderr}`;
+  }
+
+  get isRunning(): boolean {
+    return !this.#isExited;
+  }
+
+  /** The first line of the log, from now or from before, that `isIt` accepts. */
+  log(isIt: (line: LogLine) => boolean, expected: string, limitMs = DEADLINE_MS): Promise<LogLine> {
+    return this.#changes.until(
+      () => {
+        const line = this.logs.find(isIt);
+        if (!line && this.#isExited) throw new Error(`the process ended before ${expected}\n${this.output}`);
+        return line;
+      },
+      () => `${expected}\n${this.output}`,
+      limitMs,
+    );
+  }
+
+  /** The exit code, or a failure when the process lives longer than `limitMs`. */
+  exitCode(limitMs = DEADLINE_MS): Promise<number | null> {
+    return this.#changes
+      .until(
+        () => (this.#isExited ? { code: this.process.exitCode } : undefined),
+        () => `the process ends\n${this.output}`,
+        limitMs,
+      )
+      .then(({ code }) => code);
+  }
+
+  signal(name: NodeJS.Signals): void {
+    this.process.kill(name);
+  }
+
+  call(method: string, path: string, options?: CallOptions): Promise<Reply> {
+    return request(this.port, method, path, options);
+  }
+
+  connect(): Promise<RawClient> {
+    return RawClient.open(this.port);
+  }
+
+  /** A request to the admin listener. */
+  admin(path: string): Promise<Reply> {
+    return request(this.adminPort, 'GET', path);
+  }
+
+  /** Ends the process by its own drain; kills it when that takes too long. */
+  async stop(): Promise<void> {
+    if (this.#isExited) return;
+    this.signal('SIGTERM');
+    const timer = setTimeout(() => {
+      this.signal('SIGKILL');
+    }, 5000);
+    await this.exited;
+    clearTimeout(timer);
+  }
+
+  /** Kills the process: for a test that is over and whose drain is not what it looks at. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#isExited) return;
+    this.signal('SIGKILL');
+    await this.exited;
+  }
+
+  #readLines(): void {
+    for (let end = this.stdout.indexOf('\n', this.#lineStart); end >= 0;) {
+      const line = this.stdout.slice(this.#lineStart, end);
+      this.#lineStart = end + 1;
+      if (line.startsWith('{')) this.logs.push(JSON.parse(line) as LogLine);
+      end = this.stdout.indexOf('\n', this.#lineStart);
+    }
+  }
+}
+
+/** Runs the command with these arguments and environment, and nothing inherited but PATH. */
+export function runCommand(args: readonly string[], environment: NodeJS.ProcessEnv = {}): Command {
+  return new Command(args, environment);
+}
+
+/** Starts the gateway alone on free ports and resolves when it says that it is ready. */
+export async function startCommand(environment: NodeJS.ProcessEnv): Promise<Command> {
+  const command = runCommand(['serve'], {
+    HOST: '127.0.0.1',
+    PORT: '0',
+    ADMIN_HOST: '127.0.0.1',
+    ADMIN_PORT: '0',
+    LOG_FORMAT: 'json',
+    ...environment,
+  });
+  const ready = await command.log((line) => line['msg'] === 'ready', 'the line that says ready');
+  command.port = Number(new URL(String(ready['url'])).port);
+  command.adminPort = Number(new URL(String(ready['adminUrl'])).port);
+  return command;
+}
+
+/** `{ requestBytesMax: 10 }` as `{ REQUEST_BYTES_MAX: '10' }`. */
+export function environmentOf(settings: GatewaySettings): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(settings).map(([name, value]) => [
+      name.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase(),
+      String(value),
+    ]),
+  );
+}
+
+type TargetKind = 'in-process' | 'command';
+
+/** A running gateway and the scripted backend behind it. */
+export class Target {
+  readonly kind: TargetKind;
+  readonly backend: ScriptedBackend;
+  readonly port: number;
+  /** The process, when this target is the command. */
+  readonly command: Command | undefined;
+  readonly stop: () => Promise<void>;
+
+  private constructor(
+    kind: TargetKind,
+    backend: ScriptedBackend,
+    port: number,
+    stop: () => Promise<void>,
+    command?: Command,
+  ) {
+    this.kind = kind;
+    this.backend = backend;
+    this.port = port;
+    this.stop = stop;
+    this.command = command;
+  }
+
+  static async start(
+    kind: TargetKind,
+    settings: GatewaySettings,
+    environment: NodeJS.ProcessEnv,
+  ): Promise<Target> {
+    const backend = await ScriptedBackend.start();
+    if (kind === 'command') {
+      const command = await startCommand({
+        BACKEND_URL: backend.url,
+        LOG_LEVEL: 'warn',
+        ...environmentOf(settings),
+        ...environment,
+      });
+      const stop = async () => {
+        await command.stop();
+        await backend.stop();
+      };
+      return new Target(kind, backend, command.port, stop, command);
+    }
+    const app = Fastify(gatewayServerOptions());
+    await app.register(workItemGateway, { backendUrl: backend.url, ...settings });
+    await app.listen({ host: '127.0.0.1', port: 0 });
+    const stop = async () => {
+      await app.close();
+      await backend.stop();
+    };
+    return new Target(kind, backend, (app.server.address() as AddressInfo).port, stop);
+  }
+
+  connect(): Promise<RawClient> {
+    return RawClient.open(this.port);
+  }
+
+  /** One request on a connection of its own. */
+  call(method: string, path: string, options?: CallOptions): Promise<Reply> {
+    return request(this.port, method, path, options);
+  }
+
+  /** Fails when `act` led to a backend call: a known call is sent after it, and must be the only one in the record. */
+  async withoutBackendCall<T>(act: () => Promise<T>): Promise<T> {
+    const before = this.backend.requests.length;
+    const result = await act();
+    await this.settle();
+    const calls = this.backend.requests.slice(before, -1).map(({ method, target }) => `${method} ${target}`);
+    assert.deepEqual(calls, [], 'no backend call may be made');
+    return result;
+  }
+
+  /** A known call through the gateway: whatever was sent to the backend before it has arrived there when this is back. */
+  async settle(): Promise<void> {
+    const id = `settle-${(settled += 1)}`;
+    const reply = await this.call('GET', '/api/work-items', { headers: [['X-Request-Id', id]] });
+    assert.equal(reply.status, 200, 'the gateway serves a good call');
+    const last = this.backend.requests.at(-1);
+    assert.equal(last?.header('x-request-id'), id, 'the last backend call is the one just made');
+  }
+}
+
+let settled = 0;
+
+/**
+ * Runs the cases that `define` makes against the plugin in this process and against the built command, each
+ * started once for all of them. The backend's record and script are fresh in each case.
+ */
+export function forEachTarget(
+  define: (target: () => Target) => void,
+  settings: GatewaySettings = {},
+  {
+    kinds = ['in-process', 'command'],
+    environment = {},
+  }: { kinds?: TargetKind[]; environment?: NodeJS.ProcessEnv } = {},
+): void {
+  for (const kind of kinds) {
+    describe(kind, () => {
+      let target: Target | undefined;
+      const current = () => {
+        assert.ok(target, 'the target is started');
+        return target;
+      };
+      before(async () => {
+        target = await Target.start(kind, settings, environment);
+      });
+      beforeEach(() => {
+        current().backend.reset();
+        current().backend.answers(answer('[]'));
+      });
+      afterEach(() => {
+        assert.deepEqual(current().backend.violations, [], 'only plain requests reach the backend');
+        if (current().command) assert.ok(current().command?.isRunning, 'the process lives');
+      });
+      after(async () => {
+        await target?.stop();
+        if (target?.command) {
+          assert.equal(target.command.stderr, '', 'nothing on stderr');
+        }
+      });
+      define(current);
+    });
+  }
+}
