@@ -1,0 +1,318 @@
+// Every route of the embedded backend and every status that it can answer with.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, test } from 'node:test';
+import { buffer } from 'node:stream/consumers';
+
+import { pino } from 'pino';
+
+import { assertJson, assertNoContent, assertProblem, databaseFile, send, startBackend } from './backend.ts';
+
+const invalid = 'One or more validation errors occurred.';
+
+describe('the routes of the embedded backend', () => {
+  test('an empty store lists as an empty array', async (t) => {
+    const { url } = await startBackend(t);
+    assertJson(await send(url, 'GET', '/api/WorkItem'), 200, '[]');
+  });
+
+  test('POST answers 201 with the created item and its Location', async (t) => {
+    const { url } = await startBackend(t);
+    const reply = await send(url, 'POST', '/api/WorkItem', '{"title":"a"}');
+    assertJson(reply, 201, '{"id":1,"title":"a"}');
+    assert.equal(reply.headers.get('location'), `${url}/api/WorkItem/1`);
+    assertJson(await send(url, 'GET', '/api/WorkItem/1'), 200, '{"id":1,"title":"a"}');
+  });
+
+  test('the list holds every item as it was written, ordered by id', async (t) => {
+    const { url } = await startBackend(t);
+    await send(url, 'POST', '/api/WorkItem', '{"n":1.0}');
+    await send(url, 'POST', '/api/WorkItem', ' { "n" : 1e400 } ');
+    await send(url, 'PUT', '/api/WorkItem/1', '{"n":12345678901234567890}');
+    assertJson(
+      await send(url, 'GET', '/api/WorkItem'),
+      200,
+      '[{"id":1,"n":12345678901234567890},{"id":2, "n" : 1e400 }]',
+    );
+  });
+
+  test('PUT replaces the whole item and answers 204', async (t) => {
+    const { url } = await startBackend(t);
+    await send(url, 'POST', '/api/WorkItem', '{"title":"a","state":"New"}');
+    assertNoContent(await send(url, 'PUT', '/api/WorkItem/1', '{"title":"b"}'));
+    assertJson(await send(url, 'GET', '/api/WorkItem/1'), 200, '{"id":1,"title":"b"}');
+    assertNoContent(await send(url, 'PUT', '/api/WorkItem/1', '{"title":"c", "id": 1}'));
+    assertJson(await send(url, 'GET', '/api/WorkItem/1'), 200, '{"title":"c", "id": 1}');
+  });
+
+  test('DELETE answers 204, once', async (t) => {
+    const { url } = await startBackend(t);
+    await send(url, 'POST', '/api/WorkItem', '{}');
+    assertNoContent(await send(url, 'DELETE', '/api/WorkItem/1'));
+    assertProblem(await send(url, 'DELETE', '/api/WorkItem/1'), 404, 'Not Found', '15.5.5');
+    assertJson(await send(url, 'GET', '/api/WorkItem'), 200, '[]');
+  });
+
+  test('paths are case-insensitive, may end in a slash, and their query does not count', async (t) => {
+    const { url } = await startBackend(t);
+    assertJson(await send(url, 'POST', '/API/workitem/?x=1', '{}'), 201, '{"id":1}');
+    assertJson(await send(url, 'GET', '/api/WORKITEM/1/?x=/2'), 200, '{"id":1}');
+    assertJson(await send(url, 'GET', '/api/workItem'), 200, '[{"id":1}]');
+  });
+
+  test('an id that no item has is 404, for GET, PUT and DELETE', async (t) => {
+    const { url } = await startBackend(t);
+    for (const id of ['1', '0', '-1', '2147483647', '-2147483648']) {
+      assertProblem(await send(url, 'GET', `/api/WorkItem/${id}`), 404, 'Not Found', '15.5.5');
+      assertProblem(await send(url, 'PUT', `/api/WorkItem/${id}`, '{}'), 404, 'Not Found', '15.5.5');
+      assertProblem(await send(url, 'DELETE', `/api/WorkItem/${id}`), 404, 'Not Found', '15.5.5');
+    }
+  });
+
+  test('any other path is 404', async (t) => {
+    const { url } = await startBackend(t);
+    for (const path of ['/', '/api', '/api/WorkItems', '/api/WorkItem/1/2', '/v1/api/WorkItem']) {
+      assertProblem(await send(url, 'GET', path), 404, 'Not Found', '15.5.5');
+    }
+  });
+
+  test('an id that is not a 32-bit integer is 400, for GET, PUT and DELETE', async (t) => {
+    const { url } = await startBackend(t);
+    for (const [segment, value] of [
+      ['abc', 'abc'],
+      ['1.0', '1.0'],
+      ['1e3', '1e3'],
+      ['0x1', '0x1'],
+      ['%20', ' '],
+      ['12%61', '12a'],
+      ['12%ff', '12%ff'],
+      ['2147483648', '2147483648'],
+      ['-2147483649', '-2147483649'],
+      ['99999999999999999999', '99999999999999999999'],
+    ] as const) {
+      for (const method of ['GET', 'PUT', 'DELETE']) {
+        const body = method === 'PUT' ? '{}' : undefined;
+        const reply = await send(url, method, `/api/WorkItem/${segment}`, body);
+        assert.deepEqual(assertProblem(reply, 400, invalid, '15.5.1'), {
+          id: [`The value '${value}' is not valid.`],
+        });
+      }
+    }
+  });
+
+  test('an id binds with zeros, a sign and white space, as .NET reads an int', async (t) => {
+    const { url } = await startBackend(t);
+    await send(url, 'POST', '/api/WorkItem', '{}');
+    for (const segment of ['1', '001', '+1', '%2b1', '%201%20']) {
+      assertJson(await send(url, 'GET', `/api/WorkItem/${segment}`), 200, '{"id":1}');
+    }
+  });
+
+  test('a body that is not one JSON object in UTF-8 is 400, and nothing is stored', async (t) => {
+    const { url } = await startBackend(t);
+    await send(url, 'POST', '/api/WorkItem', '{"title":"a"}');
+    const bodies = ['[]', 'null', '1', '"a"', '{', '{"a":1}{}', '{a:1}', '{"a":1,}', 'é', ' '].map((text) =>
+      Buffer.from(text),
+    );
+    bodies.push(Buffer.from([...Buffer.from('{"a":"'), 0xff, ...Buffer.from('"}')]));
+    bodies.push(Buffer.from([...Buffer.from('{"a":"'), 0xed, 0xa0, 0x80, ...Buffer.from('"}')]));
+    for (const body of bodies) {
+      for (const [method, path] of [
+        ['POST', '/api/WorkItem'],
+        ['PUT', '/api/WorkItem/1'],
+      ] as const) {
+        assert.deepEqual(assertProblem(await send(url, method, path, body), 400, invalid, '15.5.1'), {
+          $: ['The body is not a JSON object.'],
+        });
+      }
+    }
+    assert.deepEqual(assertProblem(await send(url, 'POST', '/api/WorkItem', ''), 400, invalid, '15.5.1'), {
+      $: ['A non-empty request body is required.'],
+    });
+    assertJson(await send(url, 'GET', '/api/WorkItem'), 200, '[{"id":1,"title":"a"}]');
+  });
+
+  test('PUT with an id in the body that differs from the path is 400', async (t) => {
+    const { url } = await startBackend(t);
+    await send(url, 'POST', '/api/WorkItem', '{"title":"a"}');
+    for (const id of ['2', '"1"', 'null', '1.5', '[1]', '{}', 'true']) {
+      const reply = await send(url, 'PUT', '/api/WorkItem/1', `{"id":${id}}`);
+      assert.deepEqual(assertProblem(reply, 400, invalid, '15.5.1'), {
+        id: ['The id in the body is not the id in the path.'],
+      });
+    }
+    assertJson(await send(url, 'GET', '/api/WorkItem/1'), 200, '{"id":1,"title":"a"}');
+  });
+
+  test('a content type that is not JSON is 415, before the id and the body are looked at', async (t) => {
+    const { url } = await startBackend(t);
+    for (const type of ['text/plain', 'application/jsonx', 'application/x-www-form-urlencoded', undefined]) {
+      const headers: Record<string, string> = type === undefined ? {} : { 'content-type': type };
+      for (const [method, path] of [
+        ['POST', '/api/WorkItem'],
+        ['PUT', '/api/WorkItem/abc'],
+      ] as const) {
+        const reply = await send(url, method, path, '{}', headers);
+        assertProblem(reply, 415, 'Unsupported Media Type', '15.5.16');
+      }
+    }
+    for (const type of [
+      'application/json',
+      'Application/JSON; charset=utf-8',
+      'text/json',
+      'application/x+json',
+    ]) {
+      assert.equal((await send(url, 'POST', '/api/WorkItem', '{}', { 'content-type': type })).status, 201);
+    }
+  });
+
+  test('a method that a path does not have is 405 with Allow', async (t) => {
+    const { url } = await startBackend(t);
+    for (const method of ['PUT', 'DELETE', 'PATCH', 'OPTIONS']) {
+      const reply = await send(url, method, '/api/WorkItem');
+      assertProblem(reply, 405, 'Method Not Allowed', '15.5.6');
+      assert.equal(reply.headers.get('allow'), 'GET, POST');
+    }
+    for (const method of ['POST', 'PATCH', 'OPTIONS']) {
+      const reply = await send(url, method, '/api/WorkItem/1');
+      assertProblem(reply, 405, 'Method Not Allowed', '15.5.6');
+      assert.equal(reply.headers.get('allow'), 'GET, PUT, DELETE');
+    }
+  });
+
+  test('a body of 30,000,000 bytes is taken and one byte more is 413, with a length and in chunks', async (t) => {
+    const { url, port } = await startBackend(t);
+    const largest = Buffer.alloc(30_000_000, 'x');
+    largest.write('{"a":"');
+    largest.write('"}', largest.length - 2);
+    const reply = await send(url, 'POST', '/api/WorkItem', largest);
+    assert.equal(reply.status, 201);
+    assert.ok(reply.body.equals(Buffer.concat([Buffer.from('{"id":1,'), largest.subarray(1)])));
+
+    const tooLarge = Buffer.concat([largest, Buffer.from(' ')]);
+    assertProblem(await send(url, 'POST', '/api/WorkItem', tooLarge), 413, 'Payload Too Large', '15.5.14');
+    // Known to be too large before its end: the answer comes at once, and the rest does not harm what follows.
+    const socket = connect(port, '127.0.0.1');
+    socket.write('PUT /api/WorkItem/1 HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n');
+    socket.write(`Transfer-Encoding: chunked\r\n\r\n${tooLarge.length.toString(16)}\r\n`);
+    socket.write(tooLarge);
+    const [refusal] = (await once(socket, 'data')) as [Buffer];
+    assert.match(refusal.toString(), /^HTTP\/1\.1 413 .*content-type: application\/problem\+json/is);
+    socket.end('\r\n5\r\nabcde\r\n0\r\n\r\nGET /api/WorkItem/2 HTTP/1.1\r\nHost: a\r\n\r\n');
+    assert.match((await buffer(socket)).toString(), /^HTTP\/1\.1 404 /);
+    assert.ok((await send(url, 'GET', '/api/WorkItem/1')).body.equals(reply.body));
+    assertJson(await send(url, 'POST', '/api/WorkItem', '{}'), 201, '{"id":2}');
+  });
+
+  test('ids go up from 1 and are never given twice', async (t) => {
+    const { url } = await startBackend(t);
+    for (const id of [1, 2, 3])
+      assertJson(await send(url, 'POST', '/api/WorkItem', '{}'), 201, `{"id":${id}}`);
+    await send(url, 'DELETE', '/api/WorkItem/3');
+    assertJson(await send(url, 'POST', '/api/WorkItem', '{"id":1}'), 201, '{"id":4}');
+  });
+
+  test('past id 2147483647 a POST is 500 and everything else goes on', async (t) => {
+    const database = databaseFile(t);
+    const first = await startBackend(t, { database });
+    await send(first.url, 'POST', '/api/WorkItem', '{}');
+    await first.stop();
+    const connection = new DatabaseSync(database);
+    connection.exec('UPDATE sqlite_sequence SET seq = 2147483646');
+    connection.close();
+
+    const { url } = await startBackend(t, { database });
+    assertJson(await send(url, 'POST', '/api/WorkItem', '{}'), 201, '{"id":2147483647}');
+    assertProblem(await send(url, 'POST', '/api/WorkItem', '{}'), 500, 'Internal Server Error', '15.6.1');
+    assertJson(await send(url, 'GET', '/api/WorkItem/2147483647'), 200, '{"id":2147483647}');
+    assertJson(await send(url, 'GET', '/api/WorkItem'), 200, '[{"id":1},{"id":2147483647}]');
+  });
+
+  test("a problem's traceId continues the caller's trace", async (t) => {
+    const { url } = await startBackend(t);
+    const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+    const response = await fetch(`${url}/api/WorkItem/1`, { headers: { traceparent } });
+    const { traceId } = (await response.json()) as { traceId: string };
+    assert.match(traceId, /^00-0af7651916cd43dd8448eb211c80319c-[0-9a-f]{16}-01$/);
+    assert.notEqual(traceId, traceparent);
+  });
+
+  test('pipelined requests are answered in order, each seeing the write before it', async (t) => {
+    const { port } = await startBackend(t);
+    const socket = connect(port, '127.0.0.1');
+    const put = (body: string) =>
+      `PUT /api/WorkItem/1 HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n` +
+      `Content-Length: ${body.length}\r\n\r\n${body}`;
+    const get = 'GET /api/WorkItem/1 HTTP/1.1\r\nHost: a\r\n\r\n';
+    socket.end(
+      `POST /api/WorkItem HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{"n":0}` +
+        `${get}${put('{"n":1}')}${get}${put('{"n":2}')}${get}`,
+    );
+    const answers = (await buffer(socket)).toString();
+    assert.deepEqual(
+      [...answers.matchAll(/HTTP\/1\.1 (\d+)|(\{.*?\})/g)].map(([, status, body]) => status ?? body),
+      [
+        '201',
+        '{"id":1,"n":0}',
+        '200',
+        '{"id":1,"n":0}',
+        '204',
+        '200',
+        '{"id":1,"n":1}',
+        '204',
+        '200',
+        '{"id":1,"n":2}',
+      ],
+    );
+  });
+
+  test('a refused request does not swallow the next one of its connection', async (t) => {
+    const { port } = await startBackend(t);
+    const socket = connect(port, '127.0.0.1');
+    socket.end(
+      'PUT /api/WorkItem/abc HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}' +
+        'POST /api/WorkItem HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n' +
+        'GET /api/WorkItem HTTP/1.1\r\nHost: a\r\n\r\n',
+    );
+    const answers = (await buffer(socket)).toString();
+    assert.deepEqual(
+      [...answers.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status]) => status),
+      ['400', '415', '200'],
+    );
+  });
+
+  test('a client that goes away in the middle of a body is no fault, and nothing is stored', async (t) => {
+    const lines: string[] = [];
+    const logger = pino({ level: 'debug' }, { write: (line: string) => lines.push(line) });
+    const { url, port, stop } = await startBackend(t, { logger });
+    const socket = connect(port, '127.0.0.1');
+    socket.write('POST /api/WorkItem HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n');
+    socket.write('Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"title":');
+    await once(socket, 'data');
+    socket.resetAndDestroy();
+    assertJson(await send(url, 'GET', '/api/WorkItem'), 200, '[]');
+    await stop();
+    assert.deepEqual(
+      lines.map((line) => (JSON.parse(line) as { level: number; msg: string }).msg),
+      ['answered'],
+    );
+  });
+
+  test('a fault of the store is 500 without its details, which go to the log', async (t) => {
+    const database = databaseFile(t);
+    const lines: string[] = [];
+    const logger = pino({ level: 'error' }, { write: (line: string) => lines.push(line) });
+    const { url } = await startBackend(t, { database, logger });
+    const connection = new DatabaseSync(database);
+    connection.exec('DROP TABLE work_item');
+    connection.close();
+    const reply = await send(url, 'GET', '/api/WorkItem');
+    assertProblem(reply, 500, 'Internal Server Error', '15.6.1');
+    assert.doesNotMatch(reply.body.toString(), /work_item/);
+    assert.equal(lines.length, 1);
+    assert.match(lines[0] ?? '', /no such table: work_item/);
+  });
+});
