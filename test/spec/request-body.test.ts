@@ -120,7 +120,7 @@ forEachTarget((target) => {
     '*/*',
     '\xe9',
   ]) {
-    test(`the content type ${JSON.stringify(type) ?? '(none)'} is irrelevant: the bytes decide [D10]`, async () => {
+    test(`the content type ${type === undefined ? '(none)' : JSON.stringify(type)} is irrelevant: the bytes decide [D10]`, async () => {
       const headers: Headers = type === undefined ? [] : [['Content-Type', type]];
       await using client = await target().connect();
       assertReply(await client.call('POST', '/api/work-items', { headers, body: '{"a":1}' }), 201, '[]');
