@@ -1,0 +1,195 @@
+// What reaches the backend, header by header: specification 1 and 5; D12, D23 and D25.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { operations, sorted } from '../helpers/expected.ts';
+import type { Headers } from '../helpers/raw-client.ts';
+import type { BackendRequest } from '../helpers/scripted-backend.ts';
+import { forEachTarget } from '../helpers/targets.ts';
+
+const requestId = 'id-1';
+const traceId = '4bf92f3577b34da6a3ce929d0e0e4736';
+const traceparent = `00-${traceId}-00f067aa0ba902b7-01`;
+
+/** Everything that clients and the proxies in front of them send. */
+const clientHeaders: Headers = [
+  ['X-Request-Id', requestId],
+  ['Accept', 'application/json'],
+  ['Accept-Encoding', 'gzip, br'],
+  ['Accept-Language', 'en'],
+  ['Authorization', 'Bearer secret'],
+  ['Proxy-Authorization', 'Basic c2VjcmV0'],
+  ['Cookie', 'a=1; b=2'],
+  ['Cache-Control', 'no-cache'],
+  ['Pragma', 'no-cache'],
+  ['Connection', 'keep-alive, X-Named, X-Request-Id, Content-Type, Host'],
+  ['Keep-Alive', 'timeout=5'],
+  ['Proxy-Connection', 'keep-alive'],
+  ['TE', 'trailers'],
+  ['X-Named', 'yes'],
+  ['Content-Type', 'text/plain; charset=latin1'],
+  ['Content-Encoding', 'identity'],
+  ['Content-MD5', 'x'],
+  ['Digest', 'x'],
+  ['Origin', 'https://elsewhere.test'],
+  ['Referer', 'https://elsewhere.test/'],
+  ['User-Agent', 'test'],
+  ['If-Match', '"1"'],
+  ['If-None-Match', '"1"'],
+  ['Range', 'bytes=0-1'],
+  ['Prefer', 'return=minimal'],
+  ['Forwarded', 'for=192.0.2.1;host=elsewhere.test;proto=https'],
+  ['Via', '1.1 elsewhere'],
+  ['X-Forwarded-For', '192.0.2.1'],
+  ['X-Forwarded-Host', 'elsewhere.test'],
+  ['X-Forwarded-Proto', 'https'],
+  ['X-Real-IP', '192.0.2.1'],
+  ['X-Original-URL', '/admin'],
+  ['X-Rewrite-URL', '/admin'],
+  ['X-HTTP-Method-Override', 'DELETE'],
+  ['X-Api-Key', 'secret'],
+  ['Baggage', 'user=1'],
+  ['Max-Forwards', '1'],
+];
+
+/** The header lines of a backend request. `connection: keep-alive` only says what HTTP/1.1 means anyway. */
+function headersOf(call: BackendRequest): string[] {
+  return sorted(call.headers).filter((line) => line !== 'connection: keep-alive');
+}
+
+forEachTarget((target) => {
+  for (const { name, method, path, options } of operations) {
+    const length = options.body === undefined ? [] : [`content-length: ${options.body.length}`];
+
+    test(`operation ${name}: of all that a client sends, the backend gets the request id alone [D12, D23]`, async () => {
+      await target().call(method, path, { ...options, headers: clientHeaders });
+      assert.deepEqual(headersOf(await target().backend.nextRequest()), [
+        ...length,
+        ...['content-type: application/json', `host: 127.0.0.1:${target().backend.port}`],
+        `x-request-id: ${requestId}`,
+      ].sort()); // prettier-ignore
+    });
+
+    test(`operation ${name}: a valid trace context is passed on [D12, D23]`, async () => {
+      await target().call(method, path, {
+        ...options,
+        headers: [['X-Request-Id', requestId], ['traceparent', traceparent], ['tracestate', 'vendor=value,other=1']], // prettier-ignore
+      });
+      const call = await target().backend.nextRequest();
+      assert.match(call.header('traceparent') ?? '(none)', new RegExp(`^00-${traceId}-[0-9a-f]{16}-01$`));
+      assert.equal(call.header('tracestate'), 'vendor=value,other=1');
+      assert.deepEqual(
+        headersOf(call).filter((line) => !line.startsWith('trace')),
+        [
+          ...length,
+          'content-type: application/json',
+          `host: 127.0.0.1:${target().backend.port}`,
+          `x-request-id: ${requestId}`,
+        ].sort(),
+      );
+    });
+  }
+
+  for (const [name, headers] of [
+    ['no version', [['traceparent', `${traceId}-00f067aa0ba902b7-01`]]],
+    ['capitals', [['traceparent', traceparent.toUpperCase()]]],
+    ['a trace id of zeros', [['traceparent', `00-${'0'.repeat(32)}-00f067aa0ba902b7-01`]]],
+    ['a parent id of zeros', [['traceparent', `00-${traceId}-${'0'.repeat(16)}-01`]]],
+    ['the version ff', [['traceparent', traceparent.replace(/^00/, 'ff')]]],
+    ['more behind version 00', [['traceparent', `${traceparent}-extra`]]],
+    ['a short trace id', [['traceparent', `00-${traceId.slice(1)}-00f067aa0ba902b7-01`]]],
+    ['nonsense', [['traceparent', 'garbage']]],
+    ['nothing', [['traceparent', '']]],
+    [
+      'two of them',
+      [
+        ['traceparent', traceparent],
+        ['traceparent', traceparent],
+      ],
+    ],
+    ['a state without a parent', []],
+  ] as [string, Headers][]) {
+    // prettier-ignore
+    test(`a trace context that is not well formed does not reach the backend: ${name} [D12]`, async () => {
+      await target().call('GET', '/api/work-items', {
+        headers: [['X-Request-Id', requestId], ['tracestate', 'vendor=value'], ...headers],
+      });
+      const call = await target().backend.nextRequest();
+      assert.doesNotMatch(call.head, /vendor=value|garbage|extra/);
+      assert.notEqual(call.header('traceparent'), traceparent);
+    });
+  }
+
+  test('a request that came chunked is sent with an exact content-length and no transfer-encoding [D23]', async () => {
+    await using client = await target().connect();
+    client.send(
+      'POST /api/work-items HTTP/1.1\r\nHost: x\r\nX-Request-Id: id-1\r\nTransfer-Encoding: chunked\r\n',
+    );
+    client.send(
+      'Trailer: X-Trailer\r\n\r\n3;ext=1\r\n[1,\r\n2\r\n2]\r\n0\r\nX-Trailer: 1\r\nAuthorization: secret\r\n\r\n',
+    );
+    await client.reply();
+    const call = await target().backend.nextRequest();
+    assert.equal(call.body.toString(), '[1,2]');
+    assert.deepEqual(headersOf(call), [
+      'content-length: 5',
+      'content-type: application/json',
+      `host: 127.0.0.1:${target().backend.port}`,
+      'x-request-id: id-1',
+    ]);
+  });
+
+  for (const id of [
+    'a',
+    '0',
+    'a'.repeat(128),
+    'A-Z.a_z~0-9',
+    '7d1c2b1e-6f9c-4f5e-9d53-0a1b2c3d4e5f',
+    '...',
+    '__proto__',
+  ]) {
+    // prettier-ignore
+    test(`the request id ${id.slice(0, 40)} is kept: in the reply and to the backend [D25]`, async () => {
+      for (const path of ['/api/work-items', '/api/work-items/abc', '/nowhere']) {
+        const reply = await target().call('GET', path, { headers: [['X-Request-Id', id]] });
+        assert.equal(reply.header('x-request-id'), id);
+      }
+      assert.equal((await target().backend.nextRequest()).header('x-request-id'), id);
+    });
+  }
+
+  for (const [name, headers] of [
+    ['none', []],
+    ['an empty one', [['X-Request-Id', '']]],
+    ['one of 129 characters', [['X-Request-Id', 'a'.repeat(129)]]],
+    ['one with a space', [['X-Request-Id', 'a b']]],
+    ['one with a slash', [['X-Request-Id', 'a/b']]],
+    ['one with a comma', [['X-Request-Id', 'a,b']]],
+    ['one with markup', [['X-Request-Id', '<script>']]],
+    ['one with a percent sign', [['X-Request-Id', 'a%0d%0a']]],
+    ['one that is not ASCII', [['X-Request-Id', '\xe9']]],
+    ['one with a tab', [['X-Request-Id', 'a\tb']]],
+    [
+      'two',
+      [
+        ['X-Request-Id', 'a'],
+        ['X-Request-Id', 'b'],
+      ],
+    ],
+  ] as [string, Headers][]) {
+    // prettier-ignore
+    test(`with ${name} a new request id is made, the same in the reply and to the backend [D25]`, async () => {
+      const sent = headers.map(([, value]) => value);
+      const made = new Set<string>();
+      for (let count = 0; count < 3; count += 1) {
+        const reply = await target().call('GET', '/api/work-items', { headers });
+        const id = reply.header('x-request-id') ?? '';
+        assert.match(id, /^[A-Za-z0-9._~-]{1,128}$/);
+        assert.ok(!sent.includes(id));
+        assert.equal((await target().backend.nextRequest()).header('x-request-id'), id);
+        made.add(id);
+      }
+      assert.equal(made.size, 3, 'each call has its own');
+    });
+  }
+});

@@ -1,0 +1,305 @@
+// What becomes of a request's body before it is looked at: the order of checks, types, limits. D9 to D11.
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { gzipSync } from 'node:zlib';
+import {
+  assertReply,
+  invalidId,
+  methodNotAllowed,
+  notFound,
+  operation,
+  succeeded,
+  tooLarge,
+} from '../helpers/expected.ts';
+import { bytesOf, chunk, requestBytes, type Headers, type RawClient } from '../helpers/raw-client.ts';
+import { answer } from '../helpers/scripted-backend.ts';
+import { forEachTarget } from '../helpers/targets.ts';
+
+const chunkedHeader: Headers = [['Transfer-Encoding', 'chunked']];
+const lastChunk = bytesOf('0\r\n\r\n');
+const smuggled = 'GET /api/work-items/666 HTTP/1.1\r\nHost: gateway.test\r\n\r\n';
+
+/** The same body framed in both ways that there are. */
+function framings(method: string, path: string, body: string | Uint8Array): [name: string, bytes: Buffer][] {
+  return [
+    ['content-length', requestBytes(method, path, { body })],
+    [
+      'chunked',
+      Buffer.concat([requestBytes(method, path, { headers: chunkedHeader }), chunk(body), lastChunk]),
+    ],
+  ];
+}
+
+/** A JSON text of exactly so many bytes. */
+function jsonOfLength(length: number): string {
+  return `"${'x'.repeat(length - 2)}"`;
+}
+
+/** Whatever comes on this connection after an early reply, it is the right reply to the next request or nothing. */
+async function assertNextIsSafe(client: RawClient): Promise<void> {
+  try {
+    client.send(requestBytes('GET', '/api/work-items'));
+    assertReply(await client.reply(), 200, '[]');
+  } catch (error) {
+    assert.ok(!client.isOpen, `neither the next reply nor a closed connection: ${String(error)}`);
+    assert.equal(client.unread.length, 0, 'a closed connection has sent nothing more');
+  }
+}
+
+forEachTarget((target) => {
+  for (const [name, body] of [
+    ['a good body', '{"a":1}'],
+    ['a body that is not JSON', '{'],
+    ['an empty body', ''],
+    ['a body shaped like a request', smuggled],
+    ['a large body', jsonOfLength(300_000)],
+  ] as const) {
+    for (const [framing, bytes] of framings('PUT', '/api/work-items/abc', body)) {
+      test(`a bad id is 400 whatever the body, and the next request is safe: ${name}, ${framing} [D9]`, async () => {
+        await using client = await target().connect();
+        await target().withoutBackendCall(async () => {
+          client.send(bytes);
+          assertReply(await client.reply(), 400, invalidId);
+        });
+        await assertNextIsSafe(client);
+        assert.ok(!target().backend.requests.some((call) => call.target.endsWith('666')));
+      });
+
+      test(`a request pipelined behind a bad id is answered rightly or not at all: ${name}, ${framing} [D9]`, async () => {
+        await using client = await target().connect();
+        client.send(Buffer.concat([bytes, requestBytes('GET', '/api/work-items')]));
+        assertReply(await client.reply(), 400, invalidId);
+        try {
+          assertReply(await client.reply(), 200, '[]');
+        } catch {
+          assert.ok(!client.isOpen);
+          assert.equal(client.unread.length, 0);
+        }
+        assert.ok(!target().backend.requests.some((call) => call.target.endsWith('666')));
+      });
+    }
+  }
+
+  for (const [status, method, path, reply] of [
+    [405, 'PATCH', '/api/work-items/5', methodNotAllowed],
+    [404, 'POST', '/nowhere', notFound],
+  ] as const) {
+    test(`${status} to ${method} ${path} is safe for the next request, whatever its body [D9]`, async () => {
+      for (const body of ['{"a":1}', smuggled, jsonOfLength(300_000)]) {
+        for (const [, bytes] of framings(method, path, body)) {
+          await using client = await target().connect();
+          client.send(bytes);
+          const early = await client.reply();
+          assertReply(early, status, reply, status === 405 ? ['allow'] : []);
+          await assertNextIsSafe(client);
+        }
+      }
+      assert.ok(!target().backend.requests.some((call) => call.target.endsWith('666')));
+    });
+  }
+
+  for (const type of [
+    undefined,
+    '',
+    'application/json',
+    'application/json; charset=utf-16',
+    'APPLICATION/JSON;CHARSET="latin1"',
+    'application/vnd.api+json',
+    'text/plain',
+    'text/plain; charset=;;',
+    'text/html',
+    'application/x-www-form-urlencoded',
+    'multipart/form-data',
+    'multipart/form-data; boundary=x',
+    'garbage',
+    '/',
+    ';;;',
+    'application/json, text/plain',
+    'application/json\x09; a',
+    '*/*',
+    '\xe9',
+  ]) {
+    test(`the content type ${type === undefined ? '(none)' : JSON.stringify(type)} is irrelevant: the bytes decide [D10]`, async () => {
+      const headers: Headers = type === undefined ? [] : [['Content-Type', type]];
+      await using client = await target().connect();
+      assertReply(await client.call('POST', '/api/work-items', { headers, body: '{"a":1}' }), 201, '[]');
+      assertReply(await client.call('PUT', '/api/work-items/5', { headers, body: ' [1] ' }), 200, succeeded);
+      assert.deepEqual(
+        target().backend.requests.map((call) => [call.body.toString(), call.header('content-type')]),
+        [
+          ['{"a":1}', 'application/json'],
+          [' [1] ', 'application/json'],
+        ],
+      );
+      await target().withoutBackendCall(async () => {
+        const { failure } = operation(2);
+        assertReply(await client.call('POST', '/api/work-items', { headers, body: 'a=1' }), 500, failure);
+        const update = await client.call('PUT', '/api/work-items/5', { headers, body: '{' });
+        assertReply(update, 500, operation(4).failure);
+      });
+    });
+  }
+
+  test('two Content-Type headers are as irrelevant as one [D10]', async () => {
+    const headers: Headers = [['Content-Type', 'text/plain'], ['Content-Type', 'application/json']]; // prettier-ignore
+    assertReply(await target().call('PUT', '/api/work-items/5', { headers, body: '{}' }), 200, succeeded);
+  });
+
+  for (const encoding of ['gzip', 'deflate', 'br', 'identity', 'zstd', 'nonsense', 'gzip, gzip']) {
+    test(`Content-Encoding: ${encoding} is ignored: JSON is accepted, compressed bytes are not JSON [D10]`, async () => {
+      const headers: Headers = [['Content-Encoding', encoding]];
+      assertReply(
+        await target().call('PUT', '/api/work-items/5', { headers, body: '{"a":1}' }),
+        200,
+        succeeded,
+      );
+      const call = await target().backend.nextRequest();
+      assert.equal(call.body.toString(), '{"a":1}');
+      assert.equal(call.header('content-encoding'), undefined);
+      await target().withoutBackendCall(async () => {
+        const reply = await target().call('PUT', '/api/work-items/5', { headers, body: gzipSync('{"a":1}') });
+        assertReply(reply, 500, operation(4).failure);
+      });
+    });
+  }
+
+  test('a body in many chunks reaches the backend whole, with a content-length [D11, D23]', async () => {
+    const pieces = ['{"a"', ':', '"', '\u00e9'.repeat(1000), '"', '}', ' '];
+    await using client = await target().connect();
+    client.send(requestBytes('PUT', '/api/work-items/5', { headers: chunkedHeader }));
+    await client.sendPieces([...pieces.map(chunk), lastChunk]);
+    assertReply(await client.reply(), 200, succeeded);
+    const call = await target().backend.nextRequest();
+    assert.equal(call.body.toString(), pieces.join(''));
+    assert.equal(call.header('content-length'), String(Buffer.byteLength(pieces.join(''))));
+  });
+
+  test('a request that arrives one byte at a time is served [D11]', async () => {
+    const bytes = requestBytes('PUT', '/api/work-items/5', { body: '{"a":"\u00e9"}' });
+    await using client = await target().connect();
+    await client.sendPieces(Array.from(bytes, (byte) => Uint8Array.of(byte)));
+    assertReply(await client.reply(), 200, succeeded);
+    assert.equal((await target().backend.nextRequest()).body.toString(), '{"a":"\u00e9"}');
+  });
+
+  test('the limit is 10 MiB when nothing sets it [D11]', async () => {
+    const body = jsonOfLength(10 * 1024 * 1024);
+    await using client = await target().connect();
+    assertReply(await client.call('POST', '/api/work-items', { body }), 201, '[]');
+    assert.ok((await target().backend.nextRequest()).body.equals(Buffer.from(body)));
+    await target().withoutBackendCall(async () => {
+      assertReply(await client.call('POST', '/api/work-items', { body: `${body} ` }), 413, tooLarge);
+    });
+  });
+});
+
+describe('REQUEST_BYTES_MAX=1000', () => {
+  forEachTarget(
+    (target) => {
+      for (const [method, path, status] of [
+        ['POST', '/api/work-items', 201],
+        ['PUT', '/api/work-items/5', 200],
+      ] as const) {
+        for (const [framing, bytes] of framings(method, path, jsonOfLength(1000))) {
+          test(`${method}: a body of exactly the limit passes, ${framing} [D11]`, async () => {
+            await using client = await target().connect();
+            client.send(bytes);
+            assert.equal((await client.reply()).status, status);
+            assert.equal((await target().backend.nextRequest()).body.toString(), jsonOfLength(1000));
+          });
+        }
+
+        for (const [name, body] of [
+          ['JSON', jsonOfLength(1001)],
+          ['not JSON', '{'.repeat(1001)],
+          ['far over the limit', jsonOfLength(500_000)],
+        ] as const) {
+          for (const [framing, bytes] of framings(method, path, body)) {
+            test(`${method}: a body over the limit is 413 and no backend call, ${name}, ${framing} [D11]`, async () => {
+              await using client = await target().connect();
+              await target().withoutBackendCall(async () => {
+                client.send(bytes);
+                assertReply(await client.reply(), 413, tooLarge);
+              });
+              await assertNextIsSafe(client);
+            });
+          }
+        }
+
+        test(`${method}: a length over the limit is refused before the body has come [D11]`, async () => {
+          await using client = await target().connect();
+          await target().withoutBackendCall(async () => {
+            client.send(requestBytes(method, path, { headers: [['Content-Length', '100000000000']] }));
+            assertReply(await client.reply(), 413, tooLarge);
+          });
+        });
+
+        test(`${method}: a length over the limit is refused instead of invited by 100 Continue [D11]`, async () => {
+          await using client = await target().connect();
+          client.send(
+            requestBytes(method, path, {
+              headers: [
+                ['Content-Length', '1001'],
+                ['Expect', '100-continue'],
+              ],
+            }),
+          );
+          assertReply(await client.reply(), 413, tooLarge);
+        });
+      }
+
+      for (const [framing, bytes] of framings('PUT', '/api/work-items/abc', jsonOfLength(1001))) {
+        test(`a bad id is 400 even when the body is over the limit, ${framing} [D9, D11]`, async () => {
+          await using client = await target().connect();
+          client.send(bytes);
+          assertReply(await client.reply(), 400, invalidId);
+          await assertNextIsSafe(client);
+        });
+      }
+
+      for (const [method, path] of [
+        ['GET', '/api/work-items'],
+        ['GET', '/api/work-items/5'],
+        ['HEAD', '/api/work-items/5'],
+        ['DELETE', '/api/work-items/5'],
+        ['OPTIONS', '/api/work-items'],
+      ] as const) {
+        for (const body of ['{"a":1}', 'not JSON', smuggled, 'x'.repeat(1000)]) {
+          for (const [framing, bytes] of framings(method, path, body)) {
+            test(`a body on ${method} ${path} is dropped, the call answered as without it: ${body.slice(0, 10)}, ${framing} [D11]`, async () => {
+              await using client = await target().connect();
+              client.send(bytes);
+              const reply = await client.reply({ hasBody: method !== 'HEAD' });
+              assert.equal(reply.status, method === 'OPTIONS' ? 204 : 200);
+              if (method !== 'OPTIONS') {
+                const call = await target().backend.nextRequest();
+                assert.equal(call.method, method === 'HEAD' ? 'GET' : method);
+                assert.equal(call.body.length, 0);
+                assert.equal(call.header('content-length'), undefined);
+              }
+              await assertNextIsSafe(client);
+              assert.ok(!target().backend.requests.some((call) => call.target.endsWith('666')));
+            });
+          }
+        }
+
+        for (const [framing, bytes] of framings(method, path, 'x'.repeat(200_000))) {
+          test(`${method} ${path} with a body larger than the limit is answered, and the connection closed, ${framing} [D11]`, async () => {
+            await using client = await target().connect();
+            client.send(bytes);
+            const reply = await client.reply({ hasBody: method !== 'HEAD' });
+            assert.equal(reply.status, method === 'OPTIONS' ? 204 : 200);
+            await client.closed();
+          });
+        }
+      }
+
+      test('an answer larger than a request may be is passed through: each way has its own limit [D11, D18]', async () => {
+        target().backend.answers(answer(jsonOfLength(100_000)));
+        assertReply(await target().call('GET', '/api/work-items'), 200, jsonOfLength(100_000));
+      });
+    },
+    { requestBytesMax: 1000 },
+  );
+});
