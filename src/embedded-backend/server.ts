@@ -68,6 +68,10 @@ export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Pro
     if (stopped) socket.destroy();
   });
 
+  // Node calls this from `close`, and takes a connection for idle as soon as its answer has been given to `end`:
+  // one that a slow client is still reading would be cut. `stop` closes those that are really idle.
+  server.closeIdleConnections = () => undefined;
+
   async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     let given: Answer;
     try {

@@ -201,7 +201,9 @@ describe('the routes of the embedded backend', () => {
     socket.write(tooLarge);
     const [refusal] = (await once(socket, 'data')) as [Buffer];
     assert.match(refusal.toString(), /^HTTP\/1\.1 413 .*content-type: application\/problem\+json/is);
-    socket.end('\r\n5\r\nabcde\r\n0\r\n\r\nGET /api/WorkItem/2 HTTP/1.1\r\nHost: a\r\n\r\n');
+    socket.write(`\r\n${largest.length.toString(16)}\r\n`);
+    socket.write(largest);
+    socket.end('\r\n0\r\n\r\nGET /api/WorkItem/2 HTTP/1.1\r\nHost: a\r\n\r\n');
     assert.match((await buffer(socket)).toString(), /^HTTP\/1\.1 404 /);
     assert.ok((await send(url, 'GET', '/api/WorkItem/1')).body.equals(reply.body));
     assertJson(await send(url, 'POST', '/api/WorkItem', '{}'), 201, '{"id":2}');
