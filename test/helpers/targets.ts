@@ -162,7 +162,12 @@ export async function startCommand(environment: NodeJS.ProcessEnv): Promise<Comm
     LOG_FORMAT: 'json',
     ...environment,
   });
-  const ready = await command.log((line) => line['msg'] === 'ready', 'the line that says ready');
+  const ready = await command
+    .log((line) => line['msg'] === 'ready', 'the line that says ready')
+    .catch(async (error: unknown) => {
+      await command[Symbol.asyncDispose]();
+      throw error;
+    });
   command.port = Number(new URL(String(ready['url'])).port);
   command.adminPort = Number(new URL(String(ready['adminUrl'])).port);
   return command;
@@ -213,7 +218,6 @@ export class Target {
       if (kind === 'command') {
         const command = await startCommand({
           BACKEND_URL: backend.url,
-          LOG_LEVEL: 'warn',
           ...environmentOf(settings),
           ...environment,
         });
