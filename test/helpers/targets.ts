@@ -24,6 +24,8 @@ export interface GatewaySettings {
 /** One line of the command's log. */
 export type LogLine = Readonly<Record<string, unknown>>;
 
+/** TEST_TARGETS=in-process or =command leaves the other one out. */
+const wantedKinds = process.env['TEST_TARGETS']?.split(',');
 const root = resolve(import.meta.dirname, '../..');
 const running = new Set<ChildProcess>();
 process.on('exit', () => {
@@ -160,7 +162,12 @@ export async function startCommand(environment: NodeJS.ProcessEnv): Promise<Comm
     LOG_FORMAT: 'json',
     ...environment,
   });
-  const ready = await command.log((line) => line['msg'] === 'ready', 'the line that says ready');
+  const ready = await command
+    .log((line) => line['msg'] === 'ready', 'the line that says ready')
+    .catch(async (error: unknown) => {
+      await command[Symbol.asyncDispose]();
+      throw error;
+    });
   command.port = Number(new URL(String(ready['url'])).port);
   command.adminPort = Number(new URL(String(ready['adminUrl'])).port);
   return command;
@@ -207,27 +214,31 @@ export class Target {
     environment: NodeJS.ProcessEnv,
   ): Promise<Target> {
     const backend = await ScriptedBackend.start();
-    if (kind === 'command') {
-      const command = await startCommand({
-        BACKEND_URL: backend.url,
-        LOG_LEVEL: 'warn',
-        ...environmentOf(settings),
-        ...environment,
-      });
+    try {
+      if (kind === 'command') {
+        const command = await startCommand({
+          BACKEND_URL: backend.url,
+          ...environmentOf(settings),
+          ...environment,
+        });
+        const stop = async () => {
+          await command.stop();
+          await backend.stop();
+        };
+        return new Target(kind, backend, command.port, stop, command);
+      }
+      const app = Fastify(gatewayServerOptions());
+      await app.register(workItemGateway, { backendUrl: backend.url, ...settings });
+      await app.listen({ host: '127.0.0.1', port: 0 });
       const stop = async () => {
-        await command.stop();
+        await app.close();
         await backend.stop();
       };
-      return new Target(kind, backend, command.port, stop, command);
-    }
-    const app = Fastify(gatewayServerOptions());
-    await app.register(workItemGateway, { backendUrl: backend.url, ...settings });
-    await app.listen({ host: '127.0.0.1', port: 0 });
-    const stop = async () => {
-      await app.close();
+      return new Target(kind, backend, (app.server.address() as AddressInfo).port, stop);
+    } catch (error) {
       await backend.stop();
-    };
-    return new Target(kind, backend, (app.server.address() as AddressInfo).port, stop);
+      throw error;
+    }
   }
 
   connect(): Promise<RawClient> {
@@ -273,7 +284,7 @@ export function forEachTarget(
     environment = {},
   }: { kinds?: TargetKind[]; environment?: NodeJS.ProcessEnv } = {},
 ): void {
-  for (const kind of kinds) {
+  for (const kind of kinds.filter((each) => wantedKinds?.includes(each) ?? true)) {
     describe(kind, () => {
       let target: Target | undefined;
       const current = () => {

@@ -26,7 +26,11 @@ function framings(method: string, path: string, body: string | Uint8Array): [nam
     ['content-length', requestBytes(method, path, { body })],
     [
       'chunked',
-      Buffer.concat([requestBytes(method, path, { headers: chunkedHeader }), chunk(body), lastChunk]),
+      Buffer.concat([
+        requestBytes(method, path, { headers: chunkedHeader }),
+        body.length > 0 ? chunk(body) : bytesOf(''),
+        lastChunk,
+      ]),
     ],
   ];
 }
