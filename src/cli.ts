@@ -184,7 +184,9 @@ function logReady(
       sources[name] === 'default' ? settings[name] : `${String(settings[name])} (${sources[name]})`,
     ]),
   );
-  logger.info({ url, adminUrl, version, node: process.version, settings: inForce }, 'ready');
+  // Said at every level but `silent`: with port 0 it is the only place that tells the port [D31].
+  const startUp = logger.level === 'silent' ? logger : logger.child({}, { level: 'info' });
+  startUp.info({ url, adminUrl, version, node: process.version, settings: inForce }, 'ready');
   flush();
 }
 
