@@ -212,7 +212,6 @@ class BackendExchange implements Exchange, Dispatcher.DispatchHandler {
     if (status < 200 || this.#state !== 'waiting') {
       return;
     }
-    this.#connection.onFinalHead();
     const flaw = findFlaw(headers, this.#connection.answerMinorVersion);
     if (flaw !== undefined) {
       this.#fail('unreachable', flaw);

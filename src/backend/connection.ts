@@ -101,11 +101,6 @@ export class BackendConnection {
     return this.#sentCount > 1;
   }
 
-  /** To be called when the head of the final answer has come. */
-  onFinalHead(): void {
-    this.#filter?.expectBody();
-  }
-
   /** Closes the connection, in whatever state it is. */
   async destroy(): Promise<void> {
     // While the connection is being opened undici does not hold the socket yet.
@@ -142,10 +137,6 @@ class InformationalFilter {
     this.#awaitsHead = true;
   }
 
-  expectBody(): void {
-    this.#awaitsHead = false;
-  }
-
   #filter(): Buffer | null {
     const chunk = this.#read();
     if (!this.#awaitsHead || chunk === null) {
@@ -171,6 +162,7 @@ class InformationalFilter {
       return null;
     }
     this.minorVersion = version === 'HTTP/1.1' ? 1 : 0;
+    this.#awaitsHead = false;
     return bytes;
   }
 
