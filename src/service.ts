@@ -53,7 +53,11 @@ export async function startService(settings: Settings, logger: Logger): Promise<
 
   const listeners: Listener[] = [];
   const stop = async (): Promise<void> => {
-    await Promise.all(listeners.map(async (listener) => { await listener.close(); }));
+    await Promise.all(
+      listeners.map(async (listener) => {
+        await listener.close();
+      }),
+    );
     app.server.closeAllConnections();
     admin.server.closeAllConnections();
     await Promise.all([app.close(), admin.close()]);
