@@ -83,7 +83,7 @@ export class Gateway {
   }
 
   /** Bytes that Node's parser gave up on, or that came too slowly: answered in turn, then closed [D27, D35]. */
-  handleClientError(error: NodeJS.ErrnoException & { rawPacket?: Buffer }, stream: Duplex): void {
+  handleClientError(error: Error & { code?: string; rawPacket?: unknown }, stream: Duplex): void {
     if (!(stream instanceof Socket)) {
       stream.destroy();
       return;
@@ -121,7 +121,7 @@ export class Gateway {
     this.#refuseConnection(ClientConnection.of(stream), replies.connectNotAllowed, 'CONNECT');
   }
 
-  #replyTo(code: string, packet: Buffer | undefined): FixedReply {
+  #replyTo(code: string, packet: unknown): FixedReply {
     switch (code) {
       case 'ERR_HTTP_REQUEST_TIMEOUT':
         return replies.requestTimeout;
@@ -129,7 +129,9 @@ export class Gateway {
         return replies.headersTooLarge;
       case 'HPE_INVALID_METHOD': {
         // A method that the parser has never heard of is a method all the same [D6].
-        const match = requestLine.exec(packet?.toString('latin1', 0, requestLineBytesMax) ?? '');
+        const match = requestLine.exec(
+          Buffer.isBuffer(packet) ? packet.toString('latin1', 0, requestLineBytesMax) : '',
+        );
         return match === null
           ? replies.badRequest
           : replyToUnknownMethod(match[1] ?? '', this.collectionPath);
@@ -154,8 +156,9 @@ export class Gateway {
   }
 }
 
-// One that is not cut off, with a token for a method (RFC 9110, 5.6.2) and a path or absolute-form target.
-const requestLine = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+ (\/[^\s#]*|https?:\/\/[^\s#]*) HTTP\/1\.[01]\r\n/i;
+// One that is not cut off, with a method in capitals, as all are that anyone has registered, and a path or
+// absolute-form target. `get` is none: some would read it as GET, so it is a bad request.
+const requestLine = /^[A-Z][A-Z0-9_-]* (\/[^\s#]*|https?:\/\/[^\s#]*) HTTP\/1\.[01]\r\n/;
 const requestLineBytesMax = 16_384;
 
 function sendLastReply(socket: Socket, reply: FixedReply, requestId: string): void {

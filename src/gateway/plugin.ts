@@ -2,7 +2,7 @@
 // complete it. Fastify routes and runs the host's hooks; from the handler on it is gateway.ts and call.ts.
 
 import { createServer, type Server } from 'node:http';
-import type { FastifyPluginCallback, FastifyReply, FastifyServerOptions } from 'fastify';
+import type { FastifyInstance, FastifyPluginCallback, FastifyReply, FastifyServerOptions } from 'fastify';
 
 import { BackendClient } from '../backend/client.ts';
 import type { CallRecord } from './call.ts';
@@ -84,15 +84,16 @@ export function gatewayServerOptions(options: GatewayServerOptions = {}): Fastif
       // Both are decided in call.ts, with everything else about a request.
       server.on('checkContinue', handler);
       server.on('checkExpectation', handler);
-      server.on('clientError', (error, socket) => {
-        if (own.gateway === undefined) {
-          socket.destroy();
-        } else {
-          own.gateway.handleClientError(error, socket);
-        }
-      });
       server.on('connect', (_request, socket) => own.gateway?.handleConnect(socket));
       return server;
+    },
+    clientErrorHandler(this: FastifyInstance, error, socket) {
+      const gateway = ownServers.get(this.server)?.gateway;
+      if (gateway === undefined) {
+        socket.destroy();
+      } else {
+        gateway.handleClientError(error, socket);
+      }
     },
     // A malformed escape: where it stands in an id it is 400 like any other bad id [D1].
     frameworkErrors: (_error, request, reply) => {
