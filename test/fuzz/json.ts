@@ -54,7 +54,7 @@ let seen = 0;
 function countNewSteps(bytes: Uint8Array): number {
   let state = scanner.START.value;
   let count = 0;
-  depth[0] = 0;
+  depth.fill(0);
   for (let at = 0; at < bytes.length && state !== scanner.INVALID.value; at += 1) {
     const byte = bytes[at] ?? 0;
     const step = ((((state & 63) * 256 + byte) * 64 + (at & 63)) << 1) | (depth[0] === 0 ? 1 : 0);
