@@ -4,6 +4,7 @@
 import { Command as Program, CommanderError, Option } from 'commander';
 
 import { BackendClient, type Outcome } from './backend/client.ts';
+import { BufferBudget } from './buffer-budget.ts';
 import { backendPath } from './gateway/operations.ts';
 import { runUntilStopped, type SignalSource } from './lifecycle.ts';
 import { createLog, type Log } from './log.ts';
@@ -268,6 +269,7 @@ async function check({ settings, sources }: ResolvedSettings, terminal: Terminal
     connectTimeoutMs: settings.backendConnectTimeoutMs,
     idleTimeoutMs: settings.backendIdleTimeoutMs,
     responseBytesMax: settings.responseBytesMax,
+    budget: new BufferBudget(settings.bufferedBytesMax),
   });
   const startedAt = performance.now();
   const outcome = await new Promise<Outcome>((resolve) => {

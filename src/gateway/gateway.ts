@@ -6,6 +6,7 @@ import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
 import type { BackendClient } from '../backend/client.ts';
+import type { BufferBudget } from '../buffer-budget.ts';
 import { Call, replyToUnknownMethod, type CallRecord } from './call.ts';
 import { ClientConnection, StallWatch, type Turn } from './client-connection.ts';
 import type { ItemIdParsing } from './item-id.ts';
@@ -34,6 +35,7 @@ const lingerMs = 1_000;
 export class Gateway {
   readonly options: GatewayOptions;
   readonly backend: BackendClient;
+  readonly budget: BufferBudget;
   readonly observer: GatewayObserver;
   /** With the prefix under which the plugin is mounted. */
   readonly collectionPath: string;
@@ -47,12 +49,14 @@ export class Gateway {
   constructor(
     options: GatewayOptions,
     backend: BackendClient,
+    budget: BufferBudget,
     observer: GatewayObserver,
     collectionPath: string,
     answersExpectations: boolean,
   ) {
     this.options = options;
     this.backend = backend;
+    this.budget = budget;
     this.observer = observer;
     this.collectionPath = collectionPath;
     this.answersExpectations = answersExpectations;
@@ -64,9 +68,9 @@ export class Gateway {
     return this.#inFlight;
   }
 
-  /** Counts a call in, or says that there are too many [D26]. */
+  /** Counts a call in, or says that there are too many, or too many bytes held for them [D26]. */
   enter(): boolean {
-    if (this.#inFlight >= this.options.inFlightMax) {
+    if (this.#inFlight >= this.options.inFlightMax || this.budget.isExhausted) {
       return false;
     }
     this.#inFlight += 1;
