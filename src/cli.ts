@@ -6,7 +6,7 @@ import { Command as Program, CommanderError, Option } from 'commander';
 import { BackendClient, type Outcome } from './backend/client.ts';
 import { BufferBudget } from './buffer-budget.ts';
 import { backendPath } from './gateway/operations.ts';
-import { runUntilStopped, type SignalSource } from './lifecycle.ts';
+import { listenForStop, runUntilStopped, type SignalSource, type StopRequest } from './lifecycle.ts';
 import { createLog, type Log } from './log.ts';
 import { startService } from './service.ts';
 import {
@@ -166,9 +166,14 @@ async function runCommand(
 
 async function serve({ settings, sources }: ResolvedSettings, terminal: Terminal): Promise<number> {
   const log = createLog(settings);
+  const stop = listenForStopOf(terminal, log);
   const service = await startService(settings, log.logger);
   logReady(log, service.url, service.adminUrl, settings, sources);
-  return await runUntilStopped(service, settings, log, terminal.signals);
+  return await runUntilStopped(service, settings, log, stop);
+}
+
+function listenForStopOf({ environment, signals }: Terminal, { logger }: Log): StopRequest {
+  return listenForStop(logger, signals, environment['npm_lifecycle_event'] !== undefined);
 }
 
 function logReady(
@@ -184,14 +189,16 @@ function logReady(
       sources[name] === 'default' ? settings[name] : `${String(settings[name])} (${sources[name]})`,
     ]),
   );
-  // Said at every level but `silent`: with port 0 it is the only place that tells the port [D31].
-  const startUp = logger.level === 'silent' ? logger : logger.child({}, { level: 'info' });
-  startUp.info({ url, adminUrl, version, node: process.version, settings: inForce }, 'ready');
+  // Said at every level: with port 0 it is the only place that tells the port [D31].
+  logger
+    .child({}, { level: 'info' })
+    .info({ url, adminUrl, version, node: process.version, settings: inForce }, 'ready');
   flush();
 }
 
 async function runDev({ settings, sources }: ResolvedSettings, terminal: Terminal): Promise<number> {
   const log = createLog(settings);
+  const stop = listenForStopOf(terminal, log);
   const { startEmbeddedBackend } = await import('./embedded-backend/server.ts');
   const backend = await startEmbeddedBackend({ ...embeddedOptions(settings), sampleItems: true });
   let service;
@@ -203,7 +210,7 @@ async function runDev({ settings, sources }: ResolvedSettings, terminal: Termina
   }
   log.logger.debug({ sources }, 'settings');
   terminal.write(describeDev(service.url, service.adminUrl, backend.url, settings.embeddedBackendDatabase));
-  const exitCode = await runUntilStopped(service, settings, log, terminal.signals);
+  const exitCode = await runUntilStopped(service, settings, log, stop);
   await backend.stop();
   return exitCode;
 }
@@ -229,7 +236,9 @@ function describeDev(url: string, adminUrl: string, backendUrl: string, database
 }
 
 async function runBackend({ settings }: ResolvedSettings, terminal: Terminal): Promise<number> {
-  const { logger, flush } = createLog(settings);
+  const log = createLog(settings);
+  const { logger, flush } = log;
+  const stop = listenForStopOf(terminal, log);
   const { startEmbeddedBackend } = await import('./embedded-backend/server.ts');
   const backend = await startEmbeddedBackend({ ...embeddedOptions(settings), logger });
   logger.info(
@@ -237,15 +246,10 @@ async function runBackend({ settings }: ResolvedSettings, terminal: Terminal): P
     'embedded backend ready; no production store',
   );
   flush();
-  const { promise, resolve } = Promise.withResolvers<undefined>();
-  const onSignal = (): void => {
-    resolve(undefined);
-  };
-  terminal.signals.on('SIGTERM', onSignal).on('SIGINT', onSignal);
-  await promise;
+  const reason = await stop.reason;
   await backend.stop();
   flush();
-  return 0;
+  return reason === 'fault' ? 1 : 0;
 }
 
 function embeddedOptions(settings: Settings): { host: string; port: number; database: string } {

@@ -1,16 +1,56 @@
 // The life of the process: starting, ready, draining, stopped; signals, the deadline, the exit code [D33].
 // What draining means for connections is service.ts's affair.
 
-import type { Log } from './log.ts';
+import type { Log, Logger } from './log.ts';
 import type { Service } from './service.ts';
 import type { Settings } from './settings.ts';
 
 /** Where signals and stray errors come from: the process. */
-export type SignalSource = Pick<NodeJS.Process, 'on' | 'off'>;
+export type SignalSource = Pick<NodeJS.Process, 'on'>;
 
 const signals = ['SIGTERM', 'SIGINT'] as const;
-// Ctrl-C under `npm run` comes twice: from the terminal, and once more from npm, which passes it on.
-const sameSignalMs = 100;
+// A signal to the process group under `npm run` comes twice: directly, and once more from npm, which passes
+// it on.
+const sameSignalUnderNpmMs = 50;
+
+/** Somebody, or a fault of our own, wants the process to stop. */
+export interface StopRequest {
+  /** Resolves when it is wanted. */
+  readonly reason: Promise<'signal' | 'fault'>;
+  /** Aborted when what is left is to be cut. */
+  readonly cut: AbortSignal;
+}
+
+/**
+ * Listens for what stops the process, from now to its end. To be called before anything is started: a signal
+ * that comes meanwhile is not lost, and one that comes after the end does not change the exit code.
+ */
+export function listenForStop(logger: Logger, source: SignalSource, isUnderNpm: boolean): StopRequest {
+  const cut = new AbortController();
+  const { promise: reason, resolve: request } = Promise.withResolvers<'signal' | 'fault'>();
+  let firstSignalAt: number | undefined;
+  const onSignal = (signal: NodeJS.Signals): void => {
+    const now = performance.now();
+    if (firstSignalAt === undefined) {
+      firstSignalAt = now;
+      logger.info({ signal }, 'draining: requests under way finish; a second signal cuts them');
+      request('signal');
+    } else if (!isUnderNpm || now - firstSignalAt >= sameSignalUnderNpmMs) {
+      logger.warn({ signal }, 'second signal: cutting what is left');
+      cut.abort();
+    }
+  };
+  // Nothing is known of the state behind such an error: stop in order rather than live on half dead.
+  const onFault = (error: unknown): void => {
+    logger.fatal({ err: error }, 'a fault outside any request: stopping');
+    request('fault');
+  };
+  for (const signal of signals) {
+    source.on(signal, onSignal);
+  }
+  source.on('uncaughtException', onFault).on('unhandledRejection', onFault);
+  return { reason, cut: cut.signal };
+}
 
 /**
  * Resolves with the exit code when the service has stopped: 0 after a drain that cut nothing, 1 when
@@ -20,55 +60,24 @@ export async function runUntilStopped(
   service: Service,
   settings: Pick<Settings, 'shutdownDelayMs' | 'shutdownTimeoutMs'>,
   { logger, flush }: Log,
-  source: SignalSource,
+  request: StopRequest,
 ): Promise<number> {
-  const cut = new AbortController();
-  const { promise: stopRequested, resolve: requestStop } = Promise.withResolvers<'signal' | 'fault'>();
-  let firstSignalAt: number | undefined;
-  const onSignal = (signal: NodeJS.Signals): void => {
-    const now = performance.now();
-    if (firstSignalAt !== undefined && now - firstSignalAt < sameSignalMs) {
-      return;
-    }
-    if (firstSignalAt === undefined) {
-      firstSignalAt = now;
-      logger.info({ signal }, 'draining: requests under way finish; a second signal cuts them');
-      requestStop('signal');
-    } else {
-      logger.warn({ signal }, 'second signal: cutting what is left');
-      cut.abort();
-    }
-  };
-  // Nothing is known of the state behind such an error: stop in order rather than live on half dead.
-  const onFault = (error: unknown): void => {
-    logger.fatal({ err: error }, 'a fault outside any request: stopping');
-    requestStop('fault');
-  };
-  for (const signal of signals) {
-    source.on(signal, onSignal);
-  }
-  source.on('uncaughtException', onFault).on('unhandledRejection', onFault);
-
-  const reason = await stopRequested;
+  const reason = await request.reason;
   service.beginDrain();
-  await pause(settings.shutdownDelayMs, cut.signal);
+  await pause(settings.shutdownDelayMs, request.cut);
+  const timeout = new AbortController();
   const timer = setTimeout(() => {
-    logger.warn(
-      { shutdownTimeoutMs: settings.shutdownTimeoutMs },
-      'the shutdown timeout has passed: cutting what is left',
-    );
-    cut.abort();
+    const { shutdownTimeoutMs } = settings;
+    logger.warn({ shutdownTimeoutMs }, 'the shutdown timeout has passed: cutting what is left');
+    timeout.abort();
   }, settings.shutdownTimeoutMs);
-  await service.finishDrain(cut.signal);
+  const cut = AbortSignal.any([request.cut, timeout.signal]);
+  await service.finishDrain(cut);
   clearTimeout(timer);
   await service.stop();
-  const exitCode = cut.signal.aborted || reason === 'fault' ? 1 : 0;
+  const exitCode = cut.aborted || reason === 'fault' ? 1 : 0;
   logger.info({ exitCode }, 'stopped');
   flush();
-  for (const signal of signals) {
-    source.off(signal, onSignal);
-  }
-  source.off('uncaughtException', onFault).off('unhandledRejection', onFault);
   return exitCode;
 }
 

@@ -110,11 +110,56 @@ async function startListening(server: Server, options: ListenOptions): Promise<v
 }
 
 // Not http.Server's own close, which also destroys idle connections and with them a request that is already
-// on its way [D33]. It calls back only when the last connection has gone, which is not waited for here.
+// on its way [D33]; and not at any moment, since the system resets connections that it has completed and we
+// have not taken yet. So their queue is cut to a single place and taken in, one in each turn of the event
+// loop; then the socket closes in the very callback that takes the next, or when none has come for a while.
+// A client that connects in those few microseconds is still reset: where that matters, a load balancer sends
+// no new connection during SHUTDOWN_DELAY_MS.
 async function stopListening(server: Server): Promise<void> {
-  Server.prototype.close.call(server);
-  // The turn in which the listening handle is closed.
+  shortenQueue(server);
+  // The first turn may have begun before now.
+  await nextTurn();
+  const giveUpAt = performance.now() + emptyQueueMsMax;
+  while ((await takesConnection(server)) && performance.now() < giveUpAt);
+  const { promise, resolve } = Promise.withResolvers<undefined>();
+  const close = (): void => {
+    clearTimeout(timer);
+    server.off('connection', close);
+    // Calls back only when the last connection has gone, which is not waited for here.
+    Server.prototype.close.call(server);
+    resolve(undefined);
+  };
+  const timer = setTimeout(close, closeQuietMs);
+  server.prependListener('connection', close);
+  await promise;
+  // The turn in which what was taken last gets its listeners.
+  await nextTurn();
+}
+
+const emptyQueueMsMax = 500;
+const closeQuietMs = 10;
+
+/** True when the next turn of the event loop takes a connection. */
+async function takesConnection(server: Server): Promise<boolean> {
+  const turn = { hasTaken: false };
+  const onConnection = (): void => {
+    turn.hasTaken = true;
+  };
+  server.on('connection', onConnection);
+  await nextTurn();
+  server.off('connection', onConnection);
+  return turn.hasTaken;
+}
+
+async function nextTurn(): Promise<void> {
   await new Promise((resolve) => setImmediate(resolve));
+}
+
+// listen(2) on a socket that listens already sets the length of its queue. Node has no call for it; where its
+// handle has none either, a connection may be reset that a client made in the last turn before the end.
+function shortenQueue(server: Server): void {
+  const handle = (server as Server & { _handle?: { listen?: (backlog: number) => number } | null })._handle;
+  handle?.listen?.(0);
 }
 
 function describe(
