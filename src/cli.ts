@@ -4,10 +4,9 @@
 import { Command as Program, CommanderError, Option } from 'commander';
 
 import { BackendClient, type Outcome } from './backend/client.ts';
-import { startEmbeddedBackend } from './embedded-backend/server.ts';
+import { BufferBudget } from './buffer-budget.ts';
 import { backendPath } from './gateway/operations.ts';
 import { runUntilStopped, type SignalSource } from './lifecycle.ts';
-import { ListenError } from './listen.ts';
 import { createLog, type Log } from './log.ts';
 import { startService } from './service.ts';
 import {
@@ -24,6 +23,7 @@ import {
   type SettingName,
   type Settings,
 } from './settings.ts';
+import { StartError } from './start-error.ts';
 import { version } from './version.ts';
 
 export interface Terminal {
@@ -156,7 +156,7 @@ async function runCommand(
       terminal.writeError(`${error.problems.map((problem) => `error: ${problem}\n`).join('')}${help}\n`);
       return 1;
     }
-    if (error instanceof ListenError) {
+    if (error instanceof StartError) {
       terminal.writeError(`error: ${error.message}\n`);
       return 1;
     }
@@ -192,6 +192,7 @@ function logReady(
 
 async function runDev({ settings, sources }: ResolvedSettings, terminal: Terminal): Promise<number> {
   const log = createLog(settings);
+  const { startEmbeddedBackend } = await import('./embedded-backend/server.ts');
   const backend = await startEmbeddedBackend({ ...embeddedOptions(settings), sampleItems: true });
   let service;
   try {
@@ -229,6 +230,7 @@ function describeDev(url: string, adminUrl: string, backendUrl: string, database
 
 async function runBackend({ settings }: ResolvedSettings, terminal: Terminal): Promise<number> {
   const { logger, flush } = createLog(settings);
+  const { startEmbeddedBackend } = await import('./embedded-backend/server.ts');
   const backend = await startEmbeddedBackend({ ...embeddedOptions(settings), logger });
   logger.info(
     { url: backend.url, database: settings.embeddedBackendDatabase },
@@ -267,6 +269,7 @@ async function check({ settings, sources }: ResolvedSettings, terminal: Terminal
     connectTimeoutMs: settings.backendConnectTimeoutMs,
     idleTimeoutMs: settings.backendIdleTimeoutMs,
     responseBytesMax: settings.responseBytesMax,
+    budget: new BufferBudget(settings.bufferedBytesMax),
   });
   const startedAt = performance.now();
   const outcome = await new Promise<Outcome>((resolve) => {

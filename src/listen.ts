@@ -1,7 +1,10 @@
 // Listening: on one address, or for `localhost` on both loopback addresses, with messages that say what to
 // do when that fails. Stopping here takes no connection away, unlike http.Server.close().
 
+import { once } from 'node:events';
 import { createServer, Server, type AddressInfo, type ListenOptions, type Socket } from 'node:net';
+
+import { StartError } from './start-error.ts';
 
 export interface Listener {
   readonly port: number;
@@ -11,19 +14,11 @@ export interface Listener {
   close(): Promise<void>;
 }
 
-/** Cannot listen where the settings say; the message says what to do. */
-export class ListenError extends Error {
-  constructor(message: string, cause: unknown) {
-    super(message, { cause });
-    this.name = 'ListenError';
-  }
-}
-
 const freePortTries = 20;
 
 /**
  * Makes `server` listen on `host` and `port` (0 picks a free one). `portSetting` names what the operator would
- * change, for the message. Rejects with a ListenError.
+ * change, for the message. Rejects with a StartError.
  */
 export async function listen(
   server: Server,
@@ -34,15 +29,31 @@ export async function listen(
   try {
     return host === 'localhost' ? await listenLocalhost(server, port) : await listenOn(server, host, port);
   } catch (error) {
-    throw new ListenError(describe(error as NodeJS.ErrnoException, host, port, portSetting), error);
+    throw new StartError(
+      describe(error as NodeJS.ErrnoException & { address?: string }, host, port, portSetting),
+      error,
+    );
   }
 }
 
 async function listenOn(server: Server, host: string, port: number): Promise<Listener> {
   await startListening(server, { host, port });
   const actual = (server.address() as AddressInfo).port;
-  const name = host.includes(':') ? `[${host}]` : host;
-  return { port: actual, url: `http://${name}:${actual}`, close: async () => { await stopListening(server); } };
+  return {
+    port: actual,
+    url: `http://${hostInUrl(host)}:${actual}`,
+    close: async () => {
+      await stopListening(server);
+    },
+  };
+}
+
+// One that a client on this machine can use: an address that means all of them is `localhost` too.
+function hostInUrl(host: string): string {
+  if (host === '0.0.0.0' || host === '::') {
+    return 'localhost';
+  }
+  return host.includes(':') ? `[${host}]` : host;
 }
 
 async function listenLocalhost(server: Server, port: number): Promise<Listener> {
@@ -61,10 +72,14 @@ async function listenLocalhost(server: Server, port: number): Promise<Listener> 
         return {
           port: actual,
           url: `http://localhost:${actual}`,
-          close: async () => { await stopListening(server); },
+          close: async () => {
+            await stopListening(server);
+          },
         };
       }
+      const closed = once(server, 'close');
       await stopListening(server);
+      await closed;
       if (code === 'EADDRINUSE' && port === 0 && tries < freePortTries) {
         continue;
       }
@@ -102,10 +117,15 @@ async function stopListening(server: Server): Promise<void> {
   await new Promise((resolve) => setImmediate(resolve));
 }
 
-function describe(error: NodeJS.ErrnoException, host: string, port: number, setting: string): string {
+function describe(
+  error: NodeJS.ErrnoException & { address?: string },
+  host: string,
+  port: number,
+  setting: string,
+): string {
   switch (error.code) {
     case 'EADDRINUSE':
-      return `port ${port} on ${host} is in use: stop the program that has it, or choose another port with ${setting}`;
+      return `port ${port} on ${error.address ?? host} is in use: stop the program that has it, or choose another port with ${setting}`;
     case 'EACCES':
       return `port ${port} on ${host} needs more rights than this process has: choose one above 1023 with ${setting}`;
     case 'EADDRNOTAVAIL':

@@ -36,6 +36,7 @@ export async function startService(settings: Settings, logger: Logger): Promise<
   const mounted: { gateway?: Gateway } = {};
   const metrics = new Metrics({
     inFlight: () => mounted.gateway?.inFlight ?? 0,
+    bufferedBytes: () => mounted.gateway?.budget.bytes ?? 0,
     backendConnections: () => mounted.gateway?.backend.connectionCount ?? 0,
     backendReachable: async () => ((await backend.check()).isReachable ? 1 : 0),
     version,
@@ -53,7 +54,11 @@ export async function startService(settings: Settings, logger: Logger): Promise<
 
   const listeners: Listener[] = [];
   const stop = async (): Promise<void> => {
-    await Promise.all(listeners.map(async (listener) => { await listener.close(); }));
+    await Promise.all(
+      listeners.map(async (listener) => {
+        await listener.close();
+      }),
+    );
     app.server.closeAllConnections();
     admin.server.closeAllConnections();
     await Promise.all([app.close(), admin.close()]);

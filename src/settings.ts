@@ -110,6 +110,15 @@ export const settingsTable = {
     help: 'Calls under way at once; one more is answered with 503.',
     commands: gateway,
   },
+  bufferedBytesMax: {
+    kind: 'integer',
+    unit: 'bytes',
+    default: 1_073_741_824,
+    min: 1,
+    max: 1_099_511_627_776,
+    help: 'Bytes of bodies held at once, requests and answers together; past it a call is answered with 503.',
+    commands: gateway,
+  },
   backendTimeoutMs: ms(
     30_000,
     "From sending a call to the last byte of its answer; past it the operation's 500.",

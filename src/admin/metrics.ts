@@ -9,6 +9,7 @@ import { operations, type OperationName } from '../gateway/operations.ts';
 
 export interface MetricsSources {
   readonly inFlight: () => number;
+  readonly bufferedBytes: () => number;
   readonly backendConnections: () => number;
   /** 1 when the backend answers, 0 when it does not. */
   readonly backendReachable: () => Promise<number>;

@@ -4,6 +4,7 @@
 
 import type { Dispatcher } from 'undici';
 
+import type { BufferBudget } from '../buffer-budget.ts';
 import { createJsonChecker, isJson, type JsonChecker } from '../json/json.ts';
 import { BackendConnection, type Connect, createConnect } from './connection.ts';
 
@@ -41,6 +42,8 @@ export interface BackendClientOptions {
   readonly connectTimeoutMs: number;
   readonly idleTimeoutMs: number;
   readonly responseBytesMax: number;
+  /** What answers are counted against while they are held; `ok` hands its count on with its pieces. */
+  readonly budget: BufferBudget;
 }
 
 /** A call under way. */
@@ -159,6 +162,7 @@ class BackendExchange implements Exchange, Dispatcher.DispatchHandler {
 
   cancel(): void {
     if (this.#state !== 'ended') {
+      this.#dropPieces();
       this.#end();
       this.#client.discard(this.#connection);
     }
@@ -239,7 +243,13 @@ class BackendExchange implements Exchange, Dispatcher.DispatchHandler {
       return;
     }
     if (this.#length > this.#options.responseBytesMax) {
+      this.#length -= piece.length;
       this.#failTooLarge();
+      return;
+    }
+    if (!this.#options.budget.take(piece.length)) {
+      this.#length -= piece.length;
+      this.#fail('too-large', 'too many bytes of bodies held at once', this.#status);
       return;
     }
     this.#pieces.push(piece);
@@ -265,11 +275,13 @@ class BackendExchange implements Exchange, Dispatcher.DispatchHandler {
       const [first] = this.#pieces;
       const isValid =
         this.#checker === undefined ? first !== undefined && isJson(first) : this.#checker.end();
-      this.#onOutcome(
-        isValid
-          ? { kind: 'ok', status: this.#status, pieces: this.#pieces, length: this.#length }
-          : notJson(this.#status, this.#length),
-      );
+      if (isValid) {
+        this.#onOutcome({ kind: 'ok', status: this.#status, pieces: this.#pieces, length: this.#length });
+      } else {
+        const outcome = notJson(this.#status, this.#length);
+        this.#dropPieces();
+        this.#onOutcome(outcome);
+      }
     }
   }
 
@@ -286,6 +298,7 @@ class BackendExchange implements Exchange, Dispatcher.DispatchHandler {
       this.#dispatch();
       return;
     }
+    this.#dropPieces();
     this.#end();
     if (wasWaiting) {
       this.#onOutcome({ kind: 'unreachable', status: undefined, cause: describeError(error) });
@@ -307,10 +320,8 @@ class BackendExchange implements Exchange, Dispatcher.DispatchHandler {
 
   // The outcome is known before the answer has ended: what is left is read to a bound and dropped.
   #decide(outcome: Outcome): void {
+    this.#dropPieces();
     this.#state = 'discarding';
-    this.#length = 0;
-    this.#pieces = [];
-    this.#checker = undefined;
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => {
       this.cancel();
@@ -328,6 +339,15 @@ class BackendExchange implements Exchange, Dispatcher.DispatchHandler {
     if (wasWaiting) {
       this.#onOutcome({ kind, status, cause });
     }
+  }
+
+  #dropPieces(): void {
+    if (this.#pieces.length > 0) {
+      this.#options.budget.giveBack(this.#length);
+      this.#pieces = [];
+    }
+    this.#length = 0;
+    this.#checker = undefined;
   }
 
   #end(): void {

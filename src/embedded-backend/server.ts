@@ -2,12 +2,12 @@
 // It is no production store: one process, no authentication, no limits but Kestrel's, every write on the event
 // loop. Sockets, start and stop are here; what is answered is in controller.ts, what is kept in store.ts.
 
-import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import { createServer as createNetServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import type { Socket } from 'node:net';
 
 import type { Logger } from 'pino';
 
+import { listen, type Listener } from '../listen.ts';
 import { answerRequest, problem, type Answer } from './controller.ts';
 import { openStore } from './store.ts';
 
@@ -15,8 +15,6 @@ import { openStore } from './store.ts';
 const idleTimeoutMs = 130_000;
 /** How long `stop` waits for requests under way before it cuts them. */
 const stopTimeoutMs = 5_000;
-/** A port that is free on 127.0.0.1 may be taken on ::1: so often another one is tried when port 0 is asked for. */
-const freePortAttempts = 20;
 
 export interface EmbeddedBackendOptions {
   /** `localhost` is 127.0.0.1 and, where IPv6 exists, ::1 as well. */
@@ -40,14 +38,15 @@ export interface EmbeddedBackend {
 }
 
 /**
- * Starts the backend; it answers when the promise resolves. Rejects, with what to do in the message and
- * the system's error as `code` and `cause`, when the database cannot be used or the port is taken.
+ * Starts the backend; it answers when the promise resolves. Rejects with a StartError when the database
+ * cannot be used or the port is taken.
  */
 export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Promise<EmbeddedBackend> {
   const { logger } = options;
   const store = openStore(options.database, options.sampleItems ?? false);
   const connections = new Map<Socket, { requestsUnderWay: number; lastAnswer: Promise<void> }>();
   let stopped: Promise<void> | undefined;
+  let lastClosed: (() => void) | undefined;
 
   const server = createServer({ keepAliveTimeout: idleTimeoutMs }, (request, response) => {
     const connection = connections.get(request.socket);
@@ -64,13 +63,12 @@ export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Pro
   // Node 26) nothing at all, would keep `close` waiting.
   server.on('connection', (socket) => {
     connections.set(socket, { requestsUnderWay: 0, lastAnswer: Promise.resolve() });
-    socket.once('close', () => connections.delete(socket));
+    socket.once('close', () => {
+      connections.delete(socket);
+      if (connections.size === 0) lastClosed?.();
+    });
     if (stopped) socket.destroy();
   });
-
-  // Node calls this from `close`, and takes a connection for idle as soon as its answer has been given to `end`:
-  // one that a slow client is still reading would be cut. `stop` closes those that are really idle.
-  server.closeIdleConnections = () => undefined;
 
   async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     let given: Answer;
@@ -90,81 +88,41 @@ export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Pro
     logger?.debug({ method: request.method, path: request.url, status: given.status }, 'answered');
   }
 
-  let servers: Server[];
+  let listener: Listener;
   try {
-    servers = await listen(server, options);
+    listener = await listen(
+      server,
+      options.host,
+      options.port,
+      '--embedded-backend-port (EMBEDDED_BACKEND_PORT)',
+    );
   } catch (error) {
     store.close();
     throw error;
   }
-  for (const each of servers) {
-    each.on('error', (error) =>
-      logger?.error({ err: error }, 'the embedded backend cannot take a connection'),
-    );
-  }
+  server.on('error', (error) =>
+    logger?.error({ err: error }, 'the embedded backend cannot take a connection'),
+  );
 
   async function stop(): Promise<void> {
-    const closed = servers.map((each) => once(each, 'close'));
-    for (const each of servers) each.close();
+    await listener.close();
+    const { promise, resolve } = Promise.withResolvers<undefined>();
+    lastClosed = () => {
+      resolve(undefined);
+    };
     for (const [socket, { requestsUnderWay }] of connections) if (requestsUnderWay === 0) socket.destroy();
+    if (connections.size === 0) lastClosed();
     const deadline = setTimeout(() => {
       for (const socket of connections.keys()) socket.destroy();
     }, stopTimeoutMs);
-    await Promise.all(closed);
+    await promise;
     clearTimeout(deadline);
     store.close();
   }
 
-  const { port } = server.address() as AddressInfo;
   return {
-    url: `http://${hostInUrl(options.host)}:${port}`,
-    port,
+    url: listener.url,
+    port: listener.port,
     stop: () => (stopped ??= stop()),
   };
-}
-
-/** Listens as the options say; gives every server that now has a listening socket, `server` first. */
-async function listen(server: Server, { host, port }: EmbeddedBackendOptions): Promise<Server[]> {
-  if (host !== 'localhost') {
-    await listenOn(server, host, port);
-    return [server];
-  }
-  // Many systems resolve `localhost` to ::1 first and many clients try only that: both families answer.
-  // The options are those that node:http gives its own sockets.
-  const second = createNetServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
-    server.emit('connection', socket);
-  });
-  for (let attempt = 1; ; attempt++) {
-    await listenOn(server, '127.0.0.1', port);
-    try {
-      await listenOn(second, '::1', (server.address() as AddressInfo).port);
-      return [server, second];
-    } catch (error) {
-      const { code } = error as NodeJS.ErrnoException;
-      if (code === 'EADDRNOTAVAIL' || code === 'EAFNOSUPPORT') return [server];
-      server.close();
-      await once(server, 'close');
-      if (port !== 0 || code !== 'EADDRINUSE' || attempt === freePortAttempts) throw error;
-    }
-  }
-}
-
-async function listenOn(server: Server, host: string, port: number): Promise<void> {
-  try {
-    server.listen({ host, port });
-    await once(server, 'listening');
-  } catch (cause) {
-    const { code, message } = cause as NodeJS.ErrnoException;
-    const advice =
-      code === 'EADDRINUSE'
-        ? `port ${port} on ${host} is in use. Stop the program that has it, or choose another port (0 picks a free one).`
-        : `cannot listen on ${host}, port ${port}: ${message}. Choose another host or port.`;
-    throw Object.assign(new Error(`The embedded backend did not start: ${advice}`, { cause }), { code });
-  }
-}
-
-/** A host that a client can put into a URL; an address that means "all of them" becomes `localhost`. */
-function hostInUrl(host: string): string {
-  if (host === '0.0.0.0' || host === '::') return 'localhost';
-  return host.includes(':') ? `[${host}]` : host;
 }

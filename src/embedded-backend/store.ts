@@ -5,6 +5,8 @@ import { DatabaseSync } from 'node:sqlite';
 
 import { readItemText, type ItemText } from './item-text.ts';
 
+import { StartError } from '../start-error.ts';
+
 /** The largest id; `int` in the controllers that this backend stands in for. */
 export const itemIdMax = 2_147_483_647;
 
@@ -43,10 +45,10 @@ export function openStore(database: string, sampleItems: boolean): Store {
   } catch (cause) {
     connection?.close();
     const reason = cause instanceof Error ? cause.message : String(cause);
-    throw new Error(
+    throw new StartError(
       `Cannot use "${database}" as the database of the embedded backend: ${reason}. ` +
         'Name a file in a folder that exists and can be written to, or :memory:.',
-      { cause },
+      cause,
     );
   }
   return storeOn(connection);

@@ -81,6 +81,8 @@ export class Call implements Turn, CallRecord {
   // The request's body: who reads it, and what has come of it.
   #bodyState: 'unread' | 'reading' | 'read' | 'dropping' = 'unread';
   #pieces: Buffer[] = [];
+  // Bytes counted against the gateway's budget for this call's bodies.
+  #heldBytes = 0;
   #checker: JsonChecker | undefined;
   #isBodyValid = true;
   #mustClose = false;
@@ -213,10 +215,14 @@ export class Call implements Turn, CallRecord {
       return;
     }
     if (this.requestBytes > this.#gateway.options.requestBytesMax) {
-      this.#pieces = [];
       this.#refuse(replies.bodyTooLarge, 'body-too-large');
       return;
     }
+    if (!this.#gateway.budget.take(piece.length)) {
+      this.#refuse(replies.overload, 'overload');
+      return;
+    }
+    this.#heldBytes += piece.length;
     this.#pieces.push(piece);
     if (this.#checker !== undefined) {
       this.#isBodyValid &&= this.#checker.write(piece);
@@ -237,7 +243,6 @@ export class Call implements Turn, CallRecord {
       const isValid = this.#checker === undefined ? isJson(first) : this.#isBodyValid && this.#checker.end();
       this.#checker = undefined;
       if (!isValid) {
-        this.#pieces = [];
         this.#reply(failureReplies[this.#calledOperation.name], 'invalid-body');
         return;
       }
@@ -310,6 +315,7 @@ export class Call implements Turn, CallRecord {
       const operation = this.#calledOperation;
       this.backendDurationMs = performance.now() - this.#exchangeStartedAt;
       if (outcome.kind === 'ok') {
+        this.#heldBytes += outcome.length;
         if (operation.passesAnswer) {
           this.#end(operation.successStatus, outcome.pieces, outcome.length, 'ok', []);
         } else {
@@ -342,7 +348,6 @@ export class Call implements Turn, CallRecord {
       this.#interruption = reply;
     } else if (this.#bodyState === 'reading') {
       this.#bodyState = 'read';
-      this.#pieces = [];
       this.#reply(reply, 'bad-request');
     } else if (this.#hasEnded) {
       this.#connection.socket.destroy();
@@ -351,8 +356,6 @@ export class Call implements Turn, CallRecord {
 
   leave(): void {
     this.#isClientGone = true;
-    this.#pieces = [];
-    this.#checker = undefined;
     // A write that has been sent runs to its end and its answer is dropped [D21].
     if (this.#exchange === undefined || (this.operation !== undefined && isRead(this.operation))) {
       this.#exchange?.cancel();
@@ -409,6 +412,7 @@ export class Call implements Turn, CallRecord {
       this.replyBytes = length;
       this.#write(status, pieces, length, headers);
     }
+    this.#dropBodies();
     this.durationMs = performance.now() - this.#startedAt;
     this.#gateway.observer.onCallEnd(this);
     this.#connection.finish(this);
@@ -448,6 +452,23 @@ export class Call implements Turn, CallRecord {
     const socket = this.#connection.socket;
     if (socket.writableLength > 0) {
       this.#gateway.stallWatch.watch(socket);
+    }
+  }
+
+  // What the socket still holds of the reply stays counted until it has gone.
+  #dropBodies(): void {
+    this.#pieces = [];
+    this.#checker = undefined;
+    const bytes = this.#heldBytes;
+    if (bytes === 0) {
+      return;
+    }
+    if (this.replyBytes > 0 && !this.#isClientGone && this.#connection.socket.writableLength > 0) {
+      this.#response.once('close', () => {
+        this.#gateway.budget.giveBack(bytes);
+      });
+    } else {
+      this.#gateway.budget.giveBack(bytes);
     }
   }
 

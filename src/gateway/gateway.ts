@@ -6,6 +6,7 @@ import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
 import type { BackendClient } from '../backend/client.ts';
+import type { BufferBudget } from '../buffer-budget.ts';
 import { Call, replyToUnknownMethod, type CallRecord } from './call.ts';
 import { ClientConnection, StallWatch, type Turn } from './client-connection.ts';
 import type { ItemIdParsing } from './item-id.ts';
@@ -34,6 +35,7 @@ const lingerMs = 1_000;
 export class Gateway {
   readonly options: GatewayOptions;
   readonly backend: BackendClient;
+  readonly budget: BufferBudget;
   readonly observer: GatewayObserver;
   /** With the prefix under which the plugin is mounted. */
   readonly collectionPath: string;
@@ -47,12 +49,14 @@ export class Gateway {
   constructor(
     options: GatewayOptions,
     backend: BackendClient,
+    budget: BufferBudget,
     observer: GatewayObserver,
     collectionPath: string,
     answersExpectations: boolean,
   ) {
     this.options = options;
     this.backend = backend;
+    this.budget = budget;
     this.observer = observer;
     this.collectionPath = collectionPath;
     this.answersExpectations = answersExpectations;
@@ -64,9 +68,9 @@ export class Gateway {
     return this.#inFlight;
   }
 
-  /** Counts a call in, or says that there are too many [D26]. */
+  /** Counts a call in, or says that there are too many, or too many bytes held for them [D26]. */
   enter(): boolean {
-    if (this.#inFlight >= this.options.inFlightMax) {
+    if (this.#inFlight >= this.options.inFlightMax || this.budget.isExhausted) {
       return false;
     }
     this.#inFlight += 1;
@@ -83,7 +87,7 @@ export class Gateway {
   }
 
   /** Bytes that Node's parser gave up on, or that came too slowly: answered in turn, then closed [D27, D35]. */
-  handleClientError(error: NodeJS.ErrnoException & { rawPacket?: Buffer }, stream: Duplex): void {
+  handleClientError(error: Error & { code?: string; rawPacket?: unknown }, stream: Duplex): void {
     if (!(stream instanceof Socket)) {
       stream.destroy();
       return;
@@ -121,7 +125,7 @@ export class Gateway {
     this.#refuseConnection(ClientConnection.of(stream), replies.connectNotAllowed, 'CONNECT');
   }
 
-  #replyTo(code: string, packet: Buffer | undefined): FixedReply {
+  #replyTo(code: string, packet: unknown): FixedReply {
     switch (code) {
       case 'ERR_HTTP_REQUEST_TIMEOUT':
         return replies.requestTimeout;
@@ -129,7 +133,9 @@ export class Gateway {
         return replies.headersTooLarge;
       case 'HPE_INVALID_METHOD': {
         // A method that the parser has never heard of is a method all the same [D6].
-        const match = requestLine.exec(packet?.toString('latin1', 0, requestLineBytesMax) ?? '');
+        const match = requestLine.exec(
+          Buffer.isBuffer(packet) ? packet.toString('latin1', 0, requestLineBytesMax) : '',
+        );
         return match === null
           ? replies.badRequest
           : replyToUnknownMethod(match[1] ?? '', this.collectionPath);
@@ -154,8 +160,9 @@ export class Gateway {
   }
 }
 
-// One that is not cut off, with a token for a method (RFC 9110, 5.6.2) and a path or absolute-form target.
-const requestLine = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+ (\/[^\s#]*|https?:\/\/[^\s#]*) HTTP\/1\.[01]\r\n/i;
+// One that is not cut off, with a method in capitals, as all are that anyone has registered, and a path or
+// absolute-form target. `get` is none: some would read it as GET, so it is a bad request.
+const requestLine = /^[A-Z][A-Z0-9_-]* (\/[^\s#]*|https?:\/\/[^\s#]*) HTTP\/1\.[01]\r\n/;
 const requestLineBytesMax = 16_384;
 
 function sendLastReply(socket: Socket, reply: FixedReply, requestId: string): void {

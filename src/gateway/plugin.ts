@@ -2,9 +2,10 @@
 // complete it. Fastify routes and runs the host's hooks; from the handler on it is gateway.ts and call.ts.
 
 import { createServer, type Server } from 'node:http';
-import type { FastifyPluginCallback, FastifyReply, FastifyServerOptions } from 'fastify';
+import type { FastifyInstance, FastifyPluginCallback, FastifyReply, FastifyServerOptions } from 'fastify';
 
 import { BackendClient } from '../backend/client.ts';
+import { BufferBudget } from '../buffer-budget.ts';
 import type { CallRecord } from './call.ts';
 import { ClientConnection } from './client-connection.ts';
 import { Gateway, type GatewayObserver } from './gateway.ts';
@@ -20,6 +21,8 @@ export interface WorkItemGatewayOptions {
   readonly requestBytesMax?: number;
   /** Largest answer that is passed through, in bytes [D18]. Default 64 MiB. */
   readonly responseBytesMax?: number;
+  /** Bytes of bodies held at once, requests and answers together; past it 503. Default 1 GiB. */
+  readonly bufferedBytesMax?: number;
   /** Calls under way at once; one more gets 503 [D26]. Default 1,024. */
   readonly inFlightMax?: number;
   /** From sending a call to the last byte of its answer, in milliseconds [D19]. Default 30,000. */
@@ -84,15 +87,16 @@ export function gatewayServerOptions(options: GatewayServerOptions = {}): Fastif
       // Both are decided in call.ts, with everything else about a request.
       server.on('checkContinue', handler);
       server.on('checkExpectation', handler);
-      server.on('clientError', (error, socket) => {
-        if (own.gateway === undefined) {
-          socket.destroy();
-        } else {
-          own.gateway.handleClientError(error, socket);
-        }
-      });
       server.on('connect', (_request, socket) => own.gateway?.handleConnect(socket));
       return server;
+    },
+    clientErrorHandler(this: FastifyInstance, error, socket) {
+      const gateway = ownServers.get(this.server)?.gateway;
+      if (gateway === undefined) {
+        socket.destroy();
+      } else {
+        gateway.handleClientError(error, socket);
+      }
     },
     // A malformed escape: where it stands in an id it is 400 like any other bad id [D1].
     frameworkErrors: (_error, request, reply) => {
@@ -112,12 +116,14 @@ export const workItemGateway: FastifyPluginCallback<
   WorkItemGatewayOptions & { readonly onMounted?: (gateway: Gateway) => void }
 > = (fastify, options, done) => {
   const own = ownServers.get(fastify.server);
+  const budget = new BufferBudget(options.bufferedBytesMax ?? 1_073_741_824);
   const backend = new BackendClient({
     backendUrl: new URL(options.backendUrl),
     timeoutMs: options.backendTimeoutMs ?? 30_000,
     connectTimeoutMs: options.backendConnectTimeoutMs ?? 5_000,
     idleTimeoutMs: options.backendIdleTimeoutMs ?? 4_000,
     responseBytesMax: options.responseBytesMax ?? 67_108_864,
+    budget,
   });
   const gateway = new Gateway(
     {
@@ -127,6 +133,7 @@ export const workItemGateway: FastifyPluginCallback<
       replyStallTimeoutMs: options.replyStallTimeoutMs ?? 30_000,
     },
     backend,
+    budget,
     options.observer ?? logFailures(fastify.log),
     (fastify.prefix === '/' ? '' : fastify.prefix) + collectionPath,
     own !== undefined,

@@ -1,7 +1,8 @@
 // Is this JSON? A pure question about bytes [D13]. Nothing is built, kept or changed: what is passed on is
-// always the original bytes.
+// always the original bytes. The grammar is checked by scanner.as.ts in WebAssembly, UTF-8 by the platform.
 
-const strictUtf8 = new TextDecoder('utf-8', { fatal: true });
+import { isUtf8 } from 'node:buffer';
+import { readFileSync } from 'node:fs';
 
 /**
  * Checks one text that arrives in pieces. `write` takes the next piece and gives false as soon as no
@@ -12,24 +13,216 @@ export interface JsonChecker {
   end(): boolean;
 }
 
+// The part of the platform's WebAssembly that is used here; its types come with those of the browser only.
+declare const WebAssembly: {
+  Module: new (code: Uint8Array) => object;
+  Instance: new (module: object) => { readonly exports: Scanner };
+};
+
+interface Scanner {
+  readonly memory: { readonly buffer: ArrayBuffer };
+  readonly scan: (length: number, state: number, depth: number) => number;
+  readonly WINDOW: { readonly value: number };
+  readonly WINDOW_BYTES: { readonly value: number };
+  readonly LEVELS: { readonly value: number };
+  readonly DEPTH: { readonly value: number };
+  readonly START: { readonly value: number };
+  readonly AFTER: { readonly value: number };
+  readonly ZERO: { readonly value: number };
+  readonly EXPONENT: { readonly value: number };
+  readonly INVALID: { readonly value: number };
+}
+
+// One scanner for all texts: a call runs to its end before another begins, and what a text needs until its next
+// piece is in its checker. The scanner's memory has a fixed size.
+const scanner = loadScanner();
+const { scan } = scanner;
+const windowBytes = scanner.WINDOW_BYTES.value;
+const window = new Uint8Array(scanner.memory.buffer, scanner.WINDOW.value, windowBytes);
+const levels = new Uint32Array(scanner.memory.buffer, scanner.LEVELS.value);
+const depthLeft = new Int32Array(scanner.memory.buffer, scanner.DEPTH.value, 1);
+const start = scanner.START.value;
+const invalid = scanner.INVALID.value;
+const after = scanner.AFTER.value;
+const firstNumber = scanner.ZERO.value;
+const lastNumber = scanner.EXPONENT.value;
+
+// Up to this many bytes a loop here is faster than two calls into the platform, which cost 25 and 50 ns
+// (measured: 8 bytes 100 -> 40 ns, 64 bytes 98 -> 87 ns, 96 bytes 104 -> 116 ns).
+const shortBytes = 64;
+const noWords = new Uint32Array(0);
+
 /** True when `bytes` is one RFC 8259 text in strict UTF-8, one leading byte-order mark allowed [D13]. */
 export function isJson(bytes: Uint8Array): boolean {
-  try {
-    JSON.parse(strictUtf8.decode(bytes));
-    return true;
-  } catch {
-    return false;
+  if (bytes.length > windowBytes) {
+    const checker = new Checker();
+    return checker.write(bytes) && checker.end();
+  }
+  if (bytes.length <= shortBytes) {
+    if (!copyShort(bytes) && !isUtf8(bytes)) return false;
+  } else {
+    if (!isUtf8(bytes)) return false;
+    window.set(bytes);
+  }
+  return isWhole(scan(bytes.length, start, 0), depthLeft[0] ?? 0);
+}
+
+/** A checker for one text in pieces; independent of every other, and dropped without ceremony at any time. */
+export function createJsonChecker(): JsonChecker {
+  return new Checker();
+}
+
+class Checker implements JsonChecker {
+  #state = start;
+  #depth = 0;
+  // The innermost levels, one bit each: a 64-bit word as two halves. The full words further out, if there are
+  // any, are in #outer, outermost first.
+  #low = 0;
+  #high = 0;
+  #outer = noWords;
+  readonly #utf8 = new Utf8Checker();
+
+  write(piece: Uint8Array): boolean {
+    if (this.#state === invalid) return false;
+    if (!this.#utf8.write(piece)) this.#state = invalid;
+    for (let at = 0; at < piece.length && this.#state !== invalid; at += windowBytes) {
+      this.#scan(piece.length <= windowBytes ? piece : piece.subarray(at, at + windowBytes));
+    }
+    return this.#state !== invalid;
+  }
+
+  end(): boolean {
+    // A character that is cut off is inside a string that is cut off.
+    return isWhole(this.#state, this.#depth);
+  }
+
+  #scan(slice: Uint8Array): void {
+    window.set(slice);
+    setInnermost(this.#low, this.#high);
+    let outside = outerWords(this.#depth);
+    if (outside > 0) {
+      // A slice closes no more levels than it has bytes: with one word more, the scanner never sees the bottom
+      // of what it is given, and a piece costs no more than its own size, however deep the text is.
+      const inside = Math.min(outside, Math.ceil(slice.length / 64) + 1);
+      outside -= inside;
+      levels.set(this.#outer.subarray(outside * 2, (outside + inside) * 2), 2);
+    }
+
+    this.#state = scan(slice.length, this.#state, this.#depth - outside * 64);
+    if (this.#state === invalid) {
+      this.#outer = noWords;
+      return;
+    }
+    const depth = depthLeft[0] ?? 0;
+    this.#depth = outside * 64 + depth;
+    this.#low = levels[0] ?? 0;
+    this.#high = levels[1] ?? 0;
+    const inside = outerWords(depth);
+    if (inside > 0) {
+      const words = (outside + inside) * 2;
+      if (this.#outer.length < words) this.#outer = grown(this.#outer, words);
+      this.#outer.set(levels.subarray(2, 2 + inside * 2), outside * 2);
+    }
   }
 }
 
-/** A checker for one text in pieces; independent of every other. */
-export function createJsonChecker(): JsonChecker {
-  const pieces: Uint8Array[] = [];
-  return {
-    write(piece) {
-      pieces.push(piece);
+/** Strict UTF-8 in pieces: the platform checks what is whole in a piece, this class what lies across two. */
+class Utf8Checker {
+  // Of a character that is under way: how many bytes are missing, and between which two the next must be.
+  #missing = 0;
+  #lowest = 0x80;
+  #highest = 0xbf;
+
+  write(piece: Uint8Array): boolean {
+    let from = 0;
+    while (this.#missing > 0) {
+      if (from === piece.length) return true;
+      if (!this.#take(piece[from] ?? 0)) return false;
+      from += 1;
+    }
+    const to = lastCharacter(piece, from);
+    if (!isUtf8(from === 0 && to === piece.length ? piece : piece.subarray(from, to))) return false;
+    for (let at = to; at < piece.length; at += 1) {
+      if (!this.#take(piece[at] ?? 0)) return false;
+    }
+    return true;
+  }
+
+  #take(byte: number): boolean {
+    if (this.#missing > 0) {
+      if (byte < this.#lowest || byte > this.#highest) return false;
+      this.#missing -= 1;
+      this.#lowest = 0x80;
+      this.#highest = 0xbf;
       return true;
-    },
-    end: () => isJson(Buffer.concat(pieces)),
-  };
+    }
+    // RFC 3629, 4: no overlong form, no surrogate, nothing beyond U+10FFFF.
+    if (byte < 0xc2 || byte > 0xf4) return false;
+    this.#missing = byteCount(byte) - 1;
+    if (byte === 0xe0) this.#lowest = 0xa0;
+    if (byte === 0xed) this.#highest = 0x9f;
+    if (byte === 0xf0) this.#lowest = 0x90;
+    if (byte === 0xf4) this.#highest = 0x8f;
+    return true;
+  }
+}
+
+/** Where a character begins that `piece` ends inside of, or the end of `piece`. */
+function lastCharacter(piece: Uint8Array, from: number): number {
+  for (let at = piece.length - 1; at >= from && at >= piece.length - 3; at -= 1) {
+    const byte = piece[at] ?? 0;
+    if (byte < 0x80) break;
+    if (byte >= 0xc0) return byteCount(byte) > piece.length - at ? at : piece.length;
+  }
+  return piece.length;
+}
+
+/** How many bytes a character has that begins with `byte`, from 0xc0 on. */
+function byteCount(byte: number): number {
+  return byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
+}
+
+function isWhole(state: number, depth: number): boolean {
+  return depth === 0 && (state === after || (state >= firstNumber && state <= lastNumber));
+}
+
+/** The full words of levels outside of the innermost word. */
+function outerWords(depth: number): number {
+  return depth === 0 ? 0 : Math.floor((depth - 1) / 64);
+}
+
+/** `words` with room for `length` and an eighth more: linear time, and near to one bit a level [D13]. */
+function grown(words: Uint32Array<ArrayBuffer>, length: number): Uint32Array<ArrayBuffer> {
+  const more = length + Math.ceil(length / 8);
+  // Transferred, so that what is outgrown is freed at once and not at some later collection.
+  return words === noWords ? new Uint32Array(more) : new Uint32Array(words.buffer.transfer(more * 4));
+}
+
+function setInnermost(low: number, high: number): void {
+  levels[0] = low;
+  levels[1] = high;
+}
+
+/** Puts a short text into the window; true when it is ASCII, which is UTF-8. */
+function copyShort(bytes: Uint8Array): boolean {
+  let all = 0;
+  for (let at = 0; at < bytes.length; at += 1) {
+    const byte = bytes[at] ?? 0;
+    window[at] = byte;
+    all |= byte;
+  }
+  return all < 0x80;
+}
+
+function loadScanner(): Scanner {
+  const url = new URL('./scanner.wasm', import.meta.url);
+  let code: Uint8Array;
+  try {
+    code = readFileSync(url);
+  } catch (cause) {
+    throw new Error(`The JSON scanner is not built (${url.pathname}): run \`npm run build:scanner\`.`, {
+      cause,
+    });
+  }
+  return new WebAssembly.Instance(new WebAssembly.Module(code)).exports;
 }

@@ -185,13 +185,13 @@ export function endlessBody(status = 200, inside = ' '.repeat(4096)): Answer {
   );
 }
 
-/** `start`, and then `again` for as long as the connection lives, a write a turn of the event loop. */
+/** `start`, and then `again` for as long as the connection lives, a write a millisecond. */
 export function endless(start: string, again: string): Answer {
   return async (exchange) => {
     await exchange.write(start);
     while (!exchange.isClosed) {
       await exchange.write(again);
-      await new Promise((resolve) => setImmediate(resolve));
+      await pause(1, exchange);
     }
   };
 }

@@ -18,6 +18,7 @@ export interface GatewaySettings {
   readonly backendTimeoutMs?: number;
   readonly backendConnectTimeoutMs?: number;
   readonly inFlightMax?: number;
+  readonly bufferedBytesMax?: number;
   readonly itemIdParsing?: 'leading' | 'whole';
 }
 

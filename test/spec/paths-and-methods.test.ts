@@ -164,13 +164,15 @@ forEachTarget((target) => {
     });
   }
 
-  test('a method that nobody knows is refused in JSON [D6, D27]', async () => {
-    await target().withoutBackendCall(async () => {
-      const reply = await target().call('BREW', '/api/work-items');
-      assert.ok([400, 405].includes(reply.status), `status ${reply.status}`);
-      assert.deepEqual(Object.keys(JSON.parse(reply.text) as object), ['error']);
+  for (const method of ['BREW', 'get', 'Get', 'GETT']) {
+    test(`${method} is a method that nobody knows, refused in JSON [D6, D27]`, async () => {
+      await target().withoutBackendCall(async () => {
+        const reply = await target().call(method, '/api/work-items');
+        assert.ok([400, 405].includes(reply.status), `status ${reply.status}`);
+        assert.deepEqual(Object.keys(JSON.parse(reply.text) as object), ['error']);
+      });
     });
-  });
+  }
 
   for (const [path, methods] of [
     ['/api/work-items', collectionMethods],

@@ -1,0 +1,130 @@
+// Looks for texts on which the JSON checker and its oracle differ: `npm run fuzz -- --seconds 60 [--seed 1]`.
+// Not a part of `npm test`. Guided by coverage: a text that takes the scanner through a step (state, byte, next
+// state, place among 64 bytes) that no text took before is kept and mutated further. A finding is cut down and
+// written to test/vectors/json, where the tests pick it up; the exit code is then 1.
+
+import { createHash } from 'node:crypto';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { isJson } from '../../src/json/json.ts';
+import { isJsonByOracle, isJsonByteByByte, isJsonInPieces, shown } from '../helpers/json-oracle.ts';
+import { createRandom, everyToken, fragments, mutate } from '../helpers/json-texts.ts';
+
+const { values } = parseArgs({
+  options: {
+    seconds: { type: 'string', default: '60' },
+    seed: { type: 'string', default: String(Date.now()) },
+  },
+});
+const seconds = Number(values.seconds);
+const seed = Number(values.seed);
+if (!(seconds > 0) || !Number.isInteger(seed))
+  throw new Error('usage: npm run fuzz -- --seconds N [--seed N]');
+
+const kept = 4000;
+const longest = 3000;
+const vectors = new URL('../vectors/json/', import.meta.url);
+const random = createRandom(seed);
+const below = (limit: number): number => Math.floor(random() * limit);
+
+// A scanner of our own, so that every byte's step can be seen.
+interface Scanner {
+  readonly memory: { readonly buffer: ArrayBuffer };
+  readonly scan: (length: number, state: number, depth: number) => number;
+  readonly WINDOW: { readonly value: number };
+  readonly DEPTH: { readonly value: number };
+  readonly START: { readonly value: number };
+  readonly INVALID: { readonly value: number };
+}
+const { WebAssembly: webAssembly } = globalThis as unknown as {
+  WebAssembly: {
+    Module: new (code: Uint8Array) => object;
+    Instance: new (module: object) => { readonly exports: Scanner };
+  };
+};
+const code = readFileSync(new URL('../../src/json/scanner.wasm', import.meta.url));
+const scanner = new webAssembly.Instance(new webAssembly.Module(code)).exports;
+const slot = new Uint8Array(scanner.memory.buffer, scanner.WINDOW.value, 1);
+const depth = new Int32Array(scanner.memory.buffer, scanner.DEPTH.value, 1);
+
+const steps = new Uint8Array(64 * 256 * 64 * 2); // state, byte, place, and whether it is at depth 0
+let seen = 0;
+
+/** How many steps the scanner takes through `bytes` that it never took before. */
+function countNewSteps(bytes: Uint8Array): number {
+  let state = scanner.START.value;
+  let count = 0;
+  depth.fill(0);
+  for (let at = 0; at < bytes.length && state !== scanner.INVALID.value; at += 1) {
+    const byte = bytes[at] ?? 0;
+    const step = ((((state & 63) * 256 + byte) * 64 + (at & 63)) << 1) | (depth[0] === 0 ? 1 : 0);
+    if (steps[step] === 0) {
+      steps[step] = 1;
+      count += 1;
+    }
+    slot[0] = byte;
+    state = scanner.scan(1, state, depth[0] ?? 0);
+  }
+  seen += count;
+  return count;
+}
+
+/** True when the checker differs from the oracle, in one of the ways in which it can be asked. */
+function differs(bytes: Uint8Array, cuts: readonly number[]): boolean {
+  const expected = isJsonByOracle(bytes);
+  if (isJson(bytes) !== expected || isJsonByteByByte(bytes) !== expected) return true;
+  return isJsonInPieces(bytes, cuts) !== expected;
+}
+
+function differsAnyhow(bytes: Uint8Array): boolean {
+  for (let cut = 0; cut <= bytes.length; cut += 1) if (differs(bytes, [cut])) return true;
+  return false;
+}
+
+/** `bytes` without what is not needed for the difference; as they are when it takes more than one cut. */
+function minimise(bytes: Uint8Array): Buffer {
+  let result = Buffer.from(bytes);
+  if (!differsAnyhow(result)) return result;
+  for (let size = Math.ceil(result.length / 2); size >= 1; size = Math.floor(size / 2)) {
+    for (let at = 0; at < result.length;) {
+      const shorter = Buffer.concat([result.subarray(0, at), result.subarray(at + size)]);
+      if (differsAnyhow(shorter)) result = shorter;
+      else at += size;
+    }
+  }
+  return result;
+}
+
+function report(bytes: Uint8Array, cuts: readonly number[]): void {
+  const least = minimise(bytes);
+  const name = createHash('sha256').update(least).digest('hex').slice(0, 12);
+  const file = new URL(`${isJsonByOracle(least) ? 'y' : 'n'}_fuzz_${name}.json`, vectors);
+  writeFileSync(file, least);
+  console.log(`differs: ${shown(least)} (found cut at ${cuts.join()}), written to ${file.pathname}`);
+}
+
+const corpus: Uint8Array[] = [everyToken, ...fragments];
+for (const text of corpus) countNewSteps(text);
+const pick = (): Uint8Array => corpus[below(corpus.length)] ?? everyToken;
+
+console.log(`seed ${seed}, ${seconds} s`);
+const end = performance.now() + seconds * 1000;
+let runs = 0;
+let findings = 0;
+while (performance.now() < end && findings < 10) {
+  runs += 1;
+  let bytes = mutate(pick(), pick(), random);
+  // Now and then a long one, across the edge of the scanner's window.
+  if (below(2000) === 0) bytes = Buffer.concat([Buffer.alloc(65_536 - below(bytes.length + 1), 0x20), bytes]);
+  else if (bytes.length > longest) continue;
+  const cuts = Array.from({ length: below(5) }, () => below(bytes.length + 1)).sort((a, b) => a - b);
+  if (differs(bytes, cuts)) {
+    findings += 1;
+    report(bytes, cuts);
+  } else if (bytes.length <= longest && countNewSteps(bytes) > 0) {
+    if (corpus.length < kept) corpus.push(bytes);
+    else corpus[below(kept)] = bytes;
+  }
+}
+console.log(`${runs} texts, ${corpus.length} kept, ${seen} steps seen, ${findings} findings`);
+process.exitCode = findings > 0 ? 1 : 0;

@@ -1,0 +1,233 @@
+// Ending without losing anything: D33.
+
+import assert from 'node:assert/strict';
+import { afterEach, beforeEach, test } from 'node:test';
+import { createGate, poll } from '../helpers/changes.ts';
+import { assertReply, succeeded } from '../helpers/expected.ts';
+import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { answer, latency, ScriptedBackend, timeout } from '../helpers/scripted-backend.ts';
+import { startCommand, type Command } from '../helpers/targets.ts';
+
+let backend: ScriptedBackend;
+beforeEach(async () => {
+  backend = await ScriptedBackend.start();
+  backend.answers(answer('[]'));
+});
+afterEach(() => backend.stop());
+
+function start(environment: NodeJS.ProcessEnv = {}): Promise<Command> {
+  return startCommand({ BACKEND_URL: backend.url, ...environment });
+}
+
+/** A call that the backend holds until `open`. */
+async function hold(command: Command, bytes = requestBytes('GET', '/api/work-items/5')) {
+  const gate = createGate();
+  backend.answersOnce(async (exchange) => {
+    await Promise.race([gate.opened, exchange.closed]);
+    await answer('{"id":5}')(exchange);
+  });
+  const client = await command.connect();
+  client.send(bytes);
+  await backend.nextRequest();
+  return { client, open: gate.open };
+}
+
+function isDraining(command: Command): Promise<void> {
+  return poll(async () => (await command.admin('/readyz')).status === 503, '/readyz turns 503');
+}
+
+async function isRefused(command: Command): Promise<boolean> {
+  try {
+    (await command.connect()).destroy();
+    return false;
+  } catch {
+    return true;
+  }
+}
+
+for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+  test(`${signal} with nothing under way: exit code 0, and idle connections do not delay it [D33]`, async () => {
+    await using command = await start();
+    const clients = await Promise.all(Array.from({ length: 10 }, () => command.connect()));
+    for (const client of clients.slice(0, 5)) await client.call('GET', '/api/work-items');
+    const started = performance.now();
+    command.signal(signal);
+    assert.equal(await command.exitCode(), 0);
+    assert.ok(performance.now() - started < 4000, 'not the idle time of 72 s');
+    for (const client of clients) assert.equal(await client.closed(), 'end', 'closed, not reset');
+  });
+}
+
+for (const [name, bytes, status, body] of [
+  ['read', requestBytes('GET', '/api/work-items/5'), 200, '{"id":5}'],
+  ['write', requestBytes('PUT', '/api/work-items/5', { body: '{}' }), 200, succeeded],
+  ['create', requestBytes('POST', '/api/work-items', { body: '{}' }), 201, '{"id":5}'],
+] as const) {
+  test(`a ${name} under way finishes, with /readyz at 503 at once and no new connection taken [D33]`, async () => {
+    await using command = await start();
+    const { client, open } = await hold(command, bytes);
+    command.signal('SIGTERM');
+    await isDraining(command);
+    assert.equal((await command.admin('/livez')).status, 200, 'alive until the end');
+    await poll(() => isRefused(command), 'no new connection is taken');
+    assert.ok(command.isRunning);
+    open();
+    const reply = await client.reply();
+    assertReply(reply, status, body);
+    assert.equal(reply.header('connection'), 'close');
+    await client.closed();
+    assert.equal(await command.exitCode(), 0);
+  });
+}
+
+test('a request whose body is still on its way finishes [D33]', async () => {
+  await using command = await start();
+  const bytes = requestBytes('PUT', '/api/work-items/5', { body: '{"a":1}' });
+  await using client = await command.connect();
+  await client.sendPieces([bytes.subarray(0, -3)]);
+  // The head has been read when a call made after it is answered.
+  await command.call('GET', '/api/work-items');
+  command.signal('SIGTERM');
+  await isDraining(command);
+  client.send(bytes.subarray(-3));
+  assertReply(await client.reply(), 200, succeeded);
+  assert.equal(await command.exitCode(), 0);
+});
+
+test('a request whose head is still on its way finishes [D33]', async () => {
+  await using command = await start();
+  const bytes = requestBytes('GET', '/api/work-items');
+  await using client = await command.connect();
+  await client.sendPieces([bytes.subarray(0, 20)]);
+  await command.call('GET', '/api/work-items');
+  command.signal('SIGTERM');
+  await isDraining(command);
+  client.send(bytes.subarray(20));
+  assertReply(await client.reply(), 200, '[]');
+  assert.equal(await command.exitCode(), 0);
+});
+
+test('a reply that its client is still taking is not cut off [D33]', async () => {
+  const body = `"${'x'.repeat(16_000_000)}"`;
+  backend.answersOnce(answer(body));
+  await using command = await start();
+  await using client = await command.connect();
+  client.send(requestBytes('GET', '/api/work-items'));
+  await client.receives(1);
+  client.pause();
+  command.signal('SIGTERM');
+  await isDraining(command);
+  client.resume();
+  const reply = await client.reply();
+  assert.equal(reply.body.length, body.length);
+  assert.equal(await command.exitCode(), 0);
+});
+
+test('for SHUTDOWN_DELAY_MS the gateway goes on serving, each reply with connection: close [D33]', async () => {
+  const delayMs = 1500;
+  await using command = await start({ SHUTDOWN_DELAY_MS: String(delayMs) });
+  await using old = await command.connect();
+  await old.call('GET', '/api/work-items');
+  const started = performance.now();
+  command.signal('SIGTERM');
+  await isDraining(command);
+  assert.ok(performance.now() - started < delayMs, '/readyz is 503 at once, not after the delay');
+  const onOld = await old.call('GET', '/api/work-items');
+  assertReply(onOld, 200, '[]');
+  assert.equal(onOld.header('connection'), 'close');
+  const onNew = await command.call('PUT', '/api/work-items/5', { body: '{}' });
+  assertReply(onNew, 200, succeeded);
+  assert.equal(onNew.header('connection'), 'close');
+  assert.equal(await command.exitCode(), 0);
+  const took = performance.now() - started;
+  assert.ok(took >= delayMs - 50, `it went on for ${took.toFixed()} ms`);
+});
+
+for (const [delayMs, pauseMs] of [[0, 0], [0, 5], [300, 0], [300, 5]] as const) { // prettier-ignore
+  test(`keep-alive clients under load lose nothing: delay ${delayMs} ms, pause ${pauseMs} ms [D33]`, async () => {
+    backend.answers(latency(2, answer('[]')));
+    await using command = await start({ SHUTDOWN_DELAY_MS: String(delayMs), LOG_LEVEL: 'warn' });
+    const lost: string[] = [];
+    let served = 0;
+    const warm = createGate();
+
+    async function load(): Promise<void> {
+      for (;;) {
+        let client: RawClient;
+        try {
+          client = await command.connect();
+        } catch {
+          return;
+        }
+        while (client.isOpen) {
+          const bytes =
+            served % 2 === 0 ? requestBytes('GET', '/api/work-items') : requestBytes('PUT', '/api/work-items/5', { body: '{}' });
+          client.send(bytes);
+          try {
+            const reply = await client.reply();
+            assert.equal(reply.status, 200);
+            served += 1;
+            if (served === 500) warm.open();
+            if (reply.header('connection') === 'close') break;
+          } catch (error) {
+            lost.push(String(error));
+            break;
+          }
+          if (pauseMs > 0) await new Promise((resolve) => setTimeout(resolve, pauseMs));
+        }
+        client.destroy();
+      }
+    }
+
+    const clients = Array.from({ length: 20 }, () => load());
+    await warm.opened;
+    command.signal('SIGTERM');
+    await Promise.all(clients);
+    assert.deepEqual(lost, [], `of ${served} calls`);
+    assert.equal(await command.exitCode(), 0);
+  });
+}
+
+test('past SHUTDOWN_TIMEOUT_MS what is left is cut and the exit code is 1 [D33]', async () => {
+  await using command = await start({ SHUTDOWN_TIMEOUT_MS: '1000' });
+  const { client } = await hold(command);
+  const started = performance.now();
+  command.signal('SIGTERM');
+  assert.equal(await command.exitCode(), 1);
+  const took = performance.now() - started;
+  assert.ok(took > 900 && took < 2000, `${took.toFixed()} ms`);
+  await client.closed();
+});
+
+for (const [first, second] of [['SIGTERM', 'SIGTERM'], ['SIGINT', 'SIGINT'], ['SIGTERM', 'SIGINT']] as const) { // prettier-ignore
+  test(`${first} and then ${second}: what is left is cut and the exit code is 1 [D33]`, async () => {
+    await using command = await start();
+    const { client } = await hold(command);
+    command.signal(first);
+    await isDraining(command);
+    const started = performance.now();
+    command.signal(second);
+    assert.equal(await command.exitCode(), 1);
+    assert.ok(performance.now() - started < 2000, 'at once');
+    await client.closed();
+  });
+}
+
+test('a second signal cuts SHUTDOWN_DELAY_MS short too [D33]', async () => {
+  await using command = await start({ SHUTDOWN_DELAY_MS: '60000' });
+  command.signal('SIGTERM');
+  await isDraining(command);
+  command.signal('SIGTERM');
+  assert.equal(await command.exitCode(), 1);
+});
+
+test('a backend that never answers delays the end no longer than its deadline [D33, D19]', async () => {
+  backend.answers(timeout);
+  await using command = await start({ BACKEND_TIMEOUT_MS: '1000' });
+  await using client = await command.connect();
+  client.send(requestBytes('GET', '/api/work-items'));
+  await backend.nextRequest();
+  command.signal('SIGTERM');
+  assertReply(await client.reply(), 500, '{"error":"Failed to fetch work items"}');
+  assert.equal(await command.exitCode(), 0);
+});

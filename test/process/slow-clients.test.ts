@@ -1,0 +1,216 @@
+// Clients that take their time: D35. All cases run side by side against one process; each cut-off must come within
+// one second of its limit.
+
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { assertReply, requestTimeout, succeeded } from '../helpers/expected.ts';
+import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
+import { answer, latency, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { startCommand, type Command } from '../helpers/targets.ts';
+
+const headersMs = 1000;
+const requestMs = 2000;
+const stallMs = 1000;
+const idleMs = 1500;
+
+let backend: ScriptedBackend;
+let command: Command;
+before(async () => {
+  backend = await ScriptedBackend.start();
+  command = await startCommand({
+    BACKEND_URL: backend.url,
+    REQUEST_HEADERS_TIMEOUT_MS: String(headersMs),
+    REQUEST_TIMEOUT_MS: String(requestMs),
+    REPLY_STALL_TIMEOUT_MS: String(stallMs),
+    IDLE_TIMEOUT_MS: String(idleMs),
+  });
+  backend.answers(answer('[]'));
+  // The first call of a process is its slowest.
+  await command.call('GET', '/api/work-items');
+});
+after(async () => {
+  await command.stop();
+  await backend.stop();
+});
+
+/** Sends a byte every 100 ms until the connection ends. */
+async function drip(client: RawClient, bytes: Uint8Array): Promise<void> {
+  for (const byte of bytes) {
+    if (!client.isOpen) return;
+    client.send(Uint8Array.of(byte));
+    await pause(100);
+  }
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
+
+/** The cut-off came at its limit, or within the second after it. */
+function assertCutOff(started: number, limitMs: number): void {
+  const took = performance.now() - started;
+  assert.ok(took > limitMs - 100 && took < limitMs + 1000, `after ${took.toFixed()} ms, limit ${limitMs} ms`);
+}
+
+async function assertTimedOut(client: RawClient, started: number, limitMs: number): Promise<void> {
+  assertReply(await client.reply(), 408, requestTimeout);
+  assertCutOff(started, limitMs);
+  await client.closed();
+  assert.equal(client.unread.length, 0);
+}
+
+describe('slow clients', { concurrency: true }, () => {
+  test('a head that stops is 408 after REQUEST_HEADERS_TIMEOUT_MS, and the connection closed [D35]', async () => {
+    await using client = await command.connect();
+    const started = performance.now();
+    client.send('GET /api/work-items HTTP/1.1\r\nHost: x\r\n');
+    await assertTimedOut(client, started, headersMs);
+  });
+
+  test('a head that drips is 408 after REQUEST_HEADERS_TIMEOUT_MS [D35]', async () => {
+    await using client = await command.connect();
+    const started = performance.now();
+    const dripping = drip(client, Buffer.from(`GET /api/work-items HTTP/1.1\r\nHost: ${'x'.repeat(100)}`));
+    await assertTimedOut(client, started, headersMs);
+    await dripping;
+  });
+
+  test('the head of a second request has the same time, from its first byte [D35]', async () => {
+    await using client = await command.connect();
+    await client.call('GET', '/api/work-items');
+    await pause(700);
+    const started = performance.now();
+    client.send('GET /api/wo');
+    await assertTimedOut(client, started, headersMs);
+  });
+
+  test('a body that never comes is 408 after REQUEST_TIMEOUT_MS, and no backend call [D35]', async () => {
+    await using client = await command.connect();
+    const started = performance.now();
+    client.send('PUT /api/work-items/408 HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n');
+    await assertTimedOut(client, started, requestMs);
+  });
+
+  test('a body that drips is 408 after REQUEST_TIMEOUT_MS, and no backend call [D35]', async () => {
+    await using client = await command.connect();
+    const started = performance.now();
+    client.send('POST /api/work-items HTTP/1.1\r\nHost: x\r\nX-Request-Id: drip\r\nContent-Length: 1000\r\n\r\n');
+    const dripping = drip(client, Buffer.alloc(1000, ' '));
+    await assertTimedOut(client, started, requestMs);
+    await dripping;
+  });
+
+  test('chunks that drip are 408 after REQUEST_TIMEOUT_MS [D35]', async () => {
+    await using client = await command.connect();
+    const started = performance.now();
+    client.send('PUT /api/work-items/408 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
+    const dripping = drip(client, Buffer.from('1\r\n \r\n'.repeat(100)));
+    await assertTimedOut(client, started, requestMs);
+    await dripping;
+  });
+
+  test('head and body together have REQUEST_TIMEOUT_MS, not each [D35]', async () => {
+    await using client = await command.connect();
+    const started = performance.now();
+    client.send('PUT /api/work-items/408 HTTP/1.1\r\nHost: x\r\n');
+    await pause(headersMs / 2);
+    client.send('Content-Length: 10\r\n\r\n');
+    await assertTimedOut(client, started, requestMs);
+  });
+
+  test('a request that is slow and whole in time is served [D35]', async () => {
+    await using client = await command.connect();
+    const bytes = requestBytes('PUT', '/api/work-items/5', { body: '{"a":1}' });
+    client.send(bytes.subarray(0, 30));
+    await pause(headersMs / 2);
+    client.send(bytes.subarray(30, -2));
+    await pause(requestMs / 4);
+    client.send(bytes.subarray(-2));
+    assertReply(await client.reply(), 200, succeeded);
+  });
+
+  test('a connection that says nothing at all is closed in time [D35]', async () => {
+    await using client = await command.connect();
+    const started = performance.now();
+    await client.closed();
+    const took = performance.now() - started;
+    assert.ok(took < Math.max(headersMs, idleMs) + 1000, `${took.toFixed()} ms`);
+  });
+
+  test('a connection that rests between two requests is closed after IDLE_TIMEOUT_MS [D35]', async () => {
+    await using client = await command.connect();
+    assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
+    const started = performance.now();
+    assert.equal(await client.closed(), 'end');
+    assertCutOff(started, idleMs);
+    assert.equal(client.unread.length, 0, 'without a word');
+  });
+
+  test('a connection that rests for less than that is kept, again and again [D35]', async () => {
+    await using client = await command.connect();
+    for (let round = 0; round < 4; round += 1) {
+      assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
+      await pause(idleMs / 2);
+    }
+  });
+
+  test('the time that the backend takes is not the client\'s: no limit of D35 cuts it [D19, D35]', async () => {
+    backend.answersOnce(latency(requestMs + 1000, answer('"late"')));
+    await using client = await command.connect();
+    client.send(requestBytes('GET', '/api/work-items'));
+    const reply = await client.reply();
+    assert.equal(reply.status, 200);
+  }); // prettier-ignore
+});
+
+describe('slow readers', () => {
+  const body = Buffer.alloc(32_000_000, '1');
+
+  /** A client that has asked for a large reply and got its first bytes. */
+  async function ask(): Promise<RawClient> {
+    backend.answersOnce(answer(body));
+    const client = await command.connect();
+    client.send(requestBytes('GET', '/api/work-items'));
+    await client.receives(1);
+    return client;
+  }
+
+  test('a client that takes no byte of its reply for REPLY_STALL_TIMEOUT_MS is cut off [D35]', async () => {
+    const client = await ask();
+    client.pause();
+    // What the gateway's process has open shows when it lets go.
+    const open = await sockets();
+    const started = performance.now();
+    while ((await sockets()) >= open && performance.now() - started < 5000) await pause(20);
+    assertCutOff(started, stallMs);
+    client.resume();
+    await client.closed();
+    assert.ok(client.bytesReceived < body.length);
+  });
+
+  test('a client that takes some now and then gets all of it [D35]', async () => {
+    const client = await ask();
+    for (let round = 0; round < 8; round += 1) {
+      client.pause();
+      await pause(stallMs / 2);
+      const received = client.bytesReceived;
+      client.resume();
+      await client.receives(Math.min(received + 2_000_000, body.length));
+    }
+    const reply = await client.reply();
+    assert.ok(reply.body.equals(body));
+    client.destroy();
+  });
+
+  async function sockets(): Promise<number> {
+    const { text } = await command.admin('/metrics');
+    return Number(/^process_open_fds ([0-9]+)$/m.exec(text)?.[1]);
+  }
+});
+
+test('nothing that was cut off has reached the backend [D35]', () => {
+  const calls = backend.requests.map((call) => call.target);
+  assert.ok(!calls.includes('/api/WorkItem/408'));
+  assert.ok(!backend.requests.some((call) => call.header('x-request-id') === 'drip'));
+  assert.equal(command.stderr, '');
+});

@@ -1,0 +1,173 @@
+// What every reply looks like, and the one that says that there is too much to do: D24 and D26. The other suites
+// look at the headers of each reply too.
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { createGate } from '../helpers/changes.ts';
+import {
+  assertHeaders,
+  assertReply,
+  badRequest,
+  invalidId,
+  methodNotAllowed,
+  notFound,
+  operations,
+  unavailable,
+} from '../helpers/expected.ts';
+import { answer, type Answer } from '../helpers/scripted-backend.ts';
+import { forEachTarget } from '../helpers/targets.ts';
+
+forEachTarget((target) => {
+  for (const { name, method, path, options, status, body, failure } of operations) {
+    test(`operation ${name}: a reply has the headers of ours and none of the backend's [D24]`, async () => {
+      const headers = [
+        ['ETag', '"1"'],
+        ['Server', 'Kestrel'],
+        ['Date', 'Mon, 01 Jan 2024 00:00:00 GMT'],
+        ['Cache-Control', 'public, max-age=3600'],
+        ['Expires', 'Mon, 01 Jan 2035 00:00:00 GMT'],
+        ['Set-Cookie', 'a=1'],
+        ['Location', '/api/WorkItem/5'],
+        ['X-Powered-By', 'ASP.NET'],
+        ['X-Request-Id', 'of-the-backend'],
+        ['Vary', '*'],
+        ['Content-Language', 'en'],
+        ['Content-Disposition', 'attachment'],
+        ['Access-Control-Allow-Origin', '*'],
+        ['Alt-Svc', 'h3=":443"'],
+        ['Link', '</x>; rel=preload'],
+        ['Keep-Alive', 'timeout=1'],
+      ] as const;
+      for (const [backendStatus, expected, bytes] of [[200, status, body], [503, 500, failure]] as const) {
+        target().backend.answersOnce(answer('{"id":5}', { status: backendStatus, headers }));
+        const reply = await target().call(method, path, options);
+        assertReply(reply, expected, bytes);
+        assert.notEqual(reply.header('x-request-id'), 'of-the-backend');
+        assert.notEqual(reply.header('date'), 'Mon, 01 Jan 2024 00:00:00 GMT');
+      }
+    }); // prettier-ignore
+  }
+
+  test('content-length counts bytes, not characters [D24]', async () => {
+    target().backend.answers(answer('"\u00e9\u20ac\u{1f600}"'));
+    const reply = await target().call('GET', '/api/work-items');
+    assert.equal(reply.header('content-length'), '11');
+    assert.equal(reply.header('transfer-encoding'), undefined);
+  });
+
+  test('no reply is compressed, whatever the client accepts [D24]', async () => {
+    target().backend.answers(answer(`"${'x'.repeat(10_000)}"`));
+    const reply = await target().call('GET', '/api/work-items', {
+      headers: [['Accept-Encoding', 'gzip, br, *']],
+    });
+    assertReply(reply, 200, `"${'x'.repeat(10_000)}"`);
+  });
+
+  test('a client that accepts no JSON gets JSON [D24]', async () => {
+    for (const accept of ['text/html', 'application/xml;q=1, */*;q=0', 'garbage', '']) {
+      assertReply(
+        await target().call('GET', '/api/work-items', { headers: [['Accept', accept]] }),
+        200,
+        '[]',
+      );
+    }
+  });
+
+  test('a reply from outside the operations has the same headers [D24]', async () => {
+    assertReply(await target().call('GET', '/nowhere'), 404, notFound);
+    assertReply(await target().call('GET', '/api/work-items/x'), 400, invalidId);
+    assertReply(await target().call('PATCH', '/api/work-items'), 405, methodNotAllowed, ['allow']);
+    await using client = await target().connect();
+    client.send('nonsense\r\n\r\n');
+    assertReply(await client.reply(), 400, badRequest);
+  });
+
+  test('every reply is said to stay as long as the connection: HTTP/1.1 keeps it open, Connection: close closes it [D24]', async () => {
+    await using client = await target().connect();
+    assert.notEqual((await client.call('GET', '/api/work-items')).header('connection'), 'close');
+    const last = await client.call('GET', '/api/work-items', { headers: [['Connection', 'close']] });
+    assert.equal(last.header('connection'), 'close');
+    await client.closed();
+  });
+});
+
+describe('IN_FLIGHT_MAX=2', () => {
+  forEachTarget(
+    (target) => {
+      /** Two calls under way at the backend until the gate opens. */
+      async function fill() {
+        const { backend } = target();
+        const gate = createGate();
+        const held: Answer = async (exchange) => {
+          await gate.opened;
+          await answer('[]')(exchange);
+        };
+        backend.answersOnce(held, held);
+        const replies = [
+          target().call('GET', '/api/work-items'),
+          target().call('DELETE', '/api/work-items/5'),
+        ];
+        await backend.nextRequest();
+        await backend.nextRequest();
+        return {
+          finish: async () => {
+            gate.open();
+            for (const reply of await Promise.all(replies)) assert.equal(reply.status, 200);
+          },
+        };
+      }
+
+      for (const { name, method, path, options } of operations) {
+        test(`operation ${name}: beyond the limit a call is 503 with retry-after: 1, at once and without a backend call [D26]`, async () => {
+          const filled = await fill();
+          const reply = await target().call(method, path, options);
+          assertReply(reply, 503, unavailable, ['retry-after']);
+          assert.equal(reply.header('retry-after'), '1');
+          assert.equal(target().backend.requests.length, 2);
+          await filled.finish();
+          assert.equal((await target().call(method, path, options)).status, method === 'POST' ? 201 : 200);
+          assert.equal(target().backend.requests.length, 3);
+        });
+      }
+
+      test('a HEAD beyond the limit is 503 without a body [D7, D26]', async () => {
+        const filled = await fill();
+        const reply = await target().call('HEAD', '/api/work-items');
+        assert.equal(reply.status, 503);
+        assertHeaders(reply, ['content-type', 'content-length', 'retry-after']);
+        await filled.finish();
+      });
+
+      test('a connection that got a 503 serves the next request, whatever the body of the first [D26]', async () => {
+        const filled = await fill();
+        await using client = await target().connect();
+        const refused = await client.call('PUT', '/api/work-items/5', { body: `"${'x'.repeat(100_000)}"` });
+        assertReply(refused, 503, unavailable, ['retry-after']);
+        await filled.finish();
+        if (client.isOpen) assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
+      });
+
+      test('calls that fail or whose clients go away are no longer in flight [D26]', async () => {
+        const { backend } = target();
+        for (let count = 0; count < 10; count += 1) {
+          backend.answersOnce(answer('', { status: 500 }), answer('<p>'));
+          await target().call('GET', '/api/work-items');
+          await target().call('GET', '/api/work-items');
+          await target().call('PUT', '/api/work-items/5', { body: '{' });
+          await target().call('PUT', '/api/work-items/x', { body: '{}' });
+          const leaving = await target().connect();
+          backend.answersOnce((exchange) => exchange.closed);
+          const seen = backend.requests.length + 1;
+          leaving.send('GET /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n');
+          await backend.until(() => backend.requests.length === seen, 'the call of the client that leaves');
+          const { connection } = backend.requests.at(-1) ?? assert.fail('a call');
+          leaving.destroy();
+          await backend.connectionClosed(connection);
+        }
+        const filled = await fill();
+        await filled.finish();
+      });
+    },
+    { inFlightMax: 2 },
+  );
+});

@@ -1,0 +1,59 @@
+// The limit on the bytes of bodies that are held at once: past it the newcomer is turned away and nobody else
+// is, and what was held is given back however a call ends.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { createGate } from '../helpers/changes.ts';
+import { assertReply, unavailable } from '../helpers/expected.ts';
+import { answer } from '../helpers/scripted-backend.ts';
+import { forEachTarget } from '../helpers/targets.ts';
+
+const bufferedBytesMax = 100_000;
+const large = JSON.stringify('x'.repeat(89_998));
+const small = JSON.stringify('x'.repeat(19_998));
+
+forEachTarget(
+  (target) => {
+    test('a request body that does not fit beside those held is 503 without a backend call, and fits afterwards', async () => {
+      const gate = createGate();
+      target().backend.answersOnce(async (exchange) => {
+        await gate.opened;
+        await answer('{}')(exchange);
+      });
+      await using holder = await target().connect();
+      const held = holder.call('PUT', '/api/work-items/1', { body: large });
+      await target().backend.nextRequest();
+      const refused = await target().call('PUT', '/api/work-items/2', { body: small });
+      assertReply(refused, 503, unavailable, ['retry-after']);
+      assert.equal(target().backend.requests.length, 1);
+      gate.open();
+      assert.equal((await held).status, 200);
+      assert.equal((await target().call('PUT', '/api/work-items/2', { body: small })).status, 200);
+    });
+
+    test("an answer that does not fit is the operation's 500", async () => {
+      target().backend.answersOnce(answer(JSON.stringify('x'.repeat(bufferedBytesMax))));
+      const reply = await target().call('GET', '/api/work-items');
+      assertReply(reply, 500, '{"error":"Failed to fetch work items"}');
+    });
+
+    test('what was held is given back however a call ends', async () => {
+      for (let round = 0; round < 5; round += 1) {
+        const { backend } = target();
+        // Passed through; not JSON; cut short; refused; a body that is not JSON; a client that goes away.
+        backend.answersOnce(answer(large), answer(large.slice(1)), answer('[]', { status: 500 }));
+        assert.equal((await target().call('GET', '/api/work-items')).status, 200);
+        assert.equal((await target().call('GET', '/api/work-items')).status, 500);
+        assert.equal((await target().call('PUT', '/api/work-items/1', { body: large })).status, 500);
+        assert.equal((await target().call('POST', '/api/work-items', { body: large.slice(1) })).status, 500);
+        const leaving = await target().connect();
+        leaving.send(`PUT /api/work-items/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 95000\r\n\r\n${large}`);
+        leaving.destroy();
+        // Its end has been seen when a call that began after it has been answered.
+        await target().settle();
+      }
+      assert.equal((await target().call('PUT', '/api/work-items/1', { body: large })).status, 200);
+    });
+  },
+  { bufferedBytesMax },
+);

@@ -1,0 +1,147 @@
+// The client goes away, at each moment of a request: D21. A read is cancelled at the backend at once; a write that
+// has been sent runs to its end.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { createGate, poll, within } from '../helpers/changes.ts';
+import { operations, type Operation } from '../helpers/expected.ts';
+import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
+import { answer, answerBytes, timeout, type Answer, type Exchange } from '../helpers/scripted-backend.ts';
+import { forEachTarget } from '../helpers/targets.ts';
+
+const isRead = ({ method }: Operation) => method === 'GET';
+
+/** "At once", with room for a busy machine. */
+const atOnceMs = 1000;
+
+const leavings: [name: string, leave: (client: RawClient) => void][] = [
+  ['closes', (client) => { client.destroy(); }],
+  ['resets', (client) => { client.reset(); }],
+]; // prettier-ignore
+
+forEachTarget((target) => {
+  /** The next call's exchange, and an answer that waits until it is let go. */
+  function hold(...parts: Uint8Array[]): {
+    taken: Promise<Exchange>;
+    open: () => void;
+    answered: Promise<void>;
+  } {
+    const gate = createGate();
+    const done = createGate();
+    const { promise, resolve } = Promise.withResolvers<Exchange>();
+    const held: Answer = async (exchange) => {
+      for (const part of parts.slice(0, -1)) await exchange.write(part);
+      resolve(exchange);
+      await Promise.race([gate.opened, exchange.closed]);
+      await exchange.write(parts.at(-1) ?? answerBytes('{}'));
+      done.open();
+    };
+    target().backend.answersOnce(held);
+    return { taken: promise, open: gate.open, answered: done.opened };
+  }
+
+  for (const [how, leave] of leavings) {
+    for (const each of operations) {
+      const bytes = requestBytes(each.method, each.path, each.options);
+      test(`operation ${each.name}: a client that ${how} before its request is whole causes no backend call [D21]`, async () => {
+        await target().withoutBackendCall(async () => {
+          for (const length of new Set([1, 10, bytes.indexOf('\r\n\r\n') + 2, bytes.length - 1])) {
+            await using client = await target().connect();
+            await client.sendPieces([bytes.subarray(0, length)]);
+            leave(client);
+          }
+        });
+      });
+
+      if (isRead(each)) {
+        test(`operation ${each.name}: a client that ${how} while the backend works: the read is cancelled at once [D21]`, async () => {
+          const { taken } = hold();
+          await using client = await target().connect();
+          client.send(bytes);
+          const exchange = await within(taken, 'the backend call');
+          leave(client);
+          await within(exchange.closed, 'the backend connection is closed', atOnceMs);
+          await target().settle();
+        });
+
+        test(`operation ${each.name}: a client that ${how} in the middle of the answer: the read is cancelled at once [D21]`, async () => {
+          const whole = answerBytes(`"${'x'.repeat(10_000)}"`);
+          const { taken } = hold(whole.subarray(0, 5000), whole.subarray(5000));
+          await using client = await target().connect();
+          client.send(bytes);
+          const exchange = await within(taken, 'the backend call');
+          leave(client);
+          await within(exchange.closed, 'the backend connection is closed', atOnceMs);
+          await target().settle();
+        });
+      } else {
+        test(`operation ${each.name}: a client that ${how} while the backend works: the write runs to its end, its answer is dropped [D21]`, async () => {
+          const { taken, open, answered } = hold();
+          await using client = await target().connect();
+          client.send(bytes);
+          const exchange = await within(taken, 'the backend call');
+          leave(client);
+          for (let count = 0; count < 5; count += 1) await target().settle();
+          assert.equal(exchange.isClosed, false, 'the write goes on');
+          open();
+          await within(answered, 'the answer is taken');
+          await target().settle();
+          const calls = target().backend.requests.filter((call) => call.method === each.method);
+          assert.equal(calls.length, 1, 'sent once');
+        });
+      }
+    }
+
+    test(`a client that ${how} while it takes a large reply disturbs nobody [D21]`, async () => {
+      target().backend.answersOnce(answer(Buffer.alloc(8_000_000, '1')));
+      const client = await target().connect();
+      client.send(requestBytes('GET', '/api/work-items'));
+      await client.receives(1);
+      client.pause();
+      leave(client);
+      await target().settle();
+    });
+
+    test(`a client that ${how} behind pipelined reads: each that was sent is cancelled [D21]`, async () => {
+      const { backend } = target();
+      const open = new Set<Exchange>();
+      backend.answers(async (exchange) => {
+        if (exchange.request.target === '/api/WorkItem') return answer('[]')(exchange);
+        open.add(exchange);
+        await timeout(exchange);
+        open.delete(exchange);
+      });
+      await using client = await target().connect();
+      client.send(Buffer.concat([1, 2, 3].map((id) => requestBytes('GET', `/api/work-items/${id}`))));
+      await backend.nextRequest();
+      leave(client);
+      await poll(() => open.size === 0, 'every read is cancelled', atOnceMs);
+      await target().settle();
+    });
+  }
+
+  test('a client that says that it sends nothing more in the middle of a body gets no backend call [D21]', async () => {
+    await target().withoutBackendCall(async () => {
+      await using client = await target().connect();
+      const bytes = requestBytes('PUT', '/api/work-items/5', { body: '{"a":1}' });
+      client.send(bytes.subarray(0, -1));
+      client.end();
+      await client.closed();
+    });
+  });
+
+  test('300 reads, 100 at a time, whose clients go away are all cancelled, and no connection is left over [D21]', async () => {
+    const { backend } = target();
+    backend.answers(timeout);
+    for (let round = 0; round < 3; round += 1) {
+      const before = backend.requests.length;
+      const clients = await Promise.all(Array.from({ length: 100 }, () => target().connect()));
+      for (const client of clients) client.send(requestBytes('GET', '/api/work-items'));
+      await backend.until(() => backend.requests.length === before + 100, '100 backend calls');
+      for (const client of clients) client.reset();
+      await backend.until(() => backend.connectionsOpen === 0, 'all are cancelled');
+    }
+    backend.answers(answer('[]'));
+    await target().settle();
+  });
+});

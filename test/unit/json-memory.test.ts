@@ -1,0 +1,140 @@
+// What the checker holds: one bit a level of nesting and nothing of the body; afterwards nothing [D13].
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { createJsonChecker, isJson, type JsonChecker } from '../../src/json/json.ts';
+import { isJsonByOracle } from '../helpers/json-oracle.ts';
+import { createRandom } from '../helpers/json-texts.ts';
+
+const levels = 10_000_000;
+
+function writeTimes(checker: JsonChecker, text: string, times: number): void {
+  const perPiece = Math.max(1, Math.floor(50_000 / text.length));
+  const piece = Buffer.from(text.repeat(perPiece));
+  let left = times;
+  for (; left >= perPiece; left -= perPiece) assert.equal(checker.write(piece), true);
+  assert.equal(checker.write(Buffer.from(text.repeat(left))), true);
+}
+
+/** Bytes outside of the JavaScript heap, where the checker's stack and the scanner's memory are. */
+function arrayBuffers(): number {
+  return process.memoryUsage().arrayBuffers;
+}
+
+test('ten million levels are checked, whole', () => {
+  const bytes = Buffer.alloc(2 * levels, '[');
+  bytes.fill(']', levels);
+  assert.equal(isJson(bytes), true);
+  bytes[bytes.length - 1] = 0x7d;
+  assert.equal(isJson(bytes), false);
+  assert.equal(isJson(bytes.subarray(0, -1)), false);
+});
+
+test('ten million levels are checked in pieces, in one bit a level', () => {
+  const before = arrayBuffers();
+  const checker = createJsonChecker();
+  writeTimes(checker, '{"a":[', levels / 2);
+  const held = arrayBuffers() - before;
+  assert.ok(held < (levels / 8) * 1.25 + 100_000, `${held} bytes held`);
+  assert.equal(checker.write(Buffer.from('1')), true);
+  writeTimes(checker, ']}', levels / 2);
+  assert.equal(checker.end(), true);
+});
+
+test('a level that is closed as what it is not is seen, however deep it lies', () => {
+  for (const depth of [1, 63, 64, 65, 128, 129, 5000, 70_000, 200_000]) {
+    const checker = createJsonChecker();
+    writeTimes(checker, '[', depth);
+    assert.equal(checker.write(Buffer.from('{"a":')), true);
+    writeTimes(checker, '[', depth);
+    assert.equal(checker.write(Buffer.from('1')), true);
+    writeTimes(checker, ']', depth);
+    assert.equal(checker.write(Buffer.from(']')), false, `${depth} levels`);
+  }
+});
+
+test('levels that open and close at random, in pieces of all sizes, are what the oracle says', () => {
+  const random = createRandom(3);
+  for (let run = 0; run < 200; run += 1) {
+    let text = '';
+    const open: string[] = [];
+    const deeper = 0.45 + random() * 0.4;
+    for (let step = 0; step < 800; step += 1) {
+      if (open.length === 0 || random() < deeper) {
+        const isObject = random() < 0.5;
+        text += isObject ? '{"":' : '[';
+        open.push(isObject ? '}' : ']');
+      } else {
+        text += /[[:]$/.test(text) ? '0' : '';
+        text += open.pop() ?? '';
+        if (open.length === 0) break;
+        if (random() < 0.3) text += open.at(-1) === '}' ? ',"":0' : ',0';
+      }
+    }
+    text += /[[:]$/.test(text) ? '0' : '';
+    text += open.reverse().join('');
+    const bytes = Buffer.from(text);
+    if (random() < 0.5) {
+      const at = Math.floor(random() * bytes.length);
+      bytes[at] = '[]{}'.charCodeAt(Math.floor(random() * 4));
+    }
+    const checker = createJsonChecker();
+    const limit = run % 4 === 0 ? 2 : 300;
+    for (let at = 0; at < bytes.length;) {
+      const to = at + Math.ceil(random() * limit);
+      checker.write(bytes.subarray(at, to));
+      at = to;
+    }
+    assert.equal(checker.end(), isJsonByOracle(bytes), text);
+    assert.equal(isJson(bytes), isJsonByOracle(bytes), text);
+  }
+});
+
+test('64 MB in pieces hold nothing', () => {
+  const piece = Buffer.from(
+    JSON.stringify(Array.from({ length: 1500 }, (_, id) => ({ id, title: 'é'.repeat(9) }))),
+  );
+  const checker = createJsonChecker();
+  checker.write(Buffer.from('['));
+  const before = arrayBuffers();
+  let bytes = 0;
+  let most = 0;
+  while (bytes < 64 * 1024 * 1024) {
+    assert.equal(checker.write(piece), true);
+    assert.equal(checker.write(Buffer.from(',')), true);
+    bytes += piece.length + 1;
+    most = Math.max(most, arrayBuffers() - before);
+  }
+  assert.equal(checker.write(Buffer.from('0]')), true);
+  assert.equal(checker.end(), true);
+  assert.ok(most < 1024 * 1024, `${most} bytes held`);
+});
+
+test('ten thousand checkers that are abandoned half-way take no memory outside of the heap', () => {
+  const before = arrayBuffers();
+  const piece = Buffer.from('{"a":[1,2,{"b":"' + 'x'.repeat(200));
+  const checkers = Array.from({ length: 10_000 }, () => {
+    const checker = createJsonChecker();
+    assert.equal(checker.write(piece), true);
+    return checker;
+  });
+  const held = arrayBuffers() - before;
+  assert.ok(held < 1024 * 1024, `${held} bytes held by ${checkers.length} checkers`);
+});
+
+test("the scanner's memory has a fixed size", async () => {
+  const code = readFileSync(new URL('../../src/json/scanner.wasm', import.meta.url));
+  const { instance } = (await webAssembly.instantiate(code)) as { instance: { exports: { memory: Memory } } };
+  assert.equal(instance.exports.memory.buffer.byteLength, 131_072);
+  assert.throws(() => instance.exports.memory.grow(1), RangeError);
+});
+
+interface Memory {
+  readonly buffer: ArrayBuffer;
+  grow(pages: number): number;
+}
+
+const { WebAssembly: webAssembly } = globalThis as unknown as {
+  WebAssembly: { instantiate: (code: Uint8Array) => Promise<unknown> };
+};

@@ -1,0 +1,149 @@
+// A text in pieces is the same text: whatever the cuts, the verdict is that of the whole [D13].
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { createJsonChecker, isJson } from '../../src/json/json.ts';
+import { bytesOf, isJsonByOracle, isJsonByteByByte, isJsonInPieces, shown } from '../helpers/json-oracle.ts';
+import { createRandom, everyToken, mutate } from '../helpers/json-texts.ts';
+
+const windowBytes = 65_536; // of the scanner: what is longer is taken in slices of this
+
+test('the text with every kind of token is JSON, whole and byte by byte', () => {
+  assert.equal(isJsonByOracle(everyToken), true);
+  assert.equal(isJson(everyToken), true);
+  assert.equal(isJsonByteByByte(everyToken), true);
+});
+
+test('cut off anywhere, it is what the oracle says', () => {
+  for (let length = 0; length < everyToken.length; length += 1) {
+    const bytes = everyToken.subarray(0, length);
+    assert.equal(isJson(bytes), isJsonByOracle(bytes), shown(bytes));
+    assert.equal(isJsonByteByByte(bytes), isJsonByOracle(bytes), shown(bytes));
+  }
+});
+
+test('cut in two or three anywhere, it is JSON', () => {
+  for (let first = 0; first <= everyToken.length; first += 1) {
+    for (let second = first; second <= everyToken.length; second += 1) {
+      assert.ok(isJsonInPieces(everyToken, [first, second]), `cut at ${first} and ${second}`);
+    }
+  }
+});
+
+test('with any byte replaced by any other, it is what the oracle says, whole and cut in two there', () => {
+  const bytes = Buffer.from(everyToken);
+  for (let at = 0; at < bytes.length; at += 1) {
+    const original = bytes[at] ?? 0;
+    for (let byte = 0; byte < 256; byte += 1) {
+      bytes[at] = byte;
+      const expected = isJsonByOracle(bytes);
+      if (isJson(bytes) !== expected) assert.fail(`${shown(bytes)} is ${expected ? '' : 'not '}JSON`);
+      if (isJsonInPieces(bytes, [at]) !== expected) assert.fail(`${shown(bytes)} cut at ${at}`);
+      if (isJsonInPieces(bytes, [at + 1]) !== expected) assert.fail(`${shown(bytes)} cut at ${at + 1}`);
+    }
+    bytes[at] = original;
+  }
+});
+
+test('every token may lie across the edge of the window, and every fault there is seen', () => {
+  const random = createRandom(20_260_101);
+  for (let before = 0; before <= everyToken.length; before += 1) {
+    const space = Buffer.alloc(windowBytes - before, ' ');
+    const mark = everyToken.subarray(0, 3);
+    const text = Buffer.concat([mark, space, everyToken.subarray(3)]);
+    assert.ok(isJson(text), `${before} bytes before the edge`);
+    const broken = Buffer.concat([mark, space, mutate(everyToken.subarray(3), everyToken, random)]);
+    assert.equal(
+      isJson(broken),
+      isJsonByOracle(broken),
+      `${before}: ${shown(broken.subarray(space.length))}`,
+    );
+  }
+});
+
+test('every token may lie at any place of the 64 bytes that are looked at together', () => {
+  for (let shift = 0; shift < 64; shift += 1) {
+    const text = Buffer.from(`["${'-'.repeat(shift)}",${everyToken.toString().slice(1)}]`);
+    assert.ok(isJson(text), `shifted by ${shift}`);
+    for (let length = 0; length < text.length; length += 1) {
+      assert.equal(isJson(text.subarray(0, length)), false, `shifted by ${shift}, cut off at ${length}`);
+    }
+  }
+});
+
+test('what an earlier, longer text left in the scanner plays no part', () => {
+  const texts = ['"abc', '12', '[1', '"\\u00', 'tru', '{"a":1', '-', '[[[['];
+  for (const text of texts) {
+    assert.ok(isJson(Buffer.from(JSON.stringify({ text: '"}]0'.repeat(50) }))));
+    const bytes = Buffer.from(text);
+    assert.equal(isJson(bytes), isJsonByOracle(bytes), text);
+  }
+});
+
+test('a thousand checkers side by side do not disturb each other', () => {
+  const random = createRandom(7);
+  const texts = Array.from({ length: 1000 }, (_, index) => {
+    const deep = index % 3 === 0 ? 10 * (index % 40) : 0;
+    const text = Buffer.concat([
+      Buffer.from('['.repeat(deep)),
+      everyToken.subarray(deep > 0 ? 3 : 0),
+      Buffer.from(']'.repeat(deep)),
+    ]);
+    return index % 2 === 0 ? text : mutate(text, everyToken, random);
+  });
+  const open = texts.map((text) => ({ text, at: 0, valid: true, checker: createJsonChecker() }));
+  while (open.some(({ text, at }) => at < text.length)) {
+    for (const one of open) {
+      const to = one.at + Math.floor(random() * 20);
+      one.valid = one.checker.write(one.text.subarray(one.at, to)) && one.valid;
+      one.at = to;
+    }
+  }
+  for (const { text, valid, checker } of open) {
+    assert.equal(valid && checker.end(), isJsonByOracle(text), shown(text));
+  }
+});
+
+test('a piece may be empty, and so may the whole text', () => {
+  const checker = createJsonChecker();
+  assert.equal(checker.end(), false);
+  for (const piece of ['', '[', '', '1', '', ']', '']) assert.equal(checker.write(Buffer.from(piece)), true);
+  assert.equal(checker.end(), true);
+});
+
+test('write says false with the first byte that nothing can follow, and goes on saying so', () => {
+  const faults = [
+    ['[1,', ']'],
+    ['{"a":1', ']'],
+    ['[tr', 'a'],
+    ['"\\u00', 'g'],
+    ['"a', '\n'],
+    ['01'.slice(0, 1), '1'],
+    ['1 ', '2'],
+    ['"\xe0', '\x80'],
+    ['"\xed', '\xa0'],
+    ['"\xf0', '\x8f'],
+    ['"\xf4', '\x90'],
+    ['"\xe6\x9d', 'a'],
+    ['"', '\xc0'],
+    ['"', '\xf5'],
+    ['', '\xbb'],
+    ['\xef\xbb', 'a'],
+  ] as const;
+  for (const [before, byte] of faults) {
+    const checker = createJsonChecker();
+    assert.equal(checker.write(bytesOf(before)), true, shown(bytesOf(before)));
+    assert.equal(checker.write(bytesOf(byte)), false, shown(bytesOf(before + byte)));
+    assert.equal(checker.write(bytesOf(' ')), false);
+    assert.equal(checker.end(), false);
+  }
+});
+
+test('any view of bytes will do, and its bytes stay as they are', () => {
+  const buffer = new ArrayBuffer(everyToken.length + 7);
+  const view = new Uint8Array(buffer, 5, everyToken.length);
+  view.set(everyToken);
+  assert.equal(isJson(view), true);
+  assert.equal(isJsonInPieces(view, [1, 50]), true);
+  assert.deepEqual(Buffer.from(view), everyToken);
+});

@@ -1,0 +1,112 @@
+// The checker against the oracle on generated texts [D13]: JSON of all shapes, JSON with faults, and no JSON at
+// all. fast-check prints seed and path of what fails.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { isJson } from '../../src/json/json.ts';
+import { isJsonByOracle, isJsonInPieces, shown } from '../helpers/json-oracle.ts';
+import { createRandom, everyToken, fragments, mutate } from '../helpers/json-texts.ts';
+
+const space = fc.stringMatching(/^[ \n\r\t]{0,3}$/);
+const character = fc.oneof(
+  fc.string({ unit: 'binary', minLength: 1, maxLength: 1 }).map((one) => JSON.stringify(one).slice(1, -1)),
+  fc.constantFrom('\\/', '\\u00e9', '\\uD834\\uDD1E', '\\ud800', '\\"', '\\\\', '😀', '東', 'é', '\u007f'),
+);
+const text = fc.array(character, { maxLength: 40 }).map((all) => `"${all.join('')}"`);
+const number = fc.stringMatching(/^-?(0|[1-9][0-9]{0,24})(\.[0-9]{1,24})?([eE][+-]?[0-9]{1,5})?$/);
+
+// JSON as a text and not as a value, so that what JSON.stringify never writes is there too.
+const { value } = fc.letrec<{ value: string }>((tie) => ({
+  value: fc.oneof(
+    { maxDepth: 6, withCrossShrink: true },
+    fc.constantFrom('true', 'false', 'null', '0', '-0', '""', '[]', '{}'),
+    number,
+    text,
+    fc
+      .array(fc.tuple(space, tie('value'), space), { maxLength: 5 })
+      .map((all) => `[${all.map((one) => one.join('')).join(',')}]`),
+    fc
+      .array(fc.tuple(space, text, space, fc.constant(':'), space, tie('value'), space), { maxLength: 5 })
+      .map((all) => `{${all.map((one) => one.join('')).join(',')}}`),
+  ),
+}));
+const json = fc
+  .tuple(fc.constantFrom('', '', '\ufeff'), space, value, space)
+  .map((all) => Buffer.from(all.join('')));
+
+const cuts = fc.array(fc.nat({ max: 400 }), { maxLength: 6 });
+
+function assertAgrees(bytes: Uint8Array, places: readonly number[]): void {
+  const expected = isJsonByOracle(bytes);
+  assert.equal(isJson(bytes), expected, shown(bytes));
+  const within = places.map((place) => place % (bytes.length + 1)).sort((a, b) => a - b);
+  assert.equal(isJsonInPieces(bytes, within), expected, `${shown(bytes)} cut at ${within.join()}`);
+}
+
+test('what the grammar makes is JSON, whole and in pieces', () => {
+  fc.assert(
+    fc.property(json, cuts, (bytes, places) => {
+      assert.ok(isJson(bytes), shown(bytes));
+      assertAgrees(bytes, places);
+    }),
+    { numRuns: 4000 },
+  );
+});
+
+test('JSON with faults is what the oracle says', () => {
+  fc.assert(
+    fc.property(json, json, fc.integer(), cuts, (bytes, other, seed, places) => {
+      const random = createRandom(seed);
+      for (let time = 0; time < 8; time += 1) assertAgrees(mutate(bytes, other, random), places);
+    }),
+    { numRuns: 3000 },
+  );
+});
+
+test('fragments of JSON in any order are what the oracle says', () => {
+  const some = fc.array(fc.constantFrom(...fragments), { maxLength: 12 }).map((all) => Buffer.concat(all));
+  fc.assert(fc.property(some, cuts, assertAgrees), { numRuns: 8000 });
+});
+
+test('any bytes inside a string are what the oracle says', () => {
+  const bytes = fc
+    .uint8Array({ maxLength: 6 })
+    .map((middle) => Buffer.concat([Buffer.from('"'), middle, Buffer.from('"')]));
+  fc.assert(fc.property(bytes, cuts, assertAgrees), { numRuns: 8000 });
+});
+
+test('every sequence of up to two bytes, and of three and four at the limits, is UTF-8 or not as the oracle says', () => {
+  const limits = [0x00, 0x22, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1];
+  limits.push(0xec, 0xed, 0xee, 0xef, 0xf0, 0xf1, 0xf3, 0xf4, 0xf5, 0xff);
+  const check = (...middle: number[]): void => {
+    const bytes = Buffer.from([0x22, ...middle, 0x22]);
+    const expected = isJsonByOracle(bytes);
+    if (isJson(bytes) !== expected) assert.fail(shown(bytes));
+    for (let cut = 2; cut <= middle.length; cut += 1) {
+      if (isJsonInPieces(bytes, [cut]) !== expected) assert.fail(`${shown(bytes)} cut at ${cut}`);
+    }
+  };
+  for (let first = 0; first < 256; first += 1) {
+    check(first);
+    for (let second = 0; second < 256; second += 1) check(first, second);
+  }
+  for (const first of limits) {
+    for (const second of limits) {
+      for (const third of limits) {
+        check(first, second, third);
+        for (const fourth of [0x22, 0x7f, 0x80, 0xbf, 0xc0]) check(first, second, third, fourth);
+      }
+    }
+  }
+});
+
+test('the text with every kind of token, with faults, is what the oracle says', () => {
+  fc.assert(
+    fc.property(fc.integer(), cuts, (seed, places) => {
+      const random = createRandom(seed);
+      for (let time = 0; time < 20; time += 1) assertAgrees(mutate(everyToken, everyToken, random), places);
+    }),
+    { numRuns: 2000 },
+  );
+});
