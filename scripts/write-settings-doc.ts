@@ -39,8 +39,8 @@ const groups: readonly Group[] = [
   },
   {
     title: 'Limits',
-    introduction: 'What one client, or the backend, can make the gateway hold.',
-    settings: ['requestBytesMax', 'responseBytesMax', 'inFlightMax'],
+    introduction: 'What clients and the backend can make the gateway hold.',
+    settings: ['requestBytesMax', 'responseBytesMax', 'inFlightMax', 'bufferedBytesMax'],
   },
   {
     title: 'Time limits',
@@ -114,10 +114,11 @@ ${settingsTable[name].help}
 `;
 }
 
-/** ` (10 MiB)`, ` (30 s)`, or nothing where the number says enough. */
+/** A default in a larger unit, ` (10 MiB)` or ` (30 s)`; nothing where the number says enough. */
 function describeAmount(amount: number, unit: string | undefined): string {
-  if (unit === 'bytes' && amount % 1_048_576 === 0) {
-    return ` (${amount / 1_048_576} MiB)`;
+  if (unit === 'bytes') {
+    const [size, name] = amount < 1_073_741_824 ? [1_048_576, 'MiB'] : [1_073_741_824, 'GiB'];
+    return ` (${amount / size} ${name})`;
   }
   return unit === 'ms' && amount >= 1_000 ? ` (${amount / 1_000} s)` : '';
 }
