@@ -143,7 +143,13 @@ test('for SHUTDOWN_DELAY_MS the gateway goes on serving, each reply with connect
   assert.ok(took >= delayMs - 50, `it went on for ${took.toFixed()} ms`);
 });
 
-for (const [delayMs, pauseMs] of [[0, 0], [0, 5], [300, 0], [300, 5]] as const) { // prettier-ignore
+for (const [delayMs, pauseMs] of [
+  [0, 0],
+  [0, 5],
+  [300, 0],
+  [300, 5],
+] as const) {
+  // prettier-ignore
   test(`keep-alive clients under load lose nothing: delay ${delayMs} ms, pause ${pauseMs} ms [D33]`, async () => {
     backend.answers(latency(2, answer('[]')));
     await using command = await start({ SHUTDOWN_DELAY_MS: String(delayMs), LOG_LEVEL: 'warn' });
@@ -199,7 +205,12 @@ test('past SHUTDOWN_TIMEOUT_MS what is left is cut and the exit code is 1 [D33]'
   await client.closed();
 });
 
-for (const [first, second] of [['SIGTERM', 'SIGTERM'], ['SIGINT', 'SIGINT'], ['SIGTERM', 'SIGINT']] as const) { // prettier-ignore
+for (const [first, second] of [
+  ['SIGTERM', 'SIGTERM'],
+  ['SIGINT', 'SIGINT'],
+  ['SIGTERM', 'SIGINT'],
+] as const) {
+  // prettier-ignore
   test(`${first} and then ${second}: what is left is cut and the exit code is 1 [D33]`, async () => {
     await using command = await start();
     const { client } = await hold(command);

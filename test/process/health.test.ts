@@ -83,7 +83,10 @@ test('/metrics counts requests by operation and status, in the Prometheus text f
   const reply = await command.admin('/metrics');
   assert.match(reply.header('content-type') ?? '', /^text\/plain; version=0\.0\.4/);
   for (const text of reply.text.trimEnd().split('\n')) {
-    assert.match(text, /^$|^# (HELP|TYPE) |^[a-z_:]+(\{[a-zA-Z_]+="[^"]*"(,[a-zA-Z_]+="[^"]*")*\})? [-+0-9.eNaInf]+$/);
+    assert.match(
+      text,
+      /^$|^# (HELP|TYPE) |^[a-z_:]+(\{[a-zA-Z_]+="[^"]*"(,[a-zA-Z_]+="[^"]*")*\})? [-+0-9.eNaInf]+$/,
+    );
   }
 });
 
@@ -139,7 +142,8 @@ test('no body and no header value is ever logged, of a client or of the backend'
     ['Cookie', 'SECRET-8'],
     ['User-Agent', 'SECRET-9'],
   ] as const;
-  for (let round = 0; round < 4; round += 1) await command.call('GET', '/api/work-items/5?SECRET-10', { headers });
+  for (let round = 0; round < 4; round += 1)
+    await command.call('GET', '/api/work-items/5?SECRET-10', { headers });
   await command.call('PUT', '/api/work-items/5', { headers, body: '{SECRET-11' });
   await command.call('POST', '/api/work-items', { headers, body: '"SECRET-12"' });
   await command.call('GET', '/api/work-items', { headers: [['X-Request-Id', 'quiet-2']] });

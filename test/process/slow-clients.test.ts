@@ -94,7 +94,9 @@ describe('slow clients', { concurrency: true }, () => {
   test('a body that drips is 408 after REQUEST_TIMEOUT_MS, and no backend call [D35]', async () => {
     await using client = await command.connect();
     const started = performance.now();
-    client.send('POST /api/work-items HTTP/1.1\r\nHost: x\r\nX-Request-Id: drip\r\nContent-Length: 1000\r\n\r\n');
+    client.send(
+      'POST /api/work-items HTTP/1.1\r\nHost: x\r\nX-Request-Id: drip\r\nContent-Length: 1000\r\n\r\n',
+    );
     const dripping = drip(client, Buffer.alloc(1000, ' '));
     await assertTimedOut(client, started, requestMs);
     await dripping;

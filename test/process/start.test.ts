@@ -46,14 +46,25 @@ describe('settings', () => {
     assert.equal(code, 0);
     assert.equal(stderr, '');
     const text = stdout.replace(/\s+/g, ' ');
-    for (const [variable, fallback] of [...defaults, ['LOG_LEVEL', 'info'], ['LOG_FORMAT', 'auto']] as const) {
+    for (const [variable, fallback] of [
+      ...defaults,
+      ['LOG_LEVEL', 'info'],
+      ['LOG_FORMAT', 'auto'],
+    ] as const) {
       const flag = `--${variable.toLowerCase().replaceAll('_', '-')}`;
       assert.ok(text.includes(`${flag} `), flag);
       assert.ok(text.includes(`default ${fallback}; ${variable})`), `${variable}, default ${fallback}`);
     }
   });
 
-  for (const args of [['--help'], ['-h'], ['serve', '-h'], ['dev', '--help'], ['backend', '--help'], ['check', '--help']]) {
+  for (const args of [
+    ['--help'],
+    ['-h'],
+    ['serve', '-h'],
+    ['dev', '--help'],
+    ['backend', '--help'],
+    ['check', '--help'],
+  ]) {
     test(`${args.join(' ')} explains and exits 0 [D32]`, async () => {
       const { code, stdout, stderr } = await runToEnd(args);
       assert.equal(code, 0);
@@ -122,12 +133,29 @@ describe('settings', () => {
       },
     );
     assert.equal(code, 1);
-    for (const name of ['PORT', 'ADMIN_PORT', 'LOG_LEVEL', 'BACKEND_URL', 'ITEM_ID_PARSING', '--request-bytes-max', '--backend-timeout-ms', '--nope']) { // prettier-ignore
+    for (const name of [
+      'PORT',
+      'ADMIN_PORT',
+      'LOG_LEVEL',
+      'BACKEND_URL',
+      'ITEM_ID_PARSING',
+      '--request-bytes-max',
+      '--backend-timeout-ms',
+      '--nope',
+    ]) {
+      // prettier-ignore
       assert.ok(stderr.includes(name), `${name} in\n${stderr}`);
     }
   });
 
-  for (const args of [['--nope'], ['serve', '--nope'], ['serve', '-x'], ['nope'], ['serve', 'nope'], ['serve', '--port']]) {
+  for (const args of [
+    ['--nope'],
+    ['serve', '--nope'],
+    ['serve', '-x'],
+    ['nope'],
+    ['serve', 'nope'],
+    ['serve', '--port'],
+  ]) {
     test(`${args.join(' ')} is refused: exit code 1, nothing started [D32]`, async () => {
       const { code, stdout, stderr } = await runToEnd(args, freePorts);
       assert.equal(code, 1);
@@ -180,7 +208,11 @@ describe('listening', () => {
 
   test('the port of a gateway that runs is in use for a second one, which leaves the first alone [D31]', async () => {
     await using first = await startCommand({});
-    const { code, output } = await runToEnd(['serve'], { ...freePorts, HOST: '127.0.0.1', PORT: String(first.port) });
+    const { code, output } = await runToEnd(['serve'], {
+      ...freePorts,
+      HOST: '127.0.0.1',
+      PORT: String(first.port),
+    });
     assert.equal(code, 1);
     assert.match(output, /in use/i);
     assert.equal((await first.call('GET', '/api/work-items/x')).status, 400);
@@ -246,9 +278,12 @@ describe('the backend address', () => {
         return;
       }
       const backends: ScriptedBackend[] = [];
-      for (const host of hosts) backends.push(await ScriptedBackend.start({ host, port: backends[0]?.port ?? 0 }));
+      for (const host of hosts)
+        backends.push(await ScriptedBackend.start({ host, port: backends[0]?.port ?? 0 }));
       try {
-        await using command = await startCommand({ BACKEND_URL: `http://localhost:${backends[0]?.port ?? 0}` });
+        await using command = await startCommand({
+          BACKEND_URL: `http://localhost:${backends[0]?.port ?? 0}`,
+        });
         for (const { method, path, options, status } of operations) {
           assert.equal((await command.call(method, path, options)).status, status);
         }

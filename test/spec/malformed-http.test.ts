@@ -48,6 +48,7 @@ const hosts: [name: string, bytes: string][] = [
   ['a Host with a query', get('Host: a?b')],
   ['a Host with a fragment', get('Host: a#b')],
   ['a Host with a backslash', get('Host: a\\b')],
+  ['a list of Hosts', get('Host: a,b')],
   ['a Host with a scheme', get('Host: http://a')],
   ['a Host with a port that is no number', get('Host: a:b')],
   ['a Host with two ports', get('Host: a:1:2')],
