@@ -36,6 +36,21 @@ function isDraining(command: Command): Promise<void> {
   return poll(async () => (await command.admin('/readyz')).status === 503, '/readyz turns 503');
 }
 
+/**
+ * Says it until the process ends, within 2 s: Ctrl-C under npm comes twice within milliseconds, so the very next
+ * signal may be taken for the same one.
+ */
+function signalAgain(command: Command, signal: NodeJS.Signals): Promise<void> {
+  return poll(
+    () => {
+      command.signal(signal);
+      return !command.isRunning;
+    },
+    'cut at once',
+    2000,
+  );
+}
+
 async function isRefused(command: Command): Promise<boolean> {
   try {
     (await command.connect()).destroy();
@@ -154,6 +169,7 @@ for (const [delayMs, pauseMs] of [
     backend.answers(latency(2, answer('[]')));
     await using command = await start({ SHUTDOWN_DELAY_MS: String(delayMs), LOG_LEVEL: 'warn' });
     const lost: string[] = [];
+    let notTaken = 0;
     let served = 0;
     const warm = createGate();
 
@@ -165,6 +181,7 @@ for (const [delayMs, pauseMs] of [
         } catch {
           return;
         }
+        let isServed = false;
         while (client.isOpen) {
           const bytes =
             served % 2 === 0 ? requestBytes('GET', '/api/work-items') : requestBytes('PUT', '/api/work-items/5', { body: '{}' });
@@ -172,11 +189,14 @@ for (const [delayMs, pauseMs] of [
           try {
             const reply = await client.reply();
             assert.equal(reply.status, 200);
+            isServed = true;
             served += 1;
             if (served === 500) warm.open();
             if (reply.header('connection') === 'close') break;
           } catch (error) {
-            lost.push(String(error));
+            // A new connection that is reset unserved was in the system's queue when the port closed: not taken.
+            if (isServed) lost.push(String(error));
+            else notTaken += 1;
             break;
           }
           if (pauseMs > 0) await new Promise((resolve) => setTimeout(resolve, pauseMs));
@@ -189,7 +209,7 @@ for (const [delayMs, pauseMs] of [
     await warm.opened;
     command.signal('SIGTERM');
     await Promise.all(clients);
-    assert.deepEqual(lost, [], `of ${served} calls`);
+    assert.deepEqual(lost, [], `of ${served} calls, ${notTaken} new connections not taken`);
     assert.equal(await command.exitCode(), 0);
   });
 }
@@ -216,20 +236,25 @@ for (const [first, second] of [
     const { client } = await hold(command);
     command.signal(first);
     await isDraining(command);
-    const started = performance.now();
-    command.signal(second);
+    await signalAgain(command, second);
     assert.equal(await command.exitCode(), 1);
-    assert.ok(performance.now() - started < 2000, 'at once');
     await client.closed();
   });
 }
 
 test('a second signal cuts SHUTDOWN_DELAY_MS short too [D33]', async () => {
   await using command = await start({ SHUTDOWN_DELAY_MS: '60000' });
+  await command.call('GET', '/api/work-items');
   command.signal('SIGTERM');
   await isDraining(command);
-  command.signal('SIGTERM');
+  await signalAgain(command, 'SIGTERM');
   assert.equal(await command.exitCode(), 1);
+});
+
+test('a signal right after the start-up line ends in order too [D33]', async () => {
+  await using command = await start();
+  command.signal('SIGTERM');
+  assert.equal(await command.exitCode(), 0);
 });
 
 test('a backend that never answers delays the end no longer than its deadline [D33, D19]', async () => {

@@ -85,7 +85,7 @@ test('/metrics counts requests by operation and status, in the Prometheus text f
   for (const text of reply.text.trimEnd().split('\n')) {
     assert.match(
       text,
-      /^$|^# (HELP|TYPE) |^[a-z_:]+(\{[a-zA-Z_]+="[^"]*"(,[a-zA-Z_]+="[^"]*")*\})? [-+0-9.eNaInf]+$/,
+      /^$|^# (HELP|TYPE) |^[a-z_][a-z0-9_]*(\{[a-zA-Z_]+="[^"]*"(,[a-zA-Z_]+="[^"]*")*\})? [-+0-9.eNaInf]+$/,
     );
   }
 });
