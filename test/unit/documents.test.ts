@@ -1,0 +1,186 @@
+// What the documents name exists: files, scripts, settings, flags, metrics, decisions, messages.
+
+import assert from 'node:assert/strict';
+import { existsSync, globSync, readFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { describe, test } from 'node:test';
+
+import { Metrics } from '../../src/admin/metrics.ts';
+import { operations } from '../../src/gateway/operations.ts';
+import { failureReplies, notFoundReplies, replies } from '../../src/gateway/replies.ts';
+import { flagOf, settingNames, variableOf } from '../../src/settings.ts';
+
+const root = resolve(import.meta.dirname, '../..');
+const read = (path: string): string => readFileSync(join(root, path), 'utf8');
+const documents = globSync(['*.md', 'docs/**/*.md'], { cwd: root });
+const { scripts, dependencies, devDependencies } = JSON.parse(read('package.json')) as Record<
+  'scripts' | 'dependencies' | 'devDependencies',
+  Record<string, string>
+>;
+const fileNames = new Set(
+  globSync(['*.*', '{src,test,scripts,docs}/**/*.*'], { cwd: root }).map((path) => path.split('/').at(-1)),
+);
+
+// Of the terminal, of Node and of the tests.
+const otherVariables = ['NO_COLOR', 'NODE_EXTRA_CA_CERTS', 'NODE_OPTIONS', 'TEST_TARGETS', 'SHUT_WR'];
+const otherFlags = ['--help', '--version', '--package', '--test', '--max-http-header-size'];
+
+/** All texts of the first group of `pattern` in `text`, each once. */
+function namesIn(text: string, pattern: RegExp): string[] {
+  return [...new Set([...text.matchAll(pattern)].map((match) => match[1] ?? ''))];
+}
+
+function withoutFences(text: string): string {
+  return text.replace(/^```.*?^```$/gms, '');
+}
+
+test('the documents are there', () => {
+  for (const name of ['README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md']) {
+    assert.ok(documents.includes(name), name);
+  }
+});
+
+for (const document of documents) {
+  describe(document, () => {
+    const text = read(document);
+    const codes = namesIn(withoutFences(text), /`([^`\n]+)`/g);
+
+    test('every link to a file leads to one', () => {
+      for (const target of namesIn(withoutFences(text), /\]\(([^)#\s]+)[^)]*\)/g)) {
+        assert.ok(
+          /^https?:/.test(target) || existsSync(join(root, dirname(document), target)),
+          `${target} does not exist`,
+        );
+      }
+    });
+
+    test('every path of the repository in backticks exists', () => {
+      for (const code of codes.filter((each) =>
+        /^(?:src|test|scripts|docs|bench|deploy|examples)\//.test(each),
+      )) {
+        assert.ok(existsSync(join(root, code)), `${code} does not exist`);
+      }
+    });
+
+    test('every file name in backticks is that of a file', () => {
+      for (const code of codes.filter((each) => /^[\w.-]+\.(?:ts|js|json|md)$/.test(each))) {
+        assert.ok(fileNames.has(code), `no file is called ${code}`);
+      }
+    });
+
+    test('every npm script exists', () => {
+      const named = namesIn(text, /npm run (?:-\S+ )?([\w:-]+)/g);
+      named.push(...namesIn(text, /npm (start|test)\b/g));
+      for (const script of named) {
+        assert.ok(Object.hasOwn(scripts, script), `there is no npm run ${script}`);
+      }
+    });
+
+    test('every variable is a setting', () => {
+      const known = [...settingNames.map(variableOf), ...otherVariables];
+      for (const variable of namesIn(text, /(?<![\w-])([A-Z]+(?:_[A-Z]+)+)(?![\w-])/g)) {
+        assert.ok(known.includes(variable), `${variable} is no setting`);
+      }
+    });
+
+    test('every flag is that of a setting', () => {
+      const known = [...settingNames.map(flagOf), ...otherFlags];
+      for (const flag of namesIn(text, /(?<![\w-])(--[a-z][a-z-]*)/g)) {
+        assert.ok(known.includes(flag), `${flag} is no flag`);
+      }
+    });
+  });
+}
+
+describe('docs/operating.md', () => {
+  const text = read('docs/operating.md');
+  const { registry } = new Metrics({
+    inFlight: () => 0,
+    bufferedBytes: () => 0,
+    backendConnections: () => 0,
+    backendReachable: () => Promise.resolve(1),
+    version: '0.0.0',
+  });
+  const metrics = registry.getMetricsAsArray().map(({ name }) => name);
+  const named = namesIn(text, /\b((?:work_item_gateway|process|nodejs)_[a-z0-9_]+)/g);
+
+  test('every metric that it names exists', () => {
+    // Some figures of the process exist on Linux only.
+    for (const name of named.filter((each) => process.platform === 'linux' || !each.startsWith('process_'))) {
+      assert.ok(metrics.includes(name), `there is no metric ${name}`);
+    }
+  });
+
+  test('it names every metric', () => {
+    for (const name of metrics) {
+      assert.ok(named.includes(name), `${name} is not documented`);
+    }
+  });
+
+  test('it says what to do about every outcome', () => {
+    const source = read('src/gateway/call.ts');
+    const union = /export type CallOutcome =([^;]+);/.exec(source)?.[1] ?? '';
+    const outcomes = namesIn(union, /'([\w-]+)'/g);
+    assert.ok(outcomes.length > 10);
+    for (const outcome of outcomes) {
+      assert.match(text, new RegExp(`^\\| \`${outcome}\` +\\|`, 'm'));
+    }
+  });
+});
+
+test('docs/decisions.md has D1 to D35, in order, each with its four parts', () => {
+  const entries = read('docs/decisions.md').split(/^### /m).slice(1);
+  assert.deepEqual(
+    entries.map((entry) => /^D\d+(?= )/.exec(entry)?.[0]),
+    Array.from({ length: 35 }, (_, index) => `D${index + 1}`),
+  );
+  for (const entry of entries) {
+    assert.deepEqual(namesIn(entry, /^- (\w+): /gm), ['Context', 'Choice', 'Why', 'Change'], entry);
+  }
+});
+
+describe('ARCHITECTURE.md', () => {
+  test('it says of every dependency why it is there', () => {
+    const rows = namesIn(read('ARCHITECTURE.md'), /^\| ([^|]+?)(?: \(dev\w*\.?\))? +\|/gm);
+    const named = rows.slice(2).flatMap((row) => row.split(', '));
+    const existing = Object.keys({ ...dependencies, ...devDependencies });
+    assert.deepEqual(named.toSorted(), existing.toSorted());
+  });
+
+  const sources = globSync('src/**/*.ts', { cwd: root }).map((path) => ({ path, text: read(path) }));
+  for (const [what, pattern, where] of [
+    ['knows undici', / from 'undici'/, /^src\/backend\//],
+    ['knows prom-client', / from 'prom-client'/, /^src\/admin\//],
+    ['knows commander', / from 'commander'/, /^src\/cli\.ts$/],
+    ['ends the process', /process\.exit\(/, /^src\/main\.ts$/],
+    ['reads the environment', /process\.env/, /^src\/(?:main|log)\.ts$/],
+    ['reads the settings', /\/settings\.ts'/, /^src\/[a-z]+\.ts$/],
+  ] as const) {
+    test(`nothing ${what} where it must not`, () => {
+      const found = sources.filter(({ text }) => pattern.test(text)).map(({ path }) => path);
+      assert.ok(found.length > 0);
+      assert.deepEqual(
+        found.filter((path) => !where.test(path)),
+        [],
+      );
+    });
+  }
+});
+
+test('README.md has every operation and every message', () => {
+  const text = read('README.md');
+  for (const { name, method, on } of operations) {
+    const path = on === 'item' ? '/api/work-items/{id}' : '/api/work-items';
+    assert.match(text, new RegExp(`^\\| ${name} +\\| \`${method} ${path}\` +\\|`, 'm'));
+  }
+  for (const { status, body } of [
+    ...Object.values(replies),
+    ...Object.values(failureReplies),
+    ...Object.values(notFoundReplies),
+  ]) {
+    if (status >= 400) {
+      const { error } = JSON.parse(body.toString()) as { error: string };
+      assert.match(text, new RegExp(`^\\| ${status} +\\| ${error} +\\|`, 'm'));
+    }
+  }
+});

@@ -1,0 +1,259 @@
+// The settings table: names, defaults, precedence, and what is said about a bad value [D32].
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+
+import {
+  flagOf,
+  resolveSettings,
+  SettingsError,
+  settingNames,
+  settingsOf,
+  settingsTable,
+  variableOf,
+  type Command,
+  type SettingName,
+} from '../../src/settings.ts';
+
+// Spelled out by hand: a default or a name that changes is a change that operators see.
+const expected: readonly [SettingName, string, string, unknown][] = [
+  ['host', '--host', 'HOST', 'localhost'],
+  ['port', '--port', 'PORT', 3000],
+  ['adminHost', '--admin-host', 'ADMIN_HOST', 'localhost'],
+  ['adminPort', '--admin-port', 'ADMIN_PORT', 9464],
+  ['backendUrl', '--backend-url', 'BACKEND_URL', 'http://localhost:5104/'],
+  ['itemIdParsing', '--item-id-parsing', 'ITEM_ID_PARSING', 'leading'],
+  ['requestBytesMax', '--request-bytes-max', 'REQUEST_BYTES_MAX', 10 * 1024 * 1024],
+  ['responseBytesMax', '--response-bytes-max', 'RESPONSE_BYTES_MAX', 64 * 1024 * 1024],
+  ['inFlightMax', '--in-flight-max', 'IN_FLIGHT_MAX', 1024],
+  ['bufferedBytesMax', '--buffered-bytes-max', 'BUFFERED_BYTES_MAX', 1024 * 1024 * 1024],
+  ['backendTimeoutMs', '--backend-timeout-ms', 'BACKEND_TIMEOUT_MS', 30_000],
+  ['backendConnectTimeoutMs', '--backend-connect-timeout-ms', 'BACKEND_CONNECT_TIMEOUT_MS', 5_000],
+  ['backendIdleTimeoutMs', '--backend-idle-timeout-ms', 'BACKEND_IDLE_TIMEOUT_MS', 4_000],
+  ['requestHeadersTimeoutMs', '--request-headers-timeout-ms', 'REQUEST_HEADERS_TIMEOUT_MS', 10_000],
+  ['requestTimeoutMs', '--request-timeout-ms', 'REQUEST_TIMEOUT_MS', 30_000],
+  ['replyStallTimeoutMs', '--reply-stall-timeout-ms', 'REPLY_STALL_TIMEOUT_MS', 30_000],
+  ['idleTimeoutMs', '--idle-timeout-ms', 'IDLE_TIMEOUT_MS', 72_000],
+  ['shutdownDelayMs', '--shutdown-delay-ms', 'SHUTDOWN_DELAY_MS', 0],
+  ['shutdownTimeoutMs', '--shutdown-timeout-ms', 'SHUTDOWN_TIMEOUT_MS', 10_000],
+  ['logLevel', '--log-level', 'LOG_LEVEL', 'info'],
+  ['logFormat', '--log-format', 'LOG_FORMAT', 'auto'],
+  ['embeddedBackendHost', '--embedded-backend-host', 'EMBEDDED_BACKEND_HOST', 'localhost'],
+  ['embeddedBackendPort', '--embedded-backend-port', 'EMBEDDED_BACKEND_PORT', 5104],
+  ['embeddedBackendDatabase', '--embedded-backend-database', 'EMBEDDED_BACKEND_DATABASE', ':memory:'],
+];
+
+/** The problems with these flags and variables; none when they are right. */
+function problemsOf(
+  flags: Partial<Record<SettingName, string>>,
+  environment: Record<string, string> = {},
+  command: Command = 'dev',
+): readonly string[] {
+  try {
+    resolveSettings(command, flags, environment);
+    return [];
+  } catch (error) {
+    assert.ok(error instanceof SettingsError);
+    return error.problems;
+  }
+}
+
+function plain(value: unknown): unknown {
+  return value instanceof URL ? value.href : value;
+}
+
+describe('names and defaults', () => {
+  const { settings, sources } = resolveSettings('serve', {}, {});
+
+  test('the table holds these settings and no other', () => {
+    assert.deepEqual(
+      settingNames,
+      expected.map(([name]) => name),
+    );
+  });
+
+  for (const [name, flag, variable, value] of expected) {
+    test(`${name} is ${flag} and ${variable}, by default ${String(value)}`, () => {
+      assert.equal(flagOf(name), flag);
+      assert.equal(variableOf(name), variable);
+      assert.equal(plain(settings[name]), value);
+      assert.equal(sources[name], 'default');
+    });
+  }
+
+  test('settings and their sources are frozen', () => {
+    assert.ok(Object.isFrozen(settings));
+    assert.ok(Object.isFrozen(sources));
+  });
+});
+
+describe('commands', () => {
+  const gatewayAlone: SettingName[] = expected
+    .map(([name]) => name)
+    .filter((name) => !name.startsWith('embedded'));
+  const expectedOf: Record<Command, SettingName[]> = {
+    serve: gatewayAlone,
+    check: gatewayAlone,
+    // Its backend is the embedded one: there is no address to set.
+    dev: settingNames.filter((name) => name !== 'backendUrl'),
+    backend: [
+      'logLevel',
+      'logFormat',
+      'embeddedBackendHost',
+      'embeddedBackendPort',
+      'embeddedBackendDatabase',
+    ],
+  };
+  for (const [command, names] of Object.entries(expectedOf) as [Command, SettingName[]][]) {
+    test(`${command} takes its settings and no other`, () => {
+      assert.deepEqual(settingsOf(command), names);
+    });
+  }
+});
+
+describe('precedence', () => {
+  test('a variable goes before the default', () => {
+    const { settings, sources } = resolveSettings('serve', {}, { PORT: '8080' });
+    assert.equal(settings.port, 8080);
+    assert.equal(sources.port, 'environment');
+  });
+
+  test('a flag goes before a variable', () => {
+    const { settings, sources } = resolveSettings('serve', { port: '8081' }, { PORT: '8080' });
+    assert.equal(settings.port, 8081);
+    assert.equal(sources.port, 'flag');
+  });
+
+  test('a flag goes before a variable that is wrong', () => {
+    assert.equal(resolveSettings('serve', { port: '8081' }, { PORT: 'x' }).settings.port, 8081);
+  });
+
+  for (const [name, , variable, value] of expected) {
+    test(`an empty ${variable} counts as unset`, () => {
+      const { settings, sources } = resolveSettings('dev', {}, { [variable]: '' });
+      assert.equal(plain(settings[name]), value);
+      assert.equal(sources[name], 'default');
+    });
+  }
+
+  test('an empty flag is a value, and here a wrong one', () => {
+    assert.deepEqual(problemsOf({ port: '' }), ['--port is "", but must be a whole number from 0 to 65535']);
+  });
+
+  test("a variable of another command's is not looked at", () => {
+    const environment = { EMBEDDED_BACKEND_PORT: 'x', EMBEDDED_BACKEND_DATABASE: 'a.sqlite' };
+    const { settings, sources } = resolveSettings('serve', {}, environment);
+    assert.equal(settings.embeddedBackendPort, 5104);
+    assert.equal(settings.embeddedBackendDatabase, ':memory:');
+    assert.equal(sources.embeddedBackendDatabase, 'default');
+  });
+});
+
+describe('problems', () => {
+  test('every problem is listed at once, those known before first', () => {
+    assert.throws(
+      () =>
+        resolveSettings('serve', { port: 'x', logLevel: 'loud' }, { BACKEND_URL: 'ftp://a' }, [
+          'known before',
+        ]),
+      (error) => {
+        assert.ok(error instanceof SettingsError);
+        assert.deepEqual(error.problems, [
+          'known before',
+          '--port is "x", but must be a whole number from 0 to 65535',
+          'BACKEND_URL is "ftp://a", but must be an http or https address, for instance http://localhost:5104',
+          '--log-level is "loud", but must be one of trace, debug, info, warn, error, fatal, silent',
+        ]);
+        assert.equal(error.message, error.problems.join('\n'));
+        return true;
+      },
+    );
+  });
+
+  test('a problem known before is enough', () => {
+    assert.throws(() => resolveSettings('serve', {}, {}, ['known before']), SettingsError);
+  });
+
+  test('a problem names where the value came from', () => {
+    assert.match(problemsOf({ port: '-1' })[0] ?? '', /^--port is "-1"/);
+    assert.match(problemsOf({}, { PORT: '-1' })[0] ?? '', /^PORT is "-1"/);
+  });
+
+  const bad: Partial<Record<SettingName, readonly string[]>> = {
+    port: ['-1', '65536', '1.5', '1e3', '0x10', ' 80', '80 ', '+80', 'eighty', '８０', '9'.repeat(400)],
+    inFlightMax: ['0', '1000001', '-5'],
+    requestBytesMax: ['0', '2147483648', '10MiB', '10_485_760'],
+    responseBytesMax: ['0', '2147483648'],
+    bufferedBytesMax: ['0', '1099511627777', '1GiB'],
+    backendTimeoutMs: ['0', '2147483648', '30s', 'Infinity', 'NaN'],
+    shutdownDelayMs: ['-1', '2147483648'],
+    itemIdParsing: ['Leading', 'all', ' whole'],
+    logLevel: ['INFO', 'verbose'],
+    logFormat: ['text'],
+    host: ['', '[::1]', 'a b', 'http://localhost', 'a/b'],
+    backendUrl: [
+      'localhost',
+      'localhost:5104',
+      '//localhost:5104',
+      'ftp://localhost',
+      'http://',
+      'http://a:99999',
+      'http://user@localhost',
+      'http://user:secret@localhost',
+      'http://localhost?',
+      'http://localhost/?a=1',
+      'http://localhost/#',
+      'http://localhost/#a',
+    ],
+  };
+  for (const [name, values] of Object.entries(bad) as [SettingName, readonly string[]][]) {
+    const command = name === 'backendUrl' ? 'serve' : 'dev';
+    for (const value of values) {
+      test(`${name} refuses ${JSON.stringify(value.slice(0, 40))}`, () => {
+        const problems = problemsOf({ [name]: value }, {}, command);
+        assert.equal(problems.length, 1);
+        assert.ok(problems[0]?.startsWith(`${flagOf(name)} is ${JSON.stringify(value)}, but must be `));
+      });
+    }
+  }
+
+  const good: Partial<Record<SettingName, readonly string[]>> = {
+    port: ['0', '1', '65535', '0080'],
+    inFlightMax: ['1', '1000000'],
+    requestBytesMax: ['1', '2147483647'],
+    bufferedBytesMax: ['1', '1099511627776'],
+    backendTimeoutMs: ['1', '2147483647'],
+    shutdownDelayMs: ['0', '2147483647'],
+    itemIdParsing: ['leading', 'whole'],
+    logLevel: ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'],
+    logFormat: ['auto', 'pretty', 'json'],
+    host: ['0.0.0.0', '::', '::1', 'fe80::1%eth0', 'gateway.internal', 'localhost'],
+    embeddedBackendDatabase: [':memory:', 'items.sqlite', '/var/lib/a b/items.sqlite'],
+    backendUrl: [
+      'http://localhost',
+      'https://backend.internal',
+      'http://[::1]:5104',
+      'http://a:80/base/path/',
+    ],
+  };
+  for (const [name, values] of Object.entries(good) as [SettingName, readonly string[]][]) {
+    for (const value of values) {
+      test(`${name} takes ${JSON.stringify(value)}`, () => {
+        const { settings } = resolveSettings('serve', { [name]: value }, {});
+        const wanted =
+          settingsTable[name].kind === 'integer'
+            ? Number(value)
+            : settingsTable[name].kind === 'url'
+              ? new URL(value).href
+              : value;
+        assert.equal(plain(settings[name]), wanted);
+      });
+    }
+  }
+
+  test('every time limit but the shutdown delay is at least 1 ms', () => {
+    for (const name of settingNames.filter((each) => each.endsWith('TimeoutMs'))) {
+      assert.equal(problemsOf({ [name]: '0' }).length, 1, name);
+    }
+  });
+});
