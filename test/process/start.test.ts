@@ -112,7 +112,8 @@ describe('settings', () => {
     test(`bad values are all named, exit code 1, nothing started: ${JSON.stringify(environment)} [D32]`, async () => {
       const { code, output, stderr } = await runToEnd(['serve'], { ...freePorts, ...environment });
       assert.equal(code, 1);
-      for (const variable of Object.keys(environment)) assert.ok(stderr.includes(variable), `${variable} in\n${stderr}`);
+      for (const variable of Object.keys(environment))
+        assert.ok(stderr.includes(variable), `${variable} in\n${stderr}`);
       assert.equal(stderr.match(/^error: /gm)?.length, Object.keys(environment).length, stderr);
       assert.doesNotMatch(output, /"ready"|^ +at /m, 'not started, and no stack');
     });
