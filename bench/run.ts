@@ -55,6 +55,8 @@ const LATENCY_WORKLOADS = ['item', 'mixed'];
 // A constant rate above this part of what a contender can do measures its queue, not its latency.
 const RATE_CAPACITY_MAX = 0.7;
 const SETTLE_MS = 300;
+// Before a contender's first round: enough calls for an engine to have compiled what is hot, however slowly they go.
+const WARMUP = { warmupMs: 1_500, warmupRequests: 20_000 };
 // When anything else on the machine used more than this part of a core, a round is run again, so many times at most;
 // then the least disturbed one counts.
 const DISTURBANCE_MAX = 0.1;
@@ -159,20 +161,15 @@ interface Helpers {
   load: Load;
 }
 
-function makeOrder(
-  one: RunningContender,
-  { backend }: Helpers,
-  workload: Workload,
-  warmupMs: number,
-  rate = 0,
-): LoadOrder {
+function makeOrder(one: RunningContender, { backend }: Helpers, workload: Workload, rate = 0): LoadOrder {
   return {
     port: one.port,
     pid: one.pid,
     ownPids: [backend.pid, process.pid],
     connections: workload.connections,
     shots: makeShots(workload, one.contender.job),
-    warmupMs,
+    warmupMs: SETTLE_MS,
+    warmupRequests: 0,
     measureMs: seconds * 1000,
     rate,
   };
@@ -211,7 +208,7 @@ async function runRound(
     if (!best || result.disturbance < best.disturbance) best = result;
     if (best.disturbance <= DISTURBANCE_MAX || waitLeftMs <= 0) break;
     waitLeftMs -= seconds * 1000;
-    order = { ...order, warmupMs: SETTLE_MS };
+    order = { ...order, warmupMs: SETTLE_MS, warmupRequests: 0 };
   }
   if (!best) throw new Error('no attempt was made');
   return best;
@@ -230,10 +227,9 @@ async function measureThroughput(
   const results = new Map<RunningContender, LoadResult[]>(running.map((one) => [one, []]));
   for (let round = 0; round < rounds; round++) {
     for (const one of running) {
-      // The first round comes after enough calls for the engine to have compiled what is hot.
-      const warmupMs = round === 0 ? Math.max(1_500, SETTLE_MS) : SETTLE_MS;
       if (round === 0) resetPeakMemory(one.pid);
-      const result = await runRound(helpers, one, makeOrder(one, helpers, workload, warmupMs), workload);
+      const order = makeOrder(one, helpers, workload);
+      const result = await runRound(helpers, one, round === 0 ? { ...order, ...WARMUP } : order, workload);
       results.get(one)?.push(result);
       const rate = Math.round((result.requests * 1000) / result.elapsedMs);
       say(
@@ -271,12 +267,7 @@ async function measureLatency(
   for (let round = 0; round < rounds; round++) {
     for (const one of running) {
       if (isOver(one)) continue;
-      const result = await runRound(
-        helpers,
-        one,
-        makeOrder(one, helpers, workload, SETTLE_MS, rate),
-        workload,
-      );
+      const result = await runRound(helpers, one, makeOrder(one, helpers, workload, rate), workload);
       results.get(one)?.push(result);
       const sorted = result.latenciesMs.toSorted();
       say(
