@@ -1,0 +1,118 @@
+// The fixed backend of every contender: canned answers over plain node:net, in a process of its own, so that it is
+// never what limits a run. It reads just enough HTTP for requests that well-behaved gateways send; it is no example
+// of a server. Its parent drives it over IPC: choose the list, ask for what was received.
+import { createServer, type Socket } from 'node:net';
+import { CREATED_ITEM, EXACT_PROBE, ITEM, LISTS, NOT_JSON, PROBE_IDS } from './work-items.ts';
+
+export type ListName = keyof typeof LISTS | 'notJson';
+export type BackendOrder = { list: ListName } | { report: true };
+export interface BackendReport {
+  port: number;
+  requests: number;
+  /** The body of the last request that had one. */
+  lastBody: string;
+  lastHead: string;
+}
+
+const COMMON =
+  'Content-Type: application/json; charset=utf-8\r\nDate: Sat, 14 Mar 2026 09:26:53 GMT\r\nServer: Kestrel\r\n';
+
+function makeAnswer(status: string, body?: Buffer): Buffer {
+  const head = body
+    ? `HTTP/1.1 ${status}\r\n${COMMON}Content-Length: ${String(body.length)}\r\n\r\n`
+    : `HTTP/1.1 ${status}\r\nDate: Sat, 14 Mar 2026 09:26:53 GMT\r\nServer: Kestrel\r\n\r\n`;
+  return body ? Buffer.concat([Buffer.from(head), body]) : Buffer.from(head);
+}
+
+const lists: Record<ListName, Buffer> = {
+  list100: makeAnswer('200 OK', LISTS.list100),
+  list1000: makeAnswer('200 OK', LISTS.list1000),
+  list10000: makeAnswer('200 OK', LISTS.list10000),
+  notJson: makeAnswer('200 OK', NOT_JSON),
+};
+const item = makeAnswer('200 OK', ITEM);
+const exactProbe = makeAnswer('200 OK', EXACT_PROBE);
+const notJson = makeAnswer('200 OK', NOT_JSON);
+const missing = makeAnswer('404 Not Found', Buffer.from('{"title":"Not Found","status":404}'));
+const created = makeAnswer('201 Created', CREATED_ITEM);
+const done = makeAnswer('204 No Content');
+
+let list = lists.list100;
+let requests = 0;
+let lastBody = '';
+let lastHead = '';
+
+function chooseAnswer(head: string): Buffer {
+  switch (head.charCodeAt(0)) {
+    case 0x47: {
+      // GET: the direct contender keeps the gateway's path, everyone else sends the backend's.
+      const path = head.slice(4, head.indexOf(' ', 4));
+      const slash = path.indexOf('/', 5);
+      if (slash < 0) return list;
+      const id = path.slice(slash + 1);
+      if (id.length < 6) return item;
+      if (id === String(PROBE_IDS.exact)) return exactProbe;
+      if (id === String(PROBE_IDS.notJson)) return notJson;
+      return id === String(PROBE_IDS.missing) ? missing : item;
+    }
+    case 0x50: // POST or PUT
+      return head.charCodeAt(1) === 0x4f ? created : done;
+    default:
+      return done;
+  }
+}
+
+/** Where a chunked body that starts at `from` ends, or -1 while it is not all there. */
+function findEndOfChunks(text: string, from: number): number {
+  let at = from;
+  for (;;) {
+    const lineEnd = text.indexOf('\r\n', at);
+    if (lineEnd < 0) return -1;
+    const size = Number.parseInt(text.slice(at, lineEnd), 16);
+    at = lineEnd + 2 + size + 2;
+    if (at > text.length) return -1;
+    if (size === 0) return at;
+  }
+}
+
+/** Answers every complete request in `text` and gives back what is left of it. */
+function answerAll(socket: Socket, text: string): string {
+  for (;;) {
+    const headEnd = text.indexOf('\r\n\r\n');
+    if (headEnd < 0) return text;
+    const bodyStart = headEnd + 4;
+    let end = bodyStart;
+    const head = text.slice(0, headEnd);
+    const length = /\r\ncontent-length: *(\d+)/i.exec(head);
+    if (length) end += Number(length[1]);
+    else if (/\r\ntransfer-encoding: *chunked/i.test(head)) end = findEndOfChunks(text, bodyStart);
+    if (end < 0 || end > text.length) return text;
+    requests += 1;
+    lastHead = head;
+    if (end > bodyStart) lastBody = text.slice(bodyStart, end);
+    socket.write(chooseAnswer(head));
+    if (end === text.length) return '';
+    text = text.slice(end);
+  }
+}
+
+const server = createServer({ noDelay: true }, (socket) => {
+  let rest = '';
+  socket.on('data', (chunk: Buffer) => {
+    rest = answerAll(socket, rest + chunk.toString('latin1'));
+  });
+  socket.on('error', () => socket.destroy());
+});
+
+function report(): void {
+  const address = server.address();
+  const port = typeof address === 'object' && address ? address.port : 0;
+  process.send?.({ port, requests, lastBody, lastHead } satisfies BackendReport);
+}
+
+process.on('message', (order: BackendOrder) => {
+  if ('list' in order) list = lists[order.list];
+  report();
+});
+process.on('disconnect', () => process.exit());
+server.listen(0, '127.0.0.1', 1024, report);

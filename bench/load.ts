@@ -1,0 +1,366 @@
+// The load generator: plain node:net, keep-alive connections, one request at a time on each. Every reply's status and
+// length is checked, and one that differs ends the run. Two modes: `closed` sends the next request as soon as a reply
+// is there; `constant` sends by a schedule and measures from the time a request was due, so that a stall of the
+// contender counts for every call it delayed. Its parent orders runs over IPC, one at a time.
+import { connect, type Socket } from 'node:net';
+import { Worker } from 'node:worker_threads';
+import { listProcessTree, readBusyMs, readProcessorMs } from './processes.ts';
+
+export interface Shot {
+  /** The whole request, head and body. */
+  request: Uint8Array;
+  status: number;
+  bodyLength: number;
+}
+
+export interface LoadOrder {
+  port: number;
+  connections: number;
+  /** What is sent, in turn; each connection starts at another place. */
+  shots: Shot[];
+  warmupMs: number;
+  /** Closed loop only: warm-up goes on until so many replies have come, for `WARMUP_LIMIT_MS` at most. */
+  warmupRequests: number;
+  measureMs: number;
+  /** Requests a second for constant rate, 0 for closed loop. */
+  rate: number;
+  /** Root of the process tree whose processor time is counted; 0 for none. */
+  pid: number;
+  /** The benchmark's other processes, whose work is no disturbance. */
+  ownPids: number[];
+}
+
+export interface LoadResult {
+  requests: number;
+  /** Real length of the measured window. */
+  elapsedMs: number;
+  processorMs: number;
+  /** How much of one core everything that is not part of the benchmark used meanwhile. */
+  disturbance: number;
+  /** How often the contender closed a connection between two requests. */
+  reconnects: number;
+  /** Constant rate only: one latency a request, from the time it was due. */
+  latenciesMs: Float64Array;
+  /** Constant rate only: requests still unanswered when the window ended and two more seconds had passed. */
+  unanswered: number;
+}
+
+export type LoadReport = { ready: true } | { result: LoadResult } | { failure: string };
+
+const SLOT_MS = 0.25;
+const RUN_LIMIT_MS = 120_000;
+const WARMUP_LIMIT_MS = 10_000;
+// Read into by every socket: a read is used up before the next one starts.
+const readBuffer = Buffer.allocUnsafeSlow(256 * 1024);
+
+interface Owner {
+  /** Called with the connection free again. */
+  onReply: (connection: Connection) => void;
+  onFailure: (message: string) => void;
+}
+
+class Connection {
+  shotIndex: number;
+  dueAt = 0;
+  reconnects = 0;
+  private socket: Socket;
+  private expected: Shot | undefined;
+  private head = '';
+  /** Bytes of the body still to come; -1 while in the head, -2 when it is chunked. */
+  private remaining = -1;
+  private sizeLine = '';
+  private chunkedLength = 0;
+  private skip = 0;
+  private lastChunk = false;
+  private closing = false;
+  private closeAfterReply = false;
+  private readonly port: number;
+  private readonly owner: Owner;
+
+  constructor(port: number, shotIndex: number, owner: Owner) {
+    this.port = port;
+    this.shotIndex = shotIndex;
+    this.owner = owner;
+    this.socket = this.open();
+  }
+
+  send(shot: Shot): void {
+    this.expected = shot;
+    this.head = '';
+    this.remaining = -1;
+    this.socket.write(shot.request);
+  }
+
+  close(): void {
+    this.closing = true;
+    this.socket.destroy();
+  }
+
+  private open(): Socket {
+    const socket = connect({
+      port: this.port,
+      host: '127.0.0.1',
+      noDelay: true,
+      onread: {
+        buffer: readBuffer,
+        callback: (length) => {
+          this.read(length);
+          return true;
+        },
+      },
+    });
+    socket.on('error', (error) => this.lose(socket, error.message));
+    socket.on('end', () => this.lose(socket, 'closed by the contender'));
+    return socket;
+  }
+
+  private lose(socket: Socket, reason: string): void {
+    if (this.closing || socket !== this.socket) return;
+    if (this.expected) {
+      this.owner.onFailure(`a connection was lost before the reply: ${reason}`);
+      return;
+    }
+    this.reconnects += 1;
+    this.socket = this.open();
+  }
+
+  private read(length: number): void {
+    if (this.closing) return;
+    let at = 0;
+    if (this.remaining === -1) {
+      const text = this.head + readBuffer.toString('latin1', 0, Math.min(length, 4096));
+      const end = text.indexOf('\r\n\r\n');
+      if (end < 0) {
+        this.head = text;
+        return;
+      }
+      at = end + 4 - this.head.length;
+      if (!this.readHead(text, end)) return;
+    }
+    if (this.remaining === -2) this.readChunks(readBuffer.toString('latin1', at, length));
+    else if (length - at > this.remaining)
+      this.owner.onFailure('the reply is longer than its content-length');
+    else this.remaining -= length - at;
+    if (this.remaining === 0) this.finish();
+  }
+
+  private readHead(text: string, end: number): boolean {
+    const expected = this.expected;
+    if (!expected) {
+      this.owner.onFailure(`a reply without a request: ${text.slice(0, 200)}`);
+      return false;
+    }
+    const status = Number(text.slice(9, 12));
+    const length = /\r\ncontent-length: *(\d+)/i.exec(text);
+    if (length) this.remaining = Number(length[1]);
+    else this.remaining = status === 204 ? 0 : -2;
+    if (status !== expected.status || (this.remaining !== expected.bodyLength && this.remaining !== -2)) {
+      this.owner.onFailure(`not the expected reply: ${text.slice(0, end + 300)}`);
+      return false;
+    }
+    this.closeAfterReply = /\r\nconnection: *close/i.test(text);
+    this.sizeLine = '';
+    this.chunkedLength = 0;
+    this.skip = 0;
+    this.lastChunk = false;
+    return true;
+  }
+
+  /** Walks the chunks, skipping their bytes; `sizeLine` keeps a size that is not complete yet. */
+  private readChunks(text: string): void {
+    let at = 0;
+    for (;;) {
+      const skipped = Math.min(this.skip, text.length - at);
+      this.skip -= skipped;
+      at += skipped;
+      if (this.skip > 0) return;
+      if (this.lastChunk) {
+        if (this.chunkedLength === this.expected?.bodyLength) this.remaining = 0;
+        else this.owner.onFailure(`a reply of ${String(this.chunkedLength)} bytes, not the expected length`);
+        return;
+      }
+      text = this.sizeLine + text.slice(at);
+      this.sizeLine = '';
+      const lineEnd = text.indexOf('\r\n');
+      if (lineEnd < 0) {
+        this.sizeLine = text;
+        return;
+      }
+      const size = Number.parseInt(text.slice(0, lineEnd), 16);
+      this.chunkedLength += size;
+      this.lastChunk = size === 0;
+      this.skip = size + 2;
+      at = lineEnd + 2;
+    }
+  }
+
+  private finish(): void {
+    this.expected = undefined;
+    if (this.closeAfterReply) {
+      this.socket.destroy();
+      this.reconnects += 1;
+      this.socket = this.open();
+    }
+    this.owner.onReply(this);
+  }
+}
+
+async function run(order: LoadOrder): Promise<LoadResult> {
+  const { promise, resolve, reject } = Promise.withResolvers<LoadResult>();
+  const { shots, rate } = order;
+  let requests = 0;
+  let measuring = false;
+  let startedAt = 0;
+  let processorAtStart = new Map<number, number>();
+  let busyAtStart = 0;
+  let ownAtStart = 0;
+  const latencies = new Float64Array(rate === 0 ? 0 : Math.ceil((rate * order.measureMs) / 1000) + 64);
+
+  const connections: Connection[] = [];
+  const idle: Connection[] = [];
+  const waiting: number[] = [];
+  const timers: NodeJS.Timeout[] = [];
+  let metronome: Worker | undefined;
+  const stop = new Int32Array(new SharedArrayBuffer(4));
+
+  function nextShot(connection: Connection): Shot {
+    const shot = shots[connection.shotIndex++ % shots.length];
+    if (!shot) throw new Error('no shots');
+    return shot;
+  }
+
+  const owner: Owner = {
+    onFailure: (message) => reject(new Error(message)),
+    onReply:
+      rate === 0
+        ? (connection) => {
+            requests += 1;
+            connection.send(nextShot(connection));
+          }
+        : (connection) => {
+            if (connection.dueAt >= startedAt && measuring && requests < latencies.length)
+              latencies[requests++] = performance.now() - connection.dueAt;
+            const dueAt = waiting.shift();
+            if (dueAt === undefined) idle.push(connection);
+            else sendDue(connection, dueAt);
+          },
+  };
+
+  function sendDue(connection: Connection, dueAt: number): void {
+    connection.dueAt = dueAt;
+    connection.send(nextShot(connection));
+  }
+
+  function readOwnMs(): number {
+    return [...readProcessorMs([...order.ownPids, process.pid]).values()].reduce((sum, ms) => sum + ms, 0);
+  }
+
+  function startMeasuring(): void {
+    requests = 0;
+    busyAtStart = readBusyMs();
+    ownAtStart = readOwnMs();
+    processorAtStart = order.pid ? readProcessorMs(listProcessTree(order.pid)) : new Map();
+    measuring = true;
+    startedAt = performance.now();
+  }
+
+  function finishMeasuring(unanswered: number): void {
+    const elapsedMs = performance.now() - startedAt;
+    let processorMs = 0;
+    if (order.pid)
+      for (const [pid, ms] of readProcessorMs(listProcessTree(order.pid)))
+        processorMs += ms - (processorAtStart.get(pid) ?? 0);
+    const others = readBusyMs() - busyAtStart - (readOwnMs() - ownAtStart) - processorMs;
+    const disturbance = Math.max(0, others / elapsedMs);
+    const reconnects = connections.reduce((sum, connection) => sum + connection.reconnects, 0);
+    resolve({
+      requests,
+      elapsedMs,
+      processorMs,
+      disturbance,
+      reconnects,
+      unanswered,
+      latenciesMs: latencies.slice(0, requests),
+    });
+  }
+
+  for (let index = 0; index < order.connections; index++)
+    connections.push(new Connection(order.port, index * 7, owner));
+
+  if (rate === 0) {
+    for (const connection of connections) connection.send(nextShot(connection));
+    const begin = performance.now();
+    const warmUp = (): void => {
+      const passed = performance.now() - begin;
+      if (requests < order.warmupRequests && passed < WARMUP_LIMIT_MS) {
+        timers.push(setTimeout(warmUp, 50));
+        return;
+      }
+      startMeasuring();
+      timers.push(setTimeout(() => finishMeasuring(0), order.measureMs));
+    };
+    timers.push(setTimeout(warmUp, order.warmupMs));
+  } else {
+    idle.push(...connections);
+    const begin = performance.now() + 50;
+    const measureFrom = begin + order.warmupMs;
+    const end = measureFrom + order.measureMs;
+    let slot = 0;
+    let owed = 0;
+    const perSlot = (rate * SLOT_MS) / 1000;
+    metronome = new Worker(new URL('./metronome.ts', import.meta.url), {
+      workerData: { slotMs: SLOT_MS, stop },
+    });
+    metronome.on('error', reject);
+    metronome.on('message', () => {
+      const now = performance.now();
+      for (;;) {
+        // A slot's requests are all due at its beginning.
+        const slotAt = begin + slot * SLOT_MS;
+        if (slotAt > now) return;
+        if (slotAt > end) {
+          const inTime = waiting.length === 0 && idle.length === connections.length;
+          if (measuring && (inTime || now > end + 2_000)) {
+            finishMeasuring(waiting.length + connections.length - idle.length);
+            measuring = false;
+          }
+          return;
+        }
+        if (!measuring && slotAt >= measureFrom) {
+          startMeasuring();
+          startedAt = measureFrom;
+        }
+        slot += 1;
+        for (owed += perSlot; owed >= 1; owed -= 1) {
+          const connection = idle.shift();
+          if (connection) sendDue(connection, slotAt);
+          else waiting.push(slotAt);
+        }
+      }
+    });
+  }
+  timers.push(setTimeout(() => reject(new Error('the run took too long')), RUN_LIMIT_MS));
+
+  try {
+    return await promise;
+  } finally {
+    for (const timer of timers) clearTimeout(timer);
+    for (const connection of connections) connection.close();
+    Atomics.store(stop, 0, 1);
+    Atomics.notify(stop, 0);
+    await metronome?.terminate();
+  }
+}
+
+function send(report: LoadReport): void {
+  process.send?.(report);
+}
+
+process.on('message', (order: LoadOrder) => {
+  run(order).then(
+    (result) => send({ result }),
+    (error: unknown) => send({ failure: error instanceof Error ? error.message : String(error) }),
+  );
+});
+process.on('disconnect', () => process.exit());
+send({ ready: true });

@@ -1,0 +1,79 @@
+// The canned work items: what the backend answers, what clients send, and the probes that tell an exact gateway
+// from a re-serialising one. The same bytes in every run.
+
+export interface WorkItem {
+  id: number;
+  [field: string]: unknown;
+}
+
+const PEOPLE = ['Zoë Müller', 'Łukasz Nowak', 'Ana García', 'Sam Okafor', '田中 美咲', 'Priya Nair'];
+const TITLES = [
+  'Import stops after the first page',
+  'Größe der Anhänge prüfen',
+  'Login button does nothing on a slow line',
+  'Résumé the upload after a lost connection',
+  'Sort by priority, then by date',
+  '検索結果が空になる',
+];
+const STATES = ['New', 'Active', 'Resolved', 'Closed'];
+const NOTES =
+  'Seen twice on the test system, never in production. Steps: open the list, choose a filter, press “Save” — ' +
+  'the page shows the old values until it is loaded again. See C:\\logs\\web.log and the report of 12 March. ';
+
+/** One realistic work item, padded through its description to exactly `bytes` bytes of JSON. */
+function makeWorkItem(id: number, bytes: number): WorkItem {
+  const item = {
+    id,
+    title: TITLES[id % TITLES.length],
+    state: STATES[id % STATES.length],
+    priority: 1 + (id % 4),
+    assignedTo: PEOPLE[id % PEOPLE.length],
+    tags: ['web', id % 3 === 0 ? 'regression' : 'customer'],
+    estimateHours: (id % 16) + 0.5,
+    parentId: id % 5 === 0 ? null : Math.floor(id / 5),
+    blocked: id % 7 === 0,
+    createdAt: '2026-03-14T09:26:53.589Z',
+    changedAt: '2026-04-02T16:05:11.020Z',
+    description: '',
+  };
+  const room = bytes - Buffer.byteLength(JSON.stringify(item));
+  // Whole characters while they fit, then spaces: a quote, a backslash or a dash is longer in JSON than in the text.
+  let used = 0;
+  for (const character of NOTES.repeat(3)) {
+    const cost = Buffer.byteLength(JSON.stringify(character)) - 2;
+    if (used + cost > room) break;
+    item.description += character;
+    used += cost;
+  }
+  item.description += ' '.repeat(room - used);
+  return item;
+}
+
+function makeList(length: number): Buffer {
+  return Buffer.from(JSON.stringify(Array.from({ length }, (_, index) => makeWorkItem(index + 1, 416))));
+}
+
+export const ITEM = Buffer.from(JSON.stringify(makeWorkItem(17, 432)));
+
+export const LISTS = {
+  list100: makeList(100),
+  list1000: makeList(1_000),
+  list10000: makeList(10_000),
+};
+
+/** What a client sends with PUT and POST. */
+export const SENT_ITEM = Buffer.from(JSON.stringify({ ...makeWorkItem(17, 400), id: undefined }));
+
+/** What the backend answers to POST: the item with its new id. */
+export const CREATED_ITEM = Buffer.from(JSON.stringify(makeWorkItem(18, 432)));
+
+/** Valid JSON that does not survive a parse and a stringify. */
+export const EXACT_PROBE = Buffer.from(
+  '{ "id": 9007199254740993,\t"ratio": 1.0, "huge": 1e400, "name": "\\u0041\\/", "name": "again" }\n',
+);
+
+/** Bytes that only a gateway which checks JSON refuses. */
+export const NOT_JSON = Buffer.from('{"id": 17, "title": "cut o');
+
+/** Ids with an answer of their own at the backend; every other id is `ITEM`. */
+export const PROBE_IDS = { exact: 900_001, notJson: 900_002, missing: 900_404 };
