@@ -1,7 +1,7 @@
 // Builds dist/ for publishing: JavaScript and declarations by tsc, and what tsc does not copy.
 
 import { execFileSync } from 'node:child_process';
-import { chmodSync, cpSync, existsSync, rmSync } from 'node:fs';
+import { chmodSync, cpSync, rmSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
@@ -11,6 +11,5 @@ execFileSync(process.execPath, ['node_modules/typescript/bin/tsc', '-p', 'tsconf
   stdio: 'inherit',
 });
 chmodSync('dist/main.js', 0o755);
-if (existsSync('src/json/scanner.wasm')) {
-  cpSync('src/json/scanner.wasm', 'dist/json/scanner.wasm');
-}
+// Compiled by `npm run build:scanner`, which `npm ci` runs.
+cpSync('src/json/scanner.wasm', 'dist/json/scanner.wasm');
