@@ -40,7 +40,13 @@ const groups: readonly Group[] = [
   {
     title: 'Limits',
     introduction: 'What clients and the backend can make the gateway hold.',
-    settings: ['requestBytesMax', 'responseBytesMax', 'inFlightMax', 'bufferedBytesMax'],
+    settings: [
+      'requestHeadBytesMax',
+      'requestBytesMax',
+      'responseBytesMax',
+      'inFlightMax',
+      'bufferedBytesMax',
+    ],
   },
   {
     title: 'Time limits',

@@ -246,10 +246,10 @@ async function runBackend({ settings }: ResolvedSettings, terminal: Terminal): P
     'embedded backend ready; no production store',
   );
   flush();
-  const reason = await stop.reason;
+  await stop.wanted;
   await backend.stop();
   flush();
-  return reason === 'fault' ? 1 : 0;
+  return stop.hasFault() ? 1 : 0;
 }
 
 function embeddedOptions(settings: Settings): { host: string; port: number; database: string } {

@@ -16,7 +16,9 @@ const sameSignalUnderNpmMs = 50;
 /** Somebody, or a fault of our own, wants the process to stop. */
 export interface StopRequest {
   /** Resolves when it is wanted. */
-  readonly reason: Promise<'signal' | 'fault'>;
+  readonly wanted: Promise<undefined>;
+  /** A fault of our own has been seen, before or after that. */
+  readonly hasFault: () => boolean;
   /** Aborted when what is left is to be cut. */
   readonly cut: AbortSignal;
 }
@@ -27,14 +29,15 @@ export interface StopRequest {
  */
 export function listenForStop(logger: Logger, source: SignalSource, isUnderNpm: boolean): StopRequest {
   const cut = new AbortController();
-  const { promise: reason, resolve: request } = Promise.withResolvers<'signal' | 'fault'>();
+  const { promise: wanted, resolve: request } = Promise.withResolvers<undefined>();
+  let hasFault = false;
   let firstSignalAt: number | undefined;
   const onSignal = (signal: NodeJS.Signals): void => {
     const now = performance.now();
     if (firstSignalAt === undefined) {
       firstSignalAt = now;
       logger.info({ signal }, 'draining: requests under way finish; a second signal cuts them');
-      request('signal');
+      request(undefined);
     } else if (!isUnderNpm || now - firstSignalAt >= sameSignalUnderNpmMs) {
       logger.warn({ signal }, 'second signal: cutting what is left');
       cut.abort();
@@ -43,13 +46,14 @@ export function listenForStop(logger: Logger, source: SignalSource, isUnderNpm: 
   // Nothing is known of the state behind such an error: stop in order rather than live on half dead.
   const onFault = (error: unknown): void => {
     logger.fatal({ err: error }, 'a fault outside any request: stopping');
-    request('fault');
+    hasFault = true;
+    request(undefined);
   };
   for (const signal of signals) {
     source.on(signal, onSignal);
   }
   source.on('uncaughtException', onFault).on('unhandledRejection', onFault);
-  return { reason, cut: cut.signal };
+  return { wanted, hasFault: () => hasFault, cut: cut.signal };
 }
 
 /**
@@ -62,7 +66,7 @@ export async function runUntilStopped(
   { logger, flush }: Log,
   request: StopRequest,
 ): Promise<number> {
-  const reason = await request.reason;
+  await request.wanted;
   service.beginDrain();
   await pause(settings.shutdownDelayMs, request.cut);
   const timeout = new AbortController();
@@ -75,7 +79,7 @@ export async function runUntilStopped(
   await service.finishDrain(cut);
   clearTimeout(timer);
   await service.stop();
-  const exitCode = cut.aborted || reason === 'fault' ? 1 : 0;
+  const exitCode = cut.aborted || request.hasFault() ? 1 : 0;
   logger.info({ exitCode }, 'stopped');
   flush();
   return exitCode;

@@ -93,7 +93,9 @@ function describeLine(line: Readonly<Record<string, unknown>>, message: string):
 
 /** Writes the line of a request that has ended: `warn` when the backend failed, `error` for a fault of ours. */
 export function logCall(logger: Logger, call: CallRecord): void {
-  const isFailure = call.cause !== undefined && call.outcome !== 'not-found' && call.outcome !== 'bug';
+  const isFailure =
+    call.outcome === 'overload' ||
+    (call.cause !== undefined && call.outcome !== 'not-found' && call.outcome !== 'bug');
   if (!isFailure && call.outcome !== 'bug' && !logger.isLevelEnabled('info')) {
     return;
   }
@@ -111,7 +113,10 @@ export function logCall(logger: Logger, call: CallRecord): void {
   if (call.outcome === 'bug') {
     logger.error({ ...line, err: call.cause }, 'a fault of the gateway');
   } else if (isFailure) {
-    logger.warn({ ...line, cause: call.cause }, 'backend call failed');
+    logger.warn(
+      { ...line, cause: call.cause },
+      call.outcome === 'overload' ? 'turned away' : 'backend call failed',
+    );
   } else {
     logger.info(line, 'request');
   }

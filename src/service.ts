@@ -103,8 +103,8 @@ function createObserver(logger: Logger, metrics: Metrics, backend: BackendMonito
   return {
     onCallEnd: (call) => {
       metrics.record(call);
-      if (call.backendDurationMs !== undefined) {
-        const hasNoAnswer = call.outcome === 'unreachable' || call.outcome === 'timed-out';
+      if (call.backendOutcome !== undefined && call.backendOutcome !== 'cancelled') {
+        const hasNoAnswer = call.backendOutcome === 'unreachable' || call.backendOutcome === 'timed-out';
         backend.report(hasNoAnswer ? String(call.cause) : undefined);
       }
       logCall(logger, call);

@@ -96,6 +96,15 @@ export const settingsTable = {
     help: 'How an id is read: `leading` takes 12abc for 12, `whole` answers it with 400.',
     commands: gateway,
   },
+  requestHeadBytesMax: {
+    kind: 'integer',
+    unit: 'bytes',
+    default: 16_384,
+    min: 1_024,
+    max: 1_048_576,
+    help: 'Largest request head, the target and every header together; a larger one is answered with 431.',
+    commands: gateway,
+  },
   requestBytesMax: bytes(10_485_760, 'Largest request body; a larger one is answered with 413.'),
   responseBytesMax: bytes(
     67_108_864,
@@ -116,7 +125,7 @@ export const settingsTable = {
     default: 1_073_741_824,
     min: 1,
     max: 1_099_511_627_776,
-    help: 'Bytes of bodies held at once, requests and answers together; past it a call is answered with 503.',
+    help: "Bytes of bodies held at once, requests and answers together; past it a new call or a growing request body is answered with 503, a growing answer with the operation's 500.",
     commands: gateway,
   },
   backendTimeoutMs: ms(
@@ -282,7 +291,7 @@ export function resolveSettings(
     const value = parseValue(row, text);
     if (value instanceof Problem) {
       const given = sources[name] === 'flag' ? flagOf(name) : variableOf(name);
-      problems.push(`${given} is ${JSON.stringify(text)}, but must be ${value.expectation}`);
+      problems.push(`${given} is ${JSON.stringify(hideCredentials(text))}, but must be ${value.expectation}`);
     } else {
       settings[name] = value;
     }
@@ -291,6 +300,11 @@ export function resolveSettings(
     throw new SettingsError(problems);
   }
   return { settings: Object.freeze(settings) as Settings, sources: Object.freeze(sources) };
+}
+
+// A password must not end up on a terminal or in a log, not even in a refused value.
+function hideCredentials(text: string): string {
+  return text.replace(/\/\/[^/@]*@/, '//...@');
 }
 
 class Problem {

@@ -4,7 +4,7 @@
 
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 
-import type { CallOutcome, CallRecord } from '../gateway/call.ts';
+import type { BackendOutcome, CallRecord } from '../gateway/call.ts';
 import { operations, type OperationName } from '../gateway/operations.ts';
 
 export interface MetricsSources {
@@ -19,7 +19,7 @@ export interface MetricsSources {
 const prefix = 'work_item_gateway_';
 const durationBuckets = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
 const noOperation = 'none';
-const backendOutcomes: readonly CallOutcome[] = [
+const backendOutcomes: readonly BackendOutcome[] = [
   'ok',
   'not-found',
   'refused',
@@ -27,6 +27,7 @@ const backendOutcomes: readonly CallOutcome[] = [
   'timed-out',
   'not-json',
   'too-large',
+  'cancelled',
 ];
 
 export class Metrics {
@@ -101,6 +102,11 @@ export class Metrics {
     };
     gauge('requests_in_flight', 'Calls under way.', sources.inFlight);
     gauge(
+      'buffered_bytes',
+      'Bytes of bodies held now, requests and answers together.',
+      sources.bufferedBytes,
+    );
+    gauge(
       'backend_connections',
       'Connections to the backend, open or being opened.',
       sources.backendConnections,
@@ -124,9 +130,9 @@ export class Metrics {
     const operation = call.operation?.name ?? noOperation;
     this.#bindRequests(operation, call.status).inc();
     this.#durations.get(operation)?.observe(call.durationMs / 1_000);
-    if (call.backendDurationMs !== undefined) {
+    if (call.backendDurationMs !== undefined && call.backendOutcome !== undefined) {
       this.#backendDurations.get(operation)?.observe(call.backendDurationMs / 1_000);
-      this.#backendOutcomes.get(`${operation} ${call.outcome}`)?.inc();
+      this.#backendOutcomes.get(`${operation} ${call.backendOutcome}`)?.inc();
     }
     if (call.outcome === 'bug') {
       this.#bugs.inc();

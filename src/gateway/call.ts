@@ -3,7 +3,7 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
-import type { Exchange, Outcome } from '../backend/client.ts';
+import type { BackendFailure, Exchange, Outcome } from '../backend/client.ts';
 import { ClientConnection, type Turn } from './client-connection.ts';
 import type { Gateway } from './gateway.ts';
 import { parseItemId } from './item-id.ts';
@@ -30,6 +30,8 @@ export type CallOutcome =
   | 'no-operation'
   | 'bug';
 
+export type BackendOutcome = 'ok' | 'not-found' | BackendFailure | 'cancelled';
+
 /** What is known of a request when it has ended. Never a body, never a header's value but the request id. */
 export interface CallRecord {
   readonly requestId: string;
@@ -41,6 +43,8 @@ export interface CallRecord {
   readonly outcome: CallOutcome;
   /** Why the backend's answer was of no use, or the error behind a `bug`. */
   readonly cause: unknown;
+  /** What came of the call to the backend; undefined where it was not called, `cancelled` when its client left. */
+  readonly backendOutcome: BackendOutcome | undefined;
   /** From the request's head to the reply being handed to the socket. */
   readonly durationMs: number;
   /** From sending to the outcome; undefined where the backend was not called. */
@@ -50,8 +54,7 @@ export interface CallRecord {
 }
 
 const successStatusOf204 = 204;
-// How long a reply that closes the connection waits for the client to stop sending: closing at once would
-// reset the connection and the client might never read the reply.
+// How long a client may go on sending after a reply that closes its connection.
 const lingerMs = 5_000;
 
 export class Call implements Turn, CallRecord {
@@ -60,6 +63,7 @@ export class Call implements Turn, CallRecord {
   outcome: CallOutcome = 'ok';
   cause: unknown;
   durationMs = 0;
+  backendOutcome: BackendOutcome | undefined;
   backendDurationMs: number | undefined;
   requestBytes = 0;
   replyBytes = 0;
@@ -262,7 +266,7 @@ export class Call implements Turn, CallRecord {
       return;
     }
     const bytesMax = this.#gateway.options.requestBytesMax;
-    if (head.contentLength !== undefined && head.contentLength > bytesMax) {
+    if ((head.contentLength ?? this.requestBytes) > bytesMax) {
       this.#mustClose = true;
     }
     if (head.expectation === 'continue' && this.#gateway.answersExpectations) {
@@ -313,7 +317,7 @@ export class Call implements Turn, CallRecord {
   readonly #onOutcome = (outcome: Outcome): void => {
     try {
       const operation = this.#calledOperation;
-      this.backendDurationMs = performance.now() - this.#exchangeStartedAt;
+      this.#noteBackendOutcome(outcome.kind);
       if (outcome.kind === 'ok') {
         this.#heldBytes += outcome.length;
         if (operation.passesAnswer) {
@@ -326,6 +330,9 @@ export class Call implements Turn, CallRecord {
       this.cause = outcome.cause;
       if (outcome.kind === 'refused' && outcome.status === 404) {
         const isFailure = operation.notFoundMessage === undefined;
+        if (!isFailure) {
+          this.backendOutcome = 'not-found';
+        }
         this.#reply(notFoundReplies[operation.name], isFailure ? 'refused' : 'not-found');
       } else {
         this.#reply(failureReplies[operation.name], outcome.kind);
@@ -334,6 +341,11 @@ export class Call implements Turn, CallRecord {
       this.#failWithBug(error);
     }
   };
+
+  #noteBackendOutcome(outcome: BackendOutcome): void {
+    this.backendOutcome = outcome;
+    this.backendDurationMs = performance.now() - this.#exchangeStartedAt;
+  }
 
   /** The request has arrived to its last byte. */
   get hasWholeRequest(): boolean {
@@ -358,7 +370,10 @@ export class Call implements Turn, CallRecord {
     this.#isClientGone = true;
     // A write that has been sent runs to its end and its answer is dropped [D21].
     if (this.#exchange === undefined || (this.operation !== undefined && isRead(this.operation))) {
-      this.#exchange?.cancel();
+      if (this.#exchange !== undefined && this.backendOutcome === undefined) {
+        this.#exchange.cancel();
+        this.#noteBackendOutcome('cancelled');
+      }
       this.#end(0, [], 0, 'client-gone', []);
     }
   }
@@ -438,9 +453,10 @@ export class Call implements Turn, CallRecord {
       this.#connection.close();
     }
     response.writeHead(status, rawHeaders);
-    if (closes && this.#bodyState === 'dropping' && !this.#request.complete) {
-      this.#linger(pieces);
-    } else if (pieces.length <= 1) {
+    if (closes && !this.#request.complete) {
+      this.#linger();
+    }
+    if (pieces.length <= 1) {
       response.end(pieces[0]);
     } else {
       response.cork();
@@ -472,19 +488,16 @@ export class Call implements Turn, CallRecord {
     }
   }
 
-  // The reply is complete for the client by its content-length; the response ends, and Node closes the
-  // connection with it, when the client has stopped sending or has been given long enough.
-  #linger(pieces: readonly Buffer[]): void {
+  // Closing at once would reset the connection under what the client is still sending, and it might never
+  // read the reply. So our side ends, what comes is dropped, and then it closes for good.
+  #linger(): void {
     this.#isLingering = true;
-    for (const piece of pieces) {
-      this.#response.write(piece);
-    }
-    const finish = (): void => {
-      clearTimeout(timer);
-      this.#response.end();
+    const { socket } = this.#connection;
+    // What Node calls when the last reply of a connection has been written.
+    socket.destroySoon = () => {
+      socket.end();
+      setTimeout(() => socket.destroy(), lingerMs).unref();
     };
-    const timer = setTimeout(finish, lingerMs).unref();
-    this.#request.once('end', finish).once('close', finish);
   }
 }
 

@@ -40,6 +40,8 @@ export interface WorkItemGatewayOptions {
 export interface GatewayServerOptions {
   /** For a request's head, in milliseconds [D35]. Default 10,000. */
   readonly requestHeadersTimeoutMs?: number;
+  /** Largest request head, in bytes; past it 431 [D27]. Default 16,384. */
+  readonly requestHeadBytesMax?: number;
   /** For a request's head and body together, in milliseconds [D35]. Default 30,000. */
   readonly requestTimeoutMs?: number;
   /** Between two requests of a connection, in milliseconds [D35]. Default 72,000. */
@@ -56,7 +58,12 @@ const timeoutCheckIntervalMs = 250;
  * what lies under `/api/work-items` and leaves everything else to its host.
  */
 export function gatewayServerOptions(options: GatewayServerOptions = {}): FastifyServerOptions {
-  const { requestHeadersTimeoutMs = 10_000, requestTimeoutMs = 30_000, idleTimeoutMs = 72_000 } = options;
+  const {
+    requestHeadBytesMax = 16_384,
+    requestHeadersTimeoutMs = 10_000,
+    requestTimeoutMs = 30_000,
+    idleTimeoutMs = 72_000,
+  } = options;
   return {
     logger: false,
     exposeHeadRoutes: false,
@@ -70,6 +77,7 @@ export function gatewayServerOptions(options: GatewayServerOptions = {}): Fastif
           // Checked by request-head.ts, so that the reply is ours.
           requireHostHeader: false,
           insecureHTTPParser: false,
+          maxHeaderSize: requestHeadBytesMax,
           noDelay: true,
           headersTimeout: Math.min(requestHeadersTimeoutMs, requestTimeoutMs),
           requestTimeout: requestTimeoutMs,
