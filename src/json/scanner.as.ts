@@ -308,6 +308,11 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
           break;
         }
         case BEGINS_OBJECT:
+          // An empty one is no level to go into and come back from.
+          if (load<u8>(at, 1) == CLOSE_OBJECT) {
+            at += 2;
+            break;
+          }
           if ((depth & 63) == 0) store<u64>(LEVELS + ((depth >> 6) << 3), levels);
           depth += 1;
           levels = (levels << 1) | 1;
@@ -319,6 +324,10 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
           }
           continue;
         case BEGINS_ARRAY:
+          if (load<u8>(at, 1) == CLOSE_ARRAY) {
+            at += 2;
+            break;
+          }
           if ((depth & 63) == 0) store<u64>(LEVELS + ((depth >> 6) << 3), levels);
           depth += 1;
           levels <<= 1;
