@@ -60,12 +60,13 @@ function testEach(
 ): void {
   for (const each of which) {
     test(`operation ${each.name}: ${title}`, async () => {
+      await using client = await target().connect();
       for (const connection of ['keep-alive', 'close']) {
         target().backend.answersOnce(answer('[]', { headers: [['Connection', connection]] }));
-        await target().call('GET', '/api/work-items');
+        await client.call('GET', '/api/work-items');
         target().backend.answersOnce(backendAnswer);
         const before = target().backend.requests.length;
-        assertIt(await call(target(), each), each);
+        assertIt(await client.call(each.method, each.path, each.options), each);
         assert.equal(target().backend.requests.length, before + 1, 'one backend call');
       }
       await target().settle();

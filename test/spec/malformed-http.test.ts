@@ -199,7 +199,7 @@ async function assertRefused(target: Target, bytes: string): Promise<Reply> {
     client.send(bytes);
     const reply = await client.reply();
     assertReply(reply, 400, badRequest);
-    await client.closed();
+    await client.closed(2000);
     assert.equal(client.unread.length, 0, 'nothing comes behind the 400');
     return reply;
   });
