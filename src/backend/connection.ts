@@ -114,6 +114,7 @@ const digitOne = 0x31;
 const digitTwo = 0x32;
 const headBytesMax = 16_384;
 const statusLineStart = /^HTTP\/1\.[01] (\d\d\d)/;
+const versionStart = 'HTTP/1.';
 const statusLineStartLength = 'HTTP/1.1 100'.length;
 
 // undici fails a call whose answer is preceded by a `100 Continue` that nobody asked for, though a client
@@ -170,7 +171,7 @@ class InformationalFilter {
   #passInterimHeads(bytes: Buffer): Buffer | null {
     let position = 0;
     for (;;) {
-      if (bytes.length - position < statusLineStartLength) {
+      if (bytes.length - position < statusLineStartLength && mayBeginStatusLine(bytes, position)) {
         return this.#hold(bytes, position);
       }
       const status = statusLineStart.exec(
@@ -195,4 +196,9 @@ class InformationalFilter {
     this.#held = bytes.subarray(position);
     return position === 0 ? null : bytes.subarray(0, position);
   }
+}
+
+function mayBeginStatusLine(bytes: Buffer, position: number): boolean {
+  const start = bytes.toString('latin1', position, position + versionStart.length);
+  return versionStart.startsWith(start);
 }

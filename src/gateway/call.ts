@@ -10,7 +10,7 @@ import { parseItemId } from './item-id.ts';
 import { createJsonChecker, isJson, type JsonChecker } from '../json/json.ts';
 import { backendPath, isRead, operations, type Operation } from './operations.ts';
 import { failureReplies, notFoundReplies, replies, type FixedReply } from './replies.ts';
-import { readRequestHead, type RequestHead } from './request-head.ts';
+import { createRequestId, readRequestHead, type RequestHead } from './request-head.ts';
 
 /** How a request ended: for the log and the metrics. The kinds of a backend's failure are among them. */
 export type CallOutcome =
@@ -75,7 +75,7 @@ export class Call implements Turn, CallRecord {
   readonly #inheritedHeaders: readonly string[];
   readonly #startedAt = performance.now();
 
-  readonly #head: RequestHead;
+  #head: RequestHead = unreadHead;
   #backendPath = '';
   #exchange: Exchange | undefined;
   #exchangeStartedAt = 0;
@@ -93,6 +93,7 @@ export class Call implements Turn, CallRecord {
   #isLingering = false;
   #hasStarted = false;
   #interruption: FixedReply | undefined;
+  #fault: { readonly error: unknown } | undefined;
 
   constructor(
     gateway: Gateway,
@@ -105,10 +106,13 @@ export class Call implements Turn, CallRecord {
     this.#request = request;
     this.#response = response;
     this.#inheritedHeaders = inheritedHeaders;
-    this.#head = readRequestHead(request);
   }
 
   get requestId(): string {
+    // A fault came before the head was read: the reply needs an id all the same.
+    if (this.#head === unreadHead) {
+      this.#head = { ...unreadHead, requestId: createRequestId() };
+    }
     return this.#head.requestId;
   }
 
@@ -128,9 +132,20 @@ export class Call implements Turn, CallRecord {
     this.#connection.enqueue(this);
   }
 
+  /** As `enqueue`, for a request that met a fault of our own before it came here [D28]. */
+  enqueueFault(error: unknown): void {
+    this.#fault = { error };
+    this.enqueue();
+  }
+
   start(): void {
     this.#hasStarted = true;
+    if (this.#fault !== undefined) {
+      this.#failWithBug(this.#fault.error);
+      return;
+    }
     try {
+      this.#head = readRequestHead(this.#request);
       if (this.#interruption === undefined) {
         this.#match();
       } else {
@@ -154,17 +169,13 @@ export class Call implements Turn, CallRecord {
       return;
     }
     const path = pathOf(this.#request.url ?? '');
-    const collection = this.#gateway.collectionPath;
-    if (path === collection) {
-      this.#matchMethod(collectionOperations, undefined);
-    } else if (
-      path.startsWith(collection) &&
-      path.charCodeAt(collection.length) === slash &&
-      !path.includes('/', collection.length + 1)
-    ) {
-      this.#matchMethod(itemOperations, path.slice(collection.length + 1));
-    } else {
+    const { collectionPath } = this.#gateway;
+    const table = operationsAt(path, collectionPath);
+    if (table === undefined) {
       this.#refuse(replies.notFound, 'no-operation');
+    } else {
+      const isItem = table === itemOperations;
+      this.#matchMethod(table, isItem ? path.slice(collectionPath.length + 1) : undefined);
     }
   }
 
@@ -398,6 +409,10 @@ export class Call implements Turn, CallRecord {
       return;
     }
     this.#mustClose = true;
+    this.operation ??= operationsAt(
+      pathOf(this.#request.url ?? ''),
+      this.#gateway.collectionPath,
+    )?.byMethod.get(this.method);
     this.#reply(
       this.operation === undefined ? replies.internalError : failureReplies[this.operation.name],
       'bug',
@@ -501,6 +516,15 @@ export class Call implements Turn, CallRecord {
   }
 }
 
+const unreadHead: RequestHead = {
+  isAmbiguous: true,
+  requestId: '',
+  traceContext: [],
+  expectation: 'none',
+  hasBody: false,
+  contentLength: undefined,
+};
+
 const slash = 0x2f;
 const noBytes = Buffer.alloc(0);
 const absoluteForm = /^https?:\/\/[^/?]*/i;
@@ -548,13 +572,19 @@ function operationsOn(path: Operation['on']): ReadonlyMap<string, Operation> {
   return byMethod;
 }
 
+// What can be called at a path; undefined where it is unknown [D4, D5].
+function operationsAt(path: string, collection: string): OperationsOfPath | undefined {
+  if (path === collection) {
+    return collectionOperations;
+  }
+  const isItem =
+    path.startsWith(collection) &&
+    path.charCodeAt(collection.length) === slash &&
+    !path.includes('/', collection.length + 1);
+  return isItem ? itemOperations : undefined;
+}
+
 /** The fixed reply to a request line whose method is no method that the parser knows [D5, D6]. */
 export function replyToUnknownMethod(target: string, collection: string): FixedReply {
-  const path = pathOf(target);
-  if (path === collection) {
-    return replies.collectionMethodNotAllowed;
-  }
-  return path.startsWith(`${collection}/`) && !path.includes('/', collection.length + 1)
-    ? replies.itemMethodNotAllowed
-    : replies.notFound;
+  return operationsAt(pathOf(target), collection)?.methodNotAllowed ?? replies.notFound;
 }

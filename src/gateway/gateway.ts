@@ -86,6 +86,11 @@ export class Gateway {
     new Call(this, request, response, inheritedHeaders).enqueue();
   }
 
+  /** Answers a request that met a fault of our own, or of the server around us, on its way here [D28]. */
+  handleFault(request: IncomingMessage, response: ServerResponse, error: unknown): void {
+    new Call(this, request, response, []).enqueueFault(error);
+  }
+
   /** Bytes that Node's parser gave up on, or that came too slowly: answered in turn, then closed [D27, D35]. */
   handleClientError(error: Error & { code?: string; rawPacket?: unknown }, stream: Duplex): void {
     if (!(stream instanceof Socket)) {

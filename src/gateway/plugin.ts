@@ -169,6 +169,11 @@ export const workItemGateway: FastifyPluginCallback<
   if (own !== undefined) {
     own.gateway = gateway;
     fastify.setNotFoundHandler(handler);
+    // Fastify's own would send the error's message [D28].
+    fastify.setErrorHandler((error, request, reply) => {
+      reply.hijack();
+      gateway.handleFault(request.raw, reply.raw, error);
+    });
   }
   fastify.addHook('onClose', async () => {
     await backend.close();

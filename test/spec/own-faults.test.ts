@@ -47,7 +47,7 @@ for (const [name, prepare] of [
       });
     },
   ]),
-  ...(['onRequest', 'preParsing', 'preHandler'] as const).map(
+  ...(['onRequest', 'preHandler'] as const).map(
     (stage): [string, (app: FastifyInstance) => void] => [
       `an exception at the stage ${stage}`,
       (app) => {
