@@ -47,16 +47,14 @@ for (const [name, prepare] of [
       });
     },
   ]),
-  ...(['onRequest', 'preHandler'] as const).map(
-    (stage): [string, (app: FastifyInstance) => void] => [
-      `an exception at the stage ${stage}`,
-      (app) => {
-        app.addHook(stage as 'onRequest', (request, _, done) => {
-          done(isFaulty(request.headers) ? new TypeError('SECRET') : undefined);
-        });
-      },
-    ],
-  ),
+  ...(['onRequest', 'preHandler'] as const).map((stage): [string, (app: FastifyInstance) => void] => [
+    `an exception at the stage ${stage}`,
+    (app) => {
+      app.addHook(stage as 'onRequest', (request, _, done) => {
+        done(isFaulty(request.headers) ? new TypeError('SECRET') : undefined);
+      });
+    },
+  ]),
 ] satisfies [string, (app: FastifyInstance) => void][]) {
   test(`${name} gets the operation's 500, without a word of the fault, and the next request is served [D28]`, async () => {
     await using server = await serve(prepare);
