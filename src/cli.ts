@@ -82,7 +82,7 @@ export async function runCli(argv: readonly string[], terminal: Terminal): Promi
     .description('A JSON-over-HTTP gateway for work items.')
     .version(version, '-V, --version', 'print the version')
     .helpOption('-h, --help', 'print this help')
-    .helpCommand(false)
+    .helpCommand('help [command]', 'print the help of a command')
     .exitOverride()
     .configureOutput({ writeOut: terminal.write, writeErr: terminal.writeError })
     .addHelpText('after', helpAfter(Object.values(commands).flatMap(({ examples }) => examples.slice(0, 1))));

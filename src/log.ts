@@ -85,6 +85,10 @@ function describeLine(line: Readonly<Record<string, unknown>>, message: string):
     return message;
   }
   const text = (name: string): string => String(line[name]);
+  // Bytes that were no request have neither a method nor a duration.
+  if (line['durationMs'] === undefined) {
+    return `${message}: ${text('status')} ${text('requestId')}`;
+  }
   const backend = line['backendMs'] === undefined ? '' : `, backend ${text('backendMs')} ms`;
   const cause = line['cause'] === undefined ? '' : `: ${text('cause')}`;
   const name = line['operation'] === undefined ? text('method') : text('operation');

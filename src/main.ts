@@ -1,8 +1,14 @@
 #!/usr/bin/env node
 // The process: arguments and environment in, exit code out. The only caller of process.exit.
 
-import { runCli } from './cli.ts';
+// Before anything else is loaded: on an older Node that would fail with a stack that says nothing.
+const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
+if (major < 22 || (major === 22 && minor < 19)) {
+  process.stderr.write(`error: this needs Node 22.19 or newer, and is running on ${process.version}\n`);
+  process.exit(1);
+}
 
+const { runCli } = await import('./cli.ts');
 const exitCode = await runCli(process.argv.slice(2), {
   environment: process.env,
   signals: process,

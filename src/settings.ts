@@ -296,6 +296,15 @@ export function resolveSettings(
       settings[name] = value;
     }
   }
+  if (
+    used.has('port') &&
+    settings.port === settings.adminPort &&
+    settings.port !== 0 &&
+    settings.port !== undefined &&
+    settings.host === settings.adminHost
+  ) {
+    problems.push('PORT and ADMIN_PORT are the same, but clients and operators need one each');
+  }
   if (problems.length > 0) {
     throw new SettingsError(problems);
   }
@@ -352,6 +361,11 @@ function parseUrl(text: string): URL | Problem {
   }
   if (url.search !== '' || url.hash !== '' || text.includes('?') || text.includes('#')) {
     return new Problem(`an address without query and fragment, ${example}`);
+  }
+  try {
+    decodeURIComponent(url.pathname);
+  } catch {
+    return new Problem(`an address whose path has no malformed escape, ${example}`);
   }
   return url;
 }

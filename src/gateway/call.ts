@@ -92,6 +92,7 @@ export class Call implements Turn, CallRecord {
   #checker: JsonChecker | undefined;
   #isBodyValid = true;
   #mustClose = false;
+  #owesContinue = false;
   #isLingering = false;
   #hasStarted = false;
   #interruption: FixedReply | undefined;
@@ -161,10 +162,16 @@ export class Call implements Turn, CallRecord {
   // Match: the path, then the method, then the id [D4 to D6, D9].
   #match(): void {
     const head = this.#head;
+    // Until it is sent the body was not asked for, and whether it comes all the same cannot be known.
+    this.#owesContinue = head.expectation === 'continue' && this.#gateway.answersExpectations;
     if (head.isAmbiguous) {
       this.#mustClose = true;
       this.#refuse(replies.badRequest, 'bad-request');
       return;
+    }
+    if (head.asksForUpgrade) {
+      // What the client sends behind it would be lost in Node's parser, and later replies out of step.
+      this.#mustClose = true;
     }
     if (head.expectation === 'unknown') {
       this.#refuse(replies.expectationFailed, 'bad-request');
@@ -219,7 +226,8 @@ export class Call implements Turn, CallRecord {
       return;
     }
     this.#bodyState = 'reading';
-    if (head.expectation === 'continue' && this.#gateway.answersExpectations) {
+    if (this.#owesContinue) {
+      this.#owesContinue = false;
       this.#response.writeContinue();
     }
     this.#request.on('data', this.#onBodyPiece);
@@ -280,10 +288,6 @@ export class Call implements Turn, CallRecord {
     }
     const bytesMax = this.#gateway.options.requestBytesMax;
     if ((head.contentLength ?? this.requestBytes) > bytesMax) {
-      this.#mustClose = true;
-    }
-    if (head.expectation === 'continue' && this.#gateway.answersExpectations) {
-      // The body was never asked for, and whether it comes all the same cannot be known.
       this.#mustClose = true;
     }
     if (this.#bodyState === 'unread') {
@@ -452,7 +456,9 @@ export class Call implements Turn, CallRecord {
 
   #write(status: number, pieces: readonly Buffer[], length: number, headers: readonly string[]): void {
     const response = this.#response;
-    const closes = this.#mustClose || this.#gateway.isDraining;
+    // Node closes by itself after a request that asked so, and where a 100 was expected and not sent.
+    const closes =
+      this.#mustClose || this.#gateway.isDraining || !response.shouldKeepAlive || this.#owesContinue;
     const rawHeaders = [
       'cache-control',
       'no-store',
@@ -528,6 +534,7 @@ const unreadHead: RequestHead = {
   requestId: '',
   traceContext: [],
   expectation: 'none',
+  asksForUpgrade: false,
   hasBody: false,
   contentLength: undefined,
 };

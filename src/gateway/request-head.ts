@@ -5,6 +5,7 @@
 
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
+import { isIPv6 } from 'node:net';
 
 export interface RequestHead {
   /** Two parsers could read this head differently, or it is not valid HTTP/1.1 [D27]. */
@@ -14,6 +15,8 @@ export interface RequestHead {
   /** W3C trace context, checked and ready to be sent on as name, value, ...; empty when there is none [D12]. */
   readonly traceContext: readonly string[];
   readonly expectation: 'none' | 'continue' | 'unknown';
+  /** Another protocol is asked for. It is not spoken here, and Node reads no further request after this one. */
+  readonly asksForUpgrade: boolean;
   /** A body is announced: a length above zero, or chunks. */
   readonly hasBody: boolean;
   /** The announced length in bytes; undefined for chunks and without a body. */
@@ -23,7 +26,8 @@ export interface RequestHead {
 const requestIdForm = /^[A-Za-z0-9._~-]{1,128}$/;
 // RFC 9110, 7.2 with RFC 3986, 3.2.2: a registered name, IPv4 address or bracketed IPv6 address, and a port.
 // Without the comma, which RFC 3986 allows and a parser of lists would read as two hosts.
-const hostForm = /^(?:\[[0-9A-Fa-f:.]+\]|(?:[A-Za-z0-9._~!$&'()*+;=-]|%[0-9A-Fa-f]{2})*)(?::\d{0,5})?$/;
+const hostForm = /^(?:\[([0-9A-Fa-f:.]+)\]|(?:[A-Za-z0-9._~!$&'()*+;=-]|%[0-9A-Fa-f]{2})*)(?::(\d{0,5}))?$/;
+const absoluteForm = /^https?:\/\/([^/?]*)/i;
 // W3C Trace Context, 3.2: version, trace-id, parent-id, flags; a later version may have more behind them.
 const traceParentForm = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
 // W3C Trace Context, 3.3.1.3: list members of a key and a value of printable ASCII.
@@ -43,6 +47,7 @@ export function readRequestHead(request: IncomingMessage): RequestHead {
   let traceParentCount = 0;
   let traceState: string | undefined;
   let expectation: RequestHead['expectation'] = 'none';
+  let asksForUpgrade = false;
 
   const rawHeaders = request.rawHeaders;
   for (let index = 0; index < rawHeaders.length; index += 2) {
@@ -53,7 +58,7 @@ export function readRequestHead(request: IncomingMessage): RequestHead {
       case 4:
         if (isName(name, 'host')) {
           hostCount += 1;
-          isHostValid &&= hostForm.test(value);
+          isHostValid &&= isAuthority(value);
         }
         break;
       case 6:
@@ -61,6 +66,9 @@ export function readRequestHead(request: IncomingMessage): RequestHead {
           expectation =
             value.toLowerCase() === '100-continue' && expectation === 'none' ? 'continue' : 'unknown';
         }
+        break;
+      case 7:
+        asksForUpgrade ||= isName(name, 'upgrade');
         break;
       case 10:
         if (isName(name, 'tracestate')) {
@@ -105,8 +113,7 @@ export function readRequestHead(request: IncomingMessage): RequestHead {
         (minorVersion === 0 ||
           contentLength !== undefined ||
           transferEncoding.toLowerCase() !== 'chunked')) ||
-      // A fragment is never part of a target (RFC 9112, 3.2); some parsers cut there and some do not.
-      (request.url ?? '').includes('#'),
+      !isTarget(request.url ?? ''),
     requestId:
       requestId !== undefined && requestIdCount === 1 && requestIdForm.test(requestId)
         ? requestId
@@ -116,9 +123,39 @@ export function readRequestHead(request: IncomingMessage): RequestHead {
         ? checkTraceContext(traceParent, traceState)
         : noTraceContext,
     expectation,
+    asksForUpgrade,
     hasBody: transferEncoding !== undefined || (contentLength !== undefined && contentLength > 0),
     contentLength: transferEncoding === undefined ? contentLength : undefined,
   };
+}
+
+let lastAuthority = '';
+
+// An empty one is valid in Host (RFC 9110, 7.2).
+function isAuthority(value: string): boolean {
+  // A client sends the same one again and again.
+  if (value === lastAuthority) {
+    return true;
+  }
+  const match = hostForm.exec(value);
+  if (match === null || Number(match[2] ?? 0) > 65_535 || (match[1] !== undefined && !isIPv6(match[1]))) {
+    return false;
+  }
+  lastAuthority = value;
+  return true;
+}
+
+// Origin-form, `*`, or absolute-form with a host and nothing else before its path (RFC 9112, 3.2). A fragment
+// is never part of a target: some parsers cut there and some do not.
+function isTarget(target: string): boolean {
+  if (target.includes('#')) {
+    return false;
+  }
+  if (target.startsWith('/') || target === '*') {
+    return true;
+  }
+  const authority = absoluteForm.exec(target)?.[1];
+  return authority !== undefined && !/^(?::|$)/.test(authority) && isAuthority(authority);
 }
 
 /** A new request id: a random UUID [D25]. */

@@ -47,10 +47,14 @@ export class Command implements AsyncDisposable {
   #lineStart = 0;
 
   constructor(args: readonly string[], environment: NodeJS.ProcessEnv) {
-    this.process = spawn(process.execPath, [resolve(root, 'dist/main.js'), ...args], {
-      env: { PATH: process.env['PATH'], ...environment },
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
+    this.process = spawn(
+      process.env['GATEWAY_NODE'] ?? process.execPath,
+      [resolve(root, 'dist/main.js'), ...args],
+      {
+        env: { PATH: process.env['PATH'], ...environment },
+        stdio: ['ignore', 'pipe', 'pipe'],
+      },
+    );
     running.add(this.process);
     this.process.stdout?.on('data', (data: Buffer) => {
       this.stdout += data.toString('utf8');
