@@ -119,7 +119,8 @@ function readLastCommitted(): { name: string; result: Result } | undefined {
 }
 
 function isResult(name: string): boolean {
-  return /\d{4}-\d{2}-\d{2}\.json$/.test(name);
+  // The JSON check keeps its results beside these, under names of its own.
+  return /(?:^|\/)\d{4}-\d{2}-\d{2}\.json$/.test(name);
 }
 
 function formatChange(now: number, before: number | undefined): string | undefined {

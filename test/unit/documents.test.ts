@@ -22,7 +22,14 @@ const fileNames = new Set(
 );
 
 // Of the terminal, of Node and of the tests.
-const otherVariables = ['NO_COLOR', 'NODE_EXTRA_CA_CERTS', 'NODE_OPTIONS', 'TEST_TARGETS', 'SHUT_WR'];
+const otherVariables = [
+  'NO_COLOR',
+  'NODE_EXTRA_CA_CERTS',
+  'NODE_OPTIONS',
+  'TEST_TARGETS',
+  'GATEWAY_NODE',
+  'SHUT_WR',
+];
 const otherFlags = ['--seconds', '--help', '--version', '--package', '--test', '--max-http-header-size'];
 
 /** All texts of the first group of `pattern` in `text`, each once. */
