@@ -110,7 +110,9 @@ forEachTarget((target) => {
       );
       const reply = await target().call(method, path, options);
       assert.equal(reply.status, 500);
-      assert.doesNotMatch(JSON.stringify([reply.statusLine, reply.headers, reply.text]), /SECRET|120|503/);
+      // The request id and the date are ours, and may hold any digits.
+      const headers = reply.headers.filter(([header]) => !/^(?:x-request-id|date)$/i.test(header));
+      assert.doesNotMatch(JSON.stringify([reply.statusLine, headers, reply.text]), /SECRET|120|503/);
     });
   }
 });
