@@ -10,7 +10,7 @@ import { parseItemId } from './item-id.ts';
 import { createJsonChecker, isJson, type JsonChecker } from '../json/json.ts';
 import { backendPath, isRead, operations, type Operation } from './operations.ts';
 import { failureReplies, notFoundReplies, replies, type FixedReply } from './replies.ts';
-import { createRequestId, readRequestHead, type RequestHead } from './request-head.ts';
+import { absoluteForm, createRequestId, readRequestHead, type RequestHead } from './request-head.ts';
 
 /** How a request ended: for the log and the metrics. The kinds of a backend's failure are among them. */
 export type CallOutcome =
@@ -235,6 +235,14 @@ export class Call implements Turn, CallRecord {
   }
 
   readonly #onBodyPiece = (piece: Buffer): void => {
+    try {
+      this.#takeBodyPiece(piece);
+    } catch (error) {
+      this.#failWithBug(error);
+    }
+  };
+
+  #takeBodyPiece(piece: Buffer): void {
     this.requestBytes += piece.length;
     if (this.#bodyState !== 'reading') {
       return;
@@ -256,7 +264,7 @@ export class Call implements Turn, CallRecord {
       this.#checker = checker;
       this.#isBodyValid = this.#pieces.every((each) => checker.write(each));
     }
-  };
+  }
 
   readonly #onBodyEnd = (): void => {
     if (this.#bodyState !== 'reading') {
@@ -407,6 +415,7 @@ export class Call implements Turn, CallRecord {
 
   #failWithBug(error: unknown): void {
     this.cause = error;
+    this.#bodyState = this.#bodyState === 'reading' ? 'read' : this.#bodyState;
     this.#exchange?.cancel();
     if (this.#response.headersSent || this.#hasEnded) {
       this.outcome = 'bug';
@@ -541,7 +550,6 @@ const unreadHead: RequestHead = {
 
 const slash = 0x2f;
 const noBytes = Buffer.alloc(0);
-const absoluteForm = /^https?:\/\/[^/?]*/i;
 
 // The target's path: absolute-form is served [D27], the query is ignored [D8].
 function pathOf(target: string): string {

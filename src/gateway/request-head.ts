@@ -27,7 +27,8 @@ const requestIdForm = /^[A-Za-z0-9._~-]{1,128}$/;
 // RFC 9110, 7.2 with RFC 3986, 3.2.2: a registered name, IPv4 address or bracketed IPv6 address, and a port.
 // Without the comma, which RFC 3986 allows and a parser of lists would read as two hosts.
 const hostForm = /^(?:\[([0-9A-Fa-f:.]+)\]|(?:[A-Za-z0-9._~!$&'()*+;=-]|%[0-9A-Fa-f]{2})*)(?::(\d{0,5}))?$/;
-const absoluteForm = /^https?:\/\/([^/?]*)/i;
+/** The start of an absolute-form target, its host and port as the first group [D27]. */
+export const absoluteForm = /^https?:\/\/([^/?]*)/i;
 // W3C Trace Context, 3.2: version, trace-id, parent-id, flags; a later version may have more behind them.
 const traceParentForm = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
 // W3C Trace Context, 3.3.1.3: list members of a key and a value of printable ASCII.
