@@ -6,6 +6,7 @@ import { Command as Program, CommanderError, Option } from 'commander';
 import { BackendClient, type Outcome } from './backend/client.ts';
 import { BufferBudget } from './buffer-budget.ts';
 import { backendPath } from './gateway/operations.ts';
+import { createRequestId } from './gateway/request-head.ts';
 import { listenForStop, runUntilStopped, type SignalSource, type StopRequest } from './lifecycle.ts';
 import { createLog, type Log } from './log.ts';
 import { startService } from './service.ts';
@@ -278,8 +279,15 @@ async function check({ settings, sources }: ResolvedSettings, terminal: Terminal
   const startedAt = performance.now();
   const outcome = await new Promise<Outcome>((resolve) => {
     client.send(
-      { method: 'GET', path: backendPath, body: undefined, headers: [], needsAnswer: true },
-      resolve,
+      {
+        method: 'GET',
+        path: backendPath,
+        body: undefined,
+        requestId: createRequestId(),
+        traceContext: [],
+        needsAnswer: true,
+      },
+      { onOutcome: resolve },
     );
   });
   const durationMs = Math.round(performance.now() - startedAt);

@@ -4,8 +4,9 @@ export {
   gatewayServerOptions,
   workItemGateway,
   workItemGateway as default,
-  type GatewayServerOptions,
   type WorkItemGatewayOptions,
 } from './gateway/plugin.ts';
+export type { GatewayLimits } from './gateway/options.ts';
+export type { GatewayServerOptions } from './gateway/server.ts';
 export type { CallOutcome, CallRecord } from './gateway/call.ts';
 export type { GatewayObserver } from './gateway/gateway.ts';

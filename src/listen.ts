@@ -14,6 +14,12 @@ export interface Listener {
   close(): Promise<void>;
 }
 
+/**
+ * How several processes share a port: `reuse-port`, each has a listening socket of its own and the system
+ * deals connections out; `cluster`, the primary process of node:cluster takes them and hands them on.
+ */
+export type PortSharing = 'none' | 'reuse-port' | 'cluster';
+
 const freePortTries = 20;
 
 /**
@@ -25,9 +31,13 @@ export async function listen(
   host: string,
   port: number,
   portSetting: string,
+  sharing: PortSharing = 'none',
 ): Promise<Listener> {
+  const reusePort = sharing === 'reuse-port';
   try {
-    return host === 'localhost' ? await listenLocalhost(server, port) : await listenOn(server, host, port);
+    return host === 'localhost'
+      ? await listenLocalhost(server, port, reusePort)
+      : await listenOn(server, host, port, reusePort);
   } catch (error) {
     throw new StartError(
       describe(error as NodeJS.ErrnoException & { address?: string }, host, port, portSetting),
@@ -36,8 +46,8 @@ export async function listen(
   }
 }
 
-async function listenOn(server: Server, host: string, port: number): Promise<Listener> {
-  await startListening(server, { host, port });
+async function listenOn(server: Server, host: string, port: number, reusePort: boolean): Promise<Listener> {
+  await startListening(server, { host, port, reusePort });
   const actual = (server.address() as AddressInfo).port;
   return {
     port: actual,
@@ -56,16 +66,16 @@ function hostInUrl(host: string): string {
   return host.includes(':') ? `[${host}]` : host;
 }
 
-async function listenLocalhost(server: Server, port: number): Promise<Listener> {
+async function listenLocalhost(server: Server, port: number, reusePort: boolean): Promise<Listener> {
   for (let tries = 1; ; tries += 1) {
-    await startListening(server, { host: '127.0.0.1', port });
+    await startListening(server, { host: '127.0.0.1', port, reusePort });
     const actual = (server.address() as AddressInfo).port;
     // Hands its connections to the one server that knows what to do with them.
     const second = createServer({ allowHalfOpen: true, noDelay: true }, (socket: Socket) => {
       server.emit('connection', socket);
     });
     try {
-      await startListening(second, { host: '::1', port: actual, ipv6Only: true });
+      await startListening(second, { host: '::1', port: actual, ipv6Only: true, reusePort });
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
       if (code === 'EADDRNOTAVAIL' || code === 'EAFNOSUPPORT') {

@@ -1,21 +1,20 @@
-// Puts the parts together: the client listener with the gateway, the admin listener, log and metrics. Knows
+// Puts the parts together: the client listener with the gateway, the admin listener, log and figures. Knows
 // how to start and how to drain; when to do either is lifecycle.ts's affair.
 
-import Fastify from 'fastify';
-
 import { BackendMonitor } from './admin/backend-status.ts';
-import { Metrics } from './admin/metrics.ts';
+import { RecentFailures } from './admin/failures.ts';
+import { Figures } from './admin/figures.ts';
+import { createReporter, type Records, type Reporter } from './admin/report.ts';
 import { createAdminServer } from './admin/server.ts';
-import type { Gateway, GatewayObserver } from './gateway/gateway.ts';
-import { gatewayServerOptions, trackConnections, workItemGateway } from './gateway/plugin.ts';
-import { listen, type Listener } from './listen.ts';
+import type { GatewayObserver } from './gateway/gateway.ts';
+import { createGateway } from './gateway/options.ts';
+import { createGatewayServer, trackConnections } from './gateway/server.ts';
+import { listen, type Listener, type PortSharing } from './listen.ts';
 import { logCall, type Logger } from './log.ts';
 import type { Settings } from './settings.ts';
-import { version } from './version.ts';
 
+/** What can be drained and stopped. */
 export interface Service {
-  readonly url: string;
-  readonly adminUrl: string;
   /** From now on `/readyz` says 503 and every reply closes its connection [D33]. */
   beginDrain(): void;
   /** Takes no new connection and resolves when the last one has closed by itself and no call is under way. */
@@ -24,69 +23,119 @@ export interface Service {
   stop(): Promise<void>;
 }
 
+export interface ClientService extends Service, Reporter {
+  readonly url: string;
+  readonly port: number;
+}
+
+export interface WholeService extends Service {
+  readonly url: string;
+  readonly adminUrl: string;
+}
+
+/** What the admin listener is of: a service in this process, or several in others. */
+export interface AdminSubject extends Service, Reporter {
+  readonly url: string;
+}
+
 // A connection with no request on its way for this long is closed while draining: long enough for a
 // keep-alive client under load to send its next request and be told to close [D33].
 const drainQuietMs = 1_000;
 const drainPollMs = 20;
 
-/** Starts both listeners; rejects with a ListenError, everything stopped again. */
-export async function startService(settings: Settings, logger: Logger): Promise<Service> {
-  const backend = new BackendMonitor(settings.backendUrl);
+/** Starts both listeners in this process; rejects with a StartError, everything stopped again. */
+export async function startService(settings: Settings, logger: Logger): Promise<WholeService> {
+  return await addAdmin(await startClientService(settings, logger, 'none'), settings, logger);
+}
+
+/** Adds the admin listener to what serves clients; rejects with a StartError, all of it stopped again. */
+export async function addAdmin(
+  clients: AdminSubject,
+  settings: Settings,
+  logger: Logger,
+): Promise<WholeService> {
   let isDraining = false;
-  const mounted: { gateway?: Gateway } = {};
-  const metrics = new Metrics({
-    inFlight: () => mounted.gateway?.inFlight ?? 0,
-    bufferedBytes: () => mounted.gateway?.budget.bytes ?? 0,
-    backendConnections: () => mounted.gateway?.backend.connectionCount ?? 0,
-    backendReachable: async () => ((await backend.check()).isReachable ? 1 : 0),
-    version,
+  const server = createAdminServer({
+    reports: async (request) => await clients.reports(request),
+    isDraining: () => isDraining,
+    onFault: (error) => {
+      logger.error({ err: error }, 'a fault of the gateway in an answer of the admin listener');
+    },
   });
+  let listener: Listener;
+  try {
+    listener = await listen(server, settings.adminHost, settings.adminPort, '--admin-port (ADMIN_PORT)');
+  } catch (error) {
+    await clients.stop();
+    throw error;
+  }
+  return {
+    url: clients.url,
+    adminUrl: listener.url,
+    beginDrain: () => {
+      isDraining = true;
+      clients.beginDrain();
+    },
+    finishDrain: async (signal) => {
+      await clients.finishDrain(signal);
+    },
+    stop: async () => {
+      await Promise.all([clients.stop(), listener.close()]);
+      server.closeAllConnections();
+    },
+  };
+}
 
-  const app = Fastify(gatewayServerOptions(settings));
-  const connections = trackConnections(app.server);
-  await app.register(workItemGateway, {
-    ...settings,
-    observer: createObserver(logger, metrics, backend),
-    onMounted: (gateway) => (mounted.gateway = gateway),
+/** Starts the client listener in this process; rejects with a StartError, everything stopped again. */
+export async function startClientService(
+  settings: Settings,
+  logger: Logger,
+  sharing: PortSharing,
+): Promise<ClientService> {
+  const records: Records = {
+    figures: new Figures(),
+    failures: new RecentFailures(),
+    backend: new BackendMonitor(settings.backendUrl),
+  };
+  const gateway = createGateway(settings, createObserver(logger, records), {
+    prefix: '',
+    answersExpectations: true,
   });
-  const admin = createAdminServer({ metrics, backend, isDraining: () => isDraining });
-  await Promise.all([app.ready(), admin.ready()]);
-
-  const listeners: Listener[] = [];
+  const server = createGatewayServer(settings, { gateway }, (request, response) => {
+    try {
+      gateway.handle(request, response);
+    } catch (error) {
+      gateway.handleFault(request, response, error);
+    }
+  });
+  server.on('clientError', (error, socket) => {
+    gateway.handleClientError(error, socket);
+  });
+  const connections = trackConnections(server);
+  let listener: Listener | undefined;
   const stop = async (): Promise<void> => {
-    await Promise.all(
-      listeners.map(async (listener) => {
-        await listener.close();
-      }),
-    );
-    app.server.closeAllConnections();
-    admin.server.closeAllConnections();
-    await Promise.all([app.close(), admin.close()]);
+    await listener?.close();
+    server.closeAllConnections();
+    await gateway.backend.close();
   };
   try {
-    listeners.push(await listen(app.server, settings.host, settings.port, '--port (PORT)'));
-    listeners.push(
-      await listen(admin.server, settings.adminHost, settings.adminPort, '--admin-port (ADMIN_PORT)'),
-    );
+    listener = await listen(server, settings.host, settings.port, '--port (PORT)', sharing);
   } catch (error) {
     await stop();
     throw error;
   }
-  const [clientListener, adminListener] = listeners as [Listener, Listener];
-
+  const { url, port } = listener;
   return {
-    url: clientListener.url,
-    adminUrl: adminListener.url,
+    url,
+    port,
+    ...createReporter(records, gateway, connections),
     beginDrain: () => {
-      isDraining = true;
-      if (mounted.gateway !== undefined) {
-        mounted.gateway.isDraining = true;
-      }
+      gateway.isDraining = true;
     },
     finishDrain: async (signal) => {
       const from = performance.now();
-      await clientListener.close();
-      while (!signal.aborted && (connections.size > 0 || (mounted.gateway?.inFlight ?? 0) > 0)) {
+      await listener.close();
+      while (!signal.aborted && (connections.size > 0 || gateway.inFlight > 0)) {
         for (const connection of connections) {
           if (connection.isQuiet(drainQuietMs, from)) {
             connection.socket.destroy();
@@ -99,10 +148,11 @@ export async function startService(settings: Settings, logger: Logger): Promise<
   };
 }
 
-function createObserver(logger: Logger, metrics: Metrics, backend: BackendMonitor): GatewayObserver {
+function createObserver(logger: Logger, { figures, failures, backend }: Records): GatewayObserver {
   return {
     onCallEnd: (call) => {
-      metrics.record(call);
+      figures.record(call);
+      failures.record(call);
       if (call.backendOutcome !== undefined && call.backendOutcome !== 'cancelled') {
         const hasNoAnswer = call.backendOutcome === 'unreachable' || call.backendOutcome === 'timed-out';
         backend.report(hasNoAnswer ? String(call.cause) : undefined);
@@ -110,11 +160,12 @@ function createObserver(logger: Logger, metrics: Metrics, backend: BackendMonito
       logCall(logger, call);
     },
     onMalformed: (requestId, reply, code) => {
-      metrics.recordMalformed(reply.status);
+      figures.recordMalformed(reply.status);
+      failures.recordMalformed(requestId, reply.status, code);
       logger.info({ requestId, status: reply.status, outcome: 'bad-request', code }, 'not a request');
     },
     onBug: (error, call) => {
-      metrics.recordBug();
+      figures.recordBug();
       logger.error(
         { requestId: call.requestId, err: error },
         'a fault of the gateway after its reply had begun',

@@ -9,6 +9,13 @@ export interface BackendStatus {
   readonly since: number;
   /** Why it does not answer; undefined while it does. */
   readonly cause: string | undefined;
+  /** When that was last seen, in milliseconds since 1970. */
+  readonly seenAt: number;
+}
+
+/** What was seen last, when several processes look at one backend; undefined without any. */
+export function latestBackendStatus(statuses: readonly BackendStatus[]): BackendStatus | undefined {
+  return statuses.toSorted((one, other) => other.seenAt - one.seenAt).at(0);
 }
 
 // Older than this, what the last call showed is looked at again.
@@ -17,36 +24,45 @@ const probeTimeoutMs = 1_000;
 
 export class BackendMonitor {
   readonly #url: URL;
-  #status: BackendStatus | undefined;
+  // Undefined until a call or a connect has shown it.
+  #isReachable: boolean | undefined;
+  #since = 0;
+  #cause: string | undefined;
   #evidenceAt = -Infinity;
-  #probe: Promise<BackendStatus> | undefined;
+  #probe: Promise<void> | undefined;
 
   constructor(url: URL) {
     this.#url = url;
   }
 
   /** Takes note of a call's end: `cause` when no answer came, undefined when one did, whatever it said. */
-  report(cause: string | undefined): BackendStatus {
+  report(cause: string | undefined): void {
     this.#evidenceAt = performance.now();
     const isReachable = cause === undefined;
-    if (this.#status?.isReachable !== isReachable) {
-      this.#status = { isReachable, since: Date.now(), cause };
+    if (this.#isReachable !== isReachable) {
+      this.#isReachable = isReachable;
+      this.#since = Date.now();
+      this.#cause = cause;
     }
-    return this.#status;
   }
 
   /** What is known now; resolves within about a second, never rejects. */
   async check(): Promise<BackendStatus> {
-    if (this.#status !== undefined && performance.now() - this.#evidenceAt < evidenceAgeMaxMs) {
-      return this.#status;
+    if (performance.now() - this.#evidenceAt >= evidenceAgeMaxMs) {
+      await (this.#probe ??= this.#connect());
     }
-    return await (this.#probe ??= this.#connect());
+    return {
+      isReachable: this.#isReachable === true,
+      since: this.#since,
+      cause: this.#cause,
+      seenAt: Math.round(performance.timeOrigin + this.#evidenceAt),
+    };
   }
 
-  async #connect(): Promise<BackendStatus> {
+  async #connect(): Promise<void> {
     const cause = await probe(this.#url);
     this.#probe = undefined;
-    return this.report(cause);
+    this.report(cause);
   }
 }
 

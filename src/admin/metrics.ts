@@ -1,161 +1,199 @@
-// The gateway's figures for Prometheus. The only place that knows prom-client. Every label is bound once,
-// at start, so that a request adds to a few numbers and looks nothing up. Names are a published surface:
-// docs/operating.md has the meaning and unit of each.
+// The gateway's figures for Prometheus, from the reports of every process that serves. Names are a published
+// surface: docs/operating.md has the meaning and unit of each. With process-metrics.ts the only place that
+// knows prom-client, which writes the text and adds the processes' own figures up.
 
-import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { AggregatorRegistry, Registry, type Gauge, type PrometheusContentType } from 'prom-client';
 
-import type { BackendOutcome, CallRecord } from '../gateway/call.ts';
-import { operations, type OperationName } from '../gateway/operations.ts';
-
-export interface MetricsSources {
-  readonly inFlight: () => number;
-  readonly bufferedBytes: () => number;
-  readonly backendConnections: () => number;
-  /** 1 when the backend answers, 0 when it does not. */
-  readonly backendReachable: () => Promise<number>;
-  readonly version: string;
-}
+import { version } from '../version.ts';
+import {
+  backendOutcomes,
+  countOf,
+  figureNames,
+  Figures,
+  publishedBounds,
+  publishedCounts,
+  statuses,
+  type Durations,
+  type FigureName,
+} from './figures.ts';
+import { latestBackendStatus } from './backend-status.ts';
+import type { ProcessMetric, Report } from './report.ts';
 
 const prefix = 'work_item_gateway_';
-const durationBuckets = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
-const noOperation = 'none';
-const backendOutcomes: readonly BackendOutcome[] = [
-  'ok',
-  'not-found',
-  'refused',
-  'unreachable',
-  'timed-out',
-  'not-json',
-  'too-large',
-  'cancelled',
-];
 
-export class Metrics {
-  readonly registry = new Registry();
-  readonly #requests: Counter<'operation' | 'status'>;
-  readonly #boundRequests = new Map<string, Counter.Internal>();
-  readonly #durations = new Map<string, Histogram.Internal<'operation'>>();
-  readonly #backendDurations = new Map<string, Histogram.Internal<'operation'>>();
-  readonly #backendOutcomes = new Map<string, Counter.Internal>();
-  readonly #bugs: Counter;
+interface Sample {
+  readonly labels: Readonly<Record<string, string | number>>;
+  readonly value: number;
+  /** Where it is not the metric's own. */
+  readonly metricName?: string;
+}
 
-  constructor(sources: MetricsSources) {
-    const registers = [this.registry];
-    this.#requests = new Counter({
-      name: `${prefix}requests_total`,
-      help: 'Requests answered, by operation and status; status 0 is a client that went away first.',
-      labelNames: ['operation', 'status'],
-      registers,
-    });
-    const durations = new Histogram({
-      name: `${prefix}request_duration_seconds`,
-      help: "From a request's head to its reply being handed to the socket, in seconds.",
-      labelNames: ['operation'],
-      buckets: durationBuckets,
-      registers,
-    });
-    const backendDurations = new Histogram({
-      name: `${prefix}backend_call_duration_seconds`,
-      help: 'From sending a call to the backend to its outcome, in seconds.',
-      labelNames: ['operation'],
-      buckets: durationBuckets,
-      registers,
-    });
-    const outcomes = new Counter({
-      name: `${prefix}backend_outcomes_total`,
-      help: 'Calls to the backend, by operation and outcome.',
-      labelNames: ['operation', 'outcome'],
-      registers,
-    });
-    this.#bugs = new Counter({
-      name: `${prefix}bugs_total`,
-      help: 'Faults of the gateway itself.',
-      registers,
-    });
+/** Every figure of `reports`, added up, in the Prometheus text format. */
+export async function renderMetrics(reports: readonly Report[]): Promise<string> {
+  return await createRegistry(reports).metrics();
+}
 
-    const names: readonly (OperationName | typeof noOperation)[] = [
-      ...operations.map(({ name }) => name),
-      noOperation,
-    ];
-    for (const operation of names) {
-      this.#durations.set(operation, durations.labels({ operation }));
-    }
-    for (const { name, successStatus } of operations) {
-      this.#bindRequests(name, successStatus);
-      this.#backendDurations.set(name, backendDurations.labels({ operation: name }));
-      for (const outcome of backendOutcomes) {
-        const bound = outcomes.labels({ operation: name, outcome });
-        bound.inc(0);
-        this.#backendOutcomes.set(`${name} ${outcome}`, bound);
-      }
-    }
+/** The media type of that text. */
+export const metricsContentType = Registry.PROMETHEUS_CONTENT_TYPE;
 
-    const gauge = (name: string, help: string, value: () => number | Promise<number>): void => {
-      new Gauge({
-        name: `${prefix}${name}`,
-        help,
-        registers,
-        async collect() {
-          this.set(await value());
-        },
-      });
-    };
-    gauge('requests_in_flight', 'Calls under way.', sources.inFlight);
-    gauge(
-      'buffered_bytes',
-      'Bytes of bodies held now, requests and answers together.',
-      sources.bufferedBytes,
-    );
-    gauge(
-      'backend_connections',
-      'Connections to the backend, open or being opened.',
-      sources.backendConnections,
-    );
-    gauge(
-      'backend_reachable',
-      'Whether the backend answers, as the last call or a TCP connect showed: 1 or 0.',
-      sources.backendReachable,
-    );
-    new Gauge({
-      name: `${prefix}build_info`,
-      help: 'Always 1; the labels say what is running.',
-      labelNames: ['version', 'node_version'],
-      registers,
-    }).set({ version: sources.version, node_version: process.versions.node }, 1);
-    collectDefaultMetrics({ register: this.registry });
+/** A registry that holds the figures of `reports`, added up. */
+export function createRegistry(reports: readonly Report[]): Registry {
+  const ofProcesses = reports.flatMap(({ processMetrics }) =>
+    processMetrics === undefined ? [] : [processMetrics],
+  );
+  // One process keeps what has no sum, such as its start time.
+  const [first] = ofProcesses;
+  const registry =
+    ofProcesses.length === 1 && first !== undefined
+      ? registryOf(first)
+      : AggregatorRegistry.aggregate<PrometheusContentType>(ofProcesses.map((metrics) => [...metrics]));
+  const figures = new Figures();
+  for (const report of reports) {
+    figures.add(new Figures(report.figures));
   }
+  addFigures(registry, figures);
+  addGauges(registry, reports);
+  return registry;
+}
 
-  /** Adds one request that has ended. */
-  record(call: CallRecord): void {
-    const operation = call.operation?.name ?? noOperation;
-    this.#bindRequests(operation, call.status).inc();
-    this.#durations.get(operation)?.observe(call.durationMs / 1_000);
-    if (call.backendDurationMs !== undefined && call.backendOutcome !== undefined) {
-      this.#backendDurations.get(operation)?.observe(call.backendDurationMs / 1_000);
-      this.#backendOutcomes.get(`${operation} ${call.backendOutcome}`)?.inc();
-    }
-    if (call.outcome === 'bug') {
-      this.#bugs.inc();
-    }
-  }
+function addFigures(registry: Registry, figures: Figures): void {
+  const operationNames = figureNames.filter((name) => name !== 'none');
+  addMetric(
+    registry,
+    'requests_total',
+    'counter',
+    'Requests that have ended, by operation and status; status 0 is a client that went away first.',
+    figureNames.flatMap((operation) =>
+      statuses
+        .map((status) => ({
+          labels: { operation, status: String(status) },
+          value: figures.requests(operation, status),
+        }))
+        // A success is there from the beginning, so that a rate has a zero to grow from.
+        .filter(({ value, labels }) => value > 0 || (operation !== 'none' && labels.status === '200')),
+    ),
+  );
+  addHistogram(
+    registry,
+    'request_duration_seconds',
+    "From a request's head to its reply being handed to the socket, in seconds.",
+    figureNames,
+    (name) => figures.durations(name),
+  );
+  addHistogram(
+    registry,
+    'backend_call_duration_seconds',
+    'From sending a call to the backend to its outcome, in seconds.',
+    operationNames,
+    (name) => figures.backendDurations(name),
+  );
+  addMetric(
+    registry,
+    'backend_outcomes_total',
+    'counter',
+    'Calls to the backend, by operation and outcome.',
+    operationNames.flatMap((operation) =>
+      backendOutcomes.map((outcome) => ({
+        labels: { operation, outcome },
+        value: figures.backendOutcomes(operation, outcome),
+      })),
+    ),
+  );
+  addMetric(registry, 'bugs_total', 'counter', 'Faults of the gateway itself.', [
+    { labels: {}, value: figures.bugs },
+  ]);
+}
 
-  /** Adds one reply to bytes that were no request. */
-  recordMalformed(status: number): void {
-    this.#bindRequests(noOperation, status).inc();
-  }
+function addGauges(registry: Registry, reports: readonly Report[]): void {
+  const gauge = (name: string, help: string, value: number): void => {
+    addMetric(registry, name, 'gauge', help, [{ labels: {}, value }]);
+  };
+  const sum = (valueOf: (report: Report) => number): number =>
+    reports.reduce((total, report) => total + valueOf(report), 0);
+  gauge('workers', 'Processes that serve clients.', reports.length);
+  gauge(
+    'requests_in_flight',
+    'Calls under way.',
+    sum(({ inFlight }) => inFlight),
+  );
+  gauge(
+    'buffered_bytes',
+    'Bytes of bodies held now, requests and answers together.',
+    sum(({ bufferedBytes }) => bufferedBytes),
+  );
+  gauge(
+    'client_connections',
+    'Connections of clients, idle or not.',
+    sum(({ clientConnections }) => clientConnections),
+  );
+  gauge(
+    'backend_connections',
+    'Connections to the backend, open or being opened.',
+    sum(({ backendConnections }) => backendConnections),
+  );
+  const backend = latestBackendStatus(reports.map((each) => each.backend));
+  gauge(
+    'backend_reachable',
+    'Whether the backend answers, as the last call or a TCP connect showed: 1 or 0.',
+    backend?.isReachable === true ? 1 : 0,
+  );
+  addMetric(registry, 'build_info', 'gauge', 'Always 1; the labels say what is running.', [
+    { labels: { version, node_version: process.versions.node }, value: 1 },
+  ]);
+}
 
-  recordBug(): void {
-    this.#bugs.inc();
-  }
+function addHistogram<Name extends FigureName>(
+  registry: Registry,
+  name: string,
+  help: string,
+  operationNames: readonly Name[],
+  durationsOf: (operation: Name) => Durations,
+): void {
+  const metricName = prefix + name;
+  addMetric(
+    registry,
+    name,
+    'histogram',
+    help,
+    operationNames.flatMap((operation) => {
+      const durations = durationsOf(operation);
+      const counts = publishedCounts(durations);
+      const count = countOf(durations);
+      return [
+        ...publishedBounds.map((le, index) => ({
+          metricName: `${metricName}_bucket`,
+          labels: { le, operation },
+          value: counts[index] ?? 0,
+        })),
+        { metricName: `${metricName}_bucket`, labels: { le: '+Inf', operation }, value: count },
+        { metricName: `${metricName}_sum`, labels: { operation }, value: durations.sumMs / 1_000 },
+        { metricName: `${metricName}_count`, labels: { operation }, value: count },
+      ];
+    }),
+  );
+}
 
-  // Bound at its first use; the set of statuses is that of the tables, so this stays small.
-  #bindRequests(operation: string, status: number): Counter.Internal {
-    const key = `${operation} ${status}`;
-    let bound = this.#boundRequests.get(key);
-    if (bound === undefined) {
-      bound = this.#requests.labels({ operation, status: String(status) });
-      this.#boundRequests.set(key, bound);
-    }
-    return bound;
+function addMetric(
+  registry: Registry,
+  name: string,
+  type: 'counter' | 'gauge' | 'histogram',
+  help: string,
+  values: readonly Sample[],
+): void {
+  const metric = { name: prefix + name, help, type, aggregator: 'sum', values };
+  register(registry, metric);
+}
+
+function registryOf(metrics: readonly ProcessMetric[]): Registry {
+  const registry = new Registry();
+  for (const metric of metrics) {
+    register(registry, metric);
   }
+  return registry;
+}
+
+// A registry takes whatever has a name and says what it holds when it is asked: values that are counted
+// elsewhere need no counters of prom-client's own.
+function register(registry: Registry, metric: ProcessMetric): void {
+  registry.registerMetric({ ...metric, get: () => Promise.resolve(metric) } as unknown as Gauge);
 }

@@ -7,6 +7,7 @@ import type { Dispatcher } from 'undici';
 import type { BufferBudget } from '../buffer-budget.ts';
 import { createJsonChecker, isJson, type JsonChecker } from '../json/json.ts';
 import { BackendConnection, type Connect, createConnect } from './connection.ts';
+import { Deadline, Deadlines, type DeadlineOwner } from './deadlines.ts';
 
 /** Why a call brought no usable answer. Goes to the log and the metrics, never to a client. */
 export type BackendFailure = 'refused' | 'unreachable' | 'timed-out' | 'not-json' | 'too-large';
@@ -29,8 +30,9 @@ export interface BackendRequest {
   /** Below the backend's base path, for instance `/api/WorkItem/7`. */
   readonly path: string;
   readonly body: Buffer | undefined;
-  /** The request id and trace context, as name, value, ...: all that is sent beyond our own headers [D23]. */
-  readonly headers: readonly string[];
+  readonly requestId: string;
+  /** As name, value, ...; with the request id all that is sent beyond our own headers [D23]. */
+  readonly traceContext: readonly string[];
   /** The answer's body is needed and must be JSON; otherwise a well-formed head decides alone [D17]. */
   readonly needsAnswer: boolean;
 }
@@ -44,6 +46,12 @@ export interface BackendClientOptions {
   readonly responseBytesMax: number;
   /** What answers are counted against while they are held; `ok` hands its count on with its pieces. */
   readonly budget: BufferBudget;
+}
+
+/** Who made a call. */
+export interface OutcomeHandler {
+  /** Called exactly once, later, unless the exchange is cancelled first. */
+  onOutcome(outcome: Outcome): void;
 }
 
 /** A call under way. */
@@ -62,6 +70,7 @@ export class BackendClient {
   readonly #options: BackendClientOptions;
   readonly #basePath: string;
   readonly #connect: Connect;
+  readonly #deadlines: ExchangeDeadlines;
   readonly #connections = new Set<BackendConnection>();
   // Last in, first out: the warmest connection is used, the others age and close.
   readonly #idle: BackendConnection[] = [];
@@ -70,6 +79,11 @@ export class BackendClient {
     this.#options = options;
     this.#basePath = options.backendUrl.pathname.replace(/\/+$/, '');
     this.#connect = createConnect();
+    this.#deadlines = {
+      connecting: new Deadlines(options.connectTimeoutMs),
+      answering: new Deadlines(options.timeoutMs),
+      discarding: new Deadlines(discardTimeoutMs),
+    };
   }
 
   /** Connections to the backend, open or being opened. */
@@ -77,9 +91,16 @@ export class BackendClient {
     return this.#connections.size;
   }
 
-  /** Sends one call; `onOutcome` is called exactly once, later, unless the exchange is cancelled first. */
-  send(request: BackendRequest, onOutcome: (outcome: Outcome) => void): Exchange {
-    return new BackendExchange(this, this.#options, this.#basePath + request.path, request, onOutcome);
+  /** Sends one call. */
+  send(request: BackendRequest, handler: OutcomeHandler): Exchange {
+    return new BackendExchange(
+      this,
+      this.#options,
+      this.#deadlines,
+      this.#basePath + request.path,
+      request,
+      handler,
+    );
   }
 
   /** Closes every connection; calls under way fail. */
@@ -124,18 +145,25 @@ export class BackendClient {
   }
 }
 
+interface ExchangeDeadlines {
+  readonly connecting: Deadlines;
+  /** From sending to the last byte. */
+  readonly answering: Deadlines;
+  readonly discarding: Deadlines;
+}
+
 // One call: the dispatcher's handler and our Exchange in one object, since there is one of each per call.
-class BackendExchange implements Exchange, Dispatcher.DispatchHandler {
+class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHandler {
   readonly #client: BackendClient;
   readonly #options: BackendClientOptions;
+  readonly #deadlines: ExchangeDeadlines;
   readonly #path: string;
   readonly #request: BackendRequest;
-  readonly #onOutcome: (outcome: Outcome) => void;
+  readonly #handler: OutcomeHandler;
 
   #connection: BackendConnection;
-  #timer: NodeJS.Timeout | undefined;
-  // When the whole call must have ended, on the clock of performance.now(); 0 until it is sent.
-  #deadlineAt = 0;
+  readonly #deadline = new Deadline(this);
+  #connectDeadline: Deadline | undefined;
   #wasResent = false;
   // `waiting` for what decides, `discarding` a body that no longer matters, `ended`.
   #state: 'waiting' | 'discarding' | 'ended' = 'waiting';
@@ -147,15 +175,17 @@ class BackendExchange implements Exchange, Dispatcher.DispatchHandler {
   constructor(
     client: BackendClient,
     options: BackendClientOptions,
+    deadlines: ExchangeDeadlines,
     path: string,
     request: BackendRequest,
-    onOutcome: (outcome: Outcome) => void,
+    handler: OutcomeHandler,
   ) {
     this.#client = client;
     this.#options = options;
+    this.#deadlines = deadlines;
     this.#path = path;
     this.#request = request;
-    this.#onOutcome = onOutcome;
+    this.#handler = handler;
     this.#connection = client.acquire(false);
     this.#dispatch();
   }
@@ -168,30 +198,35 @@ class BackendExchange implements Exchange, Dispatcher.DispatchHandler {
     }
   }
 
-  readonly #onDeadline = (): void => {
-    this.#fail('timed-out', `no complete answer within ${this.#options.timeoutMs} ms`);
-  };
-
-  readonly #onConnectDeadline = (): void => {
-    this.#fail('timed-out', `no connection within ${this.#options.connectTimeoutMs} ms`);
-  };
+  onDeadlinePassed(deadline: Deadline): void {
+    if (deadline === this.#connectDeadline) {
+      this.#fail('timed-out', `no connection within ${this.#options.connectTimeoutMs} ms`);
+    } else if (this.#state === 'discarding') {
+      this.cancel();
+    } else {
+      this.#fail('timed-out', `no complete answer within ${this.#options.timeoutMs} ms`);
+    }
+  }
 
   // Connecting has a limit of its own; from sending to the last byte there is one deadline, whether or not
   // the call is sent twice [D19].
   #dispatch(): void {
-    const { timeoutMs, connectTimeoutMs } = this.#options;
     if (this.#connection.isConnected) {
-      this.#deadlineAt = performance.now() + timeoutMs;
-      this.#timer = setTimeout(this.#onDeadline, timeoutMs);
+      this.#startDeadline();
     } else {
-      this.#timer = setTimeout(this.#onConnectDeadline, connectTimeoutMs);
+      this.#connectDeadline = new Deadline(this);
+      this.#deadlines.connecting.start(this.#connectDeadline);
     }
-    const { method, body, headers } = this.#request;
+    const { method, body, requestId, traceContext } = this.#request;
+    const headers = ['content-type', 'application/json', 'x-request-id', requestId];
+    if (traceContext.length > 0) {
+      headers.push(...traceContext);
+    }
     this.#connection.dispatch(
       {
         method,
         path: this.#path,
-        headers: ['content-type', 'application/json', ...headers],
+        headers,
         body: body ?? null,
       },
       this,
@@ -199,12 +234,14 @@ class BackendExchange implements Exchange, Dispatcher.DispatchHandler {
   }
 
   onRequestStart(): void {
-    const isReused = this.#connection.onSent();
-    if (!isReused) {
-      const now = performance.now();
-      this.#deadlineAt ||= now + this.#options.timeoutMs;
-      clearTimeout(this.#timer);
-      this.#timer = setTimeout(this.#onDeadline, this.#deadlineAt - now);
+    this.#connection.onSent();
+    this.#connectDeadline?.clear();
+    this.#startDeadline();
+  }
+
+  #startDeadline(): void {
+    if (!this.#deadline.isRunning) {
+      this.#deadlines.answering.start(this.#deadline);
     }
   }
 
@@ -276,11 +313,16 @@ class BackendExchange implements Exchange, Dispatcher.DispatchHandler {
       const isValid =
         this.#checker === undefined ? first !== undefined && isJson(first) : this.#checker.end();
       if (isValid) {
-        this.#onOutcome({ kind: 'ok', status: this.#status, pieces: this.#pieces, length: this.#length });
+        this.#handler.onOutcome({
+          kind: 'ok',
+          status: this.#status,
+          pieces: this.#pieces,
+          length: this.#length,
+        });
       } else {
         const outcome = notJson(this.#status, this.#length);
         this.#dropPieces();
-        this.#onOutcome(outcome);
+        this.#handler.onOutcome(outcome);
       }
     }
   }
@@ -293,7 +335,6 @@ class BackendExchange implements Exchange, Dispatcher.DispatchHandler {
     this.#client.discard(this.#connection);
     if (wasWaiting && this.#mayResend()) {
       this.#wasResent = true;
-      clearTimeout(this.#timer);
       this.#connection = this.#client.acquire(true);
       this.#dispatch();
       return;
@@ -301,7 +342,7 @@ class BackendExchange implements Exchange, Dispatcher.DispatchHandler {
     this.#dropPieces();
     this.#end();
     if (wasWaiting) {
-      this.#onOutcome({ kind: 'unreachable', status: undefined, cause: describeError(error) });
+      this.#handler.onOutcome({ kind: 'unreachable', status: undefined, cause: describeError(error) });
     }
   }
 
@@ -322,11 +363,9 @@ class BackendExchange implements Exchange, Dispatcher.DispatchHandler {
   #decide(outcome: Outcome): void {
     this.#dropPieces();
     this.#state = 'discarding';
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => {
-      this.cancel();
-    }, discardTimeoutMs);
-    this.#onOutcome(outcome);
+    this.#deadline.clear();
+    this.#deadlines.discarding.start(this.#deadline);
+    this.#handler.onOutcome(outcome);
   }
 
   #failTooLarge(): void {
@@ -337,7 +376,7 @@ class BackendExchange implements Exchange, Dispatcher.DispatchHandler {
     const wasWaiting = this.#state === 'waiting';
     this.cancel();
     if (wasWaiting) {
-      this.#onOutcome({ kind, status, cause });
+      this.#handler.onOutcome({ kind, status, cause });
     }
   }
 
@@ -352,7 +391,8 @@ class BackendExchange implements Exchange, Dispatcher.DispatchHandler {
 
   #end(): void {
     this.#state = 'ended';
-    clearTimeout(this.#timer);
+    this.#deadline.clear();
+    this.#connectDeadline?.clear();
   }
 }
 

@@ -4,9 +4,11 @@
 
 import type { LookupFunction, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { buildConnector, Client, type Dispatcher } from 'undici';
+import type { buildConnector as BuildConnector, Dispatcher } from 'undici';
 
-export type Connect = (...parameters: Parameters<buildConnector.connector>) => Socket;
+import { buildConnector, Client } from './undici.ts';
+
+export type Connect = (...parameters: Parameters<BuildConnector.connector>) => Socket;
 
 export interface BackendConnectionOptions {
   readonly backendUrl: URL;
@@ -39,14 +41,14 @@ export function createConnect(): Connect {
   return (target, callback) => {
     // undici's types leave out that a connector gives back the socket that it is opening.
     const open = (target.hostname === 'localhost' ? connectLocalhost : connect) as unknown as (
-      ...parameters: Parameters<buildConnector.connector>
+      ...parameters: Parameters<BuildConnector.connector>
     ) => Socket;
     return open(target, callback);
   };
 }
 
 export class BackendConnection {
-  readonly #client: Client;
+  readonly #client: InstanceType<typeof Client>;
   #socket: Socket | undefined;
   #filter: InformationalFilter | undefined;
   #sentCount = 0;
@@ -93,12 +95,11 @@ export class BackendConnection {
     this.#client.dispatch(request, handler);
   }
 
-  /** To be called as a call goes out on the socket; true when it is not the socket's first. */
-  onSent(): boolean {
+  /** To be called as a call goes out on the socket. */
+  onSent(): void {
     this.#sentCount += 1;
     this.#bytesReadBefore = this.#socket?.bytesRead ?? 0;
     this.#filter?.expectHead();
-    return this.#sentCount > 1;
   }
 
   /** Closes the connection, in whatever state it is. */

@@ -3,7 +3,7 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
-import type { BackendFailure, Exchange, Outcome } from '../backend/client.ts';
+import type { BackendFailure, Exchange, Outcome, OutcomeHandler } from '../backend/client.ts';
 import { ClientConnection, type Turn } from './client-connection.ts';
 import type { Gateway } from './gateway.ts';
 import { parseItemId } from './item-id.ts';
@@ -59,7 +59,7 @@ const oneWriteBytesMax = 16_384;
 // How long a client may go on sending after a reply that closes its connection.
 const lingerMs = 5_000;
 
-export class Call implements Turn, CallRecord {
+export class Call implements Turn, CallRecord, OutcomeHandler {
   operation: Operation | undefined;
   status = 0;
   outcome: CallOutcome = 'ok';
@@ -230,17 +230,17 @@ export class Call implements Turn, CallRecord {
       this.#owesContinue = false;
       this.#response.writeContinue();
     }
-    this.#request.on('data', this.#onBodyPiece);
-    this.#request.on('end', this.#onBodyEnd);
+    this.#request.on('data', (piece: Buffer) => {
+      try {
+        this.#takeBodyPiece(piece);
+      } catch (error) {
+        this.#failWithBug(error);
+      }
+    });
+    this.#request.on('end', () => {
+      this.#onBodyEnd();
+    });
   }
-
-  readonly #onBodyPiece = (piece: Buffer): void => {
-    try {
-      this.#takeBodyPiece(piece);
-    } catch (error) {
-      this.#failWithBug(error);
-    }
-  };
 
   #takeBodyPiece(piece: Buffer): void {
     this.requestBytes += piece.length;
@@ -266,7 +266,7 @@ export class Call implements Turn, CallRecord {
     }
   }
 
-  readonly #onBodyEnd = (): void => {
+  #onBodyEnd(): void {
     if (this.#bodyState !== 'reading') {
       return;
     }
@@ -285,7 +285,7 @@ export class Call implements Turn, CallRecord {
     } catch (error) {
       this.#failWithBug(error);
     }
-  };
+  }
 
   // A body that no operation takes is dropped as it comes; past the limit the connection closes [D11].
   #dropBody(): void {
@@ -331,15 +331,16 @@ export class Call implements Turn, CallRecord {
         method: operation.method,
         path: this.#backendPath,
         body,
-        headers: ['x-request-id', head.requestId, ...head.traceContext],
+        requestId: head.requestId,
+        traceContext: head.traceContext,
         needsAnswer: operation.passesAnswer,
       },
-      this.#onOutcome,
+      this,
     );
   }
 
   // Reply: the answer, or the row of the table that the failure has [spec 4 and 7].
-  readonly #onOutcome = (outcome: Outcome): void => {
+  onOutcome(outcome: Outcome): void {
     try {
       const operation = this.#calledOperation;
       this.#noteBackendOutcome(outcome.kind);
@@ -365,7 +366,7 @@ export class Call implements Turn, CallRecord {
     } catch (error) {
       this.#failWithBug(error);
     }
-  };
+  }
 
   #noteBackendOutcome(outcome: BackendOutcome): void {
     this.backendOutcome = outcome;

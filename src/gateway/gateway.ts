@@ -1,12 +1,13 @@
 // What the calls of one gateway share: its options, the backend client, the count of calls in flight, the
 // observer. And what happens to bytes that are not a request at all. No settings, signals or Fastify here.
 
-import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
 import type { BackendClient } from '../backend/client.ts';
 import type { BufferBudget } from '../buffer-budget.ts';
+import { STATUS_CODES } from '../node-http.ts';
 import { Call, replyToUnknownMethod, type CallRecord } from './call.ts';
 import { ClientConnection, StallWatch, type Turn } from './client-connection.ts';
 import type { ItemIdParsing } from './item-id.ts';

@@ -180,10 +180,9 @@ describe('slow readers', () => {
   test('a client that takes no byte of its reply for REPLY_STALL_TIMEOUT_MS is cut off [D35]', async () => {
     const client = await ask();
     client.pause();
-    // What the gateway's process has open shows when it lets go.
-    const open = await sockets();
+    const open = await connections();
     const started = performance.now();
-    while ((await sockets()) >= open && performance.now() - started < 5000) await pause(20);
+    while ((await connections()) >= open && performance.now() - started < 5000) await pause(20);
     assertCutOff(started, stallMs);
     client.resume();
     await client.closed();
@@ -204,9 +203,9 @@ describe('slow readers', () => {
     client.destroy();
   });
 
-  async function sockets(): Promise<number> {
+  async function connections(): Promise<number> {
     const { text } = await command.admin('/metrics');
-    return Number(/^process_open_fds ([0-9]+)$/m.exec(text)?.[1]);
+    return Number(/^work_item_gateway_client_connections ([0-9]+)$/m.exec(text)?.[1]);
   }
 });
 

@@ -1,0 +1,99 @@
+// The last requests that failed, for the dashboard: so many of each party's, so that a client that sends
+// nothing but mistakes does not push out what the backend did. Never a body.
+
+import type { CallOutcome, CallRecord } from '../gateway/call.ts';
+
+/** Whose doing a failure is. */
+export type Party = 'client' | 'gateway' | 'backend';
+
+export interface Failure {
+  /** Milliseconds since 1970. */
+  readonly at: number;
+  readonly requestId: string;
+  /** Undefined where no operation was called. */
+  readonly operation: string | undefined;
+  readonly status: number;
+  readonly outcome: CallOutcome;
+  readonly party: Party;
+  readonly cause: string | undefined;
+  readonly durationMs: number;
+}
+
+const parties: Readonly<Partial<Record<CallOutcome, Party>>> = {
+  refused: 'backend',
+  unreachable: 'backend',
+  'timed-out': 'backend',
+  'not-json': 'backend',
+  'too-large': 'backend',
+  overload: 'gateway',
+  bug: 'gateway',
+  'invalid-id': 'client',
+  'invalid-body': 'client',
+  'body-too-large': 'client',
+  'bad-request': 'client',
+};
+
+/** Whose doing an outcome is; undefined where nothing failed. */
+export function partyOf(outcome: CallOutcome): Party | undefined {
+  return parties[outcome];
+}
+
+/** How many failures are kept of each party. */
+export const failuresMax = 50;
+const causeLengthMax = 200;
+
+function describeCause(cause: unknown): string | undefined {
+  const text = cause instanceof Error ? cause.message : cause;
+  return typeof text === 'string' ? text.slice(0, causeLengthMax) : undefined;
+}
+
+export class RecentFailures {
+  readonly #failures: Record<Party, Failure[]> = { client: [], gateway: [], backend: [] };
+
+  /** Keeps `call` if it failed. */
+  record(call: CallRecord): void {
+    const party = parties[call.outcome];
+    if (party === undefined) {
+      return;
+    }
+    this.#keep({
+      at: Date.now(),
+      requestId: call.requestId,
+      operation: call.operation?.name,
+      status: call.status,
+      outcome: call.outcome,
+      party,
+      cause: describeCause(call.cause),
+      durationMs: call.durationMs,
+    });
+  }
+
+  /** Keeps bytes that were no request; `code` is what the parser called them. */
+  recordMalformed(requestId: string, status: number, code: string): void {
+    this.#keep({
+      at: Date.now(),
+      requestId,
+      operation: undefined,
+      status,
+      outcome: 'bad-request',
+      party: 'client',
+      cause: code === '' ? undefined : code,
+      durationMs: 0,
+    });
+  }
+
+  /** Every failure that is kept, the latest first. */
+  list(): Failure[] {
+    return Object.values(this.#failures)
+      .flat()
+      .sort((one, other) => other.at - one.at);
+  }
+
+  #keep(failure: Failure): void {
+    const kept = this.#failures[failure.party];
+    kept.push(failure);
+    if (kept.length > failuresMax) {
+      kept.shift();
+    }
+  }
+}

@@ -1,0 +1,106 @@
+// What a process that serves clients says of itself, as plain data: /readyz, /metrics and the dashboard are
+// made from one report, or from those of several workers together.
+
+import type { Gateway } from '../gateway/gateway.ts';
+import type { BackendMonitor, BackendStatus } from './backend-status.ts';
+import { RecentFailures, type Failure } from './failures.ts';
+import { Figures } from './figures.ts';
+
+export interface Report {
+  readonly pid: number;
+  /** Of `Figures`. */
+  readonly figures: readonly number[];
+  readonly inFlight: number;
+  readonly bufferedBytes: number;
+  readonly clientConnections: number;
+  readonly backendConnections: number;
+  readonly backend: BackendStatus;
+  /** The latest first. */
+  readonly failures: readonly Failure[];
+  readonly residentBytes: number;
+  readonly heapUsedBytes: number;
+  /** How late the event loop came to its work, the 99th percentile of the last few seconds. */
+  readonly eventLoopDelayMs: number;
+  /** prom-client's figures of the process, where they were asked for. */
+  readonly processMetrics: readonly ProcessMetric[] | undefined;
+}
+
+/** One of prom-client's metrics with its values, as it takes it back. */
+export type ProcessMetric = object & { readonly name: string };
+
+export interface ReportRequest {
+  /** prom-client's figures of the process too: only /metrics needs them. */
+  readonly withProcessMetrics: boolean;
+}
+
+/** Reports of every process that serves clients. */
+export interface Reporter {
+  readonly reports: (request: ReportRequest) => Promise<readonly Report[]>;
+}
+
+/** What every report of one process draws on; the gateway's observer writes into it. */
+export interface Records {
+  readonly figures: Figures;
+  readonly failures: RecentFailures;
+  readonly backend: BackendMonitor;
+}
+
+/** Reports of this process. */
+export function createReporter(
+  records: Records,
+  gateway: Gateway,
+  clientConnections: ReadonlySet<unknown>,
+): Reporter {
+  const eventLoop = watchEventLoop();
+  return {
+    reports: async ({ withProcessMetrics }) => {
+      const { rss, heapUsed } = process.memoryUsage();
+      const [backend, processMetrics] = await Promise.all([
+        records.backend.check(),
+        withProcessMetrics ? readProcessMetrics() : undefined,
+      ]);
+      return [
+        {
+          pid: process.pid,
+          figures: records.figures.toJSON(),
+          inFlight: gateway.inFlight,
+          bufferedBytes: gateway.budget.bytes,
+          clientConnections: clientConnections.size,
+          backendConnections: gateway.backend.connectionCount,
+          backend,
+          failures: records.failures.list(),
+          residentBytes: rss,
+          heapUsedBytes: heapUsed,
+          eventLoopDelayMs: eventLoop.delayMs(),
+          processMetrics,
+        },
+      ];
+    },
+  };
+}
+
+const eventLoopWindowMs = 5_000;
+const eventLoopResolutionMs = 20;
+
+function watchEventLoop(): { delayMs(): number } {
+  const { monitorEventLoopDelay } = process.getBuiltinModule('node:perf_hooks');
+  const histogram = monitorEventLoopDelay({ resolution: eventLoopResolutionMs });
+  histogram.enable();
+  // A window that has ended, since one that has just begun knows nothing.
+  let lastMs = 0;
+  setInterval(() => {
+    lastMs = msOf(histogram.percentile(99));
+    histogram.reset();
+  }, eventLoopWindowMs).unref();
+  return { delayMs: () => Math.max(lastMs, histogram.count === 0 ? 0 : msOf(histogram.percentile(99))) };
+}
+
+function msOf(nanoseconds: number): number {
+  return Math.max(0, nanoseconds / 1e6 - eventLoopResolutionMs);
+}
+
+// Loaded when first asked for: whoever does not scrape does not pay for it.
+async function readProcessMetrics(): Promise<readonly ProcessMetric[]> {
+  const { processRegistry } = await import('./process-metrics.ts');
+  return await processRegistry.getMetricsAsJSON();
+}

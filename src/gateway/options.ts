@@ -1,0 +1,68 @@
+// What a gateway can be given, with the default of each, and the gateway that comes of it.
+
+import { BackendClient } from '../backend/client.ts';
+import { BufferBudget } from '../buffer-budget.ts';
+import { Gateway, type GatewayObserver } from './gateway.ts';
+import type { ItemIdParsing } from './item-id.ts';
+import { collectionPath } from './operations.ts';
+
+/** Where the backend is, and every limit. */
+export interface GatewayLimits {
+  /** The backend's base address, `http:` or `https:`; it may carry a base path. */
+  readonly backendUrl: string | URL;
+  /** `leading` (default): `12abc` is 12; `whole`: it is not an id [D1, D3]. */
+  readonly itemIdParsing?: ItemIdParsing;
+  /** Largest request body, in bytes [D11]. Default 10 MiB. */
+  readonly requestBytesMax?: number;
+  /** Largest answer that is passed through, in bytes [D18]. Default 64 MiB. */
+  readonly responseBytesMax?: number;
+  /** Bytes of bodies held at once, requests and answers together; past it 503. Default 1 GiB. */
+  readonly bufferedBytesMax?: number;
+  /** Calls under way at once; one more gets 503 [D26]. Default 1,024. */
+  readonly inFlightMax?: number;
+  /** From sending a call to the last byte of its answer, in milliseconds [D19]. Default 30,000. */
+  readonly backendTimeoutMs?: number;
+  /** For connecting to the backend, in milliseconds [D19]. Default 5,000. */
+  readonly backendConnectTimeoutMs?: number;
+  /** How long an idle connection to the backend is kept, in milliseconds. Default 4,000. */
+  readonly backendIdleTimeoutMs?: number;
+  /** How long a client may take no byte of its reply, in milliseconds [D35]. Default 30,000. */
+  readonly replyStallTimeoutMs?: number;
+}
+
+export interface GatewayPlace {
+  /** What stands before `/api/work-items`; empty at the top. */
+  readonly prefix: string;
+  /** The server leaves `Expect: 100-continue` to us. */
+  readonly answersExpectations: boolean;
+}
+
+/** A gateway with its own connections to the backend; `observer` is told of every request that ends. */
+export function createGateway(
+  limits: GatewayLimits,
+  observer: GatewayObserver,
+  { prefix, answersExpectations }: GatewayPlace,
+): Gateway {
+  const budget = new BufferBudget(limits.bufferedBytesMax ?? 1_073_741_824);
+  const backend = new BackendClient({
+    backendUrl: new URL(limits.backendUrl),
+    timeoutMs: limits.backendTimeoutMs ?? 30_000,
+    connectTimeoutMs: limits.backendConnectTimeoutMs ?? 5_000,
+    idleTimeoutMs: limits.backendIdleTimeoutMs ?? 4_000,
+    responseBytesMax: limits.responseBytesMax ?? 67_108_864,
+    budget,
+  });
+  return new Gateway(
+    {
+      itemIdParsing: limits.itemIdParsing ?? 'leading',
+      requestBytesMax: limits.requestBytesMax ?? 10_485_760,
+      inFlightMax: limits.inFlightMax ?? 1_024,
+      replyStallTimeoutMs: limits.replyStallTimeoutMs ?? 30_000,
+    },
+    backend,
+    budget,
+    observer,
+    prefix + collectionPath,
+    answersExpectations,
+  );
+}

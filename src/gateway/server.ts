@@ -1,0 +1,69 @@
+// The HTTP server of clients: the limits that Node keeps for us, and what it hands over that is no ordinary
+// request. What becomes of a request is the business of whoever listens.
+
+import type { RequestListener, Server } from 'node:http';
+
+import { createServer } from '../node-http.ts';
+import { ClientConnection } from './client-connection.ts';
+import type { Gateway } from './gateway.ts';
+
+export interface GatewayServerOptions {
+  /** For a request's head, in milliseconds [D35]. Default 10,000. */
+  readonly requestHeadersTimeoutMs?: number;
+  /** Largest request head, in bytes; past it 431 [D27]. Default 16,384. */
+  readonly requestHeadBytesMax?: number;
+  /** For a request's head and body together, in milliseconds [D35]. Default 30,000. */
+  readonly requestTimeoutMs?: number;
+  /** Between two requests of a connection, in milliseconds [D35]. Default 72,000. */
+  readonly idleTimeoutMs?: number;
+}
+
+const timeoutCheckIntervalMs = 250;
+
+/** A server with those limits, not yet listening; `gateway` may be set later, before the first connection. */
+export function createGatewayServer(
+  options: GatewayServerOptions,
+  own: { readonly gateway: Gateway | undefined },
+  onRequest: RequestListener,
+): Server {
+  const {
+    requestHeadBytesMax = 16_384,
+    requestHeadersTimeoutMs = 10_000,
+    requestTimeoutMs = 30_000,
+    idleTimeoutMs = 72_000,
+  } = options;
+  const server = createServer(
+    {
+      // Checked by request-head.ts, so that the reply is ours.
+      requireHostHeader: false,
+      insecureHTTPParser: false,
+      maxHeaderSize: requestHeadBytesMax,
+      noDelay: true,
+      headersTimeout: Math.min(requestHeadersTimeoutMs, requestTimeoutMs),
+      requestTimeout: requestTimeoutMs,
+      keepAliveTimeout: idleTimeoutMs,
+      keepAliveTimeoutBuffer: 0,
+      // Node looks at its time limits only so often, by default every 30 s [D35].
+      connectionsCheckingInterval: timeoutCheckIntervalMs,
+    } as Parameters<typeof createServer>[0],
+    onRequest,
+  );
+  // No header may be dropped unseen: a second Host could hide behind the limit [D27].
+  server.maxHeadersCount = 0;
+  // Both are decided in call.ts, with everything else about a request.
+  server.on('checkContinue', onRequest);
+  server.on('checkExpectation', onRequest);
+  server.on('connect', (_request, socket) => own.gateway?.handleConnect(socket));
+  return server;
+}
+
+/** The connections of a server made here, for the drain [D33]. */
+export function trackConnections(server: Server): Set<ClientConnection> {
+  const connections = new Set<ClientConnection>();
+  server.on('connection', (socket) => {
+    const connection = ClientConnection.of(socket);
+    connections.add(connection);
+    socket.once('close', () => connections.delete(connection));
+  });
+  return connections;
+}
