@@ -33,6 +33,12 @@ const groups: readonly Group[] = [
     settings: ['host', 'port', 'adminHost', 'adminPort'],
   },
   {
+    title: 'Processes',
+    introduction:
+      'How many processes serve clients, and where settings can stand that are to be read again while they run. Workers are described in [operating.md](operating.md).',
+    settings: ['workers', 'portSharing', 'settingsFile'],
+  },
+  {
     title: 'Backend',
     introduction: 'Where the work items are, and how an id becomes part of the address.',
     settings: ['backendUrl', 'itemIdParsing'],
@@ -114,7 +120,7 @@ function describeSetting(name: SettingName): string {
 ${settingsTable[name].help}
 
 - flag: \`${flagOf(name)}\`
-- default: \`${fallback}\`${describeAmount(Number(fallback), unit)}
+- default: ${fallback === '' ? 'none' : `\`${fallback}\``}${describeAmount(Number(fallback), unit)}
 - takes: ${takes}
 - commands: ${users.join(', ')}
 `;

@@ -9,7 +9,7 @@ import { backendPath } from './gateway/operations.ts';
 import { createRequestId } from './gateway/request-head.ts';
 import { listenForStop, runUntilStopped, type SignalSource, type StopRequest } from './lifecycle.ts';
 import { createLog, type Log } from './log.ts';
-import { startService } from './service.ts';
+import { addAdmin, startService, type WholeService } from './service.ts';
 import {
   describeValues,
   flagOf,
@@ -26,6 +26,7 @@ import {
 } from './settings.ts';
 import { StartError } from './start-error.ts';
 import { version } from './version.ts';
+import type { WorkerPool } from './workers/pool.ts';
 
 export interface Terminal {
   readonly environment: Readonly<Record<string, string | undefined>>;
@@ -38,7 +39,12 @@ interface CommandEntry {
   readonly summary: string;
   readonly description: string;
   readonly examples: readonly string[];
-  readonly run: (resolved: ResolvedSettings, terminal: Terminal) => Promise<number>;
+  /** `resolveAgain` reads the settings anew: from the same flags, and a settings file that may have changed. */
+  readonly run: (
+    resolved: ResolvedSettings,
+    terminal: Terminal,
+    resolveAgain: () => ResolvedSettings,
+  ) => Promise<number>;
 }
 
 const programName = 'work-item-gateway';
@@ -121,7 +127,7 @@ function createOption(name: SettingName): Option {
   const takes = `${describeValues(name)}${unit === undefined ? '' : ` ${unit}`}`;
   return new Option(
     `${flagOf(name)} [value]`,
-    `${settingsTable[name].help} (${takes}; default ${settingsTable[name].default}; ${variableOf(name)})`,
+    `${settingsTable[name].help} (${takes}; default ${String(settingsTable[name].default) || 'none'}; ${variableOf(name)})`,
   );
 }
 
@@ -150,7 +156,8 @@ async function runCommand(
     }
   }
   try {
-    return await entry.run(resolveSettings(name, given, terminal.environment, problems), terminal);
+    const resolve = (): ResolvedSettings => resolveSettings(name, given, terminal.environment, problems);
+    return await entry.run(resolve(), terminal, resolve);
   } catch (error) {
     if (error instanceof SettingsError) {
       const help = `Nothing was started. \`${programName} ${name} --help\` lists every setting.`;
@@ -165,12 +172,45 @@ async function runCommand(
   }
 }
 
-async function serve({ settings, sources }: ResolvedSettings, terminal: Terminal): Promise<number> {
+async function serve(
+  { settings, sources }: ResolvedSettings,
+  terminal: Terminal,
+  resolveAgain: () => ResolvedSettings,
+): Promise<number> {
   const log = createLog(settings);
   const stop = listenForStopOf(terminal, log);
-  const service = await startService(settings, log.logger);
+  let service: WholeService;
+  if (settings.workers === 1) {
+    terminal.signals.on('SIGHUP', () => {
+      log.logger.warn('SIGHUP replaces workers, and with WORKERS=1 there are none: nothing was done');
+    });
+    service = await startService(settings, log.logger);
+  } else {
+    const { startPool } = await import('./workers/pool.ts');
+    const pool = await startPool(settings, log.logger);
+    terminal.signals.on('SIGHUP', () => {
+      reload(pool, resolveAgain, log.logger);
+    });
+    service = await addAdmin(pool, settings, log.logger);
+  }
   logReady(log, service.url, service.adminUrl, settings, sources);
   return await runUntilStopped(service, settings, log, stop);
+}
+
+// New settings with a mistake in them change nothing.
+function reload(pool: WorkerPool, resolveAgain: () => ResolvedSettings, logger: Log['logger']): void {
+  let settings;
+  try {
+    ({ settings } = resolveAgain());
+  } catch (error) {
+    if (!(error instanceof SettingsError)) {
+      throw error;
+    }
+    logger.error({ problems: error.problems }, 'SIGHUP: the settings have mistakes, the old ones stay');
+    return;
+  }
+  logger.info({ workers: settings.workers }, 'SIGHUP: replacing the workers one by one');
+  void pool.reload(settings);
 }
 
 function listenForStopOf({ environment, signals }: Terminal, { logger }: Log): StopRequest {

@@ -30,7 +30,6 @@ export interface StopRequest {
 export function listenForStop(logger: Logger, source: SignalSource, isUnderNpm: boolean): StopRequest {
   const cut = new AbortController();
   const { promise: wanted, resolve: request } = Promise.withResolvers<undefined>();
-  let hasFault = false;
   let firstSignalAt: number | undefined;
   const onSignal = (signal: NodeJS.Signals): void => {
     const now = performance.now();
@@ -43,17 +42,30 @@ export function listenForStop(logger: Logger, source: SignalSource, isUnderNpm: 
       cut.abort();
     }
   };
+  for (const signal of signals) {
+    source.on(signal, onSignal);
+  }
+  const { hasFault } = listenForFaults(logger, source, () => {
+    request(undefined);
+  });
+  return { wanted, hasFault, cut: cut.signal };
+}
+
+/** Logs what nobody caught and then calls `stop`; `hasFault` says whether there was any. */
+export function listenForFaults(
+  logger: Logger,
+  source: SignalSource,
+  stop: () => void,
+): Pick<StopRequest, 'hasFault'> {
+  let hasFault = false;
   // Nothing is known of the state behind such an error: stop in order rather than live on half dead.
   const onFault = (error: unknown): void => {
     logger.fatal({ err: error }, 'a fault outside any request: stopping');
     hasFault = true;
-    request(undefined);
+    stop();
   };
-  for (const signal of signals) {
-    source.on(signal, onSignal);
-  }
   source.on('uncaughtException', onFault).on('unhandledRejection', onFault);
-  return { wanted, hasFault: () => hasFault, cut: cut.signal };
+  return { hasFault: () => hasFault };
 }
 
 /**
@@ -79,7 +91,7 @@ export async function runUntilStopped(
   await service.finishDrain(cut);
   clearTimeout(timer);
   await service.stop();
-  const exitCode = cut.aborted || request.hasFault() ? 1 : 0;
+  const exitCode = cut.aborted || request.hasFault() || service.hasFailed?.() === true ? 1 : 0;
   logger.info({ exitCode }, 'stopped');
   flush();
   return exitCode;

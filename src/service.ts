@@ -21,6 +21,8 @@ export interface Service {
   finishDrain(signal: AbortSignal): Promise<void>;
   /** Cuts whatever is left. */
   stop(): Promise<void>;
+  /** Part of it has ended as it should not have. */
+  readonly hasFailed?: () => boolean;
 }
 
 export interface ClientService extends Service, Reporter {

@@ -1,6 +1,10 @@
 // THE settings table. Flags, environment variables, defaults, checks, `--help` and docs/settings.md all come
 // from these rows [D32]; nothing else in the project reads the environment.
 
+import { readFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import { parseEnv } from 'node:util';
+
 export type Command = 'serve' | 'dev' | 'backend' | 'check';
 
 interface Row {
@@ -17,8 +21,15 @@ interface IntegerRow extends Row {
   readonly max: number;
 }
 
+/** A number, or `auto` for one a core. */
+interface CountRow extends Row {
+  readonly kind: 'count';
+  readonly default: number;
+  readonly max: number;
+}
+
 interface TextRow extends Row {
-  readonly kind: 'host' | 'path';
+  readonly kind: 'host' | 'path' | 'database';
   readonly default: string;
 }
 
@@ -33,7 +44,7 @@ interface ChoiceRow<Choice extends string = string> extends Row {
   readonly default: Choice;
 }
 
-type AnyRow = IntegerRow | TextRow | UrlRow | ChoiceRow;
+type AnyRow = IntegerRow | CountRow | TextRow | UrlRow | ChoiceRow;
 
 const gateway: readonly Command[] = ['serve', 'dev', 'check'];
 const everywhere: readonly Command[] = ['serve', 'dev', 'backend', 'check'];
@@ -87,6 +98,26 @@ export const settingsTable = {
     kind: 'url',
     default: 'http://localhost:5104',
     help: "The backend's base address, http or https; it may carry a base path.",
+    commands: ['serve', 'check'],
+  },
+  workers: {
+    kind: 'count',
+    default: 1,
+    max: 256,
+    help: 'Processes that serve clients on one port; `auto` is one a core. From 2 on a dead one is replaced, SIGHUP replaces them all one by one, and each has an equal share of IN_FLIGHT_MAX and BUFFERED_BYTES_MAX.',
+    commands: ['serve', 'check'],
+  },
+  portSharing: {
+    kind: 'choice',
+    choices: ['auto', 'cluster', 'reuse-port'],
+    default: 'auto',
+    help: 'How workers share the port. `cluster`: the primary process takes connections and deals them out in turn; no connection is lost when a worker is replaced. `reuse-port`: each worker has a listening socket of its own, which costs less where most connections carry one call only, but resets what waits in the queue of one that closes, unless Linux runs with net.ipv4.tcp_migrate_req=1; `auto` takes it only there.',
+    commands: ['serve', 'check'],
+  },
+  settingsFile: {
+    kind: 'path',
+    default: '',
+    help: 'File of further settings, one VARIABLE=value a line; flags and the environment go before it. Read at the start and again on SIGHUP.',
     commands: ['serve', 'check'],
   },
   itemIdParsing: {
@@ -185,7 +216,7 @@ export const settingsTable = {
     embedded,
   ),
   embeddedBackendDatabase: {
-    kind: 'path',
+    kind: 'database',
     default: ':memory:',
     help: 'SQLite file that the embedded backend keeps its work items in; `:memory:` forgets them at the end.',
     commands: embedded,
@@ -194,7 +225,7 @@ export const settingsTable = {
 
 export type SettingName = keyof typeof settingsTable;
 
-type ValueOf<R> = R extends { kind: 'integer' }
+type ValueOf<R> = R extends { kind: 'integer' | 'count' }
   ? number
   : R extends { kind: 'url' }
     ? URL
@@ -206,7 +237,7 @@ type ValueOf<R> = R extends { kind: 'integer' }
 export type Settings = { readonly [Name in SettingName]: ValueOf<(typeof settingsTable)[Name]> };
 
 /** Where a setting's value came from. */
-export type SettingSource = 'default' | 'environment' | 'flag';
+export type SettingSource = 'default' | 'file' | 'environment' | 'flag';
 
 export interface ResolvedSettings {
   readonly settings: Settings;
@@ -255,7 +286,11 @@ export function describeValues(name: SettingName): string {
       return 'an http or https address';
     case 'host':
       return 'a host name or IP address';
+    case 'count':
+      return `1 to ${row.max} or auto`;
     case 'path':
+      return 'a file name, or nothing for none';
+    case 'database':
       return 'a file name or :memory:';
   }
 }
@@ -267,8 +302,8 @@ export function unitOf(name: SettingName): string | undefined {
 }
 
 /**
- * Every setting from the flags, else the environment, else its default. An empty variable counts as unset.
- * Problems, those in `known` first, are thrown together as one SettingsError.
+ * Every setting from the flags, else the environment, else the settings file, else its default. An empty
+ * variable counts as unset. Problems, those in `known` first, are thrown together as one SettingsError.
  */
 export function resolveSettings(
   command: Command,
@@ -280,17 +315,32 @@ export function resolveSettings(
   const settings: Partial<Record<SettingName, unknown>> = {};
   const sources = {} as Record<SettingName, SettingSource>;
   const used = new Set(settingsOf(command));
+  const file = used.has('settingsFile')
+    ? readSettingsFile(flags.settingsFile ?? environment[variableOf('settingsFile')] ?? '', problems)
+    : {};
   for (const name of settingNames) {
     const row: AnyRow = settingsTable[name];
     const flag = flags[name];
-    const variable = environment[variableOf(name)];
     // A variable of another command's is none of this one's business, right or wrong.
-    const isGiven = flag !== undefined || (variable !== undefined && variable !== '' && used.has(name));
-    sources[name] = flag !== undefined ? 'flag' : isGiven ? 'environment' : 'default';
-    const text = flag ?? (isGiven ? variable : undefined) ?? String(row.default);
+    const variable = used.has(name) ? givenText(environment[variableOf(name)]) : undefined;
+    const line = used.has(name) ? givenText(file[variableOf(name)]) : undefined;
+    const text = flag ?? variable ?? line ?? String(row.default);
+    sources[name] =
+      flag !== undefined
+        ? 'flag'
+        : variable !== undefined
+          ? 'environment'
+          : line !== undefined
+            ? 'file'
+            : 'default';
     const value = parseValue(row, text);
     if (value instanceof Problem) {
-      const given = sources[name] === 'flag' ? flagOf(name) : variableOf(name);
+      const given =
+        sources[name] === 'flag'
+          ? flagOf(name)
+          : sources[name] === 'file'
+            ? `${variableOf(name)} in the settings file`
+            : variableOf(name);
       problems.push(`${given} is ${JSON.stringify(hideCredentials(text))}, but must be ${value.expectation}`);
     } else {
       settings[name] = value;
@@ -309,6 +359,33 @@ export function resolveSettings(
     throw new SettingsError(problems);
   }
   return { settings: Object.freeze(settings) as Settings, sources: Object.freeze(sources) };
+}
+
+function givenText(text: string | undefined): string | undefined {
+  return text === '' ? undefined : text;
+}
+
+// The variables of the file, checked to be settings; a problem is added to `problems`.
+function readSettingsFile(name: string, problems: string[]): NodeJS.Dict<string> {
+  if (name === '') {
+    return {};
+  }
+  let text;
+  try {
+    text = readFileSync(name, 'utf8');
+  } catch (error) {
+    const { code = String(error) } = error as NodeJS.ErrnoException;
+    problems.push(`SETTINGS_FILE is ${JSON.stringify(name)}, which cannot be read (${code})`);
+    return {};
+  }
+  const variables = parseEnv(text);
+  const known = new Set(settingNames.map(variableOf));
+  for (const variable of Object.keys(variables)) {
+    if (!known.has(variable) || variable === variableOf('settingsFile')) {
+      problems.push(`${variable} in ${JSON.stringify(name)} is no setting that a settings file can have`);
+    }
+  }
+  return variables;
 }
 
 // A password must not end up on a terminal or in a log, not even in a refused value.
@@ -342,7 +419,14 @@ function parseValue(row: AnyRow, text: string): number | string | URL | Problem 
       return /^[A-Za-z0-9._:%-]+$/.test(text)
         ? text
         : new Problem('a host name or an IP address without brackets');
+    case 'count': {
+      const value = text === 'auto' ? availableParallelism() : /^\d{1,15}$/.test(text) ? Number(text) : NaN;
+      return value >= 1 && value <= row.max
+        ? value
+        : new Problem(`a whole number from 1 to ${row.max}, or auto`);
+    }
     case 'path':
+    case 'database':
       return text;
   }
 }

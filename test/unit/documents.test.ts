@@ -155,9 +155,9 @@ describe('ARCHITECTURE.md', () => {
     ['knows undici', / from 'undici'/, /^src\/backend\//],
     ['knows prom-client', / from 'prom-client'/, /^src\/admin\//],
     ['knows commander', / from 'commander'/, /^src\/cli\.ts$/],
-    ['ends the process', /process\.exit\(/, /^src\/main\.ts$/],
+    ['ends the process', /process\.exit\(/, /^src\/(?:main|workers\/worker)\.ts$/],
     ['reads the environment', /process\.env/, /^src\/(?:main|log)\.ts$/],
-    ['reads the settings', /\/settings\.ts'/, /^src\/[a-z]+\.ts$/],
+    ['reads the settings', /\/settings\.ts'/, /^src\/(?:workers\/)?[a-z]+\.ts$/],
   ] as const) {
     test(`nothing ${what} where it must not`, () => {
       const found = sources.filter(({ text }) => pattern.test(text)).map(({ path }) => path);

@@ -1,7 +1,10 @@
 // The settings table: names, defaults, precedence, and what is said about a bad value [D32].
 
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { availableParallelism, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
 
 import {
   flagOf,
@@ -22,6 +25,9 @@ const expected: readonly [SettingName, string, string, unknown][] = [
   ['adminHost', '--admin-host', 'ADMIN_HOST', 'localhost'],
   ['adminPort', '--admin-port', 'ADMIN_PORT', 9464],
   ['backendUrl', '--backend-url', 'BACKEND_URL', 'http://localhost:5104/'],
+  ['workers', '--workers', 'WORKERS', 1],
+  ['portSharing', '--port-sharing', 'PORT_SHARING', 'auto'],
+  ['settingsFile', '--settings-file', 'SETTINGS_FILE', ''],
   ['itemIdParsing', '--item-id-parsing', 'ITEM_ID_PARSING', 'leading'],
   ['requestHeadBytesMax', '--request-head-bytes-max', 'REQUEST_HEAD_BYTES_MAX', 16 * 1024],
   ['requestBytesMax', '--request-bytes-max', 'REQUEST_BYTES_MAX', 10 * 1024 * 1024],
@@ -95,8 +101,10 @@ describe('commands', () => {
   const expectedOf: Record<Command, SettingName[]> = {
     serve: gatewayAlone,
     check: gatewayAlone,
-    // Its backend is the embedded one: there is no address to set.
-    dev: settingNames.filter((name) => name !== 'backendUrl'),
+    // Its backend is the embedded one, and it is one process: nothing to set.
+    dev: settingNames.filter(
+      (name) => !['backendUrl', 'workers', 'portSharing', 'settingsFile'].includes(name),
+    ),
     backend: [
       'logLevel',
       'logFormat',
@@ -150,6 +158,57 @@ describe('precedence', () => {
   });
 });
 
+describe('the settings file', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
+  const file = join(folder, 'settings.env');
+  after(() => {
+    rmSync(folder, { recursive: true });
+  });
+
+  test('goes before the default, behind the environment and the flags', () => {
+    writeFileSync(file, '# comment\nPORT=1001\nADMIN_PORT=1002\nHOST="gateway.internal"\nLOG_LEVEL=\n');
+    const { settings, sources } = resolveSettings(
+      'serve',
+      { settingsFile: file, adminPort: '2002' },
+      { PORT: '2001' },
+    );
+    assert.deepEqual(
+      [settings.port, settings.adminPort, settings.host, settings.logLevel],
+      [2001, 2002, 'gateway.internal', 'info'],
+    );
+    assert.deepEqual(
+      [sources.port, sources.adminPort, sources.host, sources.logLevel, sources.settingsFile],
+      ['environment', 'flag', 'file', 'default', 'flag'],
+    );
+  });
+
+  test('is named by a variable too', () => {
+    writeFileSync(file, 'PORT=1001\n');
+    assert.equal(resolveSettings('serve', {}, { SETTINGS_FILE: file }).settings.port, 1001);
+  });
+
+  test('every problem in it is listed: what is no setting, and what is wrong', () => {
+    writeFileSync(file, 'PROT=1\nSETTINGS_FILE=other\nPORT=x\nBACKEND_URL=http://user:secret@a\n');
+    assert.deepEqual(problemsOf({ settingsFile: file }, {}, 'serve'), [
+      `PROT in ${JSON.stringify(file)} is no setting that a settings file can have`,
+      `SETTINGS_FILE in ${JSON.stringify(file)} is no setting that a settings file can have`,
+      'PORT in the settings file is "x", but must be a whole number from 0 to 65535',
+      'BACKEND_URL in the settings file is "http://...@a", but must be an address without user name and password: the gateway sends no credentials',
+    ]);
+  });
+
+  test('one that cannot be read is a problem', () => {
+    const missing = join(folder, 'missing.env');
+    assert.deepEqual(problemsOf({ settingsFile: missing }, {}, 'serve'), [
+      `SETTINGS_FILE is ${JSON.stringify(missing)}, which cannot be read (ENOENT)`,
+    ]);
+  });
+});
+
+test('WORKERS=auto is one a core', () => {
+  assert.equal(resolveSettings('serve', { workers: 'auto' }, {}).settings.workers, availableParallelism());
+});
+
 describe('problems', () => {
   test('every problem is listed at once, those known before first', () => {
     assert.throws(
@@ -182,6 +241,7 @@ describe('problems', () => {
 
   const bad: Partial<Record<SettingName, readonly string[]>> = {
     port: ['-1', '65536', '1.5', '1e3', '0x10', ' 80', '80 ', '+80', 'eighty', '８０', '9'.repeat(400)],
+    workers: ['0', '257', 'all', 'AUTO', '-1', '1.5'],
     inFlightMax: ['0', '1000001', '-5'],
     requestHeadBytesMax: ['1023', '1048577'],
     requestBytesMax: ['0', '2147483648', '10MiB', '10_485_760'],
@@ -209,7 +269,7 @@ describe('problems', () => {
     ],
   };
   for (const [name, values] of Object.entries(bad) as [SettingName, readonly string[]][]) {
-    const command = name === 'backendUrl' ? 'serve' : 'dev';
+    const command = name === 'backendUrl' || name === 'workers' ? 'serve' : 'dev';
     for (const value of values) {
       test(`${name} refuses ${JSON.stringify(value.slice(0, 40))}`, () => {
         const problems = problemsOf({ [name]: value }, {}, command);
@@ -223,6 +283,7 @@ describe('problems', () => {
 
   const good: Partial<Record<SettingName, readonly string[]>> = {
     port: ['0', '1', '65535', '0080'],
+    workers: ['1', '256'],
     inFlightMax: ['1', '1000000'],
     requestBytesMax: ['1', '2147483647'],
     bufferedBytesMax: ['1', '1099511627776'],
@@ -245,7 +306,7 @@ describe('problems', () => {
       test(`${name} takes ${JSON.stringify(value)}`, () => {
         const { settings } = resolveSettings('serve', { [name]: value }, {});
         const wanted =
-          settingsTable[name].kind === 'integer'
+          settingsTable[name].kind === 'integer' || settingsTable[name].kind === 'count'
             ? Number(value)
             : settingsTable[name].kind === 'url'
               ? new URL(value).href

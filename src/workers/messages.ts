@@ -1,0 +1,33 @@
+// What the primary process and its workers say to each other.
+
+import type { Report, ReportRequest } from '../admin/report.ts';
+import type { PortSharing } from '../listen.ts';
+import type { Settings } from '../settings.ts';
+
+/** Settings as they go from process to process: an address as its text. */
+export type PlainSettings = Omit<Settings, 'backendUrl'> & { readonly backendUrl: string };
+
+export type ToWorker =
+  | { readonly kind: 'start'; readonly settings: PlainSettings; readonly sharing: PortSharing }
+  /** From now on every reply closes its connection [D33]. */
+  | { readonly kind: 'begin-drain' }
+  /** Finish what is under way, then exit. */
+  | { readonly kind: 'finish-drain' }
+  /** Cut what is left, then exit. */
+  | { readonly kind: 'cut' }
+  | { readonly kind: 'report'; readonly id: number; readonly request: ReportRequest };
+
+export type FromWorker =
+  /** It takes calls; `port` is the one that it found where 0 was asked for. */
+  | { readonly kind: 'ready'; readonly url: string; readonly port: number }
+  /** It cannot listen; `message` is for the operator. */
+  | { readonly kind: 'start-error'; readonly message: string }
+  | { readonly kind: 'reports'; readonly id: number; readonly reports: readonly Report[] };
+
+export function plainSettings(settings: Settings): PlainSettings {
+  return { ...settings, backendUrl: settings.backendUrl.href };
+}
+
+export function settingsOfPlain(settings: PlainSettings): Settings {
+  return { ...settings, backendUrl: new URL(settings.backendUrl) };
+}

@@ -1,0 +1,82 @@
+// A worker process: serves clients as the primary process (pool.ts) tells it to, and says how it is. With
+// main.ts the only caller of process.exit.
+
+import { listenForFaults, runUntilStopped, type StopRequest } from '../lifecycle.ts';
+import { createLog } from '../log.ts';
+import { startClientService, type ClientService } from '../service.ts';
+import { StartError } from '../start-error.ts';
+import { settingsOfPlain, type FromWorker, type ToWorker } from './messages.ts';
+
+process.once('message', (message: ToWorker) => {
+  if (message.kind === 'start') {
+    void run(message);
+  }
+});
+
+async function run({ settings: plain, sharing }: Extract<ToWorker, { kind: 'start' }>): Promise<void> {
+  const settings = settingsOfPlain(plain);
+  const log = createLog(settings);
+  const request = listenForStop(log.logger);
+  let service: ClientService;
+  try {
+    service = await startClientService(settings, log.logger, sharing);
+  } catch (error) {
+    if (!(error instanceof StartError)) {
+      throw error;
+    }
+    await tell({ kind: 'start-error', message: error.message });
+    process.exit(1);
+  }
+  process.on('message', (message: ToWorker) => {
+    if (message.kind === 'begin-drain') {
+      service.beginDrain();
+    } else if (message.kind === 'report') {
+      void service.reports(message.request).then(async (reports) => {
+        await tell({ kind: 'reports', id: message.id, reports });
+      });
+    }
+  });
+  await tell({ kind: 'ready', url: service.url, port: service.port });
+  process.exit(
+    // The delay before a drain is the primary's affair.
+    await runUntilStopped(service, { ...settings, shutdownDelayMs: 0 }, log, request),
+  );
+}
+
+// Signals are the primary's to read: a terminal and a service manager send them to every process of a group,
+// and what they mean (when a drain begins, what a second one does) is decided once. A primary that has gone
+// cannot tell; then it is time to go too.
+function listenForStop(logger: Parameters<typeof listenForFaults>[0]): StopRequest {
+  const cut = new AbortController();
+  const { promise: wanted, resolve } = Promise.withResolvers<undefined>();
+  const request = (): void => {
+    resolve(undefined);
+  };
+  const faults = listenForFaults(logger, process, request);
+  for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
+    process.on(signal, () => undefined);
+  }
+  process.on('disconnect', request);
+  process.on('message', (message: ToWorker) => {
+    if (message.kind === 'finish-drain') {
+      request();
+    } else if (message.kind === 'cut') {
+      request();
+      cut.abort();
+    }
+  });
+  return { wanted, hasFault: faults.hasFault, cut: cut.signal };
+}
+
+// A primary that has gone hears nothing; `disconnect` says so.
+async function tell(message: FromWorker): Promise<void> {
+  await new Promise<void>((resolve) => {
+    if (!process.connected) {
+      resolve();
+      return;
+    }
+    process.send?.(message, undefined, undefined, () => {
+      resolve();
+    });
+  });
+}

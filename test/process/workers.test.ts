@@ -1,0 +1,236 @@
+// WORKERS: several processes on one port, watched, replaced and drained as one gateway. D31, D32, D33.
+
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, afterEach, beforeEach, describe, test } from 'node:test';
+import { createGate, poll } from '../helpers/changes.ts';
+import { assertReply } from '../helpers/expected.ts';
+import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
+after(() => {
+  rmSync(folder, { recursive: true });
+});
+
+let backend: ScriptedBackend;
+beforeEach(async () => {
+  backend = await ScriptedBackend.start();
+  backend.answers(answer('[]'));
+});
+afterEach(() => backend.stop());
+
+function start(environment: NodeJS.ProcessEnv = {}): Promise<Command> {
+  return startCommand({ BACKEND_URL: backend.url, WORKERS: '2', ...environment });
+}
+
+async function metric(command: Command, name: string): Promise<number> {
+  const { text } = await command.admin('/metrics');
+  return text
+    .split('\n')
+    .filter((line) => line.startsWith(`work_item_gateway_${name}`))
+    .reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
+}
+
+/** The processes that have logged a request. */
+function workersSeen(command: Command): Set<number> {
+  const lines = command.logs.filter((line) => line['msg'] === 'request');
+  return new Set(lines.map((line) => Number(line['pid'])));
+}
+
+/** Calls on new connections until every one of `count` workers has taken one. */
+async function reachWorkers(command: Command, count: number): Promise<number[]> {
+  await poll(async () => {
+    assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
+    return workersSeen(command).size >= count;
+  }, `${count} workers take calls`);
+  return [...workersSeen(command)];
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** A keep-alive client that calls without a pause, reconnecting when it is told to close. */
+function callWithoutPause(command: Command): { stop(): Promise<number> } {
+  let isStopping = false;
+  const run = async (): Promise<number> => {
+    let calls = 0;
+    let client: RawClient | undefined;
+    while (!isStopping) {
+      client ??= await command.connect();
+      client.send(requestBytes('GET', '/api/work-items'));
+      const reply = await client.reply();
+      assert.equal(reply.text, '[]');
+      calls += 1;
+      if (reply.header('connection') === 'close') {
+        client.destroy();
+        client = undefined;
+      }
+    }
+    client?.destroy();
+    return calls;
+  };
+  const running = run();
+  return {
+    stop: async () => {
+      isStopping = true;
+      return await running;
+    },
+  };
+}
+
+for (const sharing of ['cluster', 'reuse-port'] as const) {
+  describe(`two workers, PORT_SHARING=${sharing}`, () => {
+    const environment = { PORT_SHARING: sharing };
+
+    test('both serve, and /metrics and /readyz speak for both', async () => {
+      await using command = await start(environment);
+      const pids = await reachWorkers(command, 2);
+      assert.ok(!pids.includes(command.process.pid ?? 0), 'the primary process serves nobody');
+      const calls = backend.requests.length;
+      assert.equal(await metric(command, 'requests_total{operation="list",status="200"}'), calls);
+      assert.equal(await metric(command, 'request_duration_seconds_count{operation="list"}'), calls);
+      assert.equal(await metric(command, 'workers'), 2);
+      const ready = await command.admin('/readyz');
+      assert.equal(ready.status, 200);
+      assert.match(ready.text, /"reachable":true/);
+      const { text } = await command.admin('/metrics');
+      assert.match(text, /^process_resident_memory_bytes \d{8,}$/m);
+    });
+
+    test('a port that is in use is a clear message and exit code 1 [D31]', async () => {
+      await using first = await start(environment);
+      const second = runCommand(['serve'], {
+        HOST: '127.0.0.1',
+        PORT: String(first.port),
+        ADMIN_PORT: '0',
+        WORKERS: '2',
+        ...environment,
+      });
+      assert.equal(await second.exitCode(), 1);
+      assert.match(second.stderr, new RegExp(`^error: port ${first.port} on 127.0.0.1 is in use: stop`));
+      assertReply(await first.call('GET', '/api/work-items'), 200, '[]');
+    });
+
+    // With sockets of their own the clients must not connect anew meanwhile [docs/operating.md].
+    const clientCount = sharing === 'cluster' ? 4 : 0;
+    test('SIGHUP replaces both without losing a call, and reads the settings file again', async () => {
+      const file = join(folder, 'reload.env');
+      writeFileSync(file, 'REQUEST_BYTES_MAX=100\n');
+      await using command = await start({ ...environment, SETTINGS_FILE: file });
+      const before = await reachWorkers(command, 2);
+      const clients = Array.from({ length: clientCount }, () => callWithoutPause(command));
+      writeFileSync(file, 'REQUEST_BYTES_MAX=10\n');
+      command.signal('SIGHUP');
+      await command.log((line) => String(line['msg']).startsWith('reloaded'), 'the reload ends');
+      const calls = await Promise.all(clients.map((client) => client.stop()));
+      assert.ok(calls.every((count) => count > 0));
+      assert.ok(before.every((pid) => !isAlive(pid)));
+      const reply = await command.call('POST', '/api/work-items', { body: '{"title":"long"}' });
+      assert.equal(reply.status, 413);
+      assert.equal(await metric(command, 'workers'), 2);
+    });
+
+    test('SIGTERM: what is under way finishes, then all of them end with exit code 0 [D33]', async () => {
+      await using command = await start(environment);
+      const pids = await reachWorkers(command, 2);
+      const gate = createGate();
+      backend.answers(async (exchange) => {
+        await Promise.race([gate.opened, exchange.closed]);
+        await answer('{"id":5}')(exchange);
+      });
+      const client = await command.connect();
+      client.send(requestBytes('GET', '/api/work-items/5'));
+      await backend.nextRequest();
+      command.signal('SIGTERM');
+      await poll(async () => (await command.admin('/readyz')).status === 503, '/readyz turns 503');
+      gate.open();
+      const reply = await client.reply();
+      assert.equal(reply.text, '{"id":5}');
+      assert.equal(reply.header('connection'), 'close');
+      client.destroy();
+      assert.equal(await command.exitCode(), 0);
+      assert.ok(pids.every((pid) => !isAlive(pid)));
+    });
+  });
+}
+
+test('a worker that dies is replaced, and the others go on serving meanwhile', async () => {
+  await using command = await start();
+  const [victim = 0, other = 0] = await reachWorkers(command, 2);
+  process.kill(victim, 'SIGKILL');
+  const line = await command.log(
+    (each) => String(each['msg']).startsWith('a worker ended with signal SIGKILL'),
+    'its end is logged',
+  );
+  assert.equal(line['level'], 'error');
+  assert.equal(line['worker'], victim);
+  await reachWorkers(command, 3);
+  assert.ok(isAlive(other));
+  assert.equal(await metric(command, 'workers'), 2);
+});
+
+test('each worker has its share of IN_FLIGHT_MAX [D26]', async () => {
+  await using command = await start({ IN_FLIGHT_MAX: '2' });
+  await reachWorkers(command, 2);
+  const gate = createGate();
+  backend.answers(async (exchange) => {
+    await Promise.race([gate.opened, exchange.closed]);
+    await answer('[]')(exchange);
+  });
+  const clients = await Promise.all(Array.from({ length: 20 }, () => command.connect()));
+  for (const client of clients) {
+    client.send(requestBytes('GET', '/api/work-items'));
+  }
+  // 18 of 20 are turned away: each worker holds one call.
+  await poll(
+    async () => (await metric(command, 'requests_total{operation="list",status="503"}')) === 18,
+    '18 calls are turned away',
+  );
+  gate.open();
+  const replies = await Promise.all(clients.map((client) => client.reply()));
+  assert.equal(replies.filter(({ status }) => status === 200).length, 2);
+  for (const client of clients) {
+    client.destroy();
+  }
+});
+
+test('SIGHUP with a mistake in the settings file changes nothing and lists every problem', async () => {
+  const file = join(folder, 'mistakes.env');
+  writeFileSync(file, 'LOG_LEVEL=info\n');
+  await using command = await start({ SETTINGS_FILE: file });
+  const before = await reachWorkers(command, 2);
+  writeFileSync(file, 'IN_FLIGHT_MAX=none\nTYPO=1\n');
+  command.signal('SIGHUP');
+  const line = await command.log((each) => each['problems'] !== undefined, 'the problems are logged');
+  assert.deepEqual(line['problems'], [
+    `TYPO in "${file}" is no setting that a settings file can have`,
+    'IN_FLIGHT_MAX in the settings file is "none", but must be a whole number from 1 to 1000000',
+  ]);
+  assert.ok(before.every(isAlive));
+  assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
+});
+
+test('workers end when their primary process is killed', async () => {
+  await using command = await start();
+  const pids = await reachWorkers(command, 2);
+  command.signal('SIGKILL');
+  await command.exited;
+  await poll(() => Promise.resolve(!pids.some(isAlive)), 'no worker lives');
+});
+
+test('SIGHUP with one process says that it does nothing, and the gateway lives', async () => {
+  await using command = await start({ WORKERS: '1' });
+  command.signal('SIGHUP');
+  await command.log((line) => String(line['msg']).startsWith('SIGHUP replaces workers'), 'the line');
+  assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
+});
