@@ -198,6 +198,17 @@ export const CONTENDERS: Contender[] = [
     start: runGateway({ LOG_LEVEL: 'info' }),
   },
   {
+    name: 'gateway-workers',
+    title: 'Work Item Gateway, two workers',
+    job: 'gateway',
+    checksJson: true,
+    exact: true,
+    workloads: ['item'],
+    findMissing: needBuild,
+    version: () => readPackageVersion(root),
+    start: runGateway({ LOG_LEVEL: 'warn', WORKERS: '2' }),
+  },
+  {
     name: 'nginx-lua',
     title: 'nginx + Lua (cjson)',
     job: 'gateway',

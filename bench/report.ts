@@ -168,6 +168,23 @@ function makeRatios(result: Result): string {
   return makeTable(['processor time', ...result.workloads.map(({ title }) => title)], rows);
 }
 
+/** What follows from the processor time of an item beyond the references, a sentence each. */
+function makeConclusions(result: Result): string {
+  const us = (contender: string): number => find(result, 'item', contender)?.processorUs.median ?? 0;
+  const [one, workers, info, next] = [us('gateway'), us('gateway-workers'), us('gateway-info'), us('next')];
+  return [
+    one && workers
+      ? `- Two workers on two cores of their own serve ${((2 * one) / workers).toFixed(2)} times what one serves: ` +
+        `2 × ${formatUs(one) ?? ''} ÷ ${formatUs(workers) ?? ''} µs, the processor time of primary and workers together; ` +
+        'here they shared one core, since load and backend have the other.'
+      : '',
+    one && info ? `- A log line for each request costs ${formatChange(info, one) ?? ''}.` : '',
+    one && next ? `- One core serves ${(next / one).toFixed(1)} times the requests of Next.js handlers.` : '',
+  ]
+    .filter((line) => line !== '')
+    .join('\n');
+}
+
 function makeDetail(result: Result, workload: Result['workloads'][number], last: Result | undefined): string {
   const rows = result.contenders.flatMap(({ name }) => {
     const row = find(result, workload.name, name);
@@ -240,6 +257,7 @@ function makeMarkdown(result: Result, last: { name: string; result: Result } | u
     makeSummary(result),
     '## Against the two references',
     makeRatios(result),
+    makeConclusions(result),
     '## Each workload',
     last
       ? `Change is the processor time against ${last.name} as last committed (commit ${last.result.commit}).`

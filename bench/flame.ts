@@ -1,0 +1,212 @@
+// A flame graph of the gateway at work, as SVG: where the processor time of a GET of one item goes. It runs the built
+// command with --cpu-prof under load and draws the stacks, widest first; what is narrower than 0.3 % is left out.
+// `npm run bench:flame` writes docs/images/flame-graph.svg.
+import { spawn } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { Backend, call, findFreePort, isPinned, Load, stopAll } from './running.ts';
+import { makeShots, WORKLOADS } from './workloads.ts';
+
+interface ProfileNode {
+  id: number;
+  callFrame: { functionName: string; url: string; lineNumber: number };
+  children?: number[];
+}
+
+interface Profile {
+  nodes: ProfileNode[];
+  samples: number[];
+  timeDeltas: number[];
+}
+
+/** Frames with the same name under the same parent are one. */
+interface Frame {
+  name: string;
+  owner: keyof typeof OWNERS;
+  us: number;
+  below: Map<string, Frame>;
+}
+
+const OWNERS = {
+  gateway: 'the gateway',
+  undici: 'undici',
+  node: 'Node: sockets, HTTP, timers',
+  wasm: 'WebAssembly: JSON check, HTTP parser of undici',
+  system: 'writes to sockets, with the system call',
+  other: 'V8 and the event loop: reads, polling, garbage collection',
+};
+const WARMUP_MS = 3_000;
+const MEASURE_MS = 6_000;
+const WIDTH = 1_100;
+const ROW = 17;
+const LEAST_SHARE = 0.003;
+const file = join(import.meta.dirname, '../docs/images/flame-graph.svg');
+
+const STYLE = `
+  text { font: 11px ui-monospace, monospace; fill: #1f2328; pointer-events: none; }
+  .note { font: 12px system-ui, sans-serif; }
+  rect { stroke: #ffffff; stroke-width: .5; }
+  .gateway { fill: #7cc4ae; } .undici { fill: #e0b470; } .node { fill: #a9bdd3; } .wasm { fill: #c9a7d8; }
+  .system { fill: #e59a8c; } .other { fill: #d1d9e0; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6edf3; } rect { stroke: #0d1117; }
+    .gateway { fill: #1f7a60; } .undici { fill: #80602a; } .node { fill: #3d5671; } .wasm { fill: #694a7a; }
+    .system { fill: #8c4438; } .other { fill: #3d444d; }
+  }
+`;
+
+function ownerOf({ functionName, url }: ProfileNode['callFrame']): Frame['owner'] {
+  if (/^(?:write(?:v|Latin1String|Buffer|Utf8String))$/.test(functionName) && url === '') return 'system';
+  if (url.startsWith('wasm') || functionName.startsWith('wasm')) return 'wasm';
+  if (url.includes('/undici/')) return 'undici';
+  if (url.startsWith('node:')) return 'node';
+  return url.startsWith('file:') ? 'gateway' : 'other';
+}
+
+function makeTree({ nodes, samples, timeDeltas }: Profile): Frame {
+  const own = new Map<number, number>();
+  for (const [index, id] of samples.entries()) own.set(id, (own.get(id) ?? 0) + (timeDeltas[index] ?? 0));
+  const byId = new Map(nodes.map((node) => [node.id, node]));
+  const root: Frame = { name: 'all', owner: 'other', us: 0, below: new Map() };
+  const add = (node: ProfileNode, parent: Frame): number => {
+    const { functionName, url } = node.callFrame;
+    if (functionName === '(idle)') return 0;
+    const where = url === '' ? '' : ` ${basename(url)}`;
+    const name = `${functionName === '' ? '(anonymous)' : functionName}${where}`;
+    let frame = parent;
+    if (functionName !== '(root)') {
+      frame = parent.below.get(name) ?? { name, owner: ownerOf(node.callFrame), us: 0, below: new Map() };
+      parent.below.set(name, frame);
+    }
+    let us = own.get(node.id) ?? 0;
+    for (const id of node.children ?? []) {
+      const child = byId.get(id);
+      if (child) us += add(child, frame);
+    }
+    if (frame !== parent) frame.us += us;
+    return us;
+  };
+  const [first] = nodes;
+  if (first) root.us = add(first, root);
+  return root;
+}
+
+function escapeText(text: string): string {
+  return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;');
+}
+
+function draw(root: Frame, title: string): string {
+  const boxes: string[] = [];
+  let depth = 0;
+  const put = (frame: Frame, x: number, level: number): void => {
+    const width = (frame.us / root.us) * WIDTH;
+    depth = Math.max(depth, level);
+    const y = 60 + level * ROW;
+    const share = ((frame.us / root.us) * 100).toFixed(1);
+    const room = Math.floor(width / 6.8) - 1;
+    const label =
+      frame.name.length <= room ? frame.name : room > 4 ? `${frame.name.slice(0, room - 1)}…` : '';
+    boxes.push(
+      `<g><title>${escapeText(frame.name)}: ${share} %</title>` +
+        `<rect class="${frame.owner}" x="${x.toFixed(1)}" y="${String(y)}" width="${width.toFixed(1)}" height="${String(ROW - 1)}"/>` +
+        (label === ''
+          ? ''
+          : `<text x="${(x + 3).toFixed(1)}" y="${String(y + 12)}">${escapeText(label)}</text>`) +
+        '</g>',
+    );
+    let left = x;
+    for (const child of [...frame.below.values()].sort((a, b) => b.us - a.us)) {
+      if (child.us / root.us < LEAST_SHARE) continue;
+      put(child, left, level + 1);
+      left += (child.us / root.us) * WIDTH;
+    }
+  };
+  put(root, 0, 0);
+  let left = 0;
+  const legend = (Object.entries(OWNERS) as [Frame['owner'], string][]).map(([owner, label]) => {
+    const item = `<rect class="${owner}" x="${String(left)}" y="28" width="12" height="12"/><text class="note" x="${String(left + 17)}" y="38">${label}</text>`;
+    left += 34 + label.length * 6.2;
+    return item;
+  });
+  const height = 60 + (depth + 1) * ROW + 4;
+  return [
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${String(WIDTH)} ${String(height)}" role="img" aria-label="${escapeText(title)}">`,
+    `<style>${STYLE}</style>`,
+    `<text class="note" x="0" y="14">${escapeText(title)}</text>`,
+    ...legend,
+    ...boxes,
+    '</svg>',
+    '',
+  ].join('\n');
+}
+
+function sumOwners(root: Frame): Map<Frame['owner'], number> {
+  const sums = new Map<Frame['owner'], number>();
+  const walk = (frame: Frame): void => {
+    let own = frame.us;
+    for (const child of frame.below.values()) {
+      own -= child.us;
+      walk(child);
+    }
+    sums.set(frame.owner, (sums.get(frame.owner) ?? 0) + own / root.us);
+  };
+  walk(root);
+  return sums;
+}
+
+const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
+try {
+  const [backend, load, port] = [await Backend.start(), await Load.start(), await findFreePort()];
+  const workload = WORKLOADS.find(({ name }) => name === 'item');
+  if (!workload) throw new Error('there is no workload item');
+  const node = [process.execPath, '--cpu-prof', `--cpu-prof-dir=${folder}`];
+  const main = join(import.meta.dirname, '../dist/main.js');
+  const [program = '', ...args] = [...(isPinned ? ['taskset', '-c', '0'] : []), ...node, main, 'serve'];
+  const child = spawn(program, args, {
+    env: {
+      PATH: process.env['PATH'],
+      HOST: '127.0.0.1',
+      PORT: String(port),
+      ADMIN_PORT: '0',
+      LOG_LEVEL: 'warn',
+      BACKEND_URL: `http://127.0.0.1:${String(backend.port)}`,
+    },
+    stdio: 'ignore',
+  });
+  const exited = new Promise((resolve) => child.once('exit', resolve));
+  while ((await call(port, 'GET', '/api/work-items/17').catch(() => undefined))?.status !== 200)
+    await delay(20);
+  const result = await load.run({
+    port,
+    connections: workload.connections,
+    shots: makeShots(workload, 'gateway'),
+    warmupMs: WARMUP_MS,
+    warmupRequests: 0,
+    measureMs: MEASURE_MS,
+    rate: 0,
+    pid: child.pid ?? 0,
+    ownPids: [],
+  });
+  child.kill('SIGTERM');
+  await exited;
+  const [name = ''] = readdirSync(folder);
+  const root = makeTree(JSON.parse(readFileSync(join(folder, name), 'utf8')) as Profile);
+  mkdirSync(join(file, '..'), { recursive: true });
+  writeFileSync(
+    file,
+    draw(
+      root,
+      `GET of an item, processor time of the gateway: 100 % is ${((result.processorMs / result.requests) * 1000).toFixed(0)} µs a request (Node ${process.versions.node}, sampled while it ran)`,
+    ),
+  );
+  for (const [owner, share] of [...sumOwners(root)].sort((a, b) => b[1] - a[1])) {
+    console.log(`${(share * 100).toFixed(1).padStart(5)} %  ${OWNERS[owner]}`);
+  }
+  console.log(`written: ${file}`);
+} finally {
+  await stopAll();
+  rmSync(folder, { recursive: true });
+}
+process.exit();
