@@ -2,7 +2,17 @@ import js from '@eslint/js';
 import tseslint from 'typescript-eslint';
 
 export default tseslint.config(
-  { ignores: ['dist/', 'build/', 'bench/', 'node_modules/', '**/*.as.ts'] },
+  {
+    ignores: [
+      'dist/',
+      'build/',
+      'bench/',
+      'node_modules/',
+      '**/*.as.ts',
+      'src/docs/swagger-ui/',
+      'test-output/',
+    ],
+  },
   js.configs.recommended,
   ...tseslint.configs.strictTypeChecked,
   ...tseslint.configs.stylisticTypeChecked,

@@ -13,3 +13,6 @@ execFileSync(process.execPath, ['node_modules/typescript/bin/tsc', '-p', 'tsconf
 chmodSync('dist/main.js', 0o755);
 // Compiled by `npm run build:scanner`, which `npm ci` runs.
 cpSync('src/json/scanner.wasm', 'dist/json/scanner.wasm');
+// The API reference: our page, and what `npm run build:docs` has copied beside it.
+cpSync('src/docs/page', 'dist/docs/page', { recursive: true });
+cpSync('src/docs/swagger-ui', 'dist/docs/swagger-ui', { recursive: true });

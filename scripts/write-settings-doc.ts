@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { format, resolveConfig } from 'prettier';
 
 import {
+  defaultOf,
   describeValues,
   flagOf,
   settingNames,
@@ -23,7 +24,7 @@ interface Group {
   readonly settings: readonly SettingName[];
 }
 
-const commands: readonly Command[] = ['serve', 'dev', 'backend', 'check'];
+const commands: readonly Command[] = ['serve', 'dev', 'backend', 'check', 'openapi'];
 
 const groups: readonly Group[] = [
   {
@@ -69,6 +70,11 @@ const groups: readonly Group[] = [
     ],
   },
   {
+    title: 'Documentation',
+    introduction: 'What the gateway tells clients about itself.',
+    settings: ['docs'],
+  },
+  {
     title: 'Process',
     introduction: 'How the process ends.',
     settings: ['shutdownDelayMs', 'shutdownTimeoutMs'],
@@ -112,7 +118,6 @@ function describeGroup({ title, introduction, settings }: Group): string {
 
 function describeSetting(name: SettingName): string {
   const unit = unitOf(name);
-  const fallback = String(settingsTable[name].default);
   const takes = `${describeValues(name)}${unit === undefined ? '' : ` ${unit}`}`;
   const users = commands.filter((command) => settingsOf(command).includes(name));
   return `### \`${variableOf(name)}\`
@@ -120,10 +125,22 @@ function describeSetting(name: SettingName): string {
 ${settingsTable[name].help}
 
 - flag: \`${flagOf(name)}\`
-- default: ${fallback === '' ? 'none' : `\`${fallback}\``}${describeAmount(Number(fallback), unit)}
+- default: ${describeDefaults(name, users, unit)}
 - takes: ${takes}
 - commands: ${users.join(', ')}
 `;
+}
+
+/** The default; where commands differ in it, each with its commands. */
+function describeDefaults(name: SettingName, users: readonly Command[], unit: string | undefined): string {
+  const fallbacks = [...new Set(users.map((command) => defaultOf(name, command)))];
+  return fallbacks
+    .map((fallback) => {
+      const text = `${fallback === '' ? 'none' : `\`${fallback}\``}${describeAmount(Number(fallback), unit)}`;
+      const where = users.filter((command) => defaultOf(name, command) === fallback);
+      return fallbacks.length === 1 ? text : `${text} in ${where.join(', ')}`;
+    })
+    .join('; ');
 }
 
 /** A default in a larger unit, ` (10 MiB)` or ` (30 s)`; nothing where the number says enough. */

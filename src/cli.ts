@@ -11,8 +11,10 @@ import { listenForStop, runUntilStopped, type SignalSource, type StopRequest } f
 import { createLog, type Log } from './log.ts';
 import { addAdmin, startService, type WholeService } from './service.ts';
 import {
+  defaultOf,
   describeValues,
   flagOf,
+  isSwitch,
   resolveSettings,
   SettingsError,
   settingsOf,
@@ -80,6 +82,13 @@ const commands: Record<Command, CommandEntry> = {
     examples: [`BACKEND_URL=http://backend.internal:5104 ${programName} check`],
     run: check,
   },
+  openapi: {
+    summary: 'print the OpenAPI document',
+    description:
+      'Prints the OpenAPI 3.1 document of what serve would offer with the same settings; starts nothing. A gateway with DOCS on serves the same at /openapi.json.',
+    examples: [`${programName} openapi > openapi.json`],
+    run: printOpenApi,
+  },
 };
 
 /** Runs the command that `argv` (without node and script) asks for; resolves with the exit code. */
@@ -105,7 +114,7 @@ export async function runCli(argv: readonly string[], terminal: Terminal): Promi
       .exitOverride()
       .addHelpText('after', helpAfter(entry.examples));
     for (const setting of settingsOf(name)) {
-      command.addOption(createOption(setting));
+      command.addOption(createOption(setting, name));
     }
     command.action(async (flags: Record<string, string | true>) => {
       exitCode = await runCommand(name, entry, flags, command.args, terminal);
@@ -122,12 +131,12 @@ export async function runCli(argv: readonly string[], terminal: Terminal): Promi
   }
 }
 
-function createOption(name: SettingName): Option {
+function createOption(name: SettingName, command: Command): Option {
   const unit = unitOf(name);
   const takes = `${describeValues(name)}${unit === undefined ? '' : ` ${unit}`}`;
   return new Option(
     `${flagOf(name)} [value]`,
-    `${settingsTable[name].help} (${takes}; default ${String(settingsTable[name].default) || 'none'}; ${variableOf(name)})`,
+    `${settingsTable[name].help} (${takes}; default ${defaultOf(name, command) || 'none'}; ${variableOf(name)})`,
   );
 }
 
@@ -149,7 +158,9 @@ async function runCommand(
   );
   const given: Partial<Record<SettingName, string>> = {};
   for (const [setting, value] of Object.entries(flags) as [SettingName, string | true][]) {
-    if (value === true) {
+    if (value === true && isSwitch(setting)) {
+      given[setting] = 'true';
+    } else if (value === true) {
       problems.push(`${flagOf(setting)} needs a value`);
     } else {
       given[setting] = value;
@@ -250,20 +261,25 @@ async function runDev({ settings, sources }: ResolvedSettings, terminal: Termina
     throw error;
   }
   log.logger.debug({ sources }, 'settings');
-  terminal.write(describeDev(service.url, service.adminUrl, backend.url, settings.embeddedBackendDatabase));
+  terminal.write(describeDev(service, backend.url, settings));
   const exitCode = await runUntilStopped(service, settings, log, stop);
   await backend.stop();
   return exitCode;
 }
 
-function describeDev(url: string, adminUrl: string, backendUrl: string, database: string): string {
+function describeDev(
+  { url, adminUrl }: WholeService,
+  backendUrl: string,
+  { docs, embeddedBackendDatabase }: Settings,
+): string {
   const store =
-    database === ':memory:'
+    embeddedBackendDatabase === ':memory:'
       ? 'in memory; --embedded-backend-database FILE keeps its items'
-      : `in ${database}`;
+      : `in ${embeddedBackendDatabase}`;
+  const reference = docs ? `  API reference       ${url}/docs  ${url}/openapi.json\n` : '';
   return `
   Work item gateway   ${url}/api/work-items
-  Embedded backend    ${backendUrl}/api/WorkItem  (${store})
+${reference}  Embedded backend    ${backendUrl}/api/WorkItem  (${store})
   Health and metrics  ${adminUrl}/readyz  ${adminUrl}/metrics
 
   Try:
@@ -343,6 +359,12 @@ async function check({ settings, sources }: ResolvedSettings, terminal: Terminal
     `backend: ${target}: ${outcome.kind}: ${outcome.cause}\n  ${adviceFor(outcome.kind)}\n`,
   );
   return 1;
+}
+
+async function printOpenApi({ settings }: ResolvedSettings, terminal: Terminal): Promise<number> {
+  const { createOpenApiText } = await import('./docs/openapi.ts');
+  terminal.write(createOpenApiText(settings));
+  return 0;
 }
 
 function adviceFor(kind: Exclude<Outcome['kind'], 'ok'>): string {

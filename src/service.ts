@@ -103,6 +103,10 @@ export async function startClientService(
     prefix: '',
     answersExpectations: true,
   });
+  if (settings.docs) {
+    // Loaded only when wanted: neither the start nor the memory of a gateway without it pays.
+    gateway.pages = (await import('./docs/pages.ts')).loadPages(settings);
+  }
   const server = createGatewayServer(settings, { gateway }, (request, response) => {
     try {
       gateway.handle(request, response);

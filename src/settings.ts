@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { parseEnv } from 'node:util';
 
-export type Command = 'serve' | 'dev' | 'backend' | 'check';
+export type Command = 'serve' | 'dev' | 'backend' | 'check' | 'openapi';
 
 interface Row {
   /** What it sets, in one sentence that also says what happens at the limit. */
@@ -44,10 +44,17 @@ interface ChoiceRow<Choice extends string = string> extends Row {
   readonly default: Choice;
 }
 
-type AnyRow = IntegerRow | CountRow | TextRow | UrlRow | ChoiceRow;
+interface BooleanRow extends Row {
+  readonly kind: 'boolean';
+  readonly default: boolean;
+  /** The commands whose default is the other one. */
+  readonly invertedIn: readonly Command[];
+}
 
-const gateway: readonly Command[] = ['serve', 'dev', 'check'];
-const everywhere: readonly Command[] = ['serve', 'dev', 'backend', 'check'];
+type AnyRow = IntegerRow | CountRow | TextRow | UrlRow | ChoiceRow | BooleanRow;
+
+const gateway: readonly Command[] = ['serve', 'dev', 'check', 'openapi'];
+const everywhere: readonly Command[] = ['serve', 'dev', 'backend', 'check', 'openapi'];
 const embedded: readonly Command[] = ['dev', 'backend'];
 
 // The longest time that a timer of the platform can hold, 2^31 - 1 ms: about 24.8 days.
@@ -98,27 +105,27 @@ export const settingsTable = {
     kind: 'url',
     default: 'http://localhost:5104',
     help: "The backend's base address, http or https; it may carry a base path.",
-    commands: ['serve', 'check'],
+    commands: ['serve', 'check', 'openapi'],
   },
   workers: {
     kind: 'count',
     default: 1,
     max: 256,
     help: 'Processes that serve clients on one port; `auto` is one a core. From 2 on a dead one is replaced, SIGHUP replaces them all one by one, and each has an equal share of IN_FLIGHT_MAX and BUFFERED_BYTES_MAX.',
-    commands: ['serve', 'check'],
+    commands: ['serve', 'check', 'openapi'],
   },
   portSharing: {
     kind: 'choice',
     choices: ['auto', 'cluster', 'reuse-port'],
     default: 'auto',
     help: 'How workers share the port. `cluster`: the primary process takes connections and deals them out in turn; no connection is lost when a worker is replaced. `reuse-port`: each worker has a listening socket of its own, which costs less where most connections carry one call only, but resets what waits in the queue of one that closes, unless Linux runs with net.ipv4.tcp_migrate_req=1; `auto` takes it only there.',
-    commands: ['serve', 'check'],
+    commands: ['serve', 'check', 'openapi'],
   },
   settingsFile: {
     kind: 'path',
     default: '',
     help: 'File of further settings, one VARIABLE=value a line; flags and the environment go before it. Read at the start and again on SIGHUP.',
-    commands: ['serve', 'check'],
+    commands: ['serve', 'check', 'openapi'],
   },
   itemIdParsing: {
     kind: 'choice',
@@ -181,6 +188,13 @@ export const settingsTable = {
     72_000,
     'How long a connection may rest between two requests; keep it above what a load balancer in front does.',
   ),
+  docs: {
+    kind: 'boolean',
+    default: false,
+    invertedIn: ['dev'],
+    help: 'Whether clients get the API reference at /docs and the OpenAPI document at /openapi.json; without it both are 404.',
+    commands: gateway,
+  },
   shutdownDelayMs: ms(
     0,
     'After SIGTERM, how long to go on serving while /readyz says 503, so that a load balancer can look elsewhere.',
@@ -227,11 +241,13 @@ export type SettingName = keyof typeof settingsTable;
 
 type ValueOf<R> = R extends { kind: 'integer' | 'count' }
   ? number
-  : R extends { kind: 'url' }
-    ? URL
-    : R extends { choices: readonly (infer Choice)[] }
-      ? Choice
-      : string;
+  : R extends { kind: 'boolean' }
+    ? boolean
+    : R extends { kind: 'url' }
+      ? URL
+      : R extends { choices: readonly (infer Choice)[] }
+        ? Choice
+        : string;
 
 /** Every setting, checked. Frozen. */
 export type Settings = { readonly [Name in SettingName]: ValueOf<(typeof settingsTable)[Name]> };
@@ -292,7 +308,23 @@ export function describeValues(name: SettingName): string {
       return 'a file name, or nothing for none';
     case 'database':
       return 'a file name or :memory:';
+    case 'boolean':
+      return 'true or false; as a flag alone it is true';
   }
+}
+
+/** What a setting is in `command` when nobody sets it, as text. */
+export function defaultOf(name: SettingName, command: Command): string {
+  return String(defaultIn(settingsTable[name], command));
+}
+
+function defaultIn(row: AnyRow, command: Command): number | string | boolean {
+  return row.kind === 'boolean' ? row.default !== row.invertedIn.includes(command) : row.default;
+}
+
+/** A flag that may stand alone, without a value. */
+export function isSwitch(name: SettingName): boolean {
+  return settingsTable[name].kind === 'boolean';
 }
 
 /** The unit of a setting's value, or undefined where it has none. */
@@ -324,7 +356,7 @@ export function resolveSettings(
     // A variable of another command's is none of this one's business, right or wrong.
     const variable = used.has(name) ? givenText(environment[variableOf(name)]) : undefined;
     const line = used.has(name) ? givenText(file[variableOf(name)]) : undefined;
-    const text = flag ?? variable ?? line ?? String(row.default);
+    const text = flag ?? variable ?? line ?? String(defaultIn(row, command));
     sources[name] =
       flag !== undefined
         ? 'flag'
@@ -400,7 +432,7 @@ class Problem {
   }
 }
 
-function parseValue(row: AnyRow, text: string): number | string | URL | Problem {
+function parseValue(row: AnyRow, text: string): number | string | boolean | URL | Problem {
   switch (row.kind) {
     case 'integer': {
       const value = /^\d{1,15}$/.test(text) ? Number(text) : NaN;
@@ -428,8 +460,19 @@ function parseValue(row: AnyRow, text: string): number | string | URL | Problem 
     case 'path':
     case 'database':
       return text;
+    case 'boolean':
+      return booleans.get(text) ?? new Problem('true or false (or on, off, 1, 0)');
   }
 }
+
+const booleans: ReadonlyMap<string, boolean> = new Map([
+  ['true', true],
+  ['on', true],
+  ['1', true],
+  ['false', false],
+  ['off', false],
+  ['0', false],
+]);
 
 function parseUrl(text: string): URL | Problem {
   const example = 'for instance http://localhost:5104';

@@ -9,7 +9,7 @@ import type { Gateway } from './gateway.ts';
 import { parseItemId } from './item-id.ts';
 import { createJsonChecker, isJson, type JsonChecker } from '../json/json.ts';
 import { backendPath, isRead, operations, type Operation } from './operations.ts';
-import { failureReplies, notFoundReplies, replies, type FixedReply } from './replies.ts';
+import { failureReplies, notFoundReplies, replies, type FixedReply, type Pages } from './replies.ts';
 import { absoluteForm, createRequestId, readRequestHead, type RequestHead } from './request-head.ts';
 
 /** How a request ended: for the log and the metrics. The kinds of a backend's failure are among them. */
@@ -54,6 +54,7 @@ export interface CallRecord {
 }
 
 const noContent = 204;
+const json = 'application/json';
 // Above this, copying costs more than the second part of a write.
 const oneWriteBytesMax = 16_384;
 // How long a client may go on sending after a reply that closes its connection.
@@ -91,6 +92,7 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
   #heldBytes = 0;
   #checker: JsonChecker | undefined;
   #isBodyValid = true;
+  #contentType = json;
   #mustClose = false;
   #owesContinue = false;
   #isLingering = false;
@@ -181,7 +183,8 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
     const { collectionPath } = this.#gateway;
     const table = operationsAt(path, collectionPath);
     if (table === undefined) {
-      this.#refuse(replies.notFound, 'no-operation');
+      const page = this.#gateway.pages?.replyTo(path, this.method);
+      this.#refuse(page ?? replies.notFound, page?.status === 200 ? 'ok' : 'no-operation');
     } else {
       const isItem = table === itemOperations;
       this.#matchMethod(table, isItem ? path.slice(collectionPath.length + 1) : undefined);
@@ -411,6 +414,7 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
   }
 
   #reply(reply: FixedReply, outcome: CallOutcome): void {
+    this.#contentType = reply.contentType ?? json;
     this.#end(reply.status, [reply.body], reply.body.length, outcome, reply.headers);
   }
 
@@ -478,7 +482,7 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
       this.requestId,
     ];
     if (status !== noContent) {
-      rawHeaders.push('content-type', 'application/json', 'content-length', String(length));
+      rawHeaders.push('content-type', this.#contentType, 'content-length', String(length));
     }
     rawHeaders.push(...headers, ...this.#inheritedHeaders);
     if (closes) {
@@ -608,6 +612,17 @@ function operationsAt(path: string, collection: string): OperationsOfPath | unde
 }
 
 /** The fixed reply to a request line whose method is no method that the parser knows [D5, D6]. */
-export function replyToUnknownMethod(target: string, collection: string): FixedReply {
-  return operationsAt(pathOf(target), collection)?.methodNotAllowed ?? replies.notFound;
+export function replyToUnknownMethod(
+  target: string,
+  collection: string,
+  pages: Pages | undefined,
+): FixedReply {
+  const path = pathOf(target);
+  return (
+    operationsAt(path, collection)?.methodNotAllowed ??
+    pages?.replyTo(path, unknownMethod) ??
+    replies.notFound
+  );
 }
+
+const unknownMethod = '';

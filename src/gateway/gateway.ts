@@ -11,7 +11,7 @@ import { STATUS_CODES } from '../node-http.ts';
 import { Call, replyToUnknownMethod, type CallRecord } from './call.ts';
 import { ClientConnection, StallWatch, type Turn } from './client-connection.ts';
 import type { ItemIdParsing } from './item-id.ts';
-import { replies, type FixedReply } from './replies.ts';
+import { replies, type FixedReply, type Pages } from './replies.ts';
 import { createRequestId } from './request-head.ts';
 
 export interface GatewayOptions {
@@ -45,6 +45,8 @@ export class Gateway {
   readonly answersExpectations: boolean;
   /** Every reply now closes its connection [D33]. */
   isDraining = false;
+  /** What is served beside the operations, on a server of our own; undefined for nothing [D5]. */
+  pages: Pages | undefined;
   #inFlight = 0;
 
   constructor(
@@ -144,7 +146,7 @@ export class Gateway {
         );
         return match === null
           ? replies.badRequest
-          : replyToUnknownMethod(match[1] ?? '', this.collectionPath);
+          : replyToUnknownMethod(match[1] ?? '', this.collectionPath, this.pages);
       }
       default:
         return replies.badRequest;

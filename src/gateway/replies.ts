@@ -6,8 +6,16 @@ import { operations, type Operation, type OperationName } from './operations.ts'
 export interface FixedReply {
   readonly status: number;
   readonly body: Buffer;
+  /** What the body is, where it is not JSON. */
+  readonly contentType?: string;
   /** Headers beyond those of every reply [D24], as name, value, name, value. */
   readonly headers: readonly string[];
+}
+
+/** Replies on paths that belong to no operation, for those who want them beside the operations. */
+export interface Pages {
+  /** The reply to `method` on `path`; undefined where there is no such page. */
+  replyTo(path: string, method: string): FixedReply | undefined;
 }
 
 function errorReply(status: number, message: string, headers: readonly string[] = []): FixedReply {
@@ -16,6 +24,7 @@ function errorReply(status: number, message: string, headers: readonly string[] 
 
 export const collectionMethods = 'GET, HEAD, POST, OPTIONS';
 export const itemMethods = 'GET, HEAD, PUT, DELETE, OPTIONS';
+export const pageMethods = 'GET, HEAD, OPTIONS';
 
 const noBody = Buffer.alloc(0);
 
@@ -26,6 +35,7 @@ export const replies = {
   notFound: errorReply(404, 'Not found'),
   collectionMethodNotAllowed: errorReply(405, 'Method not allowed', ['allow', collectionMethods]),
   itemMethodNotAllowed: errorReply(405, 'Method not allowed', ['allow', itemMethods]),
+  pageMethodNotAllowed: errorReply(405, 'Method not allowed', ['allow', pageMethods]),
   connectNotAllowed: errorReply(405, 'Method not allowed', ['allow', '']),
   collectionOptions: {
     status: 204,
@@ -33,6 +43,7 @@ export const replies = {
     headers: ['allow', collectionMethods],
   } satisfies FixedReply,
   itemOptions: { status: 204, body: noBody, headers: ['allow', itemMethods] } satisfies FixedReply,
+  pageOptions: { status: 204, body: noBody, headers: ['allow', pageMethods] } satisfies FixedReply,
   overload: errorReply(503, 'Service unavailable', ['retry-after', '1']),
   badRequest: errorReply(400, 'Bad request'),
   requestTimeout: errorReply(408, 'Request timeout'),

@@ -31,7 +31,15 @@ const otherVariables = [
   'GATEWAY_NODE',
   'SHUT_WR',
 ];
-const otherFlags = ['--seconds', '--help', '--version', '--package', '--test', '--max-http-header-size'];
+const otherFlags = [
+  '--seconds',
+  '--silent',
+  '--help',
+  '--version',
+  '--package',
+  '--test',
+  '--max-http-header-size',
+];
 
 /** All texts of the first group of `pattern` in `text`, each once. */
 function namesIn(text: string, pattern: RegExp): string[] {

@@ -7,7 +7,9 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 
 import {
+  defaultOf,
   flagOf,
+  isSwitch,
   resolveSettings,
   SettingsError,
   settingNames,
@@ -41,6 +43,7 @@ const expected: readonly [SettingName, string, string, unknown][] = [
   ['requestTimeoutMs', '--request-timeout-ms', 'REQUEST_TIMEOUT_MS', 30_000],
   ['replyStallTimeoutMs', '--reply-stall-timeout-ms', 'REPLY_STALL_TIMEOUT_MS', 30_000],
   ['idleTimeoutMs', '--idle-timeout-ms', 'IDLE_TIMEOUT_MS', 72_000],
+  ['docs', '--docs', 'DOCS', false],
   ['shutdownDelayMs', '--shutdown-delay-ms', 'SHUTDOWN_DELAY_MS', 0],
   ['shutdownTimeoutMs', '--shutdown-timeout-ms', 'SHUTDOWN_TIMEOUT_MS', 10_000],
   ['logLevel', '--log-level', 'LOG_LEVEL', 'info'],
@@ -101,6 +104,7 @@ describe('commands', () => {
   const expectedOf: Record<Command, SettingName[]> = {
     serve: gatewayAlone,
     check: gatewayAlone,
+    openapi: gatewayAlone,
     // Its backend is the embedded one, and it is one process: nothing to set.
     dev: settingNames.filter(
       (name) => !['backendUrl', 'workers', 'portSharing', 'settingsFile'].includes(name),
@@ -118,6 +122,36 @@ describe('commands', () => {
       assert.deepEqual(settingsOf(command), names);
     });
   }
+});
+
+describe('docs', () => {
+  for (const [command, value] of [
+    ['serve', false],
+    ['check', false],
+    ['openapi', false],
+    ['dev', true],
+  ] as const) {
+    test(`it is ${value ? 'on' : 'off'} in ${command} unless it is set`, () => {
+      const { settings, sources } = resolveSettings(command, {}, { DOCS: '' });
+      assert.equal(settings.docs, value);
+      assert.equal(sources.docs, 'default');
+      assert.equal(defaultOf('docs', command), String(value));
+      assert.equal(resolveSettings(command, {}, { DOCS: String(!value) }).settings.docs, !value);
+    });
+  }
+
+  test('it is written in three ways', () => {
+    for (const text of ['true', 'on', '1']) {
+      assert.equal(resolveSettings('serve', { docs: text }, {}).settings.docs, true);
+    }
+    for (const text of ['false', 'off', '0']) {
+      assert.equal(resolveSettings('dev', { docs: text }, {}).settings.docs, false);
+    }
+  });
+
+  test('it alone is a flag that needs no value', () => {
+    assert.deepEqual(settingNames.filter(isSwitch), ['docs']);
+  });
 });
 
 describe('precedence', () => {
@@ -139,7 +173,7 @@ describe('precedence', () => {
 
   for (const [name, , variable, value] of expected) {
     test(`an empty ${variable} counts as unset`, () => {
-      const { settings, sources } = resolveSettings('dev', {}, { [variable]: '' });
+      const { settings, sources } = resolveSettings('check', {}, { [variable]: '' });
       assert.equal(plain(settings[name]), value);
       assert.equal(sources[name], 'default');
     });
@@ -252,6 +286,7 @@ describe('problems', () => {
     itemIdParsing: ['Leading', 'all', ' whole'],
     logLevel: ['INFO', 'verbose'],
     logFormat: ['text'],
+    docs: ['', 'TRUE', 'yes', '2', ' true'],
     host: ['', '[::1]', 'a b', 'http://localhost', 'a/b'],
     backendUrl: [
       'localhost',

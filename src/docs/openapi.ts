@@ -1,0 +1,446 @@
+// The OpenAPI 3.1 document of the gateway. Which operations there are, and every status and message, comes
+// from the tables of src/gateway/; what is written here is only what those mean to a client.
+
+import { collectionPath, operations, type Operation, type OperationName } from '../gateway/operations.ts';
+import { failureReplies, notFoundReplies, replies, type FixedReply } from '../gateway/replies.ts';
+import { version } from '../version.ts';
+
+/** What of the settings a client can meet. */
+export interface Limits {
+  readonly itemIdParsing: 'leading' | 'whole';
+  readonly requestHeadBytesMax: number;
+  readonly requestBytesMax: number;
+  readonly responseBytesMax: number;
+  readonly inFlightMax: number;
+  readonly bufferedBytesMax: number;
+  readonly backendTimeoutMs: number;
+  readonly requestHeadersTimeoutMs: number;
+  readonly requestTimeoutMs: number;
+}
+
+type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json };
+type JsonObject = Readonly<Record<string, Json>>;
+
+/** The document as it is served and printed. */
+export function createOpenApiText(limits: Limits): string {
+  return `${JSON.stringify(createOpenApi(limits), null, 2)}\n`;
+}
+
+function createOpenApi(limits: Limits): JsonObject {
+  return {
+    openapi: '3.1.1',
+    info: {
+      title: 'Work Item Gateway',
+      version,
+      summary: 'Create, read, list, update and delete work items.',
+      description: describeGateway(limits),
+      license: { name: 'MIT', identifier: 'MIT' },
+    },
+    servers: [{ url: '/', description: 'The gateway that serves this document.' }],
+    security: [],
+    tags: [
+      { name: itemsTag, description: 'The five operations. Each makes one call to the backend.' },
+      { name: methodsTag, description: 'What can be asked of a path. The backend is not called.' },
+    ],
+    paths: Object.fromEntries(
+      (['collection', 'item'] as const).map((on) => [
+        on === 'collection' ? collectionPath : `${collectionPath}/{id}`,
+        createPath(on, limits),
+      ]),
+    ),
+    components: createComponents(limits),
+  };
+}
+
+const itemsTag = 'Work items';
+const methodsTag = 'Methods';
+
+function createPath(on: Operation['on'], limits: Limits): JsonObject {
+  return {
+    ...Object.fromEntries(
+      operations
+        .filter((operation) => operation.on === on)
+        .map((operation) => [operation.method.toLowerCase(), createOperation(operation, limits)]),
+    ),
+    options: {
+      operationId: on === 'collection' ? 'getCollectionMethods' : 'getItemMethods',
+      tags: [methodsTag],
+      summary:
+        on === 'collection' ? 'Ask for the methods of the collection' : 'Ask for the methods of an item',
+      description: `The methods are in \`Allow\`.${on === 'item' ? ' Any id will do: it is not looked at.' : ''}`,
+      parameters: parametersOf(on),
+      responses: createResponses([
+        { ...methodsOf(on), when: 'The methods of this path.' },
+        badRequest,
+        ...answeredBeforeAnyOperation(limits),
+      ]),
+    },
+  };
+}
+
+// Of each operation and not of the path, where Swagger UI would not resolve the references.
+function parametersOf(on: Operation['on']): JsonObject[] {
+  const names = ['RequestId', 'TraceParent', 'TraceState'];
+  return (on === 'item' ? ['Id', ...names] : names).map((name) => refTo('parameters', name));
+}
+
+function methodsOf(on: Operation['on']): { reply: FixedReply } {
+  return { reply: on === 'collection' ? replies.collectionOptions : replies.itemOptions };
+}
+
+/** What an operation is for: the one text about it that no table has. */
+const texts: Record<OperationName, { summary: string; description: string; success: string }> = {
+  list: {
+    summary: 'List work items',
+    description: 'All that the backend returns: there is no paging, filtering or sorting.',
+    success: "The backend's JSON, byte for byte.",
+  },
+  create: {
+    summary: 'Create a work item',
+    description: 'The body is forwarded as it is, byte for byte.',
+    success: "Created. The backend's JSON for the new work item, byte for byte.",
+  },
+  read: {
+    summary: 'Read a work item',
+    description: 'The only operation that tells an unknown work item from any other failure.',
+    success: "The backend's JSON for the work item, byte for byte.",
+  },
+  update: {
+    summary: 'Update a work item',
+    description: 'The body is forwarded as it is, byte for byte. An unknown id is a 500, not a 404.',
+    success: "Updated. The backend's own body is dropped.",
+  },
+  delete: {
+    summary: 'Delete a work item',
+    description: 'An unknown id is a 500, not a 404.',
+    success: "Deleted. The backend's own body is dropped.",
+  },
+};
+
+const sampleItem: JsonObject = {
+  id: 1,
+  title: 'Sign-in fails for names with an apostrophe',
+  type: 'Bug',
+  state: 'Active',
+};
+const sampleRequest: JsonObject = { title: 'My first work item', state: 'New' };
+/** What the backend may answer to the operations whose answer is passed on. */
+const sampleAnswers: Partial<Record<OperationName, Json>> = {
+  list: [sampleItem, { id: 2, title: 'Export the list as CSV', type: 'Feature', state: 'New' }],
+  create: { id: 4, ...sampleRequest },
+  read: sampleItem,
+};
+
+function createOperation(operation: Operation, limits: Limits): JsonObject {
+  const { name, takesBody } = operation;
+  const text = texts[name];
+  return {
+    operationId: name === 'list' ? 'listWorkItems' : `${name}WorkItem`,
+    tags: [itemsTag],
+    summary: text.summary,
+    description:
+      operation.method === 'GET'
+        ? `${text.description} \`HEAD\` answers the same, without the body.`
+        : text.description,
+    parameters: parametersOf(operation.on),
+    ...(takesBody ? { requestBody: refTo('requestBodies', 'WorkItem') } : {}),
+    responses: {
+      [operation.successStatus]: createSuccess(operation),
+      ...createResponses(errorsOf(operation, limits)),
+    },
+  };
+}
+
+function createSuccess({ name, passesAnswer }: Operation): JsonObject {
+  const schema = passesAnswer ? (name === 'list' ? 'WorkItems' : 'WorkItem') : 'Success';
+  const value = passesAnswer ? sampleAnswers[name] : (JSON.parse(replies.success.body.toString()) as Json);
+  return {
+    description: texts[name].success,
+    headers: headersOf(replies.success, true),
+    content: {
+      'application/json': {
+        schema: refTo('schemas', schema),
+        examples: { [name]: { summary: texts[name].summary, value: value ?? null } },
+      },
+    },
+  };
+}
+
+/** A reply that a client can get, and when. */
+interface Documented {
+  readonly reply: FixedReply;
+  readonly when: string;
+}
+
+const badRequest: Documented = {
+  reply: replies.badRequest,
+  when: 'Not HTTP, or HTTP that two parsers could read in two ways. The connection is closed.',
+};
+
+/** Every error of an operation, in the order in which it is decided within a status. */
+function errorsOf(operation: Operation, limits: Limits): Documented[] {
+  const { name, on, takesBody, passesAnswer } = operation;
+  const failures = [
+    'the backend answered with no success status',
+    ...(operation.notFoundMessage === undefined ? [' (its 404 is no exception)'] : [' other than 404']),
+    `, or did not answer in full within ${seconds(limits.backendTimeoutMs)}`,
+    ...(passesAnswer
+      ? [`, or not with JSON, or with more than ${count(limits.responseBytesMax)} bytes of it`]
+      : []),
+    ...(takesBody ? [', or the request body is not valid JSON (then it was not called)'] : []),
+  ];
+  return [
+    ...(on === 'item'
+      ? [{ reply: replies.invalidId, when: '`id` holds no integer. The backend is not called.' }]
+      : []),
+    badRequest,
+    ...(operation.notFoundMessage === undefined
+      ? []
+      : [{ reply: notFoundReplies[name], when: 'The backend has no such work item.' }]),
+    ...(takesBody
+      ? [
+          {
+            reply: replies.bodyTooLarge,
+            when: `The body has more than ${count(limits.requestBytesMax)} bytes. The backend is not called.`,
+          },
+        ]
+      : []),
+    ...answeredBeforeAnyOperation(limits),
+    { reply: failureReplies[name], when: `Failed: ${failures.join('')}.` },
+    {
+      reply: replies.overload,
+      when: `More than ${count(limits.inFlightMax)} calls at once, or bodies of more than ${count(limits.bufferedBytesMax)} bytes held for them. The backend is not called: try again after \`Retry-After\` seconds.`,
+    },
+  ];
+}
+
+function answeredBeforeAnyOperation(limits: Limits): Documented[] {
+  return [
+    {
+      reply: replies.requestTimeout,
+      when: `The head took longer than ${seconds(limits.requestHeadersTimeoutMs)}, or head and body together longer than ${seconds(limits.requestTimeoutMs)}. The connection is closed.`,
+    },
+    { reply: replies.expectationFailed, when: 'An `Expect` other than `100-continue`.' },
+    {
+      reply: replies.headersTooLarge,
+      when: `The target and the headers have more than ${count(limits.requestHeadBytesMax)} bytes. The connection is closed.`,
+    },
+  ];
+}
+
+/** Responses by status; messages that share a status share its response. */
+function createResponses(documented: readonly Documented[]): JsonObject {
+  const byStatus = Map.groupBy(documented, ({ reply }) => reply.status);
+  return Object.fromEntries(
+    [...byStatus].map(([status, group]) => {
+      const [{ reply }] = group as [Documented];
+      const hasBody = reply.body.length > 0;
+      return [
+        status,
+        {
+          description: group.map(({ when }) => when).join(' Or: '),
+          headers: headersOf(reply, hasBody),
+          ...(hasBody ? { content: { 'application/json': createErrorContent(group) } } : {}),
+        },
+      ];
+    }),
+  );
+}
+
+function createErrorContent(group: readonly Documented[]): JsonObject {
+  return {
+    schema: refTo('schemas', 'Error'),
+    examples: Object.fromEntries(
+      group.map(({ reply }) => {
+        const message = messageOf(reply);
+        return [nameOf(message), { summary: message, value: { error: message } }];
+      }),
+    ),
+  };
+}
+
+function messageOf(reply: FixedReply): string {
+  return (JSON.parse(reply.body.toString()) as { error: string }).error;
+}
+
+/** `Invalid ID format` -> `invalidIdFormat`. */
+function nameOf(message: string): string {
+  return message.toLowerCase().replace(/[^a-z]+([a-z])/g, (_, letter: string) => letter.toUpperCase());
+}
+
+const headerNames: Readonly<Record<string, string>> = {
+  'x-request-id': 'RequestId',
+  'cache-control': 'CacheControl',
+  'x-content-type-options': 'ContentTypeOptions',
+  'content-length': 'ContentLength',
+  'retry-after': 'RetryAfter',
+  allow: 'Allow',
+};
+
+/** Those of every reply [D24] and the reply's own. */
+function headersOf(reply: FixedReply, hasBody: boolean): JsonObject {
+  const own = reply.headers.filter((_, index) => index % 2 === 0);
+  const names = [
+    'x-request-id',
+    'cache-control',
+    'x-content-type-options',
+    ...(hasBody ? ['content-length'] : []),
+    ...own,
+  ];
+  return Object.fromEntries(names.map((name) => [name, refTo('headers', headerNames[name] ?? name)]));
+}
+
+function refTo(kind: string, name: string): JsonObject {
+  return { $ref: `#/components/${kind}/${name}` };
+}
+
+function createComponents(limits: Limits): JsonObject {
+  const { itemIdParsing, requestBytesMax } = limits;
+  return {
+    schemas: {
+      WorkItem: {
+        title: 'Work item',
+        description:
+          "Any JSON value: which fields a work item has is the backend's affair. The bytes are passed on unchanged.",
+        examples: [sampleItem],
+      },
+      WorkItems: {
+        title: 'Work items',
+        description: "Any JSON value: the backend's list of work items, passed on unchanged.",
+        examples: [sampleAnswers.list ?? null],
+      },
+      Success: {
+        type: 'object',
+        title: 'Success',
+        required: ['success'],
+        properties: { success: { type: 'boolean', const: true, description: 'Always `true`.' } },
+        additionalProperties: false,
+        examples: [JSON.parse(replies.success.body.toString()) as Json],
+      },
+      Error: {
+        type: 'object',
+        title: 'Error',
+        required: ['error'],
+        properties: { error: { type: 'string', description: 'A short message for people.' } },
+        additionalProperties: false,
+        examples: [JSON.parse(replies.invalidId.body.toString()) as Json],
+      },
+    },
+    requestBodies: {
+      WorkItem: {
+        description: `One JSON text in UTF-8, of at most ${count(requestBytesMax)} bytes. The bytes decide: any \`Content-Type\` will do.`,
+        required: true,
+        content: {
+          'application/json': {
+            schema: refTo('schemas', 'WorkItem'),
+            example: sampleRequest,
+          },
+        },
+      },
+    },
+    parameters: {
+      Id: {
+        name: 'id',
+        in: 'path',
+        required: true,
+        description:
+          itemIdParsing === 'leading'
+            ? 'A base-10 integer of any length; what comes behind its digits is ignored (`12abc` is 12).'
+            : 'A base-10 integer of any length, and nothing else.',
+        schema: { type: 'integer' },
+        example: 1,
+      },
+      RequestId: {
+        name: 'x-request-id',
+        in: 'header',
+        description:
+          'Comes back in the reply, and is in the log and in the call to the backend. When it is missing or has another form, a new one is made.',
+        schema: { type: 'string', pattern: '^[A-Za-z0-9._~-]{1,128}$' },
+      },
+      TraceParent: {
+        name: 'traceparent',
+        in: 'header',
+        description: 'W3C trace context, passed to the backend when it is well-formed.',
+        schema: { type: 'string' },
+      },
+      TraceState: {
+        name: 'tracestate',
+        in: 'header',
+        description: 'Passed on with `traceparent`.',
+        schema: { type: 'string' },
+      },
+    },
+    headers: {
+      RequestId: {
+        description: "The request's id: the client's own, or a new one.",
+        required: true,
+        schema: { type: 'string', pattern: '^[A-Za-z0-9._~-]{1,128}$' },
+      },
+      CacheControl: {
+        description: 'No reply may be cached.',
+        required: true,
+        schema: { type: 'string', const: 'no-store' },
+      },
+      ContentTypeOptions: {
+        description: 'The content type is to be believed.',
+        required: true,
+        schema: { type: 'string', const: 'nosniff' },
+      },
+      ContentLength: {
+        description: "The body's exact length in bytes.",
+        required: true,
+        schema: { type: 'integer', minimum: 0 },
+      },
+      RetryAfter: {
+        description: 'Seconds to wait.',
+        required: true,
+        schema: { type: 'integer', minimum: 0 },
+      },
+      Allow: {
+        description: 'The methods that the path has.',
+        required: true,
+        schema: { type: 'string' },
+      },
+    },
+  };
+}
+
+function describeGateway(limits: Limits): string {
+  return `A gateway in front of a work-item backend. It passes JSON through byte for byte, stores nothing, and turns every failure into a fixed error.
+
+Every error is \`{"error":"…"}\` with one of the messages listed here; nothing that the backend said is among them. The reason is in the gateway's log, found by the reply's \`x-request-id\`.
+
+## Limits
+
+| What | Limit |
+| --- | --- |
+| Request body | ${count(limits.requestBytesMax)} bytes, then 413 |
+| Request head | ${count(limits.requestHeadBytesMax)} bytes, then 431 |
+| Calls at once | ${count(limits.inFlightMax)}, then 503 |
+| Time to send a request | ${seconds(limits.requestTimeoutMs)} (its head: ${seconds(limits.requestHeadersTimeoutMs)}), then 408 |
+| Time for the backend | ${seconds(limits.backendTimeoutMs)}, then 500 |
+
+## Outside the operations
+
+| Status | Message | When |
+| --- | --- | --- |
+${[
+  { reply: replies.notFound, when: 'no such path' },
+  {
+    reply: replies.collectionMethodNotAllowed,
+    when: 'a method that the path does not have; `Allow` names those that it has',
+  },
+  { reply: replies.internalError, when: 'a fault of the gateway' },
+]
+  .map(({ reply, when }) => `| ${reply.status} | ${messageOf(reply)} | ${when} |`)
+  .join('\n')}
+`;
+}
+
+function count(amount: number): string {
+  return amount.toLocaleString('en');
+}
+
+function seconds(ms: number): string {
+  return `${count(ms / 1_000)} s`;
+}

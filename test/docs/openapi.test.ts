@@ -1,0 +1,208 @@
+// The OpenAPI document by itself: valid, free of a linter's complaints, with the limits in force, and good enough
+// to make a typed client from that works.
+
+import { Validator } from '@seriousme/openapi-schema-validator';
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { promisify } from 'node:util';
+import openapiTypescript, { astToString, type OpenAPI3 } from 'openapi-typescript';
+import { printOpenApi, readOpenApi } from '../helpers/openapi.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { startCommand } from '../helpers/targets.ts';
+
+const run = promisify(execFile);
+const root = resolve(import.meta.dirname, '../..');
+// Within the repository, so that what is generated finds the packages that it imports.
+const folder = join(root, `test-output/openapi-${process.pid}`);
+mkdirSync(folder, { recursive: true });
+after(() => {
+  rmSync(folder, { recursive: true });
+});
+
+const printed = printOpenApi();
+const document = readOpenApi(printed);
+
+describe('the OpenAPI document', () => {
+  test('it is valid OpenAPI 3.1', async () => {
+    const { valid, errors } = await new Validator().validate(printed);
+    assert.deepEqual(errors ?? [], []);
+    assert.equal(valid, true);
+    assert.match(document.openapi, /^3\.1\./);
+  });
+
+  test('the linter has nothing to say, with its strictest rules', async () => {
+    const file = join(folder, 'openapi.json');
+    writeFileSync(file, printed);
+    const { stdout, stderr } = await run(
+      process.execPath,
+      [join(root, 'node_modules/@redocly/cli/bin/cli.js'), 'lint', file, '--extends=recommended-strict'],
+      {
+        cwd: folder,
+        env: { PATH: process.env['PATH'], REDOCLY_TELEMETRY: 'off', REDOCLY_SUPPRESS_UPDATE_NOTICE: 'true' },
+      },
+    );
+    assert.match(stdout + stderr, /Your API description is valid/);
+    assert.doesNotMatch(stdout + stderr, /warning/i);
+  });
+
+  test('its version is that of the package', () => {
+    const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
+    assert.equal(document.info.version, version);
+  });
+
+  test('a flag goes before a variable, and the limits in force are what it says', () => {
+    const text = printOpenApi(
+      {
+        REQUEST_BYTES_MAX: '1',
+        REQUEST_HEAD_BYTES_MAX: '4321',
+        RESPONSE_BYTES_MAX: '123456',
+        IN_FLIGHT_MAX: '77',
+        BUFFERED_BYTES_MAX: '987654',
+        BACKEND_TIMEOUT_MS: '1500',
+        REQUEST_HEADERS_TIMEOUT_MS: '2500',
+        REQUEST_TIMEOUT_MS: '3500',
+      },
+      ['--request-bytes-max', '5432'],
+    );
+    const { paths, info } = readOpenApi(text);
+    const create = paths['/api/work-items']?.['post'] ?? assert.fail('create');
+    const description = (status: number) => create.responses[String(status)]?.description ?? '';
+    assert.match(create.requestBody?.description ?? '', / 5,432 bytes/);
+    assert.match(description(413), / 5,432 bytes/);
+    assert.match(description(431), / 4,321 bytes/);
+    assert.match(description(503), / 77 calls.* 987,654 bytes/);
+    assert.match(description(500), / 1\.5 s.* 123,456 bytes/);
+    assert.match(description(408), / 2\.5 s.* 3\.5 s/);
+    for (const limit of ['5,432', '4,321', '77', '1.5 s', '2.5 s', '3.5 s']) {
+      assert.ok(info.description.includes(limit), limit);
+    }
+  });
+
+  test('it says how ids are read', () => {
+    assert.match(printed, /12abc/);
+    assert.doesNotMatch(printOpenApi({ ITEM_ID_PARSING: 'whole' }), /12abc/);
+  });
+
+  test('a bad setting is told, and nothing printed', () => {
+    assert.throws(
+      () => printOpenApi({ REQUEST_BYTES_MAX: 'x' }),
+      (error: { status?: number; stdout?: string; stderr?: string }) => {
+        assert.equal(error.status, 1);
+        assert.equal(error.stdout, '');
+        assert.match(error.stderr ?? '', /REQUEST_BYTES_MAX is "x"/);
+        return true;
+      },
+    );
+  });
+});
+
+// What someone would write against the generated types; the lines marked as errors must be errors.
+const client = `
+import createClient from 'openapi-fetch';
+import type { paths } from './schema.ts';
+
+export async function useGateway(baseUrl: string) {
+  const client = createClient<paths>({ baseUrl });
+  const list = await client.GET('/api/work-items');
+  const created = await client.POST('/api/work-items', { body: { title: 'Paint the fence' } });
+  const read = await client.GET('/api/work-items/{id}', {
+    params: { path: { id: 5 }, header: { 'x-request-id': 'typed-client' } },
+  });
+  const updated = await client.PUT('/api/work-items/{id}', { params: { path: { id: 5 } }, body: ['any', 'JSON'] });
+  const success: true | undefined = updated.data?.success;
+  const deleted = await client.DELETE('/api/work-items/{id}', { params: { path: { id: 5 } } });
+  const failed = await client.GET('/api/work-items/{id}', { params: { path: { id: 404 } } });
+  const message: string | undefined = failed.error?.error;
+  const { response } = await client.OPTIONS('/api/work-items');
+  return {
+    list: list.data,
+    created: [created.response.status, created.data],
+    read: [read.response.headers.get('x-request-id'), read.data],
+    success,
+    deleted: deleted.data?.success,
+    failed: [failed.response.status, message],
+    allow: response.headers.get('allow'),
+  };
+}
+
+export async function misuse(baseUrl: string) {
+  const client = createClient<paths>({ baseUrl });
+  // @ts-expect-error: there is no such path
+  await client.GET('/api/work-item');
+  // @ts-expect-error: an item has an id
+  await client.GET('/api/work-items/{id}');
+  // @ts-expect-error: an item is not created with PUT
+  await client.PUT('/api/work-items', { body: {} });
+  // @ts-expect-error: nothing is created from nothing
+  await client.POST('/api/work-items', {});
+  const updated = await client.PUT('/api/work-items/{id}', { params: { path: { id: 5 } }, body: {} });
+  // @ts-expect-error: the updated work item does not come back
+  return updated.data?.title as string;
+}
+`;
+
+describe('a typed client made from the document', () => {
+  test('it compiles, and works against the gateway', async () => {
+    writeFileSync(
+      join(folder, 'schema.ts'),
+      astToString(await openapiTypescript(JSON.parse(printed) as OpenAPI3)),
+    );
+    writeFileSync(join(folder, 'client.ts'), client);
+    writeFileSync(
+      join(folder, 'tsconfig.json'),
+      JSON.stringify({
+        extends: '../../tsconfig.json',
+        compilerOptions: { lib: ['es2024', 'DOM'], noUnusedLocals: false },
+        include: ['*.ts'],
+      }),
+    );
+    const compiled = await run(
+      process.execPath,
+      [join(root, 'node_modules/typescript/bin/tsc'), '-p', folder],
+      {},
+    ).catch((error: unknown) => error as { stdout: string });
+    assert.equal(compiled.stdout, '');
+
+    const backend = await ScriptedBackend.start();
+    await using gateway = await startCommand({ BACKEND_URL: backend.url });
+    try {
+      const { useGateway } = (await import(pathToFileURL(join(folder, 'client.ts')).href)) as {
+        useGateway: (baseUrl: string) => Promise<unknown>;
+      };
+      backend.answersOnce(
+        answer('[{"id":5}]'),
+        answer('{"id":5}'),
+        answer('{"id":5}'),
+        answer(''),
+        answer(''),
+        answer('', { status: 404 }),
+      );
+      assert.deepEqual(await useGateway(`http://127.0.0.1:${gateway.port}`), {
+        list: [{ id: 5 }],
+        created: [201, { id: 5 }],
+        read: ['typed-client', { id: 5 }],
+        success: true,
+        deleted: true,
+        failed: [404, 'Work item not found'],
+        allow: 'GET, HEAD, POST, OPTIONS',
+      });
+      assert.deepEqual(
+        backend.requests.map(({ method, target, body }) => `${method} ${target} ${body.toString()}`.trim()),
+        [
+          'GET /api/WorkItem',
+          'POST /api/WorkItem {"title":"Paint the fence"}',
+          'GET /api/WorkItem/5',
+          'PUT /api/WorkItem/5 ["any","JSON"]',
+          'DELETE /api/WorkItem/5',
+          'GET /api/WorkItem/404',
+        ],
+      );
+    } finally {
+      await backend.stop();
+    }
+  });
+});

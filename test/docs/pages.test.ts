@@ -1,0 +1,183 @@
+// /docs and /openapi.json beside the operations: where they are, with which headers, and where they are not.
+
+import assert from 'node:assert/strict';
+import { globSync, readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { poll } from '../helpers/changes.ts';
+import { assertHeaders, assertReply, methodNotAllowed, notFound } from '../helpers/expected.ts';
+import { request, requestBytes, type Reply } from '../helpers/raw-client.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
+
+const pages: readonly [path: string, contentType: string, begins: RegExp, also?: readonly string[]][] = [
+  ['/openapi.json', 'application/json', /^\{\n {2}"openapi": "3\.1\./],
+  ['/docs', 'text/html; charset=utf-8', /^<!doctype html>/, ['content-security-policy', 'referrer-policy']],
+  ['/docs/page.js', 'text/javascript; charset=utf-8', /^\/\/ /],
+  ['/docs/page.css', 'text/css; charset=utf-8', /^\/\* /],
+  ['/docs/icon.svg', 'image/svg+xml', /^<svg /],
+  ['/docs/swagger-ui.js', 'text/javascript; charset=utf-8', /swagger-ui-bundle\.js\.LICENSE\.txt/],
+  ['/docs/swagger-ui.css', 'text/css; charset=utf-8', /\.swagger-ui/],
+];
+
+describe('DOCS=true', () => {
+  let backend: ScriptedBackend;
+  let command: Command;
+  before(async () => {
+    backend = await ScriptedBackend.start();
+    backend.answers(answer('[]'));
+    command = await startCommand({ BACKEND_URL: backend.url, DOCS: 'true', REQUEST_BYTES_MAX: '1000' });
+  });
+  after(async () => {
+    await command.stop();
+    await backend.stop();
+    assert.equal(command.stderr, '');
+  });
+
+  function assertPage(reply: Reply, contentType: string, also: readonly string[] = []): void {
+    assert.equal(reply.status, 200);
+    assertHeaders(reply, ['content-type', 'content-length', ...also]);
+    assert.equal(reply.header('content-type'), contentType);
+  }
+
+  for (const [path, contentType, begins, also] of pages) {
+    test(`GET ${path}: the file, its type, and the headers of every reply [D24]`, async () => {
+      const reply = await command.call('GET', `${path}?a=1`, { headers: [['X-Request-Id', 'page-1']] });
+      assertPage(reply, contentType, also);
+      assert.match(reply.text, begins);
+      assert.equal(reply.header('content-length'), String(reply.body.length));
+      assert.equal(reply.header('x-request-id'), 'page-1');
+    });
+
+    test(`HEAD ${path}: the same without the body [D7]`, async () => {
+      const got = await command.call('GET', path);
+      const head = await command.call('HEAD', path);
+      assertPage(head, contentType, also);
+      assert.equal(head.header('content-length'), got.header('content-length'));
+      assert.equal(head.body.length, 0);
+    });
+
+    test(`other methods than GET and HEAD on ${path}: 405 with Allow, and OPTIONS is 204 [D6]`, async () => {
+      for (const method of ['POST', 'PUT', 'DELETE', 'PATCH', 'BREW']) {
+        const reply = await command.call(method, path, { body: '{}' });
+        assertReply(reply, 405, methodNotAllowed, ['allow']);
+        assert.equal(reply.header('allow'), 'GET, HEAD, OPTIONS');
+      }
+      const reply = await command.call('OPTIONS', path);
+      assert.equal(reply.status, 204);
+      assertHeaders(reply, ['allow']);
+      assert.equal(reply.header('allow'), 'GET, HEAD, OPTIONS');
+    });
+  }
+
+  test('the page may load nothing but its own files, and no script or style within it', async () => {
+    const policy = (await command.call('GET', '/docs')).header('content-security-policy') ?? '';
+    const directives = Object.fromEntries(
+      policy.split('; ').map((directive): [string, string] => {
+        const [name = '', ...sources] = directive.split(' ');
+        return [name, sources.join(' ')];
+      }),
+    );
+    assert.deepEqual(directives, {
+      'default-src': "'none'",
+      'script-src': "'self'",
+      'style-src': "'self'",
+      'img-src': "'self' data:",
+      'connect-src': "'self'",
+      'base-uri': "'none'",
+      'form-action': "'none'",
+      'frame-ancestors': "'none'",
+    });
+  });
+
+  test('near misses are 404, and nothing outside the list is served [D5]', async () => {
+    for (const path of [
+      '/docs/',
+      '/Docs',
+      '/docs/index.html',
+      '/docs/page.js/',
+      '/docs/../package.json',
+      '/docs/%2e%2e/package.json',
+      '/docs/swagger-ui-bundle.js.LICENSE.txt',
+      '/openapi.json/',
+      '/openapi',
+      '/',
+    ]) {
+      assertReply(await command.call('GET', path), 404, notFound);
+    }
+  });
+
+  test('a page is answered in turn on its connection, and a body sent with its request is dropped [D11, D27]', async () => {
+    await using client = await command.connect();
+    client.send(
+      Buffer.concat([
+        requestBytes('GET', '/api/work-items'),
+        requestBytes('GET', '/docs/icon.svg', { body: 'x'.repeat(500) }),
+        requestBytes('GET', '/api/work-items/x'),
+      ]),
+    );
+    assert.equal((await client.reply()).text, '[]');
+    assert.match((await client.reply()).text, /^<svg/);
+    assert.equal((await client.reply()).status, 400);
+  });
+
+  test('a request for a page must be as unambiguous as any other [D27]', async () => {
+    const reply = await command.call('GET', '/docs', {
+      headers: [
+        ['Host', 'a'],
+        ['Host', 'b'],
+      ],
+    });
+    assert.equal(reply.status, 400);
+  });
+
+  test('the backend hears nothing of pages, and the log has a line for each', async () => {
+    const before = backend.requests.length;
+    await command.call('GET', '/docs', { headers: [['X-Request-Id', 'logged-page']] });
+    const line = await command.log((each) => each['requestId'] === 'logged-page', 'the line of the page');
+    assert.deepEqual(
+      { status: line['status'], outcome: line['outcome'], operation: line['operation'] },
+      { status: 200, outcome: 'ok', operation: undefined },
+    );
+    assert.equal(backend.requests.length, before);
+  });
+});
+
+describe('DOCS', () => {
+  test('serve has it off: every page is 404, and the operations are as ever [D5]', async () => {
+    await using command = await startCommand({});
+    for (const [path] of pages) {
+      assertReply(await command.call('GET', path), 404, notFound);
+      assertReply(await command.call('POST', path), 404, notFound);
+    }
+    assert.equal((await command.call('GET', '/api/work-items/x')).status, 400);
+  });
+
+  test('dev has it on, says where, and can do without', async () => {
+    const freePorts = { PORT: '0', ADMIN_PORT: '0', EMBEDDED_BACKEND_PORT: '0' };
+    for (const [args, isOn] of [
+      [[], true],
+      [['--docs'], true],
+      [['--docs=false'], false],
+    ] as const) {
+      await using command = runCommand(['dev', ...args], freePorts);
+      await poll(() => command.stdout.includes('Ctrl-C stops'), 'the start-up text');
+      const port = Number(/http:\/\/localhost:(\d+)\/api\/work-items$/m.exec(command.stdout)?.[1]);
+      assert.equal((await request(port, 'GET', '/docs')).status, isOn ? 200 : 404);
+      const line = `  API reference       http://localhost:${port}/docs  http://localhost:${port}/openapi.json\n`;
+      assert.equal(command.stdout.includes(line), isOn);
+      assert.equal(command.stdout.includes('API reference'), isOn);
+    }
+  });
+
+  test('nothing of it is loaded where it is not wanted', () => {
+    const root = resolve(import.meta.dirname, '../..');
+    const importers = (pattern: RegExp) =>
+      globSync('src/**/*.ts', { cwd: root })
+        .filter((path) => pattern.test(readFileSync(resolve(root, path), 'utf8')))
+        .map((path) => path.replaceAll('\\', '/'))
+        .toSorted();
+    assert.deepEqual(importers(/ from '[^']*\/docs\/[^']*'/), []);
+    assert.deepEqual(importers(/await import\('[^']*\/docs\/[^']*'\)/), ['src/cli.ts', 'src/service.ts']);
+  });
+});

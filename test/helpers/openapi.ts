@@ -1,0 +1,72 @@
+// The OpenAPI document as a test reads it: parsed, with its references followed.
+
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { resolve } from 'node:path';
+
+export interface Schema {
+  readonly type?: string;
+  readonly const?: unknown;
+  readonly pattern?: string;
+}
+
+export interface OpenApiHeader {
+  readonly required?: boolean;
+  readonly schema: Schema;
+}
+
+export interface OpenApiResponse {
+  readonly description: string;
+  readonly headers: Readonly<Record<string, OpenApiHeader>>;
+  readonly content?: {
+    readonly 'application/json': {
+      readonly examples: Readonly<Record<string, { readonly value: unknown }>>;
+    };
+  };
+}
+
+export interface OpenApiOperation {
+  readonly operationId: string;
+  readonly description: string;
+  readonly parameters: readonly { readonly name: string; readonly in: string }[];
+  readonly requestBody?: { readonly description: string };
+  readonly responses: Readonly<Record<string, OpenApiResponse>>;
+}
+
+export interface OpenApiDocument {
+  readonly openapi: string;
+  readonly info: { readonly version: string; readonly description: string };
+  readonly paths: Readonly<Record<string, Readonly<Record<string, OpenApiOperation>>>>;
+}
+
+/** What the built command prints with these variables. */
+export function printOpenApi(environment: NodeJS.ProcessEnv = {}, args: readonly string[] = []): string {
+  const main = resolve(import.meta.dirname, '../../dist/main.js');
+  return execFileSync(process.env['GATEWAY_NODE'] ?? process.execPath, [main, 'openapi', ...args], {
+    encoding: 'utf8',
+    env: { PATH: process.env['PATH'], ...environment },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+}
+
+/** The document in `text`, every `$ref` replaced by what it points to. */
+export function readOpenApi(text: string): OpenApiDocument {
+  const document: unknown = JSON.parse(text);
+  return follow(document, document) as OpenApiDocument;
+}
+
+function follow(value: unknown, document: unknown): unknown {
+  if (Array.isArray(value)) return value.map((each) => follow(each, document));
+  if (typeof value !== 'object' || value === null) return value;
+  if ('$ref' in value) {
+    const parts = String(value.$ref).split('/');
+    assert.equal(parts.shift(), '#', 'every reference is to the document itself');
+    const target = parts.reduce<unknown>(
+      (each, part) => (each as Record<string, unknown> | undefined)?.[part],
+      document,
+    );
+    assert.notEqual(target, undefined, `${String(value.$ref)} points to nothing`);
+    return follow(target, document);
+  }
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, follow(each, document)]));
+}
