@@ -1,0 +1,206 @@
+// A real browser for the pages that people look at: Chromium from a development dependency, with nothing
+// installed on the machine. Every page notes what must not happen: an error in the console, a request that
+// fails, a request to anywhere but the page's own origin.
+
+import chromium, { inflate } from '@sparticuz/chromium';
+import { AxeBuilder } from '@axe-core/playwright';
+import assert from 'node:assert/strict';
+import { existsSync, mkdirSync, readFileSync } from 'node:fs';
+import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { chromium as playwright, type Browser, type BrowserContext, type Page } from 'playwright-core';
+
+// A browser on a busy machine takes its time.
+const deadlineMs = 60_000;
+const root = resolve(import.meta.dirname, '../..');
+/** Where pictures go: output of the tests, never committed. */
+export const picturesFolder = join(root, 'test-output');
+
+export interface PageOptions {
+  /** Of the window, in CSS pixels. */
+  readonly width?: number;
+  readonly height?: number;
+  readonly colorScheme?: 'light' | 'dark';
+}
+
+/** What axe found: the rule, how bad it is, and where. */
+export interface AccessibilityFinding {
+  readonly rule: string;
+  readonly impact: string;
+  readonly help: string;
+  readonly where: readonly string[];
+}
+
+/** A page of its own context: no cookies or storage of any other. */
+export class WatchedPage implements AsyncDisposable {
+  readonly page: Page;
+  /** Every request that the page made, in order; a `data:` address is none. */
+  readonly requests: string[] = [];
+  /** Errors in the console, among them what the content security policy refused; exceptions; failed requests. */
+  readonly problems: string[] = [];
+  readonly #context: BrowserContext;
+
+  constructor(context: BrowserContext, page: Page) {
+    this.#context = context;
+    this.page = page;
+    page.on('request', (request) => {
+      if (!request.url().startsWith('data:')) this.requests.push(request.url());
+    });
+    page.on('requestfailed', (request) => {
+      this.problems.push(`failed: ${request.url()} ${request.failure()?.errorText ?? ''}`);
+    });
+    page.on('console', (message) => {
+      if (message.type() === 'error' || message.type() === 'warning') {
+        this.problems.push(`${message.type()}: ${message.text()}`);
+      }
+    });
+    page.on('pageerror', (error) => {
+      this.problems.push(`exception: ${error.stack ?? error.message}`);
+    });
+  }
+
+  /** Fails on any problem so far, and on any request to another origin than `url`'s. */
+  assertClean(url: string): void {
+    const { origin } = new URL(url);
+    assert.deepEqual(this.problems, [], 'problems on the page');
+    assert.ok(this.requests.length > 0, 'the page was loaded');
+    assert.deepEqual(
+      this.requests.filter((each) => new URL(each).origin !== origin),
+      [],
+      'requests to elsewhere',
+    );
+  }
+
+  /** Forgets the problems so far, for a test that provokes one. */
+  takeProblems(): string[] {
+    return this.problems.splice(0);
+  }
+
+  /** Fails when the page is wider than its window: nobody should have to scroll sideways. */
+  async assertFits(): Promise<void> {
+    const [content = NaN, window = NaN] = await this.page.evaluate<number[]>(
+      '[document.documentElement.scrollWidth, document.documentElement.clientWidth]',
+    );
+    assert.ok(content <= window, `the page is ${content} px wide in a window of ${window} px`);
+  }
+
+  /** What axe finds against WCAG 2.2 A and AA and its own best practices. */
+  async findAccessibilityProblems(): Promise<AccessibilityFinding[]> {
+    // Axe puts styles of its own into the page and reads what the browser makes of them; what the content
+    // security policy says to that is not the page's doing.
+    const problems = [...this.problems];
+    const { violations } = await new AxeBuilder({ page: this.page }).options({ preload: false }).analyze();
+    this.problems.splice(0, Infinity, ...problems);
+    return violations.map(({ id, impact, help, nodes }) => ({
+      rule: id,
+      impact: impact ?? '',
+      help,
+      where: nodes.map(({ target, failureSummary }) => `${target.join(' ')}: ${failureSummary ?? ''}`),
+    }));
+  }
+
+  /** Keeps a picture as `test-output/<name>.png`. */
+  async savePicture(name: string, { fullPage = true } = {}): Promise<void> {
+    mkdirSync(picturesFolder, { recursive: true });
+    await this.page.screenshot({
+      path: join(picturesFolder, `${name}.png`),
+      fullPage,
+      animations: 'disabled',
+    });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#context.close();
+  }
+}
+
+export class TestBrowser implements AsyncDisposable {
+  readonly #browser: Browser;
+
+  private constructor(browser: Browser) {
+    this.#browser = browser;
+  }
+
+  static async start(): Promise<TestBrowser> {
+    const folder = await unpackChromium();
+    const browser = await playwright.launch({
+      executablePath: join(folder, 'chromium'),
+      // The package's own arguments would switch off what is tested here: the same-origin policy.
+      args: ['--no-zygote', '--disable-gpu', '--font-render-hinting=none'],
+      env: {
+        PATH: process.env['PATH'] ?? '',
+        HOME: folder,
+        LD_LIBRARY_PATH: join(folder, 'al2023/lib'),
+        FONTCONFIG_FILE: join(folder, fontsFile),
+      },
+    });
+    return new TestBrowser(browser);
+  }
+
+  /** Opens `url` and waits until its own files have been loaded. */
+  async open(
+    url: string,
+    { width = 1280, height = 800, colorScheme = 'light' }: PageOptions = {},
+  ): Promise<WatchedPage> {
+    const context = await this.#browser.newContext({
+      viewport: { width, height },
+      colorScheme,
+      reducedMotion: 'reduce',
+    });
+    context.setDefaultTimeout(deadlineMs);
+    const page = new WatchedPage(context, await context.newPage());
+    await page.page.goto(url, { waitUntil: 'load' });
+    return page;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#browser.close();
+  }
+}
+
+/** The folder with the browser in it: unpacked once for a version, and by one process at a time. */
+async function unpackChromium(): Promise<string> {
+  const source = join(root, 'node_modules/@sparticuz/chromium');
+  const manifest = readFileSync(join(source, 'package.json'), 'utf8');
+  const { version } = JSON.parse(manifest) as { version: string };
+  const folder = join(tmpdir(), `work-item-gateway-test-chromium-${version}`);
+  if (existsSync(folder)) return folder;
+  // Complete before it has its name: test files run side by side and may all want it at once.
+  const unfinished = await mkdtemp(`${folder}-`);
+  const { TMPDIR } = process.env;
+  process.env['TMPDIR'] = unfinished;
+  try {
+    await chromium.executablePath();
+    // The few libraries that Chromium takes from the system, which need not have them.
+    await inflate(join(source, 'bin/al2023.tar.br'));
+  } finally {
+    if (TMPDIR === undefined) delete process.env['TMPDIR'];
+    else process.env['TMPDIR'] = TMPDIR;
+  }
+  await writeFile(join(unfinished, fontsFile), fontsOf(folder));
+  try {
+    await rename(unfinished, folder);
+  } catch {
+    // Another process was faster.
+    await rm(unfinished, { recursive: true });
+  }
+  return folder;
+}
+
+const fontsFile = 'fonts.conf';
+
+/** The package's own font for text, and whatever the machine has for the rest. */
+function fontsOf(folder: string): string {
+  return `<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig>
+  <dir>${folder}/fonts</dir>
+  <dir>/usr/share/fonts</dir>
+  <cachedir>${folder}/fonts-cache</cachedir>
+  <alias><family>system-ui</family><prefer><family>Open Sans</family></prefer></alias>
+  <alias><family>sans-serif</family><prefer><family>Open Sans</family></prefer></alias>
+  <alias><family>monospace</family><prefer><family>DejaVu Sans Mono</family></prefer></alias>
+</fontconfig>
+`;
+}
