@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
-import { assertReply, succeeded } from '../helpers/expected.ts';
+import { assertReply, operation, operations, succeeded } from '../helpers/expected.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, latency, ScriptedBackend, timeout } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
@@ -209,6 +209,46 @@ for (const [delayMs, pauseMs] of [
     assert.equal(await command.exitCode(), 0);
   });
 }
+
+test('slow reads and writes under way on keep-alive connections all get their replies, and each write is sent once [D33]', async () => {
+  let answered = 0;
+  backend.answers((exchange) => latency(50 + ((answered += 1) % 8) * 50, answer('{"id":5}'))(exchange));
+  await using command = await start({ LOG_LEVEL: 'warn' });
+  const warm = createGate();
+  const writes: string[] = [];
+  const lost: string[] = [];
+  let served = 0;
+
+  async function callUntilClosed(index: number): Promise<void> {
+    await using client = await command.connect();
+    for (let turn = index; ; turn += 1) {
+      const { method, path, options } = operations[turn % operations.length] ?? operation(1);
+      const id = `slow-${index}-${turn}`;
+      if (method !== 'GET') writes.push(id);
+      try {
+        const reply = await client.call(method, path, { ...options, headers: [['X-Request-Id', id]] });
+        assert.ok(reply.status < 300, `${method} ${reply.status}`);
+        served += 1;
+        if (served === 60) warm.open();
+        if (reply.header('connection') === 'close') return;
+      } catch (error) {
+        lost.push(`${method}: ${String(error)}`);
+        return;
+      }
+    }
+  }
+
+  const clients = Array.from({ length: 20 }, (_, index) => callUntilClosed(index));
+  await warm.opened;
+  command.signal('SIGTERM');
+  await Promise.all(clients);
+  assert.deepEqual(lost, [], `of ${served} calls`);
+  assert.equal(await command.exitCode(), 0);
+  const sent = backend.requests
+    .filter(({ method }) => method !== 'GET')
+    .map((each) => each.header('x-request-id'));
+  assert.deepEqual(sent.toSorted(), writes.toSorted());
+});
 
 test('past SHUTDOWN_TIMEOUT_MS what is left is cut and the exit code is 1 [D33]', async () => {
   await using command = await start({ SHUTDOWN_TIMEOUT_MS: '1000' });
