@@ -1,0 +1,79 @@
+// The backend goes away and comes back under load, as processes do: killed, stopped gently, or only closing its idle
+// connections. D20, D34. The same beside other proxies: `npm run bench:restart`.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { judge, MarkedLoad, type MarkedCall } from '../helpers/marked-load.ts';
+import { now, RestartingBackend } from '../helpers/restarting-backend.ts';
+import { startCommand } from '../helpers/targets.ts';
+
+// Few calls at once, so that a busy machine makes them slower and not ever more.
+const load = { rate: 800, connectionsMax: 16, timeoutMs: 15_000 };
+const restarts = 2;
+/** Several times what is measured, for machines that are busy with something else. */
+const recoveryMsMax = 1_000;
+
+const isFailed = ({ failure }: MarkedCall): boolean => failure !== undefined;
+const isDone = ({ failure }: MarkedCall): boolean => failure === undefined;
+
+for (const [name, signal] of [
+  ['killed', 'SIGKILL'],
+  ['stopped gently', 'SIGTERM'],
+] as const) {
+  // prettier-ignore
+  test(`a backend that is ${name} and comes back: failed calls are 500s, no write is sent twice, all is well at once [D20, D34]`, async () => {
+    await using backend = await RestartingBackend.start({ answerMs: 2 });
+    await using command = await startCommand({ BACKEND_URL: backend.url, LOG_LEVEL: 'warn' });
+    for (let restart = 0; restart < restarts; restart += 1) {
+      const clients = new MarkedLoad(command.port, load);
+      await clients.more(200, isDone);
+      const from = now();
+      await backend.end(signal);
+      await clients.more(100, isFailed);
+      const to = await backend.start();
+      await clients.more(300, (call) => isDone(call) && call.sentAt > to);
+      const verdict = judge(await clients.stop(), backend.readRecord(), { from, to });
+      assert.deepEqual(Object.keys(verdict.failures), ['status 500'], 'nobody was cut off or kept waiting');
+      assert.equal(verdict.writtenTwice, 0, 'no write is sent twice');
+      assert.deepEqual(verdict.after, {}, 'nothing that was sent after its return fails');
+      assert.ok(verdict.recoveryMs <= recoveryMsMax, `well again after ${verdict.recoveryMs.toFixed()} ms`);
+    }
+    assert.ok(command.isRunning);
+  });
+}
+
+test('a backend that is killed while another one listens: no write is sent twice, and all is well at once [D20]', async () => {
+  await using backend = await RestartingBackend.start({ answerMs: 10 });
+  await using command = await startCommand({ BACKEND_URL: backend.url, LOG_LEVEL: 'warn' });
+  for (let restart = 0; restart < restarts; restart += 1) {
+    const clients = new MarkedLoad(command.port, load);
+    await clients.more(200, isDone);
+    const from = await backend.handOver('SIGKILL');
+    const to = now();
+    await clients.more(200, (call) => isDone(call) && call.sentAt > to);
+    const verdict = judge(await clients.stop(), backend.readRecord(), { from, to });
+    assert.equal(verdict.writtenTwice, 0, 'no write is sent twice');
+    assert.equal(verdict.after['GET'], undefined, 'no read that was sent after its end fails');
+    assert.ok(verdict.recoveryMs <= recoveryMsMax, `well again after ${verdict.recoveryMs.toFixed()} ms`);
+  }
+});
+
+test('a backend that closes idle connections under load: no read fails, and no write is sent twice [D20]', async () => {
+  await using backend = await RestartingBackend.start({ answerMs: 2 });
+  await using command = await startCommand({ BACKEND_URL: backend.url, LOG_LEVEL: 'warn' });
+  const clients = new MarkedLoad(command.port, load);
+  const from = now();
+  for (let closing = 0; closing < 100; closing += 1) {
+    await clients.more(20);
+    backend.closeIdleConnections();
+  }
+  await clients.more(100, isDone);
+  const calls = await clients.stop();
+  const verdict = judge(calls, backend.readRecord(), { from, to: from });
+  const failedReads = calls.filter((call) => isFailed(call) && call.method === 'GET');
+  const logged = command.logs.filter((line) =>
+    failedReads.some(({ marker }) => marker === line['requestId']),
+  );
+  assert.deepEqual(failedReads, [], `of ${verdict.calls} calls; ${JSON.stringify(logged)}`);
+  assert.equal(verdict.writtenTwice, 0, 'no write is sent twice');
+});
