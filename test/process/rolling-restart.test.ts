@@ -1,0 +1,73 @@
+// Two gateways behind a real HAProxy, restarted in turn under load: no call fails. D33. HAProxy runs with
+// deploy/haproxy.cfg; only the addresses are replaced.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { poll } from '../helpers/changes.ts';
+import { findFreePort, Haproxy, haproxyProgram, type GatewayPlace } from '../helpers/haproxy.ts';
+import { judge, MarkedLoad } from '../helpers/marked-load.ts';
+import { now, RestartingBackend } from '../helpers/restarting-backend.ts';
+import { startCommand, type Command } from '../helpers/targets.ts';
+
+// `npm run rolling-restart` makes more of them.
+const calls = Number(process.env['ROLLING_RESTART_CALLS'] ?? 10_000);
+// Few calls at once, so that a busy machine makes them slower and not ever more.
+const clients = { rate: 2_500, connectionsMax: 64, timeoutMs: 30_000 };
+// As deploy/haproxy.cfg says.
+const shutdownDelayMs = 3_000;
+const limitMs = 240_000;
+
+const skip =
+  haproxyProgram === undefined &&
+  'haproxy is not installed, so nothing was tested here; on Debian: apt-get install haproxy';
+
+// prettier-ignore
+test(`two gateways behind HAProxy, restarted in turn: none of ${calls} calls fails [D33]`, { skip, timeout: limitMs }, async (t) => {
+  assert.ok(haproxyProgram !== undefined);
+  await using backend = await RestartingBackend.start();
+  const places = await Promise.all(
+    [1, 2].map(async (): Promise<GatewayPlace> => ({ port: await findFreePort(), adminPort: await findFreePort() })),
+  );
+  const [first, second] = places;
+  assert.ok(first && second);
+  const start = ({ port, adminPort }: GatewayPlace): Promise<Command> =>
+    startCommand({
+      BACKEND_URL: backend.url,
+      PORT: String(port),
+      ADMIN_PORT: String(adminPort),
+      SHUTDOWN_DELAY_MS: String(shutdownDelayMs),
+      LOG_LEVEL: 'warn',
+    });
+  const gateways = await Promise.all([start(first), start(second)]);
+  await using stack = new AsyncDisposableStack();
+  for (const gateway of gateways) stack.use(gateway);
+  await using haproxy = await Haproxy.start(haproxyProgram, [first, second]);
+  const load = new MarkedLoad(haproxy.port, clients);
+  const from = now();
+  await load.more(500);
+
+  let restarts = 0;
+  while (restarts < 2 || load.calls.length < calls) {
+    const turn = restarts % 2;
+    const [gateway, place] = [gateways[turn], places[turn]];
+    assert.ok(gateway && place);
+    gateway.signal('SIGTERM');
+    assert.equal(await gateway.exitCode(shutdownDelayMs + 15_000), 0, 'nothing was cut');
+    const next = stack.use(await start(place));
+    gateways[turn] = next;
+    // HAProxy sends it calls again before the other one goes.
+    await poll(async () => hasServed(next), 'the new process serves', 20_000);
+    restarts += 1;
+  }
+  const made = await load.stop();
+  t.diagnostic(`${made.length} calls, ${restarts} restarts`);
+  const verdict = judge(made, backend.readRecord(), { from, to: from });
+  assert.deepEqual(made.filter(({ failure }) => failure !== undefined), [], `of ${made.length} calls and ${restarts} restarts`);
+  assert.ok(made.length >= calls);
+  assert.equal(verdict.writtenTwice, 0);
+});
+
+async function hasServed(gateway: Command): Promise<boolean> {
+  const { text } = await gateway.admin('/metrics');
+  return /^work_item_gateway_requests_total\{operation="create",status="201"\} [1-9]/m.test(text);
+}
