@@ -83,7 +83,7 @@ function peerVersion(name: string): () => string {
 const nodeVersion = (): string => process.versions.node;
 const nothingMissing = (): undefined => undefined;
 
-function runNode(script: string, env: Record<string, string> = {}): (place: Place) => Command {
+export function runNode(script: string, env: Record<string, string> = {}): (place: Place) => Command {
   return ({ port, backendPort }) => ({
     command: process.execPath,
     args: [join(here, script)],
@@ -110,7 +110,7 @@ function runGateway(env: Record<string, string>): (place: Place) => Command {
 }
 
 /** Writes the named configuration for this place and gives its path. */
-function writeConfiguration(name: string, place: Place): string {
+export function writeConfiguration(name: string, place: Place): string {
   const names: Record<string, string> = {
     port: String(place.port),
     backendPort: String(place.backendPort),

@@ -21,7 +21,7 @@ export const isPinned =
   availableParallelism() > 1 &&
   spawnSync('taskset', ['-c', '0', 'true']).status === 0;
 
-function pin(core: number, command: string, args: string[]): [string, string[]] {
+export function pin(core: number, command: string, args: string[]): [string, string[]] {
   return isPinned ? ['taskset', ['-c', String(core), command, ...args]] : [command, args];
 }
 
