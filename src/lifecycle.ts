@@ -12,6 +12,8 @@ const signals = ['SIGTERM', 'SIGINT'] as const;
 // A signal to the process group under `npm run` comes twice: directly, and once more from npm, which passes
 // it on.
 const sameSignalUnderNpmMs = 50;
+// Everything has been cut by then, and only bookkeeping is left; a worker that does not end has been killed.
+const stopMsMax = 4_000;
 
 /** Somebody, or a fault of our own, wants the process to stop. */
 export interface StopRequest {
@@ -60,9 +62,13 @@ export function listenForFaults(
   let hasFault = false;
   // Nothing is known of the state behind such an error: stop in order rather than live on half dead.
   const onFault = (error: unknown): void => {
-    logger.fatal({ err: error }, 'a fault outside any request: stopping');
     hasFault = true;
     stop();
+    try {
+      logger.fatal({ err: error }, 'a fault outside any request: stopping');
+    } catch {
+      // The log may be what is broken; thrown from here, its fault would end the process on the spot.
+    }
   };
   source.on('uncaughtException', onFault).on('unhandledRejection', onFault);
   return { hasFault: () => hasFault };
@@ -88,13 +94,36 @@ export async function runUntilStopped(
     timeout.abort();
   }, settings.shutdownTimeoutMs);
   const cut = AbortSignal.any([request.cut, timeout.signal]);
-  await service.finishDrain(cut);
+  // After a fault of our own nothing is certain, not even that draining and stopping come to an end.
+  await Promise.race([service.finishDrain(cut), hasAborted(cut)]);
   clearTimeout(timer);
-  await service.stop();
-  const exitCode = cut.aborted || request.hasFault() || service.hasFailed?.() === true ? 1 : 0;
+  const isStopped = await isWithin(service.stop(), stopMsMax);
+  const hasFailed = request.hasFault() || service.hasFailed?.() === true || !isStopped;
+  const exitCode = cut.aborted || hasFailed ? 1 : 0;
   logger.info({ exitCode }, 'stopped');
   flush();
   return exitCode;
+}
+
+async function hasAborted(signal: AbortSignal): Promise<void> {
+  if (!signal.aborted) {
+    await new Promise((resolve) => {
+      signal.addEventListener('abort', resolve, { once: true });
+    });
+  }
+}
+
+/** True when `promise` resolves within `ms`. */
+async function isWithin(promise: Promise<void>, ms: number): Promise<boolean> {
+  const { promise: late, resolve } = Promise.withResolvers<boolean>();
+  const timer = setTimeout(() => {
+    resolve(false);
+  }, ms);
+  try {
+    return await Promise.race([promise.then(() => true), late]);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 async function pause(ms: number, signal: AbortSignal): Promise<void> {

@@ -95,6 +95,7 @@ async function listenLocalhost(server: Server, port: number, reusePort: boolean)
       }
       throw error;
     }
+    second.on('error', (error) => server.emit('error', error));
     return {
       port: actual,
       url: `http://localhost:${actual}`,

@@ -9,10 +9,17 @@ if (major < 22 || (major === 22 && minor < 19)) {
 }
 
 const { runCli } = await import('./cli.ts');
-const exitCode = await runCli(process.argv.slice(2), {
-  environment: process.env,
-  signals: process,
-  write: (text) => process.stdout.write(text),
-  writeError: (text) => process.stderr.write(text),
-});
+let exitCode = 1;
+try {
+  exitCode = await runCli(process.argv.slice(2), {
+    environment: process.env,
+    signals: process,
+    write: (text) => process.stdout.write(text),
+    writeError: (text) => process.stderr.write(text),
+  });
+} catch (error) {
+  // A fault while starting or stopping. Left to Node it would reach the listeners for stray errors, which only
+  // ask for a stop, and the process would live on half dead [D28].
+  process.stderr.write(`error: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
+}
 process.exit(exitCode);

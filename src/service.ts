@@ -1,6 +1,8 @@
 // Puts the parts together: the client listener with the gateway, the admin listener, log and figures. Knows
 // how to start and how to drain; when to do either is lifecycle.ts's affair.
 
+import type { Server } from 'node:net';
+
 import { BackendMonitor } from './admin/backend-status.ts';
 import { RecentFailures } from './admin/failures.ts';
 import { Figures } from './admin/figures.ts';
@@ -44,6 +46,7 @@ export interface AdminSubject extends Service, Reporter {
 // keep-alive client under load to send its next request and be told to close [D33].
 const drainQuietMs = 1_000;
 const drainPollMs = 20;
+const acceptErrorReportMs = 1_000;
 
 /** Starts both listeners in this process; rejects with a StartError, everything stopped again. */
 export async function startService(settings: Settings, logger: Logger): Promise<WholeService> {
@@ -71,6 +74,7 @@ export async function addAdmin(
     await clients.stop();
     throw error;
   }
+  surviveAcceptErrors(server, logger);
   return {
     url: clients.url,
     adminUrl: listener.url,
@@ -130,6 +134,7 @@ export async function startClientService(
     await stop();
     throw error;
   }
+  surviveAcceptErrors(server, logger);
   const { url, port } = listener;
   return {
     url,
@@ -152,6 +157,19 @@ export async function startClientService(
     },
     stop,
   };
+}
+
+// Taking a connection can fail, above all when the file descriptors have run out. That is no fault of ours to
+// stop for: the next one may well succeed.
+function surviveAcceptErrors(server: Server, logger: Logger): void {
+  let reportedAt = -Infinity;
+  server.on('error', (error: Error) => {
+    const now = performance.now();
+    if (now - reportedAt >= acceptErrorReportMs) {
+      reportedAt = now;
+      logger.error({ err: error }, 'a connection could not be taken');
+    }
+  });
 }
 
 function createObserver(logger: Logger, { figures, failures, backend }: Records): GatewayObserver {

@@ -9,7 +9,13 @@ import { settingsOfPlain, type FromWorker, type ToWorker } from './messages.ts';
 
 process.once('message', (message: ToWorker) => {
   if (message.kind === 'start') {
-    void run(message);
+    run(message).catch((error: unknown) => {
+      // Left to Node it would reach the listeners for stray errors, which only ask for a stop [D28].
+      process.stderr.write(
+        `error: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`,
+      );
+      process.exit(1);
+    });
   }
 });
 
