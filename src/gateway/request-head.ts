@@ -114,7 +114,7 @@ export function readRequestHead(request: IncomingMessage): RequestHead {
         (minorVersion === 0 ||
           contentLength !== undefined ||
           transferEncoding.toLowerCase() !== 'chunked')) ||
-      !isTarget(request.url ?? ''),
+      !isTarget(request.url ?? '', request.method),
     requestId:
       requestId !== undefined && requestIdCount === 1 && requestIdForm.test(requestId)
         ? requestId
@@ -132,28 +132,36 @@ export function readRequestHead(request: IncomingMessage): RequestHead {
 
 let lastAuthority = '';
 
-// An empty one is valid in Host (RFC 9110, 7.2).
+// An empty one is valid in Host (RFC 9110, 7.2), a port of no host is not.
 function isAuthority(value: string): boolean {
   // A client sends the same one again and again.
   if (value === lastAuthority) {
     return true;
   }
   const match = hostForm.exec(value);
-  if (match === null || Number(match[2] ?? 0) > 65_535 || (match[1] !== undefined && !isIPv6(match[1]))) {
+  if (
+    match === null ||
+    value.startsWith(':') ||
+    Number(match[2] ?? 0) > 65_535 ||
+    (match[1] !== undefined && !isIPv6(match[1]))
+  ) {
     return false;
   }
   lastAuthority = value;
   return true;
 }
 
-// Origin-form, `*`, or absolute-form with a host and nothing else before its path (RFC 9112, 3.2). A fragment
-// is never part of a target: some parsers cut there and some do not.
-function isTarget(target: string): boolean {
+// Origin-form, absolute-form with a host and nothing else before its path, or `*` for OPTIONS (RFC 9112, 3.2). A
+// fragment is never part of a target: some parsers cut there and some do not.
+function isTarget(target: string, method: string | undefined): boolean {
   if (target.includes('#')) {
     return false;
   }
-  if (target.startsWith('/') || target === '*') {
+  if (target.startsWith('/')) {
     return true;
+  }
+  if (target === '*') {
+    return method === 'OPTIONS';
   }
   const authority = absoluteForm.exec(target)?.[1];
   return authority !== undefined && !/^(?::|$)/.test(authority) && isAuthority(authority);

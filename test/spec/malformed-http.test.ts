@@ -61,6 +61,15 @@ const hosts: [name: string, bytes: string][] = [
   ['a Host that is not ASCII', get('Host: \xe9')],
   ['a Host with a tab inside', get('Host: a\tb')],
   ['a NUL in the Host', get('Host: a\0b')],
+  ['a Host that is a port alone', get('Host: :80')],
+  ['a Host with a port beyond every port', get('Host: a:65536')],
+  ['a Host with a space in its port', get('Host: a:8 0')],
+  ['a Host that is two slashes', get('Host: //a')],
+  ['a bare IPv6 address as Host', get('Host: ::1')],
+  ['a Host with a zone in its brackets', get('Host: [fe80::1%eth0]')],
+  ['a Host with a comma at its end', get('Host: a,')],
+  ['a Host with a vertical tab at its end', get('Host: a\x0b')],
+  ['an absolute-form target and no Host', 'GET http://a/api/work-items HTTP/1.1\r\n\r\n'],
 ];
 
 const framing: [name: string, bytes: string][] = [
@@ -107,6 +116,36 @@ const framing: [name: string, bytes: string][] = [
   ['a folded coding', put('Transfer-Encoding:\r\n chunked', '7\r\n{"a":1}\r\n0\r\n\r\n')],
   ['transfer-encoding on HTTP/1.0', `PUT /api/work-items/5 HTTP/1.0\r\n${host}Transfer-Encoding: chunked\r\n\r\n7\r\n{"a":1}\r\n0\r\n\r\n`],
   ['transfer-encoding and content-length on HTTP/1.0', `PUT /api/work-items/5 HTTP/1.0\r\n${host}Content-Length: 7\r\nTransfer-Encoding: chunked\r\n\r\n{"a":1}`],
+  ...['\0', '\x0b', '\x0c', '\x7f', '\x85', '\xa0', '\xff'].map((byte): [string, string] => [
+    `chunked behind the byte ${byte.charCodeAt(0).toString(16)}`,
+    put(`Transfer-Encoding: ${byte}chunked`, '7\r\n{"a":1}\r\n0\r\n\r\n'),
+  ]),
+  ...['\0', '\x0b', '\x0c', '\r', '\x7f', '\xa0', '\xff', ',', ' ,', ';', ';q=1'].map((end): [string, string] => [
+    `chunked with ${JSON.stringify(end)} behind it`,
+    put(`Transfer-Encoding: chunked${end}`, '7\r\n{"a":1}\r\n0\r\n\r\n'),
+  ]),
+  ['chunked with one letter that is none', put('Transfer-Encoding: ch\x96nked', '7\r\n{"a":1}\r\n0\r\n\r\n')],
+  ['chunked in apostrophes', put("Transfer-Encoding: 'chunked'", '7\r\n{"a":1}\r\n0\r\n\r\n')],
+  ['chunked between two others', put('Transfer-Encoding: identity, chunked, identity', '7\r\n{"a":1}\r\n0\r\n\r\n')],
+  ['identity and chunked on two lines', put('Transfer-Encoding: identity\r\nTransfer-Encoding: chunked', '7\r\n{"a":1}\r\n0\r\n\r\n')],
+  ['a coding whose name has a space for its hyphen', put('Transfer Encoding: chunked', '7\r\n{"a":1}\r\n0\r\n\r\n')],
+  ['a coding whose name has a backslash for its hyphen', put('Transfer\\Encoding: chunked', '7\r\n{"a":1}\r\n0\r\n\r\n')],
+  ['a coding whose name has a letter that is none', put('Transf\x82r-Encoding: chunked', '7\r\n{"a":1}\r\n0\r\n\r\n')],
+  ['a coding whose name has a CR inside', put('Tra\rnsfer-Encoding: chunked', '7\r\n{"a":1}\r\n0\r\n\r\n')],
+  ['a coding with junk before the colon', put('Transfer-Encoding x: chunked', '7\r\n{"a":1}\r\n0\r\n\r\n')],
+  ['a coding behind a bare LF', put('Foo: bar\nTransfer-Encoding: chunked', '7\r\n{"a":1}\r\n0\r\n\r\n')],
+  ['a coding behind a bare CR', put('Foo: bar\rTransfer-Encoding: chunked', '7\r\n{"a":1}\r\n0\r\n\r\n')],
+  ['a coding behind CR LF CR', put('Foo: bar\r\n\rTransfer-Encoding: chunked', '7\r\n{"a":1}\r\n0\r\n\r\n')],
+  ['a coding behind two bare LFs', put('Foo: bar\n\nTransfer-Encoding: chunked', '7\r\n{"a":1}\r\n0\r\n\r\n')],
+  ['a coding folded by a bare LF', put('Transfer-Encoding:\n chunked', '7\r\n{"a":1}\r\n0\r\n\r\n')],
+  ['a coding folded before its colon', put('Transfer-Encoding\n : chunked', '7\r\n{"a":1}\r\n0\r\n\r\n')],
+  ['a coding folded in front of the first header', `${update} Transfer-Encoding: chunked\r\n${host}\r\n7\r\n{"a":1}\r\n0\r\n\r\n`],
+  ['a length and chunks, with the length named by Connection', put('Connection: Content-Length\r\nContent-Length: 7\r\nTransfer-Encoding: chunked')],
+  ...['\xa07', '7\0', '7\x0b', '7,', '7;', '7 7', '0o7', '7L', '[7]', '\xef\xbc\x97', 'NaN', 'true'].map((length): [string, string] => [
+    `the length ${JSON.stringify(length)}`,
+    put(`Content-Length: ${length}`),
+  ]),
+  ['two lengths, one with zeros in front', put('Content-Length: 7\r\ncontent-length: 007')],
   ['transfer-encoding on a GET with a length', `${list}${host}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`],
 ]; // prettier-ignore
 
@@ -160,6 +199,37 @@ const heads: [name: string, bytes: string][] = [
   ['an SMTP greeting', 'EHLO example.test\r\n\r\n'],
   ['the PROXY protocol', `PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n${list}${host}\r\n`],
   ['nonsense', '\0\x01\x02\x03\r\n\r\n'],
+  ['a method alone', 'GET\r\n\r\n'],
+  ['white space alone', '   \r\n\r\n'],
+  ['a line of white space before the headers', `${list} \r\n${host}\r\n`],
+  ['a method in small letters', `get /api/work-items HTTP/1.1\r\n${host}\r\n`],
+  ['a method with one capital', `Get /api/work-items HTTP/1.1\r\n${host}\r\n`],
+  ['a method in quotes', `"GET" /api/work-items HTTP/1.1\r\n${host}\r\n`],
+  ['a method with a comma', `GET, /api/work-items HTTP/1.1\r\n${host}\r\n`],
+  ['a method with a tab', `GE\tT /api/work-items HTTP/1.1\r\n${host}\r\n`],
+  ['a method of 100 KB', `${'A'.repeat(100_000)} /api/work-items HTTP/1.1\r\n${host}\r\n`],
+  ['words in front of the request line', `Extra lineGET /api/work-items HTTP/1.1\r\n${host}\r\n`],
+  ...['GET', 'PUT', 'DELETE'].map((method): [string, string] => [
+    `the target * for ${method}`,
+    `${method} * HTTP/1.1\r\n${host}\r\n`,
+  ]),
+  ...['\x01', '\x0b', '\x0c', '\x1f', '\x7f', '\x80', '\xff', '\xc3\xa9'].map((bytes): [string, string] => [
+    `the bytes ${Buffer.from(bytes, 'latin1').toString('hex')} in the target`,
+    `GET /api/work-items/5${bytes} HTTP/1.1\r\n${host}\r\n`,
+  ]),
+  ['a byte above ASCII in the query', `GET /api/work-items?q=\xc3\xa9 HTTP/1.1\r\n${host}\r\n`],
+  ['an authority-form target for GET', `GET gateway.test:80 HTTP/1.1\r\n${host}\r\n`],
+  ['an absolute-form target of another scheme', `GET ftp://a/api/work-items HTTP/1.1\r\n${host}\r\n`],
+  ['an absolute-form target without a host', `GET http:/api/work-items HTTP/1.1\r\n${host}\r\n`],
+  ['an absolute-form target with a backslash', `GET http://a\\b/api/work-items HTTP/1.1\r\n${host}\r\n`],
+  ...['HTTP/1.9', 'HTTP/9.9', 'HTTP/2', 'HTTP/11', 'HTTP/-1.1', 'HTTP/1,1', 'HTTP/1.1x', 'HTTP/1.1;a', 'HTTP/ 1.1', 'Http/1.1', 'HTTPS/1.1'].map(
+    (version): [string, string] => [`the version ${version}`, `GET /api/work-items ${version}\r\n${host}\r\n`],
+  ),
+  ['a bracket in a header name', get(`${host}X[]: 1`)],
+  ['a brace in a header name', get(`${host}X{}: 1`)],
+  ['an at sign in a header name', get(`${host}X@: 1`)],
+  ['a vertical tab in a header value', get(`${host}X-Extra: a\x0bb`)],
+  ['a header cut by CR Z', `${list}${host}\rZGET /evil: HTTP/1.1\r\n\r\n`],
 ]; // prettier-ignore
 
 const chunks: [name: string, body: string][] = [
@@ -190,6 +260,29 @@ const chunks: [name: string, body: string][] = [
   ['a trailer with a space before the colon', '7\r\n{"a":1}\r\n0\r\nX-Trailer : 1\r\n\r\n'],
   ['a trailer with a NUL', '7\r\n{"a":1}\r\n0\r\nX-Trailer: \0\r\n\r\n'],
   ['a folded trailer', '7\r\n{"a":1}\r\n0\r\nX-Trailer: 1\r\n 2\r\n\r\n'],
+  ['a trailer folded in front of the first', '7\r\n{"a":1}\r\n0\r\n X-Trailer: 1\r\n\r\n'],
+  ['a trailer with a bare CR', '7\r\n{"a":1}\r\n0\r\nX-Trailer: a\rb\r\n\r\n'],
+  ['a trailer with a bare LF', '7\r\n{"a":1}\r\n0\r\nX-Trailer: 1\n\r\n'],
+  ['a last chunk with a prefix', '7\r\n{"a":1}\r\n0x0\r\n\r\n'],
+  ['a last chunk with a minus sign', '7\r\n{"a":1}\r\n-0\r\n\r\n'],
+  ['a last chunk with a space', '7\r\n{"a":1}\r\n0 \r\n\r\n'],
+  ['a last chunk with a bare LF', '7\r\n{"a":1}\r\n0\n\r\n'],
+  ['a bare LF at the end', '7\r\n{"a":1}\r\n0\r\n\n'],
+  ['a semicolon without an extension', '7;\r\n{"a":1}\r\n0\r\n\r\n'],
+  ['an extension that is no token', '7;bad[=x\r\n{"a":1}\r\n0\r\n\r\n'],
+  ['an extension whose quotes stay open', '7;a="b\r\n{"a":1}\r\n0\r\n\r\n'],
+  ['an extension with a bare LF in quotes', '7;a="b\nc"\r\n{"a":1}\r\n0\r\n\r\n'],
+  ['an extension with a byte above ASCII', '7;\x80\r\n{"a":1}\r\n0\r\n\r\n'],
+  ['extensions of 40 KB', `7;${'a'.repeat(40_000)}\r\n{"a":1}\r\n0\r\n\r\n`],
+  ['a space behind a chunk size', '7 \r\n{"a":1}\r\n0\r\n\r\n'],
+  ['a tab behind a chunk size', '7\t\r\n{"a":1}\r\n0\r\n\r\n'],
+  ['a space before an extension', '7 ;a\r\n{"a":1}\r\n0\r\n\r\n'],
+  ['a chunk size with a vertical tab', '7\x0b\r\n{"a":1}\r\n0\r\n\r\n'],
+  ['a chunk size in quotes', '"7"\r\n{"a":1}\r\n0\r\n\r\n'],
+  ['a fraction as chunk size', '7.0\r\n{"a":1}\r\n0\r\n\r\n'],
+  ['a digit of another script as chunk size', '\xef\xbc\x97\r\n{"a":1}\r\n0\r\n\r\n'],
+  ['CR CR LF behind a chunk size', '7\r\r\n{"a":1}\r\n0\r\n\r\n'],
+  ['an empty line before a chunk size', '\r\n7\r\n{"a":1}\r\n0\r\n\r\n'],
 ];
 
 /** 400 in JSON, the connection closed, and nothing of what was sent has become a backend call. */
@@ -276,6 +369,7 @@ forEachTarget((target) => {
     ['many headers', get(`${host}${'X-Extra: 1\r\n'.repeat(10_000)}X: 1`)],
     ['a path', `GET /api/work-items/${'1'.repeat(100_000)} HTTP/1.1\r\n${host}\r\n`],
     ['a header name', get(`${host}${'x'.repeat(100_000)}: 1`)],
+    ['trailers', `${chunkedUpdate}7\r\n{"a":1}\r\n0\r\n${'X: 1\r\n'.repeat(10_000)}\r\n`],
   ] as const) {
     test(`a head too large because of ${name} is 431 in JSON, the connection closed [D27]`, async () => {
       await target().withoutBackendCall(async () => {
@@ -332,6 +426,14 @@ forEachTarget((target) => {
     ['no space behind a colon', `${list}Host:a\r\n\r\n`],
     ['spaces and tabs around a value', `${list}Host: \t a \t \r\n\r\n`],
     ['an empty value', `${list}${host}X-Extra:\r\n\r\n`],
+    ['an empty Host', `${list}Host:\r\n\r\n`],
+    ['headers named by Connection', `${list}${host}Connection: Host, X-Extra\r\nX-Extra: 1\r\n\r\n`],
+    [
+      'headers for other software',
+      `${list}${host}X-HTTP-Method-Override: DELETE\r\nX-Original-URL: /x\r\n\r\n`,
+    ],
+    ['a body where none is taken', `${list}${host}Content-Length: ${smuggled.length}\r\n\r\n${smuggled}`],
+    ['a thousand empty lines in front', `${'\r\n'.repeat(1000)}${list}${host}\r\n`],
     ['bytes above ASCII in a value', `${list}${host}X-Extra: \xe9\xff\r\n\r\n`],
     ['HTTP/1.0 with a Host', `GET /api/work-items HTTP/1.0\r\n${host}\r\n`],
     ['HTTP/1.0 without a Host', 'GET /api/work-items HTTP/1.0\r\n\r\n'],
@@ -366,6 +468,9 @@ forEachTarget((target) => {
       await using client = await target().connect();
       client.send(bytes);
       assertReply(await client.reply(), 200, '[]');
+      await target().settle();
+      const calls = target().backend.requests.map((call) => `${call.method} ${call.target}`);
+      assert.deepEqual(calls, ['GET /api/WorkItem', 'GET /api/WorkItem'], 'one call, and the known one behind it');
     });
   }
 
