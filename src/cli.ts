@@ -333,7 +333,7 @@ async function check({ settings, sources }: ResolvedSettings, terminal: Terminal
     budget: new BufferBudget(settings.bufferedBytesMax),
   });
   const startedAt = performance.now();
-  const outcome = await new Promise<Outcome>((resolve) => {
+  const outcome = await new Promise<Outcome>((resolve, reject) => {
     client.send(
       {
         method: 'GET',
@@ -343,7 +343,7 @@ async function check({ settings, sources }: ResolvedSettings, terminal: Terminal
         traceContext: [],
         needsAnswer: true,
       },
-      { onOutcome: resolve },
+      { onOutcome: resolve, onFault: reject },
     );
   });
   const durationMs = Math.round(performance.now() - startedAt);

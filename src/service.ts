@@ -175,13 +175,17 @@ function surviveAcceptErrors(server: Server, logger: Logger): void {
 function createObserver(logger: Logger, { figures, failures, backend }: Records): GatewayObserver {
   return {
     onCallEnd: (call) => {
-      figures.record(call);
-      failures.record(call);
+      // Each by itself: where the figures are broken, the line is still written.
+      try {
+        figures.record(call);
+        failures.record(call);
+      } finally {
+        logCall(logger, call);
+      }
       if (call.backendOutcome !== undefined && call.backendOutcome !== 'cancelled') {
         const hasNoAnswer = call.backendOutcome === 'unreachable' || call.backendOutcome === 'timed-out';
         backend.report(hasNoAnswer ? String(call.cause) : undefined);
       }
-      logCall(logger, call);
     },
     onMalformed: (requestId, reply, code) => {
       figures.recordMalformed(reply.status);
@@ -191,7 +195,7 @@ function createObserver(logger: Logger, { figures, failures, backend }: Records)
     onBug: (error, call) => {
       figures.recordBug();
       logger.error(
-        { requestId: call.requestId, err: error },
+        { requestId: call?.requestId, err: error },
         'a fault of the gateway after its reply had begun',
       );
     },

@@ -4,8 +4,8 @@
 
 import type { Dispatcher } from 'undici';
 
+import { Body } from '../body.ts';
 import type { BufferBudget } from '../buffer-budget.ts';
-import { createJsonChecker, isJson, type JsonChecker } from '../json/json.ts';
 import { BackendConnection, type Connect, createConnect } from './connection.ts';
 import { Deadline, Deadlines, type DeadlineOwner } from './deadlines.ts';
 
@@ -50,8 +50,10 @@ export interface BackendClientOptions {
 
 /** Who made a call. */
 export interface OutcomeHandler {
-  /** Called exactly once, later, unless the exchange is cancelled first. */
+  /** Called exactly once, later, unless the exchange is cancelled first. Must not throw. */
   onOutcome(outcome: Outcome): void;
+  /** Called instead of it, or after it, when something here has thrown: the exchange has been cancelled. */
+  onFault(error: unknown): void;
 }
 
 /** A call under way. */
@@ -168,9 +170,9 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
   // `waiting` for what decides, `discarding` a body that no longer matters, `ended`.
   #state: 'waiting' | 'discarding' | 'ended' = 'waiting';
   #status = 0;
-  #pieces: Buffer[] = [];
-  #length = 0;
-  #checker: JsonChecker | undefined;
+  readonly #body = new Body();
+  // Bytes that came and are not kept.
+  #discarded = 0;
 
   constructor(
     client: BackendClient,
@@ -187,15 +189,29 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
     this.#request = request;
     this.#handler = handler;
     this.#connection = client.acquire(false);
-    this.#dispatch();
+    try {
+      this.#dispatch();
+    } catch (error) {
+      this.cancel();
+      throw error;
+    }
   }
 
   cancel(): void {
     if (this.#state !== 'ended') {
-      this.#dropPieces();
+      this.#dropBody();
       this.#end();
       this.#client.discard(this.#connection);
     }
+  }
+
+  // A fault of our own must not be taken for one of the backend's, which undici would make of it, and not
+  // leave the call without an end [D28].
+  #fault(error: unknown): void {
+    this.#dropBody();
+    this.#end();
+    this.#client.discard(this.#connection);
+    this.#handler.onFault(error);
   }
 
   onDeadlinePassed(deadline: Deadline): void {
@@ -234,9 +250,13 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
   }
 
   onRequestStart(): void {
-    this.#connection.onSent();
-    this.#connectDeadline?.clear();
-    this.#startDeadline();
+    try {
+      this.#connection.onSent();
+      this.#connectDeadline?.clear();
+      this.#startDeadline();
+    } catch (error) {
+      this.#fault(error);
+    }
   }
 
   #startDeadline(): void {
@@ -249,11 +269,20 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
     _controller: Dispatcher.DispatchController,
     status: number,
     headers: Record<string, string | string[] | undefined>,
+    reason = '',
   ): void {
+    try {
+      this.#takeHead(status, headers, reason);
+    } catch (error) {
+      this.#fault(error);
+    }
+  }
+
+  #takeHead(status: number, headers: Record<string, string | string[] | undefined>, reason: string): void {
     if (status < 200 || this.#state !== 'waiting') {
       return;
     }
-    const flaw = findFlaw(headers, this.#connection.answerMinorVersion);
+    const flaw = findFlaw(headers, reason, this.#connection.answerMinorVersion);
     if (flaw !== undefined) {
       this.#fail('unreachable', flaw);
       return;
@@ -269,9 +298,17 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
   }
 
   onResponseData(_controller: Dispatcher.DispatchController, piece: Buffer): void {
-    this.#length += piece.length;
+    try {
+      this.#takePiece(piece);
+    } catch (error) {
+      this.#fault(error);
+    }
+  }
+
+  #takePiece(piece: Buffer): void {
     if (this.#state === 'discarding') {
-      if (this.#length > discardBytesMax) {
+      this.#discarded += piece.length;
+      if (this.#discarded > discardBytesMax) {
         this.cancel();
       }
       return;
@@ -279,55 +316,54 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
     if (this.#state === 'ended') {
       return;
     }
-    if (this.#length > this.#options.responseBytesMax) {
-      this.#length -= piece.length;
+    if (this.#body.length + piece.length > this.#options.responseBytesMax) {
       this.#failTooLarge();
-      return;
-    }
-    if (!this.#options.budget.take(piece.length)) {
-      this.#length -= piece.length;
+    } else if (!this.#options.budget.take(piece.length)) {
       this.#fail('too-large', 'too many bytes of bodies held at once', this.#status);
-      return;
-    }
-    this.#pieces.push(piece);
-    // One piece is checked whole at the end; the second begins a check that keeps up with the network.
-    if (this.#checker !== undefined) {
-      this.#check(this.#checker, piece);
-    } else if (this.#pieces.length === 2) {
-      this.#checker = createJsonChecker();
-      for (const earlier of this.#pieces) {
-        this.#check(this.#checker, earlier);
-      }
+    } else if (!this.#body.write(piece)) {
+      // Nothing could make it JSON any more: nobody needs the rest.
+      this.#discarded = this.#body.length;
+      this.#decide(notJson(this.#status, this.#body.length));
     }
   }
 
   onResponseEnd(): void {
+    try {
+      this.#takeEnd();
+    } catch (error) {
+      this.#fault(error);
+    }
+  }
+
+  #takeEnd(): void {
     if (this.#state === 'ended') {
       return;
     }
     const wasWaiting = this.#state === 'waiting';
     this.#end();
     this.#client.release(this.#connection);
-    if (wasWaiting) {
-      const [first] = this.#pieces;
-      const isValid =
-        this.#checker === undefined ? first !== undefined && isJson(first) : this.#checker.end();
-      if (isValid) {
-        this.#handler.onOutcome({
-          kind: 'ok',
-          status: this.#status,
-          pieces: this.#pieces,
-          length: this.#length,
-        });
-      } else {
-        const outcome = notJson(this.#status, this.#length);
-        this.#dropPieces();
-        this.#handler.onOutcome(outcome);
-      }
+    if (!wasWaiting) {
+      return;
+    }
+    const { length } = this.#body;
+    if (this.#body.isJson()) {
+      const pieces = this.#body.takePieces();
+      this.#handler.onOutcome({ kind: 'ok', status: this.#status, pieces, length });
+    } else {
+      this.#dropBody();
+      this.#handler.onOutcome(notJson(this.#status, length));
     }
   }
 
   onResponseError(_controller: Dispatcher.DispatchController | undefined, error: Error): void {
+    try {
+      this.#takeError(error);
+    } catch (fault) {
+      this.#fault(fault);
+    }
+  }
+
+  #takeError(error: Error): void {
     if (this.#state === 'ended') {
       return;
     }
@@ -339,7 +375,7 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
       this.#dispatch();
       return;
     }
-    this.#dropPieces();
+    this.#dropBody();
     this.#end();
     if (wasWaiting) {
       this.#handler.onOutcome({ kind: 'unreachable', status: undefined, cause: describeError(error) });
@@ -352,16 +388,9 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
     return this.#request.method === 'GET' && !this.#wasResent && this.#connection.diedReusedAndSilent;
   }
 
-  // `write` says no when nothing could make the text valid any more: nobody needs the rest.
-  #check(checker: JsonChecker, piece: Buffer): void {
-    if (this.#state === 'waiting' && !checker.write(piece)) {
-      this.#decide(notJson(this.#status, this.#length));
-    }
-  }
-
   // The outcome is known before the answer has ended: what is left is read to a bound and dropped.
   #decide(outcome: Outcome): void {
-    this.#dropPieces();
+    this.#dropBody();
     this.#state = 'discarding';
     this.#deadline.clear();
     this.#deadlines.discarding.start(this.#deadline);
@@ -380,13 +409,9 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
     }
   }
 
-  #dropPieces(): void {
-    if (this.#pieces.length > 0) {
-      this.#options.budget.giveBack(this.#length);
-      this.#pieces = [];
-    }
-    this.#length = 0;
-    this.#checker = undefined;
+  #dropBody(): void {
+    this.#options.budget.giveBack(this.#body.length);
+    this.#body.drop();
   }
 
   #end(): void {
@@ -400,12 +425,19 @@ function notJson(status: number, length: number): Outcome {
   return { kind: 'not-json', status, cause: length === 0 ? 'an empty body' : `a body that is not JSON` };
 }
 
+// eslint-disable-next-line no-control-regex -- these are what is looked for
+const controlCharacter = /[\0-\x08\x0a-\x1f\x7f]/;
+
 // A head that another parser on the way could have read differently [D18]; undici's own has refused the
 // rest (two lengths, both framings, bytes that no header has).
 function findFlaw(
   headers: Record<string, string | string[] | undefined>,
+  reason: string,
   minorVersion: number,
 ): string | undefined {
+  if (controlCharacter.test(reason)) {
+    return 'an answer with a control character in its status line';
+  }
   const transferEncoding = headers['transfer-encoding'];
   if (transferEncoding === undefined) {
     return undefined;

@@ -102,13 +102,24 @@ export class BackendConnection {
     this.#filter?.expectHead();
   }
 
-  /** Closes the connection, in whatever state it is. */
+  /** Closes the connection at once, in whatever state it is; resolves when nothing is left of it. */
   async destroy(): Promise<void> {
-    // While the connection is being opened undici does not hold the socket yet.
-    this.#socket?.destroy();
-    await this.#client.destroy();
+    // While the connection is being opened undici does not hold the socket yet, and must not be told of an
+    // error: it would report it for a connection that it never had.
+    if (this.isConnected) {
+      this.#socket?.destroy(closedByUs);
+    } else {
+      this.#socket?.destroy();
+    }
+    // The socket first, the bookkeeping when the event loop has been round: where thousands of clients leave
+    // at once, the last one's call is cancelled that much sooner.
+    await new Promise((resolve) => setImmediate(resolve));
+    await this.#client.destroy(closedByUs);
   }
 }
+
+// One for all: with a stack each, making them cost more than closing the connection.
+const closedByUs = new Error('the gateway has closed the connection');
 
 const firstDigitOfStatus = 9;
 const digitOne = 0x31;

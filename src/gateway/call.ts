@@ -4,10 +4,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
 import type { BackendFailure, Exchange, Outcome, OutcomeHandler } from '../backend/client.ts';
+import { Body } from '../body.ts';
 import { ClientConnection, type Turn } from './client-connection.ts';
 import type { Gateway } from './gateway.ts';
 import { parseItemId } from './item-id.ts';
-import { createJsonChecker, isJson, type JsonChecker } from '../json/json.ts';
 import { backendPath, isRead, operations, type Operation } from './operations.ts';
 import { failureReplies, notFoundReplies, replies, type FixedReply, type Pages } from './replies.ts';
 import { absoluteForm, createRequestId, readRequestHead, type RequestHead } from './request-head.ts';
@@ -87,11 +87,9 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
   #hasEnded = false;
   // The request's body: who reads it, and what has come of it.
   #bodyState: 'unread' | 'reading' | 'read' | 'dropping' = 'unread';
-  #pieces: Buffer[] = [];
+  readonly #body = new Body();
   // Bytes counted against the gateway's budget for this call's bodies.
   #heldBytes = 0;
-  #checker: JsonChecker | undefined;
-  #isBodyValid = true;
   #contentType = json;
   #mustClose = false;
   #owesContinue = false;
@@ -208,12 +206,9 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
       }
       this.#backendPath = `${backendPath}/${id}`;
     }
-    if (!this.#gateway.enter()) {
+    if (this.#gateway.isFull) {
       this.#refuse(replies.overload, 'overload');
-      return;
-    }
-    this.#isInFlight = true;
-    if (operation.takesBody) {
+    } else if (operation.takesBody) {
       this.#readBody();
     } else {
       this.#dropBody();
@@ -259,14 +254,7 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
       return;
     }
     this.#heldBytes += piece.length;
-    this.#pieces.push(piece);
-    if (this.#checker !== undefined) {
-      this.#isBodyValid &&= this.#checker.write(piece);
-    } else if (this.#pieces.length === 2) {
-      const checker = createJsonChecker();
-      this.#checker = checker;
-      this.#isBodyValid = this.#pieces.every((each) => checker.write(each));
-    }
+    this.#body.write(piece);
   }
 
   #onBodyEnd(): void {
@@ -275,16 +263,13 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
     }
     this.#bodyState = 'read';
     try {
-      const [first = noBytes] = this.#pieces;
-      const isValid = this.#checker === undefined ? isJson(first) : this.#isBodyValid && this.#checker.end();
-      this.#checker = undefined;
-      if (!isValid) {
+      if (!this.#body.isJson()) {
         this.#reply(failureReplies[this.#calledOperation.name], 'invalid-body');
         return;
       }
-      const body = this.#pieces.length === 1 ? first : Buffer.concat(this.#pieces);
-      this.#pieces = [];
-      this.#forward(body);
+      const pieces = this.#body.takePieces();
+      const [first] = pieces;
+      this.#forward(first !== undefined && pieces.length === 1 ? first : Buffer.concat(pieces));
     } catch (error) {
       this.#failWithBug(error);
     }
@@ -326,6 +311,12 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
 
   // Forward: one call to the backend [spec 4].
   #forward(body: Buffer | undefined): void {
+    // There was room when the head came; a body can take its time.
+    if (!this.#gateway.enter()) {
+      this.#reply(replies.overload, 'overload');
+      return;
+    }
+    this.#isInFlight = true;
     const operation = this.#calledOperation;
     const head = this.#head;
     this.#exchangeStartedAt = performance.now();
@@ -371,6 +362,10 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
     }
   }
 
+  onFault(error: unknown): void {
+    this.#failWithBug(error);
+  }
+
   #noteBackendOutcome(outcome: BackendOutcome): void {
     this.backendOutcome = outcome;
     this.backendDurationMs = performance.now() - this.#exchangeStartedAt;
@@ -403,7 +398,11 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
         this.#exchange.cancel();
         this.#noteBackendOutcome('cancelled');
       }
-      this.#end(0, [], 0, 'client-gone', []);
+      this.#leavePlace();
+      // Thousands may leave at once: the calls of all of them are cancelled before the first is recorded.
+      setImmediate(() => {
+        this.#end(0, [], 0, 'client-gone', []);
+      });
     }
   }
 
@@ -424,7 +423,7 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
     this.#exchange?.cancel();
     if (this.#response.headersSent || this.#hasEnded) {
       this.outcome = 'bug';
-      this.#gateway.observer.onBug(error, this);
+      this.#gateway.notifyBug(error, this);
       this.#connection.socket.destroy();
       return;
     }
@@ -433,10 +432,11 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
       pathOf(this.#request.url ?? ''),
       this.#gateway.collectionPath,
     )?.byMethod.get(this.method);
-    this.#reply(
-      this.operation === undefined ? replies.internalError : failureReplies[this.operation.name],
-      'bug',
-    );
+    this.#reply(this.#faultReply, 'bug');
+  }
+
+  get #faultReply(): FixedReply {
+    return this.operation === undefined ? replies.internalError : failureReplies[this.operation.name];
   }
 
   #end(
@@ -450,26 +450,52 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
       return;
     }
     this.#hasEnded = true;
-    if (this.#isInFlight) {
-      this.#isInFlight = false;
-      this.#gateway.exit();
-    }
+    this.#leavePlace();
     this.outcome = outcome;
     if (this.#isClientGone) {
       this.outcome = outcome === 'ok' ? 'client-gone' : outcome;
     } else {
-      this.status = status;
-      this.replyBytes = length;
-      this.#write(status, pieces, length, headers);
+      try {
+        this.#write(status, pieces, length, headers);
+      } catch (error) {
+        this.#failToWrite(error);
+      }
     }
     this.#dropBodies();
     this.durationMs = performance.now() - this.#startedAt;
-    this.#gateway.observer.onCallEnd(this);
+    this.#gateway.notifyEnd(this);
     this.#connection.finish(this);
+  }
+
+  #leavePlace(): void {
+    if (this.#isInFlight) {
+      this.#isInFlight = false;
+      this.#gateway.exit();
+    }
+  }
+
+  // A fault in writing: the operation's 500 as long as nothing has been written, otherwise the connection is cut.
+  #failToWrite(error: unknown): void {
+    this.cause = error;
+    this.outcome = 'bug';
+    this.#mustClose = true;
+    const { status, body, headers } = this.#faultReply;
+    try {
+      if (!this.#response.headersSent) {
+        this.#contentType = json;
+        this.#write(status, [body], body.length, headers);
+        return;
+      }
+    } catch {
+      // The first fault is the one to look for.
+    }
+    this.#connection.socket.destroy();
   }
 
   #write(status: number, pieces: readonly Buffer[], length: number, headers: readonly string[]): void {
     const response = this.#response;
+    this.status = status;
+    this.replyBytes = length;
     // Node closes by itself after a request that asked so, and where a 100 was expected and not sent.
     const closes =
       this.#mustClose || this.#gateway.isDraining || !response.shouldKeepAlive || this.#owesContinue;
@@ -515,8 +541,7 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
 
   // What the socket still holds of the reply stays counted until it has gone.
   #dropBodies(): void {
-    this.#pieces = [];
-    this.#checker = undefined;
+    this.#body.drop();
     const bytes = this.#heldBytes;
     if (bytes === 0) {
       return;
@@ -554,7 +579,6 @@ const unreadHead: RequestHead = {
 };
 
 const slash = 0x2f;
-const noBytes = Buffer.alloc(0);
 
 // The target's path: absolute-form is served [D27], the query is ignored [D8].
 function pathOf(target: string): string {

@@ -21,13 +21,13 @@ export interface GatewayOptions {
   readonly replyStallTimeoutMs: number;
 }
 
-/** Is told of everything that ends. Must not throw, and costs every request what it costs. */
+/** Is told of everything that ends; costs every request what it costs. What it throws goes to its `onBug`. */
 export interface GatewayObserver {
   onCallEnd(record: CallRecord): void;
   /** Bytes that were no request: `reply` is what the client got [D27]. */
   onMalformed(requestId: string, reply: FixedReply, code: string): void;
-  /** A fault of our own after the reply had begun; the connection is cut [D28]. */
-  onBug(error: unknown, record: CallRecord): void;
+  /** A fault of our own that changes no reply any more; `record` is the request that it belongs to [D28]. */
+  onBug(error: unknown, record: CallRecord | undefined): void;
 }
 
 // How long a connection that got its last reply may go on sending before it is cut.
@@ -66,14 +66,22 @@ export class Gateway {
     this.stallWatch = new StallWatch(options.replyStallTimeoutMs);
   }
 
-  /** Calls between their request's head and the end of their reply, or of their write. */
+  /** Calls between being sent to the backend and the end of their reply, or of their write. */
   get inFlight(): number {
     return this.#inFlight;
   }
 
-  /** Counts a call in, or says that there are too many, or too many bytes held for them [D26]. */
+  /** Another call would be one too many, or too many bytes are held already [D26]. */
+  get isFull(): boolean {
+    return this.#inFlight >= this.options.inFlightMax || this.budget.isExhausted;
+  }
+
+  /**
+   * Counts a call in, or says that there are too many [D26]. To be called when the backend is: a client that
+   * is slow with its body takes no place from others.
+   */
   enter(): boolean {
-    if (this.#inFlight >= this.options.inFlightMax || this.budget.isExhausted) {
+    if (this.#inFlight >= this.options.inFlightMax) {
       return false;
     }
     this.#inFlight += 1;
@@ -82,6 +90,24 @@ export class Gateway {
 
   exit(): void {
     this.#inFlight -= 1;
+  }
+
+  /** Tells the observer of a request's end. What it throws is a fault of its own, and the reply stands [D28]. */
+  notifyEnd(record: CallRecord): void {
+    try {
+      this.observer.onCallEnd(record);
+    } catch (error) {
+      this.notifyBug(error, record);
+    }
+  }
+
+  /** Tells the observer of a fault that changes no reply any more. */
+  notifyBug(error: unknown, record: CallRecord | undefined): void {
+    try {
+      this.observer.onBug(error, record);
+    } catch {
+      // Whoever would say so is broken.
+    }
   }
 
   /** Takes a request over; `inheritedHeaders` are added to its reply, as name, value, name, value. */
@@ -158,7 +184,11 @@ export class Gateway {
     const last: Turn = {
       start: () => {
         const requestId = createRequestId();
-        this.observer.onMalformed(requestId, reply, code);
+        try {
+          this.observer.onMalformed(requestId, reply, code);
+        } catch (error) {
+          this.notifyBug(error, undefined);
+        }
         sendLastReply(connection.socket, reply, requestId);
         connection.finish(last);
       },

@@ -145,7 +145,8 @@ function logFailures(log: {
     },
     onMalformed: () => undefined,
     onBug: (error, record) => {
-      log.error({ ...describe(record), err: error }, 'a fault of the gateway after its reply had begun');
+      const details = record === undefined ? {} : describe(record);
+      log.error({ ...details, err: error }, 'a fault of the gateway after its reply had begun');
     },
   };
 }

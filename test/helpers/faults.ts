@@ -1,0 +1,120 @@
+// Loaded into the built command by `node --import`, so that the product has no hook for tests: makes parts of it
+// throw. FAULTS names them, one by one: each SIGUSR2 switches the next one on, or off again, and each switch is a line
+// on stderr.
+
+import { createRequire } from 'node:module';
+import { ServerResponse } from 'node:http';
+import { Server, Socket } from 'node:net';
+import { resolve } from 'node:path';
+
+const load = createRequire(resolve(import.meta.dirname, '../../package.json'));
+const faults = (process.env['FAULTS'] ?? '').split(',');
+let current = '';
+process.on('SIGUSR2', () => {
+  const isOn = current === '';
+  current = isOn ? (faults.shift() ?? '') : '';
+  process.stderr.write(isOn ? 'fault on\n' : 'fault off\n');
+  if (isOn) strike();
+});
+
+function fault(): Error {
+  return new TypeError(`SECRET ${current}`);
+}
+
+type Method = (this: unknown, ...parameters: unknown[]) => unknown;
+
+/** The method throws while `fault` is on, before or after it has done its work. */
+function breakMethod(
+  name: string,
+  holder: object,
+  method: string,
+  when: 'before' | 'after' = 'before',
+): void {
+  if (!faults.includes(name)) return;
+  const methods = holder as Record<string, Method>;
+  const original = methods[method];
+  if (original === undefined) throw new Error(`there is no ${method}`);
+  methods[method] = function (...parameters) {
+    if (current === name && when === 'before') throw fault();
+    const result = original.apply(this, parameters);
+    if (current === name) throw fault();
+    return result;
+  };
+}
+
+const servers: Server[] = [];
+
+/** Faults outside of any request come as the switch is thrown. */
+function strike(): void {
+  switch (current) {
+    case 'rejection':
+      void Promise.reject(fault());
+      break;
+    case 'exceptions':
+    case 'log and exceptions':
+      setInterval(() => {
+        throw fault();
+      }, 20);
+      break;
+    case 'accept':
+      for (const server of servers) server.emit('error', Object.assign(fault(), { code: 'EMFILE' }));
+      break;
+  }
+}
+
+if (faults.includes('accept')) {
+  const { listen } = Server.prototype;
+  Server.prototype.listen = function (this: Server, ...parameters: Parameters<typeof listen>) {
+    servers.push(this);
+    return listen.apply(this, parameters);
+  } as typeof listen;
+}
+
+if (faults.includes('log') || faults.includes('log and exceptions')) {
+  // The log's stream has its `write` set by its constructor.
+  const { prototype } = load('sonic-boom') as { prototype: object };
+  const writes = new WeakMap<object, Method>();
+  Object.defineProperty(prototype, 'write', {
+    set(this: object, write: Method) {
+      writes.set(this, function (this: unknown, ...parameters) {
+        if (current.startsWith('log')) throw fault();
+        return write.apply(this, parameters);
+      });
+    },
+    get(this: object) {
+      return writes.get(this);
+    },
+  });
+}
+
+if (faults.includes('scanner')) {
+  type Exports = Record<string, unknown> & { scan?: Method };
+  const assembly = (
+    globalThis as unknown as { WebAssembly: { Instance: new (module: object) => { exports: Exports } } }
+  ).WebAssembly;
+  const { Instance } = assembly;
+  assembly.Instance = class {
+    exports: Exports;
+    constructor(module: object, ...others: []) {
+      const { exports } = new Instance(module, ...others);
+      const { scan } = exports;
+      this.exports = exports;
+      if (scan !== undefined) {
+        const broken: Method = (...parameters) => {
+          if (current === 'scanner') throw fault();
+          return scan(...parameters);
+        };
+        this.exports = { ...exports, scan: broken };
+      }
+    }
+  };
+}
+
+const { Counter } = load('prom-client') as { Counter: { prototype: object } };
+const { Client } = load('undici') as { Client: { prototype: object } };
+breakMethod('metrics', Counter.prototype, 'incWithoutExemplar');
+breakMethod('backend client', Client.prototype, 'dispatch');
+breakMethod('backend socket', Socket.prototype, 'connect');
+breakMethod('head of a reply', ServerResponse.prototype, 'writeHead');
+breakMethod('end of a reply', ServerResponse.prototype, 'end', 'after');
+breakMethod('drain', Server.prototype, 'close');
