@@ -48,6 +48,7 @@ const groups: readonly Group[] = [
     title: 'Limits',
     introduction: 'What clients and the backend can make the gateway hold.',
     settings: [
+      'connectionsMax',
       'requestHeadBytesMax',
       'requestBytesMax',
       'responseBytesMax',

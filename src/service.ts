@@ -10,7 +10,7 @@ import { createReporter, type Records, type Reporter } from './admin/report.ts';
 import { createAdminServer } from './admin/server.ts';
 import type { GatewayObserver } from './gateway/gateway.ts';
 import { createGateway } from './gateway/options.ts';
-import { createGatewayServer, trackConnections } from './gateway/server.ts';
+import { connectionsOf, createGatewayServer } from './gateway/server.ts';
 import { listen, type Listener, type PortSharing } from './listen.ts';
 import { logCall, type Logger } from './log.ts';
 import type { Settings } from './settings.ts';
@@ -121,7 +121,11 @@ export async function startClientService(
   server.on('clientError', (error, socket) => {
     gateway.handleClientError(error, socket);
   });
-  const connections = trackConnections(server);
+  const connections = connectionsOf(server);
+  connections.onFull = () => {
+    const { connectionsMax } = settings;
+    logger.warn({ connectionsMax }, 'too many connections: those at rest make room, or newcomers are closed');
+  };
   let listener: Listener | undefined;
   const stop = async (): Promise<void> => {
     await listener?.close();

@@ -15,7 +15,7 @@ interface Row {
 
 interface IntegerRow extends Row {
   readonly kind: 'integer';
-  readonly unit: 'port' | 'bytes' | 'ms' | 'calls';
+  readonly unit: 'port' | 'bytes' | 'ms' | 'calls' | 'connections';
   readonly default: number;
   readonly min: number;
   readonly max: number;
@@ -134,6 +134,15 @@ export const settingsTable = {
     help: 'How an id is read: `leading` takes 12abc for 12, `whole` answers it with 400.',
     commands: gateway,
   },
+  connectionsMax: {
+    kind: 'integer',
+    unit: 'connections',
+    default: 10_000,
+    min: 1,
+    max: 1_000_000,
+    help: 'Connections of clients open at once; for one more those longest at rest make room, and where none rests it is closed.',
+    commands: gateway,
+  },
   requestHeadBytesMax: {
     kind: 'integer',
     unit: 'bytes',
@@ -154,7 +163,7 @@ export const settingsTable = {
     default: 1_024,
     min: 1,
     max: 1_000_000,
-    help: 'Calls under way at once; one more is answered with 503.',
+    help: 'Calls to the backend under way at once; one more is answered with 503.',
     commands: gateway,
   },
   bufferedBytesMax: {
@@ -436,8 +445,7 @@ function parseValue(row: AnyRow, text: string): number | string | boolean | URL 
   switch (row.kind) {
     case 'integer': {
       const value = /^\d{1,15}$/.test(text) ? Number(text) : NaN;
-      const unit =
-        row.unit === 'port' || row.unit === 'calls' ? '' : row.unit === 'ms' ? ' (milliseconds)' : ' (bytes)';
+      const unit = row.unit === 'ms' ? ' (milliseconds)' : row.unit === 'bytes' ? ' (bytes)' : '';
       return value >= row.min && value <= row.max
         ? value
         : new Problem(`a whole number from ${row.min} to ${row.max}${unit}`);

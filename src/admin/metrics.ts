@@ -126,6 +126,13 @@ function addGauges(registry: Registry, reports: readonly Report[]): void {
     'Connections of clients, idle or not.',
     sum(({ clientConnections }) => clientConnections),
   );
+  addMetric(
+    registry,
+    'client_connections_shed_total',
+    'counter',
+    'Connections closed because there were too many: those at rest, and newcomers.',
+    [{ labels: {}, value: sum(({ shedConnections }) => shedConnections) }],
+  );
   gauge(
     'backend_connections',
     'Connections to the backend, open or being opened.',

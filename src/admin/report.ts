@@ -13,6 +13,8 @@ export interface Report {
   readonly inFlight: number;
   readonly bufferedBytes: number;
   readonly clientConnections: number;
+  /** Connections closed so far because there were too many. */
+  readonly shedConnections: number;
   readonly backendConnections: number;
   readonly backend: BackendStatus;
   /** The latest first. */
@@ -49,7 +51,7 @@ export interface Records {
 export function createReporter(
   records: Records,
   gateway: Gateway,
-  clientConnections: ReadonlySet<unknown>,
+  clientConnections: { readonly size: number; readonly shedCount: number },
 ): Reporter {
   const eventLoop = watchEventLoop();
   return {
@@ -66,6 +68,7 @@ export function createReporter(
           inFlight: gateway.inFlight,
           bufferedBytes: gateway.budget.bytes,
           clientConnections: clientConnections.size,
+          shedConnections: clientConnections.shedCount,
           backendConnections: gateway.backend.connectionCount,
           backend,
           failures: records.failures.list(),

@@ -110,6 +110,13 @@ export class ClientConnection {
     }
   }
 
+  /** For how long no request has been under way, a head that is on its way not counted, in ms; 0 while one is. */
+  restsSince(now: number): number {
+    const isAtWork =
+      this.#current !== undefined || this.#waiting.length > 0 || this.socket.writableLength > 0;
+    return isAtWork ? 0 : now - this.#quietSince;
+  }
+
   /** No request is under way and none has begun to arrive, for `quietMs` since then or since `from`. */
   isQuiet(quietMs: number, from: number): boolean {
     return (

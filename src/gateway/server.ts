@@ -4,7 +4,7 @@
 import type { RequestListener, Server } from 'node:http';
 
 import { createServer } from '../node-http.ts';
-import { ClientConnection } from './client-connection.ts';
+import { ClientConnections } from './client-connections.ts';
 import type { Gateway } from './gateway.ts';
 
 export interface GatewayServerOptions {
@@ -16,9 +16,12 @@ export interface GatewayServerOptions {
   readonly requestTimeoutMs?: number;
   /** Between two requests of a connection, in milliseconds [D35]. Default 72,000. */
   readonly idleTimeoutMs?: number;
+  /** Connections open at once; past it those longest at rest make room, or the newcomer is closed [D26]. Default 10,000. */
+  readonly connectionsMax?: number;
 }
 
 const timeoutCheckIntervalMs = 250;
+const connectionsOfServers = new WeakMap<Server, ClientConnections>();
 
 /** A server with those limits, not yet listening; `gateway` may be set later, before the first connection. */
 export function createGatewayServer(
@@ -31,6 +34,7 @@ export function createGatewayServer(
     requestHeadersTimeoutMs = 10_000,
     requestTimeoutMs = 30_000,
     idleTimeoutMs = 72_000,
+    connectionsMax = 10_000,
   } = options;
   const server = createServer(
     {
@@ -54,16 +58,20 @@ export function createGatewayServer(
   server.on('checkContinue', onRequest);
   server.on('checkExpectation', onRequest);
   server.on('connect', (_request, socket) => own.gateway?.handleConnect(socket));
+  // A head that has begun within the idle time has its own time to come.
+  const connections = new ClientConnections(connectionsMax, idleTimeoutMs + requestHeadersTimeoutMs);
+  connectionsOfServers.set(server, connections);
+  server.on('connection', (socket) => {
+    connections.admit(socket);
+  });
   return server;
 }
 
-/** The connections of a server made here, for the drain [D33]. */
-export function trackConnections(server: Server): Set<ClientConnection> {
-  const connections = new Set<ClientConnection>();
-  server.on('connection', (socket) => {
-    const connection = ClientConnection.of(socket);
-    connections.add(connection);
-    socket.once('close', () => connections.delete(connection));
-  });
+/** The connections of a server made here, for the drain and the figures. */
+export function connectionsOf(server: Server): ClientConnections {
+  const connections = connectionsOfServers.get(server);
+  if (connections === undefined) {
+    throw new Error('the server was not made here');
+  }
   return connections;
 }

@@ -315,6 +315,7 @@ function shareOf(settings: Settings): Settings {
   const share = (total: number): number => Math.ceil(total / settings.workers);
   return {
     ...settings,
+    connectionsMax: share(settings.connectionsMax),
     inFlightMax: share(settings.inFlightMax),
     bufferedBytesMax: share(settings.bufferedBytesMax),
   };

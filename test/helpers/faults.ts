@@ -63,11 +63,11 @@ function strike(): void {
 }
 
 if (faults.includes('accept')) {
-  const { listen } = Server.prototype;
-  Server.prototype.listen = function (this: Server, ...parameters: Parameters<typeof listen>) {
+  const listen = Reflect.get(Server.prototype, 'listen') as Method;
+  Reflect.set(Server.prototype, 'listen', function (this: Server, ...parameters: unknown[]) {
     servers.push(this);
     return listen.apply(this, parameters);
-  } as typeof listen;
+  });
 }
 
 if (faults.includes('log') || faults.includes('log and exceptions')) {

@@ -33,6 +33,12 @@ process.on('exit', () => {
   for (const child of running) child.kill('SIGKILL');
 });
 
+/** What the system lets the process have. */
+export interface ProcessLimits {
+  /** Open files and sockets: `ulimit -n`. */
+  readonly descriptors?: number;
+}
+
 /** The built command in a process of its own. */
 export class Command implements AsyncDisposable {
   readonly process: ChildProcess;
@@ -46,15 +52,16 @@ export class Command implements AsyncDisposable {
   #isExited = false;
   #lineStart = 0;
 
-  constructor(args: readonly string[], environment: NodeJS.ProcessEnv) {
-    this.process = spawn(
-      process.env['GATEWAY_NODE'] ?? process.execPath,
-      [resolve(root, 'dist/main.js'), ...args],
-      {
-        env: { PATH: process.env['PATH'], ...environment },
-        stdio: ['ignore', 'pipe', 'pipe'],
-      },
-    );
+  constructor(args: readonly string[], environment: NodeJS.ProcessEnv, { descriptors }: ProcessLimits = {}) {
+    const command = [process.env['GATEWAY_NODE'] ?? process.execPath, resolve(root, 'dist/main.js'), ...args];
+    const limited =
+      descriptors === undefined
+        ? command
+        : ['sh', '-c', `ulimit -n ${descriptors} && exec "$0" "$@"`, ...command];
+    this.process = spawn(limited[0] ?? '', limited.slice(1), {
+      env: { PATH: process.env['PATH'], ...environment },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
     running.add(this.process);
     this.process.stdout?.on('data', (data: Buffer) => {
       this.stdout += data.toString('utf8');
@@ -153,20 +160,31 @@ export class Command implements AsyncDisposable {
 }
 
 /** Runs the command with these arguments and environment, and nothing inherited but PATH. */
-export function runCommand(args: readonly string[], environment: NodeJS.ProcessEnv = {}): Command {
-  return new Command(args, environment);
+export function runCommand(
+  args: readonly string[],
+  environment: NodeJS.ProcessEnv = {},
+  limits: ProcessLimits = {},
+): Command {
+  return new Command(args, environment, limits);
 }
 
 /** Starts the gateway alone on free ports and resolves when it says that it is ready. */
-export async function startCommand(environment: NodeJS.ProcessEnv): Promise<Command> {
-  const command = runCommand(['serve'], {
-    HOST: '127.0.0.1',
-    PORT: '0',
-    ADMIN_HOST: '127.0.0.1',
-    ADMIN_PORT: '0',
-    LOG_FORMAT: 'json',
-    ...environment,
-  });
+export async function startCommand(
+  environment: NodeJS.ProcessEnv,
+  limits: ProcessLimits = {},
+): Promise<Command> {
+  const command = runCommand(
+    ['serve'],
+    {
+      HOST: '127.0.0.1',
+      PORT: '0',
+      ADMIN_HOST: '127.0.0.1',
+      ADMIN_PORT: '0',
+      LOG_FORMAT: 'json',
+      ...environment,
+    },
+    limits,
+  );
   const ready = await command
     .log((line) => line['msg'] === 'ready', 'the line that says ready')
     .catch(async (error: unknown) => {

@@ -1,0 +1,336 @@
+// Clients that mean harm, against the built command, and good ones beside them: each of their calls is answered
+// correctly and soon while the attack goes on, and afterwards everything is as before.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { after, before, describe, test } from 'node:test';
+import { poll } from '../helpers/changes.ts';
+import { assertReply, headersTooLarge, operations } from '../helpers/expected.ts';
+import { countDescriptors, figureIn } from '../helpers/process-figures.ts';
+import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import {
+  answer,
+  answerBytes,
+  bandwidth,
+  ScriptedBackend,
+  timeout,
+  type Answer,
+} from '../helpers/scripted-backend.ts';
+import { startCommand, type Command } from '../helpers/targets.ts';
+
+const headersMs = 1000;
+const requestMs = 1500;
+const inFlightMax = 64;
+/** "Soon": far above what a call takes, and far below every limit on time, on a busy machine too. */
+const soonMs = 5000;
+
+const large = Buffer.alloc(4_000_000, '1');
+const slow = Buffer.alloc(2000, '1');
+
+let backend: ScriptedBackend;
+let command: Command;
+let base: number | undefined;
+
+const answers: Answer = (exchange) => {
+  const { target } = exchange.request;
+  if (target.endsWith('/4000000')) return answer(large)(exchange);
+  if (target.endsWith('/2000')) return bandwidth(1000, answerBytes(slow))(exchange);
+  if (target.endsWith('/0')) return timeout(exchange);
+  return answer('{"id":5}')(exchange);
+};
+
+before(async () => {
+  backend = await ScriptedBackend.start();
+  backend.answers(answers);
+  command = await startCommand({
+    BACKEND_URL: backend.url,
+    REQUEST_HEADERS_TIMEOUT_MS: String(headersMs),
+    REQUEST_TIMEOUT_MS: String(requestMs),
+    IN_FLIGHT_MAX: String(inFlightMax),
+    BACKEND_IDLE_TIMEOUT_MS: '500',
+    LOG_LEVEL: 'warn',
+  });
+  for (const { method, path, options } of operations) await command.call(method, path, options);
+  await isAtRest();
+  base = countDescriptors(command.process.pid);
+});
+after(async () => {
+  await command.stop();
+  assert.equal(await command.exitCode(), 0);
+  await backend.stop();
+  assert.equal(command.stderr, '');
+});
+
+async function figure(name: string): Promise<number | undefined> {
+  return figureIn((await command.admin('/metrics')).text, `work_item_gateway_${name}`);
+}
+
+/** No call, no body, no connection is left over. */
+async function isAtRest(): Promise<void> {
+  for (const name of ['client_connections', 'requests_in_flight', 'buffered_bytes', 'backend_connections']) {
+    await poll(async () => (await figure(name)) === 0, `${name} is 0`);
+  }
+  if (base !== undefined) {
+    const limit = base;
+    await poll(
+      () => (countDescriptors(command.process.pid) ?? 0) <= limit + 2,
+      'descriptors are back to base',
+    );
+  }
+}
+
+/** Good clients call without a pause, on connections that stay and on new ones, for as long as `attack` takes. */
+async function beside(attack: () => Promise<unknown>): Promise<void> {
+  let isOver = false;
+  let slowest = 0;
+  let calls = 0;
+  const violations = backend.violations.length;
+  const call = async (client: RawClient): Promise<void> => {
+    const each = operations[calls % operations.length] ?? assert.fail();
+    calls += 1;
+    const started = performance.now();
+    const reply = await client.call(each.method, each.path, each.options);
+    slowest = Math.max(slowest, performance.now() - started);
+    assertReply(reply, each.status, each.body);
+  };
+  const staying = async (): Promise<void> => {
+    await using client = await command.connect();
+    while (!isOver) await call(client);
+  };
+  const coming = async (): Promise<void> => {
+    while (!isOver) {
+      await using client = await command.connect();
+      await call(client);
+    }
+  };
+  const good = Promise.all([staying(), staying(), coming()]);
+  // So that a good client's failure ends the attack, too.
+  await Promise.race([attack(), good]);
+  isOver = true;
+  await good;
+  assert.ok(calls >= 3, `${calls} good calls`);
+  assert.ok(slowest < soonMs, `the slowest of ${calls} good calls took ${slowest.toFixed()} ms`);
+  assert.equal(backend.violations.length, violations, 'only plain requests reach the backend');
+  await isAtRest();
+}
+
+/** A connection of an attacker: what becomes of it is of no interest to itself. */
+async function open(): Promise<Socket> {
+  const socket = connect({ port: command.port, host: '127.0.0.1', allowHalfOpen: false });
+  socket.on('error', () => undefined);
+  socket.resume();
+  if (socket.connecting) await Promise.race([once(socket, 'connect'), once(socket, 'close')]);
+  return socket;
+}
+
+async function openMany(count: number): Promise<Socket[]> {
+  const sockets: Socket[] = [];
+  while (sockets.length < count) {
+    const size = Math.min(200, count - sockets.length);
+    sockets.push(...(await Promise.all(Array.from({ length: size }, open))));
+  }
+  return sockets;
+}
+
+/** Sends a byte every 100 ms on each connection until all are closed; each must be within a second of its limit. */
+async function dripUntilCut(sockets: Socket[], start: string, limitMs: number): Promise<void> {
+  const took: number[] = [];
+  const closed = sockets.map(async (socket) => {
+    const started = performance.now();
+    socket.write(start);
+    const timer = setInterval(() => {
+      if (socket.writable) socket.write('x');
+    }, 100);
+    if (!socket.destroyed) await once(socket, 'close');
+    clearInterval(timer);
+    took.push(performance.now() - started);
+  });
+  await Promise.all(closed);
+  const soonest = Math.min(...took);
+  assert.ok(soonest > limitMs - 100, `one was cut after ${soonest.toFixed()} ms`);
+  // A second, and what the test itself may be late on a busy machine.
+  const latest = Math.max(...took);
+  assert.ok(latest < limitMs + 3000, `one was cut after ${latest.toFixed()} ms`);
+}
+
+describe('good clients beside bad ones', () => {
+  test('300 heads that drip [D35]', async () => {
+    await beside(async () => {
+      await dripUntilCut(await openMany(300), 'GET /api/work-items HTTP/1.1\r\nHost: ', headersMs);
+    });
+  });
+
+  test('more bodies that drip than calls may be under way: they take no place from others [D26, D35]', async () => {
+    await beside(async () => {
+      const head = 'PUT /api/work-items/666 HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"';
+      await dripUntilCut(await openMany(4 * inFlightMax), head, requestMs);
+    });
+    assert.ok(!backend.requests.some(({ target }) => target.endsWith('/666')));
+  });
+
+  test('20 readers of 4 MB that take 1 KB a second [D35]', async () => {
+    await beside(async () => {
+      const sockets = await openMany(20);
+      for (const socket of sockets) {
+        socket.pause();
+        socket.write(requestBytes('GET', '/api/work-items/4000000'));
+      }
+      await Promise.all(sockets.map((socket) => once(socket, 'readable')));
+      for (let round = 0; round < 10; round += 1) {
+        for (const socket of sockets) socket.read(100);
+        await new Promise((resolve) => setTimeout(resolve, 100));
+      }
+      for (const socket of sockets) socket.destroy();
+    });
+  });
+
+  test('2,000 connections that say nothing, and 1,000 that rest behind a request', async () => {
+    await beside(async () => {
+      const sockets = await openMany(3000);
+      for (const socket of sockets.slice(0, 1000)) socket.write(requestBytes('GET', '/api/work-items/x'));
+      await Promise.all(sockets.slice(0, 1000).map((socket) => once(socket, 'data')));
+      assert.ok(((await figure('client_connections')) ?? 0) >= 3000);
+      for (const socket of sockets) socket.destroy();
+    });
+  });
+
+  test('3,000 connections, opened and closed as fast as can be', async () => {
+    await beside(async () => {
+      await Promise.all(
+        Array.from({ length: 20 }, async () => {
+          for (let count = 0; count < 150; count += 1) {
+            const socket = await open();
+            if (count % 3 === 0) socket.write('GET /');
+            if (count % 2 === 0) socket.destroy();
+            else socket.resetAndDestroy();
+          }
+        }),
+      );
+    });
+  });
+
+  test('heads with thousands of headers, or a huge one: 431 [D27]', async () => {
+    await beside(async () => {
+      const start = 'GET /api/work-items HTTP/1.1\r\nHost: x\r\n';
+      const bombs = [
+        `${start}${'a:\r\n'.repeat(20_000)}\r\n`,
+        `${start}X: ${'x'.repeat(100_000)}\r\n\r\n`,
+        `${start}${'x'.repeat(100_000)}: 1\r\n\r\n`,
+        `GET /${'x'.repeat(100_000)} HTTP/1.1\r\nHost: x\r\n\r\n`,
+      ];
+      for (let round = 0; round < 10; round += 1) {
+        await Promise.all(
+          bombs.map(async (bomb) => {
+            await using client = await command.connect();
+            client.send(bomb);
+            assertReply(await client.reply(), 431, headersTooLarge);
+            await client.closed();
+          }),
+        );
+      }
+    });
+  });
+
+  test('500 requests sent ahead on each of 5 connections: answered in order, or cut off by their client', async () => {
+    await beside(async () => {
+      const ahead = Buffer.concat(
+        Array.from({ length: 500 }, (_, index) =>
+          index % 5 === 4
+            ? requestBytes('PUT', `/api/work-items/${index}`, { body: '[1]' })
+            : requestBytes('GET', `/api/work-items/${index === 0 ? 5 : index}`),
+        ),
+      );
+      await Promise.all(
+        [1, 2, 3, 4, 5].map(async (number) => {
+          await using client = await command.connect();
+          client.send(ahead);
+          for (let index = 0; index < (number === 5 ? 20 : 500); index += 1) {
+            assertReply(await client.reply(), 200, index % 5 === 4 ? '{"success":true}' : '{"id":5}');
+          }
+        }),
+      );
+    });
+  });
+
+  test('bodies in chunks of one byte: no more memory than their size [D11]', async () => {
+    const chunks = Buffer.from('1\r\n1\r\n'.repeat(5000));
+    await beside(async () => {
+      await Promise.all(
+        [1, 2, 3].map(async () => {
+          await using client = await command.connect();
+          client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
+          await client.sendPieces(Array.from({ length: 10 }, () => chunks));
+          client.send('0\r\n\r\n');
+          assertReply(await client.reply(), 200, '{"success":true}');
+        }),
+      );
+    });
+    const call = backend.requests.findLast(({ body }) => body.length === 50_000);
+    assert.ok(call?.body.equals(Buffer.alloc(50_000, '1')));
+  });
+
+  test('clients that leave after each byte of a request, and at each stage of its reply [D21]', async () => {
+    await beside(async () => {
+      const put = requestBytes('PUT', '/api/work-items/5', { body: '{"a":[1,2]}' });
+      const chunked = Buffer.from(
+        'POST /api/work-items HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n[1,2\r\n1\r\n]\r\n0\r\n\r\n',
+      );
+      const leave = (client: RawClient, index: number): void => {
+        if (index % 2 === 0) client.destroy();
+        else client.reset();
+      };
+      for (const bytes of [put, chunked]) {
+        for (let start = 0; start <= bytes.length; start += 50) {
+          await Promise.all(
+            Array.from({ length: Math.min(50, bytes.length + 1 - start) }, async (_, index) => {
+              const client = await command.connect();
+              await client.sendPieces([bytes.subarray(0, start + index)]);
+              leave(client, index);
+            }),
+          );
+        }
+      }
+      // Stages of an answer of 2,000 bytes that takes two seconds: before its first byte, at once, and on the way.
+      await Promise.all(
+        [0, 1, 20, 60, 100, 150, 250, 400].map(async (bytes, index) => {
+          const client = await command.connect();
+          client.send(requestBytes('GET', '/api/work-items/2000'));
+          if (bytes === 0)
+            await backend.until(
+              () => backend.requests.some(({ target }) => target.endsWith('/2000')),
+              'a call',
+            );
+          else await new Promise((resolve) => setTimeout(resolve, bytes));
+          leave(client, index);
+        }),
+      );
+      for (const bytes of [1, 100, 400, 100_000, 1_000_000]) {
+        const client = await command.connect();
+        client.send(requestBytes('GET', '/api/work-items/4000000'));
+        await client.receives(bytes);
+        leave(client, bytes);
+      }
+    });
+  });
+
+  test('calls beyond IN_FLIGHT_MAX: 503 at once, never more at the backend, and all is well afterwards [D26]', async () => {
+    const sockets = await openMany(10 * inFlightMax);
+    const replies = new Map<Socket, string>();
+    for (const socket of sockets) {
+      socket.setEncoding('latin1').once('data', (text: string) => replies.set(socket, text));
+      socket.write(requestBytes('GET', '/api/work-items/0'));
+    }
+    await poll(() => replies.size === 9 * inFlightMax, 'every call that is one too many is refused');
+    for (const text of replies.values()) {
+      assert.match(text, /^HTTP\/1\.1 503 [^]*\r\nretry-after: 1\r\n[^]*\{"error":"Service unavailable"\}$/);
+    }
+    assert.equal(await figure('requests_in_flight'), inFlightMax);
+    assert.equal(backend.requests.filter(({ target }) => target.endsWith('/0')).length, inFlightMax);
+    for (const socket of sockets) socket.destroy();
+    await isAtRest();
+    for (const { method, path, options, status, body } of operations) {
+      assertReply(await command.call(method, path, options), status, body);
+    }
+  });
+});
