@@ -7,6 +7,7 @@ import { createServer } from 'node:net';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { AttackOrder, AttackReport } from './attacker.ts';
 import type { BackendOrder, BackendReport } from './backend.ts';
 import { SEARCH_PATH, type Contender } from './contenders.ts';
 import type { LoadOrder, LoadReport, LoadResult } from './load.ts';
@@ -172,11 +173,40 @@ export class Backend {
   }
 }
 
-export class Load {
+export class Attacker {
+  readonly pid: number;
   private readonly child: ChildProcess;
 
   private constructor(child: ChildProcess) {
     this.child = child;
+    this.pid = child.pid ?? 0;
+  }
+
+  static async start(): Promise<Attacker> {
+    const child = forkHelper('attacker.ts');
+    await nextMessage(child);
+    return new Attacker(child);
+  }
+
+  begin(order: AttackOrder): void {
+    this.child.send(order);
+  }
+
+  /** Ends the attack; gives how many connections it had. */
+  async stop(): Promise<number> {
+    const report = nextMessage<AttackReport>(this.child);
+    this.child.send({ stop: true } satisfies AttackOrder);
+    return (await report).connections;
+  }
+}
+
+export class Load {
+  readonly pid: number;
+  private readonly child: ChildProcess;
+
+  private constructor(child: ChildProcess) {
+    this.child = child;
+    this.pid = child.pid ?? 0;
   }
 
   static async start(): Promise<Load> {

@@ -1,0 +1,150 @@
+// Clients that mean harm, in a process of its own: one attack at a time, by order of its parent over IPC, until the
+// next order. It runs at low priority, so that the load generator beside it keeps its schedule.
+import { connect, type Socket } from 'node:net';
+import { setPriority } from 'node:os';
+import { setTimeout as delay } from 'node:timers/promises';
+
+export const ATTACKS = {
+  'slow heads': 'each connection sends its head, a byte a second',
+  'slow bodies': 'each connection sends its body, a byte a second',
+  'slow readers': 'each connection takes a list of 4 MB at 1 KB/s',
+  'idle connections': 'connections that say nothing',
+  'connection flood': 'connections opened and closed as fast as can be',
+  'header bombs': 'heads of 100 KB on one connection after the other',
+  'requests sent ahead': 'connections with 500 requests in one write',
+  aborts: 'clients that leave at some moment of a call',
+} as const;
+export type AttackName = keyof typeof ATTACKS;
+export type AttackOrder = { attack: AttackName; port: number; connections: number } | { stop: true };
+/** How many connections the attack has had so far. */
+export interface AttackReport {
+  connections: number;
+}
+
+const GET = 'GET /api/work-items/17 HTTP/1.1\r\nHost: gateway\r\n\r\n';
+let sockets = new Set<Socket>();
+let opened = 0;
+let isOn = false;
+
+function open(port: number): Promise<Socket> {
+  return new Promise((resolve) => {
+    const socket = connect({ port, host: '127.0.0.1' });
+    opened += 1;
+    sockets.add(socket);
+    socket.on('error', () => undefined);
+    socket.once('connect', () => resolve(socket));
+    socket.once('close', () => {
+      sockets.delete(socket);
+      resolve(socket);
+    });
+  });
+}
+
+/** As many as asked for, and another for each that the gateway closes. */
+async function keep(port: number, count: number, begin: (socket: Socket) => void): Promise<void> {
+  while (isOn) {
+    const missing = Math.min(100, count - sockets.size);
+    await Promise.all(
+      Array.from({ length: Math.max(0, missing) }, async () => {
+        const socket = await open(port);
+        if (!socket.destroyed) begin(socket);
+      }),
+    );
+    await delay(missing > 0 ? 1 : 20);
+  }
+}
+
+function drip(socket: Socket, start: string): void {
+  socket.resume();
+  socket.write(start);
+  const timer = setInterval(() => {
+    if (socket.writable) socket.write('1');
+    else clearInterval(timer);
+  }, 1_000);
+}
+
+async function again(count: number, act: () => Promise<void>): Promise<void> {
+  await Promise.all(
+    Array.from({ length: count }, async () => {
+      while (isOn) await act();
+    }),
+  );
+}
+
+function run({ attack, port, connections }: Exclude<AttackOrder, { stop: true }>): Promise<void> {
+  switch (attack) {
+    case 'slow heads':
+      return keep(port, connections, (socket) =>
+        drip(socket, 'GET /api/work-items HTTP/1.1\r\nHost: x\r\nX: '),
+      );
+    case 'slow bodies':
+      return keep(port, connections, (socket) =>
+        drip(socket, 'PUT /api/work-items/17 HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"'),
+      );
+    case 'slow readers':
+      return keep(port, connections, (socket) => {
+        socket.pause();
+        socket.write('GET /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n');
+        const timer = setInterval(() => {
+          if (socket.destroyed) clearInterval(timer);
+          else socket.read(100);
+        }, 100);
+      });
+    case 'idle connections':
+      return keep(port, connections, (socket) => void socket.resume());
+    case 'connection flood':
+      return again(20, async () => {
+        const socket = await open(port);
+        if (opened % 2 === 0) socket.destroy();
+        else socket.resetAndDestroy();
+      });
+    case 'header bombs':
+      return again(4, async () => {
+        const socket = await open(port);
+        socket.resume();
+        socket.end(`GET /api/work-items HTTP/1.1\r\nHost: x\r\n${'a: 1\r\n'.repeat(20_000)}\r\n`);
+        await new Promise((resolve) => (socket.destroyed ? resolve(0) : socket.once('close', resolve)));
+      });
+    case 'requests sent ahead':
+      return again(2, async () => {
+        const socket = await open(port);
+        socket.resume();
+        socket.end(GET.repeat(500));
+        await new Promise((resolve) => (socket.destroyed ? resolve(0) : socket.once('close', resolve)));
+      });
+    case 'aborts':
+      return again(20, async () => {
+        const socket = await open(port);
+        socket.write(GET.slice(0, 1 + Math.floor(Math.random() * GET.length * 2)));
+        await delay(Math.random() * 4);
+        if (opened % 2 === 0) socket.destroy();
+        else socket.resetAndDestroy();
+      });
+  }
+}
+
+let running: Promise<void> | undefined;
+
+async function stop(): Promise<void> {
+  isOn = false;
+  await Promise.all([running, ...[...sockets].map((socket) => socket.destroy())]);
+  // What came in the meantime.
+  for (const socket of sockets) socket.destroy();
+  sockets = new Set();
+  process.send?.({ connections: opened } satisfies AttackReport);
+  opened = 0;
+}
+
+process.on('message', (order: AttackOrder) => {
+  if ('stop' in order) {
+    void stop();
+  } else {
+    isOn = true;
+    running = run(order);
+  }
+});
+if (process.send) {
+  process.on('disconnect', () => process.exit(0));
+  setPriority(10);
+  process.send({ connections: 0 } satisfies AttackReport);
+}
