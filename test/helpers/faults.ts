@@ -1,6 +1,6 @@
 // Loaded into the built command by `node --import`, so that the product has no hook for tests: makes parts of it
 // throw. FAULTS names them, one by one: each SIGUSR2 switches the next one on, or off again, and each switch is a line
-// on stderr.
+// on stderr. FAULT_FROM_START is on from the beginning.
 
 import { createRequire } from 'node:module';
 import { ServerResponse } from 'node:http';
@@ -9,7 +9,7 @@ import { resolve } from 'node:path';
 
 const load = createRequire(resolve(import.meta.dirname, '../../package.json'));
 const faults = (process.env['FAULTS'] ?? '').split(',');
-let current = '';
+let current = process.env['FAULT_FROM_START'] ?? '';
 process.on('SIGUSR2', () => {
   const isOn = current === '';
   current = isOn ? (faults.shift() ?? '') : '';

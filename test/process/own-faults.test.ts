@@ -10,7 +10,7 @@ import { assertReply, operations } from '../helpers/expected.ts';
 import { figureIn } from '../helpers/process-figures.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
+import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
 
 const injection = resolve(import.meta.dirname, '../helpers/faults.ts');
 
@@ -21,13 +21,16 @@ before(async () => {
 });
 after(() => backend.stop());
 
-function start(faults: readonly string[], environment: NodeJS.ProcessEnv = {}): Promise<Command> {
-  return startCommand({
+function environmentOf(faults: readonly string[]): NodeJS.ProcessEnv {
+  return {
     BACKEND_URL: backend.url,
     NODE_OPTIONS: `--disable-warning=ExperimentalWarning --import ${injection}`,
     FAULTS: faults.join(),
-    ...environment,
-  });
+  };
+}
+
+function start(faults: readonly string[], environment: NodeJS.ProcessEnv = {}): Promise<Command> {
+  return startCommand({ ...environmentOf(faults), ...environment });
 }
 
 /** Throws the switch and waits until it has been thrown. */
@@ -165,6 +168,18 @@ describe('outside of any request', () => {
       assert.equal(await command.exitCode(), 1);
     });
   }
+
+  test('a fault while starting, with the listeners there already: exit code 1 [D28]', async () => {
+    await using command = runCommand(['serve'], {
+      ...environmentOf(['log']),
+      FAULT_FROM_START: 'log',
+      PORT: '0',
+      ADMIN_PORT: '0',
+      LOG_FORMAT: 'json',
+    });
+    assert.equal(await command.exitCode(), 1);
+    assert.match(command.stderr, /SECRET log/);
+  });
 
   test('a fault in a drain that a signal began: the call finishes, exit code 1 [D28, D33]', async () => {
     await using command = await start(['rejection']);
