@@ -131,6 +131,21 @@ describe('slow clients', { concurrency: true }, () => {
     assertReply(await client.reply(), 200, succeeded);
   });
 
+  for (const isFirst of [true, false]) {
+    test(`a connection that sends nothing but empty lines is closed, ${isFirst ? 'from its beginning' : 'behind a request'} [D35]`, async () => {
+      await using client = await command.connect();
+      if (!isFirst) await client.call('GET', '/api/work-items');
+      const started = performance.now();
+      while (client.isOpen && performance.now() - started < 10_000) {
+        client.send('\r\n');
+        await pause(200);
+      }
+      // Node takes each for a sign of life, so the time for a head comes on top; and one more pause.
+      const took = performance.now() - started;
+      assert.ok(took < idleMs + headersMs + 1200, `${took.toFixed()} ms`);
+    });
+  }
+
   test('a connection that says nothing at all is closed in time [D35]', async () => {
     await using client = await command.connect();
     const started = performance.now();
