@@ -166,17 +166,6 @@ export function informational(statuses: readonly number[], final: string | Uint8
   return raw(Buffer.concat([bytesOf(heads), bytesOf(final)]));
 }
 
-/** Informational answers without end. */
-export function informationalFlood(status: number): Answer {
-  return endless('', `HTTP/1.1 ${status} Informational\r\n\r\n`.repeat(100));
-}
-
-/** Header lines without end. */
-export const endlessHeaders: Answer = endless(
-  'HTTP/1.1 200 OK\r\n',
-  `X-Filler: ${'x'.repeat(1000)}\r\n`.repeat(10),
-);
-
 /** A good head and a chunked body without end; `inside` is what every chunk holds. */
 export function endlessBody(status = 200, inside = ' '.repeat(4096)): Answer {
   return endless(
@@ -214,7 +203,6 @@ export function chunked(chunks: string, { status = 200 }: AnswerParts = {}): Ans
 interface Connection {
   readonly socket: Socket;
   readonly number: number;
-  isClosed: boolean;
 }
 
 export class ScriptedBackend {
@@ -228,7 +216,9 @@ export class ScriptedBackend {
   answersAtHead: Answer | undefined;
 
   readonly #changes = new Changes();
-  readonly #connections: Connection[] = [];
+  /** Those that are open, by their number. */
+  readonly #connections = new Map<number, Connection>();
+  #connectionsTaken = 0;
   #server: Server | undefined;
   #port = 0;
   #host: string;
@@ -261,11 +251,16 @@ export class ScriptedBackend {
 
   /** How many connections were ever taken. */
   get connectionsTaken(): number {
-    return this.#connections.length;
+    return this.#connectionsTaken;
   }
 
   get connectionsOpen(): number {
-    return this.#connections.filter((connection) => !connection.isClosed).length;
+    return this.#connections.size;
+  }
+
+  /** Whether the connection of that number has closed. */
+  isClosed(number: number): boolean {
+    return number < this.#connectionsTaken && !this.#connections.has(number);
   }
 
   /** From now on every request gets this answer. */
@@ -315,11 +310,12 @@ export class ScriptedBackend {
 
   /** Resolves when the connection of that number is closed by the gateway. */
   connectionClosed(number: number, limitMs = DEADLINE_MS): Promise<void> {
-    return this.until(
-      () => this.#connections[number]?.isClosed === true,
-      `connection ${number} closed`,
-      limitMs,
-    );
+    return this.until(() => this.isClosed(number), `connection ${number} closed`, limitMs);
+  }
+
+  /** Refuses new connections; those that are open stay. */
+  stopListening(): void {
+    this.#server?.close();
   }
 
   /** toxiproxy `down`: the port is closed and every connection with it, by RST when asked. */
@@ -333,7 +329,7 @@ export class ScriptedBackend {
           resolve();
         }),
       );
-    for (const { socket } of this.#connections) {
+    for (const { socket } of this.#connections.values()) {
       if (reset && !socket.destroyed) socket.resetAndDestroy();
       else socket.destroy();
     }
@@ -359,12 +355,13 @@ export class ScriptedBackend {
 
   /** Closes (FIN) every connection that is open now; the port stays open. */
   closeConnections(): void {
-    for (const { socket } of this.#connections) socket.end();
+    for (const { socket } of this.#connections.values()) socket.end();
   }
 
   #take(socket: Socket): void {
-    const connection: Connection = { socket, number: this.#connections.length, isClosed: false };
-    this.#connections.push(connection);
+    const connection: Connection = { socket, number: this.#connectionsTaken };
+    this.#connectionsTaken += 1;
+    this.#connections.set(connection.number, connection);
     const { promise: closed, resolve: close } = Promise.withResolvers<undefined>();
     let received = Buffer.alloc(0);
     let requests = 0;
@@ -372,7 +369,7 @@ export class ScriptedBackend {
     let isHeadAnswered = false;
     socket.on('error', () => undefined);
     socket.on('close', () => {
-      connection.isClosed = true;
+      this.#connections.delete(connection.number);
       close(undefined);
       this.#changes.notify();
     });

@@ -17,6 +17,7 @@ export interface GatewaySettings {
   readonly responseBytesMax?: number;
   readonly backendTimeoutMs?: number;
   readonly backendConnectTimeoutMs?: number;
+  readonly backendIdleTimeoutMs?: number;
   readonly inFlightMax?: number;
   readonly bufferedBytesMax?: number;
   readonly itemIdParsing?: 'leading' | 'whole';

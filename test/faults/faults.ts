@@ -1,0 +1,405 @@
+// What a backend and the network before it can do wrong, one row each, with what it leads to: the table that
+// matrix.test.ts walks through and that the soak draws from. Named as toxiproxy names them where it has them.
+// Expectations are spelled out from the specification and D15 to D22, none comes from the source.
+
+import { gzipSync } from 'node:zlib';
+import { itemNotFound, operation, succeeded, type Operation } from '../helpers/expected.ts';
+import { bytesOf } from '../helpers/raw-client.ts';
+import {
+  answer,
+  answerBytes,
+  bandwidth,
+  endless,
+  informational,
+  latency,
+  limitData,
+  noContent,
+  raw,
+  rawThenClose,
+  resetPeer,
+  slicer,
+  slowClose,
+  timeout,
+  twoAnswers,
+  type Answer,
+} from '../helpers/scripted-backend.ts';
+
+/** The specification's row that a call ends in: its success, its 500, or operation 3's 404. */
+export type Row = 'success' | 'failure' | 'not-found';
+
+export interface Fault {
+  readonly name: string;
+  /** What the backend does. `secret` is in its body and its headers, so that a byte that leaks is known again. */
+  readonly answer: (secret: string) => Answer;
+  readonly row: (each: Operation) => Row;
+  /** The body that a success passes on. */
+  readonly body: (secret: string) => string;
+  /** Whether the backend connection serves other calls afterwards. */
+  readonly connection: 'kept' | 'closed';
+  /** The operations whose reply comes only at the deadline [D19]. */
+  readonly waits: (each: Operation) => boolean;
+  /** Nothing of an answer has come when the connection dies: what a GET on a reused one is sent again for [D20]. */
+  readonly isSilentDeath: boolean;
+  /** Comes on the idle connection when the client has its reply. */
+  readonly late: ((secret: string) => Uint8Array) | undefined;
+}
+
+/** The status and body that a client gets, exactly. */
+export function expectedReply(fault: Fault, each: Operation, secret: string): [status: number, body: string] {
+  switch (fault.row(each)) {
+    case 'failure':
+      return [500, each.failure];
+    case 'not-found':
+      return [404, itemNotFound];
+    case 'success':
+      return [each.status, each.passesBody ? fault.body(secret) : succeeded];
+  }
+}
+
+/** The body of a good answer: a few hundred bytes, so that there is something to cut. */
+export function bodyOf(secret: string): string {
+  return `{"secret":"${secret}","text":"${'x'.repeat(200)}"}`;
+}
+
+type Kind = Partial<Pick<Fault, 'connection' | 'isSilentDeath' | 'late' | 'body'>> & {
+  /** At the deadline: every operation that fails. */
+  readonly waits?: boolean;
+};
+
+function fault(
+  name: string,
+  row: (each: Operation) => Row,
+  connection: Fault['connection'],
+  make: (secret: string) => Answer,
+  kind: Kind = {},
+): Fault {
+  return {
+    name,
+    answer: make,
+    row,
+    body: kind.body ?? bodyOf,
+    connection: kind.connection ?? connection,
+    waits: (each) => kind.waits === true && row(each) === 'failure',
+    isSilentDeath: kind.isSilentDeath ?? false,
+    late: kind.late,
+  };
+}
+
+const fails = (): Row => 'failure';
+const succeeds = (): Row => 'success';
+/** A well-formed head decides alone where the body is not needed [D17]. */
+const needsBody = (each: Operation): Row => (each.passesBody ? 'failure' : 'success');
+/** Only operation 3 maps a backend's 404 to 404 [spec 7, rule 1]. */
+const isMissing = (each: Operation): Row => (each === operation(3) ? 'not-found' : 'failure');
+
+/** A head with the secret in its reason and in a header. */
+const head = (secret: string, lines: string, status = 200): string =>
+  `HTTP/1.1 ${status} ${secret}\r\nX-Backend: ${secret}\r\n${lines}\r\n\r\n`;
+
+const good = (secret: string, status = 200): Buffer =>
+  answerBytes(bodyOf(secret), { status, headers: [['X-Backend', secret]] });
+
+/** The good body behind this head. */
+const behind = (lines: string) => (secret: string) => raw(head(secret, lines) + bodyOf(secret));
+
+const sizeOf = (secret: string): string => bodyOf(secret).length.toString(16);
+const chunks = (secret: string): string => `${sizeOf(secret)}\r\n${bodyOf(secret)}\r\n0\r\n\r\n`;
+const chunkedHead = (secret: string, status = 200): string =>
+  head(secret, 'Transfer-Encoding: chunked', status);
+
+/** A piece every few milliseconds, for as long as the connection lives. */
+function drip(start: string, piece: string): Answer {
+  return async (exchange) => {
+    await exchange.write(start);
+    while (!exchange.isClosed) {
+      await exchange.write(piece);
+      await latency(20, () => undefined)(exchange);
+    }
+  };
+}
+
+const cuts: [where: string, position: (bytes: Buffer, headLength: number) => number][] = [
+  ['before its first byte', () => 0],
+  ['after 1 byte', () => 1],
+  ['in the middle of the status line', () => 12],
+  ['in the middle of the head', (_, headLength) => headLength >> 1],
+  ['before the last line end of the head', (_, headLength) => headLength - 2],
+  ['at the end of the head', (_, headLength) => headLength],
+  ['in the middle of the body', (bytes, headLength) => (headLength + bytes.length) >> 1],
+  ['before its last byte', (bytes) => bytes.length - 1],
+];
+
+const cutOff: Fault[] = cuts.flatMap(([where, position], index) =>
+  (
+    [
+      ['reset', resetPeer],
+      ['closed', limitData],
+    ] as const
+  ).map(([how, cut]) =>
+    fault(
+      `the answer is ${how} ${where}`,
+      index < 5 ? fails : needsBody,
+      'closed',
+      (secret) => {
+        const bytes = good(secret);
+        return cut(position(bytes, bytes.indexOf('\r\n\r\n') + 4), bytes);
+      },
+      { isSilentDeath: index === 0 },
+    ),
+  ),
+);
+
+const stalled: Fault[] = [
+  fault('timeout: nothing is ever answered', fails, 'closed', () => timeout, { waits: true }),
+  ...cuts.slice(1).map(([where, position], index) =>
+    fault(
+      `the answer stops ${where}`,
+      index < 4 ? fails : needsBody,
+      'closed',
+      (secret) => {
+        const bytes = good(secret);
+        return raw(bytes.subarray(0, position(bytes, bytes.indexOf('\r\n\r\n') + 4)));
+      },
+      { waits: true },
+    ),
+  ),
+  fault('the answer stops before its last chunk', needsBody, 'closed',
+    (secret) => raw(chunkedHead(secret) + chunks(secret).slice(0, -5)), { waits: true }),
+  fault('a 1xx and no more', fails, 'closed', (secret) => raw(head(secret, 'X: 1', 103)), { waits: true }),
+  fault('a 1xx now and then', fails, 'closed', (secret) => drip('', head(secret, 'X: 1', 103)), { waits: true }),
+  fault('1xx without end', fails, 'closed', (secret) => endless('', head(secret, 'X: 1', 103).repeat(20)), { waits: true }),
+  fault('100 Continue without end', fails, 'closed', () => endless('', 'HTTP/1.1 100 Continue\r\n\r\n'.repeat(50)), { waits: true }),
+  fault('a slow drip of the status line', fails, 'closed', () => drip('HTTP/1.1 200 ', 'O'), { waits: true }),
+  fault('a slow drip of header lines', fails, 'closed', (secret) => drip(`HTTP/1.1 200 ${secret}\r\n`, 'X: 1\r\n'), { waits: true }),
+  fault('a slow drip of white space in a body', needsBody, 'closed', (secret) => drip(chunkedHead(secret), '1\r\n \r\n'), { waits: true }),
+  fault('a slow drip of a body until the end', needsBody, 'closed', (secret) => drip(head(secret, 'Connection: close'), ' '), { waits: true }),
+  fault('bandwidth: too few bytes a second', needsBody, 'closed',
+    (secret) => bandwidth(2000, answerBytes(`"${secret}${'x'.repeat(20_000)}"`)), { waits: true }),
+  fault('latency: the answer comes behind the deadline', fails, 'closed',
+    (secret) => latency(30_000, raw(good(secret))), { waits: true }),
+  fault('a status line without end', fails, 'closed', () => endless('HTTP/1.1 200 ', 'x'.repeat(1000)), { waits: true }),
+  fault('a chunk extension without end', needsBody, 'closed', (secret) =>
+    endless(`${chunkedHead(secret)}8;`, 'x'.repeat(4096)), { waits: true }),
+  fault('a length over the limit, and no more', needsBody, 'closed', (secret) => raw(`${head(secret, 'Content-Length: 99999999999')}{`)),
+  fault('a 503 whose body never comes', fails, 'closed', (secret) => raw(head(secret, 'Content-Length: 100', 503))),
+  fault('a 404 whose body never comes', isMissing, 'closed', (secret) => raw(head(secret, 'Content-Length: 100', 404))),
+  fault('a 404 whose body stops', isMissing, 'closed', (secret) => raw(`${head(secret, 'Content-Length: 100', 404)}{`)),
+  fault('a 404 whose body is dripped', isMissing, 'closed', (secret) => drip(chunkedHead(secret, 404), '1\r\n \r\n')),
+]; // prettier-ignore
+
+const slow: Fault[] = [
+  fault('latency: the answer comes late and in time', succeeds, 'kept', (secret) => latency(30, raw(good(secret)))),
+  fault('bandwidth: few bytes a second', succeeds, 'kept', (secret) => bandwidth(20_000, good(secret))),
+  fault('a slow drip within the deadline', succeeds, 'kept', (secret) => async (exchange) => {
+    const bytes = good(secret);
+    for (let start = 0; start < bytes.length; start += 50) {
+      await exchange.write(bytes.subarray(start, start + 50));
+      await latency(3, () => undefined)(exchange);
+    }
+  }),
+  fault('slicer: single bytes', succeeds, 'kept', (secret) => slicer(good(secret))),
+  fault('slicer: pieces of 7', succeeds, 'kept', (secret) => slicer(good(secret), 7)),
+  fault('slicer: chunks in single bytes', succeeds, 'kept', (secret) => slicer(chunkedHead(secret) + chunks(secret))),
+  fault('slicer: interim heads in pieces of 3', succeeds, 'kept', (secret) =>
+    slicer(Buffer.concat([bytesOf('HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nX: 1\r\n\r\n'), good(secret)]), 3)),
+  fault('slow_close: closed some time after the answer', succeeds, 'closed', (secret) => slowClose(30, good(secret))),
+]; // prettier-ignore
+
+const interim: Fault[] = [
+  ...[[100], [102], [103], [199], [100, 100], [103, 102, 100, 103], Array<number>(1000).fill(103)].map((statuses) =>
+    fault(`${statuses.length < 5 ? statuses.join(', ') : `${statuses.length} × ${statuses[0] ?? 0}`} before the answer`,
+      succeeds, 'kept', (secret) => informational(statuses, good(secret)))),
+  fault('a 103 and a 100 that come alone', succeeds, 'kept', (secret) => async (exchange) => {
+    await exchange.write(head(secret, 'Link: </x>; rel=preload', 103));
+    await new Promise((resolve) => setImmediate(resolve));
+    await exchange.write('HTTP/1.1 100 Continue\r\n\r\n');
+    await new Promise((resolve) => setImmediate(resolve));
+    await exchange.write(good(secret));
+  }),
+  fault('a 100 Continue and the end', fails, 'closed', () => rawThenClose('HTTP/1.1 100 Continue\r\n\r\n')),
+  fault('a 103 with a body', fails, 'closed', (secret) =>
+    raw(Buffer.concat([bytesOf(`${head(secret, 'Content-Length: 5', 103)}hello`), good(secret)]))),
+  fault('a 103 with headers of 100 KB', fails, 'closed', (secret) =>
+    raw(Buffer.concat([bytesOf(head(secret, `X: ${'x'.repeat(100_000)}`, 103)), good(secret)]))),
+  fault('101 Switching Protocols', fails, 'closed', (secret) =>
+    raw(Buffer.concat([bytesOf(head(secret, 'Connection: upgrade\r\nUpgrade: x', 101)), good(secret)]))),
+  fault('101 without an upgrade', fails, 'closed', (secret) =>
+    raw(Buffer.concat([bytesOf(head(secret, 'X: 1', 101)), good(secret)]))),
+]; // prettier-ignore
+
+const tooMuch: Fault[] = [
+  fault('two answers in one write', succeeds, 'closed', (secret) => twoAnswers(good(secret), good(`second-${secret}`))),
+  fault('two answers, the first a 500', fails, 'closed', (secret) => twoAnswers(good(secret, 500), good(`second-${secret}`))),
+  fault('two answers, the first a 404', isMissing, 'closed', (secret) => twoAnswers(good(secret, 404), good(`second-${secret}`))),
+  fault('extra bytes after the answer', succeeds, 'closed', (secret) =>
+    raw(Buffer.concat([good(secret), bytesOf(`extra ${secret}`)]))),
+  fault('a second answer on the idle connection', succeeds, 'closed', (secret) => raw(good(secret)),
+    { late: (secret) => good(`second-${secret}`) }),
+  fault('garbage on the idle connection', succeeds, 'closed', (secret) => raw(good(secret)),
+    { late: (secret) => bytesOf(`\0\xff${secret}`) }),
+  fault('a length that is too short', needsBody, 'closed', (secret) =>
+    raw(head(secret, `Content-Length: ${bodyOf(secret).length - 3}`) + bodyOf(secret))),
+  fault('a length that is too short, for what is JSON all the same', succeeds, 'closed', (secret) =>
+    raw(`${head(secret, 'Content-Length: 3')}123456`), { body: () => '123' }),
+  fault('a length that is too long: half a body', needsBody, 'closed', (secret) =>
+    rawThenClose(head(secret, `Content-Length: ${bodyOf(secret).length * 2}`) + bodyOf(secret))),
+  fault('garbage', fails, 'closed', (secret) =>
+    raw(Buffer.concat([Uint8Array.from({ length: 512 }, (_, index) => (index * 167 + 13) % 256), bytesOf(secret)]))),
+  fault('header lines without end', fails, 'closed', (secret) =>
+    endless(`HTTP/1.1 200 ${secret}\r\n`, `X-Filler: ${'x'.repeat(1000)}\r\n`.repeat(10))),
+  fault('a header without end', fails, 'closed', (secret) => endless(`HTTP/1.1 200 ${secret}\r\nX: `, 'x'.repeat(1000))),
+  fault('a body without end, in chunks', needsBody, 'closed', (secret) =>
+    endless(chunkedHead(secret), `1000\r\n${' '.repeat(4096)}\r\n`)),
+  fault('a body without end, until the connection ends', needsBody, 'closed', (secret) =>
+    endless(head(secret, 'Connection: close'), ' '.repeat(4096))),
+  fault('a body without end that is not JSON', needsBody, 'closed', (secret) =>
+    endless(chunkedHead(secret), `1000\r\n${'<'.repeat(4096)}\r\n`)),
+  fault('trailers without end', needsBody, 'closed', (secret) =>
+    endless(`${chunkedHead(secret)}0\r\n`, `X-Filler: ${'x'.repeat(1000)}\r\n`)),
+  fault('a 404 with a body without end', isMissing, 'closed', (secret) =>
+    endless(chunkedHead(secret, 404), `1000\r\n${' '.repeat(4096)}\r\n`)),
+]; // prettier-ignore
+
+/** Heads that two parsers could read differently, or that are no heads [D18]. */
+const badHeads: Fault[] = (
+  [
+    ['content-length and transfer-encoding', (secret) => raw(head(secret, `Content-Length: ${bodyOf(secret).length}\r\nTransfer-Encoding: chunked`) + chunks(secret))],
+    ['transfer-encoding and content-length', (secret) => raw(head(secret, `Transfer-Encoding: chunked\r\nContent-Length: ${bodyOf(secret).length}`) + chunks(secret))],
+    ['two lengths that differ', (secret) => behind(`Content-Length: ${bodyOf(secret).length}\r\nContent-Length: 3`)(secret)],
+    ['two lengths that are the same', (secret) => behind(Array(2).fill(`Content-Length: ${bodyOf(secret).length}`).join('\r\n'))(secret)],
+    ['a list of lengths', (secret) => behind(`Content-Length: ${bodyOf(secret).length}, ${bodyOf(secret).length}`)(secret)],
+    ['a length with a plus sign', (secret) => behind(`Content-Length: +${bodyOf(secret).length}`)(secret)],
+    ['a negative length', behind('Content-Length: -8')],
+    ['a hexadecimal length', behind('Content-Length: 0x8')],
+    ['a length with something behind', behind('Content-Length: 8x')],
+    ['a length with a space inside', behind('Content-Length: 0 8')],
+    ['a fractional length', behind('Content-Length: 8.0')],
+    ['an empty length', behind('Content-Length:')],
+    ['a length beyond every integer', behind(`Content-Length: ${'9'.repeat(30)}`)],
+    ['a folded length', behind('Content-Length:\r\n 8')],
+    ['a length with a space before the colon', behind('Content-Length : 8')],
+    ['the coding identity', behind('Transfer-Encoding: identity\r\nConnection: close')],
+    ['an unknown coding', (secret) => raw(head(secret, 'Transfer-Encoding: xchunked') + chunks(secret))],
+    ['chunked twice', (secret) => raw(head(secret, 'Transfer-Encoding: chunked, chunked') + chunks(secret))],
+    ['chunked before another coding', (secret) => raw(head(secret, 'Transfer-Encoding: chunked, identity') + chunks(secret))],
+    ['two transfer-encoding lines', (secret) => raw(head(secret, 'Transfer-Encoding: chunked\r\nTransfer-Encoding: identity') + chunks(secret))],
+    ['a folded coding', (secret) => raw(head(secret, 'Transfer-Encoding:\r\n chunked') + chunks(secret))],
+    ['a space before the colon', behind('X-Extra : 1\r\nContent-Length: 8')],
+    ['a header line without a colon', behind('X-Extra\r\nContent-Length: 8')],
+    ['an empty header name', behind(': 1\r\nContent-Length: 8')],
+    ['a space in a header name', behind('X Extra: 1\r\nContent-Length: 8')],
+    ['a NUL in a header value', behind('X-Extra: a\0b\r\nContent-Length: 8')],
+    ['a bare CR in a header value', behind('X-Extra: a\rb\r\nContent-Length: 8')],
+    ['a bare CR that hides a header', behind('X-Extra: a\rContent-Length: 3\r\nContent-Length: 8')],
+    ['headers of 100 KB', behind(`X-Extra: ${'x'.repeat(100_000)}\r\nContent-Length: 8`)],
+    ['no status', (secret) => raw(`HTTP/1.1 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
+    ['a status of two digits', (secret) => raw(`HTTP/1.1 20 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
+    ['a status of four digits', (secret) => raw(`HTTP/1.1 2000 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
+    ['a status that is no number', (secret) => raw(`HTTP/1.1 2x0 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
+    ['HTTP/2.0', (secret) => raw(`HTTP/2.0 200 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
+    ['HTTP/1.1 in small letters', (secret) => raw(`http/1.1 200 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
+    ['another protocol', (secret) => raw(`ICY 200 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
+    ['an SSH greeting', (secret) => rawThenClose(`SSH-2.0-${secret}\r\n`)],
+    ['a TLS alert', () => rawThenClose('\x15\x03\x01\x00\x02\x02\x46')],
+    ['an HTTP/0.9 answer', (secret) => rawThenClose(bodyOf(secret))],
+  ] as [string, (secret: string) => Answer][]
+).map(([name, make]) => fault(`a head with ${name}`, fails, 'closed', make)); // prettier-ignore
+
+/** Bodies that are broken behind a good head [D17, D18]. */
+const badBodies: Fault[] = (
+  [
+    ['ends in the middle of a chunk', (secret) => rawThenClose(chunks(secret).slice(0, 30))],
+    ['ends before the last chunk', (secret) => rawThenClose(chunks(secret).slice(0, -5))],
+    ['ends before the last line end', (secret) => rawThenClose(chunks(secret).slice(0, -2))],
+    ['is reset before the last chunk', (secret) => resetPeer(1000, chunks(secret).slice(0, -5))],
+    ['has a chunk size that is no number', (secret) => raw(`zz\r\n${bodyOf(secret)}\r\n0\r\n\r\n`)],
+    ['has a negative chunk size', (secret) => raw(`-8\r\n${bodyOf(secret)}\r\n0\r\n\r\n`)],
+    ['has a chunk size with a prefix', (secret) => raw(`0x8\r\n${bodyOf(secret)}\r\n0\r\n\r\n`)],
+    ['has a chunk size beyond every integer', (secret) => raw(`fffffffffffffffff\r\n${bodyOf(secret)}\r\n0\r\n\r\n`)],
+    ['has a chunk longer than its size', (secret) => raw(`3\r\n${bodyOf(secret)}\r\n0\r\n\r\n`)],
+    ['has no line end after a chunk', (secret) => raw(`${sizeOf(secret)}\r\n${bodyOf(secret)}0\r\n\r\n`)],
+    ['has chunk sizes and no line end', (secret) => raw(`8;${bodyOf(secret)}`.repeat(100))],
+    ['has chunk lines that end in a bare LF', (secret) => raw(`${sizeOf(secret)}\n${bodyOf(secret)}\n0\n\n`)],
+  ] as [string, (secret: string) => Answer][]
+).flatMap(([name, make]) => {
+  const withHead = (status: number) => (secret: string): Answer => async (exchange) => {
+    await exchange.write(chunkedHead(secret, status));
+    await make(secret)(exchange);
+  };
+  return [
+    fault(`a body that ${name}`, needsBody, 'closed', withHead(200)),
+    fault(`a 404 with a body that ${name}`, isMissing, 'closed', withHead(404)),
+  ];
+}); // prettier-ignore
+
+const notJson: Fault[] = [
+  ...([
+    ['HTML', (secret) => `<p>${secret}</p>`],
+    ['half a JSON text', (secret) => bodyOf(secret).slice(0, -1)],
+    ['two JSON texts', (secret) => bodyOf(secret).repeat(2)],
+    ['bytes that are no UTF-8', (secret) => Buffer.from(`"${secret}\xff"`, 'latin1')],
+    ['a gzip of JSON', (secret) => gzipSync(bodyOf(secret))],
+    ['white space only', () => ' \r\n\t'],
+    ['nothing, content-length: 0', () => ''],
+  ] as [string, (secret: string) => string | Uint8Array][]).map(([name, body]) =>
+    fault(`a body of ${name}`, needsBody, 'kept', (secret) => answer(body(secret), { headers: [['X-Backend', secret]] }))),
+  fault('a body of nothing, 204', needsBody, 'kept', () => noContent),
+  fault('a body of nothing, no chunk but the last', needsBody, 'kept', (secret) => raw(`${chunkedHead(secret)}0\r\n\r\n`)),
+  fault('a body of nothing, the connection ends', needsBody, 'closed', (secret) => rawThenClose(head(secret, 'X: 1'))),
+  fault('a 204 with a length', needsBody, 'closed', (secret) => raw(head(secret, 'Content-Length: 8', 204))),
+  fault('a 204 with a body', needsBody, 'closed', (secret) => raw(head(secret, 'X: 1', 204) + bodyOf(secret))),
+]; // prettier-ignore
+
+/** Unusual and well-formed: no faults, and must not be taken for any. */
+const unusual: Fault[] = [
+  fault('a length', succeeds, 'kept', (secret) => raw(good(secret))),
+  fault('chunks', succeeds, 'kept', (secret) => raw(chunkedHead(secret) + chunks(secret))),
+  fault('chunks with extensions', succeeds, 'kept', (secret) =>
+    raw(`${chunkedHead(secret)}000${sizeOf(secret).toUpperCase()};a="b;c"\r\n${bodyOf(secret)}\r\n0;x\r\n\r\n`)),
+  fault('chunks and trailers', succeeds, 'kept', (secret) =>
+    raw(`${chunkedHead(secret)}${chunks(secret).slice(0, -2)}X-Trailer: ${secret}\r\n\r\n`)),
+  fault('Transfer-Encoding in capitals', succeeds, 'kept', (secret) =>
+    raw(head(secret, 'TRANSFER-ENCODING: CHUNKED') + chunks(secret))),
+  fault('no reason phrase', succeeds, 'kept', (secret) =>
+    raw(`HTTP/1.1 200 \r\nContent-Length: ${bodyOf(secret).length}\r\n\r\n${bodyOf(secret)}`)),
+  fault('many headers', succeeds, 'kept', (secret) =>
+    raw(head(secret, `${`X-Extra: ${secret}\r\n`.repeat(100)}Content-Length: ${bodyOf(secret).length}`) + bodyOf(secret))),
+  fault('the end of the connection', succeeds, 'closed', (secret) => rawThenClose(head(secret, 'Connection: close') + bodyOf(secret))),
+  fault('a whole answer and a reset', succeeds, 'closed', (secret) => resetPeer(good(secret).length, good(secret))),
+  fault('HTTP/1.0', succeeds, 'closed', (secret) => rawThenClose(`HTTP/1.0 200 OK\r\n\r\n${bodyOf(secret)}`)),
+  fault('a connection that the backend says it will close, and does not', succeeds, 'closed', (secret) =>
+    raw(answerBytes(bodyOf(secret), { headers: [['Connection', 'close']] }))),
+  fault('a keep-alive time that is already over', succeeds, 'closed', (secret) =>
+    raw(answerBytes(bodyOf(secret), { headers: [['Keep-Alive', 'timeout=0']] }))),
+]; // prettier-ignore
+
+/** Statuses with a rule of their own; matrix.test.ts goes through all the others. */
+const statuses: Fault[] = [
+  fault('a 404', isMissing, 'kept', (secret) => raw(good(secret, 404))),
+  fault('a 404 without a body', isMissing, 'kept', (secret) => raw(head(secret, 'Content-Length: 0', 404))),
+  fault('a 404 that is cut off', isMissing, 'closed', (secret) => limitData(good(secret).length - 1, good(secret, 404))),
+  fault('a redirect', fails, 'kept', (secret) =>
+    raw(answerBytes(bodyOf(secret), { status: 302, headers: [['Location', '/api/WorkItem/9']] }))),
+  fault('a 503 that asks to come again', fails, 'kept', (secret) =>
+    raw(answerBytes(bodyOf(secret), { status: 503, headers: [['Retry-After', '0']] }))),
+  fault('a 408 that closes', fails, 'closed', (secret) =>
+    raw(answerBytes(bodyOf(secret), { status: 408, headers: [['Connection', 'close']] }))),
+  fault('a 401 with a challenge', fails, 'kept', (secret) =>
+    raw(answerBytes(bodyOf(secret), { status: 401, headers: [['WWW-Authenticate', `Basic realm="${secret}"`]] }))),
+]; // prettier-ignore
+
+/** Everything that takes no longer than the bytes take. */
+export const prompt: readonly Fault[] = [
+  ...unusual,
+  ...statuses,
+  ...cutOff,
+  ...slow,
+  ...interim,
+  ...tooMuch,
+  ...badHeads,
+  ...badBodies,
+  ...notJson,
+];
+
+/** Answers that stop or never end: a reply at the deadline, or a connection that is given up after a second. */
+export const stalls: readonly Fault[] = stalled;

@@ -1,0 +1,412 @@
+// Every fault of faults.ts with each of the five operations, on a fresh and on a reused backend connection. For
+// each cell: the specification's row and no byte else, in time; nobody's bytes in another one's reply; a backend
+// connection that is kept or closed as it must be, and a closed one never used again; nothing sent twice but what
+// D20 says; and then a good call on the same client connection.
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { createGate } from '../helpers/changes.ts';
+import {
+  assertReply,
+  itemNotFound,
+  operation,
+  operations,
+  succeeded,
+  type Operation,
+} from '../helpers/expected.ts';
+import type { Headers, RawClient, Reply } from '../helpers/raw-client.ts';
+import {
+  answer,
+  answerBytes,
+  informational,
+  raw,
+  rawThenClose,
+  resetPeer,
+  ScriptedBackend,
+  type Answer,
+  type Exchange,
+} from '../helpers/scripted-backend.ts';
+import { forEachTarget, type Target } from '../helpers/targets.ts';
+import { bodyOf, expectedReply, prompt, stalls, type Fault } from './faults.ts';
+
+/** The deadline of the cases that wait for it. */
+const deadlineMs = 1000;
+/** Idle connections stay for as long as a case takes, however busy the machine is. */
+const backendIdleTimeoutMs = 60_000;
+const responseBytesMax = 100_000;
+
+type Connection = 'fresh' | 'reused';
+const connections: readonly Connection[] = ['fresh', 'reused'];
+
+interface Cell {
+  readonly name: string;
+  readonly each: Operation;
+  /** What the backend does, and does again if it is sent again; undefined in a good call. */
+  readonly fault: Fault | undefined;
+  /** It does so once only: sent again, it is answered well. */
+  readonly recovers: boolean;
+}
+
+/** A cell under way: its marker is its request id, and is in every byte that the backend sends for it. */
+interface Run {
+  readonly cell: Cell;
+  readonly marker: string;
+  exchange: Exchange | undefined;
+}
+
+let markers = 0;
+const good = (marker: string): Answer => answer(bodyOf(marker), { headers: [['X-Backend', marker]] });
+
+/** Leaves no connection to the backend. */
+async function closeConnections(backend: ScriptedBackend): Promise<void> {
+  backend.closeConnections();
+  await backend.until(() => backend.connectionsOpen === 0, 'idle connections are closed');
+}
+
+function cellsOf(faults: readonly Fault[], which: (fault: Fault, each: Operation) => boolean): Cell[] {
+  return faults.flatMap((fault) =>
+    operations
+      .filter((each) => which(fault, each))
+      .flatMap((each) =>
+        (fault.isSilentDeath ? [true, false] : [false]).map((recovers) => ({
+          name: `${fault.name}${recovers ? ' once' : ''}, operation ${each.name}`,
+          each,
+          fault,
+          recovers,
+        })),
+      ),
+  );
+}
+
+function goodCall(each: Operation): Cell {
+  return { name: `a good call, operation ${each.name}`, each, fault: undefined, recovers: false };
+}
+
+/** Good calls beside the faulty ones, whose clients must notice nothing. */
+const bystanders: readonly Cell[] = [goodCall(operation(2)), goodCall(operation(3))];
+
+/** The clients of a case, each on one connection from the first call to the last. */
+class Matrix implements Disposable {
+  readonly #target: Target;
+  readonly #clients: RawClient[] = [];
+
+  constructor(target: Target) {
+    this.#target = target;
+  }
+
+  [Symbol.dispose](): void {
+    for (const client of this.#clients) client.destroy();
+  }
+
+  /** Runs the cells side by side, each with a client of its own, and looks at everything that came of them. */
+  async run(faulty: readonly Cell[], connection: Connection): Promise<void> {
+    const { backend } = this.#target;
+    const cells = [...faulty, ...bystanders];
+    await closeConnections(backend);
+    if (connection === 'reused') await this.#fill(cells.length);
+
+    const runs = await this.#call(cells, (run, reply) => {
+      this.#assertReply(run, reply, connection);
+    });
+    for (const { cell, marker, exchange } of runs) {
+      if (cell.fault?.late) await exchange?.write(cell.fault.late(marker));
+    }
+    const kept = new Set<number>();
+    const closed: number[] = [];
+    for (const { cell, marker } of runs) {
+      const number = this.#assertSent(cell, marker, connection);
+      if (cell.fault?.connection === 'closed') closed.push(number);
+      else kept.add(number);
+    }
+    await backend.until(
+      () => closed.every((number) => backend.isClosed(number)),
+      'every connection on which something went wrong is closed',
+    );
+
+    // A call takes an idle connection if there is one: as many calls at once as connections use them all.
+    const followers = cells.map((cell): Cell => ({ ...cell, fault: undefined }));
+    for (let round = 0; kept.size > 0 || round === 0; round += 1) {
+      const lost = [...kept].filter((number) => backend.isClosed(number));
+      assert.deepEqual(lost, [], 'a connection on which all is well stays open');
+      assert.ok(round < 1000, `connections ${[...kept].join(', ')} are used again`);
+      while (followers.length < backend.connectionsOpen) followers.push(goodCall(operation(1)));
+      for (const { exchange } of await this.#call(followers, (run, reply) => {
+        this.#assertReply(run, reply, 'reused');
+      })) {
+        const { connection: number = -1 } = exchange?.request ?? {};
+        assert.ok(!closed.includes(number), 'a connection on which something went wrong is never used again');
+        kept.delete(number);
+      }
+    }
+  }
+
+  /** While the port is closed: with idle connections, which die as the calls go out, or without any. */
+  async runRefused(connection: Connection): Promise<void> {
+    const { backend } = this.#target;
+    await closeConnections(backend);
+    if (connection === 'reused') await this.#fill(operations.length);
+    await this.#connect(operations.length);
+    backend.stopListening();
+    backend.reset();
+    backend.answers(resetPeer());
+    try {
+      await Promise.all(
+        operations.map(async ({ method, path, options, failure }, index) => {
+          assertReply(await this.#client(index).call(method, path, options), 500, failure);
+        }),
+      );
+    } finally {
+      await backend.restart();
+    }
+    const { requests } = backend;
+    assert.deepEqual(
+      requests.map(({ method }) => method).sort(),
+      connection === 'fresh' ? [] : operations.map(({ method }) => method).sort(),
+      'each came once, on its reused connection, and was refused when it was sent again',
+    );
+    await this.#call(operations.map(goodCall), (run, reply) => {
+      this.#assertReply(run, reply, 'fresh');
+    });
+  }
+
+  /** The cells' calls all at once; the backend answers none before all have arrived, so each has a connection. */
+  async #call(cells: readonly Cell[], assertIt: (run: Run, reply: Reply) => void): Promise<Run[]> {
+    await this.#connect(cells.length);
+    const { backend } = this.#target;
+    const runs = cells.map((cell): Run => ({ cell, marker: `m${(markers += 1)}x`, exchange: undefined }));
+    const byMarker = new Map(runs.map((run) => [run.marker, run]));
+    const gate = createGate();
+    let arrived = 0;
+    backend.reset();
+    backend.answers(async (exchange) => {
+      const marker = exchange.request.header('x-request-id') ?? '';
+      const run = byMarker.get(marker);
+      assert.ok(run, `a request of ours: ${exchange.request.head}`);
+      const { fault, recovers } = run.cell;
+      const isFirst = run.exchange === undefined;
+      run.exchange ??= exchange;
+      if (isFirst && (arrived += 1) === runs.length) gate.open();
+      // What waits for the deadline needs no gate: its connection is not given to anyone else.
+      if (isFirst && !fault?.waits(run.cell.each)) await Promise.race([gate.opened, exchange.closed]);
+      await (fault && (isFirst || !recovers) ? fault.answer(marker) : good(marker))(exchange);
+    });
+    await Promise.all(
+      runs.map(async (run, index) => {
+        const { method, path, options } = run.cell.each;
+        const headers = [['X-Request-Id', run.marker]] as const;
+        assertIt(run, await this.#client(index).call(method, path, { ...options, headers }));
+      }),
+    );
+    return runs;
+  }
+
+  /** Exactly the row of the specification, and of the backend nothing else. */
+  #assertReply(
+    { cell: { name, each, fault, recovers }, marker }: Run,
+    reply: Reply,
+    connection: Connection,
+  ): void {
+    const isWell = !fault || (recovers && mayBeSentAgain(each, connection));
+    const [status, body] = isWell
+      ? [each.status, each.passesBody ? bodyOf(marker) : each.body]
+      : expectedReply(fault, each, marker);
+    try {
+      assertReply(reply, status, body);
+      assert.equal(reply.header('x-request-id'), marker);
+      assert.equal(reply.header('connection'), 'keep-alive', 'the client keeps its connection');
+      const rest = reply.headers.filter(([key]) => key !== 'x-request-id');
+      assert.doesNotMatch(JSON.stringify([reply.statusLine, rest]), /m\d+x/, 'nothing of the backend');
+    } catch (error) {
+      throw new Error(`${name}, ${connection}: ${String(error)}`, { cause: error });
+    }
+  }
+
+  /** The call was sent once, or twice where D20 says so. Gives the number of the first one's connection. */
+  #assertSent({ name, each, fault }: Cell, marker: string, connection: Connection): number {
+    const sent = this.#target.backend.requests.filter((request) => request.header('x-request-id') === marker);
+    const isAgain = fault?.isSilentDeath === true && mayBeSentAgain(each, connection);
+    assert.deepEqual(
+      sent.map(({ method, indexOnConnection }) => `${method}, ${indexOnConnection > 0 ? 'reused' : 'fresh'}`),
+      isAgain ? [`${each.method}, reused`, `${each.method}, fresh`] : [`${each.method}, ${connection}`],
+      `what was sent: ${name}, ${connection}`,
+    );
+    const [first, second = first] = sent;
+    assert.equal(second?.head, first?.head, 'the same request');
+    return first?.connection ?? -1;
+  }
+
+  async #connect(count: number): Promise<void> {
+    while (this.#clients.length < count) this.#clients.push(await this.#target.connect());
+  }
+
+  #client(index: number): RawClient {
+    const client = this.#clients[index];
+    assert.ok(client);
+    return client;
+  }
+
+  /** Leaves so many idle connections to the backend, each of which has served one call. */
+  async #fill(count: number): Promise<void> {
+    const { backend } = this.#target;
+    // Where the deadline is short and the machine busy, some may be late: those that are not stay.
+    for (let attempt = 0; backend.connectionsOpen < count; attempt += 1) {
+      assert.ok(attempt < 20, `${count} idle connections`);
+      await this.#call(Array<Cell>(count).fill(goodCall(operation(1))), () => undefined);
+    }
+  }
+}
+
+/** A GET on a reused connection, and nothing else [D20]. */
+function mayBeSentAgain(each: Operation, connection: Connection): boolean {
+  return connection === 'reused' && each.method === 'GET';
+}
+
+/** What each status of three digits leads to, with a body unless it can have none [D15 to D18; spec 7, rule 1]. */
+function expectedOf(status: number, each: Operation, body: string): [status: number, body: string] {
+  const isInterim = status >= 100 && status < 200 && status !== 101;
+  if (isInterim || (status >= 200 && status < 300 && !(status === 204 && each.passesBody))) {
+    return [each.status, each.passesBody ? body : succeeded];
+  }
+  return status === 404 && each === operation(3) ? [404, itemNotFound] : [500, each.failure];
+}
+
+function answerWith(status: number, body: string, headers: Headers): Answer {
+  if (status >= 100 && status < 200) return informational([status], answerBytes(body, { headers }));
+  if (status >= 300 && status < 400) headers = [...headers, ['Location', '/api/WorkItem/9']];
+  if (status !== 204 && status !== 304) return answer(body, { status, headers });
+  const lines = headers.map(([name, value]) => `${name}: ${value}\r\n`).join('');
+  return raw(`HTTP/1.1 ${status} Scripted\r\n${lines}\r\n`);
+}
+
+describe('within the deadline', () => {
+  forEachTarget(
+    (target) => {
+      for (const connection of connections) {
+        test(`statuses 000 to 999, ${connection} connections [D15 to D18; spec 7, rule 1]`, async () => {
+          const { backend } = target();
+          const headers = connection === 'fresh' ? [['Connection', 'close'] as const] : [];
+          await closeConnections(backend);
+          backend.reset();
+          backend.answers((exchange) => {
+            const marker = exchange.request.header('x-request-id') ?? '';
+            return answerWith(Number.parseInt(marker), bodyOf(marker), headers)(exchange);
+          });
+          await Promise.all(
+            operations.map(async (each, index) => {
+              await using client = await target().connect();
+              for (let status = 0; status < 1000; status += 1) {
+                // Where no operation has a rule of its own one will do, and fresh connections take their time.
+                const isForAll = status >= 100 && status < 600 && connection === 'reused';
+                const isForOne = status % operations.length === index;
+                if (!isForAll && !(isForOne && (connection === 'reused' || status % 7 === 0))) continue;
+                const marker = `${String(status).padStart(3, '0')}-${index}`;
+                const options = { ...each.options, headers: [['X-Request-Id', marker]] as const };
+                const reply = await client.call(each.method, each.path, options);
+                const [expectedStatus, expectedBody] = expectedOf(status, each, bodyOf(marker));
+                assertReply(reply, expectedStatus, expectedBody);
+                assert.equal(reply.header('x-request-id'), marker);
+              }
+            }),
+          );
+          const markers = backend.requests.map((request) => request.header('x-request-id'));
+          assert.equal(new Set(markers).size, markers.length, 'none was sent twice');
+          if (connection === 'fresh') {
+            assert.ok(backend.requests.every(({ indexOnConnection }) => indexOnConnection === 0));
+          }
+        });
+      }
+
+      for (const each of operations) {
+        test(`operation ${each.name}: a backend that speaks first is taken at its word by the call that is there, and by no other [D18]`, async () => {
+          const { backend } = target();
+          await closeConnections(backend);
+          backend.greeting = answerBytes('{"early":true}');
+          backend.answers(good('late'));
+          assertReply(
+            await target().call(each.method, each.path, each.options),
+            each.status,
+            each.passesBody ? '{"early":true}' : succeeded,
+          );
+          backend.greeting = undefined;
+          await backend.until(() => backend.connectionsOpen === 0, 'its connection is closed');
+          backend.answers(good('next'));
+          for (const { method, path, options, status, passesBody } of operations) {
+            const reply = await target().call(method, path, options);
+            assertReply(reply, status, passesBody ? bodyOf('next') : succeeded);
+          }
+        });
+      }
+
+      for (const each of operations.filter(({ options }) => options.body !== undefined)) {
+        const body = `"${'x'.repeat(500_000)}"`;
+        for (const [name, act, status, text] of [
+          ['answered', good('early'), each.status, each.passesBody ? bodyOf('early') : succeeded],
+          ['refused', answer(bodyOf('early'), { status: 413 }), 500, each.failure],
+          ['reset', resetPeer(), 500, each.failure],
+          ['closed', rawThenClose(''), 500, each.failure],
+        ] as const) {
+          test(`operation ${each.name}: a request that is ${name} before its body has arrived, and nothing is sent twice [D18, D20]`, async () => {
+            const { backend } = target();
+            for (const connection of connections) {
+              if (connection === 'fresh') await closeConnections(backend);
+              else await target().settle();
+              let heads = 0;
+              backend.answersAtHead = (exchange) => {
+                if (exchange.request.method === each.method) heads += 1;
+                return act(exchange);
+              };
+              await using client = await target().connect();
+              assertReply(await client.call(each.method, each.path, { body }), status, text);
+              backend.answersAtHead = undefined;
+              await target().settle();
+              assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
+              assert.equal(heads, 1, connection);
+            }
+          });
+        }
+      }
+
+      for (const fault of prompt) {
+        test(`${fault.name} [spec 7; D15 to D18, D20]`, async () => {
+          using matrix = new Matrix(target());
+          for (const connection of connections)
+            await matrix.run(
+              cellsOf([fault], () => true),
+              connection,
+            );
+        });
+      }
+
+      for (const connection of connections) {
+        test(`an answer that stops or never ends, where its head decides: replied to at once, ${connection} connections [D17]`, async () => {
+          using matrix = new Matrix(target());
+          await matrix.run(
+            cellsOf(stalls, (fault, each) => !fault.waits(each)),
+            connection,
+          );
+        });
+
+        test(`refuse: the port is closed, ${connection} connections [spec 7, D20]`, async () => {
+          using matrix = new Matrix(target());
+          await matrix.runRefused(connection);
+        });
+      }
+    },
+    { backendIdleTimeoutMs, responseBytesMax },
+  );
+});
+
+describe('at the deadline', () => {
+  forEachTarget(
+    (target) => {
+      for (const connection of connections) {
+        test(`an answer that stops or never ends, where it is needed: the operation's 500, ${connection} connections [D19]`, async () => {
+          const cells = cellsOf(stalls, (fault, each) => fault.waits(each));
+          using matrix = new Matrix(target());
+          await matrix.run(cells, connection);
+        });
+      }
+    },
+    { backendTimeoutMs: deadlineMs, backendIdleTimeoutMs, responseBytesMax },
+  );
+});
