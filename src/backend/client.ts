@@ -230,8 +230,7 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
     if (this.#connection.isConnected) {
       this.#startDeadline();
     } else {
-      this.#connectDeadline = new Deadline(this);
-      this.#deadlines.connecting.start(this.#connectDeadline);
+      this.onConnecting();
     }
     const { method, body, requestId, traceContext } = this.#request;
     const headers = ['content-type', 'application/json', 'x-request-id', requestId];
@@ -247,6 +246,18 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
       },
       this,
     );
+  }
+
+  // An idle connection that proves to be dead before the call goes out on it leads here too: the deadline of
+  // the answer begins anew, unless the call was sent before.
+  onConnecting(): void {
+    if (!this.#wasResent) {
+      this.#deadline.clear();
+    }
+    this.#connectDeadline ??= new Deadline(this);
+    if (!this.#connectDeadline.isRunning) {
+      this.#deadlines.connecting.start(this.#connectDeadline);
+    }
   }
 
   onRequestStart(): void {

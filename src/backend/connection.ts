@@ -15,6 +15,12 @@ export interface BackendConnectionOptions {
   readonly idleTimeoutMs: number;
 }
 
+/** Of a call that waits for a connection. */
+export interface ConnectingHandler {
+  /** A socket has to be opened first. */
+  onConnecting(): void;
+}
+
 export type BackendDispatch = Pick<Dispatcher.DispatchOptions, 'method' | 'path' | 'headers' | 'body'>;
 
 // `localhost` is both loopback addresses, whatever the machine's hosts file says (RFC 6761, 6.3) [D30].
@@ -53,6 +59,8 @@ export class BackendConnection {
   #filter: InformationalFilter | undefined;
   #sentCount = 0;
   #bytesReadBefore = 0;
+  // Of the call that is not sent yet.
+  #waiting: ConnectingHandler | undefined;
 
   /** `onClosed` is called whenever the socket has closed, for whatever reason. */
   constructor(options: BackendConnectionOptions, connect: Connect, onClosed: () => void) {
@@ -65,6 +73,7 @@ export class BackendConnection {
       keepAliveMaxTimeout: options.idleTimeoutMs,
       keepAliveTimeoutThreshold: 1_000,
       connect: (target, callback) => {
+        this.#waiting?.onConnecting();
         this.#socket = connect(target, (...result) => {
           if (result[0] === null) {
             this.#filter = new InformationalFilter(result[1]);
@@ -91,12 +100,14 @@ export class BackendConnection {
     return this.#sentCount > 1 && this.#socket?.bytesRead === this.#bytesReadBefore;
   }
 
-  dispatch(request: BackendDispatch, handler: Dispatcher.DispatchHandler): void {
+  dispatch(request: BackendDispatch, handler: Dispatcher.DispatchHandler & ConnectingHandler): void {
+    this.#waiting = handler;
     this.#client.dispatch(request, handler);
   }
 
   /** To be called as a call goes out on the socket. */
   onSent(): void {
+    this.#waiting = undefined;
     this.#sentCount += 1;
     this.#bytesReadBefore = this.#socket?.bytesRead ?? 0;
     this.#filter?.expectHead();

@@ -1,7 +1,7 @@
 // A port on which nothing ever answers, not even a connection attempt: a listener that takes no connection and
-// whose queue is full.
+// whose queue is full. And one that becomes so: it serves some calls, and then it and its connection die.
 
-import { spawn } from 'node:child_process';
+import { spawn, type ChildProcess } from 'node:child_process';
 import { connect, type Socket } from 'node:net';
 
 export interface BlackHole extends AsyncDisposable {
@@ -18,12 +18,59 @@ const listener = `
 
 /** Gives undefined on a system whose listen queue has no end: there the case cannot be made. */
 export async function startBlackHole(): Promise<BlackHole | undefined> {
-  const child = spawn(process.execPath, ['-e', listener], { stdio: ['ignore', 'pipe', 'ignore'] });
+  const { child, port, dispose } = await start(listener);
+  if (await fill(port, child)) return { port, [Symbol.asyncDispose]: dispose };
+  await dispose();
+  return undefined;
+}
+
+export interface DyingBackend extends BlackHole {
+  /** Resolves when the one call has come that it dies of, and no connection is taken any more; false: cannot be made. */
+  readonly isFull: Promise<boolean>;
+  /** Closes its one connection, at once. */
+  die(): void;
+}
+
+// It answers, and from the call or the answer on that it is told of it does nothing but wait for a byte.
+const dyingListener = `
+  const { readSync, writeSync } = require('node:fs');
+  const dies = process.argv[1];
+  const server = require('node:net').createServer((socket) => {
+    let calls = 0;
+    const wait = () => {
+      writeSync(1, 'waits\\n');
+      readSync(0, Buffer.alloc(1));
+      socket.destroy();
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+    };
+    socket.on('data', () => {
+      calls += 1;
+      if (calls === 2) wait();
+      else socket.write('HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\n[]', dies === 'idle' ? wait : undefined);
+    });
+  });
+  server.listen({ port: 0, host: '127.0.0.1', backlog: 1 }, () => {
+    writeSync(1, String(server.address().port) + '\\n');
+  });
+`;
+
+/** A backend that answers one call and dies: `idle`, behind its answer, or `asked`, when the second call has come. */
+export async function startDyingBackend(dies: 'idle' | 'asked'): Promise<DyingBackend> {
+  const { child, port, dispose } = await start(dyingListener, dies);
+  const isFull = new Promise<boolean>((resolve) => {
+    child.stdout.once('data', () => {
+      resolve(fill(port, child));
+    });
+  });
+  const die = () => child.stdin.write('x');
+  return { port, isFull, die, [Symbol.asyncDispose]: dispose };
+}
+
+async function start(program: string, ...args: string[]) {
+  const child = spawn(process.execPath, ['-e', program, ...args], { stdio: ['pipe', 'pipe', 'ignore'] });
   const kill = () => child.kill('SIGKILL');
   process.once('exit', kill);
-  const fillers: Socket[] = [];
   const dispose = async () => {
-    for (const filler of fillers) filler.destroy();
     process.off('exit', kill);
     const gone = new Promise((resolve) => child.once('exit', resolve));
     kill();
@@ -34,9 +81,14 @@ export async function startBlackHole(): Promise<BlackHole | undefined> {
       resolve(Number(data.toString()));
     });
   });
+  return { child, port, dispose };
+}
+
+/** Fills the listen queue of `child` with connections that end when it does; false when it has no end. */
+async function fill(port: number, child: ChildProcess): Promise<boolean> {
   for (let attempt = 0; attempt < 64; attempt += 1) {
-    const filler = connect({ port, host: '127.0.0.1' });
-    fillers.push(filler);
+    const filler: Socket = connect({ port, host: '127.0.0.1' });
+    child.once('exit', () => filler.destroy());
     filler.on('error', () => undefined);
     const isTaken = await new Promise<boolean>((resolve) => {
       const timer = setTimeout(() => {
@@ -47,8 +99,7 @@ export async function startBlackHole(): Promise<BlackHole | undefined> {
         resolve(true);
       });
     });
-    if (!isTaken) return { port, [Symbol.asyncDispose]: dispose };
+    if (!isTaken) return true;
   }
-  await dispose();
-  return undefined;
+  return false;
 }

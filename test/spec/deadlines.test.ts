@@ -2,7 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { startBlackHole } from '../helpers/black-hole.ts';
+import { BackendClient, type Outcome } from '../../src/backend/client.ts';
+import { BufferBudget } from '../../src/buffer-budget.ts';
+import { within } from '../helpers/changes.ts';
+import { startBlackHole, startDyingBackend } from '../helpers/black-hole.ts';
 import { assertReply, itemNotFound, operations } from '../helpers/expected.ts';
 import {
   answer,
@@ -156,3 +159,54 @@ test('a backend that takes no connection is the operation\'s 500 at BACKEND_CONN
     ),
   );
 }); // prettier-ignore
+
+test('a GET that is sent again has one deadline for both: a backend that takes no connection any more does not add to it [D19, D20]', async (context) => {
+  await using backend = await startDyingBackend('asked');
+  await using command = await startCommand({
+    BACKEND_URL: `http://127.0.0.1:${backend.port}`,
+    BACKEND_TIMEOUT_MS: '2000',
+    BACKEND_CONNECT_TIMEOUT_MS: '20000',
+  });
+  assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
+  const took = time(async () => {
+    assertReply(await command.call('GET', '/api/work-items'), 500, '{"error":"Failed to fetch work items"}');
+  });
+  if (!(await backend.isFull)) {
+    context.skip('this system takes connections without end');
+    return;
+  }
+  backend.die();
+  assert.ok((await took) < 5000, 'not the time of a connection on top of the deadline');
+}); // prettier-ignore
+
+test('an idle connection that dies before the call is sent on it: the next one has BACKEND_CONNECT_TIMEOUT_MS [D19]', async (context) => {
+  await using backend = await startDyingBackend('idle');
+  const client = new BackendClient({
+    backendUrl: new URL(`http://127.0.0.1:${backend.port}`),
+    timeoutMs: 30_000,
+    connectTimeoutMs: 500,
+    idleTimeoutMs: 30_000,
+    responseBytesMax: 1000,
+    budget: new BufferBudget(1000),
+  });
+  const call = {
+    method: 'POST',
+    path: '/',
+    body: Buffer.from('{}'),
+    requestId: 'x',
+    traceContext: [],
+    needsAnswer: true,
+  } as const;
+  const send = () => new Promise<Outcome>((resolve) => client.send(call, { onOutcome: resolve }));
+  assert.equal((await send()).kind, 'ok');
+  if (await backend.isFull) {
+    backend.die();
+    // Nothing is read meanwhile: the connection has closed and the client does not know it yet.
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 300);
+    const outcome = await within(send(), 'an outcome before the deadline of the answer', 5000);
+    assert.deepEqual(outcome, { kind: 'timed-out', status: undefined, cause: 'no connection within 500 ms' });
+  } else {
+    context.skip('this system takes connections without end');
+  }
+  await client.close();
+});
