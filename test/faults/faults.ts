@@ -40,6 +40,8 @@ export interface Fault {
   readonly waits: (each: Operation) => boolean;
   /** Nothing of an answer has come when the connection dies: what a GET on a reused one is sent again for [D20]. */
   readonly isSilentDeath: boolean;
+  /** The answer is whole and its connection dies behind it, perhaps under the next call that is given it [D20]. */
+  readonly diesIdle: boolean;
   /** Comes on the idle connection when the client has its reply. */
   readonly late: ((secret: string) => Uint8Array) | undefined;
 }
@@ -61,7 +63,7 @@ export function bodyOf(secret: string): string {
   return `{"secret":"${secret}","text":"${'x'.repeat(200)}"}`;
 }
 
-type Kind = Partial<Pick<Fault, 'connection' | 'isSilentDeath' | 'late' | 'body'>> & {
+type Kind = Partial<Pick<Fault, 'isSilentDeath' | 'diesIdle' | 'late' | 'body'>> & {
   /** At the deadline: every operation that fails. */
   readonly waits?: boolean;
 };
@@ -78,9 +80,10 @@ function fault(
     answer: make,
     row,
     body: kind.body ?? bodyOf,
-    connection: kind.connection ?? connection,
+    connection,
     waits: (each) => kind.waits === true && row(each) === 'failure',
     isSilentDeath: kind.isSilentDeath ?? false,
+    diesIdle: kind.diesIdle ?? false,
     late: kind.late,
   };
 }
@@ -202,7 +205,7 @@ const slow: Fault[] = [
   fault('slicer: chunks in single bytes', succeeds, 'kept', (secret) => slicer(chunkedHead(secret) + chunks(secret))),
   fault('slicer: interim heads in pieces of 3', succeeds, 'kept', (secret) =>
     slicer(Buffer.concat([bytesOf('HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nX: 1\r\n\r\n'), good(secret)]), 3)),
-  fault('slow_close: closed some time after the answer', succeeds, 'closed', (secret) => slowClose(30, good(secret))),
+  fault('slow_close: closed some time after the answer', succeeds, 'closed', (secret) => slowClose(30, good(secret)), { diesIdle: true }),
 ]; // prettier-ignore
 
 const interim: Fault[] = [
@@ -365,7 +368,7 @@ const unusual: Fault[] = [
   fault('many headers', succeeds, 'kept', (secret) =>
     raw(head(secret, `${`X-Extra: ${secret}\r\n`.repeat(100)}Content-Length: ${bodyOf(secret).length}`) + bodyOf(secret))),
   fault('the end of the connection', succeeds, 'closed', (secret) => rawThenClose(head(secret, 'Connection: close') + bodyOf(secret))),
-  fault('a whole answer and a reset', succeeds, 'closed', (secret) => resetPeer(good(secret).length, good(secret))),
+  fault('a whole answer and a reset', succeeds, 'closed', (secret) => resetPeer(good(secret).length, good(secret)), { diesIdle: true }),
   fault('HTTP/1.0', succeeds, 'closed', (secret) => rawThenClose(`HTTP/1.0 200 OK\r\n\r\n${bodyOf(secret)}`)),
   fault('a connection that the backend says it will close, and does not', succeeds, 'closed', (secret) =>
     raw(answerBytes(bodyOf(secret), { headers: [['Connection', 'close']] }))),

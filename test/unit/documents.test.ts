@@ -34,6 +34,9 @@ const otherVariables = [
 const otherFlags = [
   '--seconds',
   '--silent',
+  '--minutes',
+  '--clients',
+  '--seed',
   '--help',
   '--version',
   '--package',

@@ -1,0 +1,477 @@
+// Runs the built command against a backend of chaos for as long as one likes:
+// `npm run soak -- --minutes 10 [--seed 1] [--clients 32]`. Not a part of `npm test`. Every reply is compared with
+// what its client must get; at the end everything the gateway holds must be back to what it held after warming
+// up. The exit code is 1 when anything was wrong. docs/reliability.md says what is looked at.
+
+import { setTimeout as wait } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
+import { expectedReply, bodyOf, prompt, stalls, type Fault } from '../faults/faults.ts';
+import { assertReply, invalidId, operations, type Operation } from '../helpers/expected.ts';
+import { createRandom } from '../helpers/json-texts.ts';
+import { RawClient, requestBytes, type Reply } from '../helpers/raw-client.ts';
+import { answer, ScriptedBackend, type Exchange } from '../helpers/scripted-backend.ts';
+import { GatewayProcess, type Holdings } from './gateway-process.ts';
+
+const { values } = parseArgs({
+  options: {
+    minutes: { type: 'string', default: '10' },
+    seed: { type: 'string', default: String(Date.now() % 1_000_000) },
+    clients: { type: 'string', default: '32' },
+  },
+});
+const minutes = Number(values.minutes);
+const seed = Number(values.seed);
+const clientCount = Number(values.clients);
+if (!(minutes > 0) || !Number.isInteger(seed) || !(clientCount > 0))
+  throw new Error('usage: npm run soak -- --minutes N [--seed N] [--clients N]');
+
+const deadlineMs = 2000;
+const lateMs = deadlineMs + Math.max(100, deadlineMs / 10);
+/** A call that was under way so soon after a connection was closed under it may have lost it. */
+const disturbanceMs = 1000;
+/** The machine was busy with other things for so long during a call: a good call may have met the deadline. */
+const busyMs = deadlineMs / 2;
+const warmUpMs = Math.min(60_000, (minutes * 60_000) / 4);
+
+/** A late answer and one that dies idle are another call's bad luck, and no call's fault: left out. */
+const faults: readonly Fault[] = [...prompt, ...stalls].filter(({ diesIdle, late }) => !diesIdle && !late);
+
+/** One call, what is to become of it and what has. */
+interface Run {
+  readonly marker: string;
+  readonly each: Operation;
+  readonly path: string;
+  readonly backendTarget: string;
+  readonly body: Buffer | undefined;
+  readonly fault: Fault | undefined;
+  /** Sent again, it is answered well. */
+  readonly recovers: boolean;
+  readonly answerBody: string;
+  /** It is not whole, or not valid: no backend call may come of it. */
+  readonly isCallable: boolean;
+  sentAt: number;
+  /** When, and how often, it came to the backend. */
+  arrivals: number;
+  wasReused: boolean;
+}
+
+const counts = {
+  calls: 0,
+  good: 0,
+  faulty: 0,
+  abandoned: 0,
+  refused: 0,
+  sentAgain: 0,
+  disturbed: 0,
+  busy: 0,
+  disturbances: 0,
+  deadlineReplies: 0,
+  late: 0,
+  lateWithoutExcuse: 0,
+  longestMs: 0,
+  longestOwnMs: 0,
+};
+const byFault = new Map<string, number>();
+const violations: string[] = [];
+let violationCount = 0;
+function violation(text: string): void {
+  violationCount += 1;
+  if (violations.length >= 20) return;
+  violations.push(text);
+  // At once too: a run that is stopped, or that nobody waits for, has said what it saw.
+  console.log(`  WRONG after ${(performance.now() / 1000).toFixed()} s: ${text}`);
+}
+
+// How late this process's own timers were, so that its delays are not taken for the gateway's.
+let ownDelayMs = 0;
+const tickMs = 10;
+let lastTick = performance.now();
+setInterval(() => {
+  const now = performance.now();
+  ownDelayMs += Math.max(0, now - lastTick - tickMs - 2);
+  lastTick = now;
+}, tickMs).unref();
+
+const backend = await ScriptedBackend.start();
+const gateway = await GatewayProcess.start({
+  BACKEND_URL: backend.url,
+  BACKEND_TIMEOUT_MS: String(deadlineMs),
+  RESPONSE_BYTES_MAX: '1000000',
+});
+const runs = new Map<string, Run>();
+/** Runs whose client has left: what may still come of them is looked at when the deadline is long over. */
+const abandoned: Run[] = [];
+let disturbedAt = -Infinity;
+let markers = 0;
+
+backend.answers((exchange) => {
+  const { request } = exchange;
+  const run = runs.get(request.header('x-request-id') ?? '');
+  if (!run) {
+    violation(`a backend call that no client made, or whose reply had been sent:\n${request.head}`);
+    return;
+  }
+  run.arrivals += 1;
+  if (run.arrivals === 1) run.wasReused = request.indexOnConnection > 0;
+  if (!run.isCallable) violation(`a backend call that was not to be made: ${run.marker}\n${request.head}`);
+  const isSame =
+    request.method === run.each.method &&
+    request.target === run.backendTarget &&
+    request.body.equals(run.body ?? Buffer.alloc(0));
+  if (!isSame) violation(`a backend call that is not what its client sent: ${run.marker}\n${request.head}`);
+  return respond(run, exchange);
+});
+
+function respond({ fault, recovers, arrivals, marker, answerBody }: Run, exchange: Exchange) {
+  if (fault && (arrivals === 1 || !recovers)) return fault.answer(marker)(exchange);
+  return answer(answerBody, { headers: [['X-Backend', marker]] })(exchange);
+}
+
+/** The client of one keep-alive connection after the other; its choices depend on the seed alone. */
+class Client {
+  readonly #random: () => number;
+  #connection: RawClient | undefined;
+
+  constructor(index: number) {
+    this.#random = createRandom(seed * 1000 + index + 1);
+  }
+
+  async work(until: number): Promise<void> {
+    while (performance.now() < until && !gateway.exit) {
+      this.#connection ??= await RawClient.open(gateway.port);
+      await this.#callOnce(this.#connection);
+      if (this.#chance(0.5)) await wait(this.#below(20));
+    }
+    this.#connection?.destroy();
+    this.#connection = undefined;
+  }
+
+  async #callOnce(connection: RawClient): Promise<void> {
+    counts.calls += 1;
+    const kind = this.#random();
+    // Refused by the gateway itself.
+    if (kind < 0.03) return this.#callWithBadId(connection);
+    if (kind < 0.06) return this.#callWithBadBody(connection);
+    const run = this.#plan(kind < 0.35 ? this.#pick(faults) : undefined);
+    if (kind > 0.92) return this.#abandon(connection, run);
+    const { marker, each, path, body } = run;
+    const bytes = requestBytes(each.method, path, {
+      headers: [['X-Request-Id', marker]],
+      ...(body && { body }),
+    });
+    const cut = this.#chance(0.1) ? this.#below(bytes.length) : 0;
+    await connection.sendPieces(cut > 0 ? [bytes.subarray(0, cut), bytes.subarray(cut)] : [bytes]);
+    const started = performance.now();
+    const before = delays();
+    run.sentAt = started;
+    const reply = await this.#reply(connection, marker);
+    runs.delete(marker);
+    if (!reply) return;
+    check(run, reply, performance.now() - started, delays() - before);
+    if (!connection.isOpen) this.#lose(`the client's connection was closed after ${describe(run)}`);
+  }
+
+  #plan(fault: Fault | undefined, isCallable = true): Run {
+    const marker = `s${(markers += 1)}x`;
+    const each = this.#pick(operations);
+    const id = String(this.#below(1e9));
+    const isLarge = fault === undefined && this.#chance(0.03);
+    const padding = isLarge ? 'y'.repeat(this.#below(300_000)) : '';
+    const run: Run = {
+      marker,
+      each,
+      path: each.path.endsWith('/5') ? `/api/work-items/${id}` : each.path,
+      backendTarget: each.backendTarget.endsWith('/5') ? `/api/WorkItem/${id}` : each.backendTarget,
+      body: each.options.body === undefined ? undefined : Buffer.from(`{"sent":"${marker}${padding}"}`),
+      fault,
+      recovers: this.#chance(0.5),
+      answerBody: isLarge ? `{"answered":"${marker}${padding}"}` : bodyOf(marker),
+      isCallable,
+      sentAt: performance.now(),
+      arrivals: 0,
+      wasReused: false,
+    };
+    runs.set(marker, run);
+    return run;
+  }
+
+  async #callWithBadId(connection: RawClient): Promise<void> {
+    const run = this.#plan(undefined, false);
+    const headers = [['X-Request-Id', run.marker]] as const;
+    connection.send(requestBytes('DELETE', '/api/work-items/abc', { headers }));
+    await this.#expect(connection, run, 400, invalidId);
+  }
+
+  async #callWithBadBody(connection: RawClient): Promise<void> {
+    const [create] = operations.filter(({ method }) => method === 'POST');
+    if (!create) return;
+    const run = this.#plan(undefined, false);
+    const headers = [['X-Request-Id', run.marker]] as const;
+    connection.send(requestBytes('POST', create.path, { headers, body: `{"sent":"${run.marker}"` }));
+    await this.#expect(connection, run, 500, create.failure);
+  }
+
+  async #expect(connection: RawClient, run: Run, status: number, body: string): Promise<void> {
+    const reply = await this.#reply(connection, run.marker);
+    runs.delete(run.marker);
+    counts.refused += 1;
+    const flaw = reply && flawOf(reply, run.marker, status, body);
+    if (flaw) violation(`${run.marker}, refused by the gateway: ${flaw}`);
+  }
+
+  /** Sends all or a part of a request and goes away, now or a little later. */
+  async #abandon(connection: RawClient, run: Run): Promise<void> {
+    counts.abandoned += 1;
+    const { marker, each, path, body } = run;
+    const bytes = requestBytes(each.method, path, {
+      headers: [['X-Request-Id', marker]],
+      ...(body && { body }),
+    });
+    const isWhole = this.#chance(0.7);
+    const length = isWhole ? bytes.length : 1 + this.#below(bytes.length - 1);
+    runs.set(marker, { ...run, isCallable: isWhole });
+    const left = runs.get(marker);
+    await connection.sendPieces([bytes.subarray(0, length)]);
+    await wait(this.#below(this.#chance(0.1) ? 500 : 10));
+    if (this.#chance(0.5)) connection.reset();
+    else connection.destroy();
+    this.#connection = undefined;
+    if (left) abandoned.push({ ...left, sentAt: performance.now() });
+  }
+
+  async #reply(connection: RawClient, marker: string): Promise<Reply | undefined> {
+    try {
+      return await connection.reply({ limitMs: 5 * deadlineMs });
+    } catch (error) {
+      this.#lose(`no reply for ${marker}: ${String(error)}`);
+      return undefined;
+    }
+  }
+
+  #lose(text: string): void {
+    violation(text);
+    this.#connection?.destroy();
+    this.#connection = undefined;
+  }
+
+  #chance(probability: number): boolean {
+    return this.#random() < probability;
+  }
+
+  #below(limit: number): number {
+    return Math.floor(this.#random() * limit);
+  }
+
+  #pick<T>(from: readonly T[]): T {
+    return from[this.#below(from.length)] as T;
+  }
+}
+
+/** How long this process and the gateway's have waited for a processor so far. */
+function delays(): number {
+  return ownDelayMs + gateway.waitedForProcessorMs();
+}
+
+function describe({ marker, each, fault }: Run): string {
+  return `${marker}, operation ${each.name}, ${fault ? `fault "${fault.name}"` : 'no fault'}`;
+}
+
+/** What is wrong with a reply; undefined when it is exactly this one. */
+function flawOf(reply: Reply, marker: string, status: number, body: string): string | undefined {
+  if (reply.status !== status || reply.text !== body) {
+    return `must get ${status} ${shown(body)}, got ${reply.status} ${shown(reply.text)}`;
+  }
+  try {
+    assertReply(reply, status, body);
+    const foreign = /s\d+x/.exec(JSON.stringify(reply.headers).replaceAll(marker, ''));
+    if (foreign) return `a header has ${foreign[0]} in it`;
+    return reply.header('x-request-id') === marker ? undefined : 'another request id';
+  } catch (error) {
+    return String(error);
+  }
+}
+
+function shown(text: string): string {
+  return text.length > 120 ? `${text.slice(0, 120)}… (${text.length} characters)` : text;
+}
+
+/** Is the reply exactly what this client must get, in time, and was the call sent as often as it must be? */
+function check(run: Run, reply: Reply, tookMs: number, delayedMs: number): void {
+  const { marker, each, fault, recovers, arrivals, wasReused, answerBody } = run;
+  const isSentAgain = fault?.isSilentDeath === true && each.method === 'GET' && wasReused;
+  const isWell = !fault || (isSentAgain && recovers);
+  const [status, body] = isWell
+    ? [each.status, each.passesBody ? answerBody : each.body]
+    : expectedReply(fault, each, marker);
+  const isDisturbed = run.sentAt - disturbedAt < disturbanceMs || disturbedAt > run.sentAt;
+  if (fault) byFault.set(fault.name, (byFault.get(fault.name) ?? 0) + 1);
+  counts[fault ? 'faulty' : 'good'] += 1;
+
+  const flaw = flawOf(reply, marker, status, body);
+  if (flaw) {
+    const isFailure = flawOf(reply, marker, 500, each.failure) === undefined;
+    if (isFailure && isDisturbed) counts.disturbed += 1;
+    else if (isFailure && delayedMs > busyMs) counts.busy += 1;
+    else violation(`${describe(run)}: ${flaw}`);
+  } else if (arrivals !== (isSentAgain ? 2 : 1) && !isDisturbed) {
+    violation(`${describe(run)}: sent to the backend ${arrivals} times`);
+  }
+  checkArrivals(run);
+  if (arrivals > 1) counts.sentAgain += 1;
+
+  if (fault?.waits(each)) counts.deadlineReplies += 1;
+  counts.longestMs = Math.max(counts.longestMs, tookMs);
+  counts.longestOwnMs = Math.max(counts.longestOwnMs, tookMs - delayedMs);
+  if (tookMs > lateMs) {
+    counts.late += 1;
+    if (tookMs - delayedMs > lateMs) {
+      counts.lateWithoutExcuse += 1;
+      violation(
+        `${describe(run)}: a reply after ${tookMs.toFixed()} ms, ${delayedMs.toFixed()} ms of it the machine's`,
+      );
+    }
+  }
+}
+
+function checkArrivals(run: Run): void {
+  const most = run.each.method === 'GET' && run.wasReused ? 2 : 1;
+  if (run.arrivals > most) violation(`${describe(run)}: sent to the backend ${run.arrivals} times`);
+}
+
+function forgetAbandoned(sinceMs: number): void {
+  const now = performance.now();
+  for (let [oldest] = abandoned; oldest && now - oldest.sentAt > sinceMs; [oldest] = abandoned) {
+    abandoned.shift();
+    const run = runs.get(oldest.marker);
+    if (run) checkArrivals(run);
+    runs.delete(oldest.marker);
+  }
+}
+
+/** Every few seconds all connections are closed or reset, or the backend goes away for a moment. */
+async function disturb(until: number): Promise<void> {
+  const random = createRandom(seed * 1000);
+  while (performance.now() < until && !gateway.exit) {
+    await wait(3000 + random() * 9000);
+    counts.disturbances += 1;
+    const kind = random();
+    disturbedAt = performance.now();
+    if (kind < 0.4) {
+      backend.closeConnections();
+    } else {
+      await backend.stop({ reset: kind < 0.7 });
+      await wait(random() * 500);
+      await backend.restart();
+    }
+    disturbedAt = performance.now();
+  }
+}
+
+async function traffic(durationMs: number, clients: readonly Client[]): Promise<void> {
+  const until = performance.now() + durationMs;
+  const progress = setInterval(() => {
+    const left = Math.max(0, (until - performance.now()) / 1000);
+    console.log(`  ${counts.calls} calls, ${violationCount} wrong, ${left.toFixed()} s to go`);
+    forgetAbandoned(10 * deadlineMs);
+  }, 30_000);
+  // What came is compared as it comes; nothing of it is kept.
+  const forget = setInterval(() => {
+    backend.requests = [];
+  }, 1000);
+  await Promise.all([disturb(until), ...clients.map((client) => client.work(until))]);
+  clearInterval(progress);
+  clearInterval(forget);
+}
+
+/** Waits until the gateway has let go of all that it holds for calls, or for half a minute; then measures. */
+async function rest(): Promise<Holdings> {
+  let holdings = await gateway.holdings();
+  for (let attempt = 0; attempt < 60; attempt += 1) {
+    if (holdings.requestsInFlight + holdings.bufferedBytes + holdings.backendConnections === 0) break;
+    await wait(500);
+    holdings = await gateway.holdings();
+  }
+  forgetAbandoned(0);
+  // Sockets that have just closed are gone one round later.
+  await wait(1000);
+  return gateway.holdings();
+}
+
+const mib = (bytes: number): string => `${(bytes / 1_048_576).toFixed(1)} MiB`;
+const signedMib = (bytes: number): string => `${bytes < 0 ? '-' : '+'}${mib(Math.abs(bytes))}`;
+
+/** What has grown beyond its allowance: a line each, and whether it has. */
+function compare(base: Holdings, end: Holdings): [line: string, hasGrown: boolean][] {
+  const types = [...new Set([...base.resources.keys(), ...end.resources.keys()])].sort();
+  const bytes = (name: string, from: number, to: number, allowance: number): [string, boolean] => [
+    `${name}: ${mib(from)} -> ${mib(to)} (${signedMib(to - from)}, allowed +${mib(allowance)})`,
+    to - from > allowance,
+  ];
+  const exact = (name: string, from: number, to: number, allowance = 0): [string, boolean] => [
+    `${name}: ${from} -> ${to}${allowance > 0 ? ` (allowed +${allowance})` : ''}`,
+    to - from > allowance,
+  ];
+  return [
+    bytes('heap after a garbage collection', base.heapBytes, end.heapBytes, 4 * 1_048_576),
+    bytes('memory outside the heap', base.externalBytes, end.externalBytes, 8 * 1_048_576),
+    bytes('memory of the process', base.rssBytes, end.rssBytes, 64 * 1_048_576),
+    ...(base.files === undefined || end.files === undefined
+      ? []
+      : [exact('open files', base.files, end.files, 1)]),
+    ...types.map((type) =>
+      exact(`active ${type}`, base.resources.get(type) ?? 0, end.resources.get(type) ?? 0, 1),
+    ),
+    exact('requests in flight', 0, end.requestsInFlight),
+    exact('bytes of bodies held', 0, end.bufferedBytes),
+    exact('backend connections', 0, end.backendConnections),
+    exact('faults of the gateway itself', 0, end.bugs),
+  ];
+}
+
+async function main(): Promise<boolean> {
+  console.log(
+    `Soak: ${minutes} min, ${clientCount} clients, seed ${seed}, deadline ${deadlineMs} ms, ${faults.length} faults.`,
+  );
+  const clients = Array.from({ length: clientCount }, (_, index) => new Client(index));
+  const startedAt = performance.now();
+  console.log(`Warming up for ${(warmUpMs / 1000).toFixed()} s.`);
+  await traffic(warmUpMs, clients);
+  const base = await rest();
+  console.log(`Running for ${minutes} min.`);
+  await traffic(minutes * 60_000, clients);
+  const seconds = (performance.now() - startedAt) / 1000;
+  const isAlive = gateway.exit === undefined;
+  const grown = isAlive ? compare(base, await rest()) : [];
+  if (isAlive) await gateway.stop();
+  await backend.stop();
+
+  const problems = [
+    ...(isAlive ? [] : [`the gateway ended by itself: ${JSON.stringify(gateway.exit)}`]),
+    ...(isAlive && gateway.exit?.code !== 0 ? [`exit code ${String(gateway.exit?.code)} after SIGTERM`] : []),
+    ...gateway.complaints.slice(0, 20).map((line) => `the log: ${line}`),
+    ...violations,
+    ...(violationCount > violations.length ? [`… ${violationCount} wrong in all`] : []),
+    ...grown.filter(([, hasGrown]) => hasGrown).map(([line]) => `grown: ${line}`),
+  ];
+  const never = faults.filter(({ name }) => !byFault.has(name)).length;
+  console.log(`
+Traffic   ${counts.calls} calls in ${seconds.toFixed()} s: ${counts.good} good, ${counts.faulty} with a fault (${byFault.size} of ${faults.length} faults${never > 0 ? `, ${never} never came up` : ''}),
+          ${counts.refused} refused by the gateway, ${counts.abandoned} whose client left.
+          ${counts.disturbances} times all connections were cut or the backend went away; ${counts.disturbed} calls failed by that.
+          ${counts.sentAgain} GETs were sent twice [D20]; ${counts.busy} calls were not judged, the machine was busy.
+Deadline  ${counts.deadlineReplies} calls ran into ${deadlineMs} ms. Longest: ${counts.longestMs.toFixed()} ms as measured, ${counts.longestOwnMs.toFixed()} ms without waiting
+          for a processor; ${gateway.longestTimedOutMs.toFixed()} ms by the gateway's own log. Over ${lateMs} ms: ${counts.late}, without excuse ${counts.lateWithoutExcuse}.
+Log       ${gateway.linesCount} lines, ${gateway.complaints.length} of them errors.
+Holds     after warming up -> at the end
+${grown.map(([line, hasGrown]) => `          ${hasGrown ? 'GROWN ' : ''}${line}`).join('\n')}
+`);
+  if (problems.length > 0) console.log(`${problems.map((each) => `- ${each}`).join('\n')}\n`);
+  console.log(
+    problems.length === 0
+      ? `Nothing wrong (seed ${seed}).`
+      : `${problems.length} problems. Again: npm run soak -- --minutes ${minutes} --clients ${clientCount} --seed ${seed}`,
+  );
+  return problems.length === 0;
+}
+
+process.exitCode = (await main()) ? 0 : 1;
