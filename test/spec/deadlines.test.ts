@@ -197,7 +197,8 @@ test('an idle connection that dies before the call is sent on it: the next one h
     traceContext: [],
     needsAnswer: true,
   } as const;
-  const send = () => new Promise<Outcome>((resolve) => client.send(call, { onOutcome: resolve }));
+  const send = () =>
+    new Promise<Outcome>((resolve, onFault) => client.send(call, { onOutcome: resolve, onFault }));
   assert.equal((await send()).kind, 'ok');
   if (await backend.isFull) {
     backend.die();
