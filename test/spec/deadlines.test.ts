@@ -52,19 +52,25 @@ async function time(act: () => Promise<void>): Promise<number> {
 }
 
 /**
- * Every time that `measure` gives is the deadline within D19's tolerance. Measured again, up to three times in
- * all, when one is not: on a busy machine it is the test's own process that may be late.
+ * Every time that `measure` gives is the deadline within D19's tolerance, in one of five attempts: on a busy
+ * machine it is the test's own process that may be late, now for one and now for another.
  */
 async function assertOnTime(measure: () => Promise<[name: string, ms: number][]>): Promise<void> {
-  let late: string[] = [];
-  for (let attempt = 0; attempt < 3; attempt += 1) {
-    const times = await measure();
-    late = times
-      .filter(([, ms]) => Math.abs(ms - timeoutMs) > toleranceMs)
-      .map(([name, ms]) => `${name}: ${ms.toFixed()} ms`);
-    if (late.length === 0) return;
+  const late = new Map<string, string>();
+  for (let attempt = 0; attempt < 5; attempt += 1) {
+    for (const [name, ms] of await measure()) {
+      if (Math.abs(ms - timeoutMs) <= toleranceMs) {
+        late.set(name, '');
+      } else if (late.get(name) !== '') {
+        late.set(name, `${name}: ${ms.toFixed()} ms`);
+      }
+    }
+    if ([...late.values()].every((each) => each === '')) return;
   }
-  assert.deepEqual(late, []);
+  assert.deepEqual(
+    [...late.values()].filter((each) => each !== ''),
+    [],
+  );
 }
 
 /** A piece every 50 ms, so that no idle time ends it. */
