@@ -16,3 +16,8 @@ cpSync('src/json/scanner.wasm', 'dist/json/scanner.wasm');
 // The API reference: our page, and what `npm run build:docs` has copied beside it.
 cpSync('src/docs/page', 'dist/docs/page', { recursive: true });
 cpSync('src/docs/swagger-ui', 'dist/docs/swagger-ui', { recursive: true });
+// The dashboard's page is not compiled: a browser gets what is written.
+cpSync('src/admin/dashboard', 'dist/admin/dashboard', {
+  recursive: true,
+  filter: (path) => !path.endsWith('tsconfig.json'),
+});

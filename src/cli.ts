@@ -184,10 +184,11 @@ async function runCommand(
 }
 
 async function serve(
-  { settings, sources }: ResolvedSettings,
+  resolved: ResolvedSettings,
   terminal: Terminal,
   resolveAgain: () => ResolvedSettings,
 ): Promise<number> {
+  const { settings, sources } = resolved;
   const log = createLog(settings);
   const stop = listenForStopOf(terminal, log);
   let service: WholeService;
@@ -195,33 +196,41 @@ async function serve(
     terminal.signals.on('SIGHUP', () => {
       log.logger.warn('SIGHUP replaces workers, and with WORKERS=1 there are none: nothing was done');
     });
-    service = await startService(settings, log.logger);
+    service = await startService(resolved, log.logger);
   } else {
     const { startPool } = await import('./workers/pool.ts');
     const pool = await startPool(settings, log.logger);
+    const inForce = { resolved };
     terminal.signals.on('SIGHUP', () => {
-      reload(pool, resolveAgain, log.logger);
+      void reload(pool, resolveAgain, log.logger).then((reloaded) => {
+        inForce.resolved = reloaded ?? inForce.resolved;
+      });
     });
-    service = await addAdmin(pool, settings, log.logger);
+    service = await addAdmin(pool, () => inForce.resolved, log.logger);
   }
   logReady(log, service.url, service.adminUrl, settings, sources);
   return await runUntilStopped(service, settings, log, stop);
 }
 
-// New settings with a mistake in them change nothing.
-function reload(pool: WorkerPool, resolveAgain: () => ResolvedSettings, logger: Log['logger']): void {
-  let settings;
+// New settings with a mistake in them change nothing; gives those that are in force afterwards.
+async function reload(
+  pool: WorkerPool,
+  resolveAgain: () => ResolvedSettings,
+  logger: Log['logger'],
+): Promise<ResolvedSettings | undefined> {
+  let resolved;
   try {
-    ({ settings } = resolveAgain());
+    resolved = resolveAgain();
   } catch (error) {
     if (!(error instanceof SettingsError)) {
       throw error;
     }
     logger.error({ problems: error.problems }, 'SIGHUP: the settings have mistakes, the old ones stay');
-    return;
+    return undefined;
   }
-  logger.info({ workers: settings.workers }, 'SIGHUP: replacing the workers one by one');
-  void pool.reload(settings);
+  logger.info({ workers: resolved.settings.workers }, 'SIGHUP: replacing the workers one by one');
+  const settings = await pool.reload(resolved.settings);
+  return { ...resolved, settings };
 }
 
 function listenForStopOf({ environment, signals }: Terminal, { logger }: Log): StopRequest {
@@ -248,14 +257,18 @@ function logReady(
   flush();
 }
 
-async function runDev({ settings, sources }: ResolvedSettings, terminal: Terminal): Promise<number> {
+async function runDev(resolved: ResolvedSettings, terminal: Terminal): Promise<number> {
+  const { settings, sources } = resolved;
   const log = createLog(settings);
   const stop = listenForStopOf(terminal, log);
   const { startEmbeddedBackend } = await import('./embedded-backend/server.ts');
   const backend = await startEmbeddedBackend({ ...embeddedOptions(settings), sampleItems: true });
   let service;
   try {
-    service = await startService({ ...settings, backendUrl: new URL(backend.url) }, log.logger);
+    service = await startService(
+      { ...resolved, settings: { ...settings, backendUrl: new URL(backend.url) } },
+      log.logger,
+    );
   } catch (error) {
     await backend.stop();
     throw error;
@@ -279,6 +292,7 @@ function describeDev(
   const reference = docs ? `  API reference       ${url}/docs  ${url}/openapi.json\n` : '';
   return `
   Work item gateway   ${url}/api/work-items
+  Dashboard           ${adminUrl}/
 ${reference}  Embedded backend    ${backendUrl}/api/WorkItem  (${store})
   Health and metrics  ${adminUrl}/readyz  ${adminUrl}/metrics
 

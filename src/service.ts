@@ -13,7 +13,7 @@ import { createGateway } from './gateway/options.ts';
 import { connectionsOf, createGatewayServer } from './gateway/server.ts';
 import { listen, type Listener, type PortSharing } from './listen.ts';
 import { logCall, type Logger } from './log.ts';
-import type { Settings } from './settings.ts';
+import { describeSettings, type ResolvedSettings, type Settings } from './settings.ts';
 
 /** What can be drained and stopped. */
 export interface Service {
@@ -49,28 +49,40 @@ const drainPollMs = 20;
 const acceptErrorReportMs = 1_000;
 
 /** Starts both listeners in this process; rejects with a StartError, everything stopped again. */
-export async function startService(settings: Settings, logger: Logger): Promise<WholeService> {
-  return await addAdmin(await startClientService(settings, logger, 'none'), settings, logger);
+export async function startService(resolved: ResolvedSettings, logger: Logger): Promise<WholeService> {
+  return await addAdmin(await startClientService(resolved.settings, logger, 'none'), () => resolved, logger);
 }
 
-/** Adds the admin listener to what serves clients; rejects with a StartError, all of it stopped again. */
+/**
+ * Adds the admin listener to what serves clients; `inForce` gives the settings in force, which a reload may
+ * change. Rejects with a StartError, all of it stopped again.
+ */
 export async function addAdmin(
   clients: AdminSubject,
-  settings: Settings,
+  inForce: () => ResolvedSettings,
   logger: Logger,
 ): Promise<WholeService> {
+  const { settings } = inForce();
   let isDraining = false;
-  const server = createAdminServer({
+  const { server, close: closeAdmin } = createAdminServer({
     reports: async (request) => await clients.reports(request),
     isDraining: () => isDraining,
     onFault: (error) => {
       logger.error({ err: error }, 'a fault of the gateway in an answer of the admin listener');
     },
+    facts: () => ({
+      url: clients.url,
+      backendUrl: inForce().settings.backendUrl.href,
+      inFlightMax: inForce().settings.inFlightMax,
+      bufferedBytesMax: inForce().settings.bufferedBytesMax,
+      settings: describeSettings(inForce()),
+    }),
   });
   let listener: Listener;
   try {
     listener = await listen(server, settings.adminHost, settings.adminPort, '--admin-port (ADMIN_PORT)');
   } catch (error) {
+    closeAdmin();
     await clients.stop();
     throw error;
   }
@@ -86,6 +98,7 @@ export async function addAdmin(
       await clients.finishDrain(signal);
     },
     stop: async () => {
+      closeAdmin();
       await Promise.all([clients.stop(), listener.close()]);
       server.closeAllConnections();
     },

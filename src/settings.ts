@@ -97,10 +97,14 @@ export const settingsTable = {
   adminHost: {
     kind: 'host',
     default: 'localhost',
-    help: 'Address to listen on for /livez, /readyz and /metrics.',
+    help: 'Address to listen on for the dashboard, /livez, /readyz and /metrics.',
     commands: gateway,
   },
-  adminPort: port(9464, 'Port to listen on for /livez, /readyz and /metrics; 0 picks a free one.', gateway),
+  adminPort: port(
+    9464,
+    'Port to listen on for the dashboard, /livez, /readyz and /metrics; 0 picks a free one.',
+    gateway,
+  ),
   backendUrl: {
     kind: 'url',
     default: 'http://localhost:5104',
@@ -265,6 +269,7 @@ export type Settings = { readonly [Name in SettingName]: ValueOf<(typeof setting
 export type SettingSource = 'default' | 'file' | 'environment' | 'flag';
 
 export interface ResolvedSettings {
+  readonly command: Command;
   readonly settings: Settings;
   readonly sources: Readonly<Record<SettingName, SettingSource>>;
 }
@@ -342,6 +347,29 @@ export function unitOf(name: SettingName): string | undefined {
   return row.kind === 'integer' && row.unit !== 'port' ? row.unit : undefined;
 }
 
+/** A setting in force, for people to read. */
+export interface DescribedSetting {
+  readonly variable: string;
+  readonly flag: string;
+  /** Without what must not be shown. */
+  readonly value: string;
+  readonly unit: string | undefined;
+  readonly source: SettingSource;
+  readonly help: string;
+}
+
+/** The settings in force that the command has. */
+export function describeSettings({ command, settings, sources }: ResolvedSettings): DescribedSetting[] {
+  return settingsOf(command).map((name) => ({
+    variable: variableOf(name),
+    flag: flagOf(name),
+    value: hideCredentials(String(settings[name])),
+    unit: unitOf(name),
+    source: sources[name],
+    help: settingsTable[name].help,
+  }));
+}
+
 /**
  * Every setting from the flags, else the environment, else the settings file, else its default. An empty
  * variable counts as unset. Problems, those in `known` first, are thrown together as one SettingsError.
@@ -399,7 +427,7 @@ export function resolveSettings(
   if (problems.length > 0) {
     throw new SettingsError(problems);
   }
-  return { settings: Object.freeze(settings) as Settings, sources: Object.freeze(sources) };
+  return { command, settings: Object.freeze(settings) as Settings, sources: Object.freeze(sources) };
 }
 
 function givenText(text: string | undefined): string | undefined {

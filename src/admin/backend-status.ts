@@ -18,8 +18,9 @@ export function latestBackendStatus(statuses: readonly BackendStatus[]): Backend
   return statuses.toSorted((one, other) => other.seenAt - one.seenAt).at(0);
 }
 
-// Older than this, what the last call showed is looked at again.
-const evidenceAgeMaxMs = 1_000;
+// Older than this, what the last call showed is looked at again: well below the second at which the dashboard
+// asks, so that it never shows what is two seconds old.
+const evidenceAgeMaxMs = 500;
 const probeTimeoutMs = 1_000;
 
 export class BackendMonitor {
@@ -46,16 +47,21 @@ export class BackendMonitor {
     }
   }
 
-  /** What is known now; resolves within about a second, never rejects. */
+  /** What is known now, looked at if need be; resolves within about a second, never rejects. */
   async check(): Promise<BackendStatus> {
     if (performance.now() - this.#evidenceAt >= evidenceAgeMaxMs) {
       await (this.#probe ??= this.#connect());
     }
+    return this.last();
+  }
+
+  /** What was seen last, as old as it may be: nothing yet counts as out of reach. */
+  last(): BackendStatus {
     return {
       isReachable: this.#isReachable === true,
       since: this.#since,
       cause: this.#cause,
-      seenAt: Math.round(performance.timeOrigin + this.#evidenceAt),
+      seenAt: Math.max(0, Math.round(performance.timeOrigin + this.#evidenceAt)),
     };
   }
 

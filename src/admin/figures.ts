@@ -138,6 +138,11 @@ export class Figures {
     return difference;
   }
 
+  /** Whether any figure differs from that of `other`. */
+  isOther(other: Figures): boolean {
+    return this.#block.some((value, index) => value !== other.#at(index));
+  }
+
   requests(name: FigureName, status: (typeof statuses)[number]): number {
     return this.#at(offsetOf(name) + statusesAt + statuses.indexOf(status));
   }

@@ -33,6 +33,8 @@ export type ProcessMetric = object & { readonly name: string };
 export interface ReportRequest {
   /** prom-client's figures of the process too: only /metrics needs them. */
   readonly withProcessMetrics: boolean;
+  /** Connects to the backend where its last call is too old to tell: only while somebody looks. */
+  readonly probesBackend: boolean;
 }
 
 /** Reports of every process that serves clients. */
@@ -55,10 +57,10 @@ export function createReporter(
 ): Reporter {
   const eventLoop = watchEventLoop();
   return {
-    reports: async ({ withProcessMetrics }) => {
+    reports: async ({ withProcessMetrics, probesBackend }) => {
       const { rss, heapUsed } = process.memoryUsage();
       const [backend, processMetrics] = await Promise.all([
-        records.backend.check(),
+        probesBackend ? records.backend.check() : records.backend.last(),
         withProcessMetrics ? readProcessMetrics() : undefined,
       ]);
       return [

@@ -1,15 +1,21 @@
-// The admin listener: /livez, /readyz and /metrics, on a port of its own so that no client reaches them.
+// The admin listener: the dashboard, /livez, /readyz and /metrics, on a port of its own so that no client
+// reaches them.
 
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 
 import { createServer } from '../node-http.ts';
 import { latestBackendStatus } from './backend-status.ts';
-import type { Reporter } from './report.ts';
+import type { Dashboard, DashboardSources } from './dashboard.ts';
+import type { History } from './history.ts';
 
-export interface AdminSources extends Reporter {
-  readonly isDraining: () => boolean;
-  /** Is told of a fault of our own in answering here. */
-  readonly onFault: (error: unknown) => void;
+/** `onFault` is told of a fault of our own in answering here. */
+export type AdminSources = DashboardSources;
+
+export interface AdminServer {
+  /** Not yet listening. */
+  readonly server: Server;
+  /** Ends what would go on by itself: the dashboard's streams, and its history. */
+  readonly close: () => void;
 }
 
 interface Page {
@@ -26,36 +32,96 @@ const routes: ReadonlyMap<string, Route> = new Map<string, Route>([
   ['/metrics', metrics],
 ]);
 
-/** The admin server, not yet listening. */
-export function createAdminServer(sources: AdminSources): Server {
-  return createServer((request, response) => {
-    answer(request, response, sources).catch((error: unknown) => {
-      sources.onFault(error);
-      response.destroy();
-    });
+/** The admin server, and the dashboard's history from now on. */
+export function createAdminServer(sources: AdminSources): AdminServer {
+  const history = keepHistory(sources);
+  let dashboard: Promise<Dashboard> | undefined;
+  // Loaded when first asked for: whoever does not look does not pay for it.
+  const loadDashboard = async (): Promise<Dashboard> => {
+    const module = await import('./dashboard.ts');
+    return new module.Dashboard(sources, await history.load());
+  };
+  const server = createServer((request, response) => {
+    answer(request, response, sources, async () => await (dashboard ??= loadDashboard())).catch(
+      (error: unknown) => {
+        sources.onFault(error);
+        response.destroy();
+      },
+    );
   });
+  return {
+    server,
+    close: () => {
+      history.stop();
+      void dashboard?.then((each) => {
+        each.close();
+      });
+    },
+  };
+}
+
+const historyStepMs = 5_000;
+
+// Not loaded before the first step: nobody waits for it at the start.
+function keepHistory({ reports, onFault }: AdminSources): { load(): Promise<History>; stop(): void } {
+  let history: Promise<History> | undefined;
+  const load = async (): Promise<History> => {
+    history ??= import('./history.ts').then(
+      (module) => new module.History(performance.timeOrigin, historyStepMs),
+    );
+    return await history;
+  };
+  let isRecording = false;
+  const record = async (): Promise<void> => {
+    const [steps, all] = await Promise.all([
+      load(),
+      reports({ withProcessMetrics: false, probesBackend: false }),
+    ]);
+    steps.record(all);
+  };
+  const timer = setInterval(() => {
+    if (!isRecording) {
+      isRecording = true;
+      record()
+        .catch(onFault)
+        .finally(() => {
+          isRecording = false;
+        });
+    }
+  }, historyStepMs).unref();
+  return {
+    load,
+    stop: () => {
+      clearInterval(timer);
+    },
+  };
 }
 
 async function answer(
   request: IncomingMessage,
   response: ServerResponse,
   sources: AdminSources,
+  dashboard: () => Promise<Dashboard>,
 ): Promise<void> {
   request.resume();
-  const route = routes.get((request.url ?? '').replace(/\?.*/s, ''));
-  if (route === undefined) {
+  const path = (request.url ?? '').replace(/\?.*/s, '');
+  const route = routes.get(path);
+  const isOfDashboard = path === '/' || path.startsWith('/dashboard/');
+  if (route === undefined && !isOfDashboard) {
     send(response, json(404, { error: 'Not found' }));
   } else if (request.method !== 'GET' && request.method !== 'HEAD') {
     response.setHeader('allow', 'GET, HEAD');
     send(response, json(405, { error: 'Method not allowed' }));
-  } else {
+  } else if (route !== undefined) {
     send(response, await route(sources));
+  } else if (!(await (await dashboard()).answer(path, request, response))) {
+    send(response, json(404, { error: 'Not found' }));
   }
 }
 
 // A backend that is away does not make this 503: every replica shares it, and all of them would go [D34].
 async function readyz({ reports, isDraining }: AdminSources): Promise<Page> {
-  const all = await reports({ withProcessMetrics: false });
+  const all = await reports({ withProcessMetrics: false, probesBackend: true });
   const backend = latestBackendStatus(all.map((report) => report.backend));
   return json(isDraining() ? 503 : 200, {
     status: isDraining() ? 'draining' : 'ready',
@@ -74,7 +140,7 @@ async function readyz({ reports, isDraining }: AdminSources): Promise<Page> {
 // The library behind it is loaded when first asked for: whoever does not scrape does not pay for it.
 async function metrics({ reports }: AdminSources): Promise<Page> {
   const { metricsContentType, renderMetrics } = await import('./metrics.ts');
-  const body = await renderMetrics(await reports({ withProcessMetrics: true }));
+  const body = await renderMetrics(await reports({ withProcessMetrics: true, probesBackend: true }));
   return { status: 200, contentType: metricsContentType, body };
 }
 

@@ -113,12 +113,14 @@ export class WorkerPool implements AdminSubject {
 
   /**
    * Replaces every worker, one by one and without losing a call, by one with `settings`; each takes over as it
-   * is ready. One reload at a time; resolves when the last old worker has gone.
+   * is ready. One reload at a time; resolves when the last old worker has gone, with the settings that are in
+   * force then: the old ones where it had to be given up, and some that only a restart changes.
    */
-  async reload(settings: Settings): Promise<void> {
+  async reload(settings: Settings): Promise<Settings> {
     await this.#reload;
     this.#reload = this.#replaceAll(settings);
     await this.#reload;
+    return this.#settings;
   }
 
   readonly reports = async (request: ReportRequest): Promise<readonly Report[]> => {

@@ -145,6 +145,8 @@ export class TestBrowser implements AsyncDisposable {
   ): Promise<WatchedPage> {
     const context = await this.#browser.newContext({
       viewport: { width, height },
+      // The machine's own may be one that no browser knows.
+      locale: 'en-GB',
       colorScheme,
       reducedMotion: 'reduce',
     });

@@ -1,0 +1,117 @@
+// What the dashboard's page is told, as it travels: types only. The page's own modules use them too, so nothing
+// here may lean on Node's types.
+
+/** A line of the page's tables: an operation, all five together, or the requests that called none. */
+export type FlowName = 'all' | 'list' | 'create' | 'read' | 'update' | 'delete' | 'none';
+
+/** What came through in a stretch of time. Times are in milliseconds and null without any calls. */
+export interface Flow {
+  readonly requests: number;
+  /** Failed requests, by whose doing that was. */
+  readonly failed: { readonly backend: number; readonly gateway: number; readonly client: number };
+  readonly p50: number | null;
+  readonly p99: number | null;
+  readonly mean: number | null;
+  readonly backendCalls: number;
+  readonly backendFailed: number;
+  readonly backendP50: number | null;
+  readonly backendP99: number | null;
+  /** Of all requests, those without a call included, so that it is a part of `mean`. */
+  readonly backendMean: number | null;
+}
+
+/** One step of the history. */
+export interface Point {
+  /** Its end, in milliseconds since 1970. */
+  readonly at: number;
+  readonly seconds: number;
+  readonly flows: Readonly<Record<FlowName, Flow>>;
+  readonly inFlight: number;
+  readonly bufferedBytes: number;
+  readonly residentBytes: number;
+  readonly eventLoopDelayMs: number;
+}
+
+/** The time from some moment until now, taken together. */
+export interface Summary {
+  readonly seconds: number;
+  readonly flows: Readonly<Record<FlowName, Flow>>;
+  /** How often each kind of failure came, without those that did not. */
+  readonly failures: Readonly<Record<string, number>>;
+}
+
+export interface ShownFailure {
+  readonly at: number;
+  readonly requestId: string;
+  readonly operation: string | undefined;
+  readonly status: number;
+  readonly outcome: string;
+  readonly party: 'client' | 'gateway' | 'backend';
+  readonly cause: string | undefined;
+  readonly durationMs: number;
+}
+
+export interface ShownSetting {
+  readonly variable: string;
+  readonly flag: string;
+  readonly value: string;
+  readonly unit: string | undefined;
+  readonly source: 'default' | 'environment' | 'flag';
+  readonly help: string;
+}
+
+/** What does not change while the process lives. */
+export interface Facts {
+  readonly version: string;
+  readonly nodeVersion: string;
+  /** Milliseconds since 1970. */
+  readonly startedAt: number;
+  readonly url: string;
+  readonly backendUrl: string;
+  readonly inFlightMax: number;
+  readonly bufferedBytesMax: number;
+  readonly settings: readonly ShownSetting[];
+  /** How far back the history goes, and its step. */
+  readonly historyMs: number;
+  readonly stepMs: number;
+  /** What a request ends with when it fails, by whose doing that is. */
+  readonly failureKinds: Readonly<Record<'backend' | 'gateway' | 'client', readonly string[]>>;
+}
+
+export interface Worker {
+  readonly pid: number;
+  readonly inFlight: number;
+  readonly residentBytes: number;
+  readonly heapUsedBytes: number;
+  readonly eventLoopDelayMs: number;
+}
+
+/** How things stand at one moment. */
+export interface Now {
+  readonly at: number;
+  readonly isDraining: boolean;
+  readonly workers: readonly Worker[];
+  readonly backend: {
+    readonly isReachable: boolean;
+    readonly since: number;
+    readonly cause: string | undefined;
+  };
+  readonly inFlight: number;
+  readonly bufferedBytes: number;
+  readonly clientConnections: number;
+  readonly backendConnections: number;
+  /** Since the process started. */
+  readonly requestsEver: number;
+  readonly lastMinute: Summary;
+  readonly wholeHistory: Summary;
+}
+
+/** One event of the stream. The first one of a connection has everything; a later one what has changed. */
+export interface Message {
+  readonly now: Now;
+  readonly facts?: Facts;
+  /** Points to add; with `facts`, all that there are. */
+  readonly points?: readonly Point[];
+  /** All that are kept, the latest first. */
+  readonly failures?: readonly ShownFailure[];
+}

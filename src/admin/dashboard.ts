@@ -1,0 +1,300 @@
+// The dashboard's page and its stream of events (server-sent events). Loaded when somebody first asks for it.
+// What is sent is made once for all viewers, and only while there are any; nobody's copy waits in memory for
+// longer than it takes to send the one before.
+
+import { readFile } from 'node:fs/promises';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+
+import { version } from '../version.ts';
+import { latestBackendStatus } from './backend-status.ts';
+import type { Facts, Message, Now, ShownSetting } from './dashboard-state.ts';
+import { partyOf, type Party } from './failures.ts';
+import { callOutcomes, figureNames, type Figures } from './figures.ts';
+import { addFigures, historyMs, type History } from './history.ts';
+import type { Report, Reporter } from './report.ts';
+
+/** What the dashboard shows and nothing else here knows. */
+export interface DashboardFacts {
+  readonly url: string;
+  readonly backendUrl: string;
+  readonly inFlightMax: number;
+  readonly bufferedBytesMax: number;
+  /** Secrets are hidden in it already. */
+  readonly settings: readonly ShownSetting[];
+}
+
+export interface DashboardSources extends Reporter {
+  readonly isDraining: () => boolean;
+  readonly onFault: (error: unknown) => void;
+  readonly facts: () => DashboardFacts;
+}
+
+export const viewersMax = 50;
+const tickMs = 1_000;
+// A viewer that has not taken what it was sent for so long is cut off: its page comes back by itself.
+const slowMs = 5_000;
+const minuteMs = 60_000;
+
+const javascript = 'text/javascript; charset=utf-8';
+const css = 'text/css; charset=utf-8';
+const svg = 'image/svg+xml';
+
+interface File {
+  readonly url: URL;
+  readonly contentType: string;
+}
+
+function ours(name: string, contentType: string): [string, File] {
+  return [`/dashboard/${name}`, { url: new URL(`./dashboard/${name}`, import.meta.url), contentType }];
+}
+
+function chartLibrary(name: string, contentType: string): [string, File] {
+  return [`/dashboard/${name}`, { url: new URL(import.meta.resolve(`uplot/dist/${name}`)), contentType }];
+}
+
+const files: ReadonlyMap<string, File> = new Map([
+  ['/', { url: new URL('./dashboard/index.html', import.meta.url), contentType: 'text/html; charset=utf-8' }],
+  ours('style.css', css),
+  ours('main.js', javascript),
+  ours('stream.js', javascript),
+  ours('verdict.js', javascript),
+  ours('charts.js', javascript),
+  ours('tables.js', javascript),
+  ours('format.js', javascript),
+  ours('well.svg', svg),
+  ours('unwell.svg', svg),
+  chartLibrary('uPlot.iife.min.js', javascript),
+  chartLibrary('uPlot.min.css', css),
+]);
+
+const headers = {
+  'cache-control': 'no-store',
+  'x-content-type-options': 'nosniff',
+  'content-security-policy':
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  'referrer-policy': 'no-referrer',
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-resource-policy': 'same-origin',
+} as const;
+
+interface Viewer {
+  readonly response: ServerResponse;
+  /** Since when it has not taken what it was sent. */
+  behindSince: number | undefined;
+  /** It has missed something, or has nothing yet: the next event must be a whole one. */
+  needsAll: boolean;
+}
+
+export class Dashboard {
+  readonly #sources: DashboardSources;
+  readonly #history: History;
+  readonly #viewers = new Set<Viewer>();
+  #timer: NodeJS.Timeout | undefined;
+  #isClosed = false;
+  #lastPointAt = 0;
+  #lastFailures = '';
+
+  constructor(sources: DashboardSources, history: History) {
+    this.#sources = sources;
+    this.#history = history;
+  }
+
+  /** Answers a GET or HEAD of `path`; false when there is nothing of the dashboard. */
+  async answer(path: string, request: IncomingMessage, response: ServerResponse): Promise<boolean> {
+    if (path === '/dashboard/events') {
+      this.#stream(request, response);
+      return true;
+    }
+    const file = files.get(path);
+    if (file === undefined) {
+      return false;
+    }
+    const body = await readFile(file.url);
+    response
+      .writeHead(200, { ...headers, 'content-type': file.contentType, 'content-length': body.length })
+      .end(body);
+    return true;
+  }
+
+  /** Ends every stream and takes no further one. */
+  close(): void {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+    for (const { response } of this.#viewers) {
+      response.end();
+    }
+  }
+
+  #stream(request: IncomingMessage, response: ServerResponse): void {
+    // Another site's page could not read the stream, but it could take every place.
+    if (request.headers['sec-fetch-site'] === 'cross-site') {
+      refuse(response, 403, 'The dashboard is not for other sites');
+      return;
+    }
+    if (this.#isClosed) {
+      // As if nobody listened any more: in a moment nobody will.
+      response.destroy();
+      return;
+    }
+    if (this.#viewers.size >= viewersMax) {
+      refuse(response, 503, `${viewersMax} dashboards are open already`);
+      return;
+    }
+    response.writeHead(200, { ...headers, 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' });
+    if (request.method === 'HEAD') {
+      response.end();
+      return;
+    }
+    response.flushHeaders();
+    const viewer: Viewer = { response, behindSince: undefined, needsAll: true };
+    this.#viewers.add(viewer);
+    response.on('close', () => {
+      this.#viewers.delete(viewer);
+    });
+    response.on('error', () => undefined);
+    // The first viewer starts the ticking; another one does not wait for the next.
+    clearTimeout(this.#timer);
+    this.#tick();
+  }
+
+  #tick(): void {
+    this.#timer = undefined;
+    const startedAt = performance.now();
+    this.#send()
+      .catch((error: unknown) => {
+        this.#sources.onFault(error);
+      })
+      .finally(() => {
+        // Somebody who came meanwhile may have started another round.
+        if (this.#viewers.size > 0 && !this.#isClosed && this.#timer === undefined) {
+          const restMs = Math.max(0, tickMs - (performance.now() - startedAt));
+          this.#timer = setTimeout(() => {
+            this.#tick();
+          }, restMs).unref();
+        }
+      });
+  }
+
+  async #send(): Promise<void> {
+    const reports = await this.#sources.reports({ withProcessMetrics: false, probesBackend: true });
+    if (this.#isClosed) {
+      return;
+    }
+    const now = this.#describeNow(reports);
+    const failures = reports.flatMap((report) => report.failures).toSorted((one, other) => other.at - one.at);
+    const failuresText = JSON.stringify(failures);
+    const points = this.#history.pointsAfter(this.#lastPointAt);
+    const change: Message = {
+      now,
+      ...(points.length === 0 ? {} : { points }),
+      ...(failuresText === this.#lastFailures ? {} : { failures }),
+    };
+    this.#lastPointAt = points.at(-1)?.at ?? this.#lastPointAt;
+    this.#lastFailures = failuresText;
+    const changeEvent = eventOf(change);
+    let wholeEvent: string | undefined;
+    for (const viewer of this.#viewers) {
+      if (hasRoom(viewer)) {
+        if (viewer.needsAll) {
+          wholeEvent ??= eventOf({
+            now,
+            facts: this.#describeFacts(),
+            points: this.#history.pointsAfter(0),
+            failures,
+          });
+        }
+        viewer.response.write(viewer.needsAll ? wholeEvent : changeEvent);
+        viewer.needsAll = false;
+      }
+    }
+  }
+
+  #describeFacts(): Facts {
+    const { url, backendUrl, inFlightMax, bufferedBytesMax, settings } = this.#sources.facts();
+    const kindsOf = (party: Party): string[] => callOutcomes.filter((outcome) => partyOf(outcome) === party);
+    return {
+      version,
+      nodeVersion: process.version,
+      startedAt: Math.round(performance.timeOrigin),
+      url,
+      backendUrl,
+      inFlightMax,
+      bufferedBytesMax,
+      settings,
+      historyMs,
+      stepMs: this.#history.stepMs,
+      failureKinds: { backend: kindsOf('backend'), gateway: kindsOf('gateway'), client: kindsOf('client') },
+    };
+  }
+
+  #describeNow(reports: readonly Report[]): Now {
+    const counted = addFigures(reports);
+    const backend = latestBackendStatus(reports.map((report) => report.backend));
+    const sum = (valueOf: (report: Report) => number): number =>
+      reports.reduce((total, report) => total + valueOf(report), 0);
+    return {
+      at: Date.now(),
+      isDraining: this.#sources.isDraining(),
+      workers: reports.map(({ pid, inFlight, residentBytes, heapUsedBytes, eventLoopDelayMs }) => ({
+        pid,
+        inFlight,
+        residentBytes,
+        heapUsedBytes,
+        eventLoopDelayMs: Number(eventLoopDelayMs.toPrecision(3)),
+      })),
+      backend: {
+        isReachable: backend?.isReachable === true,
+        since: backend?.since ?? 0,
+        cause: backend?.cause,
+      },
+      inFlight: sum(({ inFlight }) => inFlight),
+      bufferedBytes: sum(({ bufferedBytes }) => bufferedBytes),
+      clientConnections: sum(({ clientConnections }) => clientConnections),
+      backendConnections: sum(({ backendConnections }) => backendConnections),
+      requestsEver: countRequests(counted),
+      lastMinute: this.#history.summarise(counted, minuteMs),
+      wholeHistory: this.#history.summarise(counted, historyMs),
+    };
+  }
+}
+
+// What was sent before has gone out. Nothing is sent to one that is behind: it gets all there is when it has
+// caught up, or is cut off.
+function hasRoom(viewer: Viewer): boolean {
+  if (viewer.response.writableLength === 0) {
+    viewer.behindSince = undefined;
+    return true;
+  }
+  viewer.behindSince ??= performance.now();
+  viewer.needsAll = true;
+  if (performance.now() - viewer.behindSince >= slowMs) {
+    viewer.response.destroy();
+  }
+  return false;
+}
+
+function countRequests(figures: Figures): number {
+  let requests = 0;
+  for (const name of figureNames) {
+    for (const outcome of callOutcomes) {
+      requests += figures.outcomes(name, outcome);
+    }
+  }
+  return requests;
+}
+
+function eventOf(message: Message): string {
+  return `data: ${JSON.stringify(message)}\n\n`;
+}
+
+function refuse(response: ServerResponse, status: number, error: string): void {
+  const body = JSON.stringify({ error });
+  response
+    .writeHead(status, {
+      ...headers,
+      'content-type': 'application/json; charset=utf-8',
+      'content-length': Buffer.byteLength(body),
+      ...(status === 503 ? { 'retry-after': '5' } : {}),
+    })
+    .end(body);
+}

@@ -1,0 +1,165 @@
+// Figures as people read them: three digits, a unit, and a dash where there is nothing.
+
+const none = '–';
+const space = '\u00a0';
+
+/**
+ * @param {number} value
+ * @param {number} digits
+ */
+function round(value, digits) {
+  return value.toLocaleString('en', { maximumSignificantDigits: digits, useGrouping: true });
+}
+
+/** @param {number} value */
+export function formatCount(value) {
+  return value.toLocaleString('en');
+}
+
+/**
+ * Something a second.
+ * @param {number} value
+ */
+export function formatRate(value) {
+  return value >= 100 ? formatCount(Math.round(value)) : round(value, 2);
+}
+
+/**
+ * A part of a whole as a percentage; nothing is never shown as 0 that is not.
+ * @param {number} part
+ * @param {number} whole
+ */
+export function formatShare(part, whole) {
+  if (whole === 0) {
+    return none;
+  }
+  const percent = (part / whole) * 100;
+  if (part > 0 && percent < 0.01) {
+    return `<${space}0.01${space}%`;
+  }
+  return `${percent > 99 && percent < 100 ? '> 99' : round(percent, percent < 10 ? 2 : 3)}${space}%`;
+}
+
+/**
+ * A duration in milliseconds.
+ * @param {number | null | undefined} ms
+ */
+export function formatMs(ms) {
+  if (ms === null || ms === undefined) {
+    return none;
+  }
+  return ms < 999.5
+    ? `${round(ms, ms < 10 ? 2 : 3)}${space}ms`
+    : `${round(ms / 1_000, ms < 10_000 ? 2 : 3)}${space}s`;
+}
+
+/** @param {number} bytes */
+export function formatBytes(bytes) {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let value = bytes;
+  let unit = 0;
+  while (value >= 999.5 && unit < units.length - 1) {
+    value /= 1_024;
+    unit += 1;
+  }
+  return `${round(value, value < 10 ? 2 : 3)}${space}${units[unit] ?? ''}`;
+}
+
+/**
+ * How long something has lasted, in its two largest units.
+ * @param {number} ms
+ */
+export function formatAge(ms) {
+  const seconds = Math.max(0, Math.floor(ms / 1_000));
+  if (seconds < 60) {
+    return `${seconds}${space}s`;
+  }
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) {
+    return minutes < 10 ? `${minutes}${space}min ${seconds % 60}${space}s` : `${minutes}${space}min`;
+  }
+  const hours = Math.floor(minutes / 60);
+  if (hours < 24) {
+    return `${hours}${space}h ${minutes % 60}${space}min`;
+  }
+  return `${Math.floor(hours / 24)}${space}d ${hours % 24}${space}h`;
+}
+
+/** @param {number} value */
+function twoDigits(value) {
+  return String(value).padStart(2, '0');
+}
+
+/**
+ * The time of day here, to the second.
+ * @param {number} at
+ */
+export function formatTime(at) {
+  const date = new Date(at);
+  return [date.getHours(), date.getMinutes(), date.getSeconds()].map(twoDigits).join(':');
+}
+
+/**
+ * The time of day, and the day unless it is today.
+ * @param {number} at
+ * @param {number} now
+ */
+export function formatMoment(at, now) {
+  const date = new Date(at);
+  if (date.toDateString() === new Date(now).toDateString()) {
+    return formatTime(at);
+  }
+  const day = date.toLocaleDateString('en', { day: 'numeric', month: 'short' });
+  return `${day}, ${formatTime(at).slice(0, 5)}`;
+}
+
+/** This place's distance to UTC, in which the log is. */
+export function describeTimeZone() {
+  const minutes = -new Date().getTimezoneOffset();
+  if (minutes === 0) {
+    return 'UTC, as in the log';
+  }
+  const size = Math.abs(minutes);
+  const hours = `${Math.floor(size / 60)}${size % 60 === 0 ? '' : `:${twoDigits(size % 60)}`}`;
+  return `UTC${minutes < 0 ? '−' : '+'}${hours}; the log has UTC`;
+}
+
+/** @type {Readonly<Record<string, string>>} */
+const kindNames = {
+  refused: 'refused',
+  unreachable: 'unreachable',
+  'timed-out': 'timed out',
+  'not-json': 'not JSON',
+  'too-large': 'too large',
+  overload: 'overload',
+  bug: 'own fault',
+  'invalid-id': 'invalid id',
+  'invalid-body': 'body not JSON',
+  'body-too-large': 'body too large',
+  'bad-request': 'malformed HTTP',
+};
+
+/** @param {string} kind */
+export function nameOfKind(kind) {
+  return kindNames[kind] ?? kind;
+}
+
+/** @type {Readonly<Record<string, string>>} */
+const kindMeanings = {
+  refused: 'it answered, but with no success',
+  unreachable: 'no complete, well-formed answer',
+  'timed-out': 'no answer in time',
+  'not-json': 'success, but with no JSON',
+  'too-large': 'an answer over its limit',
+  overload: 'turned away: too much at once',
+  bug: 'a defect of the gateway: see the log',
+  'invalid-id': 'the path holds no integer',
+  'invalid-body': 'the body is not JSON',
+  'body-too-large': 'a body over its limit',
+  'bad-request': 'malformed or too slow',
+};
+
+/** @param {string} kind */
+export function meaningOfKind(kind) {
+  return kindMeanings[kind] ?? '';
+}

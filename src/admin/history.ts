@@ -1,0 +1,167 @@
+// The last 15 minutes in steps, in a ring of fixed size: what the dashboard draws, and what its
+// tables add up. A step of a gateway at rest shares the figures of the one before it and costs nearly nothing.
+
+import type { Flow, FlowName, Point, Summary } from './dashboard-state.ts';
+import { partyOf, type Party } from './failures.ts';
+import { callOutcomes, countOf, Figures, percentile, type Durations, type FigureName } from './figures.ts';
+import type { Report } from './report.ts';
+
+export const historyMs = 900_000;
+
+/** What all the processes of `reports` have counted, added up. */
+export function addFigures(reports: readonly Report[]): Figures {
+  const sum = new Figures();
+  for (const report of reports) {
+    sum.add(new Figures(report.figures));
+  }
+  return sum;
+}
+
+interface Step {
+  readonly at: number;
+  /** Counted up to then. */
+  readonly figures: Figures;
+  readonly point: Point;
+}
+
+export class History {
+  readonly stepMs: number;
+  readonly #steps: Step[] = [];
+  // What the first step is compared with: the start, and later the step that has just left the ring.
+  #before: { readonly at: number; readonly figures: Figures };
+
+  /** `startedAt` is in milliseconds since 1970; a step is to be recorded every `stepMs`. */
+  constructor(startedAt: number, stepMs: number) {
+    this.stepMs = stepMs;
+    this.#before = { at: startedAt, figures: new Figures() };
+  }
+
+  /** Takes a step that ends now. */
+  record(reports: readonly Report[]): void {
+    const last = this.#steps.at(-1) ?? this.#before;
+    const at = Date.now();
+    const counted = addFigures(reports);
+    const passed = counted.since(last.figures);
+    const hasCounted = counted.isOther(last.figures);
+    const sum = (valueOf: (report: Report) => number): number =>
+      reports.reduce((total, report) => total + valueOf(report), 0);
+    this.#steps.push({
+      at,
+      figures: hasCounted ? counted : last.figures,
+      point: {
+        at,
+        seconds: Math.max(1, at - last.at) / 1_000,
+        flows: hasCounted ? flowsOf(passed) : noFlows,
+        inFlight: sum(({ inFlight }) => inFlight),
+        bufferedBytes: sum(({ bufferedBytes }) => bufferedBytes),
+        residentBytes: sum(({ residentBytes }) => residentBytes),
+        eventLoopDelayMs: Math.max(0, ...reports.map(({ eventLoopDelayMs }) => roundMs(eventLoopDelayMs))),
+      },
+    });
+    if (this.#steps.length > historyMs / this.stepMs) {
+      this.#before = this.#steps.shift() ?? this.#before;
+    }
+  }
+
+  /** Every step after `at`, the oldest first. */
+  pointsAfter(at: number): Point[] {
+    return this.#steps.filter((step) => step.at > at).map(({ point }) => point);
+  }
+
+  /** What has been counted in about the last `ms`, as far back as is known. */
+  summarise(counted: Figures, ms: number): Summary {
+    const now = Date.now();
+    const from = this.#steps.findLast((step) => now - step.at >= ms) ?? this.#before;
+    const passed = counted.since(from.figures);
+    return {
+      seconds: Math.max(1, now - from.at) / 1_000,
+      flows: flowsOf(passed),
+      failures: failuresOf(passed),
+    };
+  }
+}
+
+const operationFlows = ['list', 'create', 'read', 'update', 'delete'] as const;
+
+function flowsOf(figures: Figures): Record<FlowName, Flow> {
+  const flowOf = (...names: FigureName[]): Flow => describeFlow(figures, names);
+  return {
+    all: flowOf(...operationFlows),
+    list: flowOf('list'),
+    create: flowOf('create'),
+    read: flowOf('read'),
+    update: flowOf('update'),
+    delete: flowOf('delete'),
+    none: flowOf('none'),
+  };
+}
+
+const noFlows = flowsOf(new Figures());
+
+function describeFlow(figures: Figures, names: readonly FigureName[]): Flow {
+  const failed: Record<Party, number> = { backend: 0, gateway: 0, client: 0 };
+  let requests = 0;
+  for (const outcome of callOutcomes) {
+    const party = partyOf(outcome);
+    for (const name of names) {
+      const count = figures.outcomes(name, outcome);
+      requests += count;
+      if (party !== undefined) {
+        failed[party] += count;
+      }
+    }
+  }
+  const durations = addDurations(names.map((name) => figures.durations(name)));
+  const backend = addDurations(names.map((name) => figures.backendDurations(name)));
+  const ended = countOf(durations);
+  return {
+    requests,
+    failed,
+    p50: roundedPercentile(durations, 0.5),
+    p99: roundedPercentile(durations, 0.99),
+    mean: ended === 0 ? null : roundMs(durations.sumMs / ended),
+    backendCalls: countOf(backend),
+    // Every failure that is the backend's has its call.
+    backendFailed: failed.backend,
+    backendP50: roundedPercentile(backend, 0.5),
+    backendP99: roundedPercentile(backend, 0.99),
+    backendMean: ended === 0 ? null : roundMs(backend.sumMs / ended),
+  };
+}
+
+function failuresOf(figures: Figures): Record<string, number> {
+  const failures: Record<string, number> = {};
+  for (const outcome of callOutcomes) {
+    const count = [...operationFlows, 'none' as const].reduce(
+      (sum, name) => sum + figures.outcomes(name, outcome),
+      0,
+    );
+    if (partyOf(outcome) !== undefined && count > 0) {
+      failures[outcome] = count;
+    }
+  }
+  return failures;
+}
+
+function addDurations(all: readonly Durations[]): Durations {
+  const [first] = all;
+  const counts = new Float64Array(first?.counts.length ?? 0);
+  let sumMs = 0;
+  for (const durations of all) {
+    sumMs += durations.sumMs;
+    for (const [index, count] of durations.counts.entries()) {
+      counts[index] = (counts[index] ?? 0) + count;
+    }
+  }
+  return { sumMs, counts };
+}
+
+function roundedPercentile(durations: Durations, share: number): number | null {
+  const ms = percentile(durations, share);
+  return ms === undefined ? null : roundMs(ms);
+}
+
+// Three digits are more than the buckets know, and keep the history short on the wire.
+function roundMs(ms: number): number {
+  return Number(ms.toPrecision(3));
+}

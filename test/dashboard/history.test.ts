@@ -1,0 +1,131 @@
+// The dashboard's 15 minutes: what a step and a window add up to, and that they end.
+
+import assert from 'node:assert/strict';
+import { mock, test } from 'node:test';
+
+import { Figures } from '../../src/admin/figures.ts';
+import { addFigures, History, historyMs } from '../../src/admin/history.ts';
+import type { Report } from '../../src/admin/report.ts';
+import type { CallRecord } from '../../src/gateway/call.ts';
+import { operations } from '../../src/gateway/operations.ts';
+
+const stepMs = 5_000;
+
+function report(figures: Figures, more: Partial<Report> = {}): Report {
+  return {
+    pid: 1,
+    figures: figures.toJSON(),
+    inFlight: 0,
+    bufferedBytes: 0,
+    clientConnections: 0,
+    shedConnections: 0,
+    backendConnections: 0,
+    backend: { isReachable: true, since: 0, cause: undefined, seenAt: 0 },
+    failures: [],
+    residentBytes: 0,
+    heapUsedBytes: 0,
+    eventLoopDelayMs: 0,
+    processMetrics: undefined,
+    ...more,
+  };
+}
+
+function call(name: string, more: Partial<CallRecord> = {}): CallRecord {
+  return {
+    requestId: 'id',
+    operation: operations.find((operation) => operation.name === name),
+    method: 'GET',
+    status: 200,
+    outcome: 'ok',
+    cause: undefined,
+    backendOutcome: 'ok',
+    durationMs: 10,
+    backendDurationMs: 8,
+    requestBytes: 0,
+    replyBytes: 0,
+    ...more,
+  };
+}
+
+test('a step has what came since the one before, of all processes together', () => {
+  mock.timers.enable({ apis: ['Date'], now: 0 });
+  const history = new History(0, stepMs);
+  const [one, other] = [new Figures(), new Figures()];
+  one.record(call('list'));
+  mock.timers.tick(stepMs);
+  history.record([report(one), report(other)]);
+  one.record(call('list', { durationMs: 100, backendDurationMs: 90 }));
+  other.record(call('read', { outcome: 'refused', status: 500, backendOutcome: 'refused' }));
+  other.record(
+    call('read', {
+      outcome: 'overload',
+      status: 503,
+      backendOutcome: undefined,
+      backendDurationMs: undefined,
+    }),
+  );
+  other.record(
+    call('read', {
+      outcome: 'invalid-id',
+      status: 400,
+      backendOutcome: undefined,
+      backendDurationMs: undefined,
+    }),
+  );
+  mock.timers.tick(stepMs);
+  history.record([
+    report(one, { inFlight: 2, eventLoopDelayMs: 3 }),
+    report(other, { inFlight: 5, eventLoopDelayMs: 1 }),
+  ]);
+  const [first, second] = history.pointsAfter(0);
+  assert.equal(first?.flows.all.requests, 1);
+  assert.equal(second?.seconds, 5);
+  assert.equal(second.inFlight, 7);
+  assert.equal(second.eventLoopDelayMs, 3);
+  assert.equal(second.flows.list.requests, 1);
+  assert.equal(second.flows.read.requests, 3);
+  assert.equal(second.flows.all.requests, 4);
+  assert.deepEqual(second.flows.all.failed, { backend: 1, gateway: 1, client: 1 });
+  assert.equal(second.flows.all.backendCalls, 2);
+  assert.equal(second.flows.all.backendFailed, 1);
+  assert.ok((second.flows.list.p99 ?? 0) > 50, 'the slow call is in its own step');
+  assert.equal(second.flows.create.p50, null);
+  mock.timers.reset();
+});
+
+test('a window goes back as far as it says, and to the start where that is nearer', () => {
+  mock.timers.enable({ apis: ['Date'], now: 0 });
+  const history = new History(0, stepMs);
+  const figures = new Figures();
+  for (let step = 0; step < 24; step += 1) {
+    figures.record(call('list', step < 10 ? { outcome: 'timed-out', backendOutcome: 'timed-out' } : {}));
+    mock.timers.tick(stepMs);
+    history.record([report(figures)]);
+  }
+  const counted = addFigures([report(figures)]);
+  const minute = history.summarise(counted, 60_000);
+  assert.equal(minute.seconds, 60);
+  assert.equal(minute.flows.list.requests, 12);
+  assert.deepEqual(minute.failures, {});
+  const whole = history.summarise(counted, historyMs);
+  assert.equal(whole.seconds, 120);
+  assert.equal(whole.flows.list.requests, 24);
+  assert.deepEqual(whole.failures, { 'timed-out': 10 });
+  mock.timers.reset();
+});
+
+test('the history has a fixed size: the oldest step goes, and its figures with it', () => {
+  mock.timers.enable({ apis: ['Date'], now: 0 });
+  const history = new History(0, stepMs);
+  const figures = new Figures();
+  const steps = historyMs / stepMs;
+  for (let step = 0; step < steps + 20; step += 1) {
+    figures.record(call('delete'));
+    mock.timers.tick(stepMs);
+    history.record([report(figures)]);
+  }
+  assert.equal(history.pointsAfter(0).length, steps);
+  assert.equal(history.summarise(figures, historyMs).flows.delete.requests, steps);
+  assert.equal(history.pointsAfter(Date.now() - stepMs).length, 1);
+  mock.timers.reset();
+});

@@ -1,0 +1,293 @@
+// The dashboard as its listener serves it: files, headers, and a stream that is bounded in every direction.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+import { after, before, test } from 'node:test';
+
+import type { Message } from '../../src/admin/dashboard-state.ts';
+import type { Report, ReportRequest } from '../../src/admin/report.ts';
+import { Figures } from '../../src/admin/figures.ts';
+import { createAdminServer } from '../../src/admin/server.ts';
+import { poll } from '../helpers/changes.ts';
+import { RawClient, request, requestBytes } from '../helpers/raw-client.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { startCommand, type Command } from '../helpers/targets.ts';
+
+const events = '/dashboard/events';
+const filesBytesMax = 300_000;
+
+let backend: ScriptedBackend;
+let command: Command;
+before(async () => {
+  backend = await ScriptedBackend.start();
+  backend.answers(answer('[]'));
+  command = await startCommand({ BACKEND_URL: backend.url, IN_FLIGHT_MAX: '77' });
+});
+after(async () => {
+  await command.stop();
+  await backend.stop();
+});
+
+/** A viewer that reads what it is sent. */
+class Viewer implements AsyncDisposable {
+  readonly client: RawClient;
+
+  private constructor(client: RawClient) {
+    this.client = client;
+  }
+
+  static async open(port: number): Promise<Viewer> {
+    const client = await RawClient.open(port);
+    client.send(requestBytes('GET', events));
+    return new Viewer(client);
+  }
+
+  get status(): number | undefined {
+    const match = /^HTTP\/1\.1 (\d+)/.exec(this.client.unread.toString('latin1', 0, 12));
+    return match === null ? undefined : Number(match[1]);
+  }
+
+  /** The messages that have come in full. */
+  get messages(): Message[] {
+    return [...this.client.unread.toString('utf8').matchAll(/^data: (.*)\n\n/gm)].map(
+      ([, data = '']) => JSON.parse(data) as Message,
+    );
+  }
+
+  async message(isIt: (message: Message) => boolean, expected: string): Promise<Message> {
+    let found: Message | undefined;
+    await poll(() => {
+      found = this.messages.find(isIt);
+      return found !== undefined;
+    }, expected);
+    assert.ok(found);
+    return found;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.client[Symbol.asyncDispose]();
+  }
+}
+
+test('the page and all that it names is served, with its type, in less than 300 KB, and nothing beside it is', async () => {
+  const page = await command.admin('/');
+  assert.equal(page.status, 200);
+  assert.equal(page.header('content-type'), 'text/html; charset=utf-8');
+  let bytes = page.body.length;
+  const names = new Set(
+    [...page.text.matchAll(/(?:href|src)="(dashboard\/[^"]+)"/g)].map(([, name = '']) => name),
+  );
+  assert.ok(names.size >= 9);
+  for (const name of names) {
+    const file = await command.admin(`/${name}`);
+    assert.equal(file.status, 200, name);
+    const type = {
+      js: 'text/javascript; charset=utf-8',
+      css: 'text/css; charset=utf-8',
+      svg: 'image/svg+xml',
+    };
+    assert.equal(file.header('content-type'), type[name.split('.').at(-1) as keyof typeof type], name);
+    bytes += file.body.length;
+    for (const [, imported] of file.text.matchAll(
+      /^(?:import|export) .*from '\.\/([^']+)'|^\} from '\.\/([^']+)'/gm,
+    )) {
+      assert.ok(
+        imported === undefined || names.has(`dashboard/${imported}`),
+        `${imported ?? ''} is loaded ahead`,
+      );
+    }
+  }
+  assert.ok(bytes < filesBytesMax, `${bytes} bytes`);
+  for (const path of [
+    '/dashboard/',
+    '/dashboard/tsconfig.json',
+    '/dashboard/../server.js',
+    '/dashboard/%2e%2e/server.js',
+    '/index.html',
+  ]) {
+    assert.equal((await command.admin(path)).status, 404, path);
+  }
+  const post = await request(command.adminPort, 'POST', '/');
+  assert.equal(post.status, 405);
+  assert.equal(post.header('allow'), 'GET, HEAD');
+});
+
+test('every answer forbids scripts and styles of elsewhere, inline ones and eval', async () => {
+  for (const path of ['/', '/dashboard/main.js', '/dashboard/style.css']) {
+    const reply = await command.admin(path);
+    const policy = reply.header('content-security-policy') ?? '';
+    assert.match(policy, /default-src 'none'/);
+    assert.match(policy, /script-src 'self'(;|$)/);
+    assert.match(policy, /style-src 'self'(;|$)/);
+    assert.doesNotMatch(policy, /unsafe|http|\*/);
+    assert.match(policy, /frame-ancestors 'none'/);
+    assert.equal(reply.header('x-content-type-options'), 'nosniff');
+    assert.equal(reply.header('referrer-policy'), 'no-referrer');
+    assert.equal(reply.header('cache-control'), 'no-store');
+  }
+});
+
+test('the stream begins with everything: facts, settings with their sources, the state of the backend', async () => {
+  await using viewer = await Viewer.open(command.adminPort);
+  const { facts, now, points, failures } = await viewer.message(() => true, 'the first message');
+  assert.ok(facts && points && failures);
+  assert.equal(facts.url, `http://127.0.0.1:${command.port}`);
+  assert.equal(facts.inFlightMax, 77);
+  const inFlightMax = facts.settings.find(({ variable }) => variable === 'IN_FLIGHT_MAX');
+  assert.equal(inFlightMax?.value, '77');
+  assert.equal(inFlightMax.source, 'environment');
+  assert.equal(facts.settings.find(({ variable }) => variable === 'IDLE_TIMEOUT_MS')?.source, 'default');
+  assert.equal(now.backend.isReachable, true);
+  assert.equal(now.workers.length, 1);
+});
+
+test('what comes is in the next message: calls, and the failed ones without a body or a header', async () => {
+  await using viewer = await Viewer.open(command.adminPort);
+  const first = await viewer.message(() => true, 'the first message');
+  backend.answersOnce(answer('SECRET', { status: 500, headers: [['X-Secret', 'SECRET']] }));
+  await command.call('PUT', '/api/work-items/5', {
+    body: '{"SECRET":1}',
+    headers: [
+      ['X-Request-Id', 'failed-here'],
+      ['Authorization', 'SECRET'],
+    ],
+  });
+  const { failures } = await viewer.message(
+    (message) => message.failures?.some(({ requestId }) => requestId === 'failed-here') ?? false,
+    'a message with the failed call',
+  );
+  const failure = failures?.find(({ requestId }) => requestId === 'failed-here');
+  assert.equal(failure?.operation, 'update');
+  assert.equal(failure.outcome, 'refused');
+  assert.equal(failure.party, 'backend');
+  const { now, facts } = await viewer.message(
+    (message) => message.now.requestsEver > first.now.requestsEver,
+    'a message that counts it',
+  );
+  assert.equal(facts, undefined, 'what does not change is said once');
+  assert.equal(now.lastMinute.flows.update.failed.backend, 1);
+  assert.doesNotMatch(viewer.client.unread.toString('latin1'), /SECRET/);
+});
+
+test('fifty viewers are served and the next one is refused until a place is free', async () => {
+  const viewers: Viewer[] = [];
+  try {
+    for (let count = 0; count < 50; count += 1) viewers.push(await Viewer.open(command.adminPort));
+    await poll(() => viewers.every(({ status }) => status === 200), 'every viewer is served');
+    const refused = await command.admin(events);
+    assert.equal(refused.status, 503);
+    assert.equal(refused.text, '{"error":"50 dashboards are open already"}');
+    assert.equal(refused.header('retry-after'), '5');
+    assert.equal((await request(command.adminPort, 'HEAD', events)).status, 503);
+    for (const viewer of viewers) await viewer.message(() => true, 'its first message');
+    await viewers.pop()?.[Symbol.asyncDispose]();
+    await poll(
+      async () => (await request(command.adminPort, 'HEAD', events)).status === 200,
+      'a place is free',
+    );
+  } finally {
+    for (const viewer of viewers) await viewer[Symbol.asyncDispose]();
+  }
+});
+
+test("another site's page gets no stream", async () => {
+  const headers = [['Sec-Fetch-Site', 'cross-site']] as const;
+  assert.equal((await request(command.adminPort, 'GET', events, { headers })).status, 403);
+});
+
+test('an open dashboard holds up neither drain nor stop [D33]', async () => {
+  await using own = await startCommand({ BACKEND_URL: backend.url });
+  await using viewer = await Viewer.open(own.adminPort);
+  await viewer.message(() => true, 'the first message');
+  own.signal('SIGTERM');
+  assert.equal(await own.exitCode(5_000), 0);
+  assert.equal(await viewer.client.closed(), 'end');
+});
+
+function report(more: Partial<Report> = {}): Report {
+  return {
+    pid: 1,
+    figures: new Figures().toJSON(),
+    inFlight: 0,
+    bufferedBytes: 0,
+    clientConnections: 0,
+    shedConnections: 0,
+    backendConnections: 0,
+    backend: { isReachable: true, since: 0, cause: undefined, seenAt: 0 },
+    failures: [],
+    residentBytes: 0,
+    heapUsedBytes: 0,
+    eventLoopDelayMs: 0,
+    processMetrics: undefined,
+    ...more,
+  };
+}
+
+/** The admin listener alone, of a gateway that says of itself what `reports` does. */
+async function withAdmin(
+  reports: (request: ReportRequest) => Report[],
+  act: (port: number) => Promise<void>,
+): Promise<void> {
+  const { server, close } = createAdminServer({
+    reports: (each) => Promise.resolve(reports(each)),
+    isDraining: () => false,
+    onFault: (error) => {
+      throw error;
+    },
+    facts: () => ({ url: '', backendUrl: '', inFlightMax: 1, bufferedBytesMax: 1, settings: [] }),
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  try {
+    await act((server.address() as AddressInfo).port);
+  } finally {
+    close();
+    server.close();
+    server.closeAllConnections();
+  }
+}
+
+test('a viewer that takes nothing is dropped, and another one is served meanwhile', async () => {
+  let round = 0;
+  const cause = 'x'.repeat(1_000_000);
+  const reports = () => {
+    round += 1;
+    const one = { at: round, requestId: 'id', operation: 'list', status: 500, durationMs: 1 } as const;
+    return [report({ failures: [{ ...one, outcome: 'refused', party: 'backend', cause }] })];
+  };
+  await withAdmin(reports, async (port) => {
+    await using slow = await RawClient.open(port);
+    slow.pause();
+    slow.send(requestBytes('GET', events));
+    await using quick = await Viewer.open(port);
+    const before = round;
+    // What the system holds for it is a few megabytes; then five seconds pass.
+    await poll(() => round > before + 3, 'rounds go on', 20_000);
+    const reader = slow.closed(30_000);
+    await poll(
+      async () => {
+        const { status } = await request(port, 'HEAD', events);
+        return status === 200 && quick.messages.length > 12;
+      },
+      'the quick viewer is served',
+      30_000,
+    );
+    slow.resume();
+    await reader;
+    assert.ok(slow.bytesReceived < quick.client.bytesReceived, 'it was cut off');
+    assert.ok(quick.client.isOpen);
+  });
+});
+
+test('while nobody looks the history goes on, and nothing is asked of the backend', async () => {
+  const asked: ReportRequest[] = [];
+  const reports = (each: ReportRequest) => {
+    asked.push(each);
+    return [report()];
+  };
+  await withAdmin(reports, async () => {
+    await poll(() => asked.length > 0, 'a step of the history');
+    assert.deepEqual(asked, [{ withProcessMetrics: false, probesBackend: false }]);
+  });
+});
