@@ -12,7 +12,7 @@ interface Verdict {
   readonly title: string;
   readonly detail: string;
 }
-const verdictModule: string = '../../src/admin/dashboard/verdict.js';
+const verdictModule = new URL('../../src/admin/dashboard/verdict.js', import.meta.url).href;
 const { judge, describeParties } = (await import(verdictModule)) as {
   judge: (now: Now, facts: Facts) => Verdict;
   describeParties: (now: Now, facts: Facts) => Record<string, { text: string; isUnwell: boolean }>;

@@ -1,0 +1,209 @@
+// The Grafana dashboard and the alert rules: what their expressions name is what the gateway publishes, and
+// Prometheus' own tool takes them.
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+
+import { createGate } from '../helpers/changes.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { startCommand } from '../helpers/targets.ts';
+
+const root = resolve(import.meta.dirname, '../..');
+const alertsFile = join(root, 'deploy/prometheus-alerts.yml');
+const alertsText = readFileSync(alertsFile, 'utf8');
+
+interface Panel {
+  readonly title: string;
+  readonly type: string;
+  readonly targets?: readonly { readonly expr: string }[];
+}
+interface GrafanaDashboard {
+  readonly panels: readonly Panel[];
+  readonly templating: { readonly list: readonly { readonly name: string; readonly definition?: string }[] };
+}
+const dashboard = JSON.parse(
+  readFileSync(join(root, 'deploy/grafana-dashboard.json'), 'utf8'),
+) as GrafanaDashboard;
+
+const alertExpressions = [...alertsText.matchAll(/^ +expr: +(\S.*)$/gm)].map(
+  ([, expression = '']) => expression,
+);
+const panelExpressions = dashboard.panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
+const variableQueries = dashboard.templating.list.flatMap(({ definition }) => definition ?? []);
+
+// What Prometheus adds to whatever it scrapes, and what only it has.
+const labelsOfTargets = ['job', 'instance'];
+const metricsOfPrometheus = ['up'];
+const words = ['by', 'without', 'on', 'ignoring', 'and', 'or', 'unless', 'bool', 'offset'];
+
+/** For each metric, as /metrics has it, its labels and their values. */
+type Published = ReadonlyMap<string, ReadonlyMap<string, ReadonlySet<string>>>;
+
+let published: Published;
+before(async () => {
+  const backend = await ScriptedBackend.start();
+  const gate = createGate();
+  const command = await startCommand({ BACKEND_URL: backend.url, IN_FLIGHT_MAX: '1' });
+  try {
+    backend.answers(answer('[]'));
+    await command.call('GET', '/api/work-items');
+    await command.call('GET', '/nowhere');
+    backend.answersOnce(async (exchange) => {
+      await gate.opened;
+      await answer('[]')(exchange);
+    });
+    const held = command.call('GET', '/api/work-items');
+    await backend.nextRequest();
+    await backend.until(() => backend.requests.length === 2, 'the held call is at the backend');
+    assert.equal((await command.call('GET', '/api/work-items')).status, 503, 'one call too many');
+    gate.open();
+    await held;
+    published = parse((await command.admin('/metrics')).text);
+  } finally {
+    await command.stop();
+    await backend.stop();
+  }
+});
+
+function parse(text: string): Published {
+  const metrics = new Map<string, Map<string, Set<string>>>();
+  for (const [, name = '', labels = ''] of text.matchAll(/^([a-z_][a-z0-9_]*)(?:\{(.*)\})? \S+$/gm)) {
+    const known = metrics.get(name) ?? new Map<string, Set<string>>();
+    metrics.set(name, known);
+    for (const [, label = '', value = ''] of labels.matchAll(/(\w+)="([^"]*)"/g)) {
+      known.set(label, (known.get(label) ?? new Set()).add(value));
+    }
+  }
+  return metrics;
+}
+
+/** What is wrong with the metrics and labels that an expression names. */
+function problemsOf(expression: string): string[] {
+  const problems: string[] = [];
+  const labels = new Set(labelsOfTargets);
+  // Selectors first; what is left of the expression has names without labels.
+  const rest = expression.replace(/([a-z_][a-z0-9_]*)\{([^}]*)\}/g, (_, name: string, matchers: string) => {
+    checkName(name);
+    for (const [, label = '', operator = '', value = ''] of matchers.matchAll(
+      /(\w+)(=~|!~|!=|=)"([^"]*)"/g,
+    )) {
+      const values = published.get(name)?.get(label);
+      if (labelsOfTargets.includes(label) || value.startsWith('$')) {
+        if (values === undefined && !labelsOfTargets.includes(label)) {
+          problems.push(`${name} has no label ${label}`);
+        }
+      } else if (values === undefined) {
+        problems.push(`${name} has no label ${label}`);
+      } else {
+        for (const each of operator.includes('~') ? value.split('|') : [value]) {
+          // A status that has not occurred is not there; that it can is what the figures' own table says.
+          if (!values.has(each) && !(label === 'status' && /^20[014]$/.test(each))) {
+            problems.push(`${name} has no ${label} ${each}`);
+          }
+        }
+      }
+    }
+    return ' ';
+  });
+  function checkName(name: string): void {
+    const known = published.get(name);
+    if (known === undefined && !metricsOfPrometheus.includes(name)) {
+      problems.push(`there is no metric ${name}`);
+    }
+    for (const label of known?.keys() ?? []) labels.add(label);
+  }
+  const withoutGroups = rest.replace(/\[[^\]]*\]/g, ' ').replace(/\b(?:by|on)\s*\(([^)]*)\)/g, ' ');
+  for (const [name] of withoutGroups.matchAll(/(?<![\w.$])[a-z_][a-z0-9_]*\b(?!\s*\()/g)) {
+    // The function of a variable's query has the label as its last argument.
+    if (!words.includes(name) && !/^label_values\(.*, \w+\)$/.test(expression)) checkName(name);
+  }
+  for (const [, group = ''] of expression.matchAll(/\b(?:by|on)\s*\(([^)]*)\)/g)) {
+    for (const label of group.split(',').map((each) => each.trim())) {
+      if (!labels.has(label)) problems.push(`nothing here has a label ${label}`);
+    }
+  }
+  return problems;
+}
+
+describe('deploy/', () => {
+  test('there is an expression for every alert and every panel', () => {
+    assert.equal(alertExpressions.length, [...alertsText.matchAll(/^ +- alert: /gm)].length);
+    assert.ok(alertExpressions.length >= 8);
+    for (const { title, type, targets = [] } of dashboard.panels) {
+      assert.ok(type === 'row' || targets.length > 0, title);
+    }
+  });
+
+  test('a metric, a label or a value that there is not would be noticed', () => {
+    for (const [wrong, problem] of [
+      ['rate(work_item_gateway_request_total[5m])', 'there is no metric work_item_gateway_request_total'],
+      [
+        'work_item_gateway_backend_reachable{operation="list"}',
+        'work_item_gateway_backend_reachable has no label operation',
+      ],
+      [
+        'work_item_gateway_requests_total{status="502"}',
+        'work_item_gateway_requests_total has no status 502',
+      ],
+      ['sum by (outcome) (work_item_gateway_requests_total)', 'nothing here has a label outcome'],
+      [
+        'sum(work_item_gateway_backend_outcomes_total{outcome!~"ok|missing"})',
+        'work_item_gateway_backend_outcomes_total has no outcome missing',
+      ],
+    ] as const) {
+      assert.deepEqual(problemsOf(wrong), [problem]);
+    }
+  });
+
+  for (const expression of [...alertExpressions, ...panelExpressions, ...variableQueries]) {
+    test(`what it names is published: ${expression}`, () => {
+      assert.deepEqual(problemsOf(expression), []);
+    });
+  }
+
+  test('every alert says what to do and how urgent it is', () => {
+    for (const alert of alertsText.split(/^ +- alert: /m).slice(1)) {
+      const name = alert.split('\n', 1)[0];
+      assert.match(alert, /severity: (?:page|ticket)/, name);
+      assert.match(alert, /summary: '.{10,}'/, name);
+      assert.match(alert, /description: >-\n +\S.{40,}/, name);
+    }
+  });
+});
+
+const hasPromtool = spawnSync('promtool', ['--version']).status === 0;
+const skip = hasPromtool ? false : 'promtool is missing; on Debian: apt-get install prometheus';
+
+describe("Prometheus' own tool", { skip }, () => {
+  const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-promtool-'));
+  after(() => {
+    rmSync(folder, { recursive: true });
+  });
+
+  function promtool(...args: string[]): void {
+    const { status, stdout, stderr } = spawnSync('promtool', args, { encoding: 'utf8', cwd: root });
+    assert.equal(status, 0, `${stdout}\n${stderr}`);
+  }
+
+  test('takes the alert rules', () => {
+    promtool('check', 'rules', alertsFile);
+  });
+
+  test('sees each alert come when it should and stay away when it should', () => {
+    promtool('test', 'rules', 'test/deploy/alerts.promtool.yml');
+  });
+
+  test('takes every expression of the Grafana dashboard', () => {
+    const rules = panelExpressions.map((expression, index) => {
+      const expr = expression.replace(/\$__(?:rate_interval|range)/g, '5m').replace(/\$\w+/g, '.*');
+      return { record: `panel:${index}`, expr };
+    });
+    // JSON is YAML.
+    writeFileSync(join(folder, 'panels.yml'), JSON.stringify({ groups: [{ name: 'panels', rules }] }));
+    promtool('check', 'rules', join(folder, 'panels.yml'));
+  });
+});
