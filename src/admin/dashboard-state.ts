@@ -56,7 +56,7 @@ export interface ShownSetting {
   readonly flag: string;
   readonly value: string;
   readonly unit: string | undefined;
-  readonly source: 'default' | 'environment' | 'flag';
+  readonly source: 'default' | 'file' | 'environment' | 'flag';
   readonly help: string;
 }
 

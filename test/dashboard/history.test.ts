@@ -8,26 +8,12 @@ import { addFigures, History, historyMs } from '../../src/admin/history.ts';
 import type { Report } from '../../src/admin/report.ts';
 import type { CallRecord } from '../../src/gateway/call.ts';
 import { operations } from '../../src/gateway/operations.ts';
+import { createReport } from './report.ts';
 
 const stepMs = 5_000;
 
 function report(figures: Figures, more: Partial<Report> = {}): Report {
-  return {
-    pid: 1,
-    figures: figures.toJSON(),
-    inFlight: 0,
-    bufferedBytes: 0,
-    clientConnections: 0,
-    shedConnections: 0,
-    backendConnections: 0,
-    backend: { isReachable: true, since: 0, cause: undefined, seenAt: 0 },
-    failures: [],
-    residentBytes: 0,
-    heapUsedBytes: 0,
-    eventLoopDelayMs: 0,
-    processMetrics: undefined,
-    ...more,
-  };
+  return createReport({ figures: figures.toJSON(), ...more });
 }
 
 function call(name: string, more: Partial<CallRecord> = {}): CallRecord {

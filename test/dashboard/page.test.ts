@@ -4,9 +4,12 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 
+import { request, requestBytes, RawClient } from '../helpers/raw-client.ts';
 import { TestBrowser, type PageOptions, type WatchedPage } from '../helpers/browser.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
+import { poll } from '../helpers/changes.ts';
+import { createReport, withAdmin } from './report.ts';
 
 const sizes = [
   [360, 740],
@@ -271,5 +274,45 @@ describe('the dashboard', () => {
     await setHidden(false);
     await reads(watched, '#connection', /^Live$/);
     assert.equal(watched.requests.filter((url) => url.endsWith('/events')).length, 2);
+  });
+
+  test('several workers have a line each and count together', async () => {
+    const workers = [
+      createReport({ pid: 101, inFlight: 2, residentBytes: 60 * 1_048_576, eventLoopDelayMs: 1 }),
+      createReport({ pid: 102, inFlight: 5, residentBytes: 40 * 1_048_576, eventLoopDelayMs: 9 }),
+    ];
+    await withAdmin(
+      () => workers,
+      async (port) => {
+        await using watched = await browser.open(`http://127.0.0.1:${port}/`);
+        await reads(watched, '#fact-workers', /^2$/);
+        await reads(watched, '#worker-rows tr:nth-child(2)', /^102540\sMiB9\sms$/);
+        await reads(watched, '#loads div:nth-child(1)', /Calls in flight7 of 1/);
+        await reads(watched, '#loads div:nth-child(3)', /Memory100\sMiB/);
+        await reads(watched, '#loads div:nth-child(4)', /9\sms/);
+      },
+    );
+  });
+
+  test('one dashboard too many is told so', async () => {
+    const path = '/dashboard/events';
+    const viewers: RawClient[] = [];
+    try {
+      for (let count = 0; count < 50; count += 1) {
+        const viewer = await RawClient.open(command.adminPort);
+        viewers.push(viewer);
+        viewer.send(requestBytes('GET', path));
+      }
+      await poll(
+        async () => (await request(command.adminPort, 'HEAD', path)).status === 503,
+        'every place is taken',
+      );
+      await using watched = await browser.open(address(command));
+      await reads(watched, '#lost', /^As many dashboards are open as the gateway serves/);
+      await viewers.pop()?.[Symbol.asyncDispose]();
+      await reads(watched, '#connection', /^Live$/);
+    } finally {
+      for (const viewer of viewers) await viewer[Symbol.asyncDispose]();
+    }
   });
 });

@@ -1,18 +1,15 @@
 // The dashboard as its listener serves it: files, headers, and a stream that is bounded in every direction.
 
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import type { AddressInfo } from 'node:net';
 import { after, before, test } from 'node:test';
 
 import type { Message } from '../../src/admin/dashboard-state.ts';
-import type { Report, ReportRequest } from '../../src/admin/report.ts';
-import { Figures } from '../../src/admin/figures.ts';
-import { createAdminServer } from '../../src/admin/server.ts';
+import type { ReportRequest } from '../../src/admin/report.ts';
 import { poll } from '../helpers/changes.ts';
 import { RawClient, request, requestBytes } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
+import { createReport, withAdmin } from './report.ts';
 
 const events = '/dashboard/events';
 const filesBytesMax = 300_000;
@@ -205,56 +202,13 @@ test('an open dashboard holds up neither drain nor stop [D33]', async () => {
   assert.equal(await viewer.client.closed(), 'end');
 });
 
-function report(more: Partial<Report> = {}): Report {
-  return {
-    pid: 1,
-    figures: new Figures().toJSON(),
-    inFlight: 0,
-    bufferedBytes: 0,
-    clientConnections: 0,
-    shedConnections: 0,
-    backendConnections: 0,
-    backend: { isReachable: true, since: 0, cause: undefined, seenAt: 0 },
-    failures: [],
-    residentBytes: 0,
-    heapUsedBytes: 0,
-    eventLoopDelayMs: 0,
-    processMetrics: undefined,
-    ...more,
-  };
-}
-
-/** The admin listener alone, of a gateway that says of itself what `reports` does. */
-async function withAdmin(
-  reports: (request: ReportRequest) => Report[],
-  act: (port: number) => Promise<void>,
-): Promise<void> {
-  const { server, close } = createAdminServer({
-    reports: (each) => Promise.resolve(reports(each)),
-    isDraining: () => false,
-    onFault: (error) => {
-      throw error;
-    },
-    facts: () => ({ url: '', backendUrl: '', inFlightMax: 1, bufferedBytesMax: 1, settings: [] }),
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  try {
-    await act((server.address() as AddressInfo).port);
-  } finally {
-    close();
-    server.close();
-    server.closeAllConnections();
-  }
-}
-
 test('a viewer that takes nothing is dropped, and another one is served meanwhile', async () => {
   let round = 0;
   const cause = 'x'.repeat(1_000_000);
   const reports = () => {
     round += 1;
     const one = { at: round, requestId: 'id', operation: 'list', status: 500, durationMs: 1 } as const;
-    return [report({ failures: [{ ...one, outcome: 'refused', party: 'backend', cause }] })];
+    return [createReport({ failures: [{ ...one, outcome: 'refused', party: 'backend', cause }] })];
   };
   await withAdmin(reports, async (port) => {
     await using slow = await RawClient.open(port);
@@ -284,7 +238,7 @@ test('while nobody looks the history goes on, and nothing is asked of the backen
   const asked: ReportRequest[] = [];
   const reports = (each: ReportRequest) => {
     asked.push(each);
-    return [report()];
+    return [createReport()];
   };
   await withAdmin(reports, async () => {
     await poll(() => asked.length > 0, 'a step of the history');

@@ -167,7 +167,7 @@ describe('deploy/', () => {
 
   test('every alert says what to do and how urgent it is', () => {
     for (const alert of alertsText.split(/^ +- alert: /m).slice(1)) {
-      const name = alert.split('\n', 1)[0];
+      const name = alert.split('\n', 1)[0] ?? '';
       assert.match(alert, /severity: (?:page|ticket)/, name);
       assert.match(alert, /summary: '.{10,}'/, name);
       assert.match(alert, /description: >-\n +\S.{40,}/, name);

@@ -1,0 +1,52 @@
+// What a process says of itself, for tests that need nothing of a process but that.
+
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+
+import { Figures } from '../../src/admin/figures.ts';
+import type { Report, ReportRequest } from '../../src/admin/report.ts';
+import { createAdminServer } from '../../src/admin/server.ts';
+
+/** A report of a process at rest, but for what `more` says. */
+export function createReport(more: Partial<Report> = {}): Report {
+  return {
+    pid: 1,
+    figures: new Figures().toJSON(),
+    inFlight: 0,
+    bufferedBytes: 0,
+    clientConnections: 0,
+    shedConnections: 0,
+    backendConnections: 0,
+    backend: { isReachable: true, since: 0, cause: undefined, seenAt: 0 },
+    failures: [],
+    residentBytes: 0,
+    heapUsedBytes: 0,
+    eventLoopDelayMs: 0,
+    processMetrics: undefined,
+    ...more,
+  };
+}
+
+/** Runs `act` with the admin listener alone, of a gateway that says of itself what `reports` does. */
+export async function withAdmin(
+  reports: (request: ReportRequest) => Report[],
+  act: (port: number) => Promise<void>,
+): Promise<void> {
+  const { server, close } = createAdminServer({
+    reports: (each) => Promise.resolve(reports(each)),
+    isDraining: () => false,
+    onFault: (error) => {
+      throw error;
+    },
+    facts: { url: '', backendUrl: '', inFlightMax: 1, bufferedBytesMax: 1, settings: () => [] },
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  try {
+    await act((server.address() as AddressInfo).port);
+  } finally {
+    close();
+    server.close();
+    server.closeAllConnections();
+  }
+}
