@@ -245,11 +245,14 @@ describe('the dashboard', () => {
       await own.stop();
       await reads(watched, '#lost', /^No connection to the gateway since \d\d:\d\d:\d\d/);
       await reads(watched, '#connection', /^Connection lost$/);
+      await reads(watched, '#verdict-title', /^No connection to the gateway$/);
+      await reads(watched, '#verdict-detail', /^Last heard of at \d\d:\d\d:\d\d: /);
       assert.match(await page.title(), /^No connection/);
       await watched.savePicture('dashboard-lost-light');
       own = await startCommand({ ...environment, ADMIN_PORT });
       await reads(watched, '#connection', /^Live$/);
       await page.locator('#lost').waitFor({ state: 'hidden' });
+      await reads(watched, '#verdict-title', /^All is well$/);
       await own.call('GET', '/api/work-items');
       await reads(watched, '#operation-rows .list', /\d\sms/);
       // The browser itself notes each attempt that found nobody.

@@ -187,14 +187,17 @@ for (const [what, at, level, party, title, detail] of [
 
 test('each party on the way of a call has its line', () => {
   const parties = describeParties(
-    now({ lastMinute: summary({}, { refused: 3, overload: 2, 'invalid-id': 1 }) }),
+    now({ lastMinute: summary({}, { refused: 30, overload: 2, 'invalid-id': 1 }) }),
     facts,
   );
-  assert.match(parties['backend']?.text ?? '', /answers, 3 failures/);
+  assert.match(parties['backend']?.text ?? '', /answers, 30 failures/);
   assert.match(parties['gateway']?.text ?? '', /2 failures/);
   assert.match(parties['client']?.text ?? '', /1 mistakes/);
   assert.deepEqual(
     Object.values(parties).map(({ isUnwell }) => isUnwell),
     [false, true, true],
   );
+  const few = describeParties(now({ lastMinute: summary({}, { refused: 2 }) }), facts);
+  assert.match(few['backend']?.text ?? '', /answers, 2 failures/);
+  assert.equal(few['backend']?.isUnwell, false, 'two of a thousand');
 });

@@ -119,6 +119,17 @@ function showVerdict(facts, now) {
   }
 }
 
+// What was well when it was last heard of may not be any more: the largest words on the page must not say so.
+function showNoVerdict() {
+  const verdict = byId('verdict');
+  const title = byId('verdict-title');
+  if (now !== undefined && facts !== undefined && verdict.dataset['level'] !== 'gone') {
+    verdict.dataset['level'] = 'gone';
+    setText(title, 'No connection to the gateway');
+    setText(byId('verdict-detail'), `Last heard of at ${formatTime(now.at)}: ${judge(now, facts).title}.`);
+  }
+}
+
 /**
  * @param {Facts} facts
  * @param {Now} now
@@ -236,6 +247,7 @@ function showConnection() {
         : `No connection to the gateway since ${formatTime(lostAt ?? 0)}: it has stopped, or the network is gone. What is below is from then; this page tries again every second.`,
     );
     document.title = 'No connection – work item gateway';
+    showNoVerdict();
   }
   const connection = byId('connection');
   connection.dataset['state'] = isGone ? 'lost' : isPaused ? 'paused' : streamState;

@@ -164,7 +164,10 @@ export function describeParties(now, facts) {
         : ofBackend === 0
           ? `reachable ${since}`
           : `answers, ${formatCount(ofBackend)} failures in the last minute`,
-      isUnwell: !backend.isReachable || ofBackend > 0,
+      // As for the verdict: a single failure among thousands is none of the eye's business.
+      isUnwell:
+        !backend.isReachable ||
+        (ofBackend > 0 && ofBackend >= lastMinute.flows.all.requests * failedShareNotice),
     },
   };
 }
