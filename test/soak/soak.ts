@@ -299,10 +299,9 @@ function shown(text: string): string {
 function check(run: Run, reply: Reply, tookMs: number, delayedMs: number): void {
   const { marker, each, fault, recovers, arrivals, wasReused, answerBody } = run;
   const isSentAgain = fault?.isSilentDeath === true && each.method === 'GET' && wasReused;
+  const well: [number, string] = [each.status, each.passesBody ? answerBody : each.body];
   const isWell = !fault || (isSentAgain && recovers);
-  const [status, body] = isWell
-    ? [each.status, each.passesBody ? answerBody : each.body]
-    : expectedReply(fault, each, marker);
+  const [status, body] = isWell ? well : expectedReply(fault, each, marker);
   const isDisturbed = run.sentAt - disturbedAt < disturbanceMs || disturbedAt > run.sentAt;
   if (fault) byFault.set(fault.name, (byFault.get(fault.name) ?? 0) + 1);
   counts[fault ? 'faulty' : 'good'] += 1;
@@ -310,7 +309,9 @@ function check(run: Run, reply: Reply, tookMs: number, delayedMs: number): void 
   const flaw = flawOf(reply, marker, status, body);
   if (flaw) {
     const isFailure = flawOf(reply, marker, 500, each.failure) === undefined;
-    if (isFailure && isDisturbed) counts.disturbed += 1;
+    // Its connection was cut before the fault came about, and it was sent again.
+    const isRescued = recovers && arrivals === 2 && flawOf(reply, marker, ...well) === undefined;
+    if ((isFailure || isRescued) && isDisturbed) counts.disturbed += 1;
     else if (isFailure && delayedMs > busyMs) counts.busy += 1;
     else violation(`${describe(run)}: ${flaw}`);
   } else if (arrivals !== (isSentAgain ? 2 : 1) && !isDisturbed) {
@@ -457,7 +458,7 @@ async function main(): Promise<boolean> {
   console.log(`
 Traffic   ${counts.calls} calls in ${seconds.toFixed()} s: ${counts.good} good, ${counts.faulty} with a fault (${byFault.size} of ${faults.length} faults${never > 0 ? `, ${never} never came up` : ''}),
           ${counts.refused} refused by the gateway, ${counts.abandoned} whose client left.
-          ${counts.disturbances} times all connections were cut or the backend went away; ${counts.disturbed} calls failed by that.
+          ${counts.disturbances} times all connections were cut or the backend went away; ${counts.disturbed} calls ended otherwise by that.
           ${counts.sentAgain} GETs were sent twice [D20]; ${counts.busy} calls were not judged, the machine was busy.
 Deadline  ${counts.deadlineReplies} calls ran into ${deadlineMs} ms. Longest: ${counts.longestMs.toFixed()} ms as measured, ${counts.longestOwnMs.toFixed()} ms without waiting
           for a processor; ${gateway.longestTimedOutMs.toFixed()} ms by the gateway's own log. Over ${lateMs} ms: ${counts.late}, without excuse ${counts.lateWithoutExcuse}.
