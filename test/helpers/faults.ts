@@ -110,9 +110,7 @@ if (faults.includes('scanner')) {
   };
 }
 
-const { Counter } = load('prom-client') as { Counter: { prototype: object } };
 const { Client } = load('undici') as { Client: { prototype: object } };
-breakMethod('metrics', Counter.prototype, 'incWithoutExemplar');
 breakMethod('backend client', Client.prototype, 'dispatch');
 breakMethod('backend socket', Socket.prototype, 'connect');
 breakMethod('head of a reply', ServerResponse.prototype, 'writeHead');
