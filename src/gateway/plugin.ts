@@ -63,7 +63,8 @@ export function gatewayServerOptions(options: GatewayServerOptions = {}): Fastif
 export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (fastify, options, done) => {
   const own = ownServers.get(fastify.server);
   const gateway = createGateway(options, options.observer ?? logFailures(fastify.log), {
-    prefix: fastify.prefix === '/' ? '' : fastify.prefix,
+    // As Fastify joins them: a slash at the end of the prefix is that of the path.
+    prefix: fastify.prefix.replace(/\/$/, ''),
     answersExpectations: own !== undefined,
   });
 
