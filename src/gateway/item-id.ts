@@ -17,11 +17,7 @@ export function parseItemId(segment: string, parsing: ItemIdParsing): string | u
   if (plainInteger.test(segment)) {
     return segment;
   }
-  const text = decodeSegment(segment);
-  if (text === undefined) {
-    return undefined;
-  }
-  const match = (parsing === 'whole' ? wholeInteger : leadingInteger).exec(text);
+  const match = (parsing === 'whole' ? wholeInteger : leadingInteger).exec(decodeSegment(segment));
   if (match === null) {
     return undefined;
   }
@@ -29,11 +25,11 @@ export function parseItemId(segment: string, parsing: ItemIdParsing): string | u
   return match[1] === '-' && digits !== '0' ? `-${digits}` : digits;
 }
 
-function decodeSegment(segment: string): string | undefined {
+function decodeSegment(segment: string): string {
   try {
     return decodeURIComponent(segment);
   } catch {
-    // A malformed escape, or one that is not UTF-8 [D1].
-    return undefined;
+    // A malformed escape, or one that is not UTF-8 [D1]: as empty as the segment that holds no id.
+    return '';
   }
 }

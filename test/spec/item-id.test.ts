@@ -12,6 +12,7 @@ const digits5000 = `1${'0'.repeat(4999)}`;
 /** The segment as it is sent, and the id in the backend's path. */
 const accepted: [segment: string, id: string][] = [
   ['12', '12'],
+  ['7', '7'],
   ['0', '0'],
   ['007', '7'],
   ['000', '0'],
@@ -23,6 +24,8 @@ const accepted: [segment: string, id: string][] = [
   ['+0', '0'],
   ['-000', '0'],
   ['12abc', '12'],
+  ['7abc', '7'],
+  ['7..', '7'],
   ['12.9', '12'],
   ['12.', '12'],
   ['1,000', '1'],
@@ -198,6 +201,7 @@ describe('ITEM_ID_PARSING=whole', () => {
 
       for (const segment of [
         '12abc',
+        '7abc',
         '%2012',
         '12%20',
         '%C2%A012',
