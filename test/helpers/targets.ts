@@ -13,6 +13,8 @@ import { answer, ScriptedBackend } from './scripted-backend.ts';
 
 /** The settings that both targets understand. */
 export interface GatewaySettings {
+  /** In place of the scripted backend's. */
+  readonly backendUrl?: string;
   readonly requestBytesMax?: number;
   readonly responseBytesMax?: number;
   readonly backendTimeoutMs?: number;
@@ -28,6 +30,7 @@ export type LogLine = Readonly<Record<string, unknown>>;
 
 /** TEST_TARGETS=in-process or =command leaves the other one out. */
 const wantedKinds = process.env['TEST_TARGETS']?.split(',');
+const isWanted = (kind: TargetKind): boolean => wantedKinds?.includes(kind) ?? true;
 const root = resolve(import.meta.dirname, '../..');
 const running = new Set<ChildProcess>();
 process.on('exit', () => {
@@ -209,8 +212,11 @@ export function environmentOf(settings: GatewaySettings): Record<string, string>
 
 type TargetKind = 'in-process' | 'command';
 
+/** The targets that are wanted, for cases that need one with settings of its own. */
+export const targetKinds = (['in-process', 'command'] as const).filter(isWanted);
+
 /** A running gateway and the scripted backend behind it. */
-export class Target {
+export class Target implements AsyncDisposable {
   readonly kind: TargetKind;
   readonly backend: ScriptedBackend;
   readonly port: number;
@@ -265,6 +271,10 @@ export class Target {
     }
   }
 
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
   connect(): Promise<RawClient> {
     return RawClient.open(this.port);
   }
@@ -308,7 +318,7 @@ export function forEachTarget(
     environment = {},
   }: { kinds?: TargetKind[]; environment?: NodeJS.ProcessEnv } = {},
 ): void {
-  for (const kind of kinds.filter((each) => wantedKinds?.includes(each) ?? true)) {
+  for (const kind of kinds.filter(isWanted)) {
     describe(kind, () => {
       let target: Target | undefined;
       const current = () => {

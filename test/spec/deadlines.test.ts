@@ -16,7 +16,7 @@ import {
   timeout,
   type Answer,
 } from '../helpers/scripted-backend.ts';
-import { forEachTarget, startCommand } from '../helpers/targets.ts';
+import { forEachTarget, Target, targetKinds } from '../helpers/targets.ts';
 
 const timeoutMs = 500;
 const toleranceMs = Math.max(100, timeoutMs * 0.1);
@@ -144,46 +144,50 @@ forEachTarget(
   { backendTimeoutMs: timeoutMs },
 );
 
-test('a backend that takes no connection is the operation\'s 500 at BACKEND_CONNECT_TIMEOUT_MS [D19]', async (context) => {
-  await using hole = await startBlackHole();
-  if (!hole) {
-    context.skip('this system takes connections without end');
-    return;
-  }
-  await using command = await startCommand({
-    BACKEND_URL: `http://127.0.0.1:${hole.port}`,
-    BACKEND_CONNECT_TIMEOUT_MS: String(timeoutMs),
+for (const kind of targetKinds) {
+  test(`${kind}: a backend that takes no connection is the operation's 500 at BACKEND_CONNECT_TIMEOUT_MS [D19]`, async (context) => {
+    await using hole = await startBlackHole();
+    if (!hole) {
+      context.skip('this system takes connections without end');
+      return;
+    }
+    const settings = {
+      backendUrl: `http://127.0.0.1:${hole.port}`,
+      backendConnectTimeoutMs: timeoutMs,
+    };
+    await using target = await Target.start(kind, settings, {});
+    await assertOnTime(() =>
+      Promise.all(
+        operations.map(async ({ name, method, path, options, failure }): Promise<[string, number]> => {
+          const took = await time(async () => {
+            assertReply(await target.call(method, path, options), 500, failure);
+          });
+          return [`operation ${name}`, took];
+        }),
+      ),
+    );
   });
-  await assertOnTime(() =>
-    Promise.all(
-      operations.map(async ({ name, method, path, options, failure }): Promise<[string, number]> => {
-        const took = await time(async () => {
-          assertReply(await command.call(method, path, options), 500, failure);
-        });
-        return [`operation ${name}`, took];
-      }),
-    ),
-  );
-}); // prettier-ignore
 
-test('a GET that is sent again has one deadline for both: a backend that takes no connection any more does not add to it [D19, D20]', async (context) => {
-  await using backend = await startDyingBackend('asked');
-  await using command = await startCommand({
-    BACKEND_URL: `http://127.0.0.1:${backend.port}`,
-    BACKEND_TIMEOUT_MS: '2000',
-    BACKEND_CONNECT_TIMEOUT_MS: '20000',
+  test(`${kind}: a GET that is sent again has one deadline for both: a backend that takes no connection any more does not add to it [D19, D20]`, async (context) => {
+    await using backend = await startDyingBackend('asked');
+    const settings = {
+      backendUrl: `http://127.0.0.1:${backend.port}`,
+      backendTimeoutMs: 2000,
+      backendConnectTimeoutMs: 20_000,
+    };
+    await using target = await Target.start(kind, settings, {});
+    assertReply(await target.call('GET', '/api/work-items'), 200, '[]');
+    const took = time(async () => {
+      assertReply(await target.call('GET', '/api/work-items'), 500, '{"error":"Failed to fetch work items"}');
+    });
+    if (!(await backend.isFull)) {
+      context.skip('this system takes connections without end');
+      return;
+    }
+    backend.die();
+    assert.ok((await took) < 5000, 'not the time of a connection on top of the deadline');
   });
-  assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
-  const took = time(async () => {
-    assertReply(await command.call('GET', '/api/work-items'), 500, '{"error":"Failed to fetch work items"}');
-  });
-  if (!(await backend.isFull)) {
-    context.skip('this system takes connections without end');
-    return;
-  }
-  backend.die();
-  assert.ok((await took) < 5000, 'not the time of a connection on top of the deadline');
-}); // prettier-ignore
+}
 
 test('an idle connection that dies before the call is sent on it: the next one has BACKEND_CONNECT_TIMEOUT_MS [D19]', async (context) => {
   await using backend = await startDyingBackend('idle');
