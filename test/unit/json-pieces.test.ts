@@ -71,6 +71,42 @@ test('every token may lie at any place of the 64 bytes that are looked at togeth
   }
 });
 
+test('digits in a row, few or many, end where they end, whatever stands before and behind them', () => {
+  // The scanner looks at 64 bytes together, for digits too, and a second number profits from the first one's look.
+  for (const before of [
+    '',
+    '[',
+    '[1,',
+    '[12,3,',
+    '[1.5,',
+    `[1,"${'x'.repeat(30)}",`,
+    `[1,${' '.repeat(25)}`,
+  ]) {
+    for (const behind of [
+      '',
+      ']',
+      ',1]',
+      'x]',
+      'xx]',
+      'xxx]',
+      '-1]',
+      '"]',
+      '","]',
+      '.5]',
+      '.]',
+      'e1]',
+      '1.1.1]',
+    ]) {
+      for (let count = 0; count <= 140; count += 1) {
+        for (const digits of ['7'.repeat(count), `0.${'7'.repeat(count)}`, `1e${'7'.repeat(count)}`]) {
+          const text = Buffer.from(before + digits + behind);
+          if (isJson(text) !== isJsonByOracle(text)) assert.fail(shown(text));
+        }
+      }
+    }
+  }
+});
+
 test('what an earlier, longer text left in the scanner plays no part', () => {
   const texts = ['"abc', '12', '[1', '"\\u00', 'tru', '{"a":1', '-', '[[[['];
   for (const text of texts) {
