@@ -76,6 +76,8 @@ export class BackendClient {
   readonly #connections = new Set<BackendConnection>();
   // Last in, first out: the warmest connection is used, the others age and close.
   readonly #idle: BackendConnection[] = [];
+  /** @internal */
+  isClosed = false;
 
   constructor(options: BackendClientOptions) {
     this.#options = options;
@@ -107,6 +109,7 @@ export class BackendClient {
 
   /** Closes every connection; calls under way fail. */
   async close(): Promise<void> {
+    this.isClosed = true;
     const connections = [...this.#connections];
     this.#idle.length = 0;
     this.#connections.clear();
@@ -396,7 +399,12 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
   // A GET on a reused connection that died before one byte of the answer: most likely the backend closed an
   // idle connection as the call went out. Every other death may have been the call's own doing [D20].
   #mayResend(): boolean {
-    return this.#request.method === 'GET' && !this.#wasResent && this.#connection.diedReusedAndSilent;
+    return (
+      this.#request.method === 'GET' &&
+      !this.#wasResent &&
+      this.#connection.diedReusedAndSilent &&
+      !this.#client.isClosed
+    );
   }
 
   // The outcome is known before the answer has ended: what is left is read to a bound and dropped.
