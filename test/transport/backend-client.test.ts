@@ -27,13 +27,13 @@ const get: BackendRequest = {
 const put: BackendRequest = { ...get, method: 'PUT', body: Buffer.from('{}'), needsAnswer: false };
 const responseBytesMax = 1000;
 
-async function start({ basePath = '', budgetBytes = 1_000_000, connectTimeoutMs = 5_000 } = {}) {
+async function start({ basePath = '', budgetBytes = 1_000_000, timeoutMs = 8_000 } = {}) {
   const backend = await ScriptedBackend.start();
   const budget = new BufferBudget(budgetBytes);
   const client = new BackendClient({
     backendUrl: new URL(backend.url + basePath),
-    timeoutMs: 8_000,
-    connectTimeoutMs,
+    timeoutMs,
+    connectTimeoutMs: 5_000,
     idleTimeoutMs: 4_000,
     responseBytesMax,
     budget,
@@ -282,6 +282,49 @@ for (const [name, second, kind, budgetBytes] of [
     assert.equal(outcomes.length, 1);
   });
 }
+
+test('an answer that cannot be JSON any more is decided at once, however long it may go on', async () => {
+  await using one = await start();
+  const gate = createGate();
+  one.backend.answersOnce(async (exchange) => {
+    await exchange.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n[\r\n');
+    await gate.opened;
+    await exchange.write('1\r\n}\r\n');
+  });
+  const { outcome, outcomes } = one.send(get);
+  await poll(() => one.budget.bytes === 1, 'the first piece');
+  gate.open();
+  assert.deepEqual(await within(outcome, 'an outcome', 4_000), {
+    kind: 'not-json',
+    status: 200,
+    cause: 'a body that is not JSON',
+  });
+  assert.equal(one.budget.bytes, 0);
+  // Its rest is waited for like that of any answer whose outcome is known.
+  await one.backend.connectionClosed(0, 3_000);
+  assert.equal(outcomes.length, 1);
+});
+
+test('calls that end or are decided early leave the deadlines of those beside them alone [D19]', async () => {
+  await using one = await start({ timeoutMs: 300 });
+  const stalled = raw('HTTP/1.1 500 X\r\nContent-Length: 10\r\n\r\n');
+  one.backend.answersOnce(timeout, stalled, timeout, answer('{}'), timeout, stalled, timeout);
+  const sentAt = performance.now();
+  const calls = Array.from({ length: 7 }, () => one.send(get));
+  const kinds = await Promise.all(
+    calls.map(async ({ outcome }) => {
+      const { kind } = await within(outcome, 'an outcome');
+      return kind === 'timed-out' ? `${kind} ${performance.now() - sentAt > 290}` : kind;
+    }),
+  );
+  assert.ok(performance.now() - sentAt < 900, 'none waits for the rest of another answer');
+  assert.deepEqual(kinds.toSorted(), [
+    'ok',
+    'refused',
+    'refused',
+    ...Array.from({ length: 4 }, () => 'timed-out true'),
+  ]);
+});
 
 test('an outcome does not come before send is over, whatever happens', async () => {
   const away = await ScriptedBackend.start();
