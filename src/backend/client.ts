@@ -218,13 +218,13 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
   }
 
   onDeadlinePassed(deadline: Deadline): void {
-    if (deadline === this.#connectDeadline) {
-      this.#fail('timed-out', `no connection within ${this.#options.connectTimeoutMs} ms`);
-    } else if (this.#state === 'discarding') {
-      this.cancel();
-    } else {
-      this.#fail('timed-out', `no complete answer within ${this.#options.timeoutMs} ms`);
-    }
+    const { timeoutMs, connectTimeoutMs } = this.#options;
+    const cause =
+      deadline === this.#connectDeadline
+        ? `no connection within ${connectTimeoutMs} ms`
+        : `no complete answer within ${timeoutMs} ms`;
+    // Nobody is told when the outcome is known and only the rest of an answer did not come.
+    this.#fail('timed-out', cause);
   }
 
   // Connecting has a limit of its own; from sending to the last byte there is one deadline, whether or not

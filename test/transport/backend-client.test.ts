@@ -261,6 +261,7 @@ for (const [name, second, kind, budgetBytes] of [
   ['does not fit beside what others hold', 'x'.repeat(200), 'too-large', 400],
   ['ends in the middle', '', 'unreachable', 1_000_000],
   ['cannot be JSON any more', ']', 'not-json', 1_000_000],
+  ['is not JSON when it ends', '1', 'not-json', 1_000_000],
 ] as const) {
   test(`an answer that ${name} has given back what it held, and nothing else`, async () => {
     await using one = await start({ budgetBytes });
@@ -279,6 +280,9 @@ for (const [name, second, kind, budgetBytes] of [
     gate.open();
     assert.equal((await within(outcome, 'an outcome')).kind, kind);
     assert.equal(one.budget.bytes, 100);
+    // One whose answer came to its end is as good as new.
+    assert.equal(one.client.connectionCount, kind === 'not-json' ? 1 : 0);
+    await one.client.close();
     assert.equal(outcomes.length, 1);
   });
 }
