@@ -1,8 +1,11 @@
 // What the checker holds: one bit a level of nesting and nothing of the body; afterwards nothing [D13].
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { test } from 'node:test';
+import { pathToFileURL } from 'node:url';
 import { createJsonChecker, isJson, type JsonChecker } from '../../src/json/json.ts';
 import { isJsonByOracle } from '../helpers/json-oracle.ts';
 import { createRandom } from '../helpers/json-texts.ts';
@@ -32,11 +35,15 @@ test('ten million levels are checked, whole', () => {
 });
 
 test('ten million levels are checked in pieces, in one bit a level', () => {
+  const perPiece = 10_000;
+  const piece = Buffer.from('{"a":['.repeat(perPiece / 2));
   const before = arrayBuffers();
   const checker = createJsonChecker();
-  writeTimes(checker, '{"a":[', levels / 2);
-  const held = arrayBuffers() - before;
-  assert.ok(held < (levels / 8) * 1.25 + 100_000, `${held} bytes held`);
+  for (let depth = perPiece; depth <= levels; depth += perPiece) {
+    assert.equal(checker.write(piece), true);
+    const held = arrayBuffers() - before;
+    if (held > (depth / 8) * 1.25 + 100_000) assert.fail(`${held} bytes held for ${depth} levels`);
+  }
   assert.equal(checker.write(Buffer.from('1')), true);
   writeTimes(checker, ']}', levels / 2);
   assert.equal(checker.end(), true);
@@ -121,6 +128,24 @@ test('ten thousand checkers that are abandoned half-way take no memory outside o
   });
   const held = arrayBuffers() - before;
   assert.ok(held < 1024 * 1024, `${held} bytes held by ${checkers.length} checkers`);
+});
+
+test('without its scanner the checker says how to build it', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'json-'));
+  try {
+    const copy = join(directory, 'json.ts');
+    copyFileSync(new URL('../../src/json/json.ts', import.meta.url), copy);
+    await assert.rejects(import(pathToFileURL(copy).href), (error: Error) => {
+      assert.match(
+        error.message,
+        /^The JSON scanner is not built \(.*scanner\.wasm\): run `npm run build:scanner`\.$/,
+      );
+      assert.equal((error.cause as NodeJS.ErrnoException).code, 'ENOENT');
+      return true;
+    });
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
 });
 
 test("the scanner's memory has a fixed size", async () => {
