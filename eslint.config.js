@@ -7,6 +7,7 @@ export default tseslint.config(
       'dist/',
       'build/',
       'bench/',
+      'test/mutation/',
       'node_modules/',
       '**/*.as.ts',
       'src/docs/swagger-ui/',

@@ -1,7 +1,7 @@
 // Waiting for what a test expects to happen: never a sleep, always a bound that fails the test.
 
-/** How long anything may take before a test gives up on it. */
-export const DEADLINE_MS = 10_000;
+/** How long anything may take before a test gives up on it. Less where a failure is what is looked for. */
+export const DEADLINE_MS = Number(process.env['TEST_DEADLINE_MS'] ?? 10_000);
 
 /** Whoever changes something observable calls `notify`; `until` looks again at each change. */
 export class Changes {

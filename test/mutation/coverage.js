@@ -1,0 +1,21 @@
+// Loaded before the tests in the dry run: leaves behind which mutants each test came by. What is on the way
+// between tests is nobody's.
+
+import { writeFileSync } from 'node:fs';
+import { afterEach, beforeEach } from 'node:test';
+import process from 'node:process';
+
+const namespace = (globalThis.__stryker__ ??= {});
+const file = process.env['MUTATION_FILE'];
+const tests = [];
+beforeEach((test) => {
+  namespace.currentTestId = `${file} ${test.name}`;
+  tests.push(namespace.currentTestId);
+});
+afterEach(() => {
+  namespace.currentTestId = undefined;
+});
+process.on('exit', () => {
+  const coverage = { static: {}, perTest: {}, ...namespace.mutantCoverage };
+  writeFileSync(process.env['MUTATION_COVERAGE'], JSON.stringify({ tests, coverage }));
+});

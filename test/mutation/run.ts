@@ -1,0 +1,34 @@
+// Runs mutation testing and prints the report: `npm run mutation` for all, `npm run mutation -- json backend` for
+// parts, `npm run mutation -- src/gateway/item-id.ts` or `...:10-20` for a file or some lines of it.
+
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, renameSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+
+import { outputDirectory, parts, reportOf, strykerReport } from './parts.ts';
+
+process.chdir(fileURLToPath(new URL('../..', import.meta.url)));
+mkdirSync(outputDirectory, { recursive: true });
+
+function run(...command: string[]): void {
+  const { status } = spawnSync(process.execPath, command, { stdio: 'inherit' });
+  if (status !== 0) process.exit(status ?? 1);
+}
+
+const wanted = process.argv.slice(2);
+for (const part of wanted.length === 0 ? parts : wanted) {
+  if (part === 'scanner') {
+    run('test/mutation/scanner.ts');
+    continue;
+  }
+  const isPath = part.includes('/');
+  run(
+    'test/mutation/node_modules/@stryker-mutator/core/bin/stryker.js',
+    'run',
+    'test/mutation/stryker.config.ts',
+    '--mutate',
+    isPath ? part : `src/${part}/*.ts,${part === 'backend' ? 'src/body.ts' : '!src/**/*.as.ts'}`,
+  );
+  if (!isPath) renameSync(strykerReport, reportOf(part));
+}
+run('test/mutation/report.ts');

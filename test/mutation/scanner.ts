@@ -1,0 +1,137 @@
+// Mutation testing of src/json/scanner.as.ts. It runs as WebAssembly, where no switch can be thrown at run time: so
+// each of Stryker's mutants is written into the source, compiled, and put before the tests of the JSON check. One
+// that does not compile does not count. Run from the root of the repository; `--lines 100-200` narrows it down.
+
+import { once } from 'node:events';
+import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
+import { main as compile } from 'assemblyscript/asc';
+import type { Logger } from '@stryker-mutator/api/logging';
+import { Instrumenter } from '@stryker-mutator/instrumenter';
+
+import { outputDirectory, reportOf } from './parts.ts';
+import { cut, type ReportedMutant } from './report.ts';
+import { runTests, type TestsResult } from './run-tests.ts';
+import { batches } from './test-files.ts';
+
+const source = 'src/json/scanner.as.ts';
+const laneCount = 2;
+const text = readFileSync(source, 'utf8');
+
+/** The mutants of the scanner, as Stryker makes them of TypeScript. */
+async function listMutants(): Promise<ReportedMutant[]> {
+  const no = () => false;
+  const quiet = new Proxy({}, { get: () => no }) as Logger;
+  const { mutants } = await new Instrumenter(quiet).instrument(
+    // A decorator on a function is no TypeScript; blanks keep every place where it is.
+    [{ name: source, mutate: true, content: text.replaceAll('@inline', '       ') }],
+    { plugins: null, excludedMutations: [], ignorers: [] },
+  );
+  return mutants.map(({ id, mutatorName, replacement, location: { start, end } }) => ({
+    id,
+    mutatorName,
+    replacement,
+    location: {
+      start: { line: start.line + 1, column: start.column + 1 },
+      end: { line: end.line + 1, column: end.column + 1 },
+    },
+    status: 'Survived',
+  }));
+}
+
+/** The source with `mutant` in it. */
+function apply({ replacement, location }: ReportedMutant): string {
+  const [before, , behind] = cut(text, location);
+  return before + replacement + behind;
+}
+
+/** Those of `npm run build:scanner`, less optimised: compiled in a third of a second, and it means the same. */
+function compilerFlags(): string[] {
+  const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
+    scripts: { 'build:scanner': string };
+  };
+  const words = scripts['build:scanner'].split(' ');
+  return words
+    .slice(words.indexOf('-o') + 2)
+    .map((word) => (word === '-O3' ? '-O1' : word))
+    .filter((word) => word !== '--converge');
+}
+
+/** A directory with nothing but the JSON check and its tests. */
+function makeSandbox(path: string): void {
+  rmSync(path, { recursive: true, force: true });
+  mkdirSync(path, { recursive: true });
+  for (const part of ['package.json', 'src/json', 'test/unit', 'test/helpers', 'test/vectors']) {
+    cpSync(part, join(path, part), { recursive: true });
+  }
+}
+
+/** Compiles `scanner` and runs the tests with what comes of it; undefined when it does not compile. */
+async function runWith(scanner: string, sandbox: string): Promise<TestsResult | undefined> {
+  let code: Uint8Array | undefined;
+  const { error } = await compile(['scanner.ts', '-o', 'scanner.wasm', ...compilerFlags()], {
+    readFile: (name) => (name === 'scanner.ts' ? scanner : null),
+    writeFile: (name, contents) => {
+      if (name === 'scanner.wasm') code = contents as Uint8Array;
+    },
+    listFiles: () => [],
+  });
+  if (error !== null || code === undefined) return undefined;
+  writeFileSync(join(sandbox, 'src/json/scanner.wasm'), code);
+  let result: TestsResult | undefined;
+  for (const { files } of batches.filter((batch) => batch.of.test(source))) {
+    result = await runTests(files, {
+      cwd: sandbox,
+      nodeArguments: ['--import', join(import.meta.dirname, 'seed.js')],
+    });
+    if (result.kind !== 'passed') break;
+  }
+  return result;
+}
+
+async function runMutant(mutant: ReportedMutant, sandbox: string): Promise<ReportedMutant> {
+  const result = await runWith(apply(mutant), sandbox);
+  if (result === undefined) return { ...mutant, status: 'CompileError' };
+  if (result.kind === 'passed') return mutant;
+  return { ...mutant, status: result.kind === 'hung' ? 'Timeout' : 'Killed', statusReason: result.test };
+}
+
+if (isMainThread) {
+  const { values } = parseArgs({ options: { lines: { type: 'string', default: '1-9999' } } });
+  const [first = 1, last = first] = values.lines.split('-').map(Number);
+  const all = (await listMutants()).filter(
+    ({ location: { start } }) => start.line >= first && start.line <= last,
+  );
+  const done: ReportedMutant[] = [];
+  const waiting = all.entries();
+  await Promise.all(
+    Array.from({ length: laneCount }, async (_, lane) => {
+      const worker = new Worker(new URL(import.meta.url), { workerData: lane });
+      for (const [, mutant] of waiting) {
+        worker.postMessage(mutant);
+        const [result] = (await once(worker, 'message')) as [ReportedMutant];
+        done.push(result);
+        const { line, column } = result.location.start;
+        console.log(
+          `${done.length}/${all.length} ${result.status} ${line}:${column} ${result.mutatorName} ${result.replacement.slice(0, 60).replaceAll('\n', ' ')}`,
+        );
+      }
+      await worker.terminate();
+    }),
+  );
+  done.sort((a, b) => Number(a.id) - Number(b.id));
+  writeFileSync(
+    reportOf('scanner'),
+    JSON.stringify({ files: { [source]: { source: text, mutants: done } } }),
+  );
+} else {
+  const sandbox = join(outputDirectory, `scanner-${String(workerData)}`);
+  makeSandbox(sandbox);
+  const unchanged = await runWith(text, sandbox);
+  if (unchanged?.kind !== 'passed') throw new Error(`without a mutant: ${JSON.stringify(unchanged)}`);
+  parentPort?.on('message', (mutant: ReportedMutant) => {
+    void runMutant(mutant, sandbox).then((result) => parentPort?.postMessage(result));
+  });
+}

@@ -1,0 +1,170 @@
+// The Stryker test runner for this project, for node:test. Each mutant has processes of its own, so that it is in
+// force from the first line on and cannot disturb the next; they run the tests that come by it, batch by batch.
+
+import { appendFileSync, globSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { INSTRUMENTER_CONSTANTS, type MutantCoverage } from '@stryker-mutator/api/core';
+import { declareClassPlugin, PluginKind } from '@stryker-mutator/api/plugin';
+import {
+  DryRunStatus,
+  MutantRunStatus,
+  TestStatus,
+  type DryRunResult,
+  type MutantRunOptions,
+  type MutantRunResult,
+  type TestResult,
+  type TestRunner,
+  type TestRunnerCapabilities,
+} from '@stryker-mutator/api/test-runner';
+
+import { compiledPath, runTests } from './run-tests.ts';
+import { batches } from './test-files.ts';
+
+const coveragePath = join(tmpdir(), `mutation-coverage-${process.pid}.json`);
+const logPath = resolve(import.meta.dirname, '../../build/mutation/mutants.log');
+const commandPath = join(tmpdir(), `mutation-command-${process.pid}`);
+
+// Beyond so many, choosing tests is more work than running those that come with them.
+const namesMax = 200;
+
+interface Covered {
+  /** A test's id is its file and its name. */
+  readonly tests: readonly string[];
+  readonly coverage: MutantCoverage;
+}
+
+/** What coverage.js has left behind. */
+function readCoverage(): Covered {
+  const text = readFileSync(coveragePath, 'utf8');
+  rmSync(coveragePath);
+  return JSON.parse(text) as Covered;
+}
+
+/** A command that is killed leaves no coverage behind: it counts as having come by every mutant in `sources`. */
+function allMutants(sources: RegExp): Record<string, number> {
+  const texts = globSync('src/**/*.ts')
+    .filter((path) => sources.test(path))
+    .map((path) => readFileSync(path, 'utf8'));
+  return Object.fromEntries(
+    [...texts.join('').matchAll(/stryMutAct_9fa48\("(\d+)"\)/g)].map((match) => [match[1], 1]),
+  );
+}
+
+/** Has the tests start the source where they would start the built command, with the mutant in force. */
+function commandEnvironment(mutant = ''): NodeJS.ProcessEnv {
+  const variables = `NODE_COMPILE_CACHE='${compiledPath}' ${INSTRUMENTER_CONSTANTS.ACTIVE_MUTANT_ENV_VARIABLE}=${mutant}`;
+  writeFileSync(
+    commandPath,
+    `#!/bin/sh\nshift\nexec env ${variables} '${process.execPath}' '${resolve('src/main.ts')}' "$@"\n`,
+    { mode: 0o755 },
+  );
+  return { GATEWAY_NODE: commandPath, TEST_TARGETS: 'command' };
+}
+
+class NodeTestRunner implements TestRunner {
+  static readonly inject = [] as const;
+
+  capabilities(): TestRunnerCapabilities {
+    return { reloadEnvironment: true };
+  }
+
+  async dryRun(): Promise<DryRunResult> {
+    const results = new Map<string, TestResult>();
+    const coverage: MutantCoverage = { static: {}, perTest: {} };
+    const runs = batches.flatMap((batch) =>
+      (batch.isCommand ? [batch.name] : batch.files).map((name) => ({ ...batch, name })),
+    );
+    for (const { name, files, of, isCommand = false, isTimed = false } of runs) {
+      const result = await runTests(isCommand ? files : [name], {
+        cwd: process.cwd(),
+        failures: isTimed ? 3 : 1,
+        environment: isCommand
+          ? commandEnvironment()
+          : { MUTATION_COVERAGE: coveragePath, MUTATION_FILE: name },
+        nodeArguments: isCommand ? [] : ['--import', './test/mutation/coverage.js'],
+      });
+      if (result.kind !== 'passed') {
+        return {
+          status: DryRunStatus.Error,
+          errorMessage: `${name}, without a mutant, ${result.kind}: ${result.test}`,
+        };
+      }
+      const covered = isCommand
+        ? { tests: [name], coverage: { static: {}, perTest: { [name]: allMutants(of) } } }
+        : readCoverage();
+      for (const id of covered.tests) {
+        const timeSpentMs = result.ms / covered.tests.length;
+        results.set(id, { id, name: id, timeSpentMs, status: TestStatus.Success });
+      }
+      Object.assign(coverage.perTest, covered.coverage.perTest);
+      for (const [mutant, hits] of Object.entries(covered.coverage.static)) {
+        coverage.static[mutant] = (coverage.static[mutant] ?? 0) + hits;
+      }
+    }
+    // What happens between tests as well is judged by the tests: all of them would take far longer and find no more.
+    const covered = new Set(Object.values(coverage.perTest).flatMap((hits) => Object.keys(hits)));
+    coverage.static = Object.fromEntries(
+      Object.entries(coverage.static).filter(([mutant]) => !covered.has(mutant)),
+    );
+    return { status: DryRunStatus.Complete, tests: [...results.values()], mutantCoverage: coverage };
+  }
+
+  async mutantRun(options: MutantRunOptions): Promise<MutantRunResult> {
+    const result = await this.#run(options);
+    // Stryker names the survivors only when all is done.
+    const { fileName, location, mutatorName, replacement } = options.activeMutant;
+    const place = `${fileName.slice(fileName.lastIndexOf('/src/') + 1)}:${location.start.line + 1}:${location.start.column + 1}`;
+    const reason = 'failureMessage' in result ? result.failureMessage : '';
+    appendFileSync(
+      logPath,
+      `${[result.status, place, mutatorName, replacement, reason].join(' | ').replaceAll('\n', ' ')}\n`,
+    );
+    return result;
+  }
+
+  async #run({ activeMutant, testFilter }: MutantRunOptions): Promise<MutantRunResult> {
+    let nrOfTests = 0;
+    for (const { name, files, of, isCommand = false, isTimed = false } of batches) {
+      if (!of.test(activeMutant.fileName)) continue;
+      const wanted = isCommand
+        ? { files: testFilter?.includes(name) === false ? [] : files, names: [] }
+        : chooseTests(files, testFilter);
+      if (wanted.files.length === 0) continue;
+      nrOfTests += 1;
+      const result = await runTests(wanted.files, {
+        cwd: process.cwd(),
+        failures: isTimed ? 3 : 1,
+        names: wanted.names,
+        environment: isCommand
+          ? commandEnvironment(activeMutant.id)
+          : { [INSTRUMENTER_CONSTANTS.ACTIVE_MUTANT_ENV_VARIABLE]: activeMutant.id },
+      });
+      if (result.kind === 'hung') {
+        return { status: MutantRunStatus.Timeout, reason: result.test };
+      }
+      if (result.kind === 'failed') {
+        return { status: MutantRunStatus.Killed, killedBy: [], failureMessage: result.test, nrOfTests };
+      }
+    }
+    return { status: MutantRunStatus.Survived, nrOfTests };
+  }
+}
+
+/** Of `files` those with a test that is wanted, and its name; all tests when `ids` is undefined or there are many. */
+function chooseTests(
+  files: readonly string[],
+  ids: readonly string[] | undefined,
+): { files: readonly string[]; names: readonly string[] } {
+  if (ids === undefined) return { files, names: [] };
+  const names: string[] = [];
+  const chosen = files.filter((file) => {
+    const prefix = `${file} `;
+    const own = ids.filter((id) => id.startsWith(prefix)).map((id) => id.slice(prefix.length));
+    names.push(...own);
+    return own.length > 0;
+  });
+  return { files: chosen, names: names.length > namesMax ? [] : names };
+}
+
+export const strykerPlugins = [declareClassPlugin(PluginKind.TestRunner, 'node-test', NodeTestRunner)];
