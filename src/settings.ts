@@ -115,7 +115,7 @@ export const settingsTable = {
     kind: 'count',
     default: 1,
     max: 256,
-    help: 'Processes that serve clients on one port; `auto` is one a core. From 2 on a dead one is replaced, SIGHUP replaces them all one by one, and each has an equal share of IN_FLIGHT_MAX and BUFFERED_BYTES_MAX.',
+    help: 'Processes that serve clients on one port; `auto` is one a core. From 2 on a dead one is replaced, SIGHUP replaces them all one by one, and each has an equal share of CONNECTIONS_MAX, IN_FLIGHT_MAX and BUFFERED_BYTES_MAX.',
     commands: ['serve', 'check', 'openapi'],
   },
   portSharing: {
