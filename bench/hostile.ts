@@ -9,7 +9,7 @@ import { parseArgs } from 'node:util';
 import { ATTACKS, type AttackName } from './attacker.ts';
 import { CONTENDERS } from './contenders.ts';
 import { readMemoryMb } from './processes.ts';
-import { Attacker, Backend, isPinned, Load, startContender, stopAll } from './running.ts';
+import { Attacker, Backend, call, isPinned, Load, startContender, stopAll } from './running.ts';
 import { ITEM } from './work-items.ts';
 
 const { values: flags } = parseArgs({
@@ -23,6 +23,7 @@ const { values: flags } = parseArgs({
 const rounds = Number(flags.rounds);
 const rate = Number(flags.rate);
 const SETTLE_MS = 2_000;
+const AT_ONCE_MS = 100;
 
 const CONNECTIONS: Partial<Record<AttackName, number>> = {
   'slow heads': 1_000,
@@ -42,11 +43,25 @@ interface Row {
   disturbance: number;
   /** Good calls without a reply two seconds after the end of their round. */
   unanswered: number;
+  recoveryMs: number;
 }
 const names = ['at rest', ...attacks] as const;
 const rows = new Map<string, Row>(
-  names.map((name) => [name, { latencies: [], medians: [], connections: 0, disturbance: 0, unanswered: 0 }]),
+  names.map((name) => [
+    name,
+    { latencies: [], medians: [], connections: 0, disturbance: 0, unanswered: 0, recoveryMs: 0 },
+  ]),
 );
+
+/** How long after an attack a call on a new connection is answered at once again. */
+async function recover(port: number): Promise<number> {
+  const from = performance.now();
+  for (;;) {
+    const startedAt = performance.now();
+    await call(port, 'GET', '/api/work-items/17');
+    if (performance.now() - startedAt < AT_ONCE_MS) return performance.now() - from;
+  }
+}
 
 function at(sorted: number[], part: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? NaN;
@@ -89,7 +104,10 @@ try {
         await delay(SETTLE_MS);
       }
       const result = await load.run(order);
-      if (isAttack) row.connections = Math.max(row.connections, await attacker.stop());
+      if (isAttack) {
+        row.connections = Math.max(row.connections, await attacker.stop());
+        row.recoveryMs = Math.max(row.recoveryMs, await recover(gateway.port));
+      }
       row.unanswered += result.unanswered;
       const sorted = [...result.latenciesMs].toSorted((a, b) => a - b);
       row.latencies.push(...sorted);
@@ -106,14 +124,14 @@ try {
   );
   console.log(`peak memory of the gateway ${readMemoryMb(gateway.pid, 'VmHWM').toFixed(0)} MB\n`);
   console.log(
-    '| Attack | Connections | p50 ms (range of rounds) | p99 ms | max ms | Unanswered | Disturbed |',
+    '| Attack | Connections | p50 ms (range of rounds) | p99 ms | max ms | Unanswered | Recovered ms | Disturbed |',
   );
-  console.log('| --- | --: | --: | --: | --: | --: | --: |');
-  for (const [name, { latencies, medians, connections, disturbance, unanswered }] of rows) {
+  console.log('| --- | --: | --: | --: | --: | --: | --: | --: |');
+  for (const [name, { latencies, medians, connections, disturbance, unanswered, recoveryMs }] of rows) {
     const sorted = latencies.toSorted((a, b) => a - b);
     const range = `${Math.min(...medians).toFixed(2)}–${Math.max(...medians).toFixed(2)}`;
     console.log(
-      `| ${name} | ${String(connections)} | ${at(sorted, 0.5).toFixed(2)} (${range}) | ${at(sorted, 0.99).toFixed(2)} | ${at(sorted, 1).toFixed(1)} | ${String(unanswered)} | ${disturbance.toFixed(2)} |`,
+      `| ${name} | ${String(connections)} | ${at(sorted, 0.5).toFixed(2)} (${range}) | ${at(sorted, 0.99).toFixed(2)} | ${at(sorted, 1).toFixed(1)} | ${String(unanswered)} | ${recoveryMs.toFixed(0)} | ${disturbance.toFixed(2)} |`,
     );
   }
 } finally {
