@@ -11,7 +11,7 @@ export const ATTACKS = {
   'idle connections': 'connections that say nothing',
   'connection flood': 'connections opened and closed as fast as can be',
   'header bombs': 'heads of 100 KB on one connection after the other',
-  'requests sent ahead': 'connections with 500 requests in one write',
+  'requests sent ahead': 'connections with 500 requests in one write, which read the replies',
   aborts: 'clients that leave at some moment of a call',
 } as const;
 export type AttackName = keyof typeof ATTACKS;
@@ -108,8 +108,12 @@ function run({ attack, port, connections }: Exclude<AttackOrder, { stop: true }>
     case 'requests sent ahead':
       return again(2, async () => {
         const socket = await open(port);
-        socket.resume();
-        socket.end(GET.repeat(500));
+        socket.write(GET.repeat(500));
+        let replies = 0;
+        socket.on('data', (data: Buffer) => {
+          replies += data.toString('latin1').split('HTTP/1.1 200').length - 1;
+          if (replies >= 499) socket.destroy();
+        });
         await new Promise((resolve) => (socket.destroyed ? resolve(0) : socket.once('close', resolve)));
       });
     case 'aborts':
