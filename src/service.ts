@@ -29,7 +29,6 @@ export interface Service {
 
 export interface ClientService extends Service, Reporter {
   readonly url: string;
-  readonly port: number;
 }
 
 export interface WholeService extends Service {
@@ -152,10 +151,9 @@ export async function startClientService(
     throw error;
   }
   surviveAcceptErrors(server, logger);
-  const { url, port } = listener;
+  const { url } = listener;
   return {
     url,
-    port,
     ...createReporter(records, gateway, connections),
     beginDrain: () => {
       gateway.isDraining = true;

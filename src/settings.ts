@@ -153,7 +153,7 @@ export const settingsTable = {
     default: 16_384,
     min: 1_024,
     max: 1_048_576,
-    help: 'Largest request head, the target and every header together; a larger one is answered with 431.',
+    help: 'Largest request head, counted as the target and the names and values of its headers, without what stands between them; a larger one is answered with 431.',
     commands: gateway,
   },
   requestBytesMax: bytes(10_485_760, 'Largest request body; a larger one is answered with 413.'),

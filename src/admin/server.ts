@@ -123,8 +123,9 @@ async function answer(
 async function readyz({ reports, isDraining }: AdminSources): Promise<Page> {
   const all = await reports({ withProcessMetrics: false, probesBackend: true });
   const backend = latestBackendStatus(all.map((report) => report.backend));
-  return json(isDraining() ? 503 : 200, {
-    status: isDraining() ? 'draining' : 'ready',
+  const status = isDraining() ? 'draining' : all.length === 0 ? 'no worker answers' : 'ready';
+  return json(status === 'ready' ? 200 : 503, {
+    status,
     ...(backend === undefined
       ? {}
       : {

@@ -18,8 +18,8 @@ export type ToWorker =
   | { readonly kind: 'report'; readonly id: number; readonly request: ReportRequest };
 
 export type FromWorker =
-  /** It takes calls; `port` is the one that it found where 0 was asked for. */
-  | { readonly kind: 'ready'; readonly url: string; readonly port: number }
+  /** It takes calls. */
+  | { readonly kind: 'ready'; readonly url: string }
   /** It cannot listen; `message` is for the operator. */
   | { readonly kind: 'start-error'; readonly message: string }
   | { readonly kind: 'reports'; readonly id: number; readonly reports: readonly Report[] };

@@ -7,6 +7,7 @@ import { createServer } from 'node:net';
 import { extname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
+import { Figures } from '../admin/figures.ts';
 import type { Report, ReportRequest } from '../admin/report.ts';
 import { listen, type PortSharing } from '../listen.ts';
 import type { Logger } from '../log.ts';
@@ -20,7 +21,11 @@ const backOffMinMs = 100;
 const backOffMaxMs = 10_000;
 // A worker that has lived so long did not die of how it was started.
 const settledMs = 10_000;
-const killTimeoutMs = 2_000;
+// What is told to cut everything has this long to end by itself.
+const killTimeoutMs = 500;
+// A worker that has answered nothing for so long hangs: nothing that it does takes a tenth of that.
+const hangTimeoutMs = 10_000;
+const heartbeatMs = 1_000;
 
 // What belongs to the primary process, or to the port that it keeps: a new value needs a restart.
 const keptSettings = ['host', 'port', 'adminHost', 'adminPort', 'portSharing', 'shutdownDelayMs'] as const;
@@ -29,6 +34,9 @@ interface Member {
   readonly worker: Worker;
   readonly startedAt: number;
   readonly exited: Promise<void>;
+  /** What it last said of itself, and when: of a worker that has gone this is what stays. */
+  lastReport: Report | undefined;
+  heardAt: number;
   /** It takes calls and was not told to stop. */
   isServing: boolean;
   /** It was told to stop: its end is no surprise. */
@@ -44,11 +52,10 @@ export async function startPool(settings: Settings, logger: Logger): Promise<Wor
     serialization: 'advanced',
   });
   const sharing = settings.portSharing === 'auto' ? findSharing() : settings.portSharing;
-  if (sharing === 'reuse-port' && settings.port !== 0) {
-    // With a shared port the system would let two gateways have it unnoticed [D31].
-    await assertPortIsFree(settings);
-  }
-  const pool = new WorkerPool(settings, sharing, logger);
+  // With a shared port the system would let two gateways have it unnoticed [D31]; and where 0 was asked for, all
+  // of them, and those that replace them, must have the same.
+  const port = await findPort(settings);
+  const pool = new WorkerPool({ ...settings, port }, sharing, logger);
   try {
     await pool.start();
   } catch (error) {
@@ -71,17 +78,22 @@ function findSharing(): PortSharing {
   }
 }
 
-async function assertPortIsFree({ host, port }: Settings): Promise<void> {
+// The port that is asked for, when nobody has it; a free one for 0.
+async function findPort({ host, port }: Settings): Promise<number> {
   const listener = await listen(createServer(), host, port, '--port (PORT)');
   await listener.close();
+  return listener.port;
 }
 
 export class WorkerPool implements AdminSubject {
   readonly #logger: Logger;
   readonly #sharing: PortSharing;
   readonly #members = new Set<Member>();
-  readonly #awaitedReports = new Map<number, (reports: readonly Report[]) => void>();
+  readonly #awaitedReports = new Map<number, (report: Report | undefined) => void>();
   readonly #replacements = new Set<NodeJS.Timeout>();
+  // What workers that have gone had counted: a counter must not fall because one was replaced.
+  readonly #counted = new Figures();
+  #heartbeat: NodeJS.Timeout | undefined;
   #settings: Settings;
   #url = '';
   #nextReportId = 0;
@@ -102,13 +114,12 @@ export class WorkerPool implements AdminSubject {
 
   /** @internal */
   async start(): Promise<void> {
-    // The first one finds the port where 0 was asked for; node:cluster gives it to all that ask for 0.
-    const { url, port } = await this.#launch();
+    const { url } = await this.#launch();
     this.#url = url;
-    if (this.#sharing === 'reuse-port') {
-      this.#settings = { ...this.#settings, port };
-    }
     await Promise.all(Array.from({ length: this.#settings.workers - 1 }, async () => await this.#launch()));
+    this.#heartbeat = setInterval(() => {
+      this.#lookForHanging();
+    }, heartbeatMs);
   }
 
   /**
@@ -124,9 +135,23 @@ export class WorkerPool implements AdminSubject {
   }
 
   readonly reports = async (request: ReportRequest): Promise<readonly Report[]> => {
-    const serving = [...this.#members].filter(({ isServing, isLeaving }) => isServing || isLeaving);
-    const reports = await Promise.all(serving.map(async (member) => await this.#askReport(member, request)));
-    return reports.flat();
+    const members = [...this.#members].filter(({ isServing, isLeaving }) => isServing || isLeaving);
+    const answers = await Promise.all(
+      members.map(async (member) => ({ member, report: await this.#askReport(member, request) })),
+    );
+    // Those that did not answer are no part of it, but what they had counted is.
+    const counted = new Figures(this.#counted.toJSON());
+    for (const { member, report } of answers) {
+      if (report === undefined && member.lastReport !== undefined && this.#members.has(member)) {
+        counted.add(new Figures(member.lastReport.figures));
+      }
+    }
+    const [first, ...others] = answers.flatMap(({ report }) => (report === undefined ? [] : [report]));
+    if (first === undefined) {
+      return [];
+    }
+    counted.add(new Figures(first.figures));
+    return [{ ...first, figures: counted.toJSON() }, ...others];
   };
 
   /** A worker did not end as it should have: with the exit code 0, when it was told to. */
@@ -134,6 +159,7 @@ export class WorkerPool implements AdminSubject {
 
   beginDrain(): void {
     this.#isStopping = true;
+    clearInterval(this.#heartbeat);
     for (const timer of this.#replacements) {
       clearTimeout(timer);
     }
@@ -159,8 +185,8 @@ export class WorkerPool implements AdminSubject {
     this.beginDrain();
     this.#tellAll({ kind: 'cut' });
     const timer = setTimeout(() => {
-      for (const { worker } of this.#members) {
-        worker.process.kill('SIGKILL');
+      for (const member of this.#members) {
+        this.#kill(member, 'a worker does not end: killing it');
       }
     }, killTimeoutMs);
     await this.#allExited();
@@ -182,14 +208,16 @@ export class WorkerPool implements AdminSubject {
   }
 
   // Starts one worker and resolves when it takes calls.
-  async #launch(): Promise<{ url: string; port: number }> {
+  async #launch(): Promise<{ url: string }> {
     const worker = cluster.fork();
     const exited = Promise.withResolvers<undefined>();
-    const ready = Promise.withResolvers<{ url: string; port: number }>();
+    const ready = Promise.withResolvers<{ url: string }>();
     const member: Member = {
       worker,
       startedAt: performance.now(),
       exited: exited.promise.then(() => undefined),
+      lastReport: undefined,
+      heardAt: performance.now(),
       isServing: false,
       isLeaving: false,
     };
@@ -198,13 +226,16 @@ export class WorkerPool implements AdminSubject {
       switch (message.kind) {
         case 'ready':
           member.isServing = true;
+          member.heardAt = performance.now();
           ready.resolve(message);
           break;
         case 'start-error':
           ready.reject(new StartError(message.message, undefined));
           break;
         case 'reports':
-          this.#awaitedReports.get(message.id)?.(message.reports);
+          member.heardAt = performance.now();
+          member.lastReport = message.reports[0];
+          this.#awaitedReports.get(message.id)?.(message.reports[0]);
           break;
       }
     });
@@ -213,6 +244,9 @@ export class WorkerPool implements AdminSubject {
     });
     worker.once('exit', (code, signal) => {
       this.#members.delete(member);
+      if (member.lastReport !== undefined) {
+        this.#counted.add(new Figures(member.lastReport.figures));
+      }
       ready.reject(
         new StartError(`a worker ended as it started, with ${describeEnd(code, signal)}`, undefined),
       );
@@ -289,26 +323,48 @@ export class WorkerPool implements AdminSubject {
         leaving.isLeaving = true;
         send(leaving, { kind: 'begin-drain' });
         send(leaving, { kind: 'finish-drain' });
+        const timer = setTimeout(() => {
+          this.#kill(leaving, 'a worker that was to be replaced does not end: killing it');
+        }, previous.shutdownTimeoutMs + killTimeoutMs);
         await leaving.exited;
+        clearTimeout(timer);
       }
     }
     this.#logger.info({ workers: settings.workers }, 'reloaded: every worker is a new one');
   }
 
-  async #askReport(member: Member, request: ReportRequest): Promise<readonly Report[]> {
+  // Undefined when it does not answer in time.
+  async #askReport(member: Member, request: ReportRequest): Promise<Report | undefined> {
     const id = this.#nextReportId;
     this.#nextReportId += 1;
-    const { promise, resolve } = Promise.withResolvers<readonly Report[]>();
+    const { promise, resolve } = Promise.withResolvers<Report | undefined>();
     this.#awaitedReports.set(id, resolve);
-    // One that does not answer is left out.
     const timer = setTimeout(() => {
-      resolve([]);
+      resolve(undefined);
     }, reportTimeoutMs);
     send(member, { kind: 'report', id, request });
-    const reports = await Promise.race([promise, member.exited.then(() => [])]);
+    const report = await Promise.race([promise, member.exited.then(() => undefined)]);
     clearTimeout(timer);
     this.#awaitedReports.delete(id);
-    return reports;
+    return report;
+  }
+
+  // One that hangs takes connections and answers none; killed, it is replaced like any that dies.
+  #lookForHanging(): void {
+    for (const member of this.#members) {
+      if (member.isServing && !member.isLeaving) {
+        if (performance.now() - member.heardAt > hangTimeoutMs) {
+          this.#kill(member, `a worker has not answered for ${hangTimeoutMs / 1_000} s: killing it`);
+        } else {
+          void this.#askReport(member, { withProcessMetrics: false, probesBackend: false });
+        }
+      }
+    }
+  }
+
+  #kill({ worker }: Member, why: string): void {
+    this.#logger.error({ worker: worker.process.pid }, why);
+    worker.process.kill('SIGKILL');
   }
 }
 

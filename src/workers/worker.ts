@@ -42,11 +42,12 @@ async function run({ settings: plain, sharing }: Extract<ToWorker, { kind: 'star
       });
     }
   });
-  await tell({ kind: 'ready', url: service.url, port: service.port });
-  process.exit(
-    // The delay before a drain is the primary's affair.
-    await runUntilStopped(service, { ...settings, shutdownDelayMs: 0 }, log, request),
-  );
+  await tell({ kind: 'ready', url: service.url });
+  // The delay before a drain is the primary's affair.
+  const exitCode = await runUntilStopped(service, { ...settings, shutdownDelayMs: 0 }, log, request);
+  const last = { withProcessMetrics: false, probesBackend: false };
+  await tell({ kind: 'reports', id: -1, reports: await service.reports(last) });
+  process.exit(exitCode);
 }
 
 // Signals are the primary's to read: a terminal and a service manager send them to every process of a group,

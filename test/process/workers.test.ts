@@ -179,6 +179,48 @@ test('a worker that dies is replaced, and the others go on serving meanwhile', a
   assert.equal(await metric(command, 'workers'), 2);
 });
 
+test('a worker that hangs is killed and replaced; when none answers /readyz says so', async () => {
+  await using command = await start();
+  const pids = await reachWorkers(command, 2);
+  for (const pid of pids) {
+    process.kill(pid, 'SIGSTOP');
+  }
+  await poll(async () => {
+    const { status, text } = await command.admin('/readyz');
+    return status === 503 && text === '{"status":"no worker answers"}';
+  }, '/readyz turns 503');
+  await command.log(
+    (line) => String(line['msg']).startsWith('a worker has not answered'),
+    'it is found out',
+    30_000,
+  );
+  // Not before: a connection that is dealt to one that hangs waits with it.
+  await poll(async () => (await metric(command, 'workers')) === 2, 'both are replaced');
+  assert.ok(!pids.some(isAlive));
+  await reachWorkers(command, 3);
+  assert.equal((await command.admin('/readyz')).status, 200);
+});
+
+test('what a worker has counted stays when it is replaced', async () => {
+  await using command = await start();
+  await reachWorkers(command, 2);
+  const calls = backend.requests.length;
+  const count = (): Promise<number> => metric(command, 'requests_total{operation="list",status="200"}');
+  assert.equal(await count(), calls);
+  command.signal('SIGHUP');
+  await command.log((line) => String(line['msg']).startsWith('reloaded'), 'the reload ends');
+  assert.equal(await count(), calls);
+});
+
+test('SIGHUP is not held up by a worker that hangs', async () => {
+  await using command = await start({ SHUTDOWN_TIMEOUT_MS: '500' });
+  const [victim = 0] = await reachWorkers(command, 2);
+  process.kill(victim, 'SIGSTOP');
+  command.signal('SIGHUP');
+  await command.log((line) => String(line['msg']).startsWith('reloaded'), 'the reload ends', 20_000);
+  assert.ok(!isAlive(victim));
+});
+
 test('each worker has its share of IN_FLIGHT_MAX [D26]', async () => {
   await using command = await start({ IN_FLIGHT_MAX: '2' });
   await reachWorkers(command, 2);
