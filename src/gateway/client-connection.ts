@@ -23,6 +23,7 @@ export class ClientConnection {
   #waiting: Turn[] = [];
   #isStarting = false;
   #isPaused = false;
+  #staysPaused = false;
   #quietSince = performance.now();
   #bytesReadWhenQuiet = 0;
 
@@ -59,8 +60,22 @@ export class ClientConnection {
     }
     this.#waiting.push(turn);
     if (this.#waiting.length >= waitingMax && !this.#isPaused) {
-      this.#isPaused = true;
-      this.socket.pause();
+      this.#pause();
+    }
+  }
+
+  // Node lets the socket flow again behind every request that it has read and every reply that it has written:
+  // it stays paused only by being paused anew each time.
+  #pause(): void {
+    this.#isPaused = true;
+    this.socket.pause();
+    if (!this.#staysPaused) {
+      this.#staysPaused = true;
+      this.socket.on('resume', () => {
+        if (this.#isPaused) {
+          this.socket.pause();
+        }
+      });
     }
   }
 
