@@ -542,6 +542,8 @@ forEachTarget((target) => {
       assertReply(await client.reply(), 200, succeeded);
       const call = await target().backend.nextRequest();
       assert.equal(call.header('expect'), undefined);
+      client.send(`${list}${host}\r\n`);
+      assertReply(await client.reply(), 200, '[]');
     });
   }
 

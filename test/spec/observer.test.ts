@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
-import Fastify from 'fastify';
+import Fastify, { type FastifyInstance } from 'fastify';
 import { gatewayServerOptions, workItemGateway, type CallRecord } from '../../src/index.ts';
 import { startBlackHole } from '../helpers/black-hole.ts';
 import { createGate, poll } from '../helpers/changes.ts';
@@ -32,12 +32,16 @@ interface Malformed {
 }
 
 /** A server whose observer keeps what it is told. */
-async function serve(settings: GatewaySettings = {}) {
+async function serve(
+  settings: GatewaySettings = {},
+  prepare: (app: FastifyInstance) => void = () => undefined,
+) {
   const backend = await ScriptedBackend.start();
   backend.answers(answer('{"id":5}'));
   const records: CallRecord[] = [];
   const malformed: Malformed[] = [];
   const app = Fastify(gatewayServerOptions());
+  prepare(app);
   await app.register(workItemGateway, {
     backendUrl: backend.url,
     ...settings,
@@ -305,9 +309,67 @@ test('one call more than IN_FLIGHT_MAX is "overload"; a call that has ended leav
     { operation, status, outcome, backendOutcome },
     { operation: 'read', status: 503, outcome: 'overload', backendOutcome: undefined },
   );
+  // Whoever comes with a body learns it before the body is sent.
+  await using client = await RawClient.open(server.port);
+  client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n');
+  assert.equal((await client.reply()).status, 503);
   gate.open();
   await held;
   assert.equal((await server.call('GET', '/api/work-items/3')).status, 200);
+});
+
+test('a body that turns out to be too large or does not fit beside those held says so, as one that is announced does', async () => {
+  for (const [settings, status, outcome] of [
+    [{ requestBytesMax: 100 }, 413, 'body-too-large'],
+    [{ bufferedBytesMax: 100 }, 503, 'overload'],
+  ] as const) {
+    await using server = await serve(settings);
+    const headers = [['Transfer-Encoding', 'chunked']] as const;
+    const body = `65\r\n${'1'.repeat(101)}\r\n0\r\n\r\n`;
+    const reply = await server.call('PUT', '/api/work-items/5', { headers, body });
+    assert.equal(reply.status, status);
+    const told = only(server.records);
+    assert.deepEqual(
+      { operation: told.operation, outcome: told.outcome, requestBytes: told.requestBytes },
+      { operation: 'update', outcome, requestBytes: 101 },
+    );
+    assert.equal(server.backend.requests.length, 0);
+  }
+});
+
+test('a request that is cut off while it waits is "bad-request" when its turn has come', async () => {
+  await using server = await serve();
+  const gate = createGate();
+  server.backend.answersOnce(async (exchange) => {
+    await gate.opened;
+    await answer('{}')(exchange);
+  });
+  await using client = await RawClient.open(server.port);
+  client.send('GET /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n');
+  client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n');
+  await server.backend.nextRequest();
+  gate.open();
+  await client.closed();
+  assert.deepEqual(
+    server.records.map(({ status, outcome }) => `${status} ${outcome}`),
+    ['200 ok', '400 bad-request'],
+  );
+});
+
+test('a fault of our own is a "bug", with the error as its cause [D28]', async () => {
+  await using server = await serve({}, (app) => {
+    app.addHook('onRequest', (_request, _reply, done) => {
+      done(new TypeError('SECRET'));
+    });
+  });
+  await server.call('DELETE', '/api/work-items/5');
+  const { operation, status, outcome, cause, backendOutcome } = only(server.records);
+  assert.deepEqual(
+    { operation, status, outcome, backendOutcome },
+    { operation: 'delete', status: 500, outcome: 'bug', backendOutcome: undefined },
+  );
+  assert.ok(cause instanceof TypeError);
+  assert.equal(cause.message, 'SECRET');
 });
 
 test('a client that leaves a read is "client-gone" and its call "cancelled" [D21]', async () => {

@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createGate } from '../helpers/changes.ts';
 import { assertReply, unavailable } from '../helpers/expected.ts';
+import { chunk } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { forEachTarget } from '../helpers/targets.ts';
 
@@ -29,6 +30,30 @@ forEachTarget(
       gate.open();
       assert.equal((await held).status, 200);
       assert.equal((await target().call('PUT', '/api/work-items/2', { body: small })).status, 200);
+    });
+
+    test('what comes of a body behind its refusal is not held, and not counted', async () => {
+      const gate = createGate();
+      target().backend.answersOnce(async (exchange) => {
+        await gate.opened;
+        await answer('{}')(exchange);
+      });
+      await using holder = await target().connect();
+      const held = holder.call('PUT', '/api/work-items/1', { body: large });
+      await target().backend.nextRequest();
+      for (let round = 0; round < 3; round += 1) {
+        await using client = await target().connect();
+        client.send('PUT /api/work-items/2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
+        client.send(chunk(small));
+        assertReply(await client.reply(), 503, unavailable, ['retry-after']);
+        // Each of these would fit.
+        for (let count = 0; count < 8; count += 1) await client.sendPieces([chunk(' '.repeat(1000))]);
+        client.send('0\r\n\r\n');
+        await target().settle();
+      }
+      gate.open();
+      assert.equal((await held).status, 200);
+      assert.equal((await target().call('PUT', '/api/work-items/2', { body: large })).status, 200);
     });
 
     test("an answer that does not fit is the operation's 500", async () => {
