@@ -92,6 +92,9 @@ describe('the API reference', () => {
     const read = reference.page.locator('[id$="-readWorkItem"]');
     await read.getByRole('button', { expanded: false }).first().click();
     const rows = read.locator('.responses-table:not(.live-responses-table) > tbody > tr.response');
+    // The rows come one by one, the examples in them later; all() waits for none of them.
+    await rows.nth(7).locator('.reply-body').first().waitFor();
+    await rows.first().locator('.reply-body').first().waitFor();
     const shown: string[] = [];
     for (const row of await rows.all()) {
       const status = await row.locator('.response-col_status').textContent();
