@@ -120,6 +120,51 @@ forEachTarget((target) => {
     });
   }
 
+  const longest = `a=${'x'.repeat(253)},b=${'x'.repeat(254)}`;
+  const most = Array.from({ length: 32 }, (_, index) => `k${index}=v`).join(',');
+  for (const [name, parent, states, expected] of [
+    ['ids that begin with a zero', `00-0${traceId.slice(1)}-0${'1'.repeat(15)}-01`, [], ['01']],
+    ['ids that end with a zero', `00-${traceId.slice(1)}0-${'1'.repeat(15)}0-00`, [], ['00']],
+    ['a later version, with more behind it', `01-${traceId}-00f067aa0ba902b7-01-more`, [], ['01']],
+    ['a state in two lines', traceparent, ['a=1', 'b=2'], ['01', 'a=1,b=2']],
+    ['a state of 512 characters', traceparent, [longest], ['01', longest]],
+    ['a state of 513 characters', traceparent, [`${longest}x`], ['01']],
+    ['a state of 32 members', traceparent, [most], ['01', most]],
+    ['a state of 33 members', traceparent, [`${most},k=v`], ['01']],
+    ['a state with an empty member', traceparent, ['a=1,,b=2'], ['01', 'a=1,,b=2']],
+    ['a state with a member that has no value', traceparent, ['a=1,b'], ['01']],
+    ['a state with a key in capitals', traceparent, ['A=1'], ['01']],
+  ] satisfies [string, string, string[], string[]][]) {
+    test(`a trace context with ${name} reaches the backend in version 00, its state when that is well formed [D12]`, async () => {
+      const headers: Headers = [
+        ['traceparent', parent],
+        ...states.map((state): [string, string] => ['tracestate', state]),
+      ];
+      await target().call('GET', '/api/work-items', { headers });
+      const call = await target().backend.nextRequest();
+      const [flags, state] = expected;
+      assert.equal(call.header('traceparent'), `00-${parent.slice(3, 52)}-${flags}`);
+      assert.equal(call.header('tracestate'), state);
+    });
+  }
+
+  test('headers as long as those that count are none of them [D12, D27]', async () => {
+    await using client = await target().connect();
+    const names = ['Date', 'Accept', 'Trailer', 'User-Agent', 'Traceparenx', 'Tracestatx', 'Content-Type'];
+    const more = ['Accept-Charset', 'If-Modified-Since'];
+    const lines = [...names, ...more].map((name) => `${name}: a b@c\r\n`).join('');
+    client.send(`GET /api/work-items HTTP/1.1\r\nHost: x\r\nX-Request-Id: id-1\r\n${lines}\r\n`);
+    assert.equal((await client.reply()).status, 200);
+    const call = await target().backend.nextRequest();
+    assert.deepEqual(headersOf(call), [
+      'content-type: application/json',
+      `host: 127.0.0.1:${target().backend.port}`,
+      'x-request-id: id-1',
+    ]);
+    client.send('GET /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n');
+    assert.equal((await client.reply()).status, 200);
+  });
+
   test('a request that came chunked is sent with an exact content-length and no transfer-encoding [D23]', async () => {
     await using client = await target().connect();
     client.send(

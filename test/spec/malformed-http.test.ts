@@ -404,6 +404,7 @@ forEachTarget((target) => {
   });
 
   for (const name of [
+    'a:65535',
     'a',
     'localhost',
     'localhost:3000',
@@ -529,6 +530,22 @@ forEachTarget((target) => {
         assert.equal(typeof error, 'string');
         assert.deepEqual(others, {});
         assertReply(reply, 417, JSON.stringify({ error }));
+      });
+    });
+  }
+
+  for (const [line, status, body] of [
+    ['OPTIONS *', 404, '{"error":"Not found"}'],
+    ['GET *', 400, badRequest],
+    ['PUT *', 400, badRequest],
+    ['GET /api/work-items#', 400, badRequest],
+    ['DELETE /api/work-items/5#?', 400, badRequest],
+  ] as const) {
+    test(`"${line}" is ${status} and no backend call: an asterisk is for OPTIONS, a fragment for nobody [D27]`, async () => {
+      await target().withoutBackendCall(async () => {
+        await using client = await target().connect();
+        client.send(`${line} HTTP/1.1\r\n${host}\r\n`);
+        assertReply(await client.reply(), status, body);
       });
     });
   }
