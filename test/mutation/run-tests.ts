@@ -67,8 +67,11 @@ function runOnce(files: readonly string[], options: TestsOptions): Promise<Tests
     let lastTestAt = startedAt;
     let cpuMsThen = 0;
     const ms = () => Math.round(performance.now() - startedAt);
+    // Once: the number of a process that has gone may soon be that of another.
     const end = (how: TestsResult) => {
-      result ??= how;
+      if (result !== undefined) return;
+      result = how;
+      clearInterval(timer);
       try {
         if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
       } catch {
@@ -90,8 +93,7 @@ function runOnce(files: readonly string[], options: TestsOptions): Promise<Tests
       if (match[1] !== undefined) end({ kind: 'failed', ms: ms(), test: lastTest });
     });
     child.once('error', reject);
-    child.once('close', (code) => {
-      clearInterval(timer);
+    child.once('exit', (code) => {
       end(
         code === 0
           ? { kind: 'passed', ms: ms() }

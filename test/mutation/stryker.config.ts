@@ -9,7 +9,7 @@ const options: PartialStrykerOptions = {
   plugins: ['./test/mutation/test-runner.ts'],
   coverageAnalysis: 'perTest',
   // Many a mutant is waited for and not worked for.
-  concurrency: 3,
+  concurrency: 4,
   // The runner has time limits of its own, for each test; these only bound those.
   timeoutMS: 60_000,
   timeoutFactor: 5,

@@ -45,6 +45,7 @@ export const batches: readonly Batch[] = [
       'test/transport/backend-client.test.ts',
       'test/transport/buffered-bytes.test.ts',
       'test/transport/client-leaves.test.ts',
+      'test/transport/client-connections.test.ts',
     ],
     of: /src\/(backend\/|gateway\/|body)/,
   },
@@ -67,21 +68,14 @@ export const batches: readonly Batch[] = [
   {
     name: 'slow clients',
     files: ['test/process/slow-clients.test.ts'],
-    of: /src\/gateway\/(call|client-connections?|gateway|server)\.ts/,
-    isCommand: true,
-    isTimed: true,
-  },
-  {
-    name: 'drain',
-    files: ['test/process/drain.test.ts'],
-    of: /src\/gateway\/(client-connections?|server)\.ts/,
+    of: /src\/gateway\/(client-connection|server)\.ts/,
     isCommand: true,
     isTimed: true,
   },
 ];
 
-/** Left out: about load or about signals more than about these folders, and longer than a file of others. */
-export const skippedTests = ['10,000 calls', 'under load lose nothing', 'and then SIG', 'a second signal'];
+/** Left out: about load more than about behaviour, and longer than a file of others. */
+export const skippedTests = ['10,000 calls'];
 
 /** How long a test waits for what does not come, where it sets no limit of its own; see test/helpers/changes.ts. */
 export const testDeadlineMs = 8_000;
