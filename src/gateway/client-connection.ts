@@ -21,6 +21,7 @@ export class ClientConnection {
   isClosing = false;
   #current: Turn | undefined;
   #waiting: Turn[] = [];
+  #hasLeft = false;
   #isStarting = false;
   #isPaused = false;
   #staysPaused = false;
@@ -35,12 +36,26 @@ export class ClientConnection {
 
   private constructor(socket: Socket) {
     this.socket = socket;
-    // One listener for the socket's life instead of one a request.
+    // Listeners for the socket's life instead of some for each request. With the client's FIN Node has ended its own
+    // side: no reply gets there any more, and calls are cancelled before their clients' sockets are closed. A request
+    // that the FIN cuts off still gets its 400, and those before it their replies.
+    socket.once('end', () => {
+      if (socket.writableEnded) {
+        this.#leave();
+      }
+    });
     socket.once('close', () => {
+      this.#leave();
+    });
+  }
+
+  #leave(): void {
+    if (!this.#hasLeft) {
+      this.#hasLeft = true;
       this.isClosing = true;
       this.#waiting = [];
       this.#current?.leave();
-    });
+    }
   }
 
   /** The turn that was enqueued last and has not finished. */

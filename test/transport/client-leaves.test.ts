@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createGate, poll, within } from '../helpers/changes.ts';
-import { operations, type Operation } from '../helpers/expected.ts';
+import { assertReply, badRequest, operations, type Operation } from '../helpers/expected.ts';
 import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
 import { answer, answerBytes, timeout, type Answer, type Exchange } from '../helpers/scripted-backend.ts';
 import { forEachTarget } from '../helpers/targets.ts';
@@ -17,6 +17,7 @@ const atOnceMs = 1000;
 const leavings: [name: string, leave: (client: RawClient) => void][] = [
   ['closes', (client) => { client.destroy(); }],
   ['resets', (client) => { client.reset(); }],
+  ['sends its FIN and still reads', (client) => { client.end(); }],
 ]; // prettier-ignore
 
 forEachTarget((target) => {
@@ -128,6 +129,23 @@ forEachTarget((target) => {
       client.end();
       await client.closed();
     });
+  });
+
+  test('a request that a FIN cuts off gets its 400, and the read before it its reply [D21, D27]', async () => {
+    const { taken, open } = hold(answerBytes('{"id":5}'));
+    await using client = await target().connect();
+    client.send(requestBytes('GET', '/api/work-items/5'));
+    const exchange = await within(taken, 'the backend call');
+    client.send('GET /api/work-items/6 HTTP/1.1\r\nHo');
+    client.end();
+    let isClosed = false;
+    void exchange.closed.then(() => (isClosed = true));
+    await target().call('GET', '/api/work-items/nonsense');
+    assert.equal(isClosed, false, 'the read is not cancelled');
+    open();
+    assertReply(await client.reply(), 200, '{"id":5}');
+    assertReply(await client.reply(), 400, badRequest);
+    await client.closed();
   });
 
   test('300 reads, 100 at a time, whose clients go away are all cancelled, and no connection is left over [D21]', async () => {
