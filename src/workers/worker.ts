@@ -21,7 +21,7 @@ process.once('message', (message: ToWorker) => {
 
 async function run({ settings: plain, sharing }: Extract<ToWorker, { kind: 'start' }>): Promise<void> {
   const settings = settingsOfPlain(plain);
-  const log = createLog(settings);
+  const log = createLog({ ...settings, isShared: true });
   const request = listenForStop(log.logger);
   let service: ClientService;
   try {

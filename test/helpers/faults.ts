@@ -71,20 +71,12 @@ if (faults.includes('accept')) {
 }
 
 if (faults.includes('log') || faults.includes('log and exceptions')) {
-  // The log's stream has its `write` set by its constructor.
-  const { prototype } = load('sonic-boom') as { prototype: object };
-  const writes = new WeakMap<object, Method>();
-  Object.defineProperty(prototype, 'write', {
-    set(this: object, write: Method) {
-      writes.set(this, function (this: unknown, ...parameters) {
-        if (current.startsWith('log')) throw fault();
-        return write.apply(this, parameters);
-      });
-    },
-    get(this: object) {
-      return writes.get(this);
-    },
-  });
+  const { LineGatherer } = load('./dist/log.js') as { LineGatherer: { prototype: { write: Method } } };
+  const { write } = LineGatherer.prototype;
+  LineGatherer.prototype.write = function (...parameters) {
+    if (current.startsWith('log')) throw fault();
+    return write.apply(this, parameters);
+  };
 }
 
 if (faults.includes('scanner')) {

@@ -1,0 +1,92 @@
+// The log's own parts: the line of a request is the one that pino would write, and lines are handed on whole.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { CallRecord } from '../../src/gateway/call.ts';
+import { operations } from '../../src/gateway/operations.ts';
+import { createLogger, LineGatherer, logCall } from '../../src/log.ts';
+
+function collect() {
+  const pieces: string[] = [];
+  return { pieces, stream: { write: (piece: string) => void pieces.push(piece) } };
+}
+
+const read: CallRecord = {
+  requestId: 'A-z.09_~',
+  operation: operations.find(({ name }) => name === 'read'),
+  method: 'GET',
+  status: 200,
+  outcome: 'ok',
+  durationMs: 12.34567,
+  backendOutcome: 'ok',
+  backendDurationMs: 11,
+  requestBytes: 0,
+  replyBytes: 432,
+  cause: undefined,
+};
+
+const records: [name: string, record: CallRecord][] = [
+  ['a read', read],
+  ['a call that no operation is for', { ...read, operation: undefined, status: 404, outcome: 'not-found' }],
+  [
+    'one without a backend call',
+    { ...read, backendDurationMs: undefined, backendOutcome: undefined, status: 400, outcome: 'bad-request' },
+  ],
+  ['durations of whole and of tiny numbers', { ...read, durationMs: 0, backendDurationMs: 1e-7 }],
+];
+
+for (const [name, record] of records) {
+  test(`the line of ${name} is what pino makes of the same fields`, () => {
+    let ms = Date.UTC(2026, 10, 21, 23, 59, 59, 997);
+    const ours = collect();
+    const theirs = collect();
+    // A logger takes the time when it is made, and once a line.
+    const now = () => (ms += 1);
+    const logger = createLogger('info', ours.stream, now);
+    for (let line = 0; line < 4; line += 1) logCall(logger, record);
+    ms = Date.UTC(2026, 10, 21, 23, 59, 59, 997);
+    const pinos = createLogger('info', theirs.stream, now);
+    const rounded = (value: number) => Math.round(value * 1000) / 1000;
+    for (let line = 0; line < 4; line += 1) {
+      pinos.info(
+        {
+          requestId: record.requestId,
+          operation: record.operation?.name,
+          method: record.method,
+          status: record.status,
+          outcome: record.outcome,
+          durationMs: rounded(record.durationMs),
+          backendMs: record.backendDurationMs === undefined ? undefined : rounded(record.backendDurationMs),
+          requestBytes: record.requestBytes,
+          replyBytes: record.replyBytes,
+        },
+        'request',
+      );
+    }
+    assert.deepEqual(ours.pieces, theirs.pieces);
+    const times = ours.pieces.map((line) => (JSON.parse(line) as { time: string }).time);
+    assert.deepEqual(times, [
+      '2026-11-21T23:59:59.999Z',
+      '2026-11-22T00:00:00.000Z',
+      '2026-11-22T00:00:00.001Z',
+      '2026-11-22T00:00:00.002Z',
+    ]);
+  });
+}
+
+test('the line of a request is not written at a level above info', () => {
+  const { pieces, stream } = collect();
+  logCall(createLogger('warn', stream), read);
+  assert.deepEqual(pieces, []);
+});
+
+test('lines are handed on whole, in order, in pieces of so many bytes at most', () => {
+  const { pieces, stream } = collect();
+  const gatherer = new LineGatherer(stream, 10);
+  const lines = ['1234\n', '5678\n', 'é\n', 'ééé\n', 'a line longer than a piece\n', 'b\n'];
+  for (const line of lines) gatherer.write(line);
+  assert.deepEqual(pieces, ['1234\n5678\n', 'é\nééé\n', 'a line longer than a piece\n']);
+  gatherer.flush();
+  gatherer.flush();
+  assert.deepEqual(pieces.slice(3), ['b\n']);
+});
