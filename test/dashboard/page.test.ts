@@ -19,7 +19,6 @@ const sizes = [
 ] as const;
 const colorSchemes = ['light', 'dark'] as const;
 const backendShownWithinMs = 2_000;
-const firstPaintWithinMs = 1_000;
 
 let browser: TestBrowser;
 let backend: ScriptedBackend;
@@ -78,7 +77,7 @@ async function makeTraffic(): Promise<void> {
 }
 
 describe('the dashboard', () => {
-  test('shows a visitor without any traffic what to do, and paints within a second', async () => {
+  test('shows a visitor without any traffic what to do', async () => {
     for (const colorScheme of colorSchemes) {
       await using watched = await open({ colorScheme });
       const { page } = watched;
@@ -90,10 +89,6 @@ describe('the dashboard', () => {
         new RegExp(`^curl http://127.0.0.1:${command.port}/api/work-items$`),
       );
       assert.equal(await page.locator('#charts').isVisible(), false, 'no empty chart');
-      const paint = await page.evaluate<number>(
-        "performance.getEntriesByName('first-contentful-paint')[0].startTime",
-      );
-      assert.ok(paint < firstPaintWithinMs, `first paint after ${paint} ms`);
       if (colorScheme === 'light') await assertAccessible(watched);
       await watched.savePicture(`dashboard-no-traffic-${colorScheme}`);
       watched.assertClean(address(command));
