@@ -230,29 +230,21 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
   // Connecting has a limit of its own; from sending to the last byte there is one deadline, whether or not
   // the call is sent twice [D19].
   #dispatch(): void {
-    if (this.#connection.isConnected) {
-      this.#startDeadline();
-    } else {
-      this.onConnecting();
-    }
+    this.#startDeadline();
     const { method, body, requestId, traceContext } = this.#request;
-    const headers = ['content-type', 'application/json', 'x-request-id', requestId];
-    if (traceContext.length > 0) {
-      headers.push(...traceContext);
-    }
     this.#connection.dispatch(
       {
         method,
         path: this.#path,
-        headers,
+        headers: ['content-type', 'application/json', 'x-request-id', requestId, ...traceContext],
         body: body ?? null,
       },
       this,
     );
   }
 
-  // An idle connection that proves to be dead before the call goes out on it leads here too: the deadline of
-  // the answer begins anew, unless the call was sent before.
+  // Leads here: a new connection, and an idle one that proves to be dead before the call goes out on it. The
+  // deadline of the answer begins anew when the call is sent, unless it was sent before.
   onConnecting(): void {
     if (!this.#wasResent) {
       this.#deadline.clear();

@@ -52,6 +52,7 @@ async function warm(target: Target, count = 1): Promise<void> {
 }
 
 const reads = operations.filter(({ method }) => method === 'GET');
+const writes = operations.filter(({ method }) => method !== 'GET');
 const isNew = ({ indexOnConnection }: BackendRequest) => indexOnConnection === 0;
 
 forEachTarget((target) => {
@@ -62,6 +63,14 @@ forEachTarget((target) => {
         target().backend.answers(onReused(dies));
         assertReply(await target().call(method, path, options), status, body);
         assert.deepEqual(target().backend.requests.map(isNew), [false, true]);
+      });
+    }
+    for (const { name: operationName, method, path, options, failure } of writes) {
+      test(`operation ${operationName}: a write is not sent again, ${name} [D20]`, async () => {
+        await warm(target(), 3);
+        target().backend.answers(onReused(dies));
+        assertReply(await target().call(method, path, options), 500, failure);
+        assert.deepEqual(target().backend.requests.map(isNew), [false]);
       });
     }
   }

@@ -34,7 +34,7 @@ async function start({ basePath = '', budgetBytes = 1_000_000, timeoutMs = 8_000
     backendUrl: new URL(backend.url + basePath),
     timeoutMs,
     connectTimeoutMs: 5_000,
-    idleTimeoutMs: 4_000,
+    idleTimeoutMs: 60_000,
     responseBytesMax,
     budget,
   });
@@ -241,6 +241,27 @@ test('a length over the limit fails the call at once, before any of it has come 
   });
   assert.equal(one.client.connectionCount, 0);
 });
+
+for (const [name, head, bytes, kind] of [
+  ['with a length over the limit', `Content-Length: ${responseBytesMax + 1}`, responseBytesMax, 'too-large'],
+  ['with a coding that nobody asked for', 'Transfer-Encoding: gzip, chunked', 5, 'unreachable'],
+  ['in too many chunks', 'Transfer-Encoding: chunked', responseBytesMax + 1, 'too-large'],
+] as const) {
+  test(`an answer ${name}, whose body and end come in one piece with its head, fails once and holds nothing`, async () => {
+    await using one = await start();
+    const body = 'x'.repeat(bytes);
+    const framed = head.startsWith('Content-Length')
+      ? `${body}x`
+      : `1\r\n1\r\n${bytes.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
+    one.backend.answersOnce(raw(`HTTP/1.1 200 OK\r\n${head}\r\n\r\n${framed}`));
+    const { outcome, outcomes } = one.send(get);
+    assert.equal((await within(outcome, 'an outcome')).kind, kind);
+    await one.backend.connectionClosed(0);
+    assert.equal((await one.call(get)).kind, 'ok', 'the next call');
+    assert.equal(one.budget.bytes, 0);
+    assert.equal(outcomes.length, 1);
+  });
+}
 
 test('an answer of exactly the limit passes, by its length and in chunks [D18]', async () => {
   await using one = await start();
