@@ -342,9 +342,6 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
   }
 
   #takeEnd(): void {
-    if (this.#state === 'ended') {
-      return;
-    }
     const wasWaiting = this.#state === 'waiting';
     this.#end();
     this.#client.release(this.#connection);

@@ -24,16 +24,12 @@ export interface ConnectingHandler {
 export type BackendDispatch = Pick<Dispatcher.DispatchOptions, 'method' | 'path' | 'headers' | 'body'>;
 
 // `localhost` is both loopback addresses, whatever the machine's hosts file says (RFC 6761, 6.3) [D30].
-const lookupLocalhost: LookupFunction = (_hostname, options, callback) => {
-  const addresses = [
+// All are asked for, since all are tried.
+const lookupLocalhost: LookupFunction = (_hostname, _options, callback) => {
+  callback(null, [
     { address: '127.0.0.1', family: 4 },
     { address: '::1', family: 6 },
-  ];
-  if (options.all === true) {
-    callback(null, addresses);
-  } else {
-    callback(null, '127.0.0.1', 4);
-  }
+  ]);
 };
 
 /** Opens sockets to the backend: every address of its name is tried, HTTP/1.1 only, no time limit of its own. */

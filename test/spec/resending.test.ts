@@ -65,6 +65,14 @@ forEachTarget((target) => {
         assert.deepEqual(target().backend.requests.map(isNew), [false, true]);
       });
     }
+    for (const { name: operationName, method, path, options, failure } of reads) {
+      test(`operation ${operationName}: not sent again when a new connection ${name} [D20]`, async () => {
+        await warm(target(), 0);
+        target().backend.answers(dies);
+        assertReply(await target().call(method, path, options), 500, failure);
+        assert.deepEqual(target().backend.requests.map(isNew), [true]);
+      });
+    }
     for (const { name: operationName, method, path, options, failure } of writes) {
       test(`operation ${operationName}: a write is not sent again, ${name} [D20]`, async () => {
         await warm(target(), 3);

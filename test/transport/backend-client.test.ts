@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { BackendClient, type BackendRequest, type Outcome } from '../../src/backend/client.ts';
 import { BufferBudget } from '../../src/buffer-budget.ts';
+import { startBlackHole } from '../helpers/black-hole.ts';
 import { createGate, poll, within } from '../helpers/changes.ts';
 import {
   answer,
@@ -27,11 +28,16 @@ const get: BackendRequest = {
 const put: BackendRequest = { ...get, method: 'PUT', body: Buffer.from('{}'), needsAnswer: false };
 const responseBytesMax = 1000;
 
-async function start({ basePath = '', budgetBytes = 1_000_000, timeoutMs = 8_000 } = {}) {
+async function start({
+  basePath = '',
+  budgetBytes = 1_000_000,
+  timeoutMs = 8_000,
+  backendUrl = '',
+} = {}) {
   const backend = await ScriptedBackend.start();
   const budget = new BufferBudget(budgetBytes);
   const client = new BackendClient({
-    backendUrl: new URL(backend.url + basePath),
+    backendUrl: new URL(backendUrl === '' ? backend.url + basePath : backendUrl),
     timeoutMs,
     connectTimeoutMs: 5_000,
     idleTimeoutMs: 60_000,
@@ -168,6 +174,24 @@ test('a connection that is given up leaves the idle ones alone', async () => {
   assert.equal(one.client.connectionCount, 1);
   await one.call(get);
   assert.equal(one.backend.connectionsTaken, 2, 'the idle one is used again');
+});
+
+test('a call that is cancelled while its connection is being opened leaves no socket', async (context) => {
+  await using hole = await startBlackHole();
+  if (hole === undefined) {
+    context.skip('this system takes connections without end');
+    return;
+  }
+  await using one = await start({ backendUrl: `http://127.0.0.1:${hole.port}` });
+  const socketCount = () =>
+    process.getActiveResourcesInfo().filter((name) => name === 'TCPSocketWrap').length;
+  const before = socketCount();
+  const { exchange, outcomes } = one.send(get);
+  await poll(() => socketCount() > before, 'it is being opened');
+  exchange.cancel();
+  assert.equal(one.client.connectionCount, 0);
+  await poll(() => socketCount() === before, 'the socket is closed', 3_000);
+  assert.deepEqual(outcomes, []);
 });
 
 /** Answers that are decided before their body has come, of `length` bytes. */
