@@ -28,12 +28,7 @@ const get: BackendRequest = {
 const put: BackendRequest = { ...get, method: 'PUT', body: Buffer.from('{}'), needsAnswer: false };
 const responseBytesMax = 1000;
 
-async function start({
-  basePath = '',
-  budgetBytes = 1_000_000,
-  timeoutMs = 8_000,
-  backendUrl = '',
-} = {}) {
+async function start({ basePath = '', budgetBytes = 1_000_000, timeoutMs = 8_000, backendUrl = '' } = {}) {
   const backend = await ScriptedBackend.start();
   const budget = new BufferBudget(budgetBytes);
   const client = new BackendClient({
