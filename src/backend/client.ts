@@ -223,8 +223,12 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
       deadline === this.#connectDeadline
         ? `no connection within ${connectTimeoutMs} ms`
         : `no complete answer within ${timeoutMs} ms`;
-    // Nobody is told when the outcome is known and only the rest of an answer did not come.
-    this.#fail('timed-out', cause);
+    try {
+      // Nobody is told when the outcome is known and only the rest of an answer did not come.
+      this.#fail('timed-out', cause);
+    } catch (error) {
+      this.#fault(error);
+    }
   }
 
   // Connecting has a limit of its own; from sending to the last byte there is one deadline, whether or not

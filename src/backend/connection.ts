@@ -82,10 +82,6 @@ export class BackendConnection {
     this.#client.on('disconnect', onClosed);
   }
 
-  get isConnected(): boolean {
-    return this.#socket?.readyState === 'open';
-  }
-
   /** 0 for an answer in HTTP/1.0, 1 for HTTP/1.1. */
   get answerMinorVersion(): number {
     return this.#filter?.minorVersion ?? 1;
@@ -113,11 +109,7 @@ export class BackendConnection {
   async destroy(): Promise<void> {
     // While the connection is being opened undici does not hold the socket yet, and must not be told of an
     // error: it would report it for a connection that it never had.
-    if (this.isConnected) {
-      this.#socket?.destroy(closedByUs);
-    } else {
-      this.#socket?.destroy();
-    }
+    this.#socket?.destroy(this.#socket.readyState === 'open' ? closedByUs : undefined);
     // The socket first, the bookkeeping when the event loop has been round: where thousands of clients leave
     // at once, the last one's call is cancelled that much sooner.
     await new Promise((resolve) => setImmediate(resolve));

@@ -43,6 +43,7 @@ export const batches: readonly Batch[] = [
       'test/spec/resending.test.ts',
       'test/spec/malformed-http.test.ts',
       'test/transport/backend-client.test.ts',
+      'test/transport/interim-answers.test.ts',
       'test/transport/buffered-bytes.test.ts',
       'test/transport/client-leaves.test.ts',
       'test/transport/client-connections.test.ts',

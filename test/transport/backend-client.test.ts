@@ -28,13 +28,19 @@ const get: BackendRequest = {
 const put: BackendRequest = { ...get, method: 'PUT', body: Buffer.from('{}'), needsAnswer: false };
 const responseBytesMax = 1000;
 
-async function start({ basePath = '', budgetBytes = 1_000_000, timeoutMs = 8_000, backendUrl = '' } = {}) {
+async function start({
+  basePath = '',
+  budgetBytes = 1_000_000,
+  timeoutMs = 8_000,
+  connectTimeoutMs = 5_000,
+  backendUrl = '',
+} = {}) {
   const backend = await ScriptedBackend.start();
   const budget = new BufferBudget(budgetBytes);
   const client = new BackendClient({
     backendUrl: new URL(backendUrl === '' ? backend.url + basePath : backendUrl),
     timeoutMs,
-    connectTimeoutMs: 5_000,
+    connectTimeoutMs,
     idleTimeoutMs: 60_000,
     responseBytesMax,
     budget,
@@ -385,4 +391,95 @@ test('an outcome does not come before send is over, whatever happens', async () 
   });
   isSent = true;
   assert.equal(await within(promise, 'an outcome'), true);
+});
+
+for (const [name, answers, state] of [
+  ['a refusal', raw('HTTP/1.1 500 X\r\nContent-Length: 10\r\n\r\n'), 'refused'],
+  ['a body that cannot be JSON', chunked('1\r\n[\r\n1\r\n}\r\n'), 'not-json'],
+  ['an answer', answer('{}'), 'ok'],
+  ['a body that is not JSON', answer('{'), 'not-json'],
+  ['a connection that is closed', rawThenClose(''), 'unreachable'],
+  ['an answer that does not come', timeout, 'timed-out'],
+] as const) {
+  test(`a fault of whoever is told of ${name} is told to it, and ends the call [D28]`, async () => {
+    await using one = await start({ timeoutMs: state === 'timed-out' ? 200 : 8_000 });
+    one.backend.answersOnce(answers);
+    const fault = new Error('of the handler');
+    const { promise, resolve } = Promise.withResolvers<unknown>();
+    let kind: string | undefined;
+    one.client.send(get, {
+      onOutcome: (outcome) => {
+        kind = outcome.kind;
+        if (outcome.kind === 'ok') one.budget.giveBack(outcome.length);
+        throw fault;
+      },
+      onFault: resolve,
+    });
+    assert.equal(await within(promise, 'the fault'), fault);
+    assert.equal(kind, state);
+    assert.equal(one.client.connectionCount, 0);
+    assert.equal(one.budget.bytes, 0);
+    assert.equal((await one.call(get)).kind, 'ok', 'the next call');
+  });
+}
+
+for (const [bytes, cause] of [
+  ['200 O\x01K\r\nContent-Length: 2', 'an answer with a control character in its status line'],
+  [
+    '200 OK\r\nTransfer-Encoding: gzip, chunked',
+    'an answer with a transfer-encoding other than one "chunked"',
+  ],
+] as const) {
+  test(`the log is told why: ${cause} [D18]`, async () => {
+    await using one = await start();
+    one.backend.answersOnce(raw(`HTTP/1.1 ${bytes}\r\n\r\n{}`));
+    assert.deepEqual(await one.call(get), { kind: 'unreachable', status: undefined, cause });
+  });
+}
+
+test('the log is told of every address that was tried', async () => {
+  const away = await ScriptedBackend.start();
+  await away.stop();
+  await using one = await start({ backendUrl: `http://localhost:${away.port}` });
+  const outcome = await one.call(get);
+  assert.ok(outcome.kind === 'unreachable');
+  assert.match(outcome.cause, /ECONNREFUSED 127\.0\.0\.1:\d+; .*::1:\d+$/);
+});
+
+test('statuses from 200 to 299 are a success, others a refusal [D15]', async () => {
+  await using one = await start();
+  const kinds: string[] = [];
+  for (const status of [200, 299, 300, 999]) {
+    one.backend.answersOnce(answer('{}', { status }));
+    kinds.push((await one.call(get)).kind);
+  }
+  assert.deepEqual(kinds, ['ok', 'ok', 'refused', 'refused']);
+});
+
+test('a call that has failed has no deadline any more [D19]', async () => {
+  await using one = await start({ timeoutMs: 100 });
+  one.backend.answersOnce(rawThenClose(''), timeout);
+  const failed = one.send(get);
+  assert.equal((await within(failed.outcome, 'an outcome')).kind, 'unreachable');
+  // Its deadline would have come before this one's.
+  assert.equal((await one.call(get)).kind, 'timed-out');
+  assert.equal(failed.outcomes.length, 1);
+});
+
+test('while a connection is being opened its own limit counts, and no other [D19]', async (context) => {
+  await using hole = await startBlackHole();
+  if (hole === undefined) {
+    context.skip('this system takes connections without end');
+    return;
+  }
+  await using one = await start({
+    backendUrl: `http://127.0.0.1:${hole.port}`,
+    timeoutMs: 50,
+    connectTimeoutMs: 300,
+  });
+  assert.deepEqual(await one.call(get), {
+    kind: 'timed-out',
+    status: undefined,
+    cause: 'no connection within 300 ms',
+  });
 });
