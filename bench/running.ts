@@ -93,11 +93,12 @@ export interface RunningContender {
   stop: () => Promise<void>;
 }
 
-/** Starts a contender and waits until it answers; fails with the end of what it printed. */
+/** Starts a contender, on the first core or on all, and waits until it answers; fails with the end of what it printed. */
 export async function startContender(
   contender: Contender,
   backendPort: number,
   folder: string,
+  on: 'first core' | 'all cores' = 'first core',
 ): Promise<RunningContender> {
   if (contender.name === 'direct')
     return { contender, port: backendPort, pid: 0, stop: () => Promise.resolve() };
@@ -106,7 +107,7 @@ export async function startContender(
   const { command, args, env, cwd } = contender.start({ port, backendPort, folder });
   const output = join(folder, 'output.txt');
   const file = openSync(output, 'w');
-  const [program, programArgs] = pin(0, command, args);
+  const [program, programArgs] = on === 'first core' ? pin(0, command, args) : [command, args];
   const child = spawn(program, programArgs, {
     cwd,
     env: { ...process.env, ...env, PATH: SEARCH_PATH },

@@ -299,6 +299,49 @@ describe('REQUEST_BYTES_MAX=1000', () => {
         }
       }
 
+      for (const [method, path] of [
+        ['GET', '/api/work-items'],
+        ['DELETE', '/api/work-items/5'],
+      ] as const) {
+        for (const [framing, bytes] of framings(method, path, 'x'.repeat(1000))) {
+          test(`${method} ${path} with a body of exactly the limit keeps its connection, ${framing} [D11]`, async () => {
+            await using client = await target().connect();
+            client.send(bytes);
+            const reply = await client.reply();
+            assert.equal(reply.status, 200);
+            assert.deepEqual(reply.header('connection'), 'keep-alive');
+            assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
+          });
+        }
+      }
+
+      test('a body that goes on behind the reply is dropped up to the limit, and past it the connection closes [D11]', async () => {
+        const begun = Buffer.concat([
+          requestBytes('DELETE', '/api/work-items/5', { headers: chunkedHeader }),
+          chunk('x'.repeat(600)),
+        ]);
+        await using within = await target().connect();
+        within.send(begun);
+        assertReply(await within.reply(), 200, succeeded);
+        within.send(Buffer.concat([chunk('x'.repeat(400)), lastChunk]));
+        assertReply(await within.call('GET', '/api/work-items'), 200, '[]');
+
+        await using beyond = await target().connect();
+        beyond.send(begun);
+        assertReply(await beyond.reply(), 200, succeeded);
+        beyond.send(chunk('x'.repeat(401)));
+        await beyond.closed();
+      });
+
+      for (const method of ['PUT', 'DELETE'] as const) {
+        test(`${method} with a body far over the limit gets its reply, and the end of its connection instead of a reset [D11]`, async () => {
+          await using client = await target().connect();
+          client.send(requestBytes(method, '/api/work-items/5', { body: 'x'.repeat(5_000_000) }));
+          assert.equal((await client.reply()).status, method === 'PUT' ? 413 : 200);
+          assert.equal(await client.closed(), 'end');
+        });
+      }
+
       test('an answer larger than a request may be is passed through: each way has its own limit [D11, D18]', async () => {
         target().backend.answers(answer(jsonOfLength(100_000)));
         assertReply(await target().call('GET', '/api/work-items'), 200, jsonOfLength(100_000));

@@ -335,3 +335,30 @@ for (const ahead of [1, 2, 3]) {
     }
   });
 }
+
+test('a client that takes nothing of its reply is cut when the time for that has passed [D35]', async () => {
+  const backend = await ScriptedBackend.start();
+  const app = Fastify(gatewayServerOptions());
+  try {
+    await app.register(workItemGateway, { backendUrl: backend.url, replyStallTimeoutMs: 200 });
+    await app.listen({ host: '127.0.0.1', port: 0 });
+    const { port } = app.server.address() as AddressInfo;
+    const openCount = async () =>
+      await new Promise<number>((resolve) => {
+        app.server.getConnections((_error, count) => {
+          resolve(count);
+        });
+      });
+    // More than both ends' socket buffers hold.
+    backend.answers(answer(Buffer.alloc(30_000_000, '1')));
+    await using stalled = await RawClient.open(port);
+    stalled.send(requestBytes('GET', '/api/work-items'));
+    await stalled.receives(1);
+    stalled.pause();
+    await poll(async () => (await openCount()) === 0, 'it is cut');
+  } finally {
+    app.server.closeAllConnections();
+    await app.close();
+    await backend.stop();
+  }
+});
