@@ -330,7 +330,10 @@ export class WorkerPool implements AdminSubject {
         clearTimeout(timer);
       }
     }
-    this.#logger.info({ workers: settings.workers }, 'reloaded: every worker is a new one');
+    this.#logger.info(
+      { workers: settings.workers, changed: describeChanges(previous, this.#settings) },
+      'reloaded: every worker is a new one',
+    );
   }
 
   // Undefined when it does not answer in time.
@@ -388,4 +391,13 @@ function send({ worker }: Member, message: ToWorker): void {
 
 function describeEnd(code: number | null, signal: string | null): string {
   return signal === null ? `exit code ${code ?? 0}` : `signal ${signal}`;
+}
+
+// No setting is a secret: an address of the backend has no credentials in it.
+function describeChanges(before: Settings, after: Settings): Record<string, string> {
+  const names = Object.keys(after) as (keyof Settings)[];
+  const changed = names.filter((name) => String(before[name]) !== String(after[name]));
+  return Object.fromEntries(
+    changed.map((name) => [name, `${String(before[name])} → ${String(after[name])}`]),
+  );
 }

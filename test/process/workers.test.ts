@@ -131,7 +131,8 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
       const clients = Array.from({ length: clientCount }, () => callWithoutPause(command));
       writeFileSync(file, 'REQUEST_BYTES_MAX=10\n');
       command.signal('SIGHUP');
-      await command.log((line) => String(line['msg']).startsWith('reloaded'), 'the reload ends');
+      const line = await command.log(({ msg }) => String(msg).startsWith('reloaded'), 'the reload ends');
+      assert.deepEqual(line['changed'], { requestBytesMax: '100 → 10' });
       const calls = await Promise.all(clients.map((client) => client.stop()));
       assert.ok(calls.every((count) => count > 0));
       assert.ok(before.every((pid) => !isAlive(pid)));
