@@ -217,6 +217,11 @@ test('those that rest longest make room, a thirty-second of all at once; those a
   const clients: Awaited<ReturnType<typeof server.connect>>[] = [];
   for (let count = 0; count < 64; count += 1) clients.push(await server.connect());
   const turn = createTurn();
+  // Two rest since later than those that came after them.
+  for (const each of clients.slice(2, 4)) {
+    each.connection.enqueue(turn);
+    each.connection.finish(turn);
+  }
   // The first is at work, and the second has been until now.
   clients[0]?.connection.enqueue(turn);
   await poll(
@@ -232,10 +237,10 @@ test('those that rest longest make room, a thirty-second of all at once; those a
     if (server.connections.shedCount > 0 && server.sockets.at(-1)?.destroyed === false) newcomer = client;
     return newcomer !== undefined;
   }, 'a newcomer is let in');
-  await clients[2]?.client.closed();
-  await clients[3]?.client.closed();
+  await clients[4]?.client.closed();
+  await clients[5]?.client.closed();
   const open = clients.map(({ connection }) => !connection.socket.destroyed);
-  assert.deepEqual(open.slice(0, 5), [true, true, false, false, true]);
+  assert.deepEqual(open.slice(0, 7), [true, true, true, true, false, false, true]);
   assert.equal(server.connections.size, 63);
   assert.ok(newcomer?.isOpen);
 });
