@@ -121,7 +121,7 @@ export class Gateway {
   }
 
   /** Bytes that Node's parser gave up on, or that came too slowly: answered in turn, then closed [D27, D35]. */
-  handleClientError(error: Error & { code?: string; rawPacket?: unknown }, stream: Duplex): void {
+  handleClientError(error: ParserError, stream: Duplex): void {
     if (!(stream instanceof Socket)) {
       stream.destroy();
       return;
@@ -137,7 +137,7 @@ export class Gateway {
     if (connection.isClosing || code === 'HPE_CLOSED_CONNECTION') {
       return;
     }
-    const reply = this.#replyTo(code, error.rawPacket);
+    const reply = this.#replyTo(code, error);
     const newest = connection.newest;
     if (newest instanceof Call && !newest.hasWholeRequest) {
       // It broke off within that request's body.
@@ -159,7 +159,7 @@ export class Gateway {
     this.#refuseConnection(ClientConnection.of(stream), replies.connectNotAllowed, 'CONNECT');
   }
 
-  #replyTo(code: string, packet: unknown): FixedReply {
+  #replyTo(code: string, error: ParserError): FixedReply {
     switch (code) {
       case 'ERR_HTTP_REQUEST_TIMEOUT':
         return replies.requestTimeout;
@@ -167,9 +167,7 @@ export class Gateway {
         return replies.headersTooLarge;
       case 'HPE_INVALID_METHOD': {
         // A method that the parser has never heard of is a method all the same [D6].
-        const match = requestLine.exec(
-          Buffer.isBuffer(packet) ? packet.toString('latin1', 0, requestLineBytesMax) : '',
-        );
+        const match = requestLine.exec(textFromMethod(error));
         return match === null
           ? replies.badRequest
           : replyToUnknownMethod(match[1] ?? '', this.collectionPath, this.pages);
@@ -196,6 +194,27 @@ export class Gateway {
     };
     connection.enqueueLast(last);
   }
+}
+
+/** What Node's parser says of bytes that it gave up on: the packet that they came in, and where in it it stopped. */
+type ParserError = Error & {
+  readonly code?: string;
+  readonly rawPacket?: unknown;
+  readonly bytesParsed?: number;
+};
+
+const methodCharacters = Buffer.from('ABCDEFGHIJKLMNOPQRSTUVWXYZ-');
+
+// The packet may begin with a request before this one, and the parser stops within the method.
+function textFromMethod({ rawPacket, bytesParsed = 0 }: ParserError): string {
+  if (!Buffer.isBuffer(rawPacket)) {
+    return '';
+  }
+  let start = bytesParsed;
+  while (start > 0 && methodCharacters.includes(rawPacket[start - 1] ?? 0)) {
+    start -= 1;
+  }
+  return rawPacket.toString('latin1', start, start + requestLineBytesMax);
 }
 
 // One that is not cut off, with a method in capitals, as all are that anyone has registered, and a path or

@@ -123,7 +123,8 @@ export function readRequestHead(request: IncomingMessage): RequestHead {
       traceParent !== undefined && traceParentCount === 1
         ? checkTraceContext(traceParent, traceState)
         : noTraceContext,
-    expectation,
+    // A client of HTTP/1.0 knows no 100: it would take it for its reply (RFC 9110, 10.1.1).
+    expectation: expectation === 'continue' && request.httpVersionMinor === 0 ? 'none' : expectation,
     asksForUpgrade,
     hasBody: transferEncoding !== undefined || (contentLength !== undefined && contentLength > 0),
     contentLength: transferEncoding === undefined ? contentLength : undefined,

@@ -564,6 +564,37 @@ forEachTarget((target) => {
     });
   }
 
+  test('Expect: 100-continue of a client of HTTP/1.0, which knows no 100, is ignored [D27]', async () => {
+    await using client = await target().connect();
+    client.send(
+      `PUT /api/work-items/5 HTTP/1.0\r\n${host}Content-Length: 2\r\nExpect: 100-continue\r\n\r\n{}`,
+    );
+    assertReply(await client.reply(), 200, succeeded);
+    await client.closed();
+  });
+
+  for (const [before, status, body] of [
+    [`${update}${host}Content-Length: 2\r\n\r\n{}`, 200, succeeded],
+    [`${list}${host}\r\n`, 200, '[]'],
+    [`GET /nope HTTP/1.1\r\n${host}\r\n`, 404, '{"error":"Not found"}'],
+  ] as const) {
+    for (const garbage of ['xx', 'BAD\r\n\r\n', '\0\x01\x02\r\n\r\n', 'B'.repeat(20_000)]) {
+      test(`${JSON.stringify(garbage.slice(0, 10))} behind ${before.split(' HTTP')[0]} in one packet is 400 [D27]`, async () => {
+        await using client = await target().connect();
+        client.send(before + garbage);
+        assertReply(await client.reply(), status, body);
+        assertReply(await client.reply(), 400, badRequest);
+        await client.closed();
+      });
+    }
+    test(`an unknown method behind ${before.split(' HTTP')[0]} in one packet is 405 [D6]`, async () => {
+      await using client = await target().connect();
+      client.send(`${before}MISSING /api/work-items HTTP/1.1\r\n${host}\r\n`);
+      assertReply(await client.reply(), status, body);
+      assert.equal((await client.reply()).status, 405);
+    });
+  }
+
   test('a body that was sent without waiting for 100 Continue is served too [D27]', async () => {
     await using client = await target().connect();
     client.send(`${update}${host}Content-Length: 2\r\nExpect: 100-continue\r\n\r\n{}`);
