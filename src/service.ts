@@ -3,7 +3,7 @@
 
 import type { Server } from 'node:net';
 
-import { BackendMonitor } from './admin/backend-status.ts';
+import { BackendMonitor, JoinedBackendStatus } from './admin/backend-status.ts';
 import { RecentFailures } from './admin/failures.ts';
 import { Figures } from './admin/figures.ts';
 import { createReporter, type Records, type Reporter } from './admin/report.ts';
@@ -63,8 +63,9 @@ export async function addAdmin(
 ): Promise<WholeService> {
   const { settings } = inForce();
   let isDraining = false;
+  const backend = new JoinedBackendStatus();
   const { server, close: closeAdmin } = createAdminServer({
-    reports: async (request) => await clients.reports(request),
+    reports: async (request) => backend.join(await clients.reports(request)),
     isDraining: () => isDraining,
     onFault: (error) => {
       logger.error({ err: error }, 'a fault of the gateway in an answer of the admin listener');

@@ -18,6 +18,30 @@ export function latestBackendStatus(statuses: readonly BackendStatus[]): Backend
   return statuses.toSorted((one, other) => other.seenAt - one.seenAt).at(0);
 }
 
+/**
+ * What several processes have seen of one backend, as one: since when it is as it is does not change because a worker
+ * has gone, or a new one has seen it for the first time.
+ */
+export class JoinedBackendStatus {
+  #last: BackendStatus | undefined;
+
+  /** Takes in what each process knows now; gives it to each. */
+  join<T extends { readonly backend: BackendStatus }>(all: readonly T[]): readonly T[] {
+    const latest = latestBackendStatus(all.map(({ backend }) => backend));
+    const last = this.#last;
+    if (latest !== undefined && latest.seenAt > (last?.seenAt ?? 0)) {
+      this.#last =
+        last === undefined
+          ? latest
+          : latest.isReachable === last.isReachable
+            ? { ...last, seenAt: latest.seenAt }
+            : { ...latest, since: Math.max(latest.since, last.seenAt) };
+    }
+    const joined = this.#last;
+    return joined === undefined ? all : all.map((each) => ({ ...each, backend: joined }));
+  }
+}
+
 // Older than this, what the last call showed is looked at again: well below the second at which the dashboard
 // asks, so that it never shows what is two seconds old.
 const evidenceAgeMaxMs = 500;
