@@ -93,6 +93,7 @@ export class Dashboard {
   #isClosed = false;
   #lastPointAt = 0;
   #lastFailures = '';
+  #lastFacts = '';
 
   constructor(sources: DashboardSources, history: History) {
     this.#sources = sources;
@@ -192,13 +193,19 @@ export class Dashboard {
     this.#lastPointAt = points.at(-1)?.at ?? this.#lastPointAt;
     this.#lastFailures = failuresText;
     const changeEvent = eventOf(change);
+    const facts = this.#describeFacts();
+    const factsText = JSON.stringify(facts);
+    const hasNewFacts = factsText !== this.#lastFacts;
+    this.#lastFacts = factsText;
     let wholeEvent: string | undefined;
     for (const viewer of this.#viewers) {
+      // A reload has changed the settings in force.
+      viewer.needsAll ||= hasNewFacts;
       if (hasRoom(viewer)) {
         if (viewer.needsAll) {
           wholeEvent ??= eventOf({
             now,
-            facts: this.#describeFacts(),
+            facts,
             points: this.#history.pointsAfter(0),
             failures,
           });

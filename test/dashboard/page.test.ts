@@ -2,6 +2,9 @@
 // reader. Pictures of it all are left in test-output/.
 
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
 import { request, requestBytes, RawClient } from '../helpers/raw-client.ts';
@@ -290,6 +293,28 @@ describe('the dashboard', () => {
         await reads(watched, '#loads div:nth-child(4)', /9\sms/);
       },
     );
+  });
+
+  test('an open page follows a reload: the settings in force, where they came from, and the limits', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-dashboard-'));
+    try {
+      const file = join(folder, 'settings.env');
+      writeFileSync(file, 'IN_FLIGHT_MAX=60\n');
+      await using reloading = await startCommand({
+        BACKEND_URL: backend.url,
+        WORKERS: '2',
+        SETTINGS_FILE: file,
+      });
+      await using watched = await open({}, reloading);
+      await reads(watched, '#setting-rows tr.chosen', /IN_FLIGHT_MAX.*60 calls.*settings file/);
+      writeFileSync(file, 'IN_FLIGHT_MAX=50\n');
+      reloading.signal('SIGHUP');
+      await reads(watched, '#setting-rows tr.chosen', /IN_FLIGHT_MAX.*50 calls.*settings file/);
+      await reads(watched, '#loads div:nth-child(1)', /Calls in flight0 of 50/);
+      watched.assertClean(address(reloading));
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
   });
 
   test('one dashboard too many is told so', async () => {

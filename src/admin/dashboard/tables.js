@@ -377,6 +377,9 @@ export async function copyText(text, element) {
   }
 }
 
+/** @type {Record<string, string>} */
+const sourceNames = { default: 'default', environment: 'environment', file: 'settings file' };
+
 /** @param {readonly ShownSetting[]} settings */
 export function showSettings(settings) {
   const parent = byId('setting-rows');
@@ -393,9 +396,7 @@ export function showSettings(settings) {
     if (readable !== '') {
       value?.append(' ', make('small', '', readable));
     }
-    source?.append(
-      isDefault(setting) ? 'default' : setting.source === 'flag' ? `flag ${setting.flag}` : 'environment',
-    );
+    source?.append(sourceNames[setting.source] ?? `flag ${setting.flag}`);
     help?.append(setting.help.replaceAll('`', ''));
   }
 }
