@@ -87,6 +87,18 @@ describe('the API reference', () => {
     reference.assertClean(url);
   });
 
+  test('a reply is shown as it came, byte for byte [D14]', async () => {
+    await using reference = await openReference();
+    const sent = '{"n":12345678901234567890, "f":1.0,"e":"\\u00e9"}';
+    const created = await tryOut(reference, 'createWorkItem', async (operation) => {
+      await operation.getByRole('textbox', { name: 'Request body' }).fill(sent);
+    });
+    assert.match(created.body, /^\{"id":\d+,/);
+    assert.equal(created.body.replace(/"id":\d+,/, ''), sent);
+    assert.deepEqual(await reference.findAccessibilityProblems(), []);
+    reference.assertClean(url);
+  });
+
   test('every documented reply is shown with its status and message', async () => {
     await using reference = await openReference();
     const read = reference.page.locator('[id$="-readWorkItem"]');

@@ -48,6 +48,18 @@ const adjustments = ({ React, getComponent }) => {
   return {
     components: {
       response: Response,
+      // As it came. Swagger UI's own parses it and writes it anew, and so rounds numbers.
+      responseBody: ({ content }) =>
+        element(
+          'div',
+          null,
+          element('h5', null, 'Response body'),
+          element(
+            getComponent('HighlightCode', true),
+            { language: 'json', downloadable: true, canCopy: true, fileName: 'work-item.json' },
+            String(content),
+          ),
+        ),
       // There is one server, the one that the page comes from.
       ServersContainer: () => null,
       // Swagger UI's own is a link within a button. Opening an operation puts it into the address all the same.
