@@ -516,19 +516,23 @@ function parseUrl(text: string): URL | Problem {
     return new Problem(`an address, ${example}`);
   }
   const url = new URL(text);
+  const wishes: string[] = [];
   if (url.protocol !== 'http:' && url.protocol !== 'https:') {
-    return new Problem(`an http or https address, ${example}`);
+    wishes.push('an http or https address');
   }
   if (url.username !== '' || url.password !== '') {
-    return new Problem('an address without user name and password: the gateway sends no credentials');
+    wishes.push('an address without user name and password (the gateway sends no credentials)');
   }
   if (url.search !== '' || url.hash !== '' || text.includes('?') || text.includes('#')) {
-    return new Problem(`an address without query and fragment, ${example}`);
+    wishes.push('an address without query and fragment');
   }
   try {
     decodeURIComponent(url.pathname);
   } catch {
-    return new Problem(`an address whose path has no malformed escape, ${example}`);
+    wishes.push('an address whose path has no malformed escape');
+  }
+  if (wishes.length > 0) {
+    return new Problem(`${wishes.join(' and ')}, ${example}`);
   }
   return url;
 }

@@ -228,7 +228,7 @@ describe('the settings file', () => {
       `PROT in ${JSON.stringify(file)} is no setting that a settings file can have`,
       `SETTINGS_FILE in ${JSON.stringify(file)} is no setting that a settings file can have`,
       'PORT in the settings file is "x", but must be a whole number from 0 to 65535',
-      'BACKEND_URL in the settings file is "http://...@a", but must be an address without user name and password: the gateway sends no credentials',
+      'BACKEND_URL in the settings file is "http://...@a", but must be an address without user name and password (the gateway sends no credentials), for instance http://localhost:5104',
     ]);
   });
 
@@ -245,6 +245,12 @@ test('WORKERS=auto is one a core', () => {
 });
 
 describe('problems', () => {
+  test('an address with several mistakes is told of all of them', () => {
+    assert.deepEqual(problemsOf({}, { BACKEND_URL: 'ftp://a/?q' }, 'serve'), [
+      'BACKEND_URL is "ftp://a/?q", but must be an http or https address and an address without query and fragment, for instance http://localhost:5104',
+    ]);
+  });
+
   test('every problem is listed at once, those known before first', () => {
     assert.throws(
       () =>
