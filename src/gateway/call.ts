@@ -385,8 +385,6 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
     } else if (this.#bodyState === 'reading') {
       this.#bodyState = 'read';
       this.#reply(reply, 'bad-request');
-    } else if (this.#hasEnded) {
-      this.#connection.socket.destroy();
     }
   }
 
@@ -464,6 +462,7 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
     this.#dropBodies();
     this.durationMs = performance.now() - this.#startedAt;
     this.#gateway.notifyEnd(this);
+    this.#connection.answeredEarly = this.#request.complete ? undefined : this.#request;
     this.#connection.finish(this);
   }
 

@@ -17,6 +17,8 @@ const connectionKey = Symbol('work-item-gateway.connection');
 
 export class ClientConnection {
   readonly socket: Socket;
+  /** The request that was answered last, where its body had not come to its end by then. */
+  answeredEarly: { readonly complete: boolean } | undefined;
   /** A last reply was decided; what else the client sends on this connection is not looked at. */
   isClosing = false;
   #current: Turn | undefined;

@@ -142,6 +142,9 @@ export class Gateway {
     if (newest instanceof Call && !newest.hasWholeRequest) {
       // It broke off within that request's body.
       newest.interrupt(reply);
+    } else if (newest === undefined && connection.answeredEarly?.complete === false) {
+      // It broke off within the body of one that has its reply: a second one would be taken for that of the next.
+      socket.destroy();
     } else {
       this.#refuseConnection(connection, reply, code);
     }

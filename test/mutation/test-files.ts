@@ -33,6 +33,7 @@ export const batches: readonly Batch[] = [
       'test/spec/errors.test.ts',
       'test/spec/replies.test.ts',
       'test/spec/own-faults.test.ts',
+      'test/spec/faults-inside.test.ts',
       'test/spec/mounted.test.ts',
       'test/spec/observer.test.ts',
       'test/spec/closing.test.ts',

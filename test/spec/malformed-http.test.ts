@@ -591,7 +591,31 @@ forEachTarget((target) => {
       await using client = await target().connect();
       client.send(`${before}MISSING /api/work-items HTTP/1.1\r\n${host}\r\n`);
       assertReply(await client.reply(), status, body);
-      assert.equal((await client.reply()).status, 405);
+      const reply = await client.reply();
+      assert.equal(reply.status, 405);
+      assert.equal(reply.header('allow'), 'GET, HEAD, POST, OPTIONS');
+    });
+  }
+
+  for (const [requestTarget, status] of [
+    ['http://x/api/work-items', 405],
+    ['https://x/api/work-items', 405],
+    ['http://x', 404],
+    ['http://x/nope', 404],
+    ['ftp://x/api/work-items', 400],
+    ['http://x/api/work-items#a', 400],
+  ] as const) {
+    test(`MISSING ${requestTarget} is ${status} [D6, D27]`, async () => {
+      await using client = await target().connect();
+      client.send(`MISSING ${requestTarget} HTTP/1.1\r\n${host}\r\n`);
+      assert.equal((await client.reply()).status, status);
+      await client.closed();
+    });
+  }
+
+  for (const requestTarget of ['http://x', 'http://x?/api/work-items', 'http://x/']) {
+    test(`GET ${requestTarget} has no operation: 404 [D5, D27]`, async () => {
+      assertReply(await target().call('GET', requestTarget), 404, '{"error":"Not found"}');
     });
   }
 

@@ -1,0 +1,242 @@
+// Faults of our own in the middle of a call, put in from outside: in the check of a body, in writing a reply, in the
+// observer. D28. The built command has the same in test/process/own-faults.test.ts.
+
+import assert from 'node:assert/strict';
+import type { AddressInfo } from 'node:net';
+import { mock, test } from 'node:test';
+import Fastify, { type FastifyInstance } from 'fastify';
+import { Body } from '../../src/body.ts';
+import { gatewayServerOptions, workItemGateway, type CallRecord } from '../../src/index.ts';
+import { createGate, poll } from '../helpers/changes.ts';
+import { assertReply, badRequest, operations, succeeded, unavailable } from '../helpers/expected.ts';
+import { chunk, RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+
+interface Told {
+  readonly ended: CallRecord[];
+  readonly bugs: [error: unknown, record: CallRecord | undefined][];
+  readonly malformed: string[];
+}
+
+/** What the observer does beside keeping what it is told. */
+type Deed = (event: keyof Told) => void;
+
+async function serve(
+  prepare: (app: FastifyInstance) => void = () => undefined,
+  deed: Deed = () => undefined,
+  options: { inFlightMax?: number; bufferedBytesMax?: number; replyStallTimeoutMs?: number } = {},
+) {
+  const backend = await ScriptedBackend.start();
+  backend.answers(answer('{"id":5}'));
+  const told: Told = { ended: [], bugs: [], malformed: [] };
+  const app = Fastify(gatewayServerOptions());
+  prepare(app);
+  await app.register(workItemGateway, {
+    backendUrl: backend.url,
+    ...options,
+    observer: {
+      onCallEnd: (record) => {
+        told.ended.push(record);
+        deed('ended');
+      },
+      onBug: (error, record) => {
+        told.bugs.push([error, record]);
+        deed('bugs');
+      },
+      onMalformed: (_requestId, _reply, code) => {
+        told.malformed.push(code);
+        deed('malformed');
+      },
+    },
+  });
+  await app.listen({ host: '127.0.0.1', port: 0 });
+  const { port } = app.server.address() as AddressInfo;
+  return {
+    backend,
+    told,
+    connect: async () => await RawClient.open(port),
+    [Symbol.asyncDispose]: async () => {
+      app.server.closeAllConnections();
+      await app.close();
+      await backend.stop();
+    },
+  };
+}
+
+const fault = new TypeError('SECRET');
+const throwFault = () => {
+  throw fault;
+};
+const withBody = operations.filter(({ options }) => options?.body !== undefined);
+const withAnswer = operations.filter(({ body }) => body !== succeeded);
+
+for (const [part, met] of [
+  ['write', [...withBody, ...withAnswer]],
+  ['isJson', [...withBody, ...withAnswer]],
+  ['takePieces', [...withBody, ...withAnswer]],
+] as const) {
+  test(`a fault in the body's ${part} is the operation's 500, and nothing is held [D28]`, async () => {
+    await using server = await serve(undefined, undefined, { bufferedBytesMax: 100 });
+    for (const { method, path, options, failure } of met) {
+      const broken = mock.method(Body.prototype, part, throwFault);
+      try {
+        await using client = await server.connect();
+        const reply = await client.call(method, path, options);
+        assertReply(reply, 500, failure);
+        assert.doesNotMatch(JSON.stringify(reply.headers), /SECRET/);
+        await client.closed();
+      } finally {
+        broken.mock.restore();
+      }
+      const record = server.told.ended.at(-1);
+      assert.equal(record?.outcome, 'bug');
+      assert.equal(record.cause, fault);
+      assert.equal(record.status, 500);
+    }
+    // What had been counted is given back: twenty times as much as may be held at once goes through.
+    for (let count = 0; count < 40; count += 1) {
+      await using client = await server.connect();
+      const reply = await client.call('PUT', '/api/work-items/5', { body: `"${'x'.repeat(48)}"` });
+      assertReply(reply, 200, succeeded);
+    }
+  });
+}
+
+/** The first `times` calls of a method of every faulty reply fail. */
+function breakReply(method: 'writeHead' | 'end', times: number) {
+  return (app: FastifyInstance) => {
+    app.addHook('onRequest', (request, reply, done) => {
+      if (request.headers['x-fault'] === '1') {
+        const raw = reply.raw as unknown as Record<string, (...parameters: unknown[]) => unknown>;
+        const original = raw[method]?.bind(raw);
+        let left = times;
+        raw[method] = (...parameters) => {
+          left -= 1;
+          if (left >= 0) throw fault;
+          return original?.(...parameters);
+        };
+      }
+      done();
+    });
+  };
+}
+
+test("a fault before anything of a reply is written: the operation's 500, and the connection closes [D28]", async () => {
+  await using server = await serve(breakReply('writeHead', 1));
+  for (const { method, path, options, failure } of operations) {
+    await using client = await server.connect();
+    const reply = await client.call(method, path, { ...options, headers: [['X-Fault', '1']] });
+    assertReply(reply, 500, failure);
+    assert.equal(reply.header('content-type'), 'application/json');
+    assert.equal(reply.header('connection'), 'close');
+    await client.closed();
+    const record = server.told.ended.at(-1);
+    assert.deepEqual([record?.outcome, record?.status, record?.cause], ['bug', 500, fault]);
+  }
+});
+
+for (const [name, prepare] of [
+  ['the 500 cannot be written either', breakReply('writeHead', 2)],
+  ['its head has been written', breakReply('end', 1)],
+] as const) {
+  test(`a fault in writing a reply, and ${name}: the connection is cut [D28]`, async () => {
+    await using server = await serve(prepare);
+    await using client = await server.connect();
+    client.send(requestBytes('GET', '/api/work-items/5', { headers: [['X-Fault', '1']] }));
+    await client.closed();
+    assert.equal(client.unread.length, 0);
+    assert.equal(server.told.ended.at(-1)?.outcome, 'bug');
+    await using next = await server.connect();
+    assertReply(await next.call('GET', '/api/work-items/5'), 200, '{"id":5}');
+  });
+}
+
+test('a fault of the observer changes no reply, and it is told of it; when that fails too, nothing happens [D28]', async () => {
+  await using server = await serve(undefined, throwFault);
+  await using client = await server.connect();
+  assertReply(await client.call('GET', '/api/work-items/5'), 200, '{"id":5}');
+  client.send('nonsense\r\n\r\n');
+  assertReply(await client.reply(), 400, badRequest);
+  await client.closed();
+  const { ended, bugs, malformed } = server.told;
+  assert.equal(ended.length, 1);
+  assert.equal(malformed.length, 1);
+  assert.deepEqual(
+    bugs.map(([error, record]) => [error, record?.status]),
+    [
+      [fault, 200],
+      [fault, undefined],
+    ],
+  );
+});
+
+test('a call whose body took its time is turned away when others have taken the places meanwhile [D26]', async () => {
+  await using server = await serve(undefined, undefined, { inFlightMax: 1 });
+  const gate = createGate();
+  server.backend.answersOnce(async (exchange) => {
+    await gate.opened;
+    await answer('{}')(exchange);
+  });
+  await using slow = await server.connect();
+  const bytes = requestBytes('PUT', '/api/work-items/5', { body: '{"a":1}' });
+  slow.send(bytes.subarray(0, -1));
+  await using other = await server.connect();
+  other.send(requestBytes('GET', '/api/work-items/6'));
+  await server.backend.nextRequest();
+  slow.send(bytes.subarray(-1));
+  assertReply(await slow.reply(), 503, unavailable, ['retry-after']);
+  assert.equal(server.told.ended.at(-1)?.outcome, 'overload');
+  gate.open();
+  assert.equal((await other.reply()).status, 200);
+  assertReply(await slow.call('PUT', '/api/work-items/5', { body: '{"a":1}' }), 200, succeeded);
+  assert.equal(server.backend.requests.length, 2);
+});
+
+test('a body that breaks off behind its reply closes the connection without a second reply [D27]', async () => {
+  await using server = await serve();
+  await using client = await server.connect();
+  client.send('DELETE /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
+  client.send(chunk('abc'));
+  assertReply(await client.reply(), 200, succeeded);
+  client.send('no length\r\n');
+  await client.closed();
+  assert.equal(client.unread.length, 0);
+  assert.equal(server.told.ended.length, 1);
+});
+
+test('what a client has not taken of its reply stays counted, until it has or has gone [D26]', async () => {
+  const length = 24_000_000;
+  await using server = await serve(undefined, undefined, { bufferedBytesMax: length * 1.5 });
+  server.backend.answers(answer(Buffer.alloc(length, '1')));
+  for (const leaves of [false, true]) {
+    await using stalled = await server.connect();
+    stalled.send(requestBytes('GET', '/api/work-items'));
+    await stalled.receives(1);
+    stalled.pause();
+    await poll(() => server.told.ended.length > 0, 'the reply is handed over');
+    await using other = await server.connect();
+    assert.equal((await other.call('GET', '/api/work-items')).status, 500);
+    if (leaves) {
+      stalled.destroy();
+    } else {
+      stalled.resume();
+      assert.equal((await stalled.reply()).body.length, length);
+    }
+    await poll(
+      async () => (await other.call('GET', '/api/work-items')).status === 200,
+      'there is room for another',
+    );
+    server.told.ended.length = 0;
+  }
+});
+
+test('a record tells how long a call took', async () => {
+  await using server = await serve();
+  await using client = await server.connect();
+  const sentAt = performance.now();
+  await client.call('GET', '/api/work-items/5');
+  const [record] = server.told.ended;
+  assert.ok(record?.backendDurationMs !== undefined);
+  assert.ok(record.backendDurationMs > 0 && record.backendDurationMs <= record.durationMs);
+  assert.ok(record.durationMs <= performance.now() - sentAt);
+});
