@@ -67,7 +67,7 @@ const fault = new TypeError('SECRET');
 const throwFault = () => {
   throw fault;
 };
-const withBody = operations.filter(({ options }) => options?.body !== undefined);
+const withBody = operations.filter(({ options }) => options.body !== undefined);
 const withAnswer = operations.filter(({ body }) => body !== succeeded);
 
 for (const [part, met] of [

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
-import Fastify, { type FastifyInstance } from 'fastify';
+import Fastify, { type FastifyInstance, type FastifyServerOptions } from 'fastify';
 import { gatewayServerOptions, workItemGateway } from '../../src/index.ts';
 import { poll } from '../helpers/changes.ts';
 import {
@@ -212,5 +212,49 @@ test('a server of gatewayServerOptions without the plugin closes on malformed HT
   } finally {
     app.server.closeAllConnections();
     await app.close();
+  }
+});
+
+test('the options of a server of its own: its limits, and nothing of Fastify that would answer for it', () => {
+  const chosen = ({ keepAliveTimeout, requestTimeout, ...others }: FastifyServerOptions) => {
+    const { logger, exposeHeadRoutes, return503OnClosing, forceCloseConnections } = others;
+    return {
+      ...{ keepAliveTimeout, requestTimeout },
+      ...{ logger, exposeHeadRoutes, return503OnClosing, forceCloseConnections },
+    };
+  };
+  const always = {
+    logger: false,
+    exposeHeadRoutes: false,
+    return503OnClosing: false,
+    forceCloseConnections: true,
+  };
+  assert.deepEqual(chosen(gatewayServerOptions()), {
+    keepAliveTimeout: 72_000,
+    requestTimeout: 30_000,
+    ...always,
+  });
+  assert.deepEqual(chosen(gatewayServerOptions({ idleTimeoutMs: 1_000, requestTimeoutMs: 2_000 })), {
+    keepAliveTimeout: 1_000,
+    requestTimeout: 2_000,
+    ...always,
+  });
+});
+
+test('a request that does not come within its time is 408 on a server of its own [D35]', async () => {
+  const backend = await ScriptedBackend.start();
+  const app = Fastify(gatewayServerOptions({ requestTimeoutMs: 200, requestHeadersTimeoutMs: 200 }));
+  try {
+    await app.register(workItemGateway, { backendUrl: backend.url });
+    await app.listen({ host: '127.0.0.1', port: 0 });
+    await using client = await RawClient.open((app.server.address() as AddressInfo).port);
+    client.send('GET /api/work-items HTTP/1.1\r\nHo');
+    assertReply(await client.reply(), 408, '{"error":"Request timeout"}');
+    await client.closed();
+    assert.equal(backend.requests.length, 0);
+  } finally {
+    app.server.closeAllConnections();
+    await app.close();
+    await backend.stop();
   }
 });
