@@ -15,12 +15,18 @@ const small = JSON.stringify('x'.repeat(19_998));
 
 forEachTarget(
   (target) => {
-    test('a request body that does not fit beside those held is 503 without a backend call, and fits afterwards', async () => {
+    /** The next call's answer waits for the gate. */
+    const holdAnswer = () => {
       const gate = createGate();
       target().backend.answersOnce(async (exchange) => {
         await gate.opened;
         await answer('{}')(exchange);
       });
+      return gate;
+    };
+
+    test('a request body that does not fit beside those held is 503 without a backend call, and fits afterwards', async () => {
+      const gate = holdAnswer();
       await using holder = await target().connect();
       const held = holder.call('PUT', '/api/work-items/1', { body: large });
       await target().backend.nextRequest();
@@ -33,11 +39,7 @@ forEachTarget(
     });
 
     test('what comes of a body behind its refusal is not held, and not counted', async () => {
-      const gate = createGate();
-      target().backend.answersOnce(async (exchange) => {
-        await gate.opened;
-        await answer('{}')(exchange);
-      });
+      const gate = holdAnswer();
       await using holder = await target().connect();
       const held = holder.call('PUT', '/api/work-items/1', { body: large });
       await target().backend.nextRequest();
