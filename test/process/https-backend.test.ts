@@ -1,0 +1,90 @@
+// A backend over TLS: the same bytes, on connections that are kept, and no call where its certificate is not trusted.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { createServer } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { assertReply, succeeded } from '../helpers/expected.ts';
+import { RawClient, request } from '../helpers/raw-client.ts';
+import { startCommand } from '../helpers/targets.ts';
+
+// For localhost and 127.0.0.1, signed by itself, valid until 2126.
+const certificatePath = fileURLToPath(new URL('../vectors/tls/backend-certificate.pem', import.meta.url));
+const key = readFileSync(new URL('../vectors/tls/backend-key.pem', import.meta.url));
+
+const item = '{"id":7,"weight":1.0000000000000000001}';
+const list = Buffer.from(JSON.stringify('ä'.repeat(2_000_000)));
+
+async function startBackend() {
+  const calls: string[] = [];
+  const sockets = new Set<unknown>();
+  const server = createServer({ key, cert: readFileSync(certificatePath) }, (incoming, outgoing) => {
+    sockets.add(incoming.socket);
+    const pieces: Buffer[] = [];
+    incoming.on('data', (piece: Buffer) => pieces.push(piece));
+    incoming.on('end', () => {
+      calls.push(`${incoming.method ?? ''} ${incoming.url ?? ''} ${Buffer.concat(pieces).toString()}`);
+      if (incoming.method !== 'GET') {
+        outgoing.writeHead(204).end();
+        return;
+      }
+      // The list in chunks, as ASP.NET does it, the item with its length.
+      outgoing.writeHead(200, { 'content-type': 'application/json' });
+      if (incoming.url === '/api/WorkItem') {
+        for (let from = 0; from < list.length; from += 30_000)
+          outgoing.write(list.subarray(from, from + 30_000));
+        outgoing.end();
+      } else {
+        outgoing.end(item);
+      }
+    });
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    calls,
+    sockets,
+    url: `https://localhost:${(server.address() as AddressInfo).port}`,
+    [Symbol.asyncDispose]: async () => {
+      server.closeAllConnections();
+      server.close();
+      await once(server, 'close');
+    },
+  };
+}
+
+test('a backend over TLS is called on connections that are kept, and its bytes pass unchanged', async () => {
+  await using backend = await startBackend();
+  await using gateway = await startCommand({
+    BACKEND_URL: backend.url,
+    NODE_EXTRA_CA_CERTS: certificatePath,
+  });
+  await using client = await RawClient.open(gateway.port);
+  for (let round = 0; round < 3; round += 1) {
+    assertReply(await client.call('GET', '/api/work-items/7'), 200, item);
+    const reply = await client.call('GET', '/api/work-items');
+    assert.equal(reply.status, 200);
+    assert.ok(reply.body.equals(list));
+    const put = await client.call('PUT', '/api/work-items/7', { body: item });
+    assertReply(put, 200, succeeded);
+  }
+  assert.deepEqual(backend.calls.slice(-3), [
+    'GET /api/WorkItem/7 ',
+    'GET /api/WorkItem ',
+    `PUT /api/WorkItem/7 ${item}`,
+  ]);
+  assert.equal(backend.sockets.size, 1);
+});
+
+test('a backend whose certificate is not trusted gets no call', async () => {
+  await using backend = await startBackend();
+  await using gateway = await startCommand({ BACKEND_URL: backend.url });
+  const reply = await request(gateway.port, 'GET', '/api/work-items/7');
+  assertReply(reply, 500, '{"error":"Failed to fetch work item"}');
+  assert.deepEqual(backend.calls, []);
+  const line = await gateway.log((each) => each['msg'] === 'backend call failed', 'a line about the failure');
+  assert.match(String(line['cause']), /self-signed certificate/);
+});
