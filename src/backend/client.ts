@@ -4,7 +4,7 @@
 
 import type { Dispatcher } from 'undici';
 
-import { Body } from '../body.ts';
+import { AnswerBody } from '../body.ts';
 import type { BufferBudget } from '../buffer-budget.ts';
 import { BackendConnection, type Connect, createConnect } from './connection.ts';
 import { Deadline, Deadlines, type DeadlineOwner } from './deadlines.ts';
@@ -21,6 +21,8 @@ export type Outcome =
       readonly kind: 'ok';
       readonly status: number;
       readonly pieces: readonly Buffer[];
+      /** What they lie in, to be given back when they have been used. */
+      readonly blocks: readonly Buffer[];
       readonly length: number;
     }
   | { readonly kind: BackendFailure; readonly status: number | undefined; readonly cause: string };
@@ -173,7 +175,7 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
   // `waiting` for what decides, `discarding` a body that no longer matters, `ended`.
   #state: 'waiting' | 'discarding' | 'ended' = 'waiting';
   #status = 0;
-  readonly #body = new Body();
+  readonly #body = new AnswerBody();
   // Bytes that came and are not kept.
   #discarded = 0;
 
@@ -301,7 +303,7 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
     if (status > 299) {
       this.#decide({ kind: 'refused', status, cause: `status ${status}` });
     } else if (!this.#request.needsAnswer) {
-      this.#decide({ kind: 'ok', status, pieces: [], length: 0 });
+      this.#decide({ kind: 'ok', status, pieces: [], blocks: [], length: 0 });
     } else if (Number(headers['content-length']) > this.#options.responseBytesMax) {
       this.#failTooLarge();
     }
@@ -354,8 +356,9 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
     }
     const { length } = this.#body;
     if (this.#body.isJson()) {
+      const { blocks } = this.#body;
       const pieces = this.#body.takePieces();
-      this.#handler.onOutcome({ kind: 'ok', status: this.#status, pieces, length });
+      this.#handler.onOutcome({ kind: 'ok', status: this.#status, pieces, blocks, length });
     } else {
       this.#dropBody();
       this.#handler.onOutcome(notJson(this.#status, length));

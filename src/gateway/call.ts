@@ -4,7 +4,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
 import type { BackendFailure, Exchange, Outcome, OutcomeHandler } from '../backend/client.ts';
-import { Body } from '../body.ts';
+import { giveBackBlocks } from '../blocks.ts';
+import { RequestBody } from '../body.ts';
 import { ClientConnection, type Turn } from './client-connection.ts';
 import type { Gateway } from './gateway.ts';
 import { parseItemId } from './item-id.ts';
@@ -87,9 +88,11 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
   #hasEnded = false;
   // The request's body: who reads it, and what has come of it.
   #bodyState: 'unread' | 'reading' | 'read' | 'dropping' = 'unread';
-  readonly #body = new Body();
+  readonly #body = new RequestBody();
   // Bytes counted against the gateway's budget for this call's bodies.
   #heldBytes = 0;
+  // What the answer lies in.
+  #blocks: readonly Buffer[] = noBlocks;
   #contentType = json;
   #mustClose = false;
   #owesContinue = false;
@@ -340,6 +343,7 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
       this.#noteBackendOutcome(outcome.kind);
       if (outcome.kind === 'ok') {
         this.#heldBytes += outcome.length;
+        this.#blocks = outcome.blocks;
         if (operation.passesAnswer) {
           this.#end(operation.successStatus, outcome.pieces, outcome.length, 'ok', []);
         } else {
@@ -538,19 +542,24 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
     }
   }
 
-  // What the socket still holds of the reply stays counted until it has gone.
+  // What the system has not taken yet of the reply stays counted, and its memory untouched, until it has gone.
   #dropBodies(): void {
     this.#body.drop();
     const bytes = this.#heldBytes;
-    if (bytes === 0) {
-      return;
-    }
-    if (this.replyBytes > 0 && !this.#isClientGone && this.#connection.socket.writableLength > 0) {
+    const blocks = this.#blocks;
+    const isBeingWritten =
+      this.replyBytes > 0 &&
+      !this.#isClientGone &&
+      !this.#response.closed &&
+      (blocks.length > 0 || this.#connection.socket.writableLength > 0);
+    if (!isBeingWritten) {
+      this.#gateway.budget.giveBack(bytes);
+      giveBackBlocks(blocks);
+    } else if (bytes > 0) {
       this.#response.once('close', () => {
         this.#gateway.budget.giveBack(bytes);
+        giveBackBlocks(blocks);
       });
-    } else {
-      this.#gateway.budget.giveBack(bytes);
     }
   }
 
@@ -566,6 +575,8 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
     };
   }
 }
+
+const noBlocks: readonly Buffer[] = [];
 
 const unreadHead: RequestHead = {
   isAmbiguous: true,
