@@ -246,6 +246,7 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
   #takeBodyPiece(piece: Buffer): void {
     this.requestBytes += piece.length;
     if (this.#bodyState !== 'reading') {
+      this.#closeWhenTooLarge();
       return;
     }
     if (this.requestBytes > this.#gateway.options.requestBytesMax) {
@@ -285,26 +286,20 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
       this.#bodyState = 'read';
       return;
     }
-    const bytesMax = this.#gateway.options.requestBytesMax;
-    if ((head.contentLength ?? this.requestBytes) > bytesMax) {
+    if ((head.contentLength ?? this.requestBytes) > this.#gateway.options.requestBytesMax) {
       this.#mustClose = true;
     }
     if (this.#bodyState === 'unread') {
       this.#request.on('data', (piece: Buffer) => {
         this.requestBytes += piece.length;
-        this.#closeWhenTooLarge(bytesMax);
-      });
-    } else {
-      this.#request.on('data', () => {
-        this.#closeWhenTooLarge(bytesMax);
+        this.#closeWhenTooLarge();
       });
     }
     this.#bodyState = 'dropping';
-    this.#request.resume();
   }
 
-  #closeWhenTooLarge(bytesMax: number): void {
-    if (this.requestBytes > bytesMax) {
+  #closeWhenTooLarge(): void {
+    if (this.requestBytes > this.#gateway.options.requestBytesMax) {
       this.#mustClose = true;
       if (this.#hasEnded && !this.#isLingering) {
         this.#connection.socket.destroy();
@@ -352,7 +347,7 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
         return;
       }
       this.cause = outcome.cause;
-      if (outcome.kind === 'refused' && outcome.status === 404) {
+      if (outcome.status === 404) {
         const isFailure = operation.notFoundMessage === undefined;
         if (!isFailure) {
           this.backendOutcome = 'not-found';
@@ -396,11 +391,10 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
     this.#isClientGone = true;
     // A write that has been sent runs to its end and its answer is dropped [D21].
     if (this.#exchange === undefined || (this.operation !== undefined && isRead(this.operation))) {
-      if (this.#exchange !== undefined && this.backendOutcome === undefined) {
+      if (this.#exchange !== undefined) {
         this.#exchange.cancel();
         this.#noteBackendOutcome('cancelled');
       }
-      this.#leavePlace();
       // Thousands may leave at once: the calls of all of them are cancelled before the first is recorded.
       setImmediate(() => {
         this.#end(0, [], 0, 'client-gone', []);
@@ -547,19 +541,17 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
     this.#body.drop();
     const bytes = this.#heldBytes;
     const blocks = this.#blocks;
-    const isBeingWritten =
-      this.replyBytes > 0 &&
-      !this.#isClientGone &&
-      !this.#response.closed &&
-      (blocks.length > 0 || this.#connection.socket.writableLength > 0);
-    if (!isBeingWritten) {
+    if (bytes === 0) {
+      return;
+    }
+    const giveBack = (): void => {
       this.#gateway.budget.giveBack(bytes);
       giveBackBlocks(blocks);
-    } else if (bytes > 0) {
-      this.#response.once('close', () => {
-        this.#gateway.budget.giveBack(bytes);
-        giveBackBlocks(blocks);
-      });
+    };
+    if (this.#isClientGone || this.#response.writableLength === 0) {
+      giveBack();
+    } else {
+      this.#response.once('close', giveBack);
     }
   }
 
@@ -595,9 +587,6 @@ function pathOf(target: string): string {
   let path = target;
   if (path.charCodeAt(0) !== slash) {
     path = path.replace(absoluteForm, '');
-    if (path === '' || path.startsWith('?')) {
-      return '/';
-    }
   }
   const query = path.indexOf('?');
   return query === -1 ? path : path.slice(0, query);

@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import type { AddressInfo } from 'node:net';
 import { mock, test } from 'node:test';
 import Fastify, { type FastifyInstance } from 'fastify';
+import { BackendClient } from '../../src/backend/client.ts';
 import { Body } from '../../src/body.ts';
 import { gatewayServerOptions, workItemGateway, type CallRecord } from '../../src/index.ts';
 import { createGate, poll } from '../helpers/changes.ts';
@@ -24,7 +25,12 @@ type Deed = (event: keyof Told) => void;
 async function serve(
   prepare: (app: FastifyInstance) => void = () => undefined,
   deed: Deed = () => undefined,
-  options: { inFlightMax?: number; bufferedBytesMax?: number; replyStallTimeoutMs?: number } = {},
+  options: {
+    inFlightMax?: number;
+    bufferedBytesMax?: number;
+    requestBytesMax?: number;
+    replyStallTimeoutMs?: number;
+  } = {},
 ) {
   const backend = await ScriptedBackend.start();
   backend.answers(answer('{"id":5}'));
@@ -101,6 +107,45 @@ for (const [part, met] of [
     }
   });
 }
+
+test('of a body whose check has failed nothing more is held [D28]', async () => {
+  await using server = await serve(undefined, undefined, { bufferedBytesMax: 100 });
+  for (let count = 0; count < 3; count += 1) {
+    const broken = mock.method(Body.prototype, 'write', throwFault);
+    try {
+      await using client = await server.connect();
+      client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
+      client.send(chunk('"abc'));
+      assert.equal((await client.reply()).status, 500);
+      await client.sendPieces([chunk('x'.repeat(45)), chunk('x'.repeat(45))]);
+      client.end();
+      await client.closed();
+    } finally {
+      broken.mock.restore();
+    }
+  }
+  await using client = await server.connect();
+  const reply = await client.call('PUT', '/api/work-items/5', { body: `"${'x'.repeat(98)}"` });
+  assertReply(reply, 200, succeeded);
+});
+
+test('a fault behind the outcome of a call leaves its reply as it is, and is told of [D28]', async () => {
+  await using server = await serve();
+  const broken = mock.method(BackendClient.prototype, 'release', throwFault);
+  try {
+    await using client = await server.connect();
+    // The head of the answer decides; the fault comes with the end of its body.
+    assertReply(await client.call('PUT', '/api/work-items/5', { body: '{}' }), 200, succeeded);
+    await client.closed();
+  } finally {
+    broken.mock.restore();
+  }
+  assert.deepEqual(
+    server.told.bugs.map(([error, record]) => [error, record?.method, record?.outcome]),
+    [[fault, 'PUT', 'bug']],
+  );
+  assert.equal(server.told.ended.length, 1);
+});
 
 /** The first `times` calls of a method of every faulty reply fail. */
 function breakReply(method: 'writeHead' | 'end', times: number) {
@@ -202,6 +247,48 @@ test('a body that breaks off behind its reply closes the connection without a se
   await client.closed();
   assert.equal(client.unread.length, 0);
   assert.equal(server.told.ended.length, 1);
+});
+
+test('a body that breaks off while its call is under way changes nothing of the reply, which is the last [D27]', async () => {
+  await using server = await serve();
+  const gate = createGate();
+  server.backend.answersOnce(async (exchange) => {
+    await gate.opened;
+    await answer('{}')(exchange);
+  });
+  await using client = await server.connect();
+  client.send('DELETE /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
+  client.send(chunk('abc'));
+  await server.backend.nextRequest();
+  client.send('no length\r\n');
+  // What comes behind it on another connection is answered behind it.
+  await using other = await server.connect();
+  assertReply(await other.call('GET', '/api/work-items/6'), 200, '{"id":5}');
+  assert.equal(client.unread.length, 0);
+  gate.open();
+  const reply = await client.reply();
+  assertReply(reply, 200, succeeded);
+  assert.equal(reply.header('connection'), 'close');
+  await client.closed();
+});
+
+test('a body that goes on behind a refusal is dropped up to its limit, and past it the connection closes [D11, D26]', async () => {
+  await using server = await serve(undefined, undefined, { bufferedBytesMax: 100, requestBytesMax: 1_000 });
+  const begun = [
+    'PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n',
+    chunk('1'.repeat(101)),
+  ];
+  await using within = await server.connect();
+  await within.sendPieces(begun);
+  assertReply(await within.reply(), 503, unavailable, ['retry-after']);
+  await within.sendPieces([chunk('1'.repeat(899)), '0\r\n\r\n']);
+  assertReply(await within.call('PUT', '/api/work-items/5', { body: '{}' }), 200, succeeded);
+
+  await using beyond = await server.connect();
+  await beyond.sendPieces(begun);
+  assertReply(await beyond.reply(), 503, unavailable, ['retry-after']);
+  await beyond.sendPieces([chunk('1'.repeat(900))]);
+  await beyond.closed();
 });
 
 test('what a client has not taken of its reply stays counted, until it has or has gone [D26]', async () => {

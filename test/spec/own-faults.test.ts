@@ -64,6 +64,9 @@ for (const [name, prepare] of [
       assertReply(reply, 500, failure);
       assert.doesNotMatch(JSON.stringify(reply.headers), /SECRET/);
     }
+    await using lost = await RawClient.open(server.port);
+    const reply = await lost.call('GET', '/nowhere', { headers: [faulty] });
+    assertReply(reply, 500, '{"error":"Internal server error"}');
     await using next = await RawClient.open(server.port);
     assertReply(await next.call('DELETE', '/api/work-items/5'), 200, succeeded);
   });
