@@ -1,6 +1,6 @@
 // What the gateway knows of one client's connection: whose turn it is (requests of one connection are
-// answered in order and a write ends before the next begins, RFC 9112, 9.3.2 [D27]), whether a request is
-// on its way, and whether the client still takes its reply. It knows nothing of operations or the backend.
+// answered in order and a write ends before the next begins, RFC 9112, 9.3.2 [D27]) and whether a request is
+// on its way. It knows nothing of operations or the backend.
 
 import type { Socket } from 'node:net';
 
@@ -25,6 +25,7 @@ export class ClientConnection {
   #waiting: Turn[] = [];
   #hasLeft = false;
   #isStarting = false;
+  #awaitsDrain = false;
   #isPaused = false;
   #staysPaused = false;
   #quietSince = performance.now();
@@ -65,17 +66,21 @@ export class ClientConnection {
     return this.#waiting.at(-1) ?? this.#current;
   }
 
-  /** Starts `turn` now or when those before it have finished; a connection that is closing starts nothing. */
+  /**
+   * Starts `turn` now, or when those before it have finished and the client has taken their replies, all but what a
+   * socket holds; a connection that is closing starts nothing.
+   */
   enqueue(turn: Turn): void {
     if (this.isClosing) {
       return;
     }
-    if (this.#current === undefined && this.#waiting.length === 0) {
+    if (this.#current === undefined && this.#waiting.length === 0 && !this.socket.writableNeedDrain) {
       this.#current = turn;
       turn.start();
       return;
     }
     this.#waiting.push(turn);
+    this.#startWaiting();
     if (this.#waiting.length >= waitingMax && !this.#isPaused) {
       this.#pause();
     }
@@ -128,6 +133,10 @@ export class ClientConnection {
     }
     this.#isStarting = true;
     while (this.#current === undefined) {
+      if (this.socket.writableNeedDrain && this.#waiting.length > 0) {
+        this.#startWhenTaken();
+        break;
+      }
       const next = this.#waiting.shift();
       if (next === undefined) {
         break;
@@ -139,6 +148,18 @@ export class ClientConnection {
     if (this.#isPaused && this.#waiting.length === 0) {
       this.#isPaused = false;
       this.socket.resume();
+    }
+  }
+
+  // Otherwise a client that takes nothing could have replies put together, one after another, until nothing is left
+  // of the memory for everybody's.
+  #startWhenTaken(): void {
+    if (!this.#awaitsDrain) {
+      this.#awaitsDrain = true;
+      this.socket.once('drain', () => {
+        this.#awaitsDrain = false;
+        this.#startWaiting();
+      });
     }
   }
 
@@ -159,55 +180,4 @@ export class ClientConnection {
       performance.now() - Math.max(this.#quietSince, from) >= quietMs
     );
   }
-}
-
-/** Closes the connections of clients that take no byte of their reply for `timeoutMs` [D35]. */
-export class StallWatch {
-  readonly #timeoutMs: number;
-  readonly #watched = new Map<Socket, { queued: number; since: number }>();
-  #timer: NodeJS.Timeout | undefined;
-
-  constructor(timeoutMs: number) {
-    this.#timeoutMs = timeoutMs;
-  }
-
-  /** Watches `socket` while anything written to it has not left this process. */
-  watch(socket: Socket): void {
-    if (!this.#watched.has(socket)) {
-      this.#watched.set(socket, { queued: queuedBytes(socket), since: performance.now() });
-    }
-    this.#timer ??= setInterval(
-      () => {
-        this.#sweep();
-      },
-      Math.min(250, Math.max(10, this.#timeoutMs / 4)),
-    ).unref();
-  }
-
-  #sweep(): void {
-    const now = performance.now();
-    for (const [socket, progress] of this.#watched) {
-      const queued = queuedBytes(socket);
-      if (socket.destroyed || socket.writableLength === 0) {
-        this.#watched.delete(socket);
-      } else if (queued !== progress.queued) {
-        progress.queued = queued;
-        progress.since = now;
-      } else if (now - progress.since >= this.#timeoutMs) {
-        this.#watched.delete(socket);
-        socket.destroy();
-      }
-    }
-    if (this.#watched.size === 0) {
-      clearInterval(this.#timer);
-      this.#timer = undefined;
-    }
-  }
-}
-
-// A large reply is one write for Node, so that `writableLength` stands still until its last byte has gone;
-// the handle's own queue shrinks with each piece that the system takes. Node's socket timeout reads it too.
-function queuedBytes(socket: Socket): number {
-  const handle = (socket as Socket & { _handle?: { writeQueueSize?: number } | null })._handle;
-  return handle?.writeQueueSize ?? socket.writableLength;
 }

@@ -9,10 +9,11 @@ import type { BackendClient } from '../backend/client.ts';
 import type { BufferBudget } from '../buffer-budget.ts';
 import { STATUS_CODES } from '../node-http.ts';
 import { Call, replyToUnknownMethod, type CallRecord } from './call.ts';
-import { ClientConnection, StallWatch, type Turn } from './client-connection.ts';
+import { ClientConnection, type Turn } from './client-connection.ts';
 import type { ItemIdParsing } from './item-id.ts';
 import { replies, type FixedReply, type Pages } from './replies.ts';
 import { createRequestId } from './request-head.ts';
+import { StallWatch } from './stall-watch.ts';
 
 export interface GatewayOptions {
   readonly itemIdParsing: ItemIdParsing;

@@ -220,6 +220,33 @@ describe('slow readers', () => {
     client.destroy();
   });
 
+  const onlyLinux =
+    process.platform === 'linux' ? false : 'what the system still holds is seen on Linux only';
+
+  test(
+    'a client that takes little at a time, and all the time, is not cut off [D35]',
+    { skip: onlyLinux },
+    async () => {
+      const client = await ask();
+      const started = performance.now();
+      // About a megabyte a second: the system has megabytes in its buffers, and asks the gateway for more only now and then.
+      while (performance.now() - started < 4 * stallMs) {
+        client.resume();
+        await client.receives(client.bytesReceived + 1);
+        client.pause();
+        await pause(60);
+      }
+      assert.ok(
+        client.bytesReceived < 16_000_000,
+        `${client.bytesReceived} bytes: too fast to show anything`,
+      );
+      client.resume();
+      const reply = await client.reply();
+      assert.ok(reply.body.equals(body));
+      client.destroy();
+    },
+  );
+
   async function connections(): Promise<number> {
     const { text } = await command.admin('/metrics');
     return Number(/^work_item_gateway_client_connections ([0-9]+)$/m.exec(text)?.[1]);

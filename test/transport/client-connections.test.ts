@@ -367,3 +367,33 @@ test('a client that takes nothing of its reply is cut when the time for that has
     await backend.stop();
   }
 });
+
+test('a client that sends requests ahead and takes no reply has a few replies put together for it, and the others later [D26]', async () => {
+  const length = 2_000_000;
+  const count = 40;
+  const backend = await ScriptedBackend.start();
+  backend.answers(answer(Buffer.alloc(length, '1')));
+  const app = Fastify(gatewayServerOptions());
+  await app.register(workItemGateway, { backendUrl: backend.url, bufferedBytesMax: 10 * length });
+  await app.listen({ host: '127.0.0.1', port: 0 });
+  const { port } = app.server.address() as AddressInfo;
+  try {
+    await using hog = await RawClient.open(port);
+    hog.pause();
+    hog.send(requestBytes('GET', '/api/work-items').toString().repeat(count));
+    // Each of these takes as long as one of the hog's would.
+    for (let round = 0; round < 2 * count; round += 1) {
+      assert.equal((await request(port, 'GET', '/api/work-items')).status, 200, `call ${round}`);
+    }
+    const taken = backend.requests.length - 2 * count;
+    assert.ok(taken >= 1 && taken < count / 2, `${taken} of the hog's calls were made`);
+    hog.resume();
+    for (let round = 0; round < count; round += 1) {
+      const reply = await hog.reply();
+      assert.deepEqual([reply.status, reply.body.length], [200, length]);
+    }
+  } finally {
+    await app.close();
+    await backend.stop();
+  }
+});
