@@ -348,6 +348,10 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
   }
 
   #takeEnd(): void {
+    if (this.#connection.hasFailed) {
+      this.#takeError(new Error('the connection broke off in an answer that goes up to its end'));
+      return;
+    }
     const wasWaiting = this.#state === 'waiting';
     this.#end();
     this.#client.release(this.#connection);

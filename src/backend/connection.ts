@@ -76,6 +76,7 @@ export class BackendConnection {
   #socket: Socket | undefined;
   #filter: ArrivalFilter | undefined;
   #sentCount = 0;
+  #hasFailed = false;
   #bytesReadBefore = 0;
   // Of the call that is not sent yet.
   #waiting: ConnectingHandler | undefined;
@@ -84,6 +85,8 @@ export class BackendConnection {
   constructor(options: BackendConnectionOptions, connect: Connect, onClosed: () => void) {
     this.#client = new Client(withOwnOrigin(options.backendUrl), {
       pipelining: 1,
+      // Its other parser, which a variable of the environment could choose, keeps bytes that are ours.
+      useMilo: false,
       headersTimeout: 0,
       bodyTimeout: 0,
       keepAliveTimeout: options.idleTimeoutMs,
@@ -97,6 +100,11 @@ export class BackendConnection {
             this.#filter = new ArrivalFilter(result[1]);
             (result[1] as BackendSocket)[arrivalKey] = this.#filter;
             this.#sentCount = 0;
+            this.#hasFailed = false;
+            // Before undici hears of it.
+            result[1].once('error', () => {
+              this.#hasFailed = true;
+            });
           }
           callback(...result);
         });
@@ -108,6 +116,14 @@ export class BackendConnection {
   /** 0 for an answer in HTTP/1.0, 1 for HTTP/1.1. */
   get answerMinorVersion(): number {
     return this.#filter?.minorVersion ?? 1;
+  }
+
+  /**
+   * The socket met an error, such as a reset: where an answer goes up to the end of its connection that is not its end,
+   * though undici takes it for one.
+   */
+  get hasFailed(): boolean {
+    return this.#hasFailed;
   }
 
   /** The last call was not the socket's first, and not one byte came back for it. */
@@ -146,6 +162,7 @@ const closedByUs = new Error('the gateway has closed the connection');
 const firstDigitOfStatus = 9;
 const digitOne = 0x31;
 const digitTwo = 0x32;
+const lineFeed = 0x0a;
 const headBytesMax = 16_384;
 const statusLineStart = /^HTTP\/1\.[01] (\d\d\d)/;
 const versionStart = 'HTTP/1.';
@@ -198,7 +215,8 @@ class ArrivalFilter {
     if (
       this.#held === undefined &&
       chunk.length >= statusLineStartLength &&
-      chunk[firstDigitOfStatus] !== digitOne
+      chunk[firstDigitOfStatus] !== digitOne &&
+      chunk.includes(lineFeed)
     ) {
       return this.#passFinalHead(chunk);
     }
@@ -218,7 +236,8 @@ class ArrivalFilter {
     return bytes;
   }
 
-  // Holds bytes back until a head is whole, so that a 100 split over pieces is found too.
+  // Holds bytes back until an interim head, or the status line of the final one, is whole: so that a 100 split over
+  // pieces is found too, and a reason is looked at in one piece.
   #passInterimHeads(bytes: Buffer): Buffer | null {
     let position = 0;
     for (;;) {
@@ -229,6 +248,9 @@ class ArrivalFilter {
         bytes.toString('latin1', position, position + statusLineStartLength),
       )?.[1];
       if (status === undefined || !status.startsWith('1') || status === '101') {
+        if (status !== undefined && !bytes.includes(lineFeed, position)) {
+          return this.#awaitStatusLine(bytes, position);
+        }
         const final = this.#passFinalHead(bytes.subarray(position));
         return final === null ? null : bytes;
       }
@@ -241,6 +263,15 @@ class ArrivalFilter {
       }
       position = end + 4;
     }
+  }
+
+  // undici keeps the last piece of a reason only, and all of it is looked at [D18].
+  #awaitStatusLine(bytes: Buffer, position: number): Buffer | null {
+    if (bytes.length - position > headBytesMax) {
+      this.#socket.destroy(new Error('an answer whose status line does not end'));
+      return null;
+    }
+    return this.#hold(bytes, position);
   }
 
   #hold(bytes: Buffer, position: number): Buffer | null {

@@ -368,6 +368,10 @@ const unusual: Fault[] = [
   fault('many headers', succeeds, 'kept', (secret) =>
     raw(head(secret, `${`X-Extra: ${secret}\r\n`.repeat(100)}Content-Length: ${bodyOf(secret).length}`) + bodyOf(secret))),
   fault('the end of the connection', succeeds, 'closed', (secret) => rawThenClose(head(secret, 'Connection: close') + bodyOf(secret))),
+  fault('a reset where the end of the connection is that of the answer', needsBody, 'closed', (secret) => {
+    const bytes = head(secret, 'Connection: close') + bodyOf(secret);
+    return resetPeer(bytes.length, bytes);
+  }),
   fault('a whole answer and a reset', succeeds, 'closed', (secret) => resetPeer(good(secret).length, good(secret)), { diesIdle: true }),
   fault('HTTP/1.0', succeeds, 'closed', (secret) => rawThenClose(`HTTP/1.0 200 OK\r\n\r\n${bodyOf(secret)}`)),
   fault('a connection that the backend says it will close, and does not', succeeds, 'closed', (secret) =>

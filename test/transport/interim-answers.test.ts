@@ -76,6 +76,7 @@ const failing: [name: string, bytes: string][] = [
   ['HTTP/1.2 behind a 100', `HTTP/1.1 100 A\r\n\r\n${final.replace('HTTP/1.1', 'HTTP/1.2')}`],
   ['no HTTP', final.replace('HTTP/1.1', 'ICY/1.1')],
   ['101', 'HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n'],
+  ['a reason with a control character in it', final.replace('OK', 'a rea\x01son')],
   ['a 100 of more than 16 KiB', `HTTP/1.1 100 A\r\nX: ${'x'.repeat(20_000)}\r\n\r\n${final}`],
 ];
 
@@ -115,3 +116,12 @@ for (const [name, bytes] of failing) {
     assert.ok(one.backend.requests.every(({ indexOnConnection }) => indexOnConnection === 0));
   });
 }
+
+test('a status line that has not ended after 16 KiB is of no use, and its end is not waited for [D18]', async () => {
+  await using one = await start();
+  one.backend.answersOnce(async (exchange) => {
+    await exchange.write(`HTTP/1.1 200 ${'x'.repeat(20_000)}`);
+    await exchange.closed;
+  });
+  assert.equal((await one.call()).kind, 'unreachable');
+});

@@ -86,13 +86,12 @@ forEachTarget((target) => {
   });
 
   test('trailers that are cut anywhere change nothing', async () => {
-    const trailers = '0\r\nContent-Length: 7\r\nKeep-Alive: timeout=9\r\n\r\n';
+    const trailers = '0\r\nContent-Digest: 7\r\nKeep-Alive: timeout=9\r\n\r\n';
     const bytes = Buffer.from(`HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n${trailers}`);
     const start = bytes.length - trailers.length;
-    const whole = await callInterrupted([bytes]);
     for (let cut = start + 1; cut < bytes.length; cut += 1) {
       const reply = await callInterrupted([bytes.subarray(0, cut), bytes.subarray(cut)]);
-      assert.deepEqual([reply.status, reply.text], [whole.status, whole.text], String(cut - start));
+      assert.deepEqual([reply.status, reply.text], [200, '[]'], String(cut - start));
     }
   });
 
