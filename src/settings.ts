@@ -5,6 +5,8 @@ import { readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { parseEnv } from 'node:util';
 
+import { backendUrlExample, wishesForBackendUrl } from './backend-url.ts';
+
 export type Command = 'serve' | 'dev' | 'backend' | 'check' | 'openapi';
 
 interface Row {
@@ -511,28 +513,6 @@ const booleans: ReadonlyMap<string, boolean> = new Map([
 ]);
 
 function parseUrl(text: string): URL | Problem {
-  const example = 'for instance http://localhost:5104';
-  if (!URL.canParse(text)) {
-    return new Problem(`an address, ${example}`);
-  }
-  const url = new URL(text);
-  const wishes: string[] = [];
-  if (url.protocol !== 'http:' && url.protocol !== 'https:') {
-    wishes.push('an http or https address');
-  }
-  if (url.username !== '' || url.password !== '') {
-    wishes.push('an address without user name and password (the gateway sends no credentials)');
-  }
-  if (url.search !== '' || url.hash !== '' || text.includes('?') || text.includes('#')) {
-    wishes.push('an address without query and fragment');
-  }
-  try {
-    decodeURIComponent(url.pathname);
-  } catch {
-    wishes.push('an address whose path has no malformed escape');
-  }
-  if (wishes.length > 0) {
-    return new Problem(`${wishes.join(' and ')}, ${example}`);
-  }
-  return url;
+  const wishes = wishesForBackendUrl(text);
+  return wishes.length > 0 ? new Problem(`${wishes.join(' and ')}, ${backendUrlExample}`) : new URL(text);
 }

@@ -1,5 +1,6 @@
 // What a gateway can be given, with the default of each, and the gateway that comes of it.
 
+import { backendUrlExample, wishesForBackendUrl } from '../backend-url.ts';
 import { BackendClient } from '../backend/client.ts';
 import { BufferBudget } from '../buffer-budget.ts';
 import { Gateway, type GatewayObserver } from './gateway.ts';
@@ -37,12 +38,16 @@ export interface GatewayPlace {
   readonly answersExpectations: boolean;
 }
 
-/** A gateway with its own connections to the backend; `observer` is told of every request that ends. */
+/**
+ * A gateway with its own connections to the backend; `observer` is told of every request that ends. Throws a
+ * `TypeError` that names every limit that cannot be one.
+ */
 export function createGateway(
   limits: GatewayLimits,
   observer: GatewayObserver,
   { prefix, answersExpectations }: GatewayPlace,
 ): Gateway {
+  checkLimits(limits);
   const budget = new BufferBudget(limits.bufferedBytesMax ?? 1_073_741_824);
   const backend = new BackendClient({
     backendUrl: new URL(limits.backendUrl),
@@ -65,4 +70,35 @@ export function createGateway(
     prefix + collectionPath,
     answersExpectations,
   );
+}
+
+// The longest time that a timer of the platform can hold.
+const msMax = 2_147_483_647;
+const numbers = {
+  requestBytesMax: Number.MAX_SAFE_INTEGER,
+  responseBytesMax: Number.MAX_SAFE_INTEGER,
+  bufferedBytesMax: Number.MAX_SAFE_INTEGER,
+  inFlightMax: Number.MAX_SAFE_INTEGER,
+  backendTimeoutMs: msMax,
+  backendConnectTimeoutMs: msMax,
+  backendIdleTimeoutMs: msMax,
+  replyStallTimeoutMs: msMax,
+} satisfies Record<Exclude<keyof GatewayLimits, 'backendUrl' | 'itemIdParsing'>, number>;
+
+function checkLimits(limits: GatewayLimits): void {
+  const wishes = wishesForBackendUrl(String(limits.backendUrl));
+  const problems =
+    wishes.length > 0 ? [`backendUrl must be ${wishes.join(' and ')}, ${backendUrlExample}`] : [];
+  if (limits.itemIdParsing !== undefined && !['leading', 'whole'].includes(limits.itemIdParsing)) {
+    problems.push("itemIdParsing must be 'leading' or 'whole'");
+  }
+  for (const [name, max] of Object.entries(numbers)) {
+    const value = limits[name as keyof typeof numbers];
+    if (value !== undefined && !(Number.isInteger(value) && value >= 1 && value <= max)) {
+      problems.push(`${name} must be a whole number from 1 to ${max}`);
+    }
+  }
+  if (problems.length > 0) {
+    throw new TypeError(`The gateway cannot be made: ${problems.join('; ')}.`);
+  }
 }

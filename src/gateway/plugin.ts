@@ -59,14 +59,26 @@ export function gatewayServerOptions(options: GatewayServerOptions = {}): Fastif
   };
 }
 
-/** Serves the five operations under `/api/work-items`. */
+/**
+ * Serves the five operations under `/api/work-items`. Registering it fails with a `TypeError` that names every option
+ * that is wrong, and in a server of HTTP/2.
+ */
 export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (fastify, options, done) => {
   const own = ownServers.get(fastify.server);
-  const gateway = createGateway(options, options.observer ?? logFailures(fastify.log), {
-    // As Fastify joins them: a slash at the end of the prefix is that of the path.
-    prefix: fastify.prefix.replace(/\/$/, ''),
-    answersExpectations: own !== undefined,
-  });
+  let gateway: Gateway;
+  try {
+    if (fastify.initialConfig.http2 === true) {
+      throw new TypeError('The gateway speaks HTTP/1.1: it cannot be mounted in a server with http2.');
+    }
+    gateway = createGateway(options, options.observer ?? logFailures(fastify.log), {
+      // As Fastify joins them: a slash at the end of the prefix is that of the path.
+      prefix: fastify.prefix.replace(/\/$/, ''),
+      answersExpectations: own !== undefined,
+    });
+  } catch (error) {
+    done(error as Error);
+    return;
+  }
 
   // The bytes decide, never the content-type [D10]: Fastify must neither parse a body nor refuse its type.
   fastify.removeAllContentTypeParsers();

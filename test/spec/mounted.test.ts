@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import Fastify, { type FastifyInstance, type FastifyServerOptions } from 'fastify';
-import { gatewayServerOptions, workItemGateway } from '../../src/index.ts';
+import { gatewayServerOptions, workItemGateway, type WorkItemGatewayOptions } from '../../src/index.ts';
 import { poll } from '../helpers/changes.ts';
 import {
   assertHeaders,
@@ -257,4 +257,43 @@ test('a request that does not come within its time is 408 on a server of its own
     await app.close();
     await backend.stop();
   }
+});
+
+for (const [name, options, expected] of [
+  ['no address', {}, /backendUrl must be an address, for instance/],
+  [
+    'an address without a scheme',
+    { backendUrl: 'localhost:5104' },
+    /backendUrl must be an http or https address/,
+  ],
+  [
+    'an address with a query, and numbers that are none',
+    {
+      backendUrl: 'ftp://x/?a',
+      backendTimeoutMs: NaN,
+      inFlightMax: 0,
+      requestBytesMax: 1.5,
+      replyStallTimeoutMs: 2 ** 31,
+    },
+    /The gateway cannot be made: backendUrl must be an http or https address and an address without query and fragment, .*; requestBytesMax must be a whole number from 1 to 9007199254740991; inFlightMax must .*; backendTimeoutMs must .*; replyStallTimeoutMs must be a whole number from 1 to 2147483647\.$/,
+  ],
+  [
+    'a way to read ids that there is not',
+    { backendUrl: 'http://x', itemIdParsing: 'some' },
+    /itemIdParsing must be/,
+  ],
+] as const) {
+  test(`options that cannot be right fail where the plugin is registered, all of them named: ${name}`, async () => {
+    const app = Fastify();
+    await assert.rejects(async () => {
+      await app.register(workItemGateway, options as unknown as WorkItemGatewayOptions);
+    }, expected);
+  });
+}
+
+test('the plugin cannot be mounted in a server of HTTP/2, and says so', async () => {
+  const app = Fastify({ http2: true }) as unknown as FastifyInstance;
+  await assert.rejects(async () => {
+    await app.register(workItemGateway, { backendUrl: 'http://localhost:5104' });
+  }, /HTTP\/1\.1/);
 });
