@@ -163,6 +163,7 @@ const firstDigitOfStatus = 9;
 const digitOne = 0x31;
 const digitTwo = 0x32;
 const lineFeed = 0x0a;
+const carriageReturn = 0x0d;
 const headBytesMax = 16_384;
 const statusLineStart = /^HTTP\/1\.[01] (\d\d\d)/;
 const versionStart = 'HTTP/1.';
@@ -248,7 +249,7 @@ class ArrivalFilter {
         bytes.toString('latin1', position, position + statusLineStartLength),
       )?.[1];
       if (status === undefined || !status.startsWith('1') || status === '101') {
-        if (status !== undefined && !bytes.includes(lineFeed, position)) {
+        if (status !== undefined && isCutInLine(bytes, position)) {
           return this.#awaitStatusLine(bytes, position);
         }
         const final = this.#passFinalHead(bytes.subarray(position));
@@ -278,6 +279,12 @@ class ArrivalFilter {
     this.#held = Buffer.from(bytes.subarray(position));
     return position === 0 ? null : bytes.subarray(0, position);
   }
+}
+
+/** A line begins there that may yet end well: a CR without its LF does not. */
+function isCutInLine(bytes: Buffer, position: number): boolean {
+  const end = bytes.indexOf(carriageReturn, position);
+  return !bytes.includes(lineFeed, position) && (end === -1 || end === bytes.length - 1);
 }
 
 function mayBeginStatusLine(bytes: Buffer, position: number): boolean {
