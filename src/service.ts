@@ -1,7 +1,7 @@
 // Puts the parts together: the client listener with the gateway, the admin listener, log and figures. Knows
 // how to start and how to drain; when to do either is lifecycle.ts's affair.
 
-import type { Server } from 'node:net';
+import type { Server, Socket } from 'node:net';
 
 import { BackendMonitor, JoinedBackendStatus } from './admin/backend-status.ts';
 import { RecentFailures } from './admin/failures.ts';
@@ -132,7 +132,8 @@ export async function startClientService(
     }
   });
   server.on('clientError', (error, socket) => {
-    gateway.handleClientError(error, socket);
+    // eslint-disable-next-line @typescript-eslint/no-unsafe-class-instance-assignment -- a server of net has no others
+    gateway.handleClientError(error, socket as Socket);
   });
   const connections = connectionsOf(server);
   connections.onFull = () => {

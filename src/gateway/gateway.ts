@@ -2,8 +2,7 @@
 // observer. And what happens to bytes that are not a request at all. No settings, signals or Fastify here.
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { Socket } from 'node:net';
-import type { Duplex } from 'node:stream';
+import type { Socket } from 'node:net';
 
 import type { BackendClient } from '../backend/client.ts';
 import type { BufferBudget } from '../buffer-budget.ts';
@@ -122,20 +121,14 @@ export class Gateway {
   }
 
   /** Bytes that Node's parser gave up on, or that came too slowly: answered in turn, then closed [D27, D35]. */
-  handleClientError(error: ParserError, stream: Duplex): void {
-    if (!(stream instanceof Socket)) {
-      stream.destroy();
-      return;
-    }
-    const socket = stream;
+  handleClientError(error: ParserError, socket: Socket): void {
     const connection = ClientConnection.of(socket);
     const code = error.code ?? '';
-    if (!socket.writable || code === 'ECONNRESET' || code === 'EPIPE') {
+    if (!socket.writable) {
       socket.destroy();
       return;
     }
-    // Bytes behind a request that said `connection: close`: its reply comes, they are not looked at.
-    if (connection.isClosing || code === 'HPE_CLOSED_CONNECTION') {
+    if (connection.isClosing) {
       return;
     }
     const reply = this.#replyTo(code, error);
@@ -152,15 +145,12 @@ export class Gateway {
   }
 
   /** `CONNECT` asks for a tunnel; there is none [D27]. */
-  handleConnect(stream: Duplex): void {
-    stream.on('error', () => {
-      stream.destroy();
+  handleConnect(socket: Socket): void {
+    // Node has let go of it: nobody else would take its errors.
+    socket.on('error', () => {
+      socket.destroy();
     });
-    if (!(stream instanceof Socket)) {
-      stream.destroy();
-      return;
-    }
-    this.#refuseConnection(ClientConnection.of(stream), replies.connectNotAllowed, 'CONNECT');
+    this.#refuseConnection(ClientConnection.of(socket), replies.connectNotAllowed, 'CONNECT');
   }
 
   #replyTo(code: string, error: ParserError): FixedReply {

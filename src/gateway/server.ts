@@ -2,6 +2,7 @@
 // request. What becomes of a request is the business of whoever listens.
 
 import type { RequestListener, Server } from 'node:http';
+import type { Socket } from 'node:net';
 
 import { createServer } from '../node-http.ts';
 import { ClientConnections } from './client-connections.ts';
@@ -57,7 +58,8 @@ export function createGatewayServer(
   // Both are decided in call.ts, with everything else about a request.
   server.on('checkContinue', onRequest);
   server.on('checkExpectation', onRequest);
-  server.on('connect', (_request, socket) => own.gateway?.handleConnect(socket));
+  // eslint-disable-next-line @typescript-eslint/no-unsafe-class-instance-assignment -- a server of net has no others
+  server.on('connect', (_request, socket) => own.gateway?.handleConnect(socket as Socket));
   // A head that has begun within the idle time has its own time to come.
   const connections = new ClientConnections(connectionsMax, idleTimeoutMs + requestHeadersTimeoutMs);
   connectionsOfServers.set(server, connections);

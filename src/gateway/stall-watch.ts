@@ -8,6 +8,8 @@ import { readFile } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 
 interface Progress {
+  /** The number by which Linux knows the socket; looked up when it is first needed. */
+  inode: string | undefined;
   queued: number;
   unacknowledged: number | undefined;
   since: number;
@@ -34,6 +36,7 @@ export class StallWatch {
   watch(socket: Socket): void {
     if (!this.#watched.has(socket)) {
       this.#watched.set(socket, {
+        inode: undefined,
         queued: queuedBytes(socket),
         unacknowledged: undefined,
         since: performance.now(),
@@ -84,9 +87,9 @@ export class StallWatch {
       return;
     }
     for (const [socket, progress] of this.#watched) {
-      const inode = inodeOf(socket);
-      if (inode !== undefined && now - progress.since >= this.#tableMs) {
-        const bytes = unacknowledged.get(inode) ?? 0;
+      progress.inode ??= inodeOf(socket);
+      if (progress.inode !== undefined && now - progress.since >= this.#tableMs) {
+        const bytes = unacknowledged.get(progress.inode) ?? 0;
         // The first look counts as progress too: what the client took before it is not known.
         if (bytes !== progress.unacknowledged) {
           progress.unacknowledged = bytes;
@@ -109,7 +112,6 @@ function handleOf(
   return (socket as Socket & { readonly _handle?: { writeQueueSize?: number; fd?: number } | null })._handle;
 }
 
-/** The number by which Linux knows a socket in its tables; undefined elsewhere. */
 function inodeOf(socket: Socket): string | undefined {
   try {
     return /^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/self/fd/${handleOf(socket)?.fd ?? -1}`))?.[1];

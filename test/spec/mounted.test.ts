@@ -3,8 +3,9 @@
 
 import assert from 'node:assert/strict';
 import type { AddressInfo } from 'node:net';
-import { test } from 'node:test';
+import { mock, test } from 'node:test';
 import Fastify, { type FastifyInstance, type FastifyServerOptions } from 'fastify';
+import { BackendClient } from '../../src/backend/client.ts';
 import { gatewayServerOptions, workItemGateway, type WorkItemGatewayOptions } from '../../src/index.ts';
 import { poll } from '../helpers/changes.ts';
 import {
@@ -196,6 +197,31 @@ test("a fault of our own is an error in the host's log, with its stack [D28]", a
   const { type, message, stack } = err as Record<'type' | 'message' | 'stack', string>;
   assert.deepEqual({ type, message }, { type: 'TypeError', message: 'SECRET' });
   assert.match(stack, /at /);
+});
+
+test("a fault of our own behind a reply is an error in the host's log too [D28]", async () => {
+  const { app, lines } = createLoggingServer();
+  await using server = await serve(app);
+  const broken = mock.method(BackendClient.prototype, 'release', () => {
+    throw new TypeError('SECRET');
+  });
+  try {
+    assertReply(await server.call('DELETE', '/api/work-items/5'), 200, succeeded);
+    await poll(() => lines.length > 0, 'a line in the log');
+  } finally {
+    broken.mock.restore();
+  }
+  const { level, operation: name, outcome, err, msg } = lines[0] ?? {};
+  assert.deepEqual(
+    { level, name, outcome, msg, message: (err as Error).message },
+    {
+      level: 50,
+      name: 'delete',
+      outcome: 'bug',
+      msg: 'a fault of the gateway after its reply had begun',
+      message: 'SECRET',
+    },
+  );
 });
 
 test('a server of gatewayServerOptions without the plugin closes on malformed HTTP, and 400 is a bad escape', async () => {

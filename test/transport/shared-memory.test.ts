@@ -59,6 +59,20 @@ forEachTarget((target) => {
     assert.ok(reply.body.equals(body));
   });
 
+  test('a small body in two pieces is its own bytes', async () => {
+    for (const [first, whole] of [
+      [1, 2],
+      [1_000, 3_000],
+      [1_000, 16_384],
+      [3_000, 16_385],
+    ] as const) {
+      const bytes = answerBytes(list('a', whole));
+      const cut = bytes.length - whole + first;
+      const reply = await callInterrupted([bytes.subarray(0, cut), bytes.subarray(cut)]);
+      assert.ok(reply.body.equals(list('a', whole)), `${first} of ${whole} bytes`);
+    }
+  });
+
   test('a head that is cut anywhere is understood as it is: one that is right', async () => {
     const bytes = answerBytes('{"id":5}');
     for (const pieces of cuts(bytes, bytes.length)) {
