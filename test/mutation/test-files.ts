@@ -71,7 +71,7 @@ export const batches: readonly Batch[] = [
   {
     name: 'slow clients',
     files: ['test/process/slow-clients.test.ts'],
-    of: /src\/gateway\/(client-connection|server)\.ts/,
+    of: /src\/gateway\/(client-connection|stall-watch|server)\.ts/,
     isCommand: true,
     isTimed: true,
   },
