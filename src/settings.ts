@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { parseEnv } from 'node:util';
 
-import { backendUrlExample, wishesForBackendUrl } from './backend-url.ts';
+import { backendUrlExample, msMax, wishesForBackendUrl } from './accepted-values.ts';
 
 export type Command = 'serve' | 'dev' | 'backend' | 'check' | 'openapi';
 
@@ -59,8 +59,6 @@ const gateway: readonly Command[] = ['serve', 'dev', 'check', 'openapi'];
 const everywhere: readonly Command[] = ['serve', 'dev', 'backend', 'check', 'openapi'];
 const embedded: readonly Command[] = ['dev', 'backend'];
 
-// The longest time that a timer of the platform can hold, 2^31 - 1 ms: about 24.8 days.
-const msMax = 2_147_483_647;
 // A body is held in one piece at most once; the platform's largest buffer is far above this.
 const bytesMax = 2_147_483_647;
 

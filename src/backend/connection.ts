@@ -76,7 +76,6 @@ export class BackendConnection {
   #socket: Socket | undefined;
   #filter: ArrivalFilter | undefined;
   #sentCount = 0;
-  #hasFailed = false;
   #bytesReadBefore = 0;
   // Of the call that is not sent yet.
   #waiting: ConnectingHandler | undefined;
@@ -100,11 +99,6 @@ export class BackendConnection {
             this.#filter = new ArrivalFilter(result[1]);
             (result[1] as BackendSocket)[arrivalKey] = this.#filter;
             this.#sentCount = 0;
-            this.#hasFailed = false;
-            // Before undici hears of it.
-            result[1].once('error', () => {
-              this.#hasFailed = true;
-            });
           }
           callback(...result);
         });
@@ -123,7 +117,7 @@ export class BackendConnection {
    * though undici takes it for one.
    */
   get hasFailed(): boolean {
-    return this.#hasFailed;
+    return this.#socket?.errored instanceof Error;
   }
 
   /** The last call was not the socket's first, and not one byte came back for it. */
@@ -169,10 +163,12 @@ const statusLineStart = /^HTTP\/1\.[01] (\d\d\d)/;
 const versionStart = 'HTTP/1.';
 const statusLineStartLength = 'HTTP/1.1 100'.length;
 
-// Between the socket and undici. undici fails a call whose answer is preceded by a `100 Continue` that nobody asked for, though a client
-// must skip it (RFC 9110, 15.2) [D15]. It does skip a 102. So where the head of an answer is awaited, the
-// 100 of an interim head is handed on as a 102: one byte changed, and undici's own parser still reads and
-// checks the head, this one and every other. It also refuses HTTP versions that no answer of ours can have.
+// What stands between the socket and undici, and hands on what arrives.
+//
+// undici fails a call whose answer is preceded by a `100 Continue` that nobody asked for, though a client must
+// skip it (RFC 9110, 15.2) [D15]. It does skip a 102. So where the head of an answer is awaited, the 100 of an
+// interim head is handed on as a 102: one byte changed, and undici's own parser still reads and checks the head,
+// this one and every other. It also refuses HTTP versions that no answer of ours can have.
 class ArrivalFilter {
   minorVersion = 1;
   readonly #socket: Duplex;

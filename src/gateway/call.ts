@@ -539,20 +539,18 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
   // What the system has not taken yet of the reply stays counted, and its memory untouched, until it has gone.
   #dropBodies(): void {
     this.#body.drop();
-    const bytes = this.#heldBytes;
-    const blocks = this.#blocks;
-    if (bytes === 0) {
-      return;
-    }
-    const giveBack = (): void => {
-      this.#gateway.budget.giveBack(bytes);
-      giveBackBlocks(blocks);
-    };
     if (this.#isClientGone || this.#response.writableLength === 0) {
-      giveBack();
-    } else {
-      this.#response.once('close', giveBack);
+      this.#giveBack();
+    } else if (this.#heldBytes > 0) {
+      this.#response.once('close', () => {
+        this.#giveBack();
+      });
     }
+  }
+
+  #giveBack(): void {
+    this.#gateway.budget.giveBack(this.#heldBytes);
+    giveBackBlocks(this.#blocks);
   }
 
   // Closing at once would reset the connection under what the client is still sending, and it might never

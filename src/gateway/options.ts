@@ -1,6 +1,6 @@
 // What a gateway can be given, with the default of each, and the gateway that comes of it.
 
-import { backendUrlExample, wishesForBackendUrl } from '../backend-url.ts';
+import { backendUrlExample, msMax, wishesForBackendUrl } from '../accepted-values.ts';
 import { BackendClient } from '../backend/client.ts';
 import { BufferBudget } from '../buffer-budget.ts';
 import { Gateway, type GatewayObserver } from './gateway.ts';
@@ -72,8 +72,6 @@ export function createGateway(
   );
 }
 
-// The longest time that a timer of the platform can hold.
-const msMax = 2_147_483_647;
 const numbers = {
   requestBytesMax: Number.MAX_SAFE_INTEGER,
   responseBytesMax: Number.MAX_SAFE_INTEGER,

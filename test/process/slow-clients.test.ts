@@ -230,7 +230,7 @@ describe('slow readers', () => {
     { skip: onlyLinux },
     async () => {
       backend.answersOnce(answer(body));
-      await using client = await connectSlowReader(command.port);
+      using client = await connectSlowReader(command.port);
       client.socket.write(requestBytes('GET', '/api/work-items'));
       const started = performance.now();
       // About a megabyte a second: the system has megabytes in its buffers, and asks the gateway for more only now and then.
@@ -267,9 +267,8 @@ async function connectSlowReader(port: number) {
       await poll(() => taken > length || socket.destroyed, 'the reply is whole or has ended');
       return taken > length;
     },
-    [Symbol.asyncDispose]: async () => {
+    [Symbol.dispose]: () => {
       socket.destroy();
-      await Promise.resolve();
     },
   };
 }

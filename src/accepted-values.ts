@@ -1,4 +1,8 @@
-// What a backend's base address may be, for the settings of the command and the options of the plugin alike.
+// What a time limit and the backend's base address may be, for the settings of the command and the options of the
+// plugin alike.
+
+/** The longest time that a timer of the platform can hold, 2^31 - 1 ms: about 24.8 days. */
+export const msMax = 2_147_483_647;
 
 /** What `text` would have to be instead, each as in `an address ...`; empty when it is right. */
 export function wishesForBackendUrl(text: string): string[] {
