@@ -9,7 +9,7 @@ import { join, resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
 import { createGate } from '../helpers/changes.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand } from '../helpers/targets.ts';
 
 const root = resolve(import.meta.dirname, '../..');
@@ -52,10 +52,7 @@ before(async () => {
     backend.answers(answer('[]'));
     await command.call('GET', '/api/work-items');
     await command.call('GET', '/nowhere');
-    backend.answersOnce(async (exchange) => {
-      await gate.opened;
-      await answer('[]')(exchange);
-    });
+    backend.answersOnce(behind(gate, answer('[]')));
     const held = command.call('GET', '/api/work-items');
     await backend.nextRequest();
     await backend.until(() => backend.requests.length === 2, 'the held call is at the backend');

@@ -13,12 +13,13 @@ import {
 import { requestBytes, type CallOptions, type Reply } from '../helpers/raw-client.ts';
 import {
   answer,
+  type Answer,
   garbage,
+  behind,
   noContent,
   resetPeer,
   ScriptedBackend,
   wrongLength,
-  type Answer,
 } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 
@@ -106,10 +107,7 @@ const provocations: Readonly<Record<string, Provocation>> = {
   },
   'too many calls at once': async ({ method, path, options }) => {
     const gate = createGate();
-    backend.answersOnce(async (exchange) => {
-      await gate.opened;
-      await answer('[]')(exchange);
-    });
+    backend.answersOnce(behind(gate, answer('[]')));
     const held = command.call('GET', '/api/work-items');
     await backend.nextRequest();
     const reply = await command.call(method, path, options);

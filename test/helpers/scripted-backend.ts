@@ -99,6 +99,14 @@ export function rawThenClose(bytes: string | Uint8Array): Answer {
 /** toxiproxy `timeout`: the request is taken and never answered. */
 export const timeout: Answer = (exchange) => exchange.closed;
 
+/** An answer that waits until the gate is opened. */
+export function behind(gate: { readonly opened: Promise<void> }, then: Answer): Answer {
+  return async (exchange) => {
+    await gate.opened;
+    await then(exchange);
+  };
+}
+
 /** toxiproxy `latency`: the answer comes `ms` later. */
 export function latency(ms: number, then: Answer): Answer {
   return async (exchange) => {

@@ -7,7 +7,14 @@ import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, unavailable } from '../helpers/expected.ts';
 import { countDescriptors, figureIn, residentBytes } from '../helpers/process-figures.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
-import { answer, answerBytes, chunked, ScriptedBackend, timeout } from '../helpers/scripted-backend.ts';
+import {
+  answer,
+  answerBytes,
+  chunked,
+  behind,
+  ScriptedBackend,
+  timeout,
+} from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 
 const mebibyte = 1024 * 1024;
@@ -131,10 +138,7 @@ test('2,000 reads whose clients leave: all cancelled at the backend, descriptors
 test('large bodies beyond BUFFERED_BYTES_MAX: some are 503, the others are served, the process lives [D26]', async (t) => {
   const { command, pid, base } = await start(t, { BUFFERED_BYTES_MAX: String(32 * mebibyte) });
   const gate = createGate();
-  backend.answers(async (exchange) => {
-    await gate.opened;
-    await answer('[]')(exchange);
-  });
+  backend.answers(behind(gate, answer('[]')));
   const clients = await Promise.all(Array.from({ length: 20 }, () => command.connect()));
   const started = clients.map(async (client, index) => {
     client.send(requestBytes('PUT', `/api/work-items/${index}`, { body }));

@@ -11,7 +11,7 @@ import { gatewayServerOptions, workItemGateway, type CallRecord } from '../../sr
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, badRequest, operations, succeeded, unavailable } from '../helpers/expected.ts';
 import { chunk, RawClient, requestBytes } from '../helpers/raw-client.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
 
 interface Told {
   readonly ended: CallRecord[];
@@ -218,10 +218,7 @@ test('a fault of the observer changes no reply, and it is told of it; when that 
 test('a call whose body took its time is turned away when others have taken the places meanwhile [D26]', async () => {
   await using server = await serve(undefined, undefined, { inFlightMax: 1 });
   const gate = createGate();
-  server.backend.answersOnce(async (exchange) => {
-    await gate.opened;
-    await answer('{}')(exchange);
-  });
+  server.backend.answersOnce(behind(gate, answer('{}')));
   await using slow = await server.connect();
   const bytes = requestBytes('PUT', '/api/work-items/5', { body: '{"a":1}' });
   slow.send(bytes.subarray(0, -1));
@@ -252,10 +249,7 @@ test('a body that breaks off behind its reply closes the connection without a se
 test('a body that breaks off while its call is under way changes nothing of the reply, which is the last [D27]', async () => {
   await using server = await serve();
   const gate = createGate();
-  server.backend.answersOnce(async (exchange) => {
-    await gate.opened;
-    await answer('{}')(exchange);
-  });
+  server.backend.answersOnce(behind(gate, answer('{}')));
   await using client = await server.connect();
   client.send('DELETE /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
   client.send(chunk('abc'));

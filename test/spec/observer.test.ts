@@ -10,13 +10,14 @@ import { startBlackHole } from '../helpers/black-hole.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { RawClient, request, type CallOptions } from '../helpers/raw-client.ts';
 import {
+  type Answer,
   answer,
   chunked,
+  behind,
   raw,
   rawThenClose,
   ScriptedBackend,
   timeout,
-  type Answer,
 } from '../helpers/scripted-backend.ts';
 import type { GatewaySettings } from '../helpers/targets.ts';
 
@@ -297,10 +298,7 @@ for (const [name, method, path, options, expected] of refusals) {
 test('one call more than IN_FLIGHT_MAX is "overload"; a call that has ended leaves its place [D26]', async () => {
   await using server = await serve({ inFlightMax: 1 });
   const gate = createGate();
-  server.backend.answersOnce(async (exchange) => {
-    await gate.opened;
-    await answer('{}')(exchange);
-  });
+  server.backend.answersOnce(behind(gate, answer('{}')));
   const held = server.call('GET', '/api/work-items/1');
   await server.backend.nextRequest();
   await server.call('GET', '/api/work-items/2');
@@ -340,10 +338,7 @@ test('a body that turns out to be too large or does not fit beside those held sa
 test('a request that is cut off while it waits is "bad-request" when its turn has come', async () => {
   await using server = await serve();
   const gate = createGate();
-  server.backend.answersOnce(async (exchange) => {
-    await gate.opened;
-    await answer('{}')(exchange);
-  });
+  server.backend.answersOnce(behind(gate, answer('{}')));
   await using client = await RawClient.open(server.port);
   client.send('GET /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n');
   client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n');
@@ -399,10 +394,7 @@ for (const [status, outcome] of [
   test(`a client that leaves a write that the backend answers ${status} is "${outcome}" without a status [D21]`, async () => {
     await using server = await serve();
     const gate = createGate();
-    server.backend.answers(async (exchange) => {
-      await gate.opened;
-      await answer('{}', { status })(exchange);
-    });
+    server.backend.answers(behind(gate, answer('{}', { status })));
     const client = await RawClient.open(server.port);
     client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}');
     await server.backend.nextRequest();

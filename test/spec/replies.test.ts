@@ -14,7 +14,7 @@ import {
   operations,
   unavailable,
 } from '../helpers/expected.ts';
-import { answer, type Answer } from '../helpers/scripted-backend.ts';
+import { type Answer, answer, behind } from '../helpers/scripted-backend.ts';
 import { forEachTarget } from '../helpers/targets.ts';
 
 forEachTarget((target) => {
@@ -98,10 +98,7 @@ describe('IN_FLIGHT_MAX=2', () => {
       async function fill() {
         const { backend } = target();
         const gate = createGate();
-        const held: Answer = async (exchange) => {
-          await gate.opened;
-          await answer('[]')(exchange);
-        };
+        const held: Answer = behind(gate, answer('[]'));
         backend.answersOnce(held, held);
         const replies = [
           target().call('GET', '/api/work-items'),

@@ -11,6 +11,7 @@ import {
   answer,
   answerBytes,
   chunked,
+  behind,
   raw,
   rawThenClose,
   ScriptedBackend,
@@ -115,10 +116,7 @@ test('a connection that the backend closes while it is idle is forgotten', async
 test('close ends every connection, idle or not, and its calls fail; what comes too late is not kept', async () => {
   await using one = await start();
   const gate = createGate();
-  one.backend.answers(async (exchange) => {
-    await gate.opened;
-    await answer('{}')(exchange);
-  });
+  one.backend.answers(behind(gate, answer('{}')));
   const calls = [one.send(get), one.send(get)];
   await one.backend.until(() => one.backend.requests.length === 2, 'both calls');
   gate.open();
@@ -161,10 +159,7 @@ test('a cancel that comes when the call has ended does nothing: its connection s
 test('a connection that is given up leaves the idle ones alone', async () => {
   await using one = await start();
   const gate = createGate();
-  one.backend.answersOnce(async (exchange) => {
-    await gate.opened;
-    await answer('{}')(exchange);
-  }, timeout);
+  one.backend.answersOnce(behind(gate, answer('{}')), timeout);
   const first = one.send(get);
   await one.backend.until(() => one.backend.requests.length === 1, 'the first call');
   const second = one.send(get);

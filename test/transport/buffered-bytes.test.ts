@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { createGate } from '../helpers/changes.ts';
 import { assertReply, unavailable } from '../helpers/expected.ts';
 import { chunk } from '../helpers/raw-client.ts';
-import { answer } from '../helpers/scripted-backend.ts';
+import { answer, behind } from '../helpers/scripted-backend.ts';
 import { forEachTarget } from '../helpers/targets.ts';
 
 const bufferedBytesMax = 100_000;
@@ -18,10 +18,7 @@ forEachTarget(
     /** The next call's answer waits for the gate. */
     const holdAnswer = () => {
       const gate = createGate();
-      target().backend.answersOnce(async (exchange) => {
-        await gate.opened;
-        await answer('{}')(exchange);
-      });
+      target().backend.answersOnce(behind(gate, answer('{}')));
       return gate;
     };
 

@@ -12,7 +12,7 @@ import { gatewayServerOptions, workItemGateway } from '../../src/index.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, badRequest } from '../helpers/expected.ts';
 import { RawClient, request, requestBytes } from '../helpers/raw-client.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
 
 const noLimit = { max: 1000, restMsMax: 1_000_000 };
 
@@ -277,10 +277,7 @@ test('requests that are sent ahead are not all taken in before they have their t
     await app.listen({ host: '127.0.0.1', port: 0 });
     const { port } = app.server.address() as AddressInfo;
     const gate = createGate();
-    backend.answers(answer('[]')).answersOnce(async (exchange) => {
-      await gate.opened;
-      await answer('[]')(exchange);
-    });
+    backend.answers(answer('[]')).answersOnce(behind(gate, answer('[]')));
     const count = 4000;
     await using client = await RawClient.open(port);
     const padding = 'x'.repeat(500);
@@ -319,10 +316,7 @@ for (const ahead of [1, 2, 3]) {
       await app.register(workItemGateway, { backendUrl: backend.url });
       await app.listen({ host: '127.0.0.1', port: 0 });
       const gate = createGate();
-      backend.answers(answer('[]')).answersOnce(async (exchange) => {
-        await gate.opened;
-        await answer('[]')(exchange);
-      });
+      backend.answers(answer('[]')).answersOnce(behind(gate, answer('[]')));
       await using client = await RawClient.open((app.server.address() as AddressInfo).port);
       for (let index = 0; index < ahead; index += 1) client.send(requestBytes('GET', '/api/work-items'));
       client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n');
