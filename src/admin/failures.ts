@@ -48,7 +48,9 @@ function describeCause(cause: unknown): string | undefined {
 }
 
 export class RecentFailures {
-  readonly #failures: Record<Party, Failure[]> = { client: [], gateway: [], backend: [] };
+  // In the order in which they came: many can have the same millisecond.
+  readonly #failures: Failure[] = [];
+  readonly #counts: Record<Party, number> = { client: 0, gateway: 0, backend: 0 };
 
   /** Keeps `call` if it failed. */
   record(call: CallRecord): void {
@@ -84,16 +86,17 @@ export class RecentFailures {
 
   /** Every failure that is kept, the latest first. */
   list(): Failure[] {
-    return Object.values(this.#failures)
-      .flat()
-      .sort((one, other) => other.at - one.at);
+    return this.#failures.toReversed();
   }
 
   #keep(failure: Failure): void {
-    const kept = this.#failures[failure.party];
-    kept.push(failure);
-    if (kept.length > failuresMax) {
-      kept.shift();
+    const { party } = failure;
+    this.#failures.push(failure);
+    this.#counts[party] += 1;
+    if (this.#counts[party] > failuresMax) {
+      this.#counts[party] -= 1;
+      const oldest = this.#failures.findIndex((each) => each.party === party);
+      this.#failures.splice(oldest, 1);
     }
   }
 }
