@@ -209,6 +209,12 @@ function createObserver(logger: Logger, { figures, failures, backend }: Records)
       failures.recordMalformed(requestId, reply.status, code);
       logger.info({ requestId, status: reply.status, outcome: 'bad-request', code }, 'not a request');
     },
+    onStall: ({ requestId, operation, status, replyBytes }) => {
+      logger.info(
+        { requestId, operation: operation?.name, status, replyBytes },
+        'the client took nothing more of its reply and was cut off',
+      );
+    },
     onBug: (error, call) => {
       figures.recordBug();
       logger.error(

@@ -133,6 +133,13 @@ function addGauges(registry: Registry, reports: readonly Report[]): void {
     'Connections closed because there were too many: those at rest, and newcomers.',
     [{ labels: {}, value: sum(({ shedConnections }) => shedConnections) }],
   );
+  addMetric(
+    registry,
+    'client_connections_stalled_total',
+    'counter',
+    'Connections closed because their clients took nothing more of their replies.',
+    [{ labels: {}, value: sum(({ stalledConnections }) => stalledConnections) }],
+  );
   gauge(
     'backend_connections',
     'Connections to the backend, open or being opened.',

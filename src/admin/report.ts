@@ -15,6 +15,8 @@ export interface Report {
   readonly clientConnections: number;
   /** Connections closed so far because there were too many. */
   readonly shedConnections: number;
+  /** Connections closed so far because their clients took nothing more of their replies. */
+  readonly stalledConnections: number;
   readonly backendConnections: number;
   readonly backend: BackendStatus;
   /** The latest first. */
@@ -71,6 +73,7 @@ export function createReporter(
           bufferedBytes: gateway.budget.bytes,
           clientConnections: clientConnections.size,
           shedConnections: clientConnections.shedCount,
+          stalledConnections: gateway.stallWatch.closedCount,
           backendConnections: gateway.backend.connectionCount,
           backend,
           failures: records.failures.list(),

@@ -532,7 +532,7 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
     }
     const socket = this.#connection.socket;
     if (socket.writableLength > 0) {
-      this.#gateway.stallWatch.watch(socket);
+      this.#gateway.stallWatch.watch(socket, this);
     }
   }
 

@@ -26,6 +26,8 @@ export interface GatewayObserver {
   onCallEnd(record: CallRecord): void;
   /** Bytes that were no request: `reply` is what the client got [D27]. */
   onMalformed(requestId: string, reply: FixedReply, code: string): void;
+  /** The client took nothing more of the reply, and was cut off; `onCallEnd` has had the record before [D35]. */
+  onStall(record: CallRecord): void;
   /** A fault of our own that changes no reply any more; `record` is the request that it belongs to [D28]. */
   onBug(error: unknown, record: CallRecord | undefined): void;
 }
@@ -63,7 +65,9 @@ export class Gateway {
     this.observer = observer;
     this.collectionPath = collectionPath;
     this.answersExpectations = answersExpectations;
-    this.stallWatch = new StallWatch(options.replyStallTimeoutMs);
+    this.stallWatch = new StallWatch(options.replyStallTimeoutMs, (call) => {
+      this.#notifyStall(call);
+    });
   }
 
   /** Calls between being sent to the backend and the end of their reply, or of their write. */
@@ -96,6 +100,14 @@ export class Gateway {
   notifyEnd(record: CallRecord): void {
     try {
       this.observer.onCallEnd(record);
+    } catch (error) {
+      this.notifyBug(error, record);
+    }
+  }
+
+  #notifyStall(record: CallRecord): void {
+    try {
+      this.observer.onStall(record);
     } catch (error) {
       this.notifyBug(error, record);
     }

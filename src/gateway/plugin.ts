@@ -157,6 +157,7 @@ function logFailures(log: {
       }
     },
     onMalformed: () => undefined,
+    onStall: () => undefined,
     onBug: (error, record) => {
       const details = record === undefined ? {} : describe(record);
       log.error({ ...details, err: error }, 'a fault of the gateway after its reply had begun');

@@ -3,11 +3,14 @@
 // stands still, in what the system holds (up to 4 MB), where Linux says so. A client that takes 40 KB a second would
 // otherwise look for half a minute like one that takes nothing.
 
-import { readlinkSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 
+import type { CallRecord } from './call.ts';
+import { handleOf, inodeOf, readUnacknowledged } from './tcp-table.ts';
+
 interface Progress {
+  /** The last call that has written to the socket. */
+  call: CallRecord;
   /** The number by which Linux knows the socket; looked up when it is first needed. */
   inode: string | undefined;
   queued: number;
@@ -20,27 +23,38 @@ const sweepMsMax = 250;
 const tableMsMax = 500;
 
 export class StallWatch {
+  /** How many connections it has closed. */
+  closedCount = 0;
   readonly #timeoutMs: number;
   readonly #tableMs: number;
+  readonly #onStall: (call: CallRecord) => void;
+  readonly #readTable: typeof readUnacknowledged;
   readonly #watched = new Map<Socket, Progress>();
   #timer: NodeJS.Timeout | undefined;
   #isReadingTable = false;
   #tableReadAt = -Infinity;
 
-  constructor(timeoutMs: number) {
+  /** `onStall` is told of the call whose reply was not taken, and must not throw. */
+  constructor(timeoutMs: number, onStall: (call: CallRecord) => void, readTable = readUnacknowledged) {
+    this.#readTable = readTable;
     this.#timeoutMs = timeoutMs;
+    this.#onStall = onStall;
     this.#tableMs = Math.min(tableMsMax, timeoutMs / 4);
   }
 
-  /** Watches `socket` while anything written to it has not left this process. */
-  watch(socket: Socket): void {
-    if (!this.#watched.has(socket)) {
+  /** Watches `socket`, to which `call` has written, while anything of that has not left this process. */
+  watch(socket: Socket, call: CallRecord): void {
+    const progress = this.#watched.get(socket);
+    if (progress === undefined) {
       this.#watched.set(socket, {
+        call,
         inode: undefined,
         queued: queuedBytes(socket),
         unacknowledged: undefined,
         since: performance.now(),
       });
+    } else {
+      progress.call = call;
     }
     this.#timer ??= setInterval(
       () => {
@@ -64,6 +78,8 @@ export class StallWatch {
       } else if (now - progress.since >= this.#timeoutMs) {
         this.#watched.delete(socket);
         socket.destroy();
+        this.closedCount += 1;
+        this.#onStall(progress.call);
       } else {
         areSomeStill ||= now - progress.since >= this.#tableMs;
       }
@@ -79,7 +95,7 @@ export class StallWatch {
   }
 
   async #compareTable(): Promise<void> {
-    const unacknowledged = await readUnacknowledged();
+    const unacknowledged = await this.#readTable();
     this.#isReadingTable = false;
     const now = performance.now();
     this.#tableReadAt = now;
@@ -104,38 +120,4 @@ export class StallWatch {
 // the handle's own queue shrinks with each piece that the system takes. Node's socket timeout reads it too.
 function queuedBytes(socket: Socket): number {
   return handleOf(socket)?.writeQueueSize ?? socket.writableLength;
-}
-
-function handleOf(
-  socket: Socket,
-): { readonly writeQueueSize?: number; readonly fd?: number } | null | undefined {
-  return (socket as Socket & { readonly _handle?: { writeQueueSize?: number; fd?: number } | null })._handle;
-}
-
-function inodeOf(socket: Socket): string | undefined {
-  try {
-    return /^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/self/fd/${handleOf(socket)?.fd ?? -1}`))?.[1];
-  } catch {
-    return undefined;
-  }
-}
-
-const tables = ['/proc/self/net/tcp', '/proc/self/net/tcp6'];
-
-/** Of each TCP socket that has any, the bytes that the other side has not taken yet, by inode; undefined if not on Linux. */
-async function readUnacknowledged(): Promise<ReadonlyMap<string, number> | undefined> {
-  const texts = await Promise.all(tables.map(async (path) => await readFile(path, 'latin1').catch(() => '')));
-  const text = texts.join('');
-  if (text === '') {
-    return undefined;
-  }
-  const bytes = new Map<string, number>();
-  for (const line of text.split('\n')) {
-    // The fifth field is `tx_queue:rx_queue`, the tenth the inode (proc_pid_net(5)).
-    const fields = line.includes(' 00000000:') ? [] : line.trim().split(/ +/);
-    if (fields[4] !== undefined && fields[9] !== undefined) {
-      bytes.set(fields[9], Number.parseInt(fields[4], 16));
-    }
-  }
-  return bytes;
 }

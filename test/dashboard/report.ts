@@ -16,6 +16,7 @@ export function createReport(more: Partial<Report> = {}): Report {
     bufferedBytes: 0,
     clientConnections: 0,
     shedConnections: 0,
+    stalledConnections: 0,
     backendConnections: 0,
     backend: { isReachable: true, since: 0, cause: undefined, seenAt: 0 },
     failures: [],

@@ -49,6 +49,7 @@ export const batches: readonly Batch[] = [
       'test/transport/buffered-bytes.test.ts',
       'test/transport/client-leaves.test.ts',
       'test/transport/client-connections.test.ts',
+      'test/transport/stall-watch.test.ts',
     ],
     of: /src\/(backend\/|gateway\/|body|blocks)/,
   },
@@ -71,7 +72,7 @@ export const batches: readonly Batch[] = [
   {
     name: 'slow clients',
     files: ['test/process/slow-clients.test.ts'],
-    of: /src\/gateway\/(client-connection|stall-watch|server)\.ts/,
+    of: /src\/gateway\/(client-connection|server)\.ts/,
     isCommand: true,
     isTimed: true,
   },

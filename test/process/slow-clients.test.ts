@@ -7,6 +7,7 @@ import { connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { assertReply, requestTimeout, succeeded } from '../helpers/expected.ts';
+import { figureIn } from '../helpers/process-figures.ts';
 import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
 import { answer, latency, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
@@ -206,6 +207,15 @@ describe('slow readers', () => {
     client.resume();
     await client.closed();
     assert.ok(client.bytesReceived < body.length);
+    assert.equal(await figure('client_connections_stalled_total'), 1);
+    const line = await command.log(
+      ({ msg }) => String(msg).includes('took nothing more of its reply'),
+      'the cut-off is logged',
+    );
+    assert.deepEqual(
+      [line['level'], line['operation'], line['status'], line['replyBytes']],
+      ['info', 'list', 200, body.length],
+    );
   });
 
   test('a client that takes some now and then gets all of it [D35]', async () => {
@@ -242,10 +252,11 @@ describe('slow readers', () => {
     },
   );
 
-  async function connections(): Promise<number> {
-    const { text } = await command.admin('/metrics');
-    return Number(/^work_item_gateway_client_connections ([0-9]+)$/m.exec(text)?.[1]);
+  async function figure(name: string): Promise<number | undefined> {
+    return figureIn((await command.admin('/metrics')).text, `work_item_gateway_${name}`);
   }
+
+  const connections = async () => await figure('client_connections');
 });
 
 /** A client that takes so many bytes as it is told to, and leaves the others with the system. */

@@ -17,6 +17,7 @@ interface Told {
   readonly ended: CallRecord[];
   readonly bugs: [error: unknown, record: CallRecord | undefined][];
   readonly malformed: string[];
+  readonly stalled: CallRecord[];
 }
 
 /** What the observer does beside keeping what it is told. */
@@ -34,7 +35,7 @@ async function serve(
 ) {
   const backend = await ScriptedBackend.start();
   backend.answers(answer('{"id":5}'));
-  const told: Told = { ended: [], bugs: [], malformed: [] };
+  const told: Told = { ended: [], bugs: [], malformed: [], stalled: [] };
   const app = Fastify(gatewayServerOptions());
   prepare(app);
   await app.register(workItemGateway, {
@@ -52,6 +53,10 @@ async function serve(
       onMalformed: (_requestId, _reply, code) => {
         told.malformed.push(code);
         deed('malformed');
+      },
+      onStall: (record) => {
+        told.stalled.push(record);
+        deed('stalled');
       },
     },
   });
@@ -309,6 +314,31 @@ test('what a client has not taken of its reply stays counted, until it has or ha
     );
     server.told.ended.length = 0;
   }
+});
+
+test('a client that takes nothing more of its reply is told of by that call, and a fault in telling is one of ours [D28, D35]', async () => {
+  let isBroken = false;
+  await using server = await serve(
+    undefined,
+    (event) => {
+      if (isBroken && event === 'stalled') throwFault();
+    },
+    { replyStallTimeoutMs: 40 },
+  );
+  for (isBroken of [false, true]) {
+    const call = server.told.ended.length;
+    await using client = await server.connect();
+    server.backend.answersOnce(answer(Buffer.alloc(24_000_000, '1')));
+    client.send(requestBytes('GET', '/api/work-items'));
+    await client.receives(1);
+    client.pause();
+    await poll(() => server.told.stalled.length === call + 1, 'the client is cut off');
+    assert.equal(server.told.stalled[call], server.told.ended[call]);
+    assert.deepEqual(server.told.bugs, isBroken ? [[fault, server.told.ended[call]]] : []);
+    client.resume();
+    await client.closed();
+  }
+  assert.equal(server.told.ended.length, 2);
 });
 
 test('a record tells how long a call took', async () => {

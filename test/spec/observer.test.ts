@@ -57,6 +57,7 @@ async function serve(
         });
       },
       onMalformed: (requestId, reply, code) => malformed.push({ requestId, status: reply.status, code }),
+      onStall: () => assert.fail('no client stalls here'),
       onBug: (error) => {
         throw error;
       },

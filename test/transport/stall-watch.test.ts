@@ -1,0 +1,241 @@
+// When a client counts as one that takes nothing: real sockets and the system's own table of them, with the clock and
+// the timer in the test's hand. D35; test/process/slow-clients.test.ts has the built command and real time.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
+import { test, type TestContext } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+
+import type { CallRecord } from '../../src/gateway/call.ts';
+import { StallWatch } from '../../src/gateway/stall-watch.ts';
+import { inodeOf, readUnacknowledged } from '../../src/gateway/tcp-table.ts';
+import { createGate, poll } from '../helpers/changes.ts';
+
+// More than the system takes without its reader.
+const replyBytes = 32_000_000;
+const onlyLinux = process.platform === 'linux' ? false : 'what the system still holds is seen on Linux only';
+
+/** A watch, and the time, which passes only when the test says so. */
+function startWatch(context: TestContext, timeoutMs: number, readTable = readUnacknowledged) {
+  let now = 0;
+  let tables = 0;
+  context.mock.timers.enable({ apis: ['setInterval'] });
+  const clock = context.mock.method(performance, 'now', () => now);
+  const stalled: CallRecord[] = [];
+  const watch = new StallWatch(
+    timeoutMs,
+    (call) => stalled.push(call),
+    async () => {
+      const table = await readTable();
+      tables += 1;
+      return table;
+    },
+  );
+  /** How often the watch asks for the time while `ms` pass: once in each look at its sockets. */
+  const looksIn = (ms: number): number => {
+    const before = clock.mock.callCount();
+    for (const end = now + ms; now < end;) {
+      now += 1;
+      context.mock.timers.tick(1);
+    }
+    return clock.mock.callCount() - before;
+  };
+  return {
+    watch,
+    stalled,
+    looksIn,
+    tables: () => tables,
+    /** As `looksIn`, and waits until the table has been read and compared. */
+    passAndReadTable: async (ms: number) => {
+      const before = tables;
+      const looks = looksIn(ms);
+      await poll(() => tables > before, 'the table is read');
+      await nextTurn();
+      return looks;
+    },
+  };
+}
+
+/** A call, as far as the watch knows one. */
+function call(requestId: string): CallRecord {
+  return { requestId } as CallRecord;
+}
+
+/** A connection over which a long reply is on its way to a client that takes what it is told to. */
+async function startReply(host = '127.0.0.1') {
+  const server = createServer({ pauseOnConnect: true });
+  server.listen(0, host);
+  await once(server, 'listening');
+  const client = connect((server.address() as AddressInfo).port, host);
+  const [[socket]] = (await Promise.all([once(server, 'connection'), once(client, 'connect')])) as [
+    [Socket],
+    unknown,
+  ];
+  for (const each of [socket, client]) each.on('error', () => undefined);
+  socket.write(Buffer.alloc(replyBytes, '1'));
+  const queued = () =>
+    (socket as unknown as { _handle: { writeQueueSize: number } | null })._handle?.writeQueueSize;
+  await poll(
+    () => client.readableLength >= client.readableHighWaterMark,
+    'the client takes no more by itself',
+  );
+  return {
+    socket,
+    client,
+    queued,
+    take: async (count: number) => {
+      let taken = 0;
+      await poll(() => {
+        const piece = client.read(Math.min(count - taken, client.readableLength)) as Buffer | null;
+        taken += piece?.length ?? 0;
+        return taken === count;
+      }, `the client takes ${count} bytes`);
+    },
+    [Symbol.dispose]: () => {
+      socket.destroy();
+      client.destroy();
+      server.close();
+    },
+  };
+}
+
+for (const host of ['127.0.0.1', '::1']) {
+  test(
+    `a client that takes less than the system asks the gateway for is not cut off, over ${host}`,
+    { skip: onlyLinux },
+    async (context) => {
+      using reply = await startReply(host);
+      const { watch, stalled, passAndReadTable } = startWatch(context, 1_000);
+      watch.watch(reply.socket, call('slow'));
+      const queued = reply.queued();
+      for (let quarter = 0; quarter < 6; quarter += 1) {
+        await reply.take(100_000);
+        await passAndReadTable(250);
+      }
+      assert.equal(reply.queued(), queued, 'the system has asked for nothing');
+      assert.deepEqual([stalled.length, reply.socket.destroyed], [0, false]);
+    },
+  );
+
+  test(
+    `a client of which the table says nothing new is cut off when its time has passed, over ${host}`,
+    { skip: onlyLinux },
+    async (context) => {
+      using slow = await startReply(host);
+      using idle = await startReply(host);
+      // Left alone, the system may send a last piece by itself at any time.
+      const table = new Map(await readUnacknowledged());
+      const inode = inodeOf(slow.socket);
+      assert.ok(inode !== undefined && (table.get(inode) ?? 0) > 1_000_000);
+      const { watch, stalled, looksIn, passAndReadTable } = startWatch(context, 1_000, () =>
+        Promise.resolve(table),
+      );
+      watch.watch(slow.socket, call('slow'));
+      watch.watch(idle.socket, call('first'));
+      watch.watch(idle.socket, call('last'));
+      assert.equal(looksIn(249), 0);
+      // What it took before the first look is not known, so that the time begins with it.
+      await passAndReadTable(1);
+      for (let quarter = 0; quarter < 3; quarter += 1) {
+        table.set(inode, (table.get(inode) ?? 0) - 1);
+        assert.equal(await passAndReadTable(250), 1);
+      }
+      assert.equal(looksIn(249), 0);
+      assert.equal(idle.socket.destroyed, false);
+      assert.equal(looksIn(1), 1);
+      assert.deepEqual([idle.socket.destroyed, slow.socket.destroyed], [true, false]);
+      assert.deepEqual(stalled, [call('last')]);
+      assert.equal(watch.closedCount, 1);
+      slow.socket.destroy();
+      looksIn(250);
+      assert.equal(looksIn(1_000), 0, 'nothing is left to look at');
+    },
+  );
+}
+
+test('without a table, a client is cut off when its time has passed since it was watched', async (context) => {
+  using reply = await startReply();
+  const { watch, stalled, looksIn, passAndReadTable } = startWatch(context, 1_000, () =>
+    Promise.resolve(undefined),
+  );
+  watch.watch(reply.socket, call('idle'));
+  for (let quarter = 0; quarter < 3; quarter += 1) assert.equal(await passAndReadTable(250), 1);
+  looksIn(249);
+  assert.equal(reply.socket.destroyed, false);
+  looksIn(1);
+  assert.equal(reply.socket.destroyed, true);
+  assert.deepEqual(stalled, [call('idle')]);
+});
+
+test('the table is not asked for again before it has come', async (context) => {
+  using reply = await startReply();
+  const gate = createGate();
+  let asked = 0;
+  const { watch, looksIn, passAndReadTable } = startWatch(context, 10_000, async () => {
+    asked += 1;
+    await gate.opened;
+    return new Map();
+  });
+  watch.watch(reply.socket, call('idle'));
+  looksIn(3_000);
+  assert.equal(asked, 1);
+  gate.open();
+  await nextTurn();
+  looksIn(250);
+  assert.equal(asked, 1, 'it has just come');
+  await passAndReadTable(250);
+  assert.equal(asked, 2);
+});
+
+test('a client that takes much is seen to without the table, and forgotten when it has taken all', async (context) => {
+  using reply = await startReply();
+  const { watch, stalled, looksIn, tables } = startWatch(context, 1_000);
+  watch.watch(reply.socket, call('much'));
+  for (let taken = 0; taken < 24_000_000; taken += 8_000_000) {
+    const queued = reply.queued();
+    await reply.take(8_000_000);
+    await poll(() => reply.queued() !== queued, 'the system has asked for more');
+    assert.equal(looksIn(250), 1);
+  }
+  reply.client.resume();
+  await poll(() => reply.socket.writableLength === 0, 'all has gone');
+  assert.equal(looksIn(250), 1);
+  assert.equal(looksIn(10_000), 0);
+  await nextTurn();
+  assert.equal(tables(), 0);
+  assert.deepEqual([stalled.length, reply.socket.destroyed], [0, false]);
+});
+
+test('a connection that ends by itself is forgotten, and is not one that was cut off', async (context) => {
+  using reply = await startReply();
+  const { watch, stalled, looksIn } = startWatch(context, 1_000);
+  watch.watch(reply.socket, call('gone'));
+  reply.socket.destroy();
+  assert.equal(looksIn(250), 1);
+  assert.equal(looksIn(10_000), 0);
+  assert.deepEqual([stalled.length, watch.closedCount], [0, 0]);
+  using other = await startReply();
+  watch.watch(other.socket, call('other'));
+  assert.equal(looksIn(250), 1, 'it looks again when there is something to look at');
+});
+
+for (const [timeoutMs, everyMs, tableAtMs] of [
+  [20, 10, 10],
+  [400, 100, 100],
+  [1_600, 250, 500],
+  [30_000, 250, 500],
+] as const) {
+  test(`of ${timeoutMs} ms: a look every ${everyMs} ms, at the table from ${tableAtMs} ms without a change on`, async (context) => {
+    using reply = await startReply();
+    const { watch, looksIn, passAndReadTable, tables } = startWatch(context, timeoutMs);
+    watch.watch(reply.socket, call('idle'));
+    for (let ms = everyMs; ms < tableAtMs; ms += everyMs) {
+      assert.equal(looksIn(everyMs - 1), 0);
+      assert.equal(looksIn(1), 1);
+      assert.equal(tables(), 0);
+    }
+    assert.equal(looksIn(everyMs - 1), 0);
+    assert.equal(await passAndReadTable(1), 1);
+  });
+}
