@@ -117,11 +117,17 @@ for (const [name, bytes] of failing) {
   });
 }
 
-test('a status line that has not ended after 16 KiB is of no use, and its end is not waited for [D18]', async () => {
-  await using one = await start();
-  one.backend.answersOnce(async (exchange) => {
-    await exchange.write(`HTTP/1.1 200 ${'x'.repeat(20_000)}`);
-    await exchange.closed;
+for (const [what, bytes] of [
+  ['a status line', `HTTP/1.1 200 ${'x'.repeat(20_000)}`],
+  ['an interim head', `HTTP/1.1 103 A\r\nX: ${'x'.repeat(20_000)}`],
+  ['a status line behind a 100', `HTTP/1.1 100 A\r\n\r\nHTTP/1.1 200 ${'x'.repeat(20_000)}`],
+] as const) {
+  test(`${what} that has not ended after 16 KiB is of no use, and its end is not waited for [D18]`, async () => {
+    await using one = await start();
+    one.backend.answersOnce(async (exchange) => {
+      await exchange.write(bytes);
+      await exchange.closed;
+    });
+    assert.equal((await one.call()).kind, 'unreachable');
   });
-  assert.equal((await one.call()).kind, 'unreachable');
-});
+}
