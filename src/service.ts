@@ -133,7 +133,7 @@ export async function startClientService(
   });
   server.on('clientError', (error, socket) => {
     // eslint-disable-next-line @typescript-eslint/no-unsafe-class-instance-assignment -- a server of net has no others
-    gateway.handleClientError(error, socket as Socket);
+    gateway.handleClientError(error, socket as Socket, server);
   });
   const connections = connectionsOf(server);
   connections.onFull = () => {

@@ -1,7 +1,7 @@
 // What the calls of one gateway share: its options, the backend client, the count of calls in flight, the
 // observer. And what happens to bytes that are not a request at all. No settings, signals or Fastify here.
 
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
 import type { BackendClient } from '../backend/client.ts';
@@ -132,8 +132,11 @@ export class Gateway {
     new Call(this, request, response, []).enqueueFault(error);
   }
 
-  /** Bytes that Node's parser gave up on, or that came too slowly: answered in turn, then closed [D27, D35]. */
-  handleClientError(error: ParserError, socket: Socket): void {
+  /**
+   * Bytes that Node's parser gave up on, or that came too slowly: answered in turn, then closed [D27, D35].
+   * `limits` are the server's.
+   */
+  handleClientError(error: ParserError, socket: Socket, limits: TimeLimits): void {
     const connection = ClientConnection.of(socket);
     const code = error.code ?? '';
     if (!socket.writable) {
@@ -145,7 +148,9 @@ export class Gateway {
     }
     const reply = this.#replyTo(code, error);
     const newest = connection.newest;
-    if (newest instanceof Call && !newest.hasWholeRequest) {
+    if (code === requestTimeoutCode && isHeldBack(connection)) {
+      this.#timeAnew(connection, error, limits);
+    } else if (newest instanceof Call && !newest.hasWholeRequest) {
       // It broke off within that request's body.
       newest.interrupt(reply);
     } else if (newest === undefined && connection.answeredEarly?.complete === false) {
@@ -154,6 +159,28 @@ export class Gateway {
     } else {
       this.#refuseConnection(connection, reply, code);
     }
+  }
+
+  // Node's time for a request runs, once, while we do not read it because others of its client come first. That is none
+  // of the client's doing: it gets all of its time when we read on [D35].
+  #timeAnew(connection: ClientConnection, error: ParserError, limits: TimeLimits): void {
+    const { newest, turnCount } = connection;
+    const isHead = !(newest instanceof Call) || newest.hasWholeRequest;
+    const slowTurn = isHead ? turnCount + 1 : turnCount;
+    const onTimeout = (): void => {
+      const last = connection.newest;
+      const isStillHead = connection.turnCount < slowTurn;
+      const isStillBody = connection.turnCount === slowTurn && last instanceof Call && !last.hasWholeRequest;
+      if (!connection.socket.destroyed && (isStillHead || isStillBody)) {
+        this.handleClientError(error, connection.socket, limits);
+      }
+    };
+    connection.onProgress = () => {
+      if (!isHeldBack(connection)) {
+        connection.onProgress = undefined;
+        setTimeout(onTimeout, isHead ? limits.headersTimeout : limits.requestTimeout).unref();
+      }
+    };
   }
 
   /** `CONNECT` asks for a tunnel; there is none [D27]. */
@@ -167,7 +194,7 @@ export class Gateway {
 
   #replyTo(code: string, error: ParserError): FixedReply {
     switch (code) {
-      case 'ERR_HTTP_REQUEST_TIMEOUT':
+      case requestTimeoutCode:
         return replies.requestTimeout;
       case 'HPE_HEADER_OVERFLOW':
         return replies.headersTooLarge;
@@ -200,6 +227,17 @@ export class Gateway {
     };
     connection.enqueueLast(last);
   }
+}
+
+/** Of an HTTP server, in milliseconds. */
+export type TimeLimits = Pick<Server, 'headersTimeout' | 'requestTimeout'>;
+
+const requestTimeoutCode = 'ERR_HTTP_REQUEST_TIMEOUT';
+
+// What is missing of the request that comes in is not read because those before it are not done.
+function isHeldBack(connection: ClientConnection): boolean {
+  const { newest, isPaused } = connection;
+  return isPaused || (newest instanceof Call && !newest.hasWholeRequest && connection.isWaiting(newest));
 }
 
 /** What Node's parser says of bytes that it gave up on: the packet that they came in, and where in it it stopped. */

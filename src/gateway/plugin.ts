@@ -43,7 +43,7 @@ export function gatewayServerOptions(options: GatewayServerOptions = {}): Fastif
       if (gateway === undefined) {
         socket.destroy();
       } else {
-        gateway.handleClientError(error, socket);
+        gateway.handleClientError(error, socket, this.server);
       }
     },
     // A malformed escape: where it stands in an id it is 400 like any other bad id [D1].

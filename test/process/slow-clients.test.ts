@@ -184,6 +184,44 @@ describe('slow clients', { concurrency: true }, () => {
   }); // prettier-ignore
 });
 
+test('the time that a request waits for those before it is not the client\'s, what it takes then is [D27, D35]', async () => {
+  const slow = latency(requestMs + 700, answer('"slow"'));
+  backend.answers(async (exchange) => {
+    await (exchange.request.target.endsWith('/16') ? slow : answer('[]'))(exchange);
+  });
+  const body = JSON.stringify('x'.repeat(300_000));
+  const get = requestBytes('GET', '/api/work-items');
+  const ahead = Buffer.concat(Array.from({ length: 2_000 }, () => get));
+  const postHead = 'POST /api/work-items HTTP/1.1\r\nHost: x\r\nContent-Length: 300002\r\n\r\n';
+  const cases: [what: string, sent: Uint8Array, served: number, isCutOff: boolean][] = [
+    ['a whole body', Buffer.from(postHead + body), 1, false],
+    ['a body that stops', Buffer.from(postHead + body.slice(0, 200_000)), 0, true],
+    ['many requests', ahead, 2_000, false],
+    ['many requests, and a head that stops', Buffer.concat([ahead, get.subarray(0, -5)]), 2_000, true],
+    ['many requests, and a body that stops', Buffer.concat([ahead, Buffer.from(postHead)]), 2_000, true],
+  ];
+  await Promise.all(
+    cases.map(async ([what, sent, served, isCutOff]) => {
+      await using client = await command.connect();
+      client.send(Buffer.concat([requestBytes('GET', '/api/work-items/16'), sent]));
+      assertReply(await client.reply(), 200, '"slow"');
+      for (let index = 0; index < served; index += 1) {
+        const { status } = await client.reply();
+        assert.ok(status === 200 || status === 201, `${what}: ${status}`);
+      }
+      const started = performance.now();
+      if (isCutOff) {
+        assertReply(await client.reply(), 408, requestTimeout);
+        const took = performance.now() - started;
+        assert.ok(took < requestMs + 1000, `${what}: after ${took.toFixed()} ms`);
+        if (served === 0) assertCutOff(started, requestMs);
+        await client.closed();
+      } else assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
+    }),
+  );
+  backend.answers(answer('[]'));
+}); // prettier-ignore
+
 describe('slow readers', () => {
   const body = Buffer.alloc(32_000_000, '1');
 
@@ -243,10 +281,11 @@ describe('slow readers', () => {
       using client = await connectSlowReader(command.port);
       client.socket.write(requestBytes('GET', '/api/work-items'));
       const started = performance.now();
-      // About a megabyte a second: the system has megabytes in its buffers, and asks the gateway for more only now and then.
+      // Some megabytes a second, in small steps: the system has megabytes in its buffers, and asks the gateway for more
+      // only now and then.
       while (performance.now() - started < 4 * stallMs) {
         client.take(65_536);
-        await pause(60);
+        await pause(25);
       }
       assert.equal(await client.takeAll(body.length), true, 'the whole reply has come');
     },

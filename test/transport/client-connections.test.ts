@@ -226,8 +226,10 @@ test('those that rest longest make room, a thirty-second of all at once; those a
   clients[0]?.connection.enqueue(turn);
   await poll(
     () =>
-      clients.every(({ connection }, index) => index === 0 || connection.restsSince(performance.now()) > 900),
-    'they have rested for nearly a second',
+      clients.every(
+        ({ connection }, index) => index === 0 || connection.restsSince(performance.now()) > 1_000,
+      ),
+    'all of them have rested for long enough',
   );
   clients[1]?.connection.enqueue(turn);
   clients[1]?.connection.finish(turn);
@@ -306,6 +308,73 @@ test('requests that are sent ahead are not all taken in before they have their t
     await app.close();
     await backend.stop();
   }
+});
+
+/** A gateway in a Fastify server of its own, which counts the requests that are taken in. */
+async function serveGateway() {
+  const backend = await ScriptedBackend.start();
+  backend.answers(answer('[]'));
+  const app = Fastify(gatewayServerOptions());
+  let taken = 0;
+  let takenInTurn = 0;
+  let mostInTurn = 0;
+  app.addHook('onRequest', (_request, _reply, done) => {
+    taken += 1;
+    if (takenInTurn === 0) {
+      setImmediate(() => {
+        mostInTurn = Math.max(mostInTurn, takenInTurn);
+        takenInTurn = 0;
+      });
+    }
+    takenInTurn += 1;
+    done();
+  });
+  await app.register(workItemGateway, { backendUrl: backend.url });
+  await app.listen({ host: '127.0.0.1', port: 0 });
+  const { port } = app.server.address() as AddressInfo;
+  return {
+    backend,
+    port,
+    taken: () => taken,
+    /** The most that were taken in one turn of the event loop. */
+    mostInTurn: () => mostInTurn,
+    [Symbol.asyncDispose]: async () => {
+      app.server.closeAllConnections();
+      await app.close();
+      await backend.stop();
+    },
+  };
+}
+
+// One read of the gateway's takes 64 KiB.
+const padded: [string, string][] = [['X-Padding', 'x'.repeat(900)]];
+
+test('behind the last reply of a connection no more than one read is taken in [D27]', async () => {
+  await using server = await serveGateway();
+  await using client = await RawClient.open(server.port);
+  client.send('GET /api/work-items HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n');
+  const more = requestBytes('GET', '/api/work-items', { headers: padded });
+  for (let index = 0; index < 2_000; index += 1) client.send(more);
+  assertReply(await client.reply(), 400, badRequest);
+  // As long as others are served, so would these have been taken.
+  for (let round = 0; round < 50; round += 1) await request(server.port, 'GET', '/nowhere');
+  assert.ok(server.taken() - 50 < 150, `${server.taken() - 50} were taken`);
+  assert.equal(server.backend.requests.length, 0);
+  await client.closed();
+  assert.equal(client.unread.length, 0);
+});
+
+test('a client whose requests are all refused at once leaves turns to others after each read', async () => {
+  await using server = await serveGateway();
+  await using client = await RawClient.open(server.port);
+  const count = 2_000;
+  const wrong = requestBytes('GET', '/api/work-items/nonsense', { headers: padded });
+  client.send(Buffer.concat(Array.from({ length: count }, () => wrong)));
+  for (let index = 0; index < count; index += 1) assert.equal((await client.reply()).status, 400);
+  assert.equal(server.taken(), count);
+  assert.ok(server.mostInTurn() < 150, `${server.mostInTurn()} in one turn`);
+  // It is read on as ever.
+  assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
 });
 
 for (const ahead of [1, 2, 3]) {
