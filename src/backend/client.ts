@@ -299,12 +299,16 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
       this.#fail('unreachable', flaw);
       return;
     }
+    const length = headers['content-length'];
+    if (typeof length === 'string' && endsInWhiteSpace.test(length)) {
+      this.#connection.setAnswerLength(Number(length));
+    }
     this.#status = status;
     if (status > 299) {
       this.#decide({ kind: 'refused', status, cause: `status ${status}` });
     } else if (!this.#request.needsAnswer) {
       this.#decide({ kind: 'ok', status, pieces: [], blocks: [], length: 0 });
-    } else if (Number(headers['content-length']) > this.#options.responseBytesMax) {
+    } else if (Number(length) > this.#options.responseBytesMax) {
       this.#failTooLarge();
     }
   }
@@ -449,6 +453,11 @@ const controlCharacter = /[\0-\x08\x0a-\x1f\x7f]/;
 
 // A head that another parser on the way could have read differently [D18]; undici's own has refused the
 // rest (two lengths, both framings, bytes that no header has).
+// White space may be behind a value (RFC 9112, 5.1). Spaces only: behind a tab undici's parser reads on to the end of
+// the connection, or refuses the length.
+const endsInWhiteSpace = / $/;
+const onlyChunked = /^chunked *$/i;
+
 function findFlaw(
   headers: Record<string, string | string[] | undefined>,
   reason: string,
@@ -461,7 +470,7 @@ function findFlaw(
   if (transferEncoding === undefined) {
     return undefined;
   }
-  if (typeof transferEncoding !== 'string' || transferEncoding.toLowerCase() !== 'chunked') {
+  if (typeof transferEncoding !== 'string' || !onlyChunked.test(transferEncoding)) {
     return 'an answer with a transfer-encoding other than one "chunked"';
   }
   return minorVersion === 0 ? 'an HTTP/1.0 answer with a transfer-encoding' : undefined;

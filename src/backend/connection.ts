@@ -7,7 +7,7 @@ import type { Duplex } from 'node:stream';
 import type { buildConnector as BuildConnector, Dispatcher } from 'undici';
 
 import { blockBytes } from '../blocks.ts';
-import { buildConnector, Client, heldHeaders } from './undici.ts';
+import { buildConnector, Client, heldHeaders, setAnswerLength } from './undici.ts';
 
 export type Connect = (...parameters: Parameters<BuildConnector.connector>) => Socket;
 
@@ -118,6 +118,13 @@ export class BackendConnection {
    */
   get hasFailed(): boolean {
     return this.#socket?.errored instanceof Error;
+  }
+
+  /** To be called where the answer's `content-length` has white space behind it: what it says without. */
+  setAnswerLength(length: number): void {
+    if (this.#socket !== undefined) {
+      setAnswerLength(this.#socket, length);
+    }
   }
 
   /** The last call was not the socket's first, and not one byte came back for it. */

@@ -13,11 +13,30 @@ export const buildConnector = require('undici/lib/core/connect.js') as typeof Bu
 const { kParser } = require('undici/lib/core/symbols.js') as { kParser: symbol };
 const noHeaders: Buffer[] = [];
 
+interface Parser {
+  readonly headers: Buffer[];
+  contentLength: number;
+}
+
+function parserOf(socket: object): Parser | null | undefined {
+  return (socket as Record<symbol, Parser | null | undefined>)[kParser];
+}
+
+/**
+ * Sets what undici's parser takes for the length of the answer that comes on `socket`: it counts white space behind the
+ * digits, which may be there (RFC 9112, 5.1), for more of them.
+ */
+export function setAnswerLength(socket: object, length: number): void {
+  const parser = parserOf(socket);
+  if (parser) {
+    parser.contentLength = length;
+  }
+}
+
 /**
  * The names and values of headers and trailers that undici's parser has met on `socket` and not made use of yet, since
  * the head or the answer has not come to its end: parts of the buffers that it was given. They may be replaced.
  */
 export function heldHeaders(socket: object): Buffer[] {
-  const parser = (socket as Record<symbol, { readonly headers: Buffer[] } | null | undefined>)[kParser];
-  return parser?.headers ?? noHeaders;
+  return parserOf(socket)?.headers ?? noHeaders;
 }

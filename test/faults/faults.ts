@@ -363,6 +363,12 @@ const unusual: Fault[] = [
     raw(`${chunkedHead(secret)}${chunks(secret).slice(0, -2)}X-Trailer: ${secret}\r\n\r\n`)),
   fault('Transfer-Encoding in capitals', succeeds, 'kept', (secret) =>
     raw(head(secret, 'TRANSFER-ENCODING: CHUNKED') + chunks(secret))),
+  ...[' ', '  '].flatMap((space) => [
+    fault(`a length with ${JSON.stringify(space)} behind it`, succeeds, 'kept', (secret) =>
+      raw(head(secret, `Content-Length:${space}${bodyOf(secret).length}${space}`) + bodyOf(secret))),
+    fault(`chunked with ${JSON.stringify(space)} behind it`, succeeds, 'kept', (secret) =>
+      raw(head(secret, `Transfer-Encoding:${space}chunked${space}`) + chunks(secret))),
+  ]),
   fault('no reason phrase', succeeds, 'kept', (secret) =>
     raw(`HTTP/1.1 200 \r\nContent-Length: ${bodyOf(secret).length}\r\n\r\n${bodyOf(secret)}`)),
   fault('many headers', succeeds, 'kept', (secret) =>
