@@ -300,7 +300,7 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
       return;
     }
     const length = headers['content-length'];
-    if (typeof length === 'string' && endsInWhiteSpace.test(length)) {
+    if (typeof length === 'string' && length.endsWith(' ')) {
       this.#connection.setAnswerLength(Number(length));
     }
     this.#status = status;
@@ -455,7 +455,6 @@ const controlCharacter = /[\0-\x08\x0a-\x1f\x7f]/;
 // rest (two lengths, both framings, bytes that no header has).
 // White space may be behind a value (RFC 9112, 5.1). Spaces only: behind a tab undici's parser reads on to the end of
 // the connection, or refuses the length.
-const endsInWhiteSpace = / $/;
 const onlyChunked = /^chunked *$/i;
 
 function findFlaw(

@@ -120,7 +120,7 @@ export class BackendConnection {
     return this.#socket?.errored instanceof Error;
   }
 
-  /** To be called where the answer's `content-length` has white space behind it: what it says without. */
+  /** To be called where the answer's `content-length` has spaces behind it: what it says without. */
   setAnswerLength(length: number): void {
     if (this.#socket !== undefined) {
       setAnswerLength(this.#socket, length);
