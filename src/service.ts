@@ -140,6 +140,9 @@ export async function startClientService(
     const { connectionsMax } = settings;
     logger.warn({ connectionsMax }, 'too many connections: those at rest make room, or newcomers are closed');
   };
+  connections.onShed = () => {
+    records.figures.recordShedConnection();
+  };
   let listener: Listener | undefined;
   const stop = async (): Promise<void> => {
     await listener?.close();
@@ -210,6 +213,7 @@ function createObserver(logger: Logger, { figures, failures, backend }: Records)
       logger.info({ requestId, status: reply.status, outcome: 'bad-request', code }, 'not a request');
     },
     onStall: ({ requestId, operation, status, replyBytes }) => {
+      figures.recordStalledConnection();
       logger.info(
         { requestId, operation: operation?.name, status, replyBytes },
         'the client took nothing more of its reply and was cut off',

@@ -8,7 +8,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { version } from '../version.ts';
 import { latestBackendStatus } from './backend-status.ts';
 import type { Facts, Message, Now, ShownSetting } from './dashboard-state.ts';
-import { partyOf, type Party } from './failures.ts';
+import { joinFailures, partyOf, type Party } from './failures.ts';
 import { callOutcomes, figureNames, type Figures } from './figures.ts';
 import { addFigures, historyMs, type History } from './history.ts';
 import type { Report, Reporter } from './report.ts';
@@ -182,7 +182,7 @@ export class Dashboard {
       return;
     }
     const now = this.#describeNow(reports);
-    const failures = reports.flatMap((report) => report.failures).toSorted((one, other) => other.at - one.at);
+    const failures = joinFailures(reports.map((report) => report.failures));
     const failuresText = JSON.stringify(failures);
     const points = this.#history.pointsAfter(this.#lastPointAt);
     const change: Message = {

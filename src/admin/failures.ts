@@ -47,6 +47,18 @@ function describeCause(cause: unknown): string | undefined {
   return typeof text === 'string' ? text.slice(0, causeLengthMax) : undefined;
 }
 
+/** Lists of several processes as one, the latest first, with no more of a party than one list may have. */
+export function joinFailures(lists: readonly (readonly Failure[])[]): Failure[] {
+  const counts: Record<Party, number> = { client: 0, gateway: 0, backend: 0 };
+  return lists
+    .flat()
+    .sort((one, other) => other.at - one.at)
+    .filter(({ party }) => {
+      counts[party] += 1;
+      return counts[party] <= failuresMax;
+    });
+}
+
 export class RecentFailures {
   // In the order in which they came: many can have the same millisecond.
   readonly #failures: Failure[] = [];

@@ -62,7 +62,7 @@ export const boundsMs: readonly number[] = publishedBounds.flatMap((bound, index
 });
 
 // The block: for each name its statuses, outcomes, backend outcomes and two histograms (the sum of the
-// durations in milliseconds, then the buckets, the last one for what is above every bound); then the bugs.
+// durations in milliseconds, then the buckets, the last one for what is above every bound); then what has no name.
 const histogramSize = 1 + boundsMs.length + 1;
 const statusesAt = 0;
 const outcomesAt = statusesAt + statuses.length;
@@ -71,7 +71,9 @@ const durationsAt = backendOutcomesAt + backendOutcomes.length;
 const backendDurationsAt = durationsAt + histogramSize;
 const nameSize = backendDurationsAt + histogramSize;
 const bugsAt = nameSize * figureNames.length;
-const blockSize = bugsAt + 1;
+const shedConnectionsAt = bugsAt + 1;
+const stalledConnectionsAt = shedConnectionsAt + 1;
+const blockSize = stalledConnectionsAt + 1;
 
 const offsets = new Map(figureNames.map((name, index) => [name, index * nameSize]));
 const noneOffset = offsets.get('none') ?? 0;
@@ -118,6 +120,16 @@ export class Figures {
 
   recordBug(): void {
     this.#count(bugsAt);
+  }
+
+  /** Adds a connection that was closed because there were too many. */
+  recordShedConnection(): void {
+    this.#count(shedConnectionsAt);
+  }
+
+  /** Adds a connection that was closed because its client took nothing more of its reply. */
+  recordStalledConnection(): void {
+    this.#count(stalledConnectionsAt);
   }
 
   /** Adds every figure of `other` to this. */
@@ -167,6 +179,14 @@ export class Figures {
 
   get bugs(): number {
     return this.#at(bugsAt);
+  }
+
+  get shedConnections(): number {
+    return this.#at(shedConnectionsAt);
+  }
+
+  get stalledConnections(): number {
+    return this.#at(stalledConnectionsAt);
   }
 
   /** For another process, and for the constructor there. */

@@ -102,6 +102,20 @@ function addFigures(registry: Registry, figures: Figures): void {
   addMetric(registry, 'bugs_total', 'counter', 'Faults of the gateway itself.', [
     { labels: {}, value: figures.bugs },
   ]);
+  addMetric(
+    registry,
+    'client_connections_shed_total',
+    'counter',
+    'Connections closed because there were too many: those at rest, and newcomers.',
+    [{ labels: {}, value: figures.shedConnections }],
+  );
+  addMetric(
+    registry,
+    'client_connections_stalled_total',
+    'counter',
+    'Connections closed because their clients took nothing more of their replies.',
+    [{ labels: {}, value: figures.stalledConnections }],
+  );
 }
 
 function addGauges(registry: Registry, reports: readonly Report[]): void {
@@ -125,20 +139,6 @@ function addGauges(registry: Registry, reports: readonly Report[]): void {
     'client_connections',
     'Connections of clients, idle or not.',
     sum(({ clientConnections }) => clientConnections),
-  );
-  addMetric(
-    registry,
-    'client_connections_shed_total',
-    'counter',
-    'Connections closed because there were too many: those at rest, and newcomers.',
-    [{ labels: {}, value: sum(({ shedConnections }) => shedConnections) }],
-  );
-  addMetric(
-    registry,
-    'client_connections_stalled_total',
-    'counter',
-    'Connections closed because their clients took nothing more of their replies.',
-    [{ labels: {}, value: sum(({ stalledConnections }) => stalledConnections) }],
   );
   gauge(
     'backend_connections',

@@ -13,10 +13,6 @@ export interface Report {
   readonly inFlight: number;
   readonly bufferedBytes: number;
   readonly clientConnections: number;
-  /** Connections closed so far because there were too many. */
-  readonly shedConnections: number;
-  /** Connections closed so far because their clients took nothing more of their replies. */
-  readonly stalledConnections: number;
   readonly backendConnections: number;
   readonly backend: BackendStatus;
   /** The latest first. */
@@ -55,7 +51,7 @@ export interface Records {
 export function createReporter(
   records: Records,
   gateway: Gateway,
-  clientConnections: { readonly size: number; readonly shedCount: number },
+  clientConnections: { readonly size: number },
 ): Reporter {
   const eventLoop = watchEventLoop();
   return {
@@ -72,8 +68,6 @@ export function createReporter(
           inFlight: gateway.inFlight,
           bufferedBytes: gateway.budget.bytes,
           clientConnections: clientConnections.size,
-          shedConnections: clientConnections.shedCount,
-          stalledConnections: gateway.stallWatch.closedCount,
           backendConnections: gateway.backend.connectionCount,
           backend,
           failures: records.failures.list(),

@@ -17,11 +17,12 @@ const sweepMs = 500;
 export class ClientConnections implements Iterable<ClientConnection> {
   /** Is told, at most once a second, that the limit has been met. */
   onFull: () => void = () => undefined;
+  /** Is told of each connection that is closed because there are too many: one that rested, or a newcomer. */
+  onShed: () => void = () => undefined;
   readonly #max: number;
   readonly #restMsMax: number;
   readonly #connections = new Set<ClientConnection>();
   #sweepTimer: NodeJS.Timeout | undefined;
-  #shedCount = 0;
   #lookedAt = -Infinity;
   #reportedAt = -Infinity;
 
@@ -39,11 +40,6 @@ export class ClientConnections implements Iterable<ClientConnection> {
     return this.#connections.size;
   }
 
-  /** How many have been closed because there were too many: those that rested, and newcomers. */
-  get shedCount(): number {
-    return this.#shedCount;
-  }
-
   [Symbol.iterator](): Iterator<ClientConnection> {
     return this.#connections.values();
   }
@@ -53,8 +49,8 @@ export class ClientConnections implements Iterable<ClientConnection> {
     if (this.#connections.size >= this.#max) {
       this.#report();
       if (!this.#makeRoom()) {
-        this.#shedCount += 1;
         socket.destroy();
+        this.onShed();
         return;
       }
     }
@@ -90,9 +86,9 @@ export class ClientConnections implements Iterable<ClientConnection> {
       .toSorted((a, b) => b.restsSince(now) - a.restsSince(now))
       .slice(0, Math.ceil(this.#max * freedPart));
     for (const connection of resting) {
-      this.#shedCount += 1;
       this.#connections.delete(connection);
       connection.socket.destroy();
+      this.onShed();
     }
     return resting.length > 0;
   }

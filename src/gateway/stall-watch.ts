@@ -18,13 +18,12 @@ interface Progress {
   since: number;
 }
 
-const sweepMsMax = 250;
+// Together they are how late a cut-off may come, of the second that it has [D35].
+const sweepMsMax = 100;
 // Reading the system's table costs some microseconds for each of its sockets: it is done only while somebody stalls.
-const tableMsMax = 500;
+const tableMsMax = 250;
 
 export class StallWatch {
-  /** How many connections it has closed. */
-  closedCount = 0;
   readonly #timeoutMs: number;
   readonly #tableMs: number;
   readonly #onStall: (call: CallRecord) => void;
@@ -78,7 +77,6 @@ export class StallWatch {
       } else if (now - progress.since >= this.#timeoutMs) {
         this.#watched.delete(socket);
         socket.destroy();
-        this.closedCount += 1;
         this.#onStall(progress.call);
       } else {
         areSomeStill ||= now - progress.since >= this.#tableMs;

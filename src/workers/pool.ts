@@ -7,6 +7,7 @@ import { createServer } from 'node:net';
 import { extname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
+import { joinFailures, type Failure } from '../admin/failures.ts';
 import { Figures } from '../admin/figures.ts';
 import type { Report, ReportRequest } from '../admin/report.ts';
 import { listen, type PortSharing } from '../listen.ts';
@@ -91,8 +92,9 @@ export class WorkerPool implements AdminSubject {
   readonly #members = new Set<Member>();
   readonly #awaitedReports = new Map<number, (report: Report | undefined) => void>();
   readonly #replacements = new Set<NodeJS.Timeout>();
-  // What workers that have gone had counted: a counter must not fall because one was replaced.
+  // What workers that have gone had counted and kept: a counter must not fall because one was replaced.
   readonly #counted = new Figures();
+  #failures: readonly Failure[] = [];
   #heartbeat: NodeJS.Timeout | undefined;
   #settings: Settings;
   #url = '';
@@ -141,9 +143,11 @@ export class WorkerPool implements AdminSubject {
     );
     // Those that did not answer are no part of it, but what they had counted is.
     const counted = new Figures(this.#counted.toJSON());
+    const failures = [this.#failures];
     for (const { member, report } of answers) {
       if (report === undefined && member.lastReport !== undefined && this.#members.has(member)) {
         counted.add(new Figures(member.lastReport.figures));
+        failures.push(member.lastReport.failures);
       }
     }
     const [first, ...others] = answers.flatMap(({ report }) => (report === undefined ? [] : [report]));
@@ -151,7 +155,10 @@ export class WorkerPool implements AdminSubject {
       return [];
     }
     counted.add(new Figures(first.figures));
-    return [{ ...first, figures: counted.toJSON() }, ...others];
+    return [
+      { ...first, figures: counted.toJSON(), failures: joinFailures([first.failures, ...failures]) },
+      ...others,
+    ];
   };
 
   /** A worker did not end as it should have: with the exit code 0, when it was told to. */
@@ -246,6 +253,7 @@ export class WorkerPool implements AdminSubject {
       this.#members.delete(member);
       if (member.lastReport !== undefined) {
         this.#counted.add(new Figures(member.lastReport.figures));
+        this.#failures = joinFailures([member.lastReport.failures, this.#failures]);
       }
       ready.reject(
         new StartError(`a worker ended as it started, with ${describeEnd(code, signal)}`, undefined),

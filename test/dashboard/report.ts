@@ -15,8 +15,6 @@ export function createReport(more: Partial<Report> = {}): Report {
     inFlight: 0,
     bufferedBytes: 0,
     clientConnections: 0,
-    shedConnections: 0,
-    stalledConnections: 0,
     backendConnections: 0,
     backend: { isReachable: true, since: 0, cause: undefined, seenAt: 0 },
     failures: [],

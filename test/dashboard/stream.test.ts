@@ -3,15 +3,14 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import type { Message } from '../../src/admin/dashboard-state.ts';
 import type { ReportRequest } from '../../src/admin/report.ts';
 import { poll } from '../helpers/changes.ts';
 import { RawClient, request, requestBytes } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
+import { events, Viewer } from '../helpers/viewer.ts';
 import { createReport, withAdmin } from './report.ts';
 
-const events = '/dashboard/events';
 const filesBytesMax = 300_000;
 
 let backend: ScriptedBackend;
@@ -25,47 +24,6 @@ after(async () => {
   await command.stop();
   await backend.stop();
 });
-
-/** A viewer that reads what it is sent. */
-class Viewer implements AsyncDisposable {
-  readonly client: RawClient;
-
-  private constructor(client: RawClient) {
-    this.client = client;
-  }
-
-  static async open(port: number): Promise<Viewer> {
-    const client = await RawClient.open(port);
-    client.send(requestBytes('GET', events));
-    return new Viewer(client);
-  }
-
-  get status(): number | undefined {
-    const match = /^HTTP\/1\.1 (\d+)/.exec(this.client.unread.toString('latin1', 0, 12));
-    return match === null ? undefined : Number(match[1]);
-  }
-
-  /** The messages that have come in full. */
-  get messages(): Message[] {
-    return [...this.client.unread.toString('utf8').matchAll(/^data: (.*)\n\n/gm)].map(
-      ([, data = '']) => JSON.parse(data) as Message,
-    );
-  }
-
-  async message(isIt: (message: Message) => boolean, expected: string): Promise<Message> {
-    let found: Message | undefined;
-    await poll(() => {
-      found = this.messages.find(isIt);
-      return found !== undefined;
-    }, expected);
-    assert.ok(found);
-    return found;
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.client[Symbol.asyncDispose]();
-  }
-}
 
 test('the page and all that it names is served, with its type, in less than 300 KB, and nothing beside it is', async () => {
   const page = await command.admin('/');

@@ -5,11 +5,13 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, beforeEach, describe, test } from 'node:test';
+import { failuresMax } from '../../src/admin/failures.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
+import { Viewer } from '../helpers/viewer.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
 after(() => {
@@ -202,15 +204,35 @@ test('a worker that hangs is killed and replaced; when none answers /readyz says
   assert.equal((await command.admin('/readyz')).status, 200);
 });
 
-test('what a worker has counted stays when it is replaced', async () => {
-  await using command = await start();
+test('what a worker has counted and kept stays when it is replaced', async () => {
+  await using command = await start({ REPLY_STALL_TIMEOUT_MS: '100' });
   await reachWorkers(command, 2);
   const calls = backend.requests.length;
   const count = (): Promise<number> => metric(command, 'requests_total{operation="list",status="200"}');
+  const stalled = (): Promise<number> => metric(command, 'client_connections_stalled_total');
   assert.equal(await count(), calls);
+  backend.answersOnce(answer(Buffer.alloc(24_000_000, '1')));
+  await using client = await command.connect();
+  client.send(requestBytes('GET', '/api/work-items/5'));
+  await client.receives(1);
+  client.pause();
+  await poll(async () => (await stalled()) === 1, 'a client is cut off');
+  for (let mistake = 0; mistake < failuresMax * 2; mistake += 1) {
+    await command.call('GET', '/api/work-items/none', { headers: [['X-Request-Id', `mistake-${mistake}`]] });
+  }
+  const failures = async (): Promise<readonly string[]> => {
+    await using viewer = await Viewer.open(command.adminPort);
+    const { failures: shown = [] } = await viewer.message((message) => message.failures !== undefined, 'all');
+    return shown.map(({ requestId }) => requestId);
+  };
+  const kept = await failures();
+  assert.equal(kept.length, failuresMax);
+  assert.ok(kept.includes(`mistake-${failuresMax * 2 - 1}`));
   command.signal('SIGHUP');
   await command.log((line) => String(line['msg']).startsWith('reloaded'), 'the reload ends');
   assert.equal(await count(), calls);
+  assert.equal(await stalled(), 1);
+  assert.deepEqual((await failures()).toSorted(), kept.toSorted());
 });
 
 test('SIGHUP is not held up by a worker that hangs', async () => {
