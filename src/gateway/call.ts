@@ -513,7 +513,7 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
       this.#connection.close();
     }
     response.writeHead(status, rawHeaders);
-    if (closes && !this.#request.complete) {
+    if (closes) {
       this.#linger();
     }
     const [first] = pieces;
@@ -530,6 +530,7 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
       }
       response.end();
     }
+    this.#connection.unwrittenReply = response.writableFinished ? undefined : response;
     const socket = this.#connection.socket;
     if (socket.writableLength > 0) {
       this.#gateway.stallWatch.watch(socket, this);
@@ -558,10 +559,17 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
   #linger(): void {
     this.#isLingering = true;
     const { socket } = this.#connection;
-    // What Node calls when the last reply of a connection has been written.
+    if (this.#request.complete) {
+      this.#connection.dropRest();
+    }
+    // What Node calls when the last reply of a connection has been written. When the client ends its side too, the
+    // socket closes by itself.
     socket.destroySoon = () => {
       socket.end();
-      setTimeout(() => socket.destroy(), lingerMs).unref();
+      const timer = setTimeout(() => socket.destroy(), lingerMs).unref();
+      socket.once('close', () => {
+        clearTimeout(timer);
+      });
     };
   }
 }

@@ -2,6 +2,7 @@
 // answered in order and a write ends before the next begins, RFC 9112, 9.3.2 [D27]) and whether a request is
 // on its way. It knows nothing of operations or the backend.
 
+import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
 /** Something that waits for its turn on a connection: a request, or a last reply before closing. */
@@ -19,6 +20,8 @@ export class ClientConnection {
   readonly socket: Socket;
   /** The request that was answered last, where its body had not come to its end by then. */
   answeredEarly: { readonly complete: boolean } | undefined;
+  /** The last reply, where Node could not write all of it at once: others may come before it. */
+  unwrittenReply: ServerResponse | undefined;
   /** A last reply was decided; what else the client sends on this connection is not looked at. */
   isClosing = false;
   /** How many turns have been taken in. */
@@ -88,7 +91,7 @@ export class ClientConnection {
    */
   enqueue(turn: Turn): void {
     if (this.isClosing) {
-      this.#dropRest();
+      this.dropRest();
       return;
     }
     this.turnCount += 1;
@@ -126,9 +129,12 @@ export class ClientConnection {
     }
   }
 
-  // Node would make a request of everything that comes behind the last one, and keep each until the connection closes:
-  // of 60,000, freeing them took 7 s in which nobody was served. Its parser lets go of a socket that another reads.
-  #dropRest(): void {
+  /**
+   * Throws away what else comes. Node would make a request of each that comes behind the last one, and keep it until the
+   * connection closes: of 60,000, freeing them took 7 s in which nobody was served. Its parser lets go of a socket that
+   * another reads.
+   */
+  dropRest(): void {
     if (!this.#dropsRest) {
       this.#dropsRest = true;
       process.nextTick(() => {
@@ -179,7 +185,7 @@ export class ClientConnection {
     this.isClosing = true;
     this.#waiting = [];
     if (this.#isPaused) {
-      this.#dropRest();
+      this.dropRest();
       this.#readOn();
     }
   }

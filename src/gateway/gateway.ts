@@ -167,18 +167,27 @@ export class Gateway {
     const { newest, turnCount } = connection;
     const isHead = !(newest instanceof Call) || newest.hasWholeRequest;
     const slowTurn = isHead ? turnCount + 1 : turnCount;
-    const onTimeout = (): void => {
+    const onBodyTimeout = (): void => {
       const last = connection.newest;
-      const isStillHead = connection.turnCount < slowTurn;
-      const isStillBody = connection.turnCount === slowTurn && last instanceof Call && !last.hasWholeRequest;
-      if (!connection.socket.destroyed && (isStillHead || isStillBody)) {
+      if (connection.turnCount === slowTurn && last instanceof Call && !last.hasWholeRequest) {
         this.handleClientError(error, connection.socket, limits);
+      }
+    };
+    const onHeadTimeout = (): void => {
+      if (connection.turnCount < slowTurn) {
+        this.handleClientError(error, connection.socket, limits);
+      } else {
+        setTimeout(onBodyTimeout, limits.requestTimeout - limits.headersTimeout).unref();
       }
     };
     connection.onProgress = () => {
       if (!isHeldBack(connection)) {
         connection.onProgress = undefined;
-        setTimeout(onTimeout, isHead ? limits.headersTimeout : limits.requestTimeout).unref();
+        if (isHead) {
+          setTimeout(onHeadTimeout, limits.headersTimeout).unref();
+        } else {
+          setTimeout(onBodyTimeout, limits.requestTimeout).unref();
+        }
       }
     };
   }
@@ -220,8 +229,15 @@ export class Gateway {
         } catch (error) {
           this.notifyBug(error, undefined);
         }
-        sendLastReply(connection.socket, reply, requestId);
-        connection.finish(last);
+        const send = (): void => {
+          sendLastReply(connection.socket, reply, requestId);
+          connection.finish(last);
+        };
+        if (connection.unwrittenReply?.writableFinished === false) {
+          connection.unwrittenReply.once('finish', send);
+        } else {
+          send();
+        }
       },
       leave: () => undefined,
     };

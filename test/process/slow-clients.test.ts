@@ -5,11 +5,11 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
-import { poll } from '../helpers/changes.ts';
+import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, requestTimeout, succeeded } from '../helpers/expected.ts';
 import { figureIn } from '../helpers/process-figures.ts';
 import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
-import { answer, latency, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer, behind, latency, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 
 const headersMs = 1000;
@@ -219,6 +219,22 @@ test('the time that a request waits for those before it is not the client\'s, wh
       } else assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
     }),
   );
+  backend.answers(answer('[]'));
+}); // prettier-ignore
+
+test('a head that was held back has its own time, and its body the time of both [D35]', async () => {
+  const gate = createGate();
+  backend.answers(answer('[]')).answersOnce(behind(gate, answer('"slow"')));
+  await using client = await command.connect();
+  const get = requestBytes('GET', '/api/work-items');
+  client.send(Buffer.concat([...Array.from({ length: 21 }, () => get), Buffer.from('PUT /api/work-items/5 HTTP/1.1\r\nHo')]));
+  await pause(headersMs + 500);
+  gate.open();
+  for (let index = 0; index < 21; index += 1) assert.equal((await client.reply()).status, 200);
+  client.send('st: x\r\nContent-Length: 4\r\n\r\n"a');
+  await pause(headersMs + 300);
+  client.send('b"');
+  assertReply(await client.reply(), 200, succeeded);
   backend.answers(answer('[]'));
 }); // prettier-ignore
 

@@ -382,6 +382,49 @@ test('a client whose requests are all refused at once leaves turns to others aft
   assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
 });
 
+for (const [what, bytes, status] of [
+  ['bytes that are no request', 'BLAH\0\r\n\r\n', 400],
+  ['a CONNECT', 'CONNECT a:1 HTTP/1.1\r\nHost: x\r\n\r\n', 405],
+  [
+    'two lengths',
+    'PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n',
+    400,
+  ],
+] as const) {
+  test(`behind requests that are answered at once, ${what} are answered last [D27]`, async () => {
+    await using server = await serveGateway();
+    for (const count of [1, 2, 3, 40]) {
+      await using client = await RawClient.open(server.port);
+      const ahead = Array.from({ length: count }, (_, index) =>
+        requestBytes('GET', `/api/${index % 2 === 0 ? 'work-items/none' : 'nowhere'}`, { headers: [['X-Request-Id', `r${index}`]] }));
+      client.send(Buffer.concat([...ahead, Buffer.from(bytes)]));
+      for (let index = 0; index < count; index += 1) {
+        const reply = await client.reply();
+        assert.deepEqual([reply.status, reply.header('x-request-id')], [index % 2 === 0 ? 400 : 404, `r${index}`]);
+      }
+      const last = await client.reply();
+      assert.deepEqual([last.status, last.header('connection')], [status, 'close']);
+      await client.closed();
+      assert.equal(client.unread.length, 0);
+    }
+  }); // prettier-ignore
+}
+
+test('a last reply is whole however much comes behind its request: the connection is not reset [D27]', async () => {
+  await using server = await serveGateway();
+  const body = Buffer.alloc(1_000_000, '1');
+  server.backend.answers(answer(body));
+  const more = Buffer.concat(Array.from({ length: 20_000 }, () => requestBytes('GET', '/api/work-items')));
+  for (let round = 0; round < 10; round += 1) {
+    await using client = await RawClient.open(server.port);
+    client.send(requestBytes('GET', '/api/work-items', { headers: [['Connection', 'close']] }));
+    client.send(more);
+    assert.ok((await client.reply()).body.equals(body));
+    assert.equal(await client.closed(), 'end');
+  }
+  assert.equal(server.backend.requests.length, 10);
+});
+
 for (const ahead of [1, 2, 3]) {
   test(`a body that breaks off behind ${ahead} that wait is 400 when its turn has come [D27]`, async () => {
     const backend = await ScriptedBackend.start();
