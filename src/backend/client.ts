@@ -451,12 +451,12 @@ function notJson(status: number, length: number): Outcome {
 // eslint-disable-next-line no-control-regex -- these are what is looked for
 const controlCharacter = /[\0-\x08\x0a-\x1f\x7f]/;
 
-// A head that another parser on the way could have read differently [D18]; undici's own has refused the
-// rest (two lengths, both framings, bytes that no header has).
 // White space may be behind a value (RFC 9112, 5.1). Spaces only: behind a tab undici's parser reads on to the end of
 // the connection, or refuses the length.
 const onlyChunked = /^chunked *$/i;
 
+// A head that another parser on the way could have read differently [D18]; undici's own has refused the
+// rest (two lengths, both framings, bytes that no header has).
 function findFlaw(
   headers: Record<string, string | string[] | undefined>,
   reason: string,

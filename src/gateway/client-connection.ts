@@ -126,6 +126,7 @@ export class ClientConnection {
     if (this.#isPaused) {
       this.#isPaused = false;
       this.socket.resume();
+      this.onProgress?.();
     }
   }
 
