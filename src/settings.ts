@@ -9,7 +9,52 @@ import { backendUrlExample, msMax, wishesForBackendUrl } from './accepted-values
 
 export type Command = 'serve' | 'dev' | 'backend' | 'check' | 'openapi';
 
+/** What settings stand together in the help and in docs/settings.md, in this order. */
+export const settingGroups = {
+  listening: {
+    title: 'Listening',
+    introduction:
+      'Clients and operators have a listener each. A port that is in use ends the start; no other one is tried.',
+  },
+  guards: {
+    title: 'Who may call',
+    introduction: 'Which names, proxies and pages of other sites are let in.',
+  },
+  processes: {
+    title: 'Processes',
+    introduction:
+      'How many processes serve clients, and where settings can stand that are to be read again while they run. Workers are described in [operating.md](operating.md).',
+  },
+  backend: {
+    title: 'Backend',
+    introduction: 'Where the work items are, and how an id becomes part of the address.',
+  },
+  limits: {
+    title: 'Limits',
+    introduction: 'What clients and the backend can make the gateway hold.',
+  },
+  timeLimits: {
+    title: 'Time limits',
+    introduction:
+      'All in milliseconds. The first three are towards the backend, the others towards clients. How they fit together with those of a load balancer and of the backend is in [operating.md](operating.md).',
+  },
+  pages: {
+    title: 'Dashboard and API reference',
+    introduction: 'What the gateway shows of itself, to operators and to clients.',
+  },
+  shutdown: { title: 'Shutdown', introduction: 'How the process ends.' },
+  log: { title: 'Log', introduction: 'What goes to standard output.' },
+  embeddedBackend: {
+    title: 'Embedded backend',
+    introduction:
+      'For the stand-in backend of development, demonstrations and tests: see [embedded-backend.md](embedded-backend.md).',
+  },
+} as const;
+
+export type SettingGroup = keyof typeof settingGroups;
+
 interface Row {
+  readonly group: SettingGroup;
   /** What it sets, in one sentence that also says what happens at the limit. */
   readonly help: string;
   readonly commands: readonly Command[];
@@ -62,17 +107,23 @@ const embedded: readonly Command[] = ['dev', 'backend'];
 // A body is held in one piece at most once; the platform's largest buffer is far above this.
 const bytesMax = 2_147_483_647;
 
-function ms(defaultMs: number, help: string, min = 1): IntegerRow {
-  return { kind: 'integer', unit: 'ms', default: defaultMs, min, max: msMax, help, commands: gateway };
+function ms(defaultMs: number, help: string, group: SettingGroup = 'timeLimits', min = 1): IntegerRow {
+  return { kind: 'integer', group, unit: 'ms', default: defaultMs, min, max: msMax, help, commands: gateway };
 }
 
-function port(defaultPort: number, help: string, commands: readonly Command[]): IntegerRow {
-  return { kind: 'integer', unit: 'port', default: defaultPort, min: 0, max: 65_535, help, commands };
+function port(
+  defaultPort: number,
+  help: string,
+  group: SettingGroup,
+  commands: readonly Command[],
+): IntegerRow {
+  return { kind: 'integer', group, unit: 'port', default: defaultPort, min: 0, max: 65_535, help, commands };
 }
 
 function bytes(defaultBytes: number, help: string): IntegerRow {
   return {
     kind: 'integer',
+    group: 'limits',
     unit: 'bytes',
     default: defaultBytes,
     min: 1,
@@ -85,6 +136,7 @@ function bytes(defaultBytes: number, help: string): IntegerRow {
 export const settingsTable = {
   host: {
     kind: 'host',
+    group: 'listening',
     default: 'localhost',
     help: 'Address to listen on for clients; `localhost` is 127.0.0.1 and ::1, `0.0.0.0` and `::` are every address.',
     commands: gateway,
@@ -92,10 +144,12 @@ export const settingsTable = {
   port: port(
     3000,
     'Port to listen on for clients; 0 picks a free one and the start-up line says which.',
+    'listening',
     gateway,
   ),
   adminHost: {
     kind: 'host',
+    group: 'listening',
     default: 'localhost',
     help: 'Address to listen on for the dashboard, /livez, /readyz and /metrics.',
     commands: gateway,
@@ -103,16 +157,19 @@ export const settingsTable = {
   adminPort: port(
     9464,
     'Port to listen on for the dashboard, /livez, /readyz and /metrics; 0 picks a free one.',
+    'listening',
     gateway,
   ),
   backendUrl: {
     kind: 'url',
+    group: 'backend',
     default: 'http://localhost:5104',
     help: "The backend's base address, http or https; it may carry a base path.",
     commands: ['serve', 'check', 'openapi'],
   },
   workers: {
     kind: 'count',
+    group: 'processes',
     default: 1,
     max: 256,
     help: 'Processes that serve clients on one port; `auto` is one a core. From 2 on a dead one is replaced, SIGHUP replaces them all one by one, and each has an equal share of CONNECTIONS_MAX, IN_FLIGHT_MAX and BUFFERED_BYTES_MAX.',
@@ -120,6 +177,7 @@ export const settingsTable = {
   },
   portSharing: {
     kind: 'choice',
+    group: 'processes',
     choices: ['auto', 'cluster', 'reuse-port'],
     default: 'auto',
     help: 'How workers share the port. `cluster`: the primary process takes connections and deals them out in turn; no connection is lost when a worker is replaced. `reuse-port`: each worker has a listening socket of its own, which costs less where most connections carry one call only, but resets what waits in the queue of one that closes, unless Linux runs with net.ipv4.tcp_migrate_req=1; `auto` takes it only there.',
@@ -127,12 +185,14 @@ export const settingsTable = {
   },
   settingsFile: {
     kind: 'path',
+    group: 'processes',
     default: '',
     help: 'File of further settings, one VARIABLE=value a line; flags and the environment go before it. Read at the start and again on SIGHUP.',
     commands: ['serve', 'check', 'openapi'],
   },
   itemIdParsing: {
     kind: 'choice',
+    group: 'backend',
     choices: ['leading', 'whole'],
     default: 'leading',
     help: 'How an id is read: `leading` takes 12abc for 12, `whole` answers it with 400.',
@@ -140,6 +200,7 @@ export const settingsTable = {
   },
   connectionsMax: {
     kind: 'integer',
+    group: 'limits',
     unit: 'connections',
     default: 10_000,
     min: 1,
@@ -149,6 +210,7 @@ export const settingsTable = {
   },
   requestHeadBytesMax: {
     kind: 'integer',
+    group: 'limits',
     unit: 'bytes',
     default: 16_384,
     min: 1_024,
@@ -163,6 +225,7 @@ export const settingsTable = {
   ),
   inFlightMax: {
     kind: 'integer',
+    group: 'limits',
     unit: 'calls',
     default: 1_024,
     min: 1,
@@ -172,6 +235,7 @@ export const settingsTable = {
   },
   bufferedBytesMax: {
     kind: 'integer',
+    group: 'limits',
     unit: 'bytes',
     default: 1_073_741_824,
     min: 1,
@@ -203,6 +267,7 @@ export const settingsTable = {
   ),
   docs: {
     kind: 'boolean',
+    group: 'pages',
     default: false,
     invertedIn: ['dev'],
     help: 'Whether clients get the API reference at /docs and the OpenAPI document at /openapi.json; without it both are 404.',
@@ -211,14 +276,17 @@ export const settingsTable = {
   shutdownDelayMs: ms(
     0,
     'After SIGTERM, how long to go on serving while /readyz says 503, so that a load balancer can look elsewhere.',
+    'shutdown',
     0,
   ),
   shutdownTimeoutMs: ms(
     10_000,
     'After that delay, how long requests under way may take before they are cut and the exit code is 1.',
+    'shutdown',
   ),
   logLevel: {
     kind: 'choice',
+    group: 'log',
     choices: ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'],
     default: 'info',
     help: 'Least severe log line to write; `info` has one line a request, `warn` only failures.',
@@ -226,6 +294,7 @@ export const settingsTable = {
   },
   logFormat: {
     kind: 'choice',
+    group: 'log',
     choices: ['auto', 'pretty', 'json'],
     default: 'auto',
     help: '`auto` is pretty on a terminal and JSON lines otherwise.',
@@ -233,6 +302,7 @@ export const settingsTable = {
   },
   embeddedBackendHost: {
     kind: 'host',
+    group: 'embeddedBackend',
     default: 'localhost',
     help: 'Address for the embedded backend to listen on.',
     commands: embedded,
@@ -240,10 +310,12 @@ export const settingsTable = {
   embeddedBackendPort: port(
     5104,
     'Port for the embedded backend to listen on; 0 picks a free one.',
+    'embeddedBackend',
     embedded,
   ),
   embeddedBackendDatabase: {
     kind: 'database',
+    group: 'embeddedBackend',
     default: ':memory:',
     help: 'SQLite file that the embedded backend keeps its work items in; `:memory:` forgets them at the end.',
     commands: embedded,
@@ -302,6 +374,16 @@ export function settingsOf(command: Command): SettingName[] {
   return settingNames.filter((name) =>
     (settingsTable[name].commands as readonly Command[]).includes(command),
   );
+}
+
+/** The groups that have any of `names`, in their order, each with those of them that it has. */
+export function groupSettings(names: readonly SettingName[]): [SettingGroup, SettingName[]][] {
+  return (Object.keys(settingGroups) as SettingGroup[])
+    .map((group): [SettingGroup, SettingName[]] => [
+      group,
+      names.filter((name) => settingsTable[name].group === group),
+    ])
+    .filter(([, members]) => members.length > 0);
 }
 
 /** What a setting takes, for the help and the documents: `0 to 65535`, `leading or whole`, `an address`. */

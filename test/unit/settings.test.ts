@@ -9,8 +9,10 @@ import { after, describe, test } from 'node:test';
 import {
   defaultOf,
   flagOf,
+  groupSettings,
   isSwitch,
   resolveSettings,
+  settingGroups,
   SettingsError,
   settingNames,
   settingsOf,
@@ -123,6 +125,27 @@ describe('commands', () => {
       assert.deepEqual(settingsOf(command), names);
     });
   }
+});
+
+describe('groups', () => {
+  test('each command has every one of its settings in one group, in the order of the groups', () => {
+    for (const command of ['serve', 'dev', 'backend', 'check', 'openapi'] as const) {
+      const grouped = groupSettings(settingsOf(command));
+      assert.deepEqual(grouped.flatMap(([, names]) => names).toSorted(), settingsOf(command).toSorted());
+      const order = Object.keys(settingGroups);
+      assert.deepEqual(
+        grouped.map(([group]) => group),
+        order.filter((group) => grouped.some(([each]) => each === group)),
+      );
+    }
+  });
+
+  test('a group without any is left out', () => {
+    assert.deepEqual(groupSettings(['logLevel', 'host', 'logFormat']), [
+      ['listening', ['host']],
+      ['log', ['logLevel', 'logFormat']],
+    ]);
+  });
 });
 
 describe('docs', () => {
