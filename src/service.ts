@@ -11,6 +11,7 @@ import { createAdminServer } from './admin/server.ts';
 import type { GatewayObserver } from './gateway/gateway.ts';
 import { createGateway } from './gateway/options.ts';
 import { connectionsOf, createGatewayServer } from './gateway/server.ts';
+import { normalizeHostName } from './guards/host-names.ts';
 import { listen, type Listener, type PortSharing } from './listen.ts';
 import { logCall, type Logger } from './log.ts';
 import { describeSettings, type ResolvedSettings, type Settings } from './settings.ts';
@@ -64,9 +65,11 @@ export async function addAdmin(
   const { settings } = inForce();
   let isDraining = false;
   const backend = new JoinedBackendStatus();
+  const adminHost = normalizeHostName(settings.adminHost);
   const { server, close: closeAdmin } = createAdminServer({
     reports: async (request) => backend.join(await clients.reports(request)),
     isDraining: () => isDraining,
+    allowedHosts: () => [adminHost, ...inForce().settings.adminAllowedHosts],
     onFault: (error) => {
       logger.error({ err: error }, 'a fault of the gateway in an answer of the admin listener');
     },

@@ -6,6 +6,7 @@ import { availableParallelism } from 'node:os';
 import { parseEnv } from 'node:util';
 
 import { backendUrlExample, msMax, wishesForBackendUrl } from './accepted-values.ts';
+import { parseHostNames } from './guards/host-names.ts';
 
 export type Command = 'serve' | 'dev' | 'backend' | 'check' | 'openapi';
 
@@ -91,6 +92,12 @@ interface ChoiceRow<Choice extends string = string> extends Row {
   readonly default: Choice;
 }
 
+/** Host names in a comma list, without ports. */
+interface HostNamesRow extends Row {
+  readonly kind: 'host-names';
+  readonly default: '';
+}
+
 interface BooleanRow extends Row {
   readonly kind: 'boolean';
   readonly default: boolean;
@@ -98,7 +105,7 @@ interface BooleanRow extends Row {
   readonly invertedIn: readonly Command[];
 }
 
-type AnyRow = IntegerRow | CountRow | TextRow | UrlRow | ChoiceRow | BooleanRow;
+type AnyRow = IntegerRow | CountRow | TextRow | UrlRow | ChoiceRow | HostNamesRow | BooleanRow;
 
 const gateway: readonly Command[] = ['serve', 'dev', 'check', 'openapi'];
 const everywhere: readonly Command[] = ['serve', 'dev', 'backend', 'check', 'openapi'];
@@ -160,6 +167,13 @@ export const settingsTable = {
     'listening',
     gateway,
   ),
+  adminAllowedHosts: {
+    kind: 'host-names',
+    default: '',
+    group: 'listening',
+    help: 'Further names under which the admin listener is called, as in `gateway.internal,gateway.example.com`. It answers a request whose `Host` is an IP address, `localhost`, a name under `.localhost`, ADMIN_HOST or one of these, with any port, and others with 403.',
+    commands: gateway,
+  },
   backendUrl: {
     kind: 'url',
     group: 'backend',
@@ -330,9 +344,11 @@ type ValueOf<R> = R extends { kind: 'integer' | 'count' }
     ? boolean
     : R extends { kind: 'url' }
       ? URL
-      : R extends { choices: readonly (infer Choice)[] }
-        ? Choice
-        : string;
+      : R extends { kind: 'host-names' }
+        ? readonly string[]
+        : R extends { choices: readonly (infer Choice)[] }
+          ? Choice
+          : string;
 
 /** Every setting, checked. Frozen. */
 export type Settings = { readonly [Name in SettingName]: ValueOf<(typeof settingsTable)[Name]> };
@@ -398,6 +414,8 @@ export function describeValues(name: SettingName): string {
       return 'an http or https address';
     case 'host':
       return 'a host name or IP address';
+    case 'host-names':
+      return 'host names separated by commas, or nothing for none';
     case 'count':
       return `1 to ${row.max} or auto`;
     case 'path':
@@ -551,7 +569,10 @@ class Problem {
   }
 }
 
-function parseValue(row: AnyRow, text: string): number | string | boolean | URL | Problem {
+function parseValue(
+  row: AnyRow,
+  text: string,
+): number | string | boolean | URL | readonly string[] | Problem {
   switch (row.kind) {
     case 'integer': {
       const value = /^\d{1,15}$/.test(text) ? Number(text) : NaN;
@@ -569,6 +590,8 @@ function parseValue(row: AnyRow, text: string): number | string | boolean | URL 
       return /^[A-Za-z0-9._:%-]+$/.test(text)
         ? text
         : new Problem('a host name or an IP address without brackets');
+    case 'host-names':
+      return parseHostNames(text) ?? new Problem('host names separated by commas, without ports');
     case 'count': {
       const value = text === 'auto' ? availableParallelism() : /^\d{1,15}$/.test(text) ? Number(text) : NaN;
       return value >= 1 && value <= row.max

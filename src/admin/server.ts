@@ -3,13 +3,17 @@
 
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 
+import { isAllowedHost } from '../guards/host-names.ts';
 import { createServer } from '../node-http.ts';
 import { latestBackendStatus } from './backend-status.ts';
 import type { Dashboard, DashboardSources } from './dashboard.ts';
 import type { History } from './history.ts';
 
 /** `onFault` is told of a fault of our own in answering here. */
-export type AdminSources = DashboardSources;
+export interface AdminSources extends DashboardSources {
+  /** The names under which it may be called, beside addresses and those of this machine [D57]. */
+  readonly allowedHosts: () => readonly string[];
+}
 
 export interface AdminServer {
   /** Not yet listening. */
@@ -26,6 +30,9 @@ interface Page {
 
 type Route = (sources: AdminSources) => Page | Promise<Page>;
 
+const notOurName =
+  'Not a name of this listener: call it by its IP address, or add the name to ADMIN_ALLOWED_HOSTS';
+
 const routes: ReadonlyMap<string, Route> = new Map<string, Route>([
   ['/livez', () => json(200, { status: 'alive' })],
   ['/readyz', readyz],
@@ -41,7 +48,8 @@ export function createAdminServer(sources: AdminSources): AdminServer {
     const module = await import('./dashboard.ts');
     return new module.Dashboard(sources, await history.load());
   };
-  const server = createServer((request, response) => {
+  // A request without a `Host` is refused like one with a wrong one, and not by node:http.
+  const server = createServer({ requireHostHeader: false }, (request, response) => {
     answer(request, response, sources, async () => await (dashboard ??= loadDashboard())).catch(
       (error: unknown) => {
         sources.onFault(error);
@@ -104,6 +112,11 @@ async function answer(
   dashboard: () => Promise<Dashboard>,
 ): Promise<void> {
   request.resume();
+  const { host: hosts = [] } = request.headersDistinct;
+  if (!isAllowedHost(hosts.length === 1 ? hosts[0] : undefined, sources.allowedHosts())) {
+    send(response, json(403, { error: notOurName }));
+    return;
+  }
   const path = (request.url ?? '').replace(/\?.*/s, '');
   const route = routes.get(path);
   const isOfDashboard = path === '/' || path.startsWith('/dashboard/');

@@ -34,6 +34,7 @@ export async function withAdmin(
   const { server, close } = createAdminServer({
     reports: (each) => Promise.resolve(reports(each)),
     isDraining: () => false,
+    allowedHosts: () => [],
     onFault: (error) => {
       throw error;
     },

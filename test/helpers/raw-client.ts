@@ -33,7 +33,7 @@ export function bytesOf(text: string | Uint8Array): Buffer {
 export function requestBytes(method: string, path: string, options: CallOptions = {}): Buffer {
   const headers: (readonly [string, string])[] = [...(options.headers ?? [])];
   const names = new Set(headers.map(([name]) => name.toLowerCase()));
-  if (!names.has('host')) headers.unshift(['Host', 'gateway.test']);
+  if (!names.has('host')) headers.unshift(['Host', 'gateway.localhost']);
   const body = options.body === undefined ? undefined : Buffer.from(options.body);
   if (body && !names.has('content-length') && !names.has('transfer-encoding')) {
     headers.push(['Content-Length', String(body.length)]);

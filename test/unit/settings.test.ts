@@ -28,6 +28,7 @@ const expected: readonly [SettingName, string, string, unknown][] = [
   ['port', '--port', 'PORT', 3000],
   ['adminHost', '--admin-host', 'ADMIN_HOST', 'localhost'],
   ['adminPort', '--admin-port', 'ADMIN_PORT', 9464],
+  ['adminAllowedHosts', '--admin-allowed-hosts', 'ADMIN_ALLOWED_HOSTS', ''],
   ['backendUrl', '--backend-url', 'BACKEND_URL', 'http://localhost:5104/'],
   ['workers', '--workers', 'WORKERS', 1],
   ['portSharing', '--port-sharing', 'PORT_SHARING', 'auto'],
@@ -72,7 +73,7 @@ function problemsOf(
 }
 
 function plain(value: unknown): unknown {
-  return value instanceof URL ? value.href : value;
+  return value instanceof URL || Array.isArray(value) ? String(value) : value;
 }
 
 describe('names and defaults', () => {
@@ -318,6 +319,7 @@ describe('problems', () => {
     logLevel: ['INFO', 'verbose'],
     logFormat: ['text'],
     docs: ['', 'TRUE', 'yes', '2', ' true'],
+    adminAllowedHosts: ['a:80', 'http://a', '*.example.com', 'a b', '[::1]', 'a,,.', 'ä'],
     host: ['', '[::1]', 'a b', 'http://localhost', 'a/b'],
     backendUrl: [
       'localhost',
