@@ -8,5 +8,6 @@ export {
 } from './gateway/plugin.ts';
 export type { GatewayLimits } from './gateway/options.ts';
 export type { GatewayServerOptions } from './gateway/server.ts';
-export type { CallOutcome, CallRecord } from './gateway/call.ts';
+export type { CallRecord } from './gateway/call.ts';
+export type { CallOutcome } from './gateway/outcomes.ts';
 export type { GatewayObserver } from './gateway/gateway.ts';

@@ -6,6 +6,7 @@ import { createRequire } from 'node:module';
 import { pino, type DestinationStream, type Logger } from 'pino';
 
 import type { CallRecord } from './gateway/call.ts';
+import { outcomes } from './gateway/outcomes.ts';
 
 export type { Logger } from 'pino';
 
@@ -161,12 +162,10 @@ function describeLine(line: Readonly<Record<string, unknown>>, message: string):
   return `${name} ${text('status')} ${text('outcome')}${cause} (${text('durationMs')} ms${backend}, ${text('replyBytes')} bytes) ${text('requestId')}`;
 }
 
-/** Writes the line of a request that has ended: `warn` when the backend failed, `error` for a fault of ours. */
+/** Writes the line of a request that has ended, at the level that its outcome has [D51]. */
 export function logCall(logger: Logger, call: CallRecord): void {
-  const isFailure =
-    call.outcome === 'overload' ||
-    (call.cause !== undefined && call.outcome !== 'not-found' && call.outcome !== 'bug');
-  if (!isFailure && call.outcome !== 'bug') {
+  const { level, message } = outcomes[call.outcome];
+  if (level === 'info') {
     if (logger.isLevelEnabled('info')) {
       writeCall(logger as LoggerParts, call);
     }
@@ -183,24 +182,22 @@ export function logCall(logger: Logger, call: CallRecord): void {
     requestBytes: call.requestBytes,
     replyBytes: call.replyBytes,
   };
-  if (call.outcome === 'bug') {
-    logger.error({ ...line, err: call.cause }, 'a fault of the gateway');
+  if (level === 'error') {
+    logger.error({ ...line, err: call.cause }, message);
   } else {
-    logger.warn(
-      { ...line, cause: call.cause },
-      call.outcome === 'overload' ? 'turned away' : 'backend call failed',
-    );
+    logger.warn({ ...line, cause: call.cause }, message);
   }
 }
 
 // What pino makes of `logger.info(line, 'request')`, byte by byte, at a third of the cost: this line is written once
-// a request, and no value in it can need an escape (an id that a client sends has letters, digits and `._~-` [D25]).
+// a request, and no value but a rejected call's cause can need an escape (an id that a client sends has letters, digits and `._~-` [D25]).
 function writeCall(logger: LoggerParts, call: CallRecord): void {
   const operation = call.operation === undefined ? '' : `,"operation":"${call.operation.name}"`;
   const backendMs =
     call.backendDurationMs === undefined ? '' : `,"backendMs":${roundMs(call.backendDurationMs)}`;
+  const cause = call.cause === undefined ? '' : `,"cause":${JSON.stringify(call.cause)}`;
   logger[pino.symbols.streamSym].write(
-    `{"level":"info"${logger[pino.symbols.timeSym]()}${logger[pino.symbols.chindingsSym]},"requestId":"${call.requestId}"${operation},"method":"${call.method}","status":${call.status},"outcome":"${call.outcome}","durationMs":${roundMs(call.durationMs)}${backendMs},"requestBytes":${call.requestBytes},"replyBytes":${call.replyBytes},"msg":"request"}\n`,
+    `{"level":"info"${logger[pino.symbols.timeSym]()}${logger[pino.symbols.chindingsSym]},"requestId":"${call.requestId}"${operation},"method":"${call.method}","status":${call.status},"outcome":"${call.outcome}","durationMs":${roundMs(call.durationMs)}${backendMs},"requestBytes":${call.requestBytes},"replyBytes":${call.replyBytes}${cause},"msg":"request"}\n`,
   );
 }
 

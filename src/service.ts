@@ -10,6 +10,7 @@ import { createReporter, type Records, type Reporter } from './admin/report.ts';
 import { createAdminServer } from './admin/server.ts';
 import type { GatewayObserver } from './gateway/gateway.ts';
 import { createGateway } from './gateway/options.ts';
+import { outcomeOfMalformed } from './gateway/outcomes.ts';
 import { connectionsOf, createGatewayServer } from './gateway/server.ts';
 import { normalizeHostName } from './guards/host-names.ts';
 import { listen, type Listener, type PortSharing } from './listen.ts';
@@ -213,7 +214,8 @@ function createObserver(logger: Logger, { figures, failures, backend }: Records)
     onMalformed: (requestId, reply, code) => {
       figures.recordMalformed(reply.status);
       failures.recordMalformed(requestId, reply.status, code);
-      logger.info({ requestId, status: reply.status, outcome: 'bad-request', code }, 'not a request');
+      const { status } = reply;
+      logger.info({ requestId, status, outcome: outcomeOfMalformed(status), code }, 'not a request');
     },
     onStall: ({ requestId, operation, status, replyBytes }) => {
       figures.recordStalledConnection();

@@ -4,10 +4,14 @@
 /** A line of the page's tables: an operation, all five together, or the requests that called none. */
 export type FlowName = 'all' | 'list' | 'create' | 'read' | 'update' | 'delete' | 'none';
 
+export type StatusClass = '2xx' | '4xx' | '5xx' | 'none';
+
 /** What came through in a stretch of time. Times are in milliseconds and null without any calls. */
 export interface Flow {
   readonly requests: number;
-  /** Failed requests, by whose doing that was. */
+  /** Replies by the class of their status; `none` had no reply, since the client left or we stopped. */
+  readonly byStatus: Readonly<Record<StatusClass, number>>;
+  /** Failed requests, by who is at fault [D51]; whatever is missing here to `requests` did not fail. */
   readonly failed: { readonly backend: number; readonly gateway: number; readonly client: number };
   readonly p50: number | null;
   readonly p99: number | null;
@@ -34,10 +38,25 @@ export interface Point {
 
 /** The time from some moment until now, taken together. */
 export interface Summary {
+  /** That moment, in milliseconds since 1970. */
+  readonly from: number;
   readonly seconds: number;
   readonly flows: Readonly<Record<FlowName, Flow>>;
   /** How often each kind of failure came, without those that did not. */
   readonly failures: Readonly<Record<string, number>>;
+}
+
+export interface LastFailure {
+  /** Milliseconds since 1970. */
+  readonly at: number;
+  /** Calls to the backend that have come through since; a few of the latest may not be counted yet. */
+  readonly callsSince: number;
+}
+
+/** Null where there was none since the start. */
+export interface LastFailures {
+  readonly backend: LastFailure | null;
+  readonly gateway: LastFailure | null;
 }
 
 export interface ShownFailure {
@@ -74,8 +93,10 @@ export interface Facts {
   /** How far back the history goes, and its step. */
   readonly historyMs: number;
   readonly stepMs: number;
-  /** What a request ends with when it fails, by whose doing that is. */
+  /** What a request ends with when it fails, by who is at fault. */
   readonly failureKinds: Readonly<Record<'backend' | 'gateway' | 'client', readonly string[]>>;
+  /** Words for each of these kinds. */
+  readonly kindWords: Readonly<Record<string, { readonly title: string; readonly meaning: string }>>;
 }
 
 export interface Worker {
@@ -104,6 +125,7 @@ export interface Now {
   readonly requestsEver: number;
   readonly lastMinute: Summary;
   readonly wholeHistory: Summary;
+  readonly lastFailures: LastFailures;
 }
 
 /** One event of the stream. The first one of a connection has everything; a later one what has changed. */

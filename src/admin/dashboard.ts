@@ -8,8 +8,9 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { version } from '../version.ts';
 import { latestBackendStatus } from './backend-status.ts';
 import type { Facts, Message, Now, ShownSetting } from './dashboard-state.ts';
-import { joinFailures, partyOf, type Party } from './failures.ts';
-import { callOutcomes, figureNames, type Figures } from './figures.ts';
+import { callOutcomes, outcomes } from '../gateway/outcomes.ts';
+import { joinFailures, type Failure, type Party } from './failures.ts';
+import { figureNames, type Figures } from './figures.ts';
 import { addFigures, historyMs, type History } from './history.ts';
 import type { Report, Reporter } from './report.ts';
 
@@ -76,6 +77,10 @@ const headers = {
   'cross-origin-opener-policy': 'same-origin',
   'cross-origin-resource-policy': 'same-origin',
 } as const;
+
+const kindWords: Facts['kindWords'] = Object.fromEntries(
+  callOutcomes.map((name) => [name, { title: outcomes[name].title, meaning: outcomes[name].meaning }]),
+);
 
 interface Viewer {
   readonly response: ServerResponse;
@@ -181,8 +186,8 @@ export class Dashboard {
     if (this.#isClosed) {
       return;
     }
-    const now = this.#describeNow(reports);
     const failures = joinFailures(reports.map((report) => report.failures));
+    const now = this.#describeNow(reports, failures);
     const failuresText = JSON.stringify(failures);
     const points = this.#history.pointsAfter(this.#lastPointAt);
     const change: Message = {
@@ -218,7 +223,8 @@ export class Dashboard {
 
   #describeFacts(): Facts {
     const { url, backendUrl, inFlightMax, bufferedBytesMax, settings } = this.#sources.facts();
-    const kindsOf = (party: Party): string[] => callOutcomes.filter((outcome) => partyOf(outcome) === party);
+    const kindsOf = (party: Party): string[] =>
+      callOutcomes.filter((outcome) => outcomes[outcome].fault === party);
     return {
       version,
       nodeVersion: process.version,
@@ -231,10 +237,11 @@ export class Dashboard {
       historyMs,
       stepMs: this.#history.stepMs,
       failureKinds: { backend: kindsOf('backend'), gateway: kindsOf('gateway'), client: kindsOf('client') },
+      kindWords,
     };
   }
 
-  #describeNow(reports: readonly Report[]): Now {
+  #describeNow(reports: readonly Report[], failures: readonly Failure[]): Now {
     const counted = addFigures(reports);
     const backend = latestBackendStatus(reports.map((report) => report.backend));
     const sum = (valueOf: (report: Report) => number): number =>
@@ -261,6 +268,7 @@ export class Dashboard {
       requestsEver: countRequests(counted),
       lastMinute: this.#history.summarise(counted, minuteMs),
       wholeHistory: this.#history.summarise(counted, historyMs),
+      lastFailures: this.#history.lastFailures(counted, failures),
     };
   }
 }

@@ -1,10 +1,11 @@
 // The last requests that failed, for the dashboard: so many of each party's, so that a client that sends
 // nothing but mistakes does not push out what the backend did. Never a body.
 
-import type { CallOutcome, CallRecord } from '../gateway/call.ts';
+import type { CallRecord } from '../gateway/call.ts';
+import { outcomeOfMalformed, outcomes, type CallOutcome, type Fault } from '../gateway/outcomes.ts';
 
-/** Whose doing a failure is. */
-export type Party = 'client' | 'gateway' | 'backend';
+/** Who is at fault when a request has failed. */
+export type Party = Exclude<Fault, 'nobody'>;
 
 export interface Failure {
   /** Milliseconds since 1970. */
@@ -17,25 +18,6 @@ export interface Failure {
   readonly party: Party;
   readonly cause: string | undefined;
   readonly durationMs: number;
-}
-
-const parties: Readonly<Partial<Record<CallOutcome, Party>>> = {
-  refused: 'backend',
-  unreachable: 'backend',
-  'timed-out': 'backend',
-  'not-json': 'backend',
-  'too-large': 'backend',
-  overload: 'gateway',
-  bug: 'gateway',
-  'invalid-id': 'client',
-  'invalid-body': 'client',
-  'body-too-large': 'client',
-  'bad-request': 'client',
-};
-
-/** Whose doing an outcome is; undefined where nothing failed. */
-export function partyOf(outcome: CallOutcome): Party | undefined {
-  return parties[outcome];
 }
 
 /** How many failures are kept of each party. */
@@ -66,8 +48,8 @@ export class RecentFailures {
 
   /** Keeps `call` if it failed. */
   record(call: CallRecord): void {
-    const party = parties[call.outcome];
-    if (party === undefined) {
+    const party = outcomes[call.outcome].fault;
+    if (party === 'nobody') {
       return;
     }
     this.#keep({
@@ -89,7 +71,7 @@ export class RecentFailures {
       requestId,
       operation: undefined,
       status,
-      outcome: 'bad-request',
+      outcome: outcomeOfMalformed(status),
       party: 'client',
       cause: code === '' ? undefined : code,
       durationMs: 0,

@@ -2,8 +2,15 @@
 // comes from here and from nowhere else. A request adds to about eight of them and allocates nothing; blocks
 // of several workers are added up number by number. It knows neither Prometheus nor HTTP.
 
-import type { BackendOutcome, CallOutcome, CallRecord } from '../gateway/call.ts';
+import type { CallRecord } from '../gateway/call.ts';
 import { operations, type OperationName } from '../gateway/operations.ts';
+import {
+  backendOutcomes,
+  callOutcomes,
+  outcomeOfMalformed,
+  type BackendOutcome,
+  type CallOutcome,
+} from '../gateway/outcomes.ts';
 
 /** An operation, or `none` for requests that called no operation. */
 export type FigureName = OperationName | 'none';
@@ -11,36 +18,7 @@ export type FigureName = OperationName | 'none';
 export const figureNames: readonly FigureName[] = [...operations.map(({ name }) => name), 'none'];
 
 /** Every status that a reply can have; 0 is a client that went away before there was one. */
-export const statuses = [0, 200, 201, 204, 400, 404, 405, 408, 413, 417, 431, 500, 503] as const;
-
-export const callOutcomes: readonly CallOutcome[] = [
-  'ok',
-  'not-found',
-  'refused',
-  'unreachable',
-  'timed-out',
-  'not-json',
-  'too-large',
-  'invalid-id',
-  'invalid-body',
-  'body-too-large',
-  'overload',
-  'client-gone',
-  'bad-request',
-  'no-operation',
-  'bug',
-];
-
-export const backendOutcomes: readonly BackendOutcome[] = [
-  'ok',
-  'not-found',
-  'refused',
-  'unreachable',
-  'timed-out',
-  'not-json',
-  'too-large',
-  'cancelled',
-];
+export const statuses = [0, 200, 201, 204, 400, 403, 404, 405, 408, 413, 417, 431, 500, 503] as const;
 
 /** Upper bounds of the published duration buckets, in seconds: part of the metrics' surface. */
 export const publishedBounds: readonly number[] = [
@@ -115,7 +93,7 @@ export class Figures {
   /** Adds one reply to bytes that were no request. */
   recordMalformed(status: number): void {
     this.#count(noneOffset + statusesAt + (statusIndexes[status] ?? 0));
-    this.#count(noneOffset + outcomesAt + (outcomeIndexes.get('bad-request') ?? 0));
+    this.#count(noneOffset + outcomesAt + (outcomeIndexes.get(outcomeOfMalformed(status)) ?? 0));
   }
 
   recordBug(): void {

@@ -1,9 +1,32 @@
 // The last 15 minutes in steps, in a ring of fixed size: what the dashboard draws, and what its
 // tables add up. A step of a gateway at rest shares the figures of the one before it and costs nearly nothing.
 
-import type { Flow, FlowName, Point, Summary } from './dashboard-state.ts';
-import { partyOf, type Party } from './failures.ts';
-import { callOutcomes, countOf, Figures, percentile, type Durations, type FigureName } from './figures.ts';
+import type {
+  Flow,
+  FlowName,
+  LastFailure,
+  LastFailures,
+  Point,
+  StatusClass,
+  Summary,
+} from './dashboard-state.ts';
+import {
+  backendOutcomes,
+  callOutcomes,
+  faultOfBackendOutcome,
+  outcomes,
+  type Fault,
+} from '../gateway/outcomes.ts';
+import type { Failure } from './failures.ts';
+import {
+  countOf,
+  figureNames,
+  Figures,
+  percentile,
+  statuses,
+  type Durations,
+  type FigureName,
+} from './figures.ts';
 import type { Report } from './report.ts';
 
 export const historyMs = 900_000;
@@ -29,6 +52,8 @@ export class History {
   readonly #steps: Step[] = [];
   // What the first step is compared with: the start, and later the step that has just left the ring.
   #before: { readonly at: number; readonly figures: Figures };
+  // How things stood when a failure of each was last seen.
+  readonly #marks = countCalls(new Figures());
 
   /** `startedAt` is in milliseconds since 1970; a step is to be recorded every `stepMs`. */
   constructor(startedAt: number, stepMs: number) {
@@ -41,6 +66,7 @@ export class History {
     const last = this.#steps.at(-1) ?? this.#before;
     const at = Date.now();
     const counted = addFigures(reports);
+    this.#mark(counted);
     const passed = counted.since(last.figures);
     const hasCounted = counted.isOther(last.figures);
     const sum = (valueOf: (report: Report) => number): number =>
@@ -68,17 +94,67 @@ export class History {
     return this.#steps.filter((step) => step.at > at).map(({ point }) => point);
   }
 
+  /** When the backend and the gateway last failed a call; `failures` has the latest first. */
+  lastFailures(counted: Figures, failures: readonly Failure[]): LastFailures {
+    this.#mark(counted);
+    const count = countCalls(counted);
+    const describe = (fault: 'backend' | 'gateway'): LastFailure | null => {
+      const last = failures.find(({ party }) => party === fault);
+      return last === undefined
+        ? null
+        : { at: last.at, callsSince: count[fault].well - this.#marks[fault].well };
+    };
+    return { backend: describe('backend'), gateway: describe('gateway') };
+  }
+
+  // A count that has shrunk (a worker was killed) says nothing of when: as if it had failed again.
+  #mark(counted: Figures): void {
+    const count = countCalls(counted);
+    for (const fault of ['backend', 'gateway'] as const) {
+      if (count[fault].failed !== this.#marks[fault].failed) {
+        this.#marks[fault] = count[fault];
+      }
+    }
+  }
+
   /** What has been counted in about the last `ms`, as far back as is known. */
   summarise(counted: Figures, ms: number): Summary {
     const now = Date.now();
     const from = this.#steps.findLast((step) => now - step.at >= ms) ?? this.#before;
     const passed = counted.since(from.figures);
     return {
+      from: from.at,
       seconds: Math.max(1, now - from.at) / 1_000,
       flows: flowsOf(passed),
       failures: failuresOf(passed),
     };
   }
+}
+
+/** Calls since the start that someone has failed, and those that came through. */
+interface Count {
+  readonly failed: number;
+  readonly well: number;
+}
+
+function countCalls(figures: Figures): Record<'backend' | 'gateway', Count> {
+  let answered = 0;
+  let failedByBackend = 0;
+  let failedByGateway = 0;
+  for (const name of figureNames) {
+    for (const outcome of backendOutcomes) {
+      const calls = figures.backendOutcomes(name, outcome);
+      answered += outcome === 'cancelled' ? 0 : calls;
+      failedByBackend += faultOfBackendOutcome(outcome) === 'backend' ? calls : 0;
+    }
+    for (const outcome of callOutcomes) {
+      failedByGateway += outcomes[outcome].fault === 'gateway' ? figures.outcomes(name, outcome) : 0;
+    }
+  }
+  return {
+    backend: { failed: failedByBackend, well: answered - failedByBackend },
+    gateway: { failed: failedByGateway, well: answered },
+  };
 }
 
 const operationFlows = ['list', 'create', 'read', 'update', 'delete'] as const;
@@ -99,23 +175,23 @@ function flowsOf(figures: Figures): Record<FlowName, Flow> {
 const noFlows = flowsOf(new Figures());
 
 function describeFlow(figures: Figures, names: readonly FigureName[]): Flow {
-  const failed: Record<Party, number> = { backend: 0, gateway: 0, client: 0 };
-  let requests = 0;
-  for (const outcome of callOutcomes) {
-    const party = partyOf(outcome);
-    for (const name of names) {
-      const count = figures.outcomes(name, outcome);
-      requests += count;
-      if (party !== undefined) {
-        failed[party] += count;
-      }
+  const byFault: Record<Fault, number> = { backend: 0, gateway: 0, client: 0, nobody: 0 };
+  const byStatus: Record<StatusClass, number> = { '2xx': 0, '4xx': 0, '5xx': 0, none: 0 };
+  for (const name of names) {
+    for (const outcome of callOutcomes) {
+      byFault[outcomes[outcome].fault] += figures.outcomes(name, outcome);
+    }
+    for (const status of statuses) {
+      byStatus[classOf(status)] += figures.requests(name, status);
     }
   }
+  const { nobody, ...failed } = byFault;
   const durations = addDurations(names.map((name) => figures.durations(name)));
   const backend = addDurations(names.map((name) => figures.backendDurations(name)));
   const ended = countOf(durations);
   return {
-    requests,
+    requests: nobody + failed.backend + failed.gateway + failed.client,
+    byStatus,
     failed,
     p50: roundedPercentile(durations, 0.5),
     p99: roundedPercentile(durations, 0.99),
@@ -129,6 +205,10 @@ function describeFlow(figures: Figures, names: readonly FigureName[]): Flow {
   };
 }
 
+function classOf(status: number): StatusClass {
+  return status >= 500 ? '5xx' : status >= 400 ? '4xx' : status === 0 ? 'none' : '2xx';
+}
+
 function failuresOf(figures: Figures): Record<string, number> {
   const failures: Record<string, number> = {};
   for (const outcome of callOutcomes) {
@@ -136,7 +216,7 @@ function failuresOf(figures: Figures): Record<string, number> {
       (sum, name) => sum + figures.outcomes(name, outcome),
       0,
     );
-    if (partyOf(outcome) !== undefined && count > 0) {
+    if (outcomes[outcome].fault !== 'nobody' && count > 0) {
       failures[outcome] = count;
     }
   }

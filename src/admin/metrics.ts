@@ -5,8 +5,8 @@
 import { AggregatorRegistry, Registry, type Gauge, type PrometheusContentType } from 'prom-client';
 
 import { version } from '../version.ts';
+import { backendOutcomes, callOutcomes, faultOfBackendOutcome, outcomes } from '../gateway/outcomes.ts';
 import {
-  backendOutcomes,
   countOf,
   figureNames,
   Figures,
@@ -73,6 +73,21 @@ function addFigures(registry: Registry, figures: Figures): void {
         .filter(({ value, labels }) => value > 0 || (operation !== 'none' && labels.status === '200')),
     ),
   );
+  addMetric(
+    registry,
+    'request_outcomes_total',
+    'counter',
+    'Requests that have ended, by operation, outcome and who is at fault.',
+    figureNames.flatMap((operation) =>
+      callOutcomes
+        .map((outcome) => ({
+          labels: { operation, outcome, fault: outcomes[outcome].fault },
+          value: figures.outcomes(operation, outcome),
+        }))
+        // What alerts look for is there from the beginning, so that the first one counts as a rise.
+        .filter(({ value, labels }) => value > 0 || labels.fault === 'gateway' || labels.outcome === 'ok'),
+    ),
+  );
   addHistogram(
     registry,
     'request_duration_seconds',
@@ -91,10 +106,10 @@ function addFigures(registry: Registry, figures: Figures): void {
     registry,
     'backend_outcomes_total',
     'counter',
-    'Calls to the backend, by operation and outcome.',
+    'Calls to the backend, by operation, outcome and who is at fault.',
     operationNames.flatMap((operation) =>
       backendOutcomes.map((outcome) => ({
-        labels: { operation, outcome },
+        labels: { operation, outcome, fault: faultOfBackendOutcome(outcome) },
         value: figures.backendOutcomes(operation, outcome),
       })),
     ),

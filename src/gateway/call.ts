@@ -3,35 +3,16 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
-import type { BackendFailure, Exchange, Outcome, OutcomeHandler } from '../backend/client.ts';
+import type { Exchange, Outcome, OutcomeHandler } from '../backend/client.ts';
 import { giveBackBlocks } from '../blocks.ts';
 import { RequestBody } from '../body.ts';
 import { ClientConnection, type Turn } from './client-connection.ts';
 import type { Gateway } from './gateway.ts';
 import { parseItemId } from './item-id.ts';
 import { backendPath, isRead, operations, type Operation } from './operations.ts';
+import { outcomeOfAnswer, type BackendOutcome, type CallOutcome } from './outcomes.ts';
 import { failureReplies, notFoundReplies, replies, type FixedReply, type Pages } from './replies.ts';
 import { absoluteForm, createRequestId, readRequestHead, type RequestHead } from './request-head.ts';
-
-/** How a request ended: for the log and the metrics. The kinds of a backend's failure are among them. */
-export type CallOutcome =
-  | 'ok'
-  | 'not-found'
-  | 'refused'
-  | 'unreachable'
-  | 'timed-out'
-  | 'not-json'
-  | 'too-large'
-  | 'invalid-id'
-  | 'invalid-body'
-  | 'body-too-large'
-  | 'overload'
-  | 'client-gone'
-  | 'bad-request'
-  | 'no-operation'
-  | 'bug';
-
-export type BackendOutcome = 'ok' | 'not-found' | BackendFailure | 'cancelled';
 
 /** What is known of a request when it has ended. Never a body, never a header's value but the request id. */
 export interface CallRecord {
@@ -184,8 +165,7 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
     const { collectionPath } = this.#gateway;
     const table = operationsAt(path, collectionPath);
     if (table === undefined) {
-      const page = this.#gateway.pages?.replyTo(path, this.method);
-      this.#refuse(page ?? replies.notFound, page?.status === 200 ? 'ok' : 'no-operation');
+      this.#replyWithoutOperation(this.#gateway.pages?.replyTo(path, this.method) ?? replies.notFound);
     } else {
       const isItem = table === itemOperations;
       this.#matchMethod(table, isItem ? path.slice(collectionPath.length + 1) : undefined);
@@ -195,7 +175,7 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
   #matchMethod(table: OperationsOfPath, segment: string | undefined): void {
     const operation = table.byMethod.get(this.method);
     if (operation === undefined) {
-      this.#refuse(this.method === 'OPTIONS' ? table.options : table.methodNotAllowed, 'no-operation');
+      this.#replyWithoutOperation(this.method === 'OPTIONS' ? table.options : table.methodNotAllowed);
       return;
     }
     this.operation = operation;
@@ -347,15 +327,12 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
         return;
       }
       this.cause = outcome.cause;
-      if (outcome.status === 404) {
-        const isFailure = operation.notFoundMessage === undefined;
-        if (!isFailure) {
-          this.backendOutcome = 'not-found';
-        }
-        this.#reply(notFoundReplies[operation.name], isFailure ? 'refused' : 'not-found');
-      } else {
-        this.#reply(failureReplies[operation.name], outcome.kind);
-      }
+      const name =
+        outcome.kind === 'refused'
+          ? outcomeOfAnswer(outcome.status, operation.notFoundMessage !== undefined)
+          : outcome.kind;
+      this.backendOutcome = name;
+      this.#reply((outcome.status === 404 ? notFoundReplies : failureReplies)[operation.name], name);
     } catch (error) {
       this.#failWithBug(error);
     }
@@ -400,6 +377,10 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
         this.#end(0, [], 0, 'client-gone', []);
       });
     }
+  }
+
+  #replyWithoutOperation(reply: FixedReply): void {
+    this.#refuse(reply, reply.status < 400 ? 'ok' : 'no-operation');
   }
 
   // A reply that is decided before the body was read.

@@ -8,6 +8,7 @@ import type { CallRecord } from './call.ts';
 import type { Gateway, GatewayObserver } from './gateway.ts';
 import { collectionPath } from './operations.ts';
 import { createGateway, type GatewayLimits } from './options.ts';
+import { outcomes } from './outcomes.ts';
 import { createGatewayServer, type GatewayServerOptions } from './server.ts';
 
 export interface WorkItemGatewayOptions extends GatewayLimits {
@@ -150,10 +151,11 @@ function logFailures(log: {
   });
   return {
     onCallEnd: (record) => {
-      if (record.outcome === 'bug') {
-        log.error({ ...describe(record), err: record.cause }, 'a fault of the gateway');
-      } else if (record.cause !== undefined) {
-        log.warn({ ...describe(record), cause: record.cause }, 'backend call failed');
+      const { level, message } = outcomes[record.outcome];
+      if (level === 'error') {
+        log.error({ ...describe(record), err: record.cause }, message);
+      } else if (level === 'warn') {
+        log.warn({ ...describe(record), cause: record.cause }, message);
       }
     },
     onMalformed: () => undefined,

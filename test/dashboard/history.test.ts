@@ -72,6 +72,8 @@ test('a step has what came since the one before, of all processes together', () 
   assert.equal(second.flows.read.requests, 3);
   assert.equal(second.flows.all.requests, 4);
   assert.deepEqual(second.flows.all.failed, { backend: 1, gateway: 1, client: 1 });
+  assert.deepEqual(second.flows.all.byStatus, { '2xx': 1, '4xx': 1, '5xx': 2, none: 0 });
+  assert.deepEqual(second.flows.read.byStatus, { '2xx': 0, '4xx': 1, '5xx': 2, none: 0 });
   assert.equal(second.flows.all.backendCalls, 2);
   assert.equal(second.flows.all.backendFailed, 1);
   assert.ok((second.flows.list.p99 ?? 0) > 50, 'the slow call is in its own step');
@@ -91,6 +93,7 @@ test('a window goes back as far as it says, and to the start where that is neare
   const counted = addFigures([report(figures)]);
   const minute = history.summarise(counted, 60_000);
   assert.equal(minute.seconds, 60);
+  assert.equal(minute.from, 60_000);
   assert.equal(minute.flows.list.requests, 12);
   assert.deepEqual(minute.failures, {});
   const whole = history.summarise(counted, historyMs);
@@ -114,4 +117,65 @@ test('the history has a fixed size: the oldest step goes, and its figures with i
   assert.equal(history.summarise(figures, historyMs).flows.delete.requests, steps);
   assert.equal(history.pointsAfter(Date.now() - stepMs).length, 1);
   mock.timers.reset();
+});
+
+test('requests that clients got wrong are theirs, also where the reply is a 500 [D51]', () => {
+  const history = new History(0, stepMs);
+  const figures = new Figures();
+  const withoutCall = { backendOutcome: undefined, backendDurationMs: undefined };
+  figures.record(call('read', { outcome: 'not-found', status: 404, backendOutcome: 'not-found' }));
+  figures.record(call('create', { outcome: 'rejected', status: 500, backendOutcome: 'rejected' }));
+  figures.record(call('create', { outcome: 'invalid-body', status: 500, ...withoutCall }));
+  figures.record(call('update', { outcome: 'client-gone', status: 0, backendOutcome: 'ok' }));
+  figures.record(call('list', { outcome: 'shutdown', status: 0, backendOutcome: 'cancelled' }));
+  figures.record(call('none', { outcome: 'no-operation', status: 404, ...withoutCall }));
+  figures.recordMalformed(405);
+  figures.recordMalformed(400);
+  const { flows, failures } = history.summarise(figures, historyMs);
+  const nobody = { backend: 0, gateway: 0, client: 0 };
+  assert.deepEqual(flows.create.failed, { ...nobody, client: 2 });
+  assert.deepEqual(flows.create.byStatus, { '2xx': 0, '4xx': 0, '5xx': 2, none: 0 });
+  assert.deepEqual(flows.read.failed, { ...nobody, client: 1 });
+  assert.deepEqual(flows.update.failed, nobody);
+  assert.deepEqual(flows.update.byStatus, { '2xx': 0, '4xx': 0, '5xx': 0, none: 1 });
+  assert.deepEqual(flows.list.failed, nobody);
+  assert.equal(flows.all.requests, 5);
+  assert.equal(flows.all.backendFailed, 0);
+  assert.deepEqual(flows.none.failed, { ...nobody, client: 3 });
+  assert.deepEqual(failures, {
+    'not-found': 1,
+    rejected: 1,
+    'invalid-body': 1,
+    'no-operation': 2,
+    'bad-request': 1,
+  });
+});
+
+test('calls that came through since the last failure are counted, of the backend and of the gateway', () => {
+  const history = new History(0, stepMs);
+  const figures = new Figures();
+  const failure = { requestId: 'id', operation: 'list', status: 500, cause: undefined, durationMs: 1 };
+  const failures = [
+    { ...failure, at: 50, outcome: 'overload', party: 'gateway' },
+    { ...failure, at: 40, outcome: 'refused', party: 'backend' },
+    { ...failure, at: 30, outcome: 'refused', party: 'backend' },
+  ] as const;
+  assert.deepEqual(history.lastFailures(figures, []), { backend: null, gateway: null });
+  figures.record(call('list'));
+  figures.record(call('list', { outcome: 'refused', backendOutcome: 'refused', status: 500 }));
+  history.record([report(figures)]);
+  figures.record(call('list'));
+  figures.record(call('read', { outcome: 'not-found', backendOutcome: 'not-found', status: 404 }));
+  figures.record(call('list', { outcome: 'client-gone', backendOutcome: 'cancelled', status: 0 }));
+  assert.deepEqual(history.lastFailures(figures, failures.slice(1)), {
+    backend: { at: 40, callsSince: 2 },
+    gateway: null,
+  });
+  figures.record(call('list', { outcome: 'overload', backendOutcome: undefined, status: 503 }));
+  history.record([report(figures)]);
+  figures.record(call('list'));
+  assert.deepEqual(history.lastFailures(figures, failures), {
+    backend: { at: 40, callsSince: 3 },
+    gateway: { at: 50, callsSince: 1 },
+  });
 });

@@ -1,4 +1,4 @@
-// The dashboard's first line: is it well, and if not, whose affair is it?
+// The dashboard's first line: is it well, and if not, who is at fault [D51]?
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -20,6 +20,7 @@ const { judge, describeParties } = (await import(verdictModule)) as {
 
 const flow: Flow = {
   requests: 1_000,
+  byStatus: { '2xx': 1_000, '4xx': 0, '5xx': 0, none: 0 },
   failed: { backend: 0, gateway: 0, client: 0 },
   p50: 4,
   p99: 20,
@@ -44,7 +45,12 @@ const facts: Facts = {
   failureKinds: {
     backend: ['refused', 'unreachable', 'timed-out'],
     gateway: ['overload', 'bug'],
-    client: ['invalid-id'],
+    client: ['not-found', 'rejected', 'invalid-id'],
+  },
+  kindWords: {
+    refused: { title: 'refused', meaning: '' },
+    unreachable: { title: 'unreachable', meaning: '' },
+    'timed-out': { title: 'timed out', meaning: '' },
   },
 };
 
@@ -58,7 +64,7 @@ function summary(all: Partial<Flow> = {}, failures: Record<string, number> = {})
     delete: flow,
     none: flow,
   };
-  return { seconds: 60, flows, failures };
+  return { from: 40_000, seconds: 60, flows, failures };
 }
 
 function now(more: Partial<Now> = {}): Now {
@@ -74,12 +80,24 @@ function now(more: Partial<Now> = {}): Now {
     requestsEver: 1_000,
     lastMinute: summary(),
     wholeHistory: summary(),
+    lastFailures: { backend: null, gateway: null },
     ...more,
   };
 }
 
+function failed(backend: number, gateway = 0): Partial<Flow> {
+  return { failed: { backend, gateway, client: 0 }, backendFailed: backend };
+}
+
 for (const [what, at, level, party, title, detail] of [
-  ['no failures', now(), 'well', undefined, /^All is well$/, /17 requests a second, none failed, p99 20\sms/],
+  [
+    'no failures',
+    now(),
+    'well',
+    undefined,
+    /^All is well$/,
+    /^17 requests a second, none failed, p99 20\sms in the last minute \(\d\d:\d\d:40 to \d\d:\d\d:40\)\.$/,
+  ],
   [
     'nothing at all',
     now({ lastMinute: summary({ requests: 0 }) }),
@@ -118,24 +136,21 @@ for (const [what, at, level, party, title, detail] of [
     'unwell',
     'gateway',
     /turns calls away/,
-    /^30 in the last minute, with 1,024 of 1,024 calls in flight/,
+    /^30 in the last minute \([^)]+\), with 1,024 of 1,024 calls in flight now/,
   ],
   [
     'every tenth call failed by the backend',
     now({
-      lastMinute: summary(
-        { failed: { backend: 100, gateway: 0, client: 0 } },
-        { refused: 90, 'timed-out': 10 },
-      ),
+      lastMinute: summary(failed(100), { refused: 90, 'timed-out': 10 }),
     }),
     'unwell',
     'backend',
     /fails calls/,
-    /^10\s% of the last minute's calls: 90 refused, 10 timed out\.$/,
+    /^10\s% of the calls to it in the last minute \([^)]+\): 90 refused, 10 timed out\.$/,
   ],
   [
     'every fiftieth call failed by the backend',
-    now({ lastMinute: summary({ failed: { backend: 20, gateway: 0, client: 0 } }, { refused: 20 }) }),
+    now({ lastMinute: summary(failed(20), { refused: 20 }) }),
     'notice',
     'backend',
     /fails calls/,
@@ -143,7 +158,15 @@ for (const [what, at, level, party, title, detail] of [
   ],
   [
     'mistakes of clients only',
-    now({ lastMinute: summary({ failed: { backend: 0, gateway: 0, client: 500 } }, { 'invalid-id': 500 }) }),
+    now({
+      lastMinute: summary(
+        {
+          failed: { backend: 0, gateway: 0, client: 900 },
+          byStatus: { '2xx': 100, '4xx': 500, '5xx': 400, none: 0 },
+        },
+        { 'invalid-id': 200, 'not-found': 300, rejected: 400 },
+      ),
+    }),
     'well',
     undefined,
     /^All is well$/,
@@ -175,7 +198,7 @@ for (const [what, at, level, party, title, detail] of [
     /event loop/,
   ],
 ] as const) {
-  test(`${what}: ${level}, ${party ?? 'nobody'}'s affair`, () => {
+  test(`${what}: ${level}, ${party ?? 'nobody'} is at fault`, () => {
     const verdict = judge(at, facts);
     assert.equal(verdict.level, level);
     assert.equal(verdict.party, party);
@@ -187,17 +210,75 @@ for (const [what, at, level, party, title, detail] of [
 
 test('each party on the way of a call has its line', () => {
   const parties = describeParties(
-    now({ lastMinute: summary({}, { refused: 30, overload: 2, 'invalid-id': 1 }) }),
+    now({ lastMinute: summary(failed(30, 2), { refused: 30, overload: 2, 'invalid-id': 1 }) }),
     facts,
   );
   assert.match(parties['backend']?.text ?? '', /answers, 30 failures/);
   assert.match(parties['gateway']?.text ?? '', /2 failures/);
-  assert.match(parties['client']?.text ?? '', /1 mistakes/);
+  assert.match(parties['client']?.text ?? '', /^1 mistake in/);
   assert.deepEqual(
     Object.values(parties).map(({ isUnwell }) => isUnwell),
     [false, true, true],
   );
-  const few = describeParties(now({ lastMinute: summary({}, { refused: 2 }) }), facts);
+  const few = describeParties(now({ lastMinute: summary(failed(2), { refused: 2 }) }), facts);
   assert.match(few['backend']?.text ?? '', /answers, 2 failures/);
   assert.equal(few['backend']?.isUnwell, false, 'two of a thousand');
+});
+
+test('what clients got wrong is no part of the share that the backend failed', () => {
+  // 900 of a thousand requests never reached it: half of what it was asked failed.
+  const some = { ...failed(50), backendCalls: 100 };
+  const verdict = judge(now({ lastMinute: summary(some, { refused: 50, 'invalid-id': 900 }) }), facts);
+  assert.equal(verdict.level, 'unwell');
+  assert.match(verdict.detail, /^50\s% of the calls to it/);
+});
+
+/** A minute in which the backend failed `count` of a hundred calls, the last of them `ms` ago. */
+function failing(count: number, ms: number, callsSince: number, more: Partial<Now> = {}): Now {
+  return now({
+    lastMinute: summary({ ...failed(count), requests: 100, backendCalls: 100 }, { unreachable: count }),
+    lastFailures: { backend: { at: 100_000 - ms, callsSince }, gateway: null },
+    ...more,
+  });
+}
+
+for (const [what, at, hasRecovered, detail] of [
+  ['an outage, and calls that go through since', failing(40, 50_000, 60), true, /^Recovered 50\ss ago\. Before that it failed 40\s% of the calls to it in the last minute \([^)]+\): 40 unreachable\.$/],
+  ['an outage of every call, and a single one since that went through', failing(99, 50_000, 1), true, /^Recovered 50\ss ago/],
+  ['an outage that ended a moment ago', failing(40, 1_000, 60), false, /^40\s% of the calls/],
+  ['every tenth call fails, and by chance none of the last twenty', failing(10, 20_000, 20), false, /^10\s%/],
+  ['every tenth call failed, and none of the last sixty', failing(10, 40_000, 60), true, /^Recovered 40\ss ago/],
+  ['failures, and nobody has called since', failing(40, 50_000, 0), false, /^40\s%/],
+  ['an outage, nobody has called since, and the backend takes connections again', failing(40, 50_000, 0, { backend: { isReachable: true, since: 70_000, cause: undefined } }), true, /^Recovered 30\ss ago/],
+] as const) {
+  test(`${what}: ${hasRecovered ? 'recovered' : 'not recovered'}`, () => {
+    const { level, party, title, detail: text } = judge(at, facts);
+    assert.deepEqual(
+      { level, party, title },
+      hasRecovered
+        ? { level: 'notice', party: 'backend', title: 'The backend has recovered' }
+        : { level: 'unwell', party: 'backend', title: 'The backend fails calls' },
+    );
+    assert.match(text, detail);
+    const backend = describeParties(at, facts)['backend'];
+    assert.equal(backend?.isUnwell, !hasRecovered);
+    assert.match(backend.text, hasRecovered ? /^recovered \d+\ss ago, \d+ failures in the last minute$/ : /^answers, \d+ failures in the last minute$/);
+  });
+} // prettier-ignore
+
+test('a recovery hides nothing that is wrong now', () => {
+  const back = failing(40, 50_000, 60);
+  const withBug = { ...back.lastMinute, failures: { ...back.lastMinute.failures, bug: 1 } };
+  assert.match(judge({ ...back, lastMinute: withBug }, facts).title, /a fault of its own/);
+  assert.match(judge({ ...back, inFlight: 1_000 }, facts).title, /nearly full/);
+  assert.match(judge({ ...back, backend: { isReachable: false, since: 99_000, cause: 'x' } }, facts).title, /does not answer/);
+}); // prettier-ignore
+
+test('a gateway that turned calls away and takes them again says so', () => {
+  const lastMinute = summary({ ...failed(0, 30), backendCalls: 900 }, { overload: 30 });
+  const at = (callsSince: number) =>
+    judge(now({ lastMinute, lastFailures: { backend: null, gateway: { at: 80_000, callsSince } } }), facts);
+  assert.deepEqual([at(10).level, at(10).title], ['unwell', 'The gateway turns calls away']);
+  assert.deepEqual([at(600).level, at(600).title], ['notice', 'The gateway takes all calls again']);
+  assert.match(at(600).detail, /^Recovered 20\ss ago\. 30 calls were turned away in the last minute/);
 });

@@ -137,7 +137,7 @@ for (const [method, path, body, told] of [
 const failures: [name: string, backendAnswer: Answer, outcome: CallRecord['outcome'], cause: string | RegExp][] =
   [
     ['a refusal', answer('{}', { status: 503 }), 'refused', 'status 503'],
-    ['a 404 of the list', answer('{}', { status: 404 }), 'refused', 'status 404'],
+    ['a 404 of the list', answer('{}', { status: 404 }), 'rejected', 'status 404'],
     ['an empty body', answer(''), 'not-json', 'an empty body'],
     ['a body that is not JSON', answer('{'), 'not-json', 'a body that is not JSON'],
     ['a body that ends too early, in pieces', chunked('1\r\n[\r\n1\r\n1\r\n0\r\n\r\n'), 'not-json', 'a body that is not JSON'],
@@ -190,11 +190,11 @@ for (const [name, backendAnswer, outcome, cause] of failures) {
   });
 }
 
-test('a 404 of one item is "not-found" for the read, and "refused" for the others', async () => {
+test('a 404 of one item is "not-found" for the read, and "rejected" for the others [D51]', async () => {
   for (const [method, expected] of [
     ['GET', { outcome: 'not-found', backendOutcome: 'not-found', status: 404 }],
-    ['PUT', { outcome: 'refused', backendOutcome: 'refused', status: 500 }],
-    ['DELETE', { outcome: 'refused', backendOutcome: 'refused', status: 500 }],
+    ['PUT', { outcome: 'rejected', backendOutcome: 'rejected', status: 500 }],
+    ['DELETE', { outcome: 'rejected', backendOutcome: 'rejected', status: 500 }],
   ] as const) {
     await using server = await serve();
     server.backend.answers(answer('{}', { status: 404 }));
@@ -202,6 +202,32 @@ test('a 404 of one item is "not-found" for the read, and "refused" for the other
     const { outcome, backendOutcome, status, cause } = only(server.records);
     assert.deepEqual({ outcome, backendOutcome, status }, expected);
     assert.equal(cause, 'status 404');
+  }
+});
+
+test('a backend that does not want the request has "rejected" it, and refuses or fails with any other status [D51]', async () => {
+  await using server = await serve();
+  const rejected = [400, 404, 405, 406, 409, 410, 411, 412, 413, 414, 415, 422, 428, 431];
+  const others = [300, 302, 304, 399, 401, 402, 403, 407, 408, 423, 425, 426, 429, 451, 499, 500, 503, 599];
+  for (const status of [...rejected, ...others]) {
+    server.backend.answers(answer('{}', { status }));
+    for (const [method, path, message] of [
+      ['GET', '/api/work-items', 'Failed to fetch work items'],
+      ['POST', '/api/work-items', 'Failed to create work item'],
+      ['PUT', '/api/work-items/5', 'Failed to update work item'],
+      ['DELETE', '/api/work-items/5', 'Failed to delete work item'],
+    ] as const) {
+      server.records.length = 0;
+      const reply = await server.call(method, path, method.startsWith('P') ? { body: '{}' } : {});
+      assert.equal(`${reply.status} ${reply.text}`, `500 {"error":"${message}"}`, `${method} ${status}`);
+      const { outcome, backendOutcome, cause } = only(server.records);
+      const name = rejected.includes(status) ? 'rejected' : 'refused';
+      assert.deepEqual(
+        { outcome, backendOutcome, cause },
+        { outcome: name, backendOutcome: name, cause: `status ${status}` },
+        method,
+      );
+    }
   }
 });
 
@@ -271,7 +297,7 @@ const refusals: [name: string, method: string, path: string, options: CallOption
   ['a body over the limit', 'POST', '/api/work-items', { body: 'x'.repeat(101) }, { operation: 'create', status: 413, outcome: 'body-too-large' }],
   ['an unknown path', 'GET', '/nowhere', {}, { operation: undefined, status: 404, outcome: 'no-operation' }],
   ['a method that the path does not have', 'PATCH', '/api/work-items', {}, { operation: undefined, status: 405, outcome: 'no-operation' }],
-  ['OPTIONS', 'OPTIONS', '/api/work-items', {}, { operation: undefined, status: 204, outcome: 'no-operation', replyBytes: 0 }],
+  ['OPTIONS', 'OPTIONS', '/api/work-items', {}, { operation: undefined, status: 204, outcome: 'ok', replyBytes: 0 }],
   ['two hosts', 'GET', '/api/work-items', { headers: [['Host', 'a'], ['Host', 'b']] }, { operation: undefined, status: 400, outcome: 'bad-request' }],
   ['an unknown expectation', 'GET', '/api/work-items', { headers: [['Expect', 'x']] }, { operation: undefined, status: 417, outcome: 'bad-request' }],
 ]; // prettier-ignore

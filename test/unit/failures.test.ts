@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { failuresMax, RecentFailures } from '../../src/admin/failures.ts';
-import type { CallOutcome, CallRecord } from '../../src/gateway/call.ts';
+import type { CallRecord } from '../../src/gateway/call.ts';
+import type { CallOutcome } from '../../src/gateway/outcomes.ts';
 
 function call(requestId: string, outcome: CallOutcome): CallRecord {
   return {

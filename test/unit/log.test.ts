@@ -32,6 +32,10 @@ const records: [name: string, record: CallRecord][] = [
     'one without a backend call',
     { ...read, backendDurationMs: undefined, backendOutcome: undefined, status: 400, outcome: 'bad-request' },
   ],
+  [
+    'a request that the backend rejected',
+    { ...read, status: 500, outcome: 'rejected', backendOutcome: 'rejected', cause: 'status 409' },
+  ],
   ['durations of whole and of tiny numbers', { ...read, durationMs: 0, backendDurationMs: 1e-7 }],
 ];
 
@@ -59,6 +63,7 @@ for (const [name, record] of records) {
           backendMs: record.backendDurationMs === undefined ? undefined : rounded(record.backendDurationMs),
           requestBytes: record.requestBytes,
           replyBytes: record.replyBytes,
+          cause: record.cause,
         },
         'request',
       );

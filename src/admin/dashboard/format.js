@@ -124,42 +124,25 @@ export function describeTimeZone() {
   return `UTC${minutes < 0 ? '−' : '+'}${hours}; the log has UTC`;
 }
 
-/** @type {Readonly<Record<string, string>>} */
-const kindNames = {
-  refused: 'refused',
-  unreachable: 'unreachable',
-  'timed-out': 'timed out',
-  'not-json': 'not JSON',
-  'too-large': 'too large',
-  overload: 'overload',
-  bug: 'own fault',
-  'invalid-id': 'invalid id',
-  'invalid-body': 'body not JSON',
-  'body-too-large': 'body too large',
-  'bad-request': 'malformed HTTP',
-};
+/** @import { Facts } from '../dashboard-state.ts' */
+
+/** @type {Facts['kindWords']} */
+let kindWords = {};
+
+/**
+ * Takes the words for the kinds of failure from the gateway, which has them in one table.
+ * @param {Facts['kindWords']} words
+ */
+export function learnKinds(words) {
+  kindWords = words;
+}
 
 /** @param {string} kind */
 export function nameOfKind(kind) {
-  return kindNames[kind] ?? kind;
+  return kindWords[kind]?.title ?? kind;
 }
-
-/** @type {Readonly<Record<string, string>>} */
-const kindMeanings = {
-  refused: 'it answered, but with no success',
-  unreachable: 'no complete, well-formed answer',
-  'timed-out': 'no answer in time',
-  'not-json': 'success, but with no JSON',
-  'too-large': 'an answer over its limit',
-  overload: 'turned away: too much at once',
-  bug: 'a defect of the gateway: see the log',
-  'invalid-id': 'the path holds no integer',
-  'invalid-body': 'the body is not JSON',
-  'body-too-large': 'a body over its limit',
-  'bad-request': 'malformed or too slow',
-};
 
 /** @param {string} kind */
 export function meaningOfKind(kind) {
-  return kindMeanings[kind] ?? '';
+  return kindWords[kind]?.meaning ?? '';
 }

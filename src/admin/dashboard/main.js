@@ -8,6 +8,7 @@ import {
   formatMoment,
   formatMs,
   formatTime,
+  learnKinds,
   nameOfKind,
 } from './format.js';
 import { follow } from './stream.js';
@@ -61,6 +62,7 @@ function take(message) {
   const earlier = failures;
   if (message.facts !== undefined) {
     facts = message.facts;
+    learnKinds(facts.kindWords);
     points = [];
     showSettings(facts.settings);
     kindTables = new KindTables(facts, (kind) => {

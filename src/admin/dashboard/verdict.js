@@ -1,33 +1,30 @@
-// Is it well, and if not, whose affair is it? One place decides, from what the stream said last.
+// Is it well, and if not, who is at fault? One place decides, from what the stream said last. What is the client's
+// fault never makes it unwell [D51].
 
-import {
-  formatAge,
-  formatCount,
-  formatMs,
-  formatRate,
-  formatShare,
-  formatTime,
-  nameOfKind,
-} from './format.js';
+import { formatAge, formatCount, formatMs, formatRate, formatShare, formatTime } from './format.js';
 
-/** @import { Facts, Now, Summary } from '../dashboard-state.ts' */
+/** @import { Facts, Now } from '../dashboard-state.ts' */
 
 /** @typedef {'client' | 'gateway' | 'backend'} Party */
 
 /**
  * @typedef {object} Verdict
  * @property {'well' | 'notice' | 'unwell'} level
- * @property {Party | undefined} party whose affair it is; undefined when all is well
+ * @property {Party | undefined} party who is at fault; undefined when all is well
  * @property {string} title without figures: it is read out when it changes
  * @property {string} detail
  */
 
-// Of the calls of the last minute.
+// Of the last minute's calls to the backend.
 const failedShareUnwell = 0.05;
 const failedShareNotice = 0.01;
 const slowMs = 1_000;
 const delayMs = 250;
 const fullShare = 0.8;
+// Calls that came through in a row count as a recovery when failures as frequent as before would have let that happen
+// once in a hundred times.
+const chanceMax = 0.01;
+const quietMs = 2_000;
 
 /**
  * @param {Now} now
@@ -35,10 +32,27 @@ const fullShare = 0.8;
  * @returns {Verdict}
  */
 export function judge(now, facts) {
+  return (
+    findTrouble(now, facts) ??
+    findRecovery(now, facts) ??
+    findSlowness(now) ?? {
+      level: 'well',
+      party: undefined,
+      title: 'All is well',
+      detail: describeTraffic(now),
+    }
+  );
+}
+
+/**
+ * @param {Now} now
+ * @param {Facts} facts
+ * @returns {Verdict | undefined}
+ */
+function findTrouble(now, facts) {
   const { lastMinute } = now;
   const { all } = lastMinute.flows;
-  const { failures } = lastMinute;
-  const failed = formatShare(all.failed.backend, all.requests);
+  const bugs = countKind(now, 'bug');
   if (now.isDraining) {
     return {
       level: 'notice',
@@ -55,28 +69,29 @@ export function judge(now, facts) {
       detail: `Unreachable since ${formatTime(now.backend.since)} (${formatAge(now.at - now.backend.since)}). ${now.backend.cause ?? ''}`,
     };
   }
-  if ((failures['bug'] ?? 0) > 0) {
+  if (bugs > 0) {
     return {
       level: 'unwell',
       party: 'gateway',
       title: 'The gateway has a fault of its own',
-      detail: `${formatCount(failures['bug'] ?? 0)} calls in the last minute ended in it. The log has the stack; please report it.`,
+      detail: `${formatCount(bugs)} calls ${inLastMinute(now)} ended in it. The log has the stack; please report it.`,
     };
   }
-  if ((failures['overload'] ?? 0) > 0) {
+  if (countKind(now, 'overload') > 0 && recoveredAt(now, 'gateway') === undefined) {
     return {
       level: 'unwell',
       party: 'gateway',
       title: 'The gateway turns calls away',
-      detail: `${formatCount(failures['overload'] ?? 0)} in the last minute, with ${formatCount(now.inFlight)} of ${formatCount(facts.inFlightMax)} calls in flight. The backend's p99 is ${formatMs(all.backendP99)}.`,
+      detail: `${formatCount(countKind(now, 'overload'))} ${inLastMinute(now)}, with ${formatCount(now.inFlight)} of ${formatCount(facts.inFlightMax)} calls in flight now. The backend's p99 is ${formatMs(all.backendP99)}.`,
     };
   }
-  if (all.failed.backend > 0 && all.failed.backend >= all.requests * failedShareNotice) {
+  const share = failedShareOf(now);
+  if (share >= failedShareNotice && recoveredAt(now, 'backend') === undefined) {
     return {
-      level: all.failed.backend >= all.requests * failedShareUnwell ? 'unwell' : 'notice',
+      level: share >= failedShareUnwell ? 'unwell' : 'notice',
       party: 'backend',
       title: 'The backend fails calls',
-      detail: `${failed} of the last minute's calls: ${describeKinds(lastMinute, facts.failureKinds.backend)}.`,
+      detail: `${describeFailed(now, facts)}.`,
     };
   }
   if (
@@ -87,16 +102,53 @@ export function judge(now, facts) {
       level: 'notice',
       party: 'gateway',
       title: 'The gateway is nearly full',
-      detail: `${formatCount(now.inFlight)} of ${formatCount(facts.inFlightMax)} calls in flight. The backend's p99 is ${formatMs(all.backendP99)}.`,
+      detail: `${formatCount(now.inFlight)} of ${formatCount(facts.inFlightMax)} calls in flight now. The backend's p99 is ${formatMs(all.backendP99)}.`,
     };
   }
+  return undefined;
+}
+
+/**
+ * What was wrong within the last minute and is not any more.
+ * @param {Now} now
+ * @param {Facts} facts
+ * @returns {Verdict | undefined}
+ */
+function findRecovery(now, facts) {
+  const gatewayAt = countKind(now, 'overload') > 0 ? recoveredAt(now, 'gateway') : undefined;
+  if (gatewayAt !== undefined) {
+    return {
+      level: 'notice',
+      party: 'gateway',
+      title: 'The gateway takes all calls again',
+      detail: `Recovered ${formatAge(now.at - gatewayAt)} ago. ${formatCount(countKind(now, 'overload'))} calls were turned away ${inLastMinute(now)}.`,
+    };
+  }
+  const backendAt = failedShareOf(now) >= failedShareNotice ? recoveredAt(now, 'backend') : undefined;
+  if (backendAt !== undefined) {
+    return {
+      level: 'notice',
+      party: 'backend',
+      title: 'The backend has recovered',
+      detail: `Recovered ${formatAge(now.at - backendAt)} ago. Before that it failed ${describeFailed(now, facts)}.`,
+    };
+  }
+  return undefined;
+}
+
+/**
+ * @param {Now} now
+ * @returns {Verdict | undefined}
+ */
+function findSlowness(now) {
+  const { all } = now.lastMinute.flows;
   if ((all.p99 ?? 0) >= slowMs) {
     const isBackend = (all.backendMean ?? 0) * 2 >= (all.mean ?? 0);
     return {
       level: 'notice',
       party: isBackend ? 'backend' : 'gateway',
       title: isBackend ? 'The backend is slow' : 'Calls are slow before and after the backend',
-      detail: `p99 is ${formatMs(all.p99)}, the backend's ${formatMs(all.backendP99)}.${isBackend ? '' : ' Slow clients that send or take bodies count here too.'}`,
+      detail: `p99 is ${formatMs(all.p99)} ${inLastMinute(now)}, the backend's ${formatMs(all.backendP99)}.${isBackend ? '' : ' Slow clients that send or take bodies count here too.'}`,
     };
   }
   if (now.workers.some(({ eventLoopDelayMs }) => eventLoopDelayMs >= delayMs)) {
@@ -107,27 +159,76 @@ export function judge(now, facts) {
       detail: 'Its event loop comes more than 0.25 s late to its work.',
     };
   }
-  return { level: 'well', party: undefined, title: 'All is well', detail: describeTraffic(lastMinute) };
-}
-
-/** @param {Summary} summary */
-function describeTraffic({ seconds, flows: { all } }) {
-  if (all.requests === 0) {
-    return 'No calls in the last minute.';
-  }
-  const failed = all.failed.backend + all.failed.gateway;
-  return `${formatRate(all.requests / seconds)} requests a second, ${failed === 0 ? 'none failed' : `${formatShare(failed, all.requests)} failed`}, p99 ${formatMs(all.p99)}.`;
+  return undefined;
 }
 
 /**
- * @param {Summary} summary
- * @param {readonly string[]} kinds
+ * Since when a party that failed calls in the last minute fails no more, in ms since 1970; undefined while it may.
+ * @param {Now} now
+ * @param {'backend' | 'gateway'} party
  */
-function describeKinds({ failures }, kinds) {
-  return kinds
-    .filter((kind) => (failures[kind] ?? 0) > 0)
-    .map((kind) => `${formatCount(failures[kind] ?? 0)} ${nameOfKind(kind)}`)
-    .join(', ');
+function recoveredAt({ at, backend, lastFailures, lastMinute }, party) {
+  const last = lastFailures[party];
+  if (last === null || at - last.at < quietMs) {
+    return undefined;
+  }
+  const { all } = lastMinute.flows;
+  const failed = all.failed[party];
+  // Calls that were turned away are none of the backend's.
+  const calls = all.backendCalls + (party === 'gateway' ? failed : 0);
+  const before = Math.max(failed, calls - last.callsSince);
+  if (last.callsSince > 0) {
+    return (1 - failed / before) ** last.callsSince < chanceMax ? last.at : undefined;
+  }
+  // Nobody has called since; but it was away and takes connections again.
+  return party === 'backend' && backend.since > last.at ? backend.since : undefined;
+}
+
+/**
+ * The part of the last minute's calls to the backend that the backend failed.
+ * @param {Now} now
+ */
+function failedShareOf({ lastMinute: { flows } }) {
+  return flows.all.backendCalls === 0 ? 0 : flows.all.failed.backend / flows.all.backendCalls;
+}
+
+/** @param {Now} now */
+function describeTraffic(now) {
+  const { seconds, flows } = now.lastMinute;
+  const { all } = flows;
+  if (all.requests === 0) {
+    return `No calls ${inLastMinute(now)}.`;
+  }
+  const failed = all.failed.backend + all.failed.gateway;
+  return `${formatRate(all.requests / seconds)} requests a second, ${failed === 0 ? 'none failed' : `${formatShare(failed, all.requests)} failed`}, p99 ${formatMs(all.p99)} ${inLastMinute(now)}.`;
+}
+
+/**
+ * @param {Now} now
+ * @param {Facts} facts
+ */
+function describeFailed(now, facts) {
+  const { all } = now.lastMinute.flows;
+  const kinds = facts.failureKinds.backend
+    .filter((kind) => countKind(now, kind) > 0)
+    .map((kind) => `${formatCount(countKind(now, kind))} ${facts.kindWords[kind]?.title ?? kind}`);
+  return `${formatShare(all.failed.backend, all.backendCalls)} of the calls to it ${inLastMinute(now)}: ${kinds.join(', ')}`;
+}
+
+/**
+ * Which time the figures are of: a step of the history more than a minute at most.
+ * @param {Now} now
+ */
+function inLastMinute({ at, lastMinute }) {
+  return `in the last minute (${formatTime(lastMinute.from)} to ${formatTime(at)})`;
+}
+
+/**
+ * @param {Now} now
+ * @param {string} kind
+ */
+function countKind({ lastMinute }, kind) {
+  return lastMinute.failures[kind] ?? 0;
 }
 
 /**
@@ -137,17 +238,18 @@ function describeKinds({ failures }, kinds) {
  * @returns {Record<Party, { text: string, isUnwell: boolean }>}
  */
 export function describeParties(now, facts) {
-  const { lastMinute, backend } = now;
+  const { backend } = now;
   /** @param {Party} party */
-  const count = (party) =>
-    facts.failureKinds[party].reduce((sum, kind) => sum + (lastMinute.failures[kind] ?? 0), 0);
+  const count = (party) => facts.failureKinds[party].reduce((sum, kind) => sum + countKind(now, kind), 0);
   const own = count('gateway');
   const mistakes = count('client');
   const ofBackend = count('backend');
   const since = `since ${formatTime(backend.since)}`;
+  const ownRecoveredAt = countKind(now, 'bug') > 0 ? undefined : recoveredAt(now, 'gateway');
+  const backendRecoveredAt = recoveredAt(now, 'backend');
   return {
     client: {
-      text: mistakes === 0 ? 'no mistakes' : `${formatCount(mistakes)} mistakes in the last minute`,
+      text: mistakes === 0 ? 'no mistakes' : `${countOf(mistakes, 'mistake')} in the last minute`,
       isUnwell: false,
     },
     gateway: {
@@ -155,19 +257,34 @@ export function describeParties(now, facts) {
         ? 'draining'
         : own === 0
           ? 'no failures'
-          : `${formatCount(own)} failures in the last minute`,
-      isUnwell: own > 0 || now.isDraining,
+          : `${describeRecovery(now, ownRecoveredAt)}${countOf(own, 'failure')} in the last minute`,
+      isUnwell: (own > 0 && ownRecoveredAt === undefined) || now.isDraining,
     },
     backend: {
       text: !backend.isReachable
         ? `unreachable ${since}`
         : ofBackend === 0
           ? `reachable ${since}`
-          : `answers, ${formatCount(ofBackend)} failures in the last minute`,
+          : `${describeRecovery(now, backendRecoveredAt) || 'answers, '}${countOf(ofBackend, 'failure')} in the last minute`,
       // As for the verdict: a single failure among thousands is none of the eye's business.
       isUnwell:
-        !backend.isReachable ||
-        (ofBackend > 0 && ofBackend >= lastMinute.flows.all.requests * failedShareNotice),
+        !backend.isReachable || (backendRecoveredAt === undefined && failedShareOf(now) >= failedShareNotice),
     },
   };
+}
+
+/**
+ * @param {Now} now
+ * @param {number | undefined} recoveredSince
+ */
+function describeRecovery({ at }, recoveredSince) {
+  return recoveredSince === undefined ? '' : `recovered ${formatAge(at - recoveredSince)} ago, `;
+}
+
+/**
+ * @param {number} count
+ * @param {string} word
+ */
+function countOf(count, word) {
+  return `${formatCount(count)} ${word}${count === 1 ? '' : 's'}`;
 }

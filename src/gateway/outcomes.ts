@@ -1,0 +1,82 @@
+// How a request can end, and who is at fault: one table for the log, the metrics, the alerts, the dashboard and the
+// documents [D51]. A client's reply does not come from here. Imports nothing.
+
+export type Fault = 'client' | 'backend' | 'gateway' | 'nobody';
+
+export interface OutcomeRow {
+  readonly fault: Fault;
+  /** Of the request's line in the log. */
+  readonly level: 'info' | 'warn' | 'error';
+  /** `msg` of that line. */
+  readonly message: string;
+  /** For people: on the dashboard. */
+  readonly title: string;
+  readonly meaning: string;
+}
+
+// prettier-ignore
+export const outcomes = {
+  'ok':             { fault: 'nobody',  level: 'info',  message: 'request',                title: 'ok',             meaning: 'done' },
+  'not-found':      { fault: 'client',  level: 'info',  message: 'request',                title: 'not found',      meaning: 'a read of an item that is not there' },
+  'rejected':       { fault: 'client',  level: 'info',  message: 'request',                title: 'rejected',       meaning: 'the backend is well and did not want this request' },
+  'refused':        { fault: 'backend', level: 'warn',  message: 'backend call failed',    title: 'refused',        meaning: 'it answered, but with no success' },
+  'unreachable':    { fault: 'backend', level: 'warn',  message: 'backend call failed',    title: 'unreachable',    meaning: 'no complete, well-formed answer' },
+  'timed-out':      { fault: 'backend', level: 'warn',  message: 'backend call failed',    title: 'timed out',      meaning: 'no answer in time' },
+  'not-json':       { fault: 'backend', level: 'warn',  message: 'backend call failed',    title: 'not JSON',       meaning: 'success, but with no JSON' },
+  'too-large':      { fault: 'backend', level: 'warn',  message: 'backend call failed',    title: 'too large',      meaning: 'an answer over its limit' },
+  'invalid-id':     { fault: 'client',  level: 'info',  message: 'request',                title: 'invalid id',     meaning: 'the path holds no integer' },
+  'invalid-body':   { fault: 'client',  level: 'info',  message: 'request',                title: 'body not JSON',  meaning: 'the body is not JSON' },
+  'body-too-large': { fault: 'client',  level: 'info',  message: 'request',                title: 'body too large', meaning: 'a body over its limit' },
+  'bad-request':    { fault: 'client',  level: 'info',  message: 'request',                title: 'malformed HTTP', meaning: 'malformed or too slow' },
+  'no-operation':   { fault: 'client',  level: 'info',  message: 'request',                title: 'no operation',   meaning: 'an unknown path or method' },
+  'forbidden':      { fault: 'client',  level: 'info',  message: 'request',                title: 'forbidden',      meaning: 'from a page of another site, or for a name that is not ours' },
+  'overload':       { fault: 'gateway', level: 'warn',  message: 'turned away',            title: 'overload',       meaning: 'turned away: too much at once' },
+  'bug':            { fault: 'gateway', level: 'error', message: 'a fault of the gateway', title: 'own fault',      meaning: 'a defect of the gateway: see the log' },
+  'client-gone':    { fault: 'nobody',  level: 'info',  message: 'request',                title: 'client gone',    meaning: 'the client went away first' },
+  'shutdown':       { fault: 'nobody',  level: 'info',  message: 'request',                title: 'shutdown',       meaning: 'cut when the gateway stopped' },
+} as const satisfies Readonly<Record<string, OutcomeRow>>;
+
+export type CallOutcome = keyof typeof outcomes;
+
+export const callOutcomes = Object.keys(outcomes) as readonly CallOutcome[];
+
+/** What can come of a call to the backend; `cancelled` where we ended it, since its client left or we stopped. */
+export const backendOutcomes = [
+  'ok',
+  'not-found',
+  'rejected',
+  'refused',
+  'unreachable',
+  'timed-out',
+  'not-json',
+  'too-large',
+  'cancelled',
+] as const satisfies readonly (CallOutcome | 'cancelled')[];
+
+export type BackendOutcome = (typeof backendOutcomes)[number];
+
+/** Who is at fault when a call to the backend has come to that. */
+export function faultOfBackendOutcome(outcome: BackendOutcome): Fault {
+  return outcome === 'cancelled' ? 'nobody' : outcomes[outcome].fault;
+}
+
+/** Answers that say: the backend is well, and this request is not for it. All others without success are its failures. */
+export const rejectedStatuses: readonly number[] = [
+  400, 404, 405, 406, 409, 410, 411, 412, 413, 414, 415, 422, 428, 431,
+];
+
+/** What an answer without success is; `hasNotFound` where the operation has a 404 of its own. */
+export function outcomeOfAnswer(
+  status: number | undefined,
+  hasNotFound: boolean,
+): 'not-found' | 'rejected' | 'refused' {
+  if (status === 404 && hasNotFound) {
+    return 'not-found';
+  }
+  return status !== undefined && rejectedStatuses.includes(status) ? 'rejected' : 'refused';
+}
+
+/** What bytes are that were no request, by the status of their reply: a method that nobody knows is well-formed [D6]. */
+export function outcomeOfMalformed(status: number): 'no-operation' | 'bad-request' {
+  return status === 404 || status === 405 ? 'no-operation' : 'bad-request';
+}

@@ -1,0 +1,70 @@
+// Who is at fault for what [D51]. By hand, and not from the table that it checks.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import {
+  callOutcomes,
+  outcomeOfAnswer,
+  outcomeOfMalformed,
+  outcomes,
+  type CallOutcome,
+} from '../../src/gateway/outcomes.ts';
+
+const expected: Record<CallOutcome, readonly [fault: string, level: string, message: string]> = {
+  ok: ['nobody', 'info', 'request'],
+  'not-found': ['client', 'info', 'request'],
+  rejected: ['client', 'info', 'request'],
+  refused: ['backend', 'warn', 'backend call failed'],
+  unreachable: ['backend', 'warn', 'backend call failed'],
+  'timed-out': ['backend', 'warn', 'backend call failed'],
+  'not-json': ['backend', 'warn', 'backend call failed'],
+  'too-large': ['backend', 'warn', 'backend call failed'],
+  'invalid-id': ['client', 'info', 'request'],
+  'invalid-body': ['client', 'info', 'request'],
+  'body-too-large': ['client', 'info', 'request'],
+  'bad-request': ['client', 'info', 'request'],
+  'no-operation': ['client', 'info', 'request'],
+  forbidden: ['client', 'info', 'request'],
+  overload: ['gateway', 'warn', 'turned away'],
+  bug: ['gateway', 'error', 'a fault of the gateway'],
+  'client-gone': ['nobody', 'info', 'request'],
+  shutdown: ['nobody', 'info', 'request'],
+};
+
+for (const name of callOutcomes) {
+  const [fault, level, message] = expected[name];
+  test(`${name}: ${fault} is at fault, logged at ${level}`, () => {
+    const row = outcomes[name];
+    assert.deepEqual([row.fault, row.level, row.message], [fault, level, message]);
+    assert.ok(row.title.length > 1 && row.meaning.length > 3, 'it has words for people');
+  });
+}
+
+test('there is no outcome beside these', () => {
+  assert.deepEqual(callOutcomes.toSorted(), Object.keys(expected).toSorted());
+  assert.equal(new Set(callOutcomes.map((name) => outcomes[name].title)).size, callOutcomes.length);
+});
+
+const rejected = [400, 404, 405, 406, 409, 410, 411, 412, 413, 414, 415, 422, 428, 431];
+
+test('every status without success is the request that was rejected, or the backend that refused [D51]', () => {
+  for (let status = 300; status <= 999; status += 1) {
+    const name = rejected.includes(status) ? 'rejected' : 'refused';
+    assert.equal(outcomeOfAnswer(status, false), name, String(status));
+    assert.equal(outcomeOfAnswer(status, true), status === 404 ? 'not-found' : name, String(status));
+  }
+  assert.equal(outcomeOfAnswer(undefined, true), 'refused');
+});
+
+test('a method that nobody knows is no operation, and other bytes are a bad request [D6, D27]', () => {
+  for (const [status, name] of [
+    [404, 'no-operation'],
+    [405, 'no-operation'],
+    [400, 'bad-request'],
+    [408, 'bad-request'],
+    [431, 'bad-request'],
+  ] as const) {
+    assert.equal(outcomeOfMalformed(status), name);
+  }
+});
