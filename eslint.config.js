@@ -35,7 +35,14 @@ export default tseslint.config(
       ],
     },
   },
-  { files: ['**/*.js'], extends: [tseslint.configs.disableTypeChecked] },
+  { files: ['**/*.{js,cjs}'], extends: [tseslint.configs.disableTypeChecked] },
+  {
+    files: ['scripts/**/*.cjs'],
+    languageOptions: { globals: { require: 'readonly', process: 'readonly', __dirname: 'readonly' } },
+    rules: { '@typescript-eslint/no-require-imports': 'off' },
+  },
+  // It must load on any Node, to say that one is too old.
+  { files: ['scripts/start.cjs'], languageOptions: { ecmaVersion: 2020 } },
   // The names that a browser has are the type checker's affair.
   { files: ['src/admin/dashboard/*.js'], rules: { 'no-undef': 'off' } },
 );

@@ -9,9 +9,9 @@ import type { Settings } from './settings.ts';
 export type SignalSource = Pick<NodeJS.Process, 'on'>;
 
 const signals = ['SIGTERM', 'SIGINT'] as const;
-// A signal to the process group under `npm run` comes twice: directly, and once more from npm, which passes
-// it on.
-const sameSignalUnderNpmMs = 50;
+// A signal to the process group under `npm run`, such as that of Ctrl-C, comes twice: directly, and once more from npm,
+// which passes it on when it gets round to it. So one repetition within this time is no second signal.
+const repetitionByNpmMsMax = 1_000;
 // Everything has been cut by then, and only bookkeeping is left; a worker that does not end has been killed.
 const stopMsMax = 4_000;
 
@@ -32,14 +32,17 @@ export interface StopRequest {
 export function listenForStop(logger: Logger, source: SignalSource, isUnderNpm: boolean): StopRequest {
   const cut = new AbortController();
   const { promise: wanted, resolve: request } = Promise.withResolvers<undefined>();
-  let firstSignalAt: number | undefined;
+  let first: { readonly signal: NodeJS.Signals; readonly at: number } | undefined;
+  let awaitsRepetition = isUnderNpm;
   const onSignal = (signal: NodeJS.Signals): void => {
     const now = performance.now();
-    if (firstSignalAt === undefined) {
-      firstSignalAt = now;
+    if (first === undefined) {
+      first = { signal, at: now };
       logger.info({ signal }, 'draining: requests under way finish; a second signal cuts them');
       request(undefined);
-    } else if (!isUnderNpm || now - firstSignalAt >= sameSignalUnderNpmMs) {
+    } else if (awaitsRepetition && signal === first.signal && now - first.at < repetitionByNpmMsMax) {
+      awaitsRepetition = false;
+    } else {
       logger.warn({ signal }, 'second signal: cutting what is left');
       cut.abort();
     }

@@ -37,10 +37,12 @@ process.on('exit', () => {
   for (const child of running) child.kill('SIGKILL');
 });
 
-/** What the system lets the process have. */
+/** How the process is started, and what the system lets it have. */
 export interface ProcessLimits {
   /** Open files and sockets: `ulimit -n`. */
   readonly descriptors?: number;
+  /** From the sources, by the npm script that is called as the command is, in a process group of its own. */
+  readonly isUnderNpm?: boolean;
 }
 
 /** The built command in a process of its own. */
@@ -53,11 +55,19 @@ export class Command implements AsyncDisposable {
   port = 0;
   adminPort = 0;
   readonly #changes = new Changes();
+  readonly #isUnderNpm: boolean;
   #isExited = false;
   #lineStart = 0;
 
-  constructor(args: readonly string[], environment: NodeJS.ProcessEnv, { descriptors }: ProcessLimits = {}) {
-    const command = [process.env['GATEWAY_NODE'] ?? process.execPath, resolve(root, 'dist/main.js'), ...args];
+  constructor(
+    args: readonly string[],
+    environment: NodeJS.ProcessEnv,
+    { descriptors, isUnderNpm = false }: ProcessLimits = {},
+  ) {
+    this.#isUnderNpm = isUnderNpm;
+    const command = isUnderNpm
+      ? ['npm', 'run', args[0] ?? '', '--', ...args.slice(1)]
+      : [process.env['GATEWAY_NODE'] ?? process.execPath, resolve(root, 'dist/main.js'), ...args];
     const limited =
       descriptors === undefined
         ? command
@@ -65,6 +75,7 @@ export class Command implements AsyncDisposable {
     this.process = spawn(limited[0] ?? '', limited.slice(1), {
       env: { PATH: process.env['PATH'], ...environment },
       stdio: ['ignore', 'pipe', 'pipe'],
+      ...(isUnderNpm && { cwd: root, detached: true }),
     });
     running.add(this.process);
     this.process.stdout?.on('data', (data: Buffer) => {
@@ -122,6 +133,16 @@ export class Command implements AsyncDisposable {
     this.process.kill(name);
   }
 
+  /** To npm and to all that it has started, as Ctrl-C does it; nothing when all of it has ended. */
+  signalGroup(name: NodeJS.Signals): void {
+    assert.ok(this.#isUnderNpm && this.process.pid !== undefined);
+    try {
+      process.kill(-this.process.pid, name);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+    }
+  }
+
   call(method: string, path: string, options?: CallOptions): Promise<Reply> {
     return request(this.port, method, path, options);
   }
@@ -149,7 +170,8 @@ export class Command implements AsyncDisposable {
   /** Kills the process: for a test that is over and whose drain is not what it looks at. */
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#isExited) return;
-    this.signal('SIGKILL');
+    if (this.#isUnderNpm) this.signalGroup('SIGKILL');
+    else this.signal('SIGKILL');
     await this.exited;
   }
 

@@ -1,0 +1,67 @@
+// What `npm start`, `npm run serve` and their like run: says in plain words what a clone lacks, then runs src/main.ts in
+// this process. Kept in a language that every Node knows for which there is an npm that reads our lock file.
+
+'use strict';
+
+const fs = require('fs');
+const path = require('path');
+const url = require('url');
+
+const root = path.join(__dirname, '..');
+
+// What `npm run dependencies` makes, and `npm ci` with it.
+const builtFiles = ['src/json/scanner.wasm', 'src/docs/swagger-ui/swagger-ui-bundle.js'];
+
+function findProblem() {
+  if (!isInstalled('commander')) {
+    return 'the packages that this needs are not installed: run `npm ci` first';
+  }
+  const oldest = /[0-9]+[.][0-9]+/.exec(readManifest().engines.node)[0];
+  if (isOlder(process.versions.node, oldest)) {
+    return (
+      'this needs Node ' +
+      oldest +
+      ' or newer, and `node` is ' +
+      process.version +
+      ' here\n' +
+      '  `npm ci` brings the right one along for Linux with glibc and macOS (x64, arm64) and for Windows (x64), unless\n' +
+      '  development or optional packages are left out (--omit, NODE_ENV=production). Elsewhere install a newer Node.'
+    );
+  }
+  const missing = builtFiles.filter(function (file) {
+    return !fs.existsSync(path.join(root, file));
+  });
+  if (missing.length > 0) {
+    return (
+      missing.join(' and ') +
+      (missing.length > 1 ? ' have' : ' has') +
+      ' not been built\n' +
+      (isInstalled('assemblyscript') && isInstalled('swagger-ui-dist')
+        ? '  `npm run dependencies` does it; `npm ci` does it too, unless --ignore-scripts forbids it.'
+        : '  Run `npm ci` without --omit, --ignore-scripts and NODE_ENV=production: it builds them.')
+    );
+  }
+  return undefined;
+}
+
+function readManifest() {
+  return JSON.parse(fs.readFileSync(path.join(root, 'package.json'), 'utf8'));
+}
+
+function isInstalled(name) {
+  return fs.existsSync(path.join(root, 'node_modules', name, 'package.json'));
+}
+
+function isOlder(version, oldest) {
+  const have = version.split('.').map(Number);
+  const want = oldest.split('.').map(Number);
+  return have[0] < want[0] || (have[0] === want[0] && have[1] < want[1]);
+}
+
+const problem = findProblem();
+if (problem === undefined) {
+  void import(url.pathToFileURL(path.join(root, 'src', 'main.ts')).href);
+} else {
+  process.stderr.write('error: ' + problem + '\n');
+  process.exitCode = 1;
+}

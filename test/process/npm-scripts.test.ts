@@ -1,0 +1,327 @@
+// What a clone is started with: the npm scripts, on every platform, and what they say when something is missing. D29, D33.
+
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { delimiter, dirname, join, resolve } from 'node:path';
+import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
+
+import { createGate } from '../helpers/changes.ts';
+import { assertReply } from '../helpers/expected.ts';
+import { requestBytes } from '../helpers/raw-client.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { runCommand, startCommand } from '../helpers/targets.ts';
+
+interface Manifest {
+  readonly version: string;
+  readonly engines: { readonly node: string };
+  readonly scripts: Record<string, string>;
+  readonly allowScripts: Record<string, boolean>;
+  readonly devDependencies: Record<string, string>;
+  readonly optionalDependencies: Record<string, string>;
+}
+
+interface Lock {
+  readonly packages: Partial<
+    Record<
+      string,
+      {
+        readonly version?: string;
+        readonly integrity?: string;
+        readonly os?: string | string[];
+        readonly cpu?: string | string[];
+        readonly optional?: boolean;
+        readonly hasInstallScript?: boolean;
+      }
+    >
+  >;
+}
+
+const root = resolve(import.meta.dirname, '../..');
+const readJson = (path: string): unknown => JSON.parse(readFileSync(join(root, path), 'utf8'));
+const { scripts, engines, devDependencies } = readJson('package.json') as Manifest;
+const startScripts = ['start', 'serve', 'backend', 'check', 'openapi'];
+
+let folder = '';
+before(() => {
+  folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
+});
+after(() => {
+  rmSync(folder, { recursive: true });
+});
+
+/** The environment that npm needs, and nothing of whoever runs the tests. */
+function npmEnvironment(): NodeJS.ProcessEnv {
+  return {
+    PATH: [dirname(process.execPath), process.env['PATH']].join(delimiter),
+    HOME: folder,
+    npm_config_cache: join(folder, 'cache'),
+    npm_config_update_notifier: 'false',
+  };
+}
+
+interface Ended {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Runs a program to its end. */
+function run(program: string, args: readonly string[], environment: NodeJS.ProcessEnv): Promise<Ended> {
+  return new Promise((resolve_) => {
+    execFile(program, args, { env: environment, cwd: root }, (error, stdout, stderr) => {
+      resolve_({ code: error === null ? 0 : Number(error.code), stdout, stderr });
+    });
+  });
+}
+
+describe('the npm scripts', () => {
+  for (const name of startScripts) {
+    test(`${name} has no shell between npm and the gateway [D33]`, () => {
+      assert.equal(scripts[name], `exec node scripts/start.cjs ${name === 'start' ? 'dev' : name}`);
+    });
+  }
+
+  test('none has what cmd.exe does not know', () => {
+    for (const [name, script] of Object.entries(scripts)) {
+      for (const part of script.split(' && ')) {
+        assert.match(part, /^(?:exec node|node|npm|tsc|eslint|prettier|asc) /, name);
+        assert.doesNotMatch(part, /['$`;|<>&~]|\\$/, name);
+      }
+    }
+  });
+
+  test('`exec` is the program of that name where the shell has none of its own, as on Windows', async () => {
+    // Takes the first word of a command for a program on the path, as cmd.exe does.
+    const shell = join(folder, 'shell');
+    writeFileSync(shell, '#!/bin/sh\nshift\nexec env $1\n');
+    chmodSync(shell, 0o755);
+    const { code, stdout, stderr } = await run('npm', ['run', 'check', '--', '--port=x'], {
+      ...npmEnvironment(),
+      npm_config_script_shell: shell,
+    });
+    assert.equal(code, 1, stderr);
+    assert.match(stdout, /exec node scripts\/start\.cjs check/);
+    assert.match(stderr, /^error: --port is "x"/m);
+  });
+
+  test('`exec` knows nothing but a file for Node', async () => {
+    for (const args of [[], ['node'], ['sh', 'file']]) {
+      const { code, stderr } = await run(
+        process.execPath,
+        [join(root, 'scripts/node/exec.cjs'), ...args],
+        npmEnvironment(),
+      );
+      assert.equal(code, 1);
+      assert.equal(stderr, 'error: only `exec node FILE` is known here\n');
+    }
+  });
+});
+
+describe('signals under npm run serve', () => {
+  let backend: ScriptedBackend;
+  beforeEach(async () => {
+    backend = await ScriptedBackend.start();
+  });
+  afterEach(() => backend.stop());
+
+  for (const [what, signal, toGroup] of [
+    ['SIGTERM to npm alone', 'SIGTERM', false],
+    ['SIGINT to npm alone', 'SIGINT', false],
+    ['Ctrl-C, to npm and the gateway,', 'SIGINT', true],
+    ['SIGTERM to npm and the gateway', 'SIGTERM', true],
+  ] as const) {
+    test(`${what} drains: a call under way gets its reply, exit code 0 [D33]`, async () => {
+      const gate = createGate();
+      backend.answersOnce(async (exchange) => {
+        await Promise.race([gate.opened, exchange.closed]);
+        await answer('{"id":5}')(exchange);
+      });
+      await using command = await startCommand(
+        { ...npmEnvironment(), BACKEND_URL: backend.url },
+        { isUnderNpm: true },
+      );
+      await using client = await command.connect();
+      client.send(requestBytes('GET', '/api/work-items/5'));
+      await backend.nextRequest();
+      if (toGroup) command.signalGroup(signal);
+      else command.signal(signal);
+      await command.log((line) => String(line['msg']).startsWith('draining'), 'the line that says draining');
+      gate.open();
+      assertReply(await client.reply(), 200, '{"id":5}');
+      assert.equal(await command.exitCode(), 0, command.output);
+      assert.ok(command.logs.some((line) => line['msg'] === 'stopped' && line['exitCode'] === 0));
+      assert.ok(!command.logs.some((line) => String(line['msg']).startsWith('second signal')));
+    });
+  }
+
+  test('a second Ctrl-C cuts what is left: exit code 1 [D33]', async () => {
+    const gate = createGate();
+    backend.answersOnce(async (exchange) => {
+      await Promise.race([gate.opened, exchange.closed]);
+    });
+    await using command = await startCommand(
+      { ...npmEnvironment(), BACKEND_URL: backend.url },
+      { isUnderNpm: true },
+    );
+    await using client = await command.connect();
+    client.send(requestBytes('GET', '/api/work-items/5'));
+    await backend.nextRequest();
+    command.signalGroup('SIGINT');
+    await command.log((line) => String(line['msg']).startsWith('draining'), 'the line that says draining');
+    // Each comes twice, and a signal that is still waiting to be delivered swallows the next of its kind.
+    while (command.isRunning) {
+      command.signalGroup('SIGINT');
+      await Promise.race([command.exited, new Promise((again) => setTimeout(again, 100))]);
+    }
+    assert.equal(await command.exitCode(), 1, command.output);
+    assert.ok(command.logs.some((line) => String(line['msg']).startsWith('second signal')));
+  });
+
+  test('npm says no more of a refused start than the gateway does', async () => {
+    await using command = runCommand(['serve'], { ...npmEnvironment(), PORT: 'x' }, { isUnderNpm: true });
+    assert.equal(await command.exitCode(), 1);
+    assert.match(command.stderr, /^error: PORT is "x"/m);
+    assert.doesNotMatch(command.output, /^ +at /m);
+  });
+});
+
+describe('a clone in which something is missing', () => {
+  // As much of a clone as is looked at before anything of it is run.
+  let clone = '';
+  const built = ['src/json/scanner.wasm', 'src/docs/swagger-ui/swagger-ui-bundle.js'];
+  const put = (path: string): void => {
+    mkdirSync(dirname(join(clone, path)), { recursive: true });
+    writeFileSync(join(clone, path), '{}');
+  };
+  beforeEach(() => {
+    clone = mkdtempSync(join(folder, 'clone-'));
+    cpSync(join(root, 'package.json'), join(clone, 'package.json'));
+    cpSync(join(root, 'scripts/start.cjs'), join(clone, 'scripts/start.cjs'));
+    for (const name of ['commander', 'assemblyscript', 'swagger-ui-dist'])
+      put(`node_modules/${name}/package.json`);
+    built.forEach(put);
+    writeFileSync(join(clone, 'src/main.ts'), "console.log('runs with', ...process.argv.slice(2));\n");
+  });
+
+  async function start(version?: string): Promise<Ended> {
+    const preload = join(clone, 'version.cjs');
+    const versions = JSON.stringify({ ...process.versions, node: version });
+    writeFileSync(
+      preload,
+      version === undefined
+        ? ''
+        : `Object.defineProperties(process, { versions: { value: ${versions} }, version: { value: 'v${version}' } });`,
+    );
+    return await run(
+      process.execPath,
+      ['--require', preload, join(clone, 'scripts/start.cjs'), 'dev', '--docs=false'],
+      npmEnvironment(),
+    );
+  }
+
+  async function assertRefused(expected: RegExp, version?: string): Promise<void> {
+    const { code, stdout, stderr } = await start(version);
+    assert.equal(code, 1);
+    assert.equal(stdout, '');
+    assert.match(stderr, expected);
+    assert.match(stderr, /^error: [^\n]+\n(?: {2}[^\n]+\n)*$/, 'no stack');
+  }
+
+  test('nothing: it runs, in the same process, with the arguments', async () => {
+    assert.deepEqual(await start(), { code: 0, stdout: 'runs with dev --docs=false\n', stderr: '' });
+  });
+
+  test('the packages: npm ci is named', async () => {
+    rmSync(join(clone, 'node_modules'), { recursive: true });
+    await assertRefused(/run `npm ci` first/);
+  });
+
+  for (const version of ['22.18.9', '20.20.2', '18.0.0', '9.11.2']) {
+    test(`a Node that is new enough: ${version} is told what is needed and who brings it`, async () => {
+      await assertRefused(
+        new RegExp(
+          `^error: this needs Node 22\\.19 or newer, and \`node\` is v${version} here\n.*npm ci`,
+          's',
+        ),
+        version,
+      );
+    });
+  }
+
+  for (const version of ['22.19.0', '23.0.0', '100.1.0']) {
+    test(`${version} is new enough`, async () => {
+      assert.equal((await start(version)).code, 0);
+    });
+  }
+
+  for (const path of built) {
+    test(`${path}: the script that builds it is named`, async () => {
+      rmSync(join(clone, path));
+      await assertRefused(
+        new RegExp(`^error: ${path} has not been built\n.*\`npm run dependencies\` does it`),
+      );
+    });
+  }
+
+  test('both, and what would build them: a whole npm ci is asked for', async () => {
+    rmSync(join(clone, 'src/json'), { recursive: true });
+    rmSync(join(clone, 'src/docs'), { recursive: true });
+    rmSync(join(clone, 'node_modules/assemblyscript'), { recursive: true });
+    await assertRefused(/^error: \S+ and \S+ have not been built\n.*Run `npm ci` without --omit/);
+  });
+
+  test('what is looked for is what is built', () => {
+    for (const path of built) assert.ok(existsSync(join(root, path)), path);
+    assert.equal(scripts['dependencies'], 'npm run build:scanner && npm run build:docs');
+  });
+});
+
+describe('the Node of the npm scripts', () => {
+  const { packages } = readJson('package-lock.json') as Lock;
+  const node = readJson('scripts/node/package.json') as Manifest;
+
+  test('is in the lock file for each platform, with its integrity, at one version', () => {
+    assert.equal(devDependencies['work-item-gateway-node'], 'file:scripts/node');
+    const locked = Object.keys(node.optionalDependencies).map((name) => {
+      const entry = packages[`node_modules/${name}`];
+      assert.ok(entry !== undefined, name);
+      assert.equal(entry.version, node.version, name);
+      assert.match(entry.integrity ?? '', /^sha512-/, name);
+      assert.equal(entry.optional, true, name);
+      assert.notEqual(entry.hasInstallScript, true, name);
+      return [entry.os, entry.cpu].flat().join(' ');
+    });
+    assert.deepEqual(locked.toSorted(), [
+      'darwin arm64',
+      'darwin x64',
+      'linux arm64',
+      'linux x64',
+      'win32 x64',
+    ]);
+  });
+
+  test('is new enough for the package', () => {
+    const [major = 0, minor = 0] = node.version.split('.').map(Number);
+    const [, oldestMajor = 0, oldestMinor = 0] = /^>=(\d+)\.(\d+)$/.exec(engines.node)?.map(Number) ?? [];
+    assert.ok(major > oldestMajor || (major === oldestMajor && minor >= oldestMinor));
+  });
+
+  test('nothing that is installed runs a script of its own', () => {
+    const { allowScripts } = readJson('package.json') as Manifest;
+    const withScripts = Object.entries(packages)
+      .filter(([, entry]) => entry?.hasInstallScript === true)
+      .map(([path]) => path.replace(/^.*node_modules\//, ''));
+    for (const name of withScripts) assert.equal(allowScripts[name], false, name);
+  });
+});
