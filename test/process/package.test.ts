@@ -1,0 +1,164 @@
+// The package as `npm pack` makes it: whole, and installed without a word. Needs no registry.
+
+import assert from 'node:assert/strict';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { cpSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { delimiter, dirname, join, posix, resolve } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+
+interface Manifest {
+  readonly name: string;
+  readonly version: string;
+  readonly scripts: Record<string, string>;
+  readonly bin: Record<string, string>;
+  readonly keywords: readonly string[];
+  readonly homepage: string;
+  readonly bugs: string;
+  readonly repository: { readonly type: string; readonly url: string };
+}
+
+const root = resolve(import.meta.dirname, '../..');
+let folder = '';
+let unpacked = '';
+let files: string[] = [];
+let manifest: Manifest;
+
+/** Runs npm with nothing of whoever runs the tests; gives all that it prints. */
+function npm(args: readonly string[], cwd: string): string {
+  const { status, stdout, stderr } = spawnSync('npm', args, {
+    cwd,
+    encoding: 'utf8',
+    env: {
+      PATH: [dirname(process.execPath), process.env['PATH']].join(delimiter),
+      HOME: folder,
+      npm_config_cache: join(folder, 'cache'),
+      npm_config_update_notifier: 'false',
+      npm_config_audit: 'false',
+      npm_config_fund: 'false',
+    },
+  });
+  assert.equal(status, 0, stdout + stderr);
+  return stdout + stderr;
+}
+
+/** Packs the package that is in `from`; gives the tarball's path. */
+function pack(from: string): string {
+  // What it builds before has been built.
+  npm(['pack', '--ignore-scripts', '--pack-destination', folder], from);
+  const [name = ''] = globSync('*.tgz', { cwd: folder });
+  return join(folder, name);
+}
+
+/** Where the packages are that an installed gateway has, by the lock file. */
+function productPackages(): string[] {
+  const lock = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')) as {
+    packages: Record<string, { dev?: boolean; link?: boolean; peer?: boolean }>;
+  };
+  return Object.entries(lock.packages)
+    .filter(([path, { dev, link, peer }]) => path.startsWith('node_modules/') && !dev && !link && !peer)
+    .map(([path]) => path);
+}
+
+before(() => {
+  folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
+  execFileSync('tar', ['xzf', pack(root), '-C', folder]);
+  unpacked = join(folder, 'package');
+  files = globSync('**/*', { cwd: unpacked, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name).slice(unpacked.length + 1));
+  manifest = JSON.parse(readFileSync(join(unpacked, 'package.json'), 'utf8')) as Manifest;
+});
+after(() => {
+  rmSync(folder, { recursive: true });
+});
+
+describe('what is in it', () => {
+  test('every picture and file that a document shows or links to', () => {
+    const documents = files.filter((file) => file.endsWith('.md'));
+    assert.ok(documents.includes('README.md') && documents.includes('docs/operating.md'));
+    let count = 0;
+    for (const document of documents) {
+      const text = readFileSync(join(unpacked, document), 'utf8').replace(/^```.*?^```$/gms, '');
+      for (const match of text.matchAll(/\]\(([^)#\s]+)[^)]*\)|\ssrc(?:set)?="([^"]+)"/g)) {
+        const target = match[1] ?? match[2] ?? '';
+        if (!/^https?:/.test(target)) {
+          const path = posix.join(posix.dirname(document), target);
+          assert.ok(
+            files.includes(path) || files.some((file) => file.startsWith(`${path}/`)),
+            `${path}, which ${document} has a link to`,
+          );
+          count += 1;
+        }
+      }
+    }
+    assert.ok(count > 30, 'links were found');
+  });
+
+  test('what the command needs beside its code, and no source, test or Node', () => {
+    for (const file of [
+      manifest.bin['work-item-gateway'] ?? '',
+      'dist/json/scanner.wasm',
+      'dist/docs/swagger-ui/swagger-ui-bundle.js',
+      'dist/docs/swagger-ui/LICENSE',
+      'dist/admin/dashboard/index.html',
+      'LICENSE',
+    ]) {
+      assert.ok(files.includes(file), file);
+    }
+    assert.deepEqual(
+      files.filter((file) =>
+        /^(?:src|test|scripts|node_modules)\/|^bench\/.*\.ts$|\.(?:tgz|sqlite)$/.test(file),
+      ),
+      [],
+    );
+  });
+});
+
+describe('what it says of itself', () => {
+  test('where it comes from, and under which words it is found', () => {
+    const { homepage, bugs, repository, keywords } = manifest;
+    assert.equal(repository.type, 'git');
+    const home = /^git\+(https:\/\/.+)\.git$/.exec(repository.url)?.[1] ?? '';
+    assert.ok(URL.canParse(home));
+    assert.ok(homepage.startsWith(home) && bugs.startsWith(home));
+    assert.ok(keywords.length > 3);
+  });
+
+  test('no script runs when it is installed', () => {
+    for (const name of [
+      'preinstall',
+      'install',
+      'postinstall',
+      'preprepare',
+      'prepare',
+      'postprepare',
+      'prepublish',
+    ])
+      assert.equal(manifest.scripts[name], undefined, name);
+  });
+});
+
+test('installed in an empty folder it prints no warning, and its command runs', () => {
+  // The same package without its dependencies, so that nothing comes from a registry; they are put beside it then.
+  const local = join(folder, 'local');
+  cpSync(unpacked, local, { recursive: true });
+  writeFileSync(
+    join(local, 'package.json'),
+    JSON.stringify({ ...manifest, dependencies: {}, devDependencies: {} }),
+  );
+  rmSync(join(folder, `${manifest.name}-${manifest.version}.tgz`));
+  const tarball = pack(local);
+  const target = join(folder, 'target');
+  mkdirSync(target);
+  const printed = npm(['install', '--offline', tarball], target);
+  assert.doesNotMatch(printed, /warn/i);
+  for (const path of productPackages()) cpSync(join(root, path), join(target, path), { recursive: true });
+  const command = join(target, 'node_modules/.bin/work-item-gateway');
+  const version = execFileSync(command, ['--version'], {
+    cwd: target,
+    encoding: 'utf8',
+    env: { PATH: [dirname(process.execPath), process.env['PATH']].join(delimiter) },
+  });
+  assert.equal(version, `${manifest.version}\n`);
+});
