@@ -313,8 +313,8 @@ describe('the embedded backend', () => {
   test('npm start is the gateway and the embedded backend together [D29]', () => {
     const file = readFileSync(resolve(import.meta.dirname, '../../package.json'), 'utf8');
     const { scripts } = JSON.parse(file) as { scripts: Record<string, string> };
-    assert.match(scripts['start'] ?? '', /main\.ts dev$/);
-    assert.match(scripts['serve'] ?? '', /main\.ts serve$/);
+    assert.match(scripts['start'] ?? '', /start\.cjs dev$/);
+    assert.match(scripts['serve'] ?? '', /start\.cjs serve$/);
   });
 
   test('a newcomer has the main job running: samples, create, read, update, delete [D29]', async () => {

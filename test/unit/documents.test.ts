@@ -41,6 +41,7 @@ const otherFlags = [
   '--help',
   '--version',
   '--package',
+  '--ignore-scripts',
   '--test',
   '--max-http-header-size',
 ];
