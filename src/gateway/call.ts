@@ -52,6 +52,8 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
   backendDurationMs: number | undefined;
   requestBytes = 0;
   replyBytes = 0;
+  /** False where a host's hooks may not have run: then it is no operation, whatever its target [D60]. */
+  isRouted = true;
 
   readonly #gateway: Gateway;
   readonly #connection: ClientConnection;
@@ -174,8 +176,13 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
 
   #matchMethod(table: OperationsOfPath, segment: string | undefined): void {
     const operation = table.byMethod.get(this.method);
+    const asksForOptions = this.method === 'OPTIONS';
+    if (!this.isRouted && (operation !== undefined || asksForOptions)) {
+      this.#replyWithoutOperation(replies.notFound);
+      return;
+    }
     if (operation === undefined) {
-      this.#replyWithoutOperation(this.method === 'OPTIONS' ? table.options : table.methodNotAllowed);
+      this.#replyWithoutOperation(asksForOptions ? table.options : table.methodNotAllowed);
       return;
     }
     this.operation = operation;

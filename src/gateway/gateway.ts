@@ -127,6 +127,13 @@ export class Gateway {
     new Call(this, request, response, inheritedHeaders).enqueue();
   }
 
+  /** Answers a request that no router has led to an operation: never with one [D60]. */
+  handleUnrouted(request: IncomingMessage, response: ServerResponse): void {
+    const call = new Call(this, request, response, []);
+    call.isRouted = false;
+    call.enqueue();
+  }
+
   /** Answers a request that met a fault of our own, or of the server around us, on its way here [D28]. */
   handleFault(request: IncomingMessage, response: ServerResponse, error: unknown): void {
     new Call(this, request, response, []).enqueueFault(error);

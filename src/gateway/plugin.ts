@@ -1,14 +1,21 @@
 // The gateway as a Fastify plugin, for our own service and for anyone's server, and the server options that
 // complete it. Fastify routes and runs the host's hooks; from the handler on it is gateway.ts and call.ts.
 
-import type { Server } from 'node:http';
-import type { FastifyInstance, FastifyPluginCallback, FastifyReply, FastifyServerOptions } from 'fastify';
+import type { IncomingMessage, Server } from 'node:http';
+import type {
+  FastifyInstance,
+  FastifyPluginCallback,
+  FastifyReply,
+  FastifyRequest,
+  FastifyServerOptions,
+} from 'fastify';
 
 import type { CallRecord } from './call.ts';
 import type { Gateway, GatewayObserver } from './gateway.ts';
 import { collectionPath } from './operations.ts';
 import { createGateway, type GatewayLimits } from './options.ts';
 import { outcomes } from './outcomes.ts';
+import { absoluteForm, hasGoodEscapes } from './request-head.ts';
 import { createGatewayServer, type GatewayServerOptions } from './server.ts';
 
 export interface WorkItemGatewayOptions extends GatewayLimits {
@@ -47,17 +54,51 @@ export function gatewayServerOptions(options: GatewayServerOptions = {}): Fastif
         gateway.handleClientError(error, socket, this.server);
       }
     },
-    // A malformed escape: where it stands in an id it is 400 like any other bad id [D1].
+    rewriteUrl(this: FastifyInstance, request) {
+      const target = request.url ?? '';
+      const hasGateway = ownServers.get(this.server)?.gateway !== undefined;
+      const routable = hasGateway ? toRoutable(target) : target;
+      if (routable !== target) {
+        rewrittenTargets.set(request, target);
+      }
+      return routable;
+    },
+    // What Fastify cannot route, such as a target that it cannot read. No hook has run: it is no operation [D60].
     frameworkErrors: (_error, request, reply) => {
       const gateway = ownServers.get(request.server.server)?.gateway;
+      reply.hijack();
       if (gateway === undefined) {
         reply.raw.writeHead(400).end();
       } else {
-        reply.hijack();
-        gateway.handle(request.raw, reply.raw);
+        gateway.handleUnrouted(takeBack(request), reply.raw);
       }
     },
   };
+}
+
+// Targets as they came, of the requests that Fastify has routed by another.
+const rewrittenTargets = new WeakMap<IncomingMessage, string>();
+
+// Fastify routes absolute-form by rules of its own, and nothing with a bad escape: no hook would run. So it gets the
+// path, and an escape that cannot be decoded as the text that it is. Hooks see the path of the call in `request.url`.
+function toRoutable(target: string): string {
+  if (target.startsWith('/') && !target.includes('%')) {
+    return target;
+  }
+  const originForm = target.replace(absoluteForm, '');
+  const rooted = originForm === target || originForm.startsWith('/') ? originForm : `/${originForm}`;
+  const pathEnd = rooted.search(/[?#]/);
+  const path = pathEnd === -1 ? rooted : rooted.slice(0, pathEnd);
+  return hasGoodEscapes(path) ? rooted : path.replaceAll('%', '%25') + rooted.slice(path.length);
+}
+
+/** The request with its own target: what is no id and what is no host is decided by that. */
+function takeBack({ raw }: Pick<FastifyRequest, 'raw'>): IncomingMessage {
+  const target = rewrittenTargets.get(raw);
+  if (target !== undefined) {
+    raw.url = target;
+  }
+  return raw;
 }
 
 /**
@@ -92,20 +133,24 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   });
 
   const method = fastify.supportedMethods;
-  const handler = (request: { raw: FastifyReply['request']['raw'] }, reply: FastifyReply): void => {
+  const handler = (request: FastifyRequest, reply: FastifyReply): void => {
     const inheritedHeaders = own === undefined ? flatten(reply.getHeaders()) : noHeaders;
     reply.hijack();
-    gateway.handle(request.raw, reply.raw, inheritedHeaders);
+    gateway.handle(takeBack(request), reply.raw, inheritedHeaders);
   };
   fastify.route({ method, url: collectionPath, handler });
   fastify.route({ method, url: `${collectionPath}/*`, handler });
   if (own !== undefined) {
     own.gateway = gateway;
-    fastify.setNotFoundHandler(handler);
+    // Hooks may let pass what Fastify found no route for.
+    fastify.setNotFoundHandler((request, reply) => {
+      reply.hijack();
+      gateway.handleUnrouted(takeBack(request), reply.raw);
+    });
     // Fastify's own would send the error's message [D28].
     fastify.setErrorHandler((error, request, reply) => {
       reply.hijack();
-      gateway.handleFault(request.raw, reply.raw, error);
+      gateway.handleFault(takeBack(request), reply.raw, error);
     });
   }
   fastify.addHook('onClose', async () => {

@@ -144,7 +144,8 @@ function isAuthority(value: string): boolean {
     match === null ||
     value.startsWith(':') ||
     Number(match[2] ?? 0) > 65_535 ||
-    (match[1] !== undefined && !isIPv6(match[1]))
+    (match[1] !== undefined && !isIPv6(match[1])) ||
+    !hasGoodEscapes(value)
   ) {
     return false;
   }
@@ -166,6 +167,19 @@ function isTarget(target: string, method: string | undefined): boolean {
   }
   const authority = absoluteForm.exec(target)?.[1];
   return authority !== undefined && !/^(?::|$)/.test(authority) && isAuthority(authority);
+}
+
+/** Whether every escape is one, and of UTF-8: what others cannot decode they may read as anything [D60]. */
+export function hasGoodEscapes(text: string): boolean {
+  if (!text.includes('%')) {
+    return true;
+  }
+  try {
+    decodeURIComponent(text);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** A new request id: a random UUID [D25]. */

@@ -1,0 +1,327 @@
+// In a Fastify server no operation is ever reached without that server's hooks, whatever a target looks like [D60].
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { workItemGateway } from '../../src/index.ts';
+import { assertReply, badRequest, invalidId, notFound } from '../helpers/expected.ts';
+import { hosts, ownHost, serve, serveApp, type Host } from '../helpers/hosts.ts';
+import { oddTargets } from '../helpers/odd-targets.ts';
+import { RawClient, type Headers } from '../helpers/raw-client.ts';
+
+const ordinaryMethods = ['GET', 'PUT', 'DELETE', 'POST'];
+const allMethods = [
+  ...ordinaryMethods,
+  'HEAD',
+  'OPTIONS',
+  'PATCH',
+  'TRACE',
+  'QUERY',
+  'PROPFIND',
+  'FOO',
+  'CONNECT',
+];
+const takesBody = new Set(['PUT', 'POST', 'PATCH', 'QUERY']);
+// With a body, so that Fastify asks for it where it does.
+const type = ['Content-Type', 'application/json'] as const;
+
+/** Sends everything on a few connections; gives `each` the status of each reply, 0 where there was none. */
+async function sendAll(
+  port: number,
+  requests: readonly { method: string; target: string; headers: Headers }[],
+  each: (request: { method: string; target: string }, status: number) => void,
+): Promise<void> {
+  const left = requests.values();
+  const send = async (): Promise<void> => {
+    let client: RawClient | undefined;
+    for (const { method, target, headers } of left) {
+      client = client?.isOpen === true ? client : await RawClient.open(port);
+      try {
+        const options = takesBody.has(method)
+          ? { headers: [type, ...headers], body: '{"a":1}' }
+          : { headers };
+        const reply = await client.call(method, target, options);
+        each({ method, target }, reply.status);
+        // Where the server cannot read on, what is left of its reply is nobody's.
+        if (reply.status === 400 || reply.header('connection') === 'close') client.destroy();
+      } catch {
+        each({ method, target }, 0);
+        client.destroy();
+      }
+    }
+    client?.destroy();
+  };
+  await Promise.all(Array.from({ length: 4 }, send));
+}
+
+function requestsFor(methods: readonly string[], prefix = '', headers: Headers = []) {
+  const targets = oddTargets(prefix);
+  assert.ok(targets.length > 500, `${targets.length} odd targets`);
+  return methods.flatMap((method) => targets.map((target) => ({ method, target, headers })));
+}
+
+async function deny(_request: FastifyRequest, reply: FastifyReply): Promise<void> {
+  await reply.code(401).send({ error: 'no entry' });
+}
+
+interface Place {
+  readonly name: string;
+  readonly prefix: string;
+  readonly methods: readonly string[];
+  readonly register: (app: FastifyInstance, backendUrl: string) => PromiseLike<unknown>;
+}
+
+const hookNames = ['onRequest', 'preParsing', 'preValidation', 'preHandler'] as const;
+
+/** The plugin in a scope of its own, behind a hook of that scope. */
+function inScope(app: FastifyInstance, prefix: string, backendUrl: string, hook: string) {
+  return app.register(
+    async (scope) => {
+      scope.addHook(hook as 'onRequest', deny);
+      await scope.register(workItemGateway, { backendUrl });
+    },
+    { prefix },
+  );
+}
+
+const places: readonly Place[] = [
+  ...hookNames.map((hook): Place => ({
+    name: `${hook} of the server`,
+    prefix: '',
+    methods: hook === 'onRequest' ? allMethods : ['GET', 'DELETE'],
+    register: (app, backendUrl) => {
+      app.addHook(hook as 'onRequest', deny);
+      return app.register(workItemGateway, { backendUrl });
+    },
+  })),
+  {
+    name: 'onRequest of the server, the plugin behind a prefix',
+    prefix: '/v1',
+    methods: ordinaryMethods,
+    register: (app, backendUrl) => {
+      app.addHook('onRequest', deny);
+      return app.register(workItemGateway, { backendUrl, prefix: '/v1' });
+    },
+  },
+  {
+    name: 'onRequest of the scope around the plugin',
+    prefix: '',
+    methods: ordinaryMethods,
+    register: (app, backendUrl) => inScope(app, '', backendUrl, 'onRequest'),
+  },
+  {
+    name: 'preHandler of the scope around the plugin, behind a prefix',
+    prefix: '/v1',
+    methods: ordinaryMethods,
+    register: (app, backendUrl) => inScope(app, '/v1', backendUrl, 'preHandler'),
+  },
+  {
+    name: 'onRequest that lets pass what has no route',
+    prefix: '',
+    methods: ordinaryMethods,
+    register: (app, backendUrl) => {
+      app.addHook('onRequest', async (request, reply) => {
+        if (!request.is404) await deny(request, reply);
+      });
+      return app.register(workItemGateway, { backendUrl });
+    },
+  },
+];
+
+for (const host of hosts) {
+  describe(host.name, () => {
+    for (const { name, prefix, methods, register } of places) {
+      test(`no odd target gets past ${name} [D60]`, async () => {
+        const app = host.create();
+        await using server = await serveApp(app, (backendUrl) => register(app, backendUrl));
+        const passed: string[] = [];
+        await sendAll(server.port, requestsFor(methods, prefix), ({ method, target }, status) => {
+          if (status !== 0 && status < 400) passed.push(`${method} ${target}: ${status}`);
+        });
+        assert.deepEqual(passed, []);
+        assert.deepEqual(
+          server.backend.requests.map(({ method, target }) => `${method} ${target}`),
+          [],
+        );
+        const direct = await server.call('GET', `${prefix}/api/work-items`);
+        assert.equal(direct.status, 401);
+      });
+    }
+
+    test('each call to the backend is one that every hook has seen [D60]', async () => {
+      const app = host.create();
+      const seen = new Map<string, string[]>();
+      for (const hook of hookNames) {
+        app.addHook(hook as 'onRequest', ({ raw }: FastifyRequest) => {
+          const id = String(raw.headers['x-request-id']);
+          seen.set(id, [...(seen.get(id) ?? []), hook]);
+          return Promise.resolve();
+        });
+      }
+      await using server = await serve(app);
+      const requests = requestsFor(allMethods).map((request, index) => ({
+        ...request,
+        headers: [['X-Request-Id', `odd-${index}`]] as const,
+      }));
+      await sendAll(server.port, requests, () => undefined);
+      assert.ok(server.backend.requests.length > 100, 'some of the targets are good ones');
+      for (const call of server.backend.requests) {
+        const hooks = seen.get(call.header('x-request-id') ?? '');
+        assert.deepEqual(hooks, hookNames, `${call.method} ${call.target}`);
+      }
+      assert.deepEqual(server.backend.violations, []);
+    });
+
+    test('nor does a constraint of the server that fails, or that the plugin has not [D60]', async () => {
+      await using server = await serveConstrained(host);
+      const headers = [
+        ['Accept-Version', '1.0.0'],
+        ['X-Tenant', 'unknown'],
+      ] as const;
+      for (const [name, value] of headers) {
+        for (const method of allMethods) {
+          const options = { headers: [[name, value]] as const };
+          for (const path of ['/api/work-items', '/api/work-items/5', '/v1/api/work-items/5']) {
+            await using client = await RawClient.open(server.port);
+            const status = await client.call(method, path, options).then(
+              (reply) => reply.status,
+              () => 0,
+            );
+            assert.ok(status === 0 || status >= 400, `${method} ${path} with ${name}: ${status}`);
+          }
+        }
+      }
+      await sendAll(
+        server.port,
+        headers.flatMap((header) => requestsFor(['GET', 'DELETE'], '', [header])),
+        () => undefined,
+      );
+      assert.deepEqual(server.backend.requests, []);
+    });
+
+    test('nor does a parameter that is too long for a route of the server [D60]', async () => {
+      const app = host.create({ routerOptions: { maxParamLength: 5 } });
+      app.get('/:name', () => 'host');
+      app.all('/api/:name/:id', () => 'host');
+      app.all('/api/:name', () => 'host');
+      app.addHook('onRequest', deny);
+      await using server = await serve(app);
+      const passed: string[] = [];
+      const long = ['/too-long-a-name', '/api/too-long/5', '/api/work-itemsx/5', '/api/work-item/55555555'];
+      const requests = [
+        ...requestsFor(ordinaryMethods),
+        ...allMethods.flatMap((method) => long.map((target) => ({ method, target, headers: [] }))),
+      ];
+      await sendAll(server.port, requests, ({ method, target }, status) => {
+        if (status !== 0 && status < 400) passed.push(`${method} ${target}: ${status}`);
+      });
+      assert.deepEqual(passed, []);
+      assert.deepEqual(server.backend.requests, []);
+    });
+  });
+}
+
+/** Routes of the host have constraints: a version, and one that asks elsewhere and may fail. Hooks deny what has a route. */
+async function serveConstrained(host: Host) {
+  const app = host.create({
+    routerOptions: {
+      constraints: {
+        tenant: {
+          name: 'tenant',
+          storage: () => {
+            const handlers = new Map<string, unknown>();
+            return {
+              get: (tenant: string) => handlers.get(tenant) ?? null,
+              set: (tenant: string, handler: unknown) => handlers.set(tenant, handler),
+            };
+          },
+          deriveConstraint: (
+            request: { headers: Record<string, unknown> },
+            _context: unknown,
+            done: (error: Error | null, tenant?: unknown) => void,
+          ) => {
+            const tenant = request.headers['x-tenant'];
+            setImmediate(() => {
+              if (tenant === 'unknown') done(new Error('SECRET'));
+              else done(null, tenant);
+            });
+          },
+          validate: () => true,
+        },
+      },
+    },
+  } as unknown as Parameters<Host['create']>[0]);
+  app.addHook('onRequest', async (request, reply) => {
+    if (!request.is404) await deny(request, reply);
+  });
+  app.get('/versioned', { constraints: { version: '1.0.0' } }, () => 'host');
+  app.get('/of-tenant', { constraints: { tenant: 'a' } }, () => 'host');
+  return await serve(app);
+}
+
+test('what cannot be routed has one fixed reply there, and the connection goes on [D60, D24]', async () => {
+  await using server = await serveConstrained(ownHost);
+  await using client = await RawClient.open(server.port);
+  const unknown = { headers: [['X-Tenant', 'unknown']] as const };
+  for (const path of ['/api/work-items', '/api/work-items/5', '/nowhere']) {
+    assertReply(await client.call('GET', path, unknown), 404, notFound);
+    assertReply(await client.call('OPTIONS', path, unknown), 404, notFound);
+  }
+  assertReply(await client.call('PUT', '/api/work-items/5', { ...unknown, body: '{"a":1}' }), 404, notFound);
+  assertReply(await client.call('POST', '/api/work-items', { ...unknown, body: '{"a":1' }), 404, notFound);
+  assertReply(
+    await client.call('GET', '/api/work-items', { headers: [['Accept-Version', '1.0.0']] }),
+    404,
+    notFound,
+  );
+  assert.equal((await client.call('GET', '/api/work-items')).status, 401);
+});
+
+for (const escape of ['%ff', '%zz', '%', '%C3', '%C0%AF', '%ED%A0%80', 'x%ff', '%ff:80', 'x%f']) {
+  test(`a host ${escape}, whose escapes do not decode, is no host [D60, D27]`, async () => {
+    await using server = await serve(ownHost.create());
+    for (const method of ordinaryMethods) {
+      assertReply(await server.call(method, `http://${escape}/api/work-items/5`), 400, badRequest);
+      assertReply(
+        await server.call(method, '/api/work-items/5', { headers: [['Host', escape]] }),
+        400,
+        badRequest,
+      );
+    }
+    assert.deepEqual(server.backend.requests, []);
+  });
+}
+
+test('a bad escape in an id passes the hooks, and is no id [D1, D60]', async () => {
+  const app = ownHost.create();
+  const seen: string[] = [];
+  app.addHook('onRequest', ({ url, originalUrl }, _reply, done) => {
+    seen.push(`${originalUrl} as ${url}`);
+    done();
+  });
+  await using server = await serve(app);
+  for (const id of ['%zz', '12%ff', '%ff12', '12%', '12%2', '%C3', '%2f%zz', '12%zz?%zz']) {
+    assertReply(await server.call('PUT', `/api/work-items/${id}`, { body: '1' }), 400, invalidId);
+    assertReply(await server.call('GET', `http://x/api/work-items/${id}`), 400, invalidId);
+  }
+  assert.deepEqual(server.backend.requests, []);
+  assert.equal(seen.length, 16);
+  assert.equal(seen[3], 'http://x/api/work-items/12%ff as /api/work-items/12%25ff');
+  assert.equal(seen[15], 'http://x/api/work-items/12%zz?%zz as /api/work-items/12%25zz?%zz');
+});
+
+test('hooks that ask for the path see that of the call, whatever the form of its target [D60, D27]', async () => {
+  const app = ownHost.create();
+  app.addHook('onRequest', async (request, reply) => {
+    if (request.url.startsWith('/api/work-items')) await deny(request, reply);
+  });
+  await using server = await serve(app);
+  for (const target of [
+    '/api/work-items/5',
+    'http://x/api/work-items/5',
+    'HTTPS://x:80/api/work-items/5?x',
+  ]) {
+    assert.equal((await server.call('DELETE', target)).status, 401);
+  }
+  assert.deepEqual(server.backend.requests, []);
+});
