@@ -90,9 +90,12 @@ export class BackendMonitor {
   }
 
   async #connect(): Promise<void> {
-    const cause = await probe(this.#url);
-    this.#probe = undefined;
-    this.report(cause);
+    try {
+      this.report(await probe(this.#url));
+    } finally {
+      // Whatever came of it: what is kept would be the answer for ever.
+      this.#probe = undefined;
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-// The dashboard's page and its stream of events (server-sent events). Loaded when somebody first asks for it.
+// The dashboard's page and its stream of events (server-sent events).
 // What is sent is made once for all viewers, and only while there are any; nobody's copy waits in memory for
 // longer than it takes to send the one before.
 
@@ -41,20 +41,23 @@ const css = 'text/css; charset=utf-8';
 const svg = 'image/svg+xml';
 
 interface File {
-  readonly url: URL;
+  readonly url: () => URL;
   readonly contentType: string;
 }
 
 function ours(name: string, contentType: string): [string, File] {
-  return [`/dashboard/${name}`, { url: new URL(`./dashboard/${name}`, import.meta.url), contentType }];
+  return [`/dashboard/${name}`, { url: () => new URL(`./dashboard/${name}`, import.meta.url), contentType }];
 }
 
 function chartLibrary(name: string, contentType: string): [string, File] {
-  return [`/dashboard/${name}`, { url: new URL(import.meta.resolve(`uplot/dist/${name}`)), contentType }];
+  return [
+    `/dashboard/${name}`,
+    { url: () => new URL(import.meta.resolve(`uplot/dist/${name}`)), contentType },
+  ];
 }
 
 const files: ReadonlyMap<string, File> = new Map([
-  ['/', { url: new URL('./dashboard/index.html', import.meta.url), contentType: 'text/html; charset=utf-8' }],
+  ['/', ours('index.html', 'text/html; charset=utf-8')[1]],
   ours('style.css', css),
   ours('main.js', javascript),
   ours('stream.js', javascript),
@@ -115,7 +118,7 @@ export class Dashboard {
     if (file === undefined) {
       return false;
     }
-    const body = await readFile(file.url);
+    const body = await readFile(file.url());
     response
       .writeHead(200, { ...headers, 'content-type': file.contentType, 'content-length': body.length })
       .end(body);

@@ -2,7 +2,7 @@
 // surface: docs/operating.md has the meaning and unit of each. With process-metrics.ts the only place that
 // knows prom-client, which writes the text and adds the processes' own figures up.
 
-import { AggregatorRegistry, Registry, type Gauge, type PrometheusContentType } from 'prom-client';
+import type { Gauge, PrometheusContentType, Registry } from 'prom-client';
 
 import { version } from '../version.ts';
 import { backendOutcomes, callOutcomes, faultOfBackendOutcome, outcomes } from '../gateway/outcomes.ts';
@@ -17,6 +17,7 @@ import {
   type FigureName,
 } from './figures.ts';
 import { latestBackendStatus } from './backend-status.ts';
+import { loadPromClient } from './prom-client.ts';
 import type { ProcessMetric, Report } from './report.ts';
 
 const prefix = 'work_item_gateway_';
@@ -34,10 +35,11 @@ export async function renderMetrics(reports: readonly Report[]): Promise<string>
 }
 
 /** The media type of that text. */
-export const metricsContentType = Registry.PROMETHEUS_CONTENT_TYPE;
+export const metricsContentType: PrometheusContentType = 'text/plain; version=0.0.4; charset=utf-8';
 
 /** A registry that holds the figures of `reports`, added up. */
 export function createRegistry(reports: readonly Report[]): Registry {
+  const { AggregatorRegistry, Registry } = loadPromClient();
   const ofProcesses = reports.flatMap(({ processMetrics }) =>
     processMetrics === undefined ? [] : [processMetrics],
   );
@@ -45,7 +47,7 @@ export function createRegistry(reports: readonly Report[]): Registry {
   const [first] = ofProcesses;
   const registry =
     ofProcesses.length === 1 && first !== undefined
-      ? registryOf(first)
+      ? addMetrics(new Registry(), first)
       : AggregatorRegistry.aggregate<PrometheusContentType>(ofProcesses.map((metrics) => [...metrics]));
   const figures = new Figures();
   for (const report of reports) {
@@ -213,8 +215,7 @@ function addMetric(
   register(registry, metric);
 }
 
-function registryOf(metrics: readonly ProcessMetric[]): Registry {
-  const registry = new Registry();
+function addMetrics(registry: Registry, metrics: readonly ProcessMetric[]): Registry {
   for (const metric of metrics) {
     register(registry, metric);
   }

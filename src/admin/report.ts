@@ -5,6 +5,7 @@ import type { Gateway } from '../gateway/gateway.ts';
 import type { BackendMonitor, BackendStatus } from './backend-status.ts';
 import { RecentFailures, type Failure } from './failures.ts';
 import { Figures } from './figures.ts';
+import { readProcessMetrics } from './process-metrics.ts';
 
 export interface Report {
   readonly pid: number;
@@ -24,6 +25,8 @@ export interface Report {
   /** prom-client's figures of the process, where they were asked for. */
   readonly processMetrics: readonly ProcessMetric[] | undefined;
 }
+
+type Memory = Pick<Report, 'residentBytes' | 'heapUsedBytes'>;
 
 /** One of prom-client's metrics with its values, as it takes it back. */
 export type ProcessMetric = object & { readonly name: string };
@@ -54,9 +57,10 @@ export function createReporter(
   clientConnections: { readonly size: number },
 ): Reporter {
   const eventLoop = watchEventLoop();
+  let memory: Memory = { residentBytes: 0, heapUsedBytes: 0 };
   return {
     reports: async ({ withProcessMetrics, probesBackend }) => {
-      const { rss, heapUsed } = process.memoryUsage();
+      memory = readMemory(memory);
       const [backend, processMetrics] = await Promise.all([
         probesBackend ? records.backend.check() : records.backend.last(),
         withProcessMetrics ? readProcessMetrics() : undefined,
@@ -71,8 +75,7 @@ export function createReporter(
           backendConnections: gateway.backend.connectionCount,
           backend,
           failures: records.failures.list(),
-          residentBytes: rss,
-          heapUsedBytes: heapUsed,
+          ...memory,
           eventLoopDelayMs: eventLoop.delayMs(),
           processMetrics,
         },
@@ -101,8 +104,12 @@ function msOf(nanoseconds: number): number {
   return Math.max(0, nanoseconds / 1e6 - eventLoopResolutionMs);
 }
 
-// Loaded when first asked for: whoever does not scrape does not pay for it.
-async function readProcessMetrics(): Promise<readonly ProcessMetric[]> {
-  const { processRegistry } = await import('./process-metrics.ts');
-  return await processRegistry.getMetricsAsJSON();
+// The system has it in a file, and descriptors may have run out: then what was read last stands.
+function readMemory(last: Memory): Memory {
+  try {
+    const { rss, heapUsed } = process.memoryUsage();
+    return { residentBytes: rss, heapUsedBytes: heapUsed };
+  } catch {
+    return last;
+  }
 }

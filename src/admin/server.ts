@@ -6,8 +6,9 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { isAllowedHost } from '../guards/host-names.ts';
 import { createServer } from '../node-http.ts';
 import { latestBackendStatus } from './backend-status.ts';
-import type { Dashboard, DashboardSources } from './dashboard.ts';
-import type { History } from './history.ts';
+import { Dashboard, type DashboardSources } from './dashboard.ts';
+import { History } from './history.ts';
+import { metricsContentType, renderMetrics } from './metrics.ts';
 
 /** `onFault` is told of a fault of our own in answering here. */
 export interface AdminSources extends DashboardSources {
@@ -41,67 +42,49 @@ const routes: ReadonlyMap<string, Route> = new Map<string, Route>([
 
 /** The admin server, and the dashboard's history from now on. */
 export function createAdminServer(sources: AdminSources): AdminServer {
-  const history = keepHistory(sources);
-  let dashboard: Promise<Dashboard> | undefined;
-  // Loaded when first asked for: whoever does not look does not pay for it.
-  const loadDashboard = async (): Promise<Dashboard> => {
-    const module = await import('./dashboard.ts');
-    return new module.Dashboard(sources, await history.load());
-  };
+  const history = new History(performance.timeOrigin, historyStepMs);
+  const stopRecording = record(history, sources);
+  const dashboard = new Dashboard(sources, history);
   // A request without a `Host` is refused like one with a wrong one, and not by node:http.
   const server = createServer({ requireHostHeader: false }, (request, response) => {
-    answer(request, response, sources, async () => await (dashboard ??= loadDashboard())).catch(
-      (error: unknown) => {
-        sources.onFault(error);
+    answer(request, response, sources, dashboard).catch((error: unknown) => {
+      sources.onFault(error);
+      if (response.headersSent) {
         response.destroy();
-      },
-    );
+      } else {
+        send(response, json(500, { error: 'Internal server error' }));
+      }
+    });
   });
   return {
     server,
     close: () => {
-      history.stop();
-      void dashboard?.then((each) => {
-        each.close();
-      });
+      stopRecording();
+      dashboard.close();
     },
   };
 }
 
 const historyStepMs = 5_000;
 
-// Not loaded before the first step: nobody waits for it at the start.
-function keepHistory({ reports, onFault }: AdminSources): { load(): Promise<History>; stop(): void } {
-  let history: Promise<History> | undefined;
-  const load = async (): Promise<History> => {
-    history ??= import('./history.ts').then(
-      (module) => new module.History(performance.timeOrigin, historyStepMs),
-    );
-    return await history;
-  };
+// Gives what ends it.
+function record(history: History, { reports, onFault }: AdminSources): () => void {
   let isRecording = false;
-  const record = async (): Promise<void> => {
-    const [steps, all] = await Promise.all([
-      load(),
-      reports({ withProcessMetrics: false, probesBackend: false }),
-    ]);
-    steps.record(all);
-  };
   const timer = setInterval(() => {
     if (!isRecording) {
       isRecording = true;
-      record()
+      reports({ withProcessMetrics: false, probesBackend: false })
+        .then((all) => {
+          history.record(all);
+        })
         .catch(onFault)
         .finally(() => {
           isRecording = false;
         });
     }
   }, historyStepMs).unref();
-  return {
-    load,
-    stop: () => {
-      clearInterval(timer);
-    },
+  return () => {
+    clearInterval(timer);
   };
 }
 
@@ -109,7 +92,7 @@ async function answer(
   request: IncomingMessage,
   response: ServerResponse,
   sources: AdminSources,
-  dashboard: () => Promise<Dashboard>,
+  dashboard: Dashboard,
 ): Promise<void> {
   request.resume();
   const { host: hosts = [] } = request.headersDistinct;
@@ -127,7 +110,7 @@ async function answer(
     send(response, json(405, { error: 'Method not allowed' }));
   } else if (route !== undefined) {
     send(response, await route(sources));
-  } else if (!(await (await dashboard()).answer(path, request, response))) {
+  } else if (!(await dashboard.answer(path, request, response))) {
     send(response, json(404, { error: 'Not found' }));
   }
 }
@@ -151,9 +134,7 @@ async function readyz({ reports, isDraining }: AdminSources): Promise<Page> {
   });
 }
 
-// The library behind it is loaded when first asked for: whoever does not scrape does not pay for it.
 async function metrics({ reports }: AdminSources): Promise<Page> {
-  const { metricsContentType, renderMetrics } = await import('./metrics.ts');
   const body = await renderMetrics(await reports({ withProcessMetrics: true, probesBackend: true }));
   return { status: 200, contentType: metricsContentType, body };
 }
