@@ -6,6 +6,15 @@ import type { Registry } from 'prom-client';
 import { loadPromClient } from './prom-client.ts';
 import type { ProcessMetric } from './report.ts';
 
+// Gauges with a counter's name; without it and by `type` they are there too.
+const misnamed = [
+  'nodejs_active_handles_total',
+  'nodejs_active_requests_total',
+  'nodejs_active_resources_total',
+];
+const eventLoopMean = 'nodejs_eventloop_lag_mean_seconds';
+const ofEventLoop = /^nodejs_eventloop_lag_\w+_seconds$/;
+
 let registry: Registry | undefined;
 
 /** The registry of these figures; throws where the library cannot be loaded, and may be asked again. */
@@ -15,12 +24,20 @@ export function processRegistry(): Registry {
 
 /** What is known now; rejects where `processRegistry` throws. */
 export async function readProcessMetrics(): Promise<readonly ProcessMetric[]> {
-  return await processRegistry().getMetricsAsJSON();
+  const metrics = await processRegistry().getMetricsAsJSON();
+  // Before the first sample since they were last asked, their mean is no number and their least 292 years.
+  const hasSample = metrics.some(
+    ({ name, values }) => name === eventLoopMean && values.every(({ value }) => Number.isFinite(value)),
+  );
+  return hasSample ? metrics : metrics.filter(({ name }) => !ofEventLoop.test(name));
 }
 
 function createRegistry(): Registry {
   const promClient = loadPromClient();
   const created = new promClient.Registry();
   promClient.collectDefaultMetrics({ register: created });
+  for (const name of misnamed) {
+    created.removeSingleMetric(name);
+  }
   return created;
 }

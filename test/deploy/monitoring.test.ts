@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
-import { createGate } from '../helpers/changes.ts';
+import { createGate, poll } from '../helpers/changes.ts';
 import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand } from '../helpers/targets.ts';
 
@@ -59,7 +59,11 @@ before(async () => {
     assert.equal((await command.call('GET', '/api/work-items')).status, 503, 'one call too many');
     gate.open();
     await held;
-    published = parse((await command.admin('/metrics')).text);
+    // The first scrape has no sample of the event loop.
+    await poll(async () => {
+      published = parse((await command.admin('/metrics')).text);
+      return published.has('nodejs_eventloop_lag_p99_seconds');
+    }, 'every metric is published');
   } finally {
     await command.stop();
     await backend.stop();
