@@ -75,6 +75,7 @@ export async function addAdmin(
       logger.error({ err: error }, 'a fault of the gateway in an answer of the admin listener');
     },
     facts: () => ({
+      instanceName: inForce().settings.instanceName,
       url: clients.url,
       backendUrl: inForce().settings.backendUrl.href,
       inFlightMax: inForce().settings.inFlightMax,

@@ -77,7 +77,7 @@ interface CountRow extends Row {
 }
 
 interface TextRow extends Row {
-  readonly kind: 'host' | 'path' | 'database';
+  readonly kind: 'host' | 'path' | 'database' | 'name';
   readonly default: string;
 }
 
@@ -106,6 +106,8 @@ interface BooleanRow extends Row {
 }
 
 type AnyRow = IntegerRow | CountRow | TextRow | UrlRow | ChoiceRow | HostNamesRow | BooleanRow;
+
+const nameLengthMax = 64;
 
 const gateway: readonly Command[] = ['serve', 'dev', 'check', 'openapi'];
 const everywhere: readonly Command[] = ['serve', 'dev', 'backend', 'check', 'openapi'];
@@ -170,7 +172,7 @@ export const settingsTable = {
   adminAllowedHosts: {
     kind: 'host-names',
     default: '',
-    group: 'listening',
+    group: 'guards',
     help: 'Further names under which the admin listener is called, as in `gateway.internal,gateway.example.com`. It answers a request whose `Host` is an IP address, `localhost`, a name under `.localhost`, ADMIN_HOST or one of these, with any port, and others with 403.',
     commands: gateway,
   },
@@ -279,6 +281,13 @@ export const settingsTable = {
     72_000,
     'How long a connection may rest between two requests; keep it above what a load balancer in front does.',
   ),
+  instanceName: {
+    kind: 'name',
+    group: 'pages',
+    default: '',
+    help: "What the dashboard calls this gateway in its header and its tab's title, as in `gateway-2 (staging)`; without it, the name of the machine.",
+    commands: gateway,
+  },
   docs: {
     kind: 'boolean',
     group: 'pages',
@@ -418,6 +427,8 @@ export function describeValues(name: SettingName): string {
       return 'host names separated by commas, or nothing for none';
     case 'count':
       return `1 to ${row.max} or auto`;
+    case 'name':
+      return `up to ${nameLengthMax} characters, or nothing for the name of the machine`;
     case 'path':
       return 'a file name, or nothing for none';
     case 'database':
@@ -598,6 +609,11 @@ function parseValue(
         ? value
         : new Problem(`a whole number from 1 to ${row.max}, or auto`);
     }
+    case 'name':
+      // On one line, and nothing that turns the letters after it round.
+      return text.length <= nameLengthMax && !/[\p{C}\p{Zl}\p{Zp}]/u.test(text)
+        ? text
+        : new Problem(`at most ${nameLengthMax} characters, none of them a control character`);
     case 'path':
     case 'database':
       return text;

@@ -85,6 +85,12 @@ export interface Facts {
   readonly nodeVersion: string;
   /** Milliseconds since 1970. */
   readonly startedAt: number;
+  /** What this gateway is called: INSTANCE_NAME, or the name of the machine. */
+  readonly instanceName: string;
+  /** The name of the machine. */
+  readonly hostName: string;
+  /** The process that has the admin listener: the only one, or the primary one of several. */
+  readonly pid: number;
   readonly url: string;
   readonly backendUrl: string;
   readonly inFlightMax: number;

@@ -4,6 +4,7 @@
 
 import { readFile } from 'node:fs/promises';
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { hostname } from 'node:os';
 
 import { version } from '../version.ts';
 import { latestBackendStatus } from './backend-status.ts';
@@ -16,6 +17,8 @@ import type { Report, Reporter } from './report.ts';
 
 /** What the dashboard shows and nothing else here knows. */
 export interface DashboardFacts {
+  /** Empty for the name of the machine. */
+  readonly instanceName: string;
   readonly url: string;
   readonly backendUrl: string;
   readonly inFlightMax: number;
@@ -29,6 +32,8 @@ export interface DashboardSources extends Reporter {
   readonly onFault: (error: unknown) => void;
   readonly facts: () => DashboardFacts;
 }
+
+const hostName = hostname();
 
 export const viewersMax = 50;
 const tickMs = 1_000;
@@ -225,13 +230,16 @@ export class Dashboard {
   }
 
   #describeFacts(): Facts {
-    const { url, backendUrl, inFlightMax, bufferedBytesMax, settings } = this.#sources.facts();
+    const { instanceName, url, backendUrl, inFlightMax, bufferedBytesMax, settings } = this.#sources.facts();
     const kindsOf = (party: Party): string[] =>
       callOutcomes.filter((outcome) => outcomes[outcome].fault === party);
     return {
       version,
       nodeVersion: process.version,
       startedAt: Math.round(performance.timeOrigin),
+      instanceName: instanceName.trim() === '' ? hostName : instanceName,
+      hostName,
+      pid: process.pid,
       url,
       backendUrl,
       inFlightMax,

@@ -38,7 +38,14 @@ export async function withAdmin(
     onFault: (error) => {
       throw error;
     },
-    facts: () => ({ url: '', backendUrl: '', inFlightMax: 1, bufferedBytesMax: 1, settings: [] }),
+    facts: () => ({
+      instanceName: '',
+      url: '',
+      backendUrl: '',
+      inFlightMax: 1,
+      bufferedBytesMax: 1,
+      settings: [],
+    }),
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -1,6 +1,7 @@
 // The dashboard as its listener serves it: files, headers, and a stream that is bounded in every direction.
 
 import assert from 'node:assert/strict';
+import { hostname } from 'node:os';
 import { after, before, test } from 'node:test';
 
 import type { ReportRequest } from '../../src/admin/report.ts';
@@ -95,6 +96,27 @@ test('the stream begins with everything: facts, settings with their sources, the
   assert.equal(facts.settings.find(({ variable }) => variable === 'IDLE_TIMEOUT_MS')?.source, 'default');
   assert.equal(now.backend.isReachable, true);
   assert.equal(now.workers.length, 1);
+});
+
+test('it says which gateway it is: INSTANCE_NAME or the name of the machine, and the process', async () => {
+  const factsOf = async ({ adminPort }: Command) => {
+    await using viewer = await Viewer.open(adminPort);
+    const { facts } = await viewer.message(() => true, 'the first message');
+    assert.ok(facts);
+    return facts;
+  };
+  const unnamed = await factsOf(command);
+  assert.deepEqual(
+    [unnamed.instanceName, unnamed.hostName, unnamed.pid],
+    [hostname(), hostname(), command.process.pid],
+  );
+  await using named = await startCommand({
+    BACKEND_URL: backend.url,
+    INSTANCE_NAME: 'Größe <b> 2',
+    WORKERS: '2',
+  });
+  const { instanceName, hostName, pid } = await factsOf(named);
+  assert.deepEqual([instanceName, hostName, pid], ['Größe <b> 2', hostname(), named.process.pid]);
 });
 
 test('what comes is in the next message: calls, and the failed ones without a body or a header', async () => {

@@ -47,6 +47,7 @@ const expected: readonly [SettingName, string, string, unknown][] = [
   ['requestTimeoutMs', '--request-timeout-ms', 'REQUEST_TIMEOUT_MS', 30_000],
   ['replyStallTimeoutMs', '--reply-stall-timeout-ms', 'REPLY_STALL_TIMEOUT_MS', 30_000],
   ['idleTimeoutMs', '--idle-timeout-ms', 'IDLE_TIMEOUT_MS', 72_000],
+  ['instanceName', '--instance-name', 'INSTANCE_NAME', ''],
   ['docs', '--docs', 'DOCS', false],
   ['shutdownDelayMs', '--shutdown-delay-ms', 'SHUTDOWN_DELAY_MS', 0],
   ['shutdownTimeoutMs', '--shutdown-timeout-ms', 'SHUTDOWN_TIMEOUT_MS', 10_000],
@@ -320,6 +321,7 @@ describe('problems', () => {
     logFormat: ['text'],
     docs: ['', 'TRUE', 'yes', '2', ' true'],
     adminAllowedHosts: ['a:80', 'http://a', '*.example.com', 'a b', '[::1]', 'a,,.', 'ä'],
+    instanceName: ['a\nb', 'a\u001bb', 'a\u202eb', 'a\u2028b', 'x'.repeat(65)],
     host: ['', '[::1]', 'a b', 'http://localhost', 'a/b'],
     backendUrl: [
       'localhost',
