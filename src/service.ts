@@ -151,8 +151,13 @@ export async function startClientService(
   let listener: Listener | undefined;
   const stop = async (): Promise<void> => {
     await listener?.close();
+    gateway.isCutting = true;
     server.closeAllConnections();
+    // Their calls hear of it, reads are cancelled; then the backend's connections, and with them writes.
+    await nextTurn();
     await gateway.backend.close();
+    // The turn in which the last of them is recorded.
+    await nextTurn();
   };
   try {
     listener = await listen(server, settings.host, settings.port, '--port (PORT)', sharing);
@@ -182,6 +187,10 @@ export async function startClientService(
     },
     stop,
   };
+}
+
+async function nextTurn(): Promise<void> {
+  await new Promise((resolve) => setImmediate(resolve));
 }
 
 // Taking a connection can fail, above all when the file descriptors have run out. That is no fault of ours to

@@ -333,6 +333,12 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
         }
         return;
       }
+      if (outcome.kind === 'unreachable' && this.#gateway.isCutting) {
+        // By ourselves, and not by the backend [D51].
+        this.backendOutcome = 'cancelled';
+        this.#reply(failureReplies[operation.name], 'shutdown');
+        return;
+      }
       this.cause = outcome.cause;
       const name =
         outcome.kind === 'refused'
@@ -436,8 +442,10 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
     this.#hasEnded = true;
     this.#leavePlace();
     this.outcome = outcome;
-    if (this.#isClientGone) {
-      this.outcome = outcome === 'ok' ? 'client-gone' : outcome;
+    if (this.#isClientGone || this.#connection.socket.destroyed) {
+      if (outcome === 'ok' || outcome === 'client-gone') {
+        this.outcome = this.#gateway.isCutting ? 'shutdown' : 'client-gone';
+      }
     } else {
       try {
         this.#write(status, pieces, length, headers);

@@ -47,6 +47,8 @@ export class Gateway {
   readonly answersExpectations: boolean;
   /** Every reply now closes its connection [D33]. */
   isDraining = false;
+  /** What is left is being cut: calls that end without a reply from now on end by our own doing [D51]. */
+  isCutting = false;
   /** What is served beside the operations, on a server of our own; undefined for nothing [D5]. */
   pages: Pages | undefined;
   #inFlight = 0;

@@ -154,6 +154,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     });
   }
   fastify.addHook('onClose', async () => {
+    gateway.isCutting = true;
     await gateway.backend.close();
   });
   done();

@@ -261,6 +261,36 @@ test('past SHUTDOWN_TIMEOUT_MS what is left is cut and the exit code is 1 [D33]'
   await client.closed();
 });
 
+for (const workers of ['1', '2']) {
+  test(`what is cut, by ${workers} process(es), is "shutdown" and nobody's fault, and each call has its line [D51]`, async () => {
+    await using command = await start({ SHUTDOWN_TIMEOUT_MS: '1000', WORKERS: workers });
+    const sent = [
+      ['read', requestBytes('GET', '/api/work-items/5')],
+      ['list', requestBytes('GET', '/api/work-items')],
+      ['create', requestBytes('POST', '/api/work-items', { body: '{}' })],
+      ['update', requestBytes('PUT', '/api/work-items/5', { body: '{}' })],
+      ['delete', requestBytes('DELETE', '/api/work-items/5')],
+    ] as const;
+    for (const [, bytes] of sent) await hold(command, bytes);
+    // One whose body does not come to its end.
+    const slow = await command.connect();
+    slow.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{');
+    await command.call('GET', '/nowhere');
+    command.signal('SIGTERM');
+    assert.equal(await command.exitCode(), 1);
+    const lines = command.logs.filter(({ operation }) => operation !== undefined);
+    assert.deepEqual(
+      lines
+        .map((line) => `${String(line['operation'])} ${String(line['status'])} ${String(line['outcome'])}`)
+        .toSorted(),
+      [...sent.map(([name]) => name), 'update'].map((name) => `${name} 0 shutdown`).toSorted(),
+    );
+    for (const { level, cause, msg } of lines) {
+      assert.deepEqual({ level, cause, msg }, { level: 'info', cause: undefined, msg: 'request' });
+    }
+  });
+}
+
 for (const [first, second] of [
   ['SIGTERM', 'SIGTERM'],
   ['SIGINT', 'SIGINT'],
