@@ -2,6 +2,7 @@
 // from the tables of src/gateway/; what is written here is only what those mean to a client.
 
 import { collectionPath, operations, type Operation, type OperationName } from '../gateway/operations.ts';
+import { rejectedStatuses } from '../gateway/outcomes.ts';
 import { failureReplies, notFoundReplies, replies, type FixedReply } from '../gateway/replies.ts';
 import { version } from '../version.ts';
 
@@ -409,6 +410,8 @@ function describeGateway(limits: Limits): string {
   return `A gateway in front of a work-item backend. It passes JSON through byte for byte, stores nothing, and turns every failure into a fixed error.
 
 Every error is \`{"error":"…"}\` with one of the messages listed here; nothing that the backend said is among them. The reason is in the gateway's log, found by the reply's \`x-request-id\`.
+
+A 500 can be the request's own fault: its body is not JSON, or the backend is well and rejected it (with ${rejectedStatuses.join(', ')}, such as for an item that is not there). Sent again as it is, such a request fails again. Every other 500 is the backend's fault or the gateway's.
 
 ## Limits
 

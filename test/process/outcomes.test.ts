@@ -1,0 +1,267 @@
+// Who is at fault, as the process tells it: the level of the log line, the metrics, the dashboard's verdict [D51]. By
+// hand, and not from the table of outcomes.
+
+import assert from 'node:assert/strict';
+import { resolve } from 'node:path';
+import { after, before, beforeEach, describe, test } from 'node:test';
+
+import type { Facts, Now } from '../../src/admin/dashboard-state.ts';
+import { createGate, poll } from '../helpers/changes.ts';
+import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import {
+  answer,
+  behind,
+  rawThenClose,
+  ScriptedBackend,
+  timeout,
+  type Answer,
+} from '../helpers/scripted-backend.ts';
+import { startCommand, type Command } from '../helpers/targets.ts';
+import { Viewer } from '../helpers/viewer.ts';
+
+const verdictModule = new URL('../../src/admin/dashboard/verdict.js', import.meta.url).href;
+const { judge, describeParties } = (await import(verdictModule)) as {
+  judge: (now: Now, facts: Facts) => { level: string; party: string | undefined; title: string };
+  describeParties: (now: Now, facts: Facts) => Record<string, { text: string; isUnwell: boolean }>;
+};
+
+let backend: ScriptedBackend;
+before(async () => {
+  backend = await ScriptedBackend.start();
+});
+after(() => backend.stop());
+beforeEach(() => {
+  backend.reset();
+  backend.answers(answer('{"id":5}'));
+});
+
+/** The counters of both kinds of outcomes that are not zero. */
+async function countersOf(command: Command): Promise<Map<string, number>> {
+  const { text } = await command.admin('/metrics');
+  const counters = text.matchAll(
+    /^work_item_gateway_((?:request|backend)_outcomes_total\{.*\}) ([1-9]\d*)$/gm,
+  );
+  return new Map([...counters].map(([, name = '', value]) => [name, Number(value)]));
+}
+
+/** Those that `act` has added to, and how much. */
+async function risesOf(command: Command, act: () => Promise<void>): Promise<Record<string, number>> {
+  const earlier = await countersOf(command);
+  await act();
+  const later = await countersOf(command);
+  return Object.fromEntries(
+    [...later]
+      .map(([name, value]) => [name, value - (earlier.get(name) ?? 0)] as const)
+      .filter(([, rise]) => rise > 0),
+  );
+}
+
+function request(operation: string, outcome: string, fault: string): string {
+  return `request_outcomes_total{operation="${operation}",outcome="${outcome}",fault="${fault}"}`;
+}
+
+function call(operation: string, outcome: string, fault: string): string {
+  return `backend_outcomes_total{operation="${operation}",outcome="${outcome}",fault="${fault}"}`;
+}
+
+describe('the log line and the counters of every outcome', () => {
+  let command: Command;
+  before(async () => {
+    command = await startCommand({
+      BACKEND_URL: backend.url,
+      REQUEST_BYTES_MAX: '100',
+      RESPONSE_BYTES_MAX: '100',
+      BACKEND_TIMEOUT_MS: '300',
+      IN_FLIGHT_MAX: '1',
+    });
+  });
+  after(() => command.stop());
+
+  const status = (code: number) => answer('{}', { status: code });
+  const rows: [
+    what: string,
+    backendAnswer: Answer | undefined,
+    method: string,
+    path: string,
+    body: string | undefined,
+    line: string,
+    ...counted: string[],
+  ][] = [
+    ['a read', undefined, 'GET', '/api/work-items/5', undefined, 'info 200 ok: request', request('read', 'ok', 'nobody'), call('read', 'ok', 'nobody')],
+    ['OPTIONS', undefined, 'OPTIONS', '/api/work-items', undefined, 'info 204 ok: request', request('none', 'ok', 'nobody')],
+    ['a read of what is not there', status(404), 'GET', '/api/work-items/5', undefined, 'info 404 not-found: request', request('read', 'not-found', 'client'), call('read', 'not-found', 'client')],
+    ['a DELETE of what is not there', status(404), 'DELETE', '/api/work-items/5', undefined, 'info 500 rejected: request, status 404', request('delete', 'rejected', 'client'), call('delete', 'rejected', 'client')],
+    ['a POST that is not wanted', status(422), 'POST', '/api/work-items', '{}', 'info 500 rejected: request, status 422', request('create', 'rejected', 'client'), call('create', 'rejected', 'client')],
+    ['a backend that fails', status(500), 'PUT', '/api/work-items/5', '{}', 'warn 500 refused: backend call failed, status 500', request('update', 'refused', 'backend'), call('update', 'refused', 'backend')],
+    ['a backend that wants a login', status(401), 'GET', '/api/work-items/5', undefined, 'warn 500 refused: backend call failed, status 401', request('read', 'refused', 'backend'), call('read', 'refused', 'backend')],
+    ['a backend that has too much to do', status(429), 'GET', '/api/work-items', undefined, 'warn 500 refused: backend call failed, status 429', request('list', 'refused', 'backend'), call('list', 'refused', 'backend')],
+    ['a backend that redirects', status(302), 'GET', '/api/work-items', undefined, 'warn 500 refused: backend call failed, status 302', request('list', 'refused', 'backend'), call('list', 'refused', 'backend')],
+    ['a backend that hangs up', rawThenClose(''), 'POST', '/api/work-items', '{}', 'warn 500 unreachable: backend call failed, other side closed', request('create', 'unreachable', 'backend'), call('create', 'unreachable', 'backend')],
+    ['a backend that is silent', timeout, 'DELETE', '/api/work-items/5', undefined, 'warn 500 timed-out: backend call failed, no complete answer within 300 ms', request('delete', 'timed-out', 'backend'), call('delete', 'timed-out', 'backend')],
+    ['a backend that sends a page', answer('<html>'), 'GET', '/api/work-items', undefined, 'warn 500 not-json: backend call failed, a body that is not JSON', request('list', 'not-json', 'backend'), call('list', 'not-json', 'backend')],
+    ['a backend that sends too much', answer(`"${'x'.repeat(100)}"`), 'GET', '/api/work-items', undefined, 'warn 500 too-large: backend call failed, an answer of more than 100 bytes', request('list', 'too-large', 'backend'), call('list', 'too-large', 'backend')],
+    ['an id that is none', undefined, 'GET', '/api/work-items/x', undefined, 'info 400 invalid-id: request', request('read', 'invalid-id', 'client')],
+    ['a body that is not JSON', undefined, 'POST', '/api/work-items', '{', 'info 500 invalid-body: request', request('create', 'invalid-body', 'client')],
+    ['a body that is too large', undefined, 'PUT', '/api/work-items/5', `"${'x'.repeat(100)}"`, 'info 413 body-too-large: request', request('update', 'body-too-large', 'client')],
+    ['an unknown path', undefined, 'GET', '/nowhere', undefined, 'info 404 no-operation: request', request('none', 'no-operation', 'client')],
+    ['a method that the path does not have', undefined, 'PATCH', '/api/work-items', undefined, 'info 405 no-operation: request', request('none', 'no-operation', 'client')],
+  ]; // prettier-ignore
+
+  for (const [index, [what, backendAnswer, method, path, body, expected, ...counted]] of rows.entries()) {
+    test(`${what}: ${expected}`, async () => {
+      if (backendAnswer !== undefined) backend.answers(backendAnswer);
+      const id = `row-${index}`;
+      const headers = [['X-Request-Id', id]] as const;
+      const rises = await risesOf(command, async () => {
+        await command.call(method, path, { headers, ...(body === undefined ? {} : { body }) });
+      });
+      assert.deepEqual(rises, Object.fromEntries(counted.map((name) => [name, 1])));
+      const line = await command.log(({ requestId }) => requestId === id, 'its line');
+      const { level, status: replied, outcome, msg, cause } = line;
+      const why =
+        typeof cause !== 'string' || outcome === 'not-found' ? '' : `, ${cause.split('; ')[0] ?? ''}`;
+      assert.equal(`${String(level)} ${String(replied)} ${String(outcome)}: ${String(msg)}${why}`, expected);
+    });
+  }
+
+  for (const [what, bytes, outcome] of [
+    ['bytes that are no request', 'x\r\n\r\n', '400 bad-request'],
+    ['a method that nobody knows', 'NOPE /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n', '405 no-operation'],
+    ['a tunnel', 'CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n', '405 no-operation'],
+  ] as const) {
+    test(`${what}: info ${outcome}`, async () => {
+      let id: string | undefined;
+      const rises = await risesOf(command, async () => {
+        await using client = await RawClient.open(command.port);
+        client.send(bytes);
+        id = (await client.reply()).header('x-request-id');
+      });
+      assert.deepEqual(rises, { [request('none', outcome.slice(4), 'client')]: 1 });
+      const line = await command.log(({ requestId }) => requestId === id, 'its line');
+      assert.deepEqual(
+        [line['level'], `${String(line['status'])} ${String(line['outcome'])}`],
+        ['info', outcome],
+      );
+    });
+  }
+
+  test('one call too many: warn 503 overload', async () => {
+    const gate = createGate();
+    backend.answersOnce(behind(gate, answer('{}')));
+    const rises = await risesOf(command, async () => {
+      const held = command.call('GET', '/api/work-items/5');
+      await backend.until(() => backend.requests.length === 1, 'the held call');
+      await command.call('GET', '/api/work-items/6', { headers: [['X-Request-Id', 'too-many']] });
+      gate.open();
+      await held;
+    });
+    assert.equal(rises[request('read', 'overload', 'gateway')], 1);
+    const line = await command.log(({ requestId }) => requestId === 'too-many', 'its line');
+    assert.deepEqual([line['level'], line['status'], line['msg']], ['warn', 503, 'turned away']);
+  });
+
+  test("a client that leaves: info 0 client-gone, and the call to the backend is nobody's failure", async () => {
+    backend.answers(timeout);
+    const rises = await risesOf(command, async () => {
+      const client = await command.connect();
+      client.send(requestBytes('GET', '/api/work-items/5', { headers: [['X-Request-Id', 'left']] }));
+      await backend.nextRequest();
+      client.destroy();
+      const line = await command.log(({ requestId }) => requestId === 'left', 'its line');
+      assert.deepEqual([line['level'], line['status'], line['outcome']], ['info', 0, 'client-gone']);
+    });
+    assert.deepEqual(rises, {
+      [request('read', 'client-gone', 'nobody')]: 1,
+      [call('read', 'cancelled', 'nobody')]: 1,
+    });
+  });
+});
+
+test('a fault of the gateway: error 500 bug', async () => {
+  const injection = resolve(import.meta.dirname, '../helpers/faults.ts');
+  await using command = await startCommand({
+    BACKEND_URL: backend.url,
+    NODE_OPTIONS: `--disable-warning=ExperimentalWarning --import ${injection}`,
+    FAULTS: 'scanner',
+  });
+  command.signal('SIGUSR2');
+  await poll(() => command.stderr.includes('fault on\n'), 'the fault is on');
+  const rises = await risesOf(command, async () => {
+    await command.call('POST', '/api/work-items', { body: '{}' });
+  });
+  assert.deepEqual(rises, { [request('create', 'bug', 'gateway')]: 1 });
+  const line = await command.log(({ outcome }) => outcome === 'bug', 'its line');
+  assert.deepEqual([line['level'], line['status'], line['msg']], ['error', 500, 'a fault of the gateway']);
+});
+
+test('what alerts look for is zero from the start, so that the first one is a rise', async () => {
+  await using command = await startCommand({ BACKEND_URL: backend.url });
+  const { text } = await command.admin('/metrics');
+  for (const name of [
+    request('list', 'overload', 'gateway'),
+    request('update', 'bug', 'gateway'),
+    call('delete', 'refused', 'backend'),
+    call('delete', 'rejected', 'client'),
+  ]) {
+    assert.ok(text.includes(`\nwork_item_gateway_${name} 0\n`), name);
+  }
+});
+
+describe('the verdict of the dashboard', () => {
+  /** What the dashboard says when it knows of `calls` requests. */
+  async function look(command: Command, calls: number) {
+    await using viewer = await Viewer.open(command.adminPort);
+    const { now, facts } = await viewer.message(() => true, 'the first message');
+    assert.ok(facts);
+    assert.equal(now.requestsEver, calls);
+    return { now, facts, verdict: judge(now, facts), parties: describeParties(now, facts) };
+  }
+
+  test('a healthy backend, and clients that ask for what is not there or not wanted: all is well', async () => {
+    await using command = await startCommand({ BACKEND_URL: backend.url });
+    for (let round = 0; round < 10; round += 1) {
+      backend.answersOnce(answer('{}', { status: 404 }), answer('{}', { status: 400 }), answer('{"id":5}'));
+      assert.equal((await command.call('DELETE', '/api/work-items/77')).status, 500);
+      assert.equal((await command.call('POST', '/api/work-items', { body: '{}' })).status, 500);
+      assert.equal((await command.call('GET', '/api/work-items/5')).status, 200);
+    }
+    const { now, verdict, parties } = await look(command, 30);
+    assert.deepEqual([verdict.level, verdict.title], ['well', 'All is well']);
+    assert.equal(parties['client']?.text, '20 mistakes in the last minute');
+    assert.match(parties['backend']?.text ?? '', /^reachable since/);
+    const { flows } = now.lastMinute;
+    assert.deepEqual(flows.delete.byStatus, { '2xx': 0, '4xx': 0, '5xx': 10, none: 0 });
+    assert.deepEqual(flows.delete.failed, { backend: 0, gateway: 0, client: 10 });
+    assert.deepEqual(flows.create.failed, { backend: 0, gateway: 0, client: 10 });
+    assert.deepEqual(flows.read.byStatus, { '2xx': 10, '4xx': 0, '5xx': 0, none: 0 });
+    assert.equal(flows.all.backendFailed, 0);
+    // Of what the page-severity alert adds up there is nothing.
+    const counters = [...(await countersOf(command)).keys()];
+    assert.deepEqual(
+      counters.filter((name) => /fault="(?:backend|gateway)"/.test(name)),
+      [],
+    );
+    assert.deepEqual(
+      command.logs.filter(({ level }) => level !== 'info'),
+      [],
+    );
+  });
+
+  for (const status of [500, 401, 429]) {
+    test(`a backend that answers ${status} to every tenth call: red, until calls go through again`, async () => {
+      await using command = await startCommand({ BACKEND_URL: backend.url });
+      for (let round = 0; round < 40; round += 1) {
+        backend.answersOnce(answer('{}', { status: round % 10 === 0 ? status : 200 }));
+        await command.call('GET', '/api/work-items/5');
+      }
+      const { verdict } = await look(command, 40);
+      assert.deepEqual([verdict.level, verdict.title], ['unwell', 'The backend fails calls']);
+      // So many in a row would be a rare chance if it still failed every tenth.
+      for (let round = 0; round < 60; round += 1) await command.call('GET', '/api/work-items/5');
+      await poll(
+        async () => (await look(command, 100)).verdict.title === 'The backend has recovered',
+        'the verdict says that it has recovered',
+      );
+    });
+  }
+});
