@@ -59,21 +59,22 @@ const commands: Record<Command, CommandEntry> = {
       `${programName} --backend-url http://backend.internal:5104`,
       `BACKEND_URL=http://localhost:5104 PORT=8080 LOG_LEVEL=warn ${programName} serve`,
     ],
-    run: serve,
+    run: (resolved, terminal, resolveAgain) =>
+      withLog(resolved.settings, (log) => serve(resolved, terminal, resolveAgain, log)),
   },
   dev: {
     summary: 'run the gateway and the embedded backend together',
     description:
       'Runs the gateway and the embedded backend with a few sample work items: the whole thing with nothing else installed. For development and demonstrations; the embedded backend is no production store.',
     examples: [`${programName} dev`, `${programName} dev --embedded-backend-database work-items.sqlite`],
-    run: runDev,
+    run: (resolved, terminal) => withLog(resolved.settings, (log) => runDev(resolved, terminal, log)),
   },
   backend: {
     summary: 'run the embedded backend alone',
     description:
       'Runs the embedded backend alone: a stand-in for a real work-item backend, for development, demonstrations and tests. It is no production store: one process, one SQLite file, no authentication.',
     examples: [`${programName} backend --embedded-backend-database work-items.sqlite`],
-    run: runBackend,
+    run: (resolved, terminal) => withLog(resolved.settings, (log) => runBackend(resolved, terminal, log)),
   },
   check: {
     summary: 'check the settings and try the backend once',
@@ -183,23 +184,36 @@ async function runCommand(
   }
 }
 
+// Runs with a log, which is written to its end whatever comes of it.
+async function withLog(
+  { logLevel, logFormat, workers }: Settings,
+  run: (log: Log) => Promise<number>,
+): Promise<number> {
+  const log = createLog({ logLevel, logFormat, isShared: workers > 1 });
+  try {
+    return await run(log);
+  } finally {
+    await log.end();
+  }
+}
+
 async function serve(
   resolved: ResolvedSettings,
   terminal: Terminal,
   resolveAgain: () => ResolvedSettings,
+  log: Log,
 ): Promise<number> {
   const { settings, sources } = resolved;
-  const log = createLog(settings);
   const stop = listenForStopOf(terminal, log);
   let service: WholeService;
   if (settings.workers === 1) {
     terminal.signals.on('SIGHUP', () => {
       log.logger.warn('SIGHUP replaces workers, and with WORKERS=1 there are none: nothing was done');
     });
-    service = await startService(resolved, log.logger);
+    service = await startService(resolved, log);
   } else {
     const { startPool } = await import('./workers/pool.ts');
-    const pool = await startPool(settings, log.logger);
+    const pool = await startPool(settings, log);
     const inForce = { resolved };
     terminal.signals.on('SIGHUP', () => {
       void reload(pool, resolveAgain, log.logger).then((reloaded) => {
@@ -209,7 +223,7 @@ async function serve(
     service = await addAdmin(pool, () => inForce.resolved, log.logger);
   }
   logReady(log, service.url, service.adminUrl, settings, sources);
-  return await runUntilStopped(service, settings, log, stop);
+  return await runUntilStopped(service, settings, log.logger, stop);
 }
 
 // New settings with a mistake in them change nothing; gives those that are in force afterwards.
@@ -238,7 +252,7 @@ function listenForStopOf({ environment, signals }: Terminal, { logger }: Log): S
 }
 
 function logReady(
-  { logger, flush }: Log,
+  { logger, output }: Log,
   url: string,
   adminUrl: string,
   settings: Settings,
@@ -254,12 +268,11 @@ function logReady(
   logger
     .child({}, { level: 'info' })
     .info({ url, adminUrl, version, node: process.version, settings: inForce }, 'ready');
-  flush();
+  output.flush();
 }
 
-async function runDev(resolved: ResolvedSettings, terminal: Terminal): Promise<number> {
+async function runDev(resolved: ResolvedSettings, terminal: Terminal, log: Log): Promise<number> {
   const { settings, sources } = resolved;
-  const log = createLog(settings);
   const stop = listenForStopOf(terminal, log);
   const { startEmbeddedBackend } = await import('./embedded-backend/server.ts');
   const backend = await startEmbeddedBackend({ ...embeddedOptions(settings), sampleItems: true });
@@ -267,15 +280,15 @@ async function runDev(resolved: ResolvedSettings, terminal: Terminal): Promise<n
   try {
     service = await startService(
       { ...resolved, settings: { ...settings, backendUrl: new URL(backend.url) } },
-      log.logger,
+      log,
     );
   } catch (error) {
     await backend.stop();
     throw error;
   }
   log.logger.debug({ sources }, 'settings');
-  terminal.write(describeDev(service, backend.url, settings));
-  const exitCode = await runUntilStopped(service, settings, log, stop);
+  log.output.write(describeDev(service, backend.url, settings));
+  const exitCode = await runUntilStopped(service, settings, log.logger, stop);
   await backend.stop();
   return exitCode;
 }
@@ -306,9 +319,8 @@ ${reference}  Embedded backend    ${backendUrl}/api/WorkItem  (${store})
 `;
 }
 
-async function runBackend({ settings }: ResolvedSettings, terminal: Terminal): Promise<number> {
-  const log = createLog(settings);
-  const { logger, flush } = log;
+async function runBackend({ settings }: ResolvedSettings, terminal: Terminal, log: Log): Promise<number> {
+  const { logger } = log;
   const stop = listenForStopOf(terminal, log);
   const { startEmbeddedBackend } = await import('./embedded-backend/server.ts');
   const backend = await startEmbeddedBackend({ ...embeddedOptions(settings), logger });
@@ -316,10 +328,8 @@ async function runBackend({ settings }: ResolvedSettings, terminal: Terminal): P
     { url: backend.url, database: settings.embeddedBackendDatabase },
     'embedded backend ready; no production store',
   );
-  flush();
   await stop.wanted;
   await backend.stop();
-  flush();
   return stop.hasFault() ? 1 : 0;
 }
 

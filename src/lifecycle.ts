@@ -1,7 +1,7 @@
 // The life of the process: starting, ready, draining, stopped; signals, the deadline, the exit code [D33].
 // What draining means for connections is service.ts's affair.
 
-import type { Log, Logger } from './log.ts';
+import type { Logger } from './log.ts';
 import type { Service } from './service.ts';
 import type { Settings } from './settings.ts';
 
@@ -84,7 +84,7 @@ export function listenForFaults(
 export async function runUntilStopped(
   service: Service,
   settings: Pick<Settings, 'shutdownDelayMs' | 'shutdownTimeoutMs'>,
-  { logger, flush }: Log,
+  logger: Logger,
   request: StopRequest,
 ): Promise<number> {
   await request.wanted;
@@ -104,7 +104,6 @@ export async function runUntilStopped(
   const hasFailed = request.hasFault() || service.hasFailed?.() === true || !isStopped;
   const exitCode = cut.aborted || hasFailed ? 1 : 0;
   logger.info({ exitCode }, 'stopped');
-  flush();
   return exitCode;
 }
 

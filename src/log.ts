@@ -2,11 +2,13 @@
 // header's value but the request id.
 
 import { createRequire } from 'node:module';
+import { isatty } from 'node:tty';
 
 import { pino, type DestinationStream, type Logger } from 'pino';
 
 import type { CallRecord } from './gateway/call.ts';
 import { outcomes } from './gateway/outcomes.ts';
+import { LogOutput, writeToStandardOutput } from './log-output.ts';
 
 export type { Logger } from 'pino';
 
@@ -19,24 +21,57 @@ export interface LogOptions {
 
 export interface Log {
   readonly logger: Logger;
-  /** Writes what is still held; to be called before the process exits. */
-  readonly flush: () => void;
+  /** Where the lines go; whoever counts what is dropped there sets its `onDrop`. */
+  readonly output: LogOutput;
+  /** Writes what is still held; to be called before the process exits, which it delays by 1 s at most, or `limitMs`. */
+  readonly end: (limitMs?: number) => Promise<void>;
 }
 
-// Lines are gathered into writes of up to this size, and wait at most this long: a write costs as much as some twenty
-// lines do. Where several processes write to one pipe, what is larger than PIPE_BUF could be mixed with a line of
-// another (POSIX, write()).
+// Lines are gathered into writes of up to this size. Where several processes write to one pipe, what is larger than
+// PIPE_BUF could be mixed with a line of another (POSIX, write()).
 const gatherBytesMax = 65_536;
 const sharedGatherBytesMax = 4_096;
-const gatherMs = 100;
-// When nobody takes the lines they are held up to here, then dropped: a log must not end the process.
+// When nobody takes the lines they are held up to here, then dropped: a log must not end the process [D53].
 const heldBytesMax = 16_777_216;
+const endMsMax = 1_000;
 
 /** A log on standard output. */
 export function createLog({ logLevel, logFormat, isShared = false }: LogOptions): Log {
-  const isPretty = logFormat === 'pretty' || (logFormat === 'auto' && process.stdout.isTTY);
-  const destination = isPretty ? createPrettyDestination() : createJsonDestination(isShared);
-  return { logger: createLogger(logLevel, destination.stream), flush: destination.flush };
+  const isPretty = logFormat === 'pretty' || (logFormat === 'auto' && isatty(1));
+  const format = isPretty ? createPrettyFormat() : undefined;
+  const output = new LogOutput({
+    write: writeToStandardOutput(),
+    gatherBytesMax: isShared ? sharedGatherBytesMax : gatherBytesMax,
+    heldBytesMax,
+    describeGap: (lines) => describeGap(lines, format),
+  });
+  const stream: DestinationStream =
+    format === undefined
+      ? output
+      : {
+          write: (line) => {
+            // What will be dropped need not be formatted.
+            output.write(output.isFull ? line : format(line));
+          },
+        };
+  return {
+    logger: createLogger(logLevel, stream),
+    output,
+    end: async (limitMs = endMsMax) => {
+      await output.end(limitMs);
+    },
+  };
+}
+
+// Said at every level, so it has a logger of its own.
+function describeGap(lines: number, format: Format | undefined): string {
+  let text = '';
+  createLogger('warn', {
+    write: (line) => {
+      text = format === undefined ? line : format(line);
+    },
+  }).warn({ droppedLines: lines }, 'the log could not be written: lines are missing here');
+  return text;
 }
 
 /** The logger of one output; `now` gives the time in ms. */
@@ -66,85 +101,20 @@ function createIsoTime(now: () => number): () => string {
   };
 }
 
-interface Destination {
-  readonly stream: DestinationStream;
-  readonly flush: () => void;
-}
+/** Makes a line for people of one in JSON. */
+type Format = (line: string) => string;
 
-function createJsonDestination(isShared: boolean): Destination {
-  const output = pino.destination({
-    dest: 1,
-    sync: false,
-    maxLength: heldBytesMax,
-    // What it joins while a write is under way has the same bound.
-    ...(isShared && { maxWrite: sharedGatherBytesMax }),
-  });
-  // Whoever read the lines has gone; the gateway has not.
-  output.on('error', () => undefined);
-  const gatherer = new LineGatherer(output, isShared ? sharedGatherBytesMax : gatherBytesMax);
-  return {
-    stream: gatherer,
-    flush: () => {
-      try {
-        gatherer.flush();
-        output.flushSync();
-      } catch {
-        // Not open yet, or its reader has gone: there is nowhere left to say so.
-      }
-    },
-  };
-}
-
-/**
- * Hands lines on in pieces of whole lines, each of `bytesMax` bytes at most, or one line that is longer. The stream
- * that writes them has the same (`minLength`), but counts what it holds anew with every line.
- */
-export class LineGatherer implements DestinationStream {
-  readonly #output: DestinationStream;
-  readonly #bytesMax: number;
-  #held = '';
-  #heldBytes = 0;
-
-  constructor(output: DestinationStream, bytesMax: number) {
-    this.#output = output;
-    this.#bytesMax = bytesMax;
-    setInterval(() => {
-      this.flush();
-    }, gatherMs).unref();
-  }
-
-  write(line: string): void {
-    const bytes = Buffer.byteLength(line);
-    if (this.#heldBytes + bytes > this.#bytesMax) {
-      this.flush();
-    }
-    this.#held += line;
-    this.#heldBytes += bytes;
-  }
-
-  flush(): void {
-    if (this.#heldBytes > 0) {
-      const held = this.#held;
-      this.#held = '';
-      this.#heldBytes = 0;
-      this.#output.write(held);
-    }
-  }
-}
-
-function createPrettyDestination(): Destination {
+function createPrettyFormat(): Format {
   // For a terminal only: 40 files and 7 MB that no server needs.
-  const { PinoPretty } = createRequire(import.meta.url)('pino-pretty') as typeof import('pino-pretty');
-  const stream = PinoPretty({
-    colorize: process.stdout.isTTY && process.env['NO_COLOR'] === undefined,
+  const { prettyFactory } = createRequire(import.meta.url)('pino-pretty') as typeof import('pino-pretty');
+  return prettyFactory({
+    colorize: isatty(1) && process.env['NO_COLOR'] === undefined,
     ignore:
       'pid,hostname,requestId,operation,method,status,outcome,durationMs,backendMs,requestBytes,replyBytes,cause',
     translateTime: 'SYS:HH:MM:ss.l',
     singleLine: true,
-    sync: true,
     messageFormat: (line, messageKey) => describeLine(line, String(line[messageKey])),
   });
-  return { stream, flush: () => undefined };
 }
 
 function describeLine(line: Readonly<Record<string, unknown>>, message: string): string {

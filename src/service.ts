@@ -14,7 +14,7 @@ import { outcomeOfMalformed } from './gateway/outcomes.ts';
 import { connectionsOf, createGatewayServer } from './gateway/server.ts';
 import { normalizeHostName } from './guards/host-names.ts';
 import { listen, type Listener, type PortSharing } from './listen.ts';
-import { logCall, type Logger } from './log.ts';
+import { logCall, type Log, type Logger } from './log.ts';
 import { describeSettings, type ResolvedSettings, type Settings } from './settings.ts';
 
 /** What can be drained and stopped. */
@@ -50,8 +50,8 @@ const drainPollMs = 20;
 const acceptErrorReportMs = 1_000;
 
 /** Starts both listeners in this process; rejects with a StartError, everything stopped again. */
-export async function startService(resolved: ResolvedSettings, logger: Logger): Promise<WholeService> {
-  return await addAdmin(await startClientService(resolved.settings, logger, 'none'), () => resolved, logger);
+export async function startService(resolved: ResolvedSettings, log: Log): Promise<WholeService> {
+  return await addAdmin(await startClientService(resolved.settings, log, 'none'), () => resolved, log.logger);
 }
 
 /**
@@ -113,13 +113,16 @@ export async function addAdmin(
 /** Starts the client listener in this process; rejects with a StartError, everything stopped again. */
 export async function startClientService(
   settings: Settings,
-  logger: Logger,
+  { logger, output }: Log,
   sharing: PortSharing,
 ): Promise<ClientService> {
   const records: Records = {
     figures: new Figures(),
     failures: new RecentFailures(),
     backend: new BackendMonitor(settings.backendUrl),
+  };
+  output.onDrop = (lines) => {
+    records.figures.recordDroppedLogLines(lines);
   };
   const gateway = createGateway(settings, createObserver(logger, records), {
     prefix: '',

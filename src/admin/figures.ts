@@ -51,7 +51,8 @@ const nameSize = backendDurationsAt + histogramSize;
 const bugsAt = nameSize * figureNames.length;
 const shedConnectionsAt = bugsAt + 1;
 const stalledConnectionsAt = shedConnectionsAt + 1;
-const blockSize = stalledConnectionsAt + 1;
+const droppedLogLinesAt = stalledConnectionsAt + 1;
+const blockSize = droppedLogLinesAt + 1;
 
 const offsets = new Map(figureNames.map((name, index) => [name, index * nameSize]));
 const noneOffset = offsets.get('none') ?? 0;
@@ -110,6 +111,11 @@ export class Figures {
     this.#count(stalledConnectionsAt);
   }
 
+  /** Adds lines of the log that could not be written [D53]. */
+  recordDroppedLogLines(lines: number): void {
+    this.#block[droppedLogLinesAt] = this.droppedLogLines + lines;
+  }
+
   /** Adds every figure of `other` to this. */
   add(other: Figures): void {
     for (let index = 0; index < blockSize; index += 1) {
@@ -165,6 +171,10 @@ export class Figures {
 
   get stalledConnections(): number {
     return this.#at(stalledConnectionsAt);
+  }
+
+  get droppedLogLines(): number {
+    return this.#at(droppedLogLinesAt);
   }
 
   /** For another process, and for the constructor there. */

@@ -11,7 +11,7 @@ import { joinFailures, type Failure } from '../admin/failures.ts';
 import { Figures } from '../admin/figures.ts';
 import type { Report, ReportRequest } from '../admin/report.ts';
 import { listen, type PortSharing } from '../listen.ts';
-import type { Logger } from '../log.ts';
+import type { Log, Logger } from '../log.ts';
 import type { AdminSubject } from '../service.ts';
 import type { Settings } from '../settings.ts';
 import { StartError } from '../start-error.ts';
@@ -45,7 +45,7 @@ interface Member {
 }
 
 /** Starts `settings.workers` workers; rejects with a StartError, all of them stopped again. */
-export async function startPool(settings: Settings, logger: Logger): Promise<WorkerPool> {
+export async function startPool(settings: Settings, log: Log): Promise<WorkerPool> {
   const extension = extname(fileURLToPath(import.meta.url));
   cluster.setupPrimary({
     exec: fileURLToPath(new URL(`./worker${extension}`, import.meta.url)),
@@ -56,7 +56,7 @@ export async function startPool(settings: Settings, logger: Logger): Promise<Wor
   // With a shared port the system would let two gateways have it unnoticed [D31]; and where 0 was asked for, all
   // of them, and those that replace them, must have the same.
   const port = await findPort(settings);
-  const pool = new WorkerPool({ ...settings, port }, sharing, logger);
+  const pool = new WorkerPool({ ...settings, port }, sharing, log);
   try {
     await pool.start();
   } catch (error) {
@@ -104,10 +104,13 @@ export class WorkerPool implements AdminSubject {
   #hasFailed = false;
   #reload: Promise<void> | undefined;
 
-  constructor(settings: Settings, sharing: PortSharing, logger: Logger) {
+  constructor(settings: Settings, sharing: PortSharing, { logger, output }: Log) {
     this.#settings = settings;
     this.#sharing = sharing;
     this.#logger = logger;
+    output.onDrop = (lines) => {
+      this.#counted.recordDroppedLogLines(lines);
+    };
   }
 
   get url(): string {

@@ -7,6 +7,9 @@ import { startClientService, type ClientService } from '../service.ts';
 import { StartError } from '../start-error.ts';
 import { settingsOfPlain, type FromWorker, type ToWorker } from './messages.ts';
 
+// Less than the primary process gives a worker that it has told to cut everything.
+const logEndMs = 300;
+
 process.once('message', (message: ToWorker) => {
   if (message.kind === 'start') {
     run(message).catch((error: unknown) => {
@@ -25,12 +28,13 @@ async function run({ settings: plain, sharing }: Extract<ToWorker, { kind: 'star
   const request = listenForStop(log.logger);
   let service: ClientService;
   try {
-    service = await startClientService(settings, log.logger, sharing);
+    service = await startClientService(settings, log, sharing);
   } catch (error) {
     if (!(error instanceof StartError)) {
       throw error;
     }
     await tell({ kind: 'start-error', message: error.message });
+    await log.end(logEndMs);
     process.exit(1);
   }
   process.on('message', (message: ToWorker) => {
@@ -44,7 +48,8 @@ async function run({ settings: plain, sharing }: Extract<ToWorker, { kind: 'star
   });
   await tell({ kind: 'ready', url: service.url });
   // The delay before a drain is the primary's affair.
-  const exitCode = await runUntilStopped(service, { ...settings, shutdownDelayMs: 0 }, log, request);
+  const exitCode = await runUntilStopped(service, { ...settings, shutdownDelayMs: 0 }, log.logger, request);
+  await log.end(logEndMs);
   const last = { withProcessMetrics: false, probesBackend: false };
   await tell({ kind: 'reports', id: -1, reports: await service.reports(last) });
   process.exit(exitCode);

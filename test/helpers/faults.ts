@@ -71,9 +71,9 @@ if (faults.includes('accept')) {
 }
 
 if (faults.includes('log') || faults.includes('log and exceptions')) {
-  const { LineGatherer } = load('./dist/log.js') as { LineGatherer: { prototype: { write: Method } } };
-  const { write } = LineGatherer.prototype;
-  LineGatherer.prototype.write = function (...parameters) {
+  const { LogOutput } = load('./dist/log-output.js') as { LogOutput: { prototype: { write: Method } } };
+  const { write } = LogOutput.prototype;
+  LogOutput.prototype.write = function (...parameters) {
     if (current.startsWith('log')) throw fault();
     return write.apply(this, parameters);
   };

@@ -43,6 +43,8 @@ export interface ProcessLimits {
   readonly descriptors?: number;
   /** From the sources, by the npm script that is called as the command is, in a process group of its own. */
   readonly isUnderNpm?: boolean;
+  /** Descriptor of ours that is its standard output, or (default) a pipe to the test. */
+  readonly stdout?: number | 'pipe';
 }
 
 /** The built command in a process of its own. */
@@ -62,7 +64,7 @@ export class Command implements AsyncDisposable {
   constructor(
     args: readonly string[],
     environment: NodeJS.ProcessEnv,
-    { descriptors, isUnderNpm = false }: ProcessLimits = {},
+    { descriptors, isUnderNpm = false, stdout = 'pipe' }: ProcessLimits = {},
   ) {
     this.#isUnderNpm = isUnderNpm;
     const command = isUnderNpm
@@ -74,7 +76,7 @@ export class Command implements AsyncDisposable {
         : ['sh', '-c', `ulimit -n ${descriptors} && exec "$0" "$@"`, ...command];
     this.process = spawn(limited[0] ?? '', limited.slice(1), {
       env: { PATH: process.env['PATH'], ...environment },
-      stdio: ['ignore', 'pipe', 'pipe'],
+      stdio: ['ignore', stdout, 'pipe'],
       ...(isUnderNpm && { cwd: root, detached: true }),
     });
     running.add(this.process);

@@ -1,10 +1,10 @@
-// The log's own parts: the line of a request is the one that pino would write, and lines are handed on whole.
+// The line of a request is the one that pino would write.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { CallRecord } from '../../src/gateway/call.ts';
 import { operations } from '../../src/gateway/operations.ts';
-import { createLogger, LineGatherer, logCall } from '../../src/log.ts';
+import { createLogger, logCall } from '../../src/log.ts';
 
 function collect() {
   const pieces: string[] = [];
@@ -83,15 +83,4 @@ test('the line of a request is not written at a level above info', () => {
   const { pieces, stream } = collect();
   logCall(createLogger('warn', stream), read);
   assert.deepEqual(pieces, []);
-});
-
-test('lines are handed on whole, in order, in pieces of so many bytes at most', () => {
-  const { pieces, stream } = collect();
-  const gatherer = new LineGatherer(stream, 10);
-  const lines = ['1234\n', '5678\n', 'é\n', 'ééé\n', 'a line longer than a piece\n', 'b\n'];
-  for (const line of lines) gatherer.write(line);
-  assert.deepEqual(pieces, ['1234\n5678\n', 'é\nééé\n', 'a line longer than a piece\n']);
-  gatherer.flush();
-  gatherer.flush();
-  assert.deepEqual(pieces.slice(3), ['b\n']);
 });

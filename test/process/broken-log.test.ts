@@ -1,0 +1,254 @@
+// A log that cannot be written: full disk, a reader that stops, one that goes away. Lines are dropped and counted,
+// calls go on, and the process ends in time with its usual exit code. D53.
+
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { closeSync, constants, mkdtempSync, openSync, readSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { poll } from '../helpers/changes.ts';
+import { findFreePort } from '../helpers/haproxy.ts';
+import { figureIn, residentBytes } from '../helpers/process-figures.ts';
+import { requestBytes } from '../helpers/raw-client.ts';
+import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
+after(() => {
+  rmSync(folder, { recursive: true });
+});
+
+/** A pipe with a name: what is written to `output` is there for whoever has opened its other end. */
+class Pipe {
+  readonly output: number;
+  readonly #path: string;
+  #reader: number | undefined;
+  static #count = 0;
+
+  constructor() {
+    this.#path = join(folder, `pipe-${(Pipe.#count += 1)}`);
+    execFileSync('mkfifo', [this.#path]);
+    this.openReader();
+    this.output = openSync(this.#path, constants.O_WRONLY);
+  }
+
+  openReader(): void {
+    this.#reader = openSync(this.#path, constants.O_RDONLY | constants.O_NONBLOCK);
+  }
+
+  closeReader(): void {
+    if (this.#reader !== undefined) closeSync(this.#reader);
+    this.#reader = undefined;
+  }
+
+  /** What is in it now; empty where there is nothing. */
+  read(): string {
+    const bytes = Buffer.alloc(1_048_576);
+    let text = '';
+    try {
+      for (;;) {
+        const count = readSync(this.#reader ?? -1, bytes);
+        if (count === 0) return text;
+        text += bytes.toString('utf8', 0, count);
+      }
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') throw error;
+      return text;
+    }
+  }
+}
+
+/** Starts the gateway with an output that says nothing to us: it is ready when the admin listener says so. */
+async function startUnseen(stdout: number, environment: NodeJS.ProcessEnv): Promise<Command> {
+  const [port, adminPort] = [await findFreePort(), await findFreePort()];
+  const command = runCommand(
+    ['serve'],
+    {
+      HOST: '127.0.0.1',
+      PORT: `${port}`,
+      ADMIN_HOST: '127.0.0.1',
+      ADMIN_PORT: `${adminPort}`,
+      ...environment,
+    },
+    { stdout },
+  );
+  command.port = port;
+  command.adminPort = adminPort;
+  await poll(
+    () =>
+      command.admin('/readyz').then(
+        ({ status }) => status === 200,
+        () => !command.isRunning,
+      ),
+    'the gateway is ready',
+  );
+  assert.ok(command.isRunning, command.output);
+  return command;
+}
+
+/** So many calls that all get their 400, on four connections. */
+async function call(command: Command, count: number): Promise<void> {
+  const burst = 50;
+  const one = requestBytes('GET', '/api/work-items/none', { headers: [['X-Request-Id', 'i'.repeat(100)]] });
+  const run = async (): Promise<void> => {
+    await using client = await command.connect();
+    for (let sent = 0; sent < count / 4; sent += burst) {
+      client.send(Buffer.concat(Array.from({ length: burst }, () => one)));
+      for (let index = 0; index < burst; index += 1) assert.equal((await client.reply()).status, 400);
+    }
+  };
+  await Promise.all(Array.from({ length: 4 }, run));
+}
+
+async function droppedLines(command: Command): Promise<number> {
+  const { text } = await command.admin('/metrics');
+  return figureIn(text, 'work_item_gateway_log_lines_dropped_total') ?? NaN;
+}
+
+/** It ends with 0 within what a drain takes (1 s for connections at rest) and what the log may take on top. */
+async function assertEnds(command: Command, signal: NodeJS.Signals): Promise<void> {
+  command.signal(signal);
+  assert.equal(await command.exitCode(5_000), 0, command.output);
+  assert.equal(command.stderr, '');
+}
+
+// More than a pipe (64 KiB) or a socket (some 200 KB) takes.
+const manyCalls = 2_000;
+
+for (const format of ['json', 'pretty']) {
+  for (const workers of ['1', '2']) {
+    describe(`LOG_FORMAT=${format} WORKERS=${workers}`, () => {
+      const environment = { LOG_FORMAT: format, WORKERS: workers };
+
+      test('a full disk: lines are dropped and counted, and the process ends [D53]', async () => {
+        const output = openSync('/dev/full', 'w');
+        await using command = await startUnseen(output, environment);
+        closeSync(output);
+        await call(command, 200);
+        await poll(async () => (await droppedLines(command)) >= 200, 'the lines of 200 calls are counted');
+        await assertEnds(command, 'SIGTERM');
+      });
+
+      test('a reader that stops: calls go on, and the process ends [D53]', async () => {
+        const pipe = new Pipe();
+        await using command = await startUnseen(pipe.output, environment);
+        await call(command, manyCalls);
+        assert.equal((await command.admin('/livez')).status, 200);
+        await assertEnds(command, 'SIGINT');
+      });
+
+      test('a reader that goes away: lines are dropped and counted, and the process ends [D53]', async () => {
+        const pipe = new Pipe();
+        await using command = await startUnseen(pipe.output, environment);
+        pipe.closeReader();
+        await call(command, 200);
+        await poll(async () => (await droppedLines(command)) >= 200, 'the lines of 200 calls are counted');
+        await assertEnds(command, 'SIGTERM');
+      });
+
+      test('a reader that stops and then goes away [D53]', async () => {
+        const pipe = new Pipe();
+        await using command = await startUnseen(pipe.output, environment);
+        await call(command, manyCalls);
+        pipe.closeReader();
+        await poll(async () => (await droppedLines(command)) > 0, 'lines are counted');
+        await assertEnds(command, 'SIGINT');
+      });
+    });
+  }
+}
+
+test('a reader that stops at the other end of a socket [D53]', async () => {
+  await using command = await startCommand({});
+  command.process.stdout?.pause();
+  await call(command, manyCalls);
+  assert.equal((await command.admin('/livez')).status, 200);
+  command.signal('SIGTERM');
+  await poll(() => command.process.exitCode !== null, 'the process ends', 5_000);
+  assert.equal(command.process.exitCode, 0);
+  command.process.stdout?.resume();
+});
+
+test('a log that works again says how many lines are missing, where they are missing [D53]', async () => {
+  const pipe = new Pipe();
+  await using command = await startUnseen(pipe.output, { LOG_FORMAT: 'json' });
+  await poll(() => pipe.read().includes('"ready"'), 'the log works');
+  pipe.closeReader();
+  await call(command, 200);
+  await poll(async () => (await droppedLines(command)) >= 200, 'the lines are counted');
+  const dropped = await droppedLines(command);
+  pipe.openReader();
+  assert.equal((await command.call('GET', '/nowhere')).status, 404);
+  let text = '';
+  await poll(() => (text += pipe.read()).includes('"status":404'), 'the log works again');
+  const [first, second] = text
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
+  assert.deepEqual([first?.['level'], first?.['droppedLines']], ['warn', dropped]);
+  assert.equal(second?.['status'], 404);
+  assert.equal(await droppedLines(command), dropped);
+  await assertEnds(command, 'SIGTERM');
+});
+
+test('a reader that comes back in time gets every line, in order [D53]', async () => {
+  const pipe = new Pipe();
+  await using command = await startUnseen(pipe.output, { LOG_FORMAT: 'json' });
+  const pid = command.process.pid;
+  await call(command, manyCalls);
+  assert.ok((residentBytes(pid, 'VmRSS') ?? 0) < 300_000_000);
+  let text = '';
+  await poll(() => (text += pipe.read()).split('\n').length > manyCalls + 1, 'every line');
+  const lines = text
+    .split('\n')
+    .slice(0, -1)
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
+  assert.equal(lines.filter(({ msg }) => msg === 'request').length, manyCalls);
+  const times = lines.map(({ time }) => String(time));
+  assert.deepEqual(times, times.toSorted());
+  assert.equal(await droppedLines(command), 0);
+  await assertEnds(command, 'SIGTERM');
+});
+
+test('what the process says at last is in the log [D53]', async () => {
+  const pipe = new Pipe();
+  await using command = await startUnseen(pipe.output, { LOG_FORMAT: 'json' });
+  await assertEnds(command, 'SIGTERM');
+  assert.match(pipe.read(), /"exitCode":0,"msg":"stopped"}\n$/);
+});
+
+test('why nothing starts is on standard error, with an output that cannot be written too [D53]', async () => {
+  const output = openSync('/dev/full', 'w');
+  await using command = runCommand(['serve'], { PORT: 'x' }, { stdout: output });
+  assert.equal(await command.exitCode(), 1);
+  assert.match(command.stderr, /^error: PORT is "x"/);
+  await using taken = await startCommand({});
+  await using second = runCommand(
+    ['serve'],
+    { HOST: '127.0.0.1', PORT: `${taken.port}`, ADMIN_PORT: '0' },
+    { stdout: output },
+  );
+  assert.equal(await second.exitCode(), 1);
+  assert.match(second.stderr, /^error: port \d+ on 127\.0\.0\.1 is in use/);
+});
+
+test('npm start > /dev/full starts, serves and ends [D53]', async () => {
+  const output = openSync('/dev/full', 'w');
+  const [port, adminPort] = [await findFreePort(), await findFreePort()];
+  await using command = runCommand(
+    ['dev'],
+    { PORT: `${port}`, ADMIN_PORT: `${adminPort}`, EMBEDDED_BACKEND_PORT: '0', LOG_FORMAT: 'pretty' },
+    { stdout: output },
+  );
+  command.port = port;
+  command.adminPort = adminPort;
+  await poll(
+    () =>
+      command.call('GET', '/api/work-items/1').then(
+        ({ status }) => status === 200,
+        () => !command.isRunning,
+      ),
+    'it serves',
+  );
+  await assertEnds(command, 'SIGINT');
+});
