@@ -64,7 +64,7 @@ function addFigures(registry: Registry, figures: Figures): void {
     registry,
     'requests_total',
     'counter',
-    'Requests that have ended, by operation and status; status 0 is a client that went away first.',
+    'Requests that have ended, by operation and status; status 0 had no reply: its client left, or we stopped.',
     figureNames.flatMap((operation) =>
       statuses
         .map((status) => ({

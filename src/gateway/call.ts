@@ -20,7 +20,7 @@ export interface CallRecord {
   /** Undefined where no operation was called: an unknown path, a method that the path does not have. */
   readonly operation: Operation | undefined;
   readonly method: string;
-  /** The reply's status; 0 when the client had gone before there was one. */
+  /** The reply's status; 0 when the client had gone, or was cut off by our stop, before there was one. */
   readonly status: number;
   readonly outcome: CallOutcome;
   /** Why the backend's answer was of no use, or the error behind a `bug`. */

@@ -57,7 +57,11 @@ const facts: Facts = {
   },
 };
 
-function summary(all: Partial<Flow> = {}, failures: Record<string, number> = {}): Summary {
+function summary(
+  all: Partial<Flow> = {},
+  failures: Record<string, number> = {},
+  others: Partial<Summary['flows']> = {},
+): Summary {
   const flows = {
     all: { ...flow, ...all },
     list: flow,
@@ -66,6 +70,7 @@ function summary(all: Partial<Flow> = {}, failures: Record<string, number> = {})
     update: flow,
     delete: flow,
     none: flow,
+    ...others,
   };
   return { from: 40_000, seconds: 60, flows, failures };
 }
@@ -181,15 +186,29 @@ for (const [what, at, level, party, title, detail] of [
     'notice',
     'backend',
     /backend is slow/,
-    /p99 is 4\ss/,
+    /^Its p99 is 3\.9\ss in the last minute/,
   ],
   [
-    'slow clients',
-    now({ lastMinute: summary({ p99: 4_000, mean: 900, backendMean: 4 }) }),
+    'slow reads with a quick backend',
+    now({ lastMinute: summary({}, {}, { read: { ...flow, p99: 4_000, mean: 900, backendMean: 4 } }) }),
     'notice',
     'gateway',
     /before and after the backend/,
-    /Slow clients/,
+    /^The p99 of reads is 4\ss in the last minute \([^)]+\), the backend's 18\sms\.$/,
+  ],
+  [
+    'clients that send their bodies slowly',
+    now({
+      lastMinute: summary(
+        { p99: 4_000, mean: 900, backendMean: 4 },
+        {},
+        { create: { ...flow, p99: 4_000, mean: 900, backendMean: 4 } },
+      ),
+    }),
+    'well',
+    undefined,
+    /^All is well$/,
+    /none failed/,
   ],
   ['many calls in flight', now({ inFlight: 900 }), 'notice', 'gateway', /nearly full/, /^900 of 1,024/],
   [
@@ -246,7 +265,7 @@ function failing(count: number, ms: number, callsSince: number, more: Partial<No
 }
 
 for (const [what, at, hasRecovered, detail] of [
-  ['an outage, and calls that go through since', failing(40, 50_000, 60), true, /^Recovered 50\ss ago\. Before that it failed 40\s% of the calls to it in the last minute \([^)]+\): 40 unreachable\.$/],
+  ['an outage, and calls that go through since', failing(40, 50_000, 60), true, /^Recovered 50\ss ago\. It failed 40\s% of the calls to it in the last minute \([^)]+\): 40 unreachable\.$/],
   ['an outage of every call, and a single one since that went through', failing(99, 50_000, 1), true, /^Recovered 50\ss ago/],
   ['an outage that ended a moment ago', failing(40, 1_000, 60), false, /^40\s% of the calls/],
   ['every tenth call fails, and by chance none of the last twenty', failing(10, 20_000, 20), false, /^10\s%/],

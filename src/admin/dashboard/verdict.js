@@ -130,7 +130,7 @@ function findRecovery(now, facts) {
       level: 'notice',
       party: 'backend',
       title: 'The backend has recovered',
-      detail: `Recovered ${formatAge(now.at - backendAt)} ago. Before that it failed ${describeFailed(now, facts)}.`,
+      detail: `Recovered ${formatAge(now.at - backendAt)} ago. It failed ${describeFailed(now, facts)}.`,
     };
   }
   return undefined;
@@ -141,14 +141,25 @@ function findRecovery(now, facts) {
  * @returns {Verdict | undefined}
  */
 function findSlowness(now) {
-  const { all } = now.lastMinute.flows;
-  if ((all.p99 ?? 0) >= slowMs) {
-    const isBackend = (all.backendMean ?? 0) * 2 >= (all.mean ?? 0);
+  const { all, list, read } = now.lastMinute.flows;
+  if ((all.backendP99 ?? 0) >= slowMs) {
     return {
       level: 'notice',
-      party: isBackend ? 'backend' : 'gateway',
-      title: isBackend ? 'The backend is slow' : 'Calls are slow before and after the backend',
-      detail: `p99 is ${formatMs(all.p99)} ${inLastMinute(now)}, the backend's ${formatMs(all.backendP99)}.${isBackend ? '' : ' Slow clients that send or take bodies count here too.'}`,
+      party: 'backend',
+      title: 'The backend is slow',
+      detail: `Its p99 is ${formatMs(all.backendP99)} ${inLastMinute(now)}.`,
+    };
+  }
+  // Only of what has no body: how long a client takes to send one is its own affair.
+  const slow = [list, read].find(({ p99, mean, backendMean }) => {
+    return (p99 ?? 0) >= slowMs && (backendMean ?? 0) * 2 < (mean ?? 0);
+  });
+  if (slow !== undefined) {
+    return {
+      level: 'notice',
+      party: 'gateway',
+      title: 'Calls are slow before and after the backend',
+      detail: `The p99 of reads is ${formatMs(slow.p99)} ${inLastMinute(now)}, the backend's ${formatMs(slow.backendP99)}.`,
     };
   }
   if (now.workers.some(({ eventLoopDelayMs }) => eventLoopDelayMs >= delayMs)) {

@@ -1,0 +1,22 @@
+// The figures of a process: a status that they do not know would be counted as a client that left.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { Figures, statuses } from '../../src/admin/figures.ts';
+import { failureReplies, notFoundReplies, replies } from '../../src/gateway/replies.ts';
+
+test('every status that a reply can have is counted as itself', () => {
+  const all = [
+    ...Object.values(replies),
+    ...Object.values(failureReplies),
+    ...Object.values(notFoundReplies),
+  ];
+  for (const { status } of all) {
+    const known = statuses.find((each) => each === status);
+    assert.ok(known !== undefined, `${status} is not among the statuses`);
+    const figures = new Figures();
+    figures.recordMalformed(status);
+    assert.equal(figures.requests('none', known), 1, String(status));
+  }
+});
