@@ -5,6 +5,7 @@ import { Command as Program, CommanderError, Option } from 'commander';
 
 import { BackendClient, type Outcome } from './backend/client.ts';
 import { BufferBudget } from './buffer-budget.ts';
+import { escapeControls } from './escape.ts';
 import { backendPath } from './gateway/operations.ts';
 import { createRequestId } from './gateway/request-head.ts';
 import { listenForStop, runUntilStopped, type SignalSource, type StopRequest } from './lifecycle.ts';
@@ -380,7 +381,7 @@ async function check({ settings, sources }: ResolvedSettings, terminal: Terminal
     return 0;
   }
   terminal.writeError(
-    `backend: ${target}: ${outcome.kind}: ${outcome.cause}\n  ${adviceFor(outcome.kind)}\n`,
+    `backend: ${target}: ${outcome.kind}: ${escapeControls(outcome.cause)}\n  ${adviceFor(outcome.kind)}\n`,
   );
   return 1;
 }

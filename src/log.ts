@@ -1,14 +1,15 @@
 // The log: one line a request, JSON for machines and short lines for a terminal. Never a body, never a
 // header's value but the request id.
 
-import { createRequire } from 'node:module';
 import { isatty } from 'node:tty';
 
 import { pino, type DestinationStream, type Logger } from 'pino';
 
+import { escapeControls } from './escape.ts';
 import type { CallRecord } from './gateway/call.ts';
 import { outcomes } from './gateway/outcomes.ts';
 import { LogOutput, writeToStandardOutput } from './log-output.ts';
+import { createPrettyFormat, type Format } from './pretty-log.ts';
 
 export type { Logger } from 'pino';
 
@@ -37,8 +38,11 @@ const endMsMax = 1_000;
 
 /** A log on standard output. */
 export function createLog({ logLevel, logFormat, isShared = false }: LogOptions): Log {
-  const isPretty = logFormat === 'pretty' || (logFormat === 'auto' && isatty(1));
-  const format = isPretty ? createPrettyFormat() : undefined;
+  const isTerminal = isatty(1);
+  const isPretty = logFormat === 'pretty' || (logFormat === 'auto' && isTerminal);
+  const format = isPretty
+    ? createPrettyFormat(isTerminal && process.env['NO_COLOR'] === undefined)
+    : undefined;
   const output = new LogOutput({
     write: writeToStandardOutput(),
     gatherBytesMax: isShared ? sharedGatherBytesMax : gatherBytesMax,
@@ -80,6 +84,8 @@ export function createLogger(level: string, stream: DestinationStream, now = Dat
     {
       level,
       timestamp: createIsoTime(now),
+      // JSON leaves some control characters as they are, and people look at JSON lines too.
+      hooks: { streamWrite: (line) => `${escapeControls(line.slice(0, -1))}\n` },
       formatters: { level: (label) => ({ level: label }), bindings: ({ pid }) => ({ pid: pid as number }) },
     },
     stream,
@@ -99,37 +105,6 @@ function createIsoTime(now: () => number): () => string {
     }
     return `,"time":"${upToSecond}${String(msOfSecond).padStart(3, '0')}Z"`;
   };
-}
-
-/** Makes a line for people of one in JSON. */
-type Format = (line: string) => string;
-
-function createPrettyFormat(): Format {
-  // For a terminal only: 40 files and 7 MB that no server needs.
-  const { prettyFactory } = createRequire(import.meta.url)('pino-pretty') as typeof import('pino-pretty');
-  return prettyFactory({
-    colorize: isatty(1) && process.env['NO_COLOR'] === undefined,
-    ignore:
-      'pid,hostname,requestId,operation,method,status,outcome,durationMs,backendMs,requestBytes,replyBytes,cause',
-    translateTime: 'SYS:HH:MM:ss.l',
-    singleLine: true,
-    messageFormat: (line, messageKey) => describeLine(line, String(line[messageKey])),
-  });
-}
-
-function describeLine(line: Readonly<Record<string, unknown>>, message: string): string {
-  if (line['status'] === undefined) {
-    return message;
-  }
-  const text = (name: string): string => String(line[name]);
-  // Bytes that were no request have neither a method nor a duration.
-  if (line['durationMs'] === undefined) {
-    return `${message}: ${text('status')} ${text('requestId')}`;
-  }
-  const backend = line['backendMs'] === undefined ? '' : `, backend ${text('backendMs')} ms`;
-  const cause = line['cause'] === undefined ? '' : `: ${text('cause')}`;
-  const name = line['operation'] === undefined ? text('method') : text('operation');
-  return `${name} ${text('status')} ${text('outcome')}${cause} (${text('durationMs')} ms${backend}, ${text('replyBytes')} bytes) ${text('requestId')}`;
 }
 
 /** Writes the line of a request that has ended, at the level that its outcome has [D51]. */
@@ -165,7 +140,7 @@ function writeCall(logger: LoggerParts, call: CallRecord): void {
   const operation = call.operation === undefined ? '' : `,"operation":"${call.operation.name}"`;
   const backendMs =
     call.backendDurationMs === undefined ? '' : `,"backendMs":${roundMs(call.backendDurationMs)}`;
-  const cause = call.cause === undefined ? '' : `,"cause":${JSON.stringify(call.cause)}`;
+  const cause = call.cause === undefined ? '' : `,"cause":${escapeControls(JSON.stringify(call.cause))}`;
   logger[pino.symbols.streamSym].write(
     `{"level":"info"${logger[pino.symbols.timeSym]()}${logger[pino.symbols.chindingsSym]},"requestId":"${call.requestId}"${operation},"method":"${call.method}","status":${call.status},"outcome":"${call.outcome}","durationMs":${roundMs(call.durationMs)}${backendMs},"requestBytes":${call.requestBytes},"replyBytes":${call.replyBytes}${cause},"msg":"request"}\n`,
   );

@@ -1,6 +1,7 @@
 // The last requests that failed, for the dashboard: so many of each party's, so that a client that sends
 // nothing but mistakes does not push out what the backend did. Never a body.
 
+import { escapeControls } from '../escape.ts';
 import type { CallRecord } from '../gateway/call.ts';
 import { outcomeOfMalformed, outcomes, type CallOutcome, type Fault } from '../gateway/outcomes.ts';
 
@@ -26,7 +27,7 @@ const causeLengthMax = 200;
 
 function describeCause(cause: unknown): string | undefined {
   const text = cause instanceof Error ? cause.message : cause;
-  return typeof text === 'string' ? text.slice(0, causeLengthMax) : undefined;
+  return typeof text === 'string' ? escapeControls(text.slice(0, causeLengthMax)) : undefined;
 }
 
 /** Lists of several processes as one, the latest first, with no more of a party than one list may have. */

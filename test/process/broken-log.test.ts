@@ -12,6 +12,7 @@ import { findFreePort } from '../helpers/haproxy.ts';
 import { figureIn, residentBytes } from '../helpers/process-figures.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
 import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
+import { startUnseen } from '../helpers/unseen.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
 after(() => {
@@ -58,34 +59,6 @@ class Pipe {
   }
 }
 
-/** Starts the gateway with an output that says nothing to us: it is ready when the admin listener says so. */
-async function startUnseen(stdout: number, environment: NodeJS.ProcessEnv): Promise<Command> {
-  const [port, adminPort] = [await findFreePort(), await findFreePort()];
-  const command = runCommand(
-    ['serve'],
-    {
-      HOST: '127.0.0.1',
-      PORT: `${port}`,
-      ADMIN_HOST: '127.0.0.1',
-      ADMIN_PORT: `${adminPort}`,
-      ...environment,
-    },
-    { stdout },
-  );
-  command.port = port;
-  command.adminPort = adminPort;
-  await poll(
-    () =>
-      command.admin('/readyz').then(
-        ({ status }) => status === 200,
-        () => !command.isRunning,
-      ),
-    'the gateway is ready',
-  );
-  assert.ok(command.isRunning, command.output);
-  return command;
-}
-
 /** So many calls that all get their 400, on four connections. */
 async function call(command: Command, count: number): Promise<void> {
   const burst = 50;
@@ -122,7 +95,7 @@ for (const format of ['json', 'pretty']) {
 
       test('a full disk: lines are dropped and counted, and the process ends [D53]', async () => {
         const output = openSync('/dev/full', 'w');
-        await using command = await startUnseen(output, environment);
+        await using command = await startUnseen(environment, { stdout: output });
         closeSync(output);
         await call(command, 200);
         await poll(async () => (await droppedLines(command)) >= 200, 'the lines of 200 calls are counted');
@@ -131,7 +104,7 @@ for (const format of ['json', 'pretty']) {
 
       test('a reader that stops: calls go on, and the process ends [D53]', async () => {
         const pipe = new Pipe();
-        await using command = await startUnseen(pipe.output, environment);
+        await using command = await startUnseen(environment, { stdout: pipe.output });
         await call(command, manyCalls);
         assert.equal((await command.admin('/livez')).status, 200);
         await assertEnds(command, 'SIGINT');
@@ -139,7 +112,7 @@ for (const format of ['json', 'pretty']) {
 
       test('a reader that goes away: lines are dropped and counted, and the process ends [D53]', async () => {
         const pipe = new Pipe();
-        await using command = await startUnseen(pipe.output, environment);
+        await using command = await startUnseen(environment, { stdout: pipe.output });
         pipe.closeReader();
         await call(command, 200);
         await poll(async () => (await droppedLines(command)) >= 200, 'the lines of 200 calls are counted');
@@ -148,7 +121,7 @@ for (const format of ['json', 'pretty']) {
 
       test('a reader that stops and then goes away [D53]', async () => {
         const pipe = new Pipe();
-        await using command = await startUnseen(pipe.output, environment);
+        await using command = await startUnseen(environment, { stdout: pipe.output });
         await call(command, manyCalls);
         pipe.closeReader();
         await poll(async () => (await droppedLines(command)) > 0, 'lines are counted');
@@ -171,7 +144,7 @@ test('a reader that stops at the other end of a socket [D53]', async () => {
 
 test('a log that works again says how many lines are missing, where they are missing [D53]', async () => {
   const pipe = new Pipe();
-  await using command = await startUnseen(pipe.output, { LOG_FORMAT: 'json' });
+  await using command = await startUnseen({ LOG_FORMAT: 'json' }, { stdout: pipe.output });
   await poll(() => pipe.read().includes('"ready"'), 'the log works');
   pipe.closeReader();
   await call(command, 200);
@@ -193,7 +166,7 @@ test('a log that works again says how many lines are missing, where they are mis
 
 test('a reader that comes back in time gets every line, in order [D53]', async () => {
   const pipe = new Pipe();
-  await using command = await startUnseen(pipe.output, { LOG_FORMAT: 'json' });
+  await using command = await startUnseen({ LOG_FORMAT: 'json' }, { stdout: pipe.output });
   const pid = command.process.pid;
   await call(command, manyCalls);
   assert.ok((residentBytes(pid, 'VmRSS') ?? 0) < 300_000_000);
@@ -212,7 +185,7 @@ test('a reader that comes back in time gets every line, in order [D53]', async (
 
 test('what the process says at last is in the log [D53]', async () => {
   const pipe = new Pipe();
-  await using command = await startUnseen(pipe.output, { LOG_FORMAT: 'json' });
+  await using command = await startUnseen({ LOG_FORMAT: 'json' }, { stdout: pipe.output });
   await assertEnds(command, 'SIGTERM');
   assert.match(pipe.read(), /"exitCode":0,"msg":"stopped"}\n$/);
 });

@@ -7,9 +7,11 @@ import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { poll } from '../helpers/changes.ts';
 import { assertReply, succeeded } from '../helpers/expected.ts';
 import { RawClient, request } from '../helpers/raw-client.ts';
-import { startCommand } from '../helpers/targets.ts';
+import { runCommand, startCommand } from '../helpers/targets.ts';
+import { startUnseen } from '../helpers/unseen.ts';
 
 // For localhost and 127.0.0.1, signed by itself, valid until 2126.
 const certificatePath = fileURLToPath(new URL('../vectors/tls/backend-certificate.pem', import.meta.url));
@@ -18,10 +20,14 @@ const key = readFileSync(new URL('../vectors/tls/backend-key.pem', import.meta.u
 const item = '{"id":7,"weight":1.0000000000000000001}';
 const list = Buffer.from(JSON.stringify('ä'.repeat(2_000_000)));
 
-async function startBackend() {
+// For nobody: its name has an escape sequence, a line of its own and what turns the direction of writing round.
+const oddCertificatePath = fileURLToPath(new URL('../vectors/tls/odd-name-certificate.pem', import.meta.url));
+const oddKey = readFileSync(new URL('../vectors/tls/odd-name-key.pem', import.meta.url));
+
+async function startBackend(tls = { key, cert: readFileSync(certificatePath) }) {
   const calls: string[] = [];
   const sockets = new Set<unknown>();
-  const server = createServer({ key, cert: readFileSync(certificatePath) }, (incoming, outgoing) => {
+  const server = createServer(tls, (incoming, outgoing) => {
     sockets.add(incoming.socket);
     const pieces: Buffer[] = [];
     incoming.on('data', (piece: Buffer) => pieces.push(piece));
@@ -87,4 +93,27 @@ test('a backend whose certificate is not trusted gets no call', async () => {
   assert.deepEqual(backend.calls, []);
   const line = await gateway.log((each) => each['msg'] === 'backend call failed', 'a line about the failure');
   assert.match(String(line['cause']), /self-signed certificate/);
+});
+
+test('what a certificate says is escaped in every log, and by check', async () => {
+  await using backend = await startBackend({ key: oddKey, cert: readFileSync(oddCertificatePath) });
+  const environment = { BACKEND_URL: backend.url, NODE_EXTRA_CA_CERTS: oddCertificatePath };
+  const shown = String.raw`evil\u001b[2J\u001b[31m\u000a[12:00:00.000] INFO: fake\u009b\u202e`;
+  const control = /[\p{Cc}\u2028\u2029\p{Bidi_Control}]/u;
+
+  await using gateway = await startCommand(environment);
+  assert.equal((await request(gateway.port, 'GET', '/api/work-items/7')).status, 500);
+  const line = await gateway.log((each) => each['msg'] === 'backend call failed', 'a line about the failure');
+  assert.ok(String(line['cause']).includes('evil\u001b[2J\u001b[31m\n[12:00:00.000] INFO: fake\u009b\u202e'));
+  assert.doesNotMatch(gateway.stdout.replaceAll('\n', ''), control);
+
+  await using pretty = await startUnseen({ ...environment, LOG_FORMAT: 'pretty' });
+  assert.equal((await request(pretty.port, 'GET', '/api/work-items/7')).status, 500);
+  await poll(() => pretty.stdout.includes('unreachable'), 'a line about the failure');
+  assert.ok(pretty.stdout.includes(shown), pretty.stdout);
+  assert.doesNotMatch(pretty.stdout.replaceAll('\n', ''), control);
+
+  await using check = runCommand(['check'], environment);
+  assert.equal(await check.exitCode(), 1);
+  assert.ok(check.stderr.includes(shown), check.stderr);
 });

@@ -1,0 +1,88 @@
+// Lines for people: no control character gets into them from outside, and none into the lines of JSON.
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { createLogger } from '../../src/log.ts';
+import { createPrettyFormat } from '../../src/pretty-log.ts';
+
+/** What the logger writes, as JSON and for people. */
+function write(log: (logger: ReturnType<typeof createLogger>) => void): { json: string; pretty: string } {
+  let json = '';
+  log(createLogger('info', { write: (line) => void (json += line) }));
+  return { json, pretty: createPrettyFormat(false)(json) };
+}
+
+const ranges = [
+  [0x00, 0x1f],
+  [0x7f, 0x9f],
+  [0x61c, 0x61c],
+  [0x200e, 0x200f],
+  [0x2028, 0x202e],
+  [0x2066, 0x2069],
+] as const;
+const controls = ranges.flatMap(([from, to]) =>
+  Array.from({ length: to - from + 1 }, (_, index) => String.fromCharCode(from + index)),
+);
+const escapeOf = (character: string): string => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
+const call = {
+  requestId: 'id',
+  method: 'GET',
+  status: 500,
+  outcome: 'unreachable',
+  durationMs: 1,
+  replyBytes: 2,
+};
+
+describe('a control character', () => {
+  for (const character of controls) {
+    test(`${escapeOf(character)} is escaped wherever it comes from`, () => {
+      const text = `a${character}b`;
+      const shown = `a${escapeOf(character)}b`;
+      for (const [where, { json, pretty }] of Object.entries({
+        cause: write((logger) => {
+          logger.warn({ ...call, cause: text }, 'backend call failed');
+        }),
+        message: write((logger) => {
+          logger.warn(text);
+        }),
+        value: write((logger) => {
+          logger.warn({ settings: { deep: [text] } }, 'text');
+        }),
+        name: write((logger) => {
+          logger.warn({ [text]: 1 }, 'text');
+        }),
+        error: write((logger) => {
+          logger.error({ err: new TypeError(text, { cause: new Error(text) }) }, 'text');
+        }),
+      })) {
+        assert.ok(pretty.includes(shown), `${where}: ${JSON.stringify(pretty)}`);
+        for (const line of [json.trimEnd(), ...pretty.split('\n')]) {
+          assert.ok(!controls.some((each) => line.includes(each)), `${where}: ${JSON.stringify(line)}`);
+        }
+        assert.ok(pretty.endsWith('\n'), where);
+        assert.doesNotThrow(() => JSON.parse(json), where);
+      }
+    });
+  }
+});
+
+test('the lines of a stack stay lines, and a line in its message does not become one', () => {
+  const { pretty } = write((logger) => {
+    logger.error({ err: new Error('one\n[12:00:00.000] INFO: fake') }, 'text');
+  });
+  const lines = pretty.trimEnd().split('\n');
+  assert.ok(lines.some((line) => line.trim() === String.raw`Error: one\u000a[12:00:00.000] INFO: fake`));
+  assert.ok(lines.filter((line) => /^ +at .*pretty-log\.test\.ts/.test(line)).length > 0);
+  assert.deepEqual(
+    lines.slice(1).filter((line) => !line.startsWith('    ')),
+    [],
+  );
+});
+
+test('other text stays as it is', () => {
+  const { json, pretty } = write((logger) => {
+    logger.warn({ ...call, cause: 'größer "als" \\ 東京 🙂' }, 'backend call failed');
+  });
+  assert.ok(json.includes(String.raw`"cause":"größer \"als\" \\ 東京 🙂"`));
+  assert.ok(pretty.includes('größer "als" \\ 東京 🙂'));
+});
