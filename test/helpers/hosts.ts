@@ -1,38 +1,62 @@
-// Fastify servers with the plugin in them: one that is the gateway's own, and one that is somebody else's.
+// Fastify servers with the plugin in them: such that are the gateway's own, and such that are somebody else's; of the
+// newest Fastify and of the oldest that the package says it works with.
 
 import type { AddressInfo } from 'node:net';
-import Fastify, { type FastifyInstance, type FastifyServerOptions } from 'fastify';
+import type { FastifyInstance, FastifyServerOptions } from 'fastify';
 import { gatewayServerOptions, workItemGateway, type WorkItemGatewayOptions } from '../../src/index.ts';
+import { loadFastify, type FastifyVersion } from './fastify.ts';
 import { request, type CallOptions } from './raw-client.ts';
 import { answer, ScriptedBackend } from './scripted-backend.ts';
+
+/** Each Fastify, newest first. */
+export const versions = { newest: await loadFastify('newest'), oldest: await loadFastify('oldest') };
 
 export interface Host {
   readonly name: string;
   readonly isOwn: boolean;
-  create(options?: FastifyServerOptions): FastifyInstance;
+  readonly create: (options?: HostOptions) => FastifyInstance;
 }
 
-export const ownHost: Host = {
-  name: 'a server of gatewayServerOptions',
-  isOwn: true,
-  create: (options = {}) => Fastify({ ...gatewayServerOptions(), ...options }),
+export type HostOptions = FastifyServerOptions & {
+  /** Options of the router, which stand elsewhere in an old Fastify. */
+  readonly router?: object;
 };
-export const plainHost: Host = {
-  name: 'a plain server',
-  isOwn: false,
-  create: (options = {}) => Fastify(options),
-};
-export const hosts = [ownHost, plainHost] as const;
+
+function hostsOf(version: FastifyVersion): Host[] {
+  const Fastify = versions[version];
+  const place = ({ router, ...others }: HostOptions): FastifyServerOptions =>
+    version === 'oldest' ? { ...others, ...router } : { ...others, routerOptions: router ?? {} };
+  return [
+    {
+      name: `a server of gatewayServerOptions, ${version} Fastify`,
+      isOwn: true,
+      create: (options = {}) => Fastify({ ...gatewayServerOptions(), ...place(options) }),
+    },
+    {
+      name: `a plain server, ${version} Fastify`,
+      isOwn: false,
+      create: (options = {}) => Fastify(place(options)),
+    },
+  ];
+}
+
+export const hosts: readonly Host[] = [...hostsOf('newest'), ...hostsOf('oldest')];
+export const ownHosts = hosts.filter(({ isOwn }) => isOwn);
+export const plainHosts = hosts.filter(({ isOwn }) => !isOwn);
 
 export type PluginOptions = Partial<WorkItemGatewayOptions> & { readonly prefix?: string };
 
 /** Starts `app` on a free port; `register` puts the plugin where the test wants it. */
-export async function serveApp(app: FastifyInstance, register: (backendUrl: string) => PromiseLike<unknown>) {
+export async function serveApp(
+  app: FastifyInstance,
+  register: (backendUrl: string) => PromiseLike<unknown>,
+  host = '127.0.0.1',
+) {
   const backend = await ScriptedBackend.start();
   try {
     backend.answers(answer('{"id":5}'));
     await register(backend.url);
-    await app.listen({ host: '127.0.0.1', port: 0 });
+    await app.listen({ host, port: 0 });
   } catch (error) {
     await backend.stop();
     throw error;

@@ -5,9 +5,9 @@ import type { AddressInfo } from 'node:net';
 import { resolve } from 'node:path';
 import { after, afterEach, before, beforeEach, describe } from 'node:test';
 import assert from 'node:assert/strict';
-import Fastify from 'fastify';
 import { gatewayServerOptions, workItemGateway } from '../../src/index.ts';
 import { Changes, DEADLINE_MS } from './changes.ts';
+import { Fastify } from './fastify.ts';
 import { RawClient, request, type CallOptions, type Reply } from './raw-client.ts';
 import { answer, ScriptedBackend } from './scripted-backend.ts';
 

@@ -5,11 +5,11 @@ import { describe, test } from 'node:test';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { workItemGateway } from '../../src/index.ts';
 import { assertReply, badRequest, invalidId, notFound } from '../helpers/expected.ts';
-import { hosts, ownHost, serve, serveApp, type Host } from '../helpers/hosts.ts';
+import { hosts, ownHosts, serve, serveApp, type Host } from '../helpers/hosts.ts';
 import { oddTargets } from '../helpers/odd-targets.ts';
 import { RawClient, type Headers } from '../helpers/raw-client.ts';
 
-const ordinaryMethods = ['GET', 'PUT', 'DELETE', 'POST'];
+const ordinaryMethods = ['GET', 'DELETE', 'PUT', 'POST'];
 const allMethods = [
   ...ordinaryMethods,
   'HEAD',
@@ -58,6 +58,11 @@ function requestsFor(methods: readonly string[], prefix = '', headers: Headers =
   const targets = oddTargets(prefix);
   assert.ok(targets.length > 500, `${targets.length} odd targets`);
   return methods.flatMap((method) => targets.map((target) => ({ method, target, headers })));
+}
+
+/** All the targets with all the methods are for one Fastify. */
+function few({ name }: Host, methods: readonly string[]): readonly string[] {
+  return name.includes('newest') ? methods : methods.slice(0, 2);
 }
 
 async function deny(_request: FastifyRequest, reply: FastifyReply): Promise<void> {
@@ -135,7 +140,7 @@ for (const host of hosts) {
         const app = host.create();
         await using server = await serveApp(app, (backendUrl) => register(app, backendUrl));
         const passed: string[] = [];
-        await sendAll(server.port, requestsFor(methods, prefix), ({ method, target }, status) => {
+        await sendAll(server.port, requestsFor(few(host, methods), prefix), ({ method, target }, status) => {
           if (status !== 0 && status < 400) passed.push(`${method} ${target}: ${status}`);
         });
         assert.deepEqual(passed, []);
@@ -159,7 +164,7 @@ for (const host of hosts) {
         });
       }
       await using server = await serve(app);
-      const requests = requestsFor(allMethods).map((request, index) => ({
+      const requests = requestsFor(few(host, allMethods)).map((request, index) => ({
         ...request,
         headers: [['X-Request-Id', `odd-${index}`]] as const,
       }));
@@ -200,7 +205,7 @@ for (const host of hosts) {
     });
 
     test('nor does a parameter that is too long for a route of the server [D60]', async () => {
-      const app = host.create({ routerOptions: { maxParamLength: 5 } });
+      const app = host.create({ router: { maxParamLength: 5 } });
       app.get('/:name', () => 'host');
       app.all('/api/:name/:id', () => 'host');
       app.all('/api/:name', () => 'host');
@@ -209,7 +214,7 @@ for (const host of hosts) {
       const passed: string[] = [];
       const long = ['/too-long-a-name', '/api/too-long/5', '/api/work-itemsx/5', '/api/work-item/55555555'];
       const requests = [
-        ...requestsFor(ordinaryMethods),
+        ...requestsFor(few(host, ordinaryMethods)),
         ...allMethods.flatMap((method) => long.map((target) => ({ method, target, headers: [] }))),
       ];
       await sendAll(server.port, requests, ({ method, target }, status) => {
@@ -224,7 +229,7 @@ for (const host of hosts) {
 /** Routes of the host have constraints: a version, and one that asks elsewhere and may fail. Hooks deny what has a route. */
 async function serveConstrained(host: Host) {
   const app = host.create({
-    routerOptions: {
+    router: {
       constraints: {
         tenant: {
           name: 'tenant',
@@ -250,7 +255,7 @@ async function serveConstrained(host: Host) {
         },
       },
     },
-  } as unknown as Parameters<Host['create']>[0]);
+  });
   app.addHook('onRequest', async (request, reply) => {
     if (!request.is404) await deny(request, reply);
   });
@@ -259,69 +264,81 @@ async function serveConstrained(host: Host) {
   return await serve(app);
 }
 
-test('what cannot be routed has one fixed reply there, and the connection goes on [D60, D24]', async () => {
-  await using server = await serveConstrained(ownHost);
-  await using client = await RawClient.open(server.port);
-  const unknown = { headers: [['X-Tenant', 'unknown']] as const };
-  for (const path of ['/api/work-items', '/api/work-items/5', '/nowhere']) {
-    assertReply(await client.call('GET', path, unknown), 404, notFound);
-    assertReply(await client.call('OPTIONS', path, unknown), 404, notFound);
-  }
-  assertReply(await client.call('PUT', '/api/work-items/5', { ...unknown, body: '{"a":1}' }), 404, notFound);
-  assertReply(await client.call('POST', '/api/work-items', { ...unknown, body: '{"a":1' }), 404, notFound);
-  assertReply(
-    await client.call('GET', '/api/work-items', { headers: [['Accept-Version', '1.0.0']] }),
-    404,
-    notFound,
-  );
-  assert.equal((await client.call('GET', '/api/work-items')).status, 401);
-});
-
-for (const escape of ['%ff', '%zz', '%', '%C3', '%C0%AF', '%ED%A0%80', 'x%ff', '%ff:80', 'x%f']) {
-  test(`a host ${escape}, whose escapes do not decode, is no host [D60, D27]`, async () => {
-    await using server = await serve(ownHost.create());
-    for (const method of ordinaryMethods) {
-      assertReply(await server.call(method, `http://${escape}/api/work-items/5`), 400, badRequest);
+for (const host of ownHosts) {
+  describe(`${host.name}, what its clients get`, () => {
+    test('what cannot be routed has one fixed reply there, and the connection goes on [D60, D24]', async () => {
+      await using server = await serveConstrained(host);
+      await using client = await RawClient.open(server.port);
+      const unknown = { headers: [['X-Tenant', 'unknown']] as const };
+      for (const path of ['/api/work-items', '/api/work-items/5', '/nowhere']) {
+        assertReply(await client.call('GET', path, unknown), 404, notFound);
+        assertReply(await client.call('OPTIONS', path, unknown), 404, notFound);
+      }
       assertReply(
-        await server.call(method, '/api/work-items/5', { headers: [['Host', escape]] }),
-        400,
-        badRequest,
+        await client.call('PUT', '/api/work-items/5', { ...unknown, body: '{"a":1}' }),
+        404,
+        notFound,
       );
+      assertReply(
+        await client.call('POST', '/api/work-items', { ...unknown, body: '{"a":1' }),
+        404,
+        notFound,
+      );
+      assertReply(
+        await client.call('GET', '/api/work-items', { headers: [['Accept-Version', '1.0.0']] }),
+        404,
+        notFound,
+      );
+      assert.equal((await client.call('GET', '/api/work-items')).status, 401);
+    });
+
+    for (const escape of ['%ff', '%zz', '%', '%C3', '%C0%AF', '%ED%A0%80', 'x%ff', '%ff:80', 'x%f']) {
+      test(`a host ${escape}, whose escapes do not decode, is no host [D60, D27]`, async () => {
+        await using server = await serve(host.create());
+        for (const method of ordinaryMethods) {
+          assertReply(await server.call(method, `http://${escape}/api/work-items/5`), 400, badRequest);
+          assertReply(
+            await server.call(method, '/api/work-items/5', { headers: [['Host', escape]] }),
+            400,
+            badRequest,
+          );
+        }
+        assert.deepEqual(server.backend.requests, []);
+      });
     }
-    assert.deepEqual(server.backend.requests, []);
+
+    test('a bad escape in an id passes the hooks, and is no id [D1, D60]', async () => {
+      const app = host.create();
+      const seen: string[] = [];
+      app.addHook('onRequest', ({ url, originalUrl }, _reply, done) => {
+        seen.push(`${originalUrl} as ${url}`);
+        done();
+      });
+      await using server = await serve(app);
+      for (const id of ['%zz', '12%ff', '%ff12', '12%', '12%2', '%C3', '%2f%zz', '12%zz?%zz']) {
+        assertReply(await server.call('PUT', `/api/work-items/${id}`, { body: '1' }), 400, invalidId);
+        assertReply(await server.call('GET', `http://x/api/work-items/${id}`), 400, invalidId);
+      }
+      assert.deepEqual(server.backend.requests, []);
+      assert.equal(seen.length, 16);
+      assert.equal(seen[3], 'http://x/api/work-items/12%ff as /api/work-items/12%25ff');
+      assert.equal(seen[15], 'http://x/api/work-items/12%zz?%zz as /api/work-items/12%25zz?%zz');
+    });
+
+    test('hooks that ask for the path see that of the call, whatever the form of its target [D60, D27]', async () => {
+      const app = host.create();
+      app.addHook('onRequest', async (request, reply) => {
+        if (request.url.startsWith('/api/work-items')) await deny(request, reply);
+      });
+      await using server = await serve(app);
+      for (const target of [
+        '/api/work-items/5',
+        'http://x/api/work-items/5',
+        'HTTPS://x:80/api/work-items/5?x',
+      ]) {
+        assert.equal((await server.call('DELETE', target)).status, 401);
+      }
+      assert.deepEqual(server.backend.requests, []);
+    });
   });
 }
-
-test('a bad escape in an id passes the hooks, and is no id [D1, D60]', async () => {
-  const app = ownHost.create();
-  const seen: string[] = [];
-  app.addHook('onRequest', ({ url, originalUrl }, _reply, done) => {
-    seen.push(`${originalUrl} as ${url}`);
-    done();
-  });
-  await using server = await serve(app);
-  for (const id of ['%zz', '12%ff', '%ff12', '12%', '12%2', '%C3', '%2f%zz', '12%zz?%zz']) {
-    assertReply(await server.call('PUT', `/api/work-items/${id}`, { body: '1' }), 400, invalidId);
-    assertReply(await server.call('GET', `http://x/api/work-items/${id}`), 400, invalidId);
-  }
-  assert.deepEqual(server.backend.requests, []);
-  assert.equal(seen.length, 16);
-  assert.equal(seen[3], 'http://x/api/work-items/12%ff as /api/work-items/12%25ff');
-  assert.equal(seen[15], 'http://x/api/work-items/12%zz?%zz as /api/work-items/12%25zz?%zz');
-});
-
-test('hooks that ask for the path see that of the call, whatever the form of its target [D60, D27]', async () => {
-  const app = ownHost.create();
-  app.addHook('onRequest', async (request, reply) => {
-    if (request.url.startsWith('/api/work-items')) await deny(request, reply);
-  });
-  await using server = await serve(app);
-  for (const target of [
-    '/api/work-items/5',
-    'http://x/api/work-items/5',
-    'HTTPS://x:80/api/work-items/5?x',
-  ]) {
-    assert.equal((await server.call('DELETE', target)).status, 401);
-  }
-  assert.deepEqual(server.backend.requests, []);
-});

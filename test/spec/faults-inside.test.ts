@@ -4,12 +4,13 @@
 import assert from 'node:assert/strict';
 import type { AddressInfo } from 'node:net';
 import { mock, test } from 'node:test';
-import Fastify, { type FastifyInstance } from 'fastify';
+import type { FastifyInstance } from 'fastify';
 import { BackendClient } from '../../src/backend/client.ts';
 import { Body } from '../../src/body.ts';
 import { gatewayServerOptions, workItemGateway, type CallRecord } from '../../src/index.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, badRequest, operations, succeeded, unavailable } from '../helpers/expected.ts';
+import { Fastify } from '../helpers/fastify.ts';
 import { chunk, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
 

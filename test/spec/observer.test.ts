@@ -4,10 +4,11 @@
 import assert from 'node:assert/strict';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
-import Fastify, { type FastifyInstance } from 'fastify';
+import type { FastifyInstance } from 'fastify';
 import { gatewayServerOptions, workItemGateway, type CallRecord } from '../../src/index.ts';
 import { startBlackHole } from '../helpers/black-hole.ts';
 import { createGate, poll } from '../helpers/changes.ts';
+import { Fastify } from '../helpers/fastify.ts';
 import { RawClient, request, type CallOptions } from '../helpers/raw-client.ts';
 import {
   type Answer,

@@ -4,9 +4,10 @@
 import assert from 'node:assert/strict';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
-import Fastify, { type FastifyInstance } from 'fastify';
+import type { FastifyInstance } from 'fastify';
 import { gatewayServerOptions, workItemGateway } from '../../src/index.ts';
 import { assertReply, operations, succeeded } from '../helpers/expected.ts';
+import { Fastify } from '../helpers/fastify.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 

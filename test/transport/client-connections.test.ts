@@ -5,12 +5,12 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { test } from 'node:test';
-import Fastify from 'fastify';
 import { ClientConnection, type Turn } from '../../src/gateway/client-connection.ts';
 import { ClientConnections } from '../../src/gateway/client-connections.ts';
 import { gatewayServerOptions, workItemGateway } from '../../src/index.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, badRequest } from '../helpers/expected.ts';
+import { Fastify } from '../helpers/fastify.ts';
 import { RawClient, request, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
 

@@ -29,6 +29,7 @@ const otherVariables = [
   'NODE_EXTRA_CA_CERTS',
   'NODE_OPTIONS',
   'TEST_TARGETS',
+  'TEST_FASTIFY',
   'GATEWAY_NODE',
   'SHUT_WR',
 ];

@@ -1,0 +1,20 @@
+// Which versions of Fastify the package says it works with, and which the tests of the plugin run with.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { versions } from '../helpers/hosts.ts';
+
+const manifest = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as Record<
+  'peerDependencies' | 'devDependencies',
+  Record<string, string>
+>;
+
+test('both ends of the range that the package names are tested', () => {
+  const oldest = versions.oldest().version;
+  const newest = versions.newest().version;
+  const major = Number(newest.split('.')[0]);
+  assert.equal(manifest.peerDependencies['fastify'], `>=${oldest} <${major + 1}`);
+  assert.equal(manifest.devDependencies['fastify'], `^${newest}`);
+  assert.notEqual(oldest, newest);
+});
