@@ -178,6 +178,27 @@ for (const [version, Fastify] of Object.entries(versions)) {
       );
     });
 
+    test("what is the client's fault is no warning in the host's log [D51]", async () => {
+      const { app, lines } = createLoggingServer();
+      await using server = await serve(app);
+      for (const [status, method, path] of [
+        [404, 'GET', '/api/work-items/5'],
+        [404, 'DELETE', '/api/work-items/5'],
+        [409, 'GET', '/api/work-items'],
+      ] as const) {
+        server.backend.answers(answer('{}', { status }));
+        await server.call(method, path);
+      }
+      await server.call('PUT', '/api/work-items/5', { body: '{' });
+      server.backend.answers(answer('{}', { status: 401 }));
+      await server.call('GET', '/api/work-items');
+      await poll(() => lines.length > 0, 'a line');
+      assert.deepEqual(
+        lines.map(({ outcome, cause }) => [outcome, cause]),
+        [['refused', 'status 401']],
+      );
+    });
+
     test("a fault of our own is an error in the host's log, with its stack [D28]", async () => {
       const { app, lines } = createLoggingServer();
       app.addHook('onRequest', (incoming, _reply, done) => {
