@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { format, resolveConfig } from 'prettier';
 
 import {
+  commandNames,
   defaultOf,
   describeValues,
   flagOf,
@@ -20,8 +21,6 @@ import {
   type SettingGroup,
   type SettingName,
 } from '../src/settings.ts';
-
-const commands: readonly Command[] = ['serve', 'dev', 'backend', 'check', 'openapi'];
 
 const settingsDocPath = fileURLToPath(new URL('../docs/settings.md', import.meta.url));
 
@@ -51,7 +50,7 @@ function describeGroup([group, settings]: [SettingGroup, readonly SettingName[]]
 function describeSetting(name: SettingName): string {
   const unit = unitOf(name);
   const takes = `${describeValues(name)}${unit === undefined ? '' : ` ${unit}`}`;
-  const users = commands.filter((command) => settingsOf(command).includes(name));
+  const users = commandNames.filter((command) => settingsOf(command).includes(name));
   return `### \`${variableOf(name)}\`
 
 ${settingsTable[name].help}
@@ -78,7 +77,13 @@ function describeDefaults(name: SettingName, users: readonly Command[], unit: st
 /** A default in a larger unit, ` (10 MiB)` or ` (30 s)`; nothing where the number says enough. */
 function describeAmount(amount: number, unit: string | undefined): string {
   if (unit === 'bytes') {
-    const [size, name] = amount < 1_073_741_824 ? [1_048_576, 'MiB'] : [1_073_741_824, 'GiB'];
+    const [size, name] = (
+      [
+        [1_073_741_824, 'GiB'],
+        [1_048_576, 'MiB'],
+        [1_024, 'KiB'],
+      ] as const
+    ).find(([each]) => amount >= each) ?? [1, 'bytes'];
     return ` (${amount / size} ${name})`;
   }
   return unit === 'ms' && amount >= 1_000 ? ` (${amount / 1_000} s)` : '';

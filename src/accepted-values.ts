@@ -1,10 +1,13 @@
 // What a time limit and the backend's base address may be, for the settings of the command and the options of the
-// plugin alike.
+// plugin alike; and what may be shown of a value that was refused.
 
 /** The longest time that a timer of the platform can hold, 2^31 - 1 ms: about 24.8 days. */
 export const msMax = 2_147_483_647;
 
-/** What `text` would have to be instead, each as in `an address ...`; empty when it is right. */
+/**
+ * What `text` would have to be instead, each as in `an address ...`; empty when it is right. Never has a part of `text`,
+ * which may be a secret.
+ */
 export function wishesForBackendUrl(text: string): string[] {
   if (!URL.canParse(text)) {
     return ['an address'];
@@ -17,7 +20,9 @@ export function wishesForBackendUrl(text: string): string[] {
   if (url.username !== '' || url.password !== '') {
     wishes.push('an address without user name and password (the gateway sends no credentials)');
   }
-  if (url.search !== '' || url.hash !== '' || text.includes('?') || text.includes('#')) {
+  // An escaped one is a part of the path to the letter, but nobody's path: it is a query that was escaped once too often,
+  // and what is in a query may be a secret.
+  if (/[?#]|%3f|%23/i.test(text)) {
     wishes.push('an address without query and fragment');
   }
   try {
@@ -29,3 +34,14 @@ export function wishesForBackendUrl(text: string): string[] {
 }
 
 export const backendUrlExample = 'for instance http://localhost:5104';
+
+// Short, and without any of what an address with a password, a query or an escape has.
+const plainText = /^(?:[A-Za-z]:(?=[/\\]))?[\p{L}\p{N} ._~/\\+*,()-]{0,100}$/u;
+
+/**
+ * `text` in quotes where it is no more than a slip of the keyboard or the name of a file; undefined where it could be
+ * an address with a secret in it, which no message must repeat.
+ */
+export function quoteIfPlain(text: string): string | undefined {
+  return plainText.test(text) ? JSON.stringify(text) : undefined;
+}

@@ -2,13 +2,17 @@
 // from these rows [D32]; nothing else in the project reads the environment.
 
 import { readFileSync } from 'node:fs';
+import { isIPv6 } from 'node:net';
 import { availableParallelism } from 'node:os';
 import { parseEnv } from 'node:util';
 
-import { backendUrlExample, msMax, wishesForBackendUrl } from './accepted-values.ts';
+import { backendUrlExample, msMax, quoteIfPlain, wishesForBackendUrl } from './accepted-values.ts';
 import { parseHostNames } from './guards/host-names.ts';
+import { joinWithOr, suggest } from './similar.ts';
 
-export type Command = 'serve' | 'dev' | 'backend' | 'check' | 'openapi';
+export const commandNames = ['serve', 'dev', 'backend', 'check', 'openapi'] as const;
+
+export type Command = (typeof commandNames)[number];
 
 /** What settings stand together in the help and in docs/settings.md, in this order. */
 export const settingGroups = {
@@ -56,7 +60,10 @@ export type SettingGroup = keyof typeof settingGroups;
 
 interface Row {
   readonly group: SettingGroup;
-  /** What it sets, in one sentence that also says what happens at the limit. */
+  /**
+   * What it sets, and what happens at the limit. `--help` shows what comes before the first semicolon or full stop: a
+   * line of its own, short.
+   */
   readonly help: string;
   readonly commands: readonly Command[];
 }
@@ -81,6 +88,7 @@ interface TextRow extends Row {
   readonly default: string;
 }
 
+/** May hold a secret: a value that is refused is never shown, and of one in force no more than is known to be none. */
 interface UrlRow extends Row {
   readonly kind: 'url';
   readonly default: string;
@@ -110,7 +118,7 @@ type AnyRow = IntegerRow | CountRow | TextRow | UrlRow | ChoiceRow | HostNamesRo
 const nameLengthMax = 64;
 
 const gateway: readonly Command[] = ['serve', 'dev', 'check', 'openapi'];
-const everywhere: readonly Command[] = ['serve', 'dev', 'backend', 'check', 'openapi'];
+const everywhere: readonly Command[] = commandNames;
 const embedded: readonly Command[] = ['dev', 'backend'];
 
 // A body is held in one piece at most once; the platform's largest buffer is far above this.
@@ -173,7 +181,7 @@ export const settingsTable = {
     kind: 'host-names',
     default: '',
     group: 'guards',
-    help: 'Further names under which the admin listener is called, as in `gateway.internal,gateway.example.com`. It answers a request whose `Host` is an IP address, `localhost`, a name under `.localhost`, ADMIN_HOST or one of these, with any port, and others with 403.',
+    help: 'Further names under which the admin listener is called; for instance `gateway.internal,gateway.example.com`. It answers a request whose `Host` is an IP address, `localhost`, a name under `.localhost`, ADMIN_HOST or one of these, with any port, and others with 403.',
     commands: gateway,
   },
   backendUrl: {
@@ -211,7 +219,7 @@ export const settingsTable = {
     group: 'backend',
     choices: ['leading', 'whole'],
     default: 'leading',
-    help: 'How an id is read: `leading` takes 12abc for 12, `whole` answers it with 400.',
+    help: 'How an id is read; `leading` takes 12abc for 12, `whole` answers it with 400.',
     commands: gateway,
   },
   connectionsMax: {
@@ -231,7 +239,7 @@ export const settingsTable = {
     default: 16_384,
     min: 1_024,
     max: 1_048_576,
-    help: 'Largest request head, counted as the target and the names and values of its headers, without what stands between them; a larger one is answered with 431.',
+    help: 'Largest request head; a larger one is answered with 431. Counted are the target and the names and values of its headers, without what stands between them.',
     commands: gateway,
   },
   requestBytesMax: bytes(10_485_760, 'Largest request body; a larger one is answered with 413.'),
@@ -285,7 +293,7 @@ export const settingsTable = {
     kind: 'name',
     group: 'pages',
     default: '',
-    help: "What the dashboard calls this gateway in its header and its tab's title, as in `gateway-2 (staging)`; without it, the name of the machine.",
+    help: "What the dashboard calls this gateway; without it, the name of the machine. It stands in its header and its tab's title, for instance `gateway-2 (staging)`.",
     commands: gateway,
   },
   docs: {
@@ -293,18 +301,18 @@ export const settingsTable = {
     group: 'pages',
     default: false,
     invertedIn: ['dev'],
-    help: 'Whether clients get the API reference at /docs and the OpenAPI document at /openapi.json; without it both are 404.',
+    help: 'API reference at /docs and OpenAPI document at /openapi.json for clients; without it both are 404.',
     commands: gateway,
   },
   shutdownDelayMs: ms(
     0,
-    'After SIGTERM, how long to go on serving while /readyz says 503, so that a load balancer can look elsewhere.',
+    'How long to go on serving after SIGTERM; /readyz says 503 meanwhile, so that a load balancer can look elsewhere.',
     'shutdown',
     0,
   ),
   shutdownTimeoutMs: ms(
     10_000,
-    'After that delay, how long requests under way may take before they are cut and the exit code is 1.',
+    'How long requests under way may take after that delay; then they are cut and the exit code is 1.',
     'shutdown',
   ),
   logLevel: {
@@ -401,6 +409,11 @@ export function settingsOf(command: Command): SettingName[] {
   );
 }
 
+/** What a setting sets, in a few words. */
+export function briefOf(name: SettingName): string {
+  return settingsTable[name].help.replace(/[;.](?: .*)?$/s, '');
+}
+
 /** The groups that have any of `names`, in their order, each with those of them that it has. */
 export function groupSettings(names: readonly SettingName[]): [SettingGroup, SettingName[]][] {
   return (Object.keys(settingGroups) as SettingGroup[])
@@ -418,7 +431,7 @@ export function describeValues(name: SettingName): string {
     case 'integer':
       return `${row.min} to ${row.max}`;
     case 'choice':
-      return `${row.choices.slice(0, -1).join(', ')} or ${row.choices.at(-1) ?? ''}`;
+      return joinWithOr(row.choices);
     case 'url':
       return 'an http or https address';
     case 'host':
@@ -436,6 +449,38 @@ export function describeValues(name: SettingName): string {
     case 'boolean':
       return 'true or false; as a flag alone it is true';
   }
+}
+
+/** What stands for a setting's value behind its flag in the help: `<port>`. */
+export function placeholderOf(name: SettingName): string {
+  const row: AnyRow = settingsTable[name];
+  switch (row.kind) {
+    case 'integer':
+      return row.unit === 'calls' || row.unit === 'connections' ? 'number' : row.unit;
+    case 'choice':
+      return 'word';
+    case 'url':
+      return 'url';
+    case 'host':
+      return 'address';
+    case 'host-names':
+      return 'names';
+    case 'name':
+      return 'name';
+    case 'count':
+      return 'number|auto';
+    case 'path':
+    case 'database':
+      return 'file';
+    case 'boolean':
+      return 'true|false';
+  }
+}
+
+/** The words of which a setting takes one; empty where it takes something else. */
+export function choicesOf(name: SettingName): readonly string[] {
+  const row: AnyRow = settingsTable[name];
+  return row.kind === 'choice' ? row.choices : [];
 }
 
 /** What a setting is in `command` when nobody sets it, as text. */
@@ -469,12 +514,19 @@ export interface DescribedSetting {
   readonly help: string;
 }
 
+/** The value of a setting in force, without what must not be shown. */
+export function showValue(name: SettingName, settings: Settings): string {
+  const value = settings[name];
+  // Whatever the checks let through, credentials and query are not among it.
+  return value instanceof URL ? value.origin + value.pathname : String(value);
+}
+
 /** The settings in force that the command has. */
 export function describeSettings({ command, settings, sources }: ResolvedSettings): DescribedSetting[] {
   return settingsOf(command).map((name) => ({
     variable: variableOf(name),
     flag: flagOf(name),
-    value: hideCredentials(String(settings[name])),
+    value: showValue(name, settings),
     unit: unitOf(name),
     source: sources[name],
     help: settingsTable[name].help,
@@ -521,7 +573,8 @@ export function resolveSettings(
           : sources[name] === 'file'
             ? `${variableOf(name)} in the settings file`
             : variableOf(name);
-      problems.push(`${given} is ${JSON.stringify(hideCredentials(text))}, but must be ${value.expectation}`);
+      const shown = row.kind === 'url' ? undefined : quoteIfPlain(text);
+      problems.push(`${given} ${shown === undefined ? '' : `is ${shown}, but `}must be ${value.expectation}`);
     } else {
       settings[name] = value;
     }
@@ -555,22 +608,20 @@ function readSettingsFile(name: string, problems: string[]): NodeJS.Dict<string>
     text = readFileSync(name, 'utf8');
   } catch (error) {
     const { code = String(error) } = error as NodeJS.ErrnoException;
-    problems.push(`SETTINGS_FILE is ${JSON.stringify(name)}, which cannot be read (${code})`);
+    const shown = quoteIfPlain(name);
+    problems.push(
+      `SETTINGS_FILE${shown === undefined ? '' : ` is ${shown}, which`} cannot be read (${code})`,
+    );
     return {};
   }
   const variables = parseEnv(text);
-  const known = new Set(settingNames.map(variableOf));
-  for (const variable of Object.keys(variables)) {
-    if (!known.has(variable) || variable === variableOf('settingsFile')) {
-      problems.push(`${variable} in ${JSON.stringify(name)} is no setting that a settings file can have`);
-    }
+  const known = settingNames.filter((each) => each !== 'settingsFile').map(variableOf);
+  for (const variable of Object.keys(variables).filter((each) => !known.includes(each))) {
+    // A line that went wrong can have anything before its `=`, a password too.
+    const named = /^[A-Z][A-Z_]{0,39}$/.test(variable) ? variable : 'a name that is not shown';
+    problems.push(`${named} in the settings file is no setting that it can have${suggest(named, known)}`);
   }
   return variables;
-}
-
-// A password must not end up on a terminal or in a log, not even in a refused value.
-function hideCredentials(text: string): string {
-  return text.replace(/\/\/[^/@]*@/, '//...@');
 }
 
 class Problem {
@@ -598,9 +649,9 @@ function parseValue(
       return parseUrl(text);
     case 'host':
       // An address in brackets is what URLs have; the platform wants it bare.
-      return /^[A-Za-z0-9._:%-]+$/.test(text)
+      return /^[A-Za-z0-9._-]+$/.test(text) || isIPv6(text)
         ? text
-        : new Problem('a host name or an IP address without brackets');
+        : new Problem('a host name or an IP address, without brackets, port and http://');
     case 'host-names':
       return parseHostNames(text) ?? new Problem('host names separated by commas, without ports');
     case 'count': {
@@ -615,8 +666,10 @@ function parseValue(
         ? text
         : new Problem(`at most ${nameLengthMax} characters, none of them a control character`);
     case 'path':
-    case 'database':
       return text;
+    case 'database':
+      // SQLite takes an empty name for a database that is gone at the end.
+      return text.trim() === '' ? new Problem('a file name or :memory:') : text;
     case 'boolean':
       return booleans.get(text) ?? new Problem('true or false (or on, off, 1, 0)');
   }

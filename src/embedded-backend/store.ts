@@ -3,9 +3,9 @@
 
 import { DatabaseSync } from 'node:sqlite';
 
-import { readItemText, type ItemText } from './item-text.ts';
-
+import { quoteIfPlain } from '../accepted-values.ts';
 import { StartError } from '../start-error.ts';
+import { readItemText, type ItemText } from './item-text.ts';
 
 /** The largest id; `int` in the controllers that this backend stands in for. */
 export const itemIdMax = 2_147_483_647;
@@ -46,7 +46,7 @@ export function openStore(database: string, sampleItems: boolean): Store {
     connection?.close();
     const reason = cause instanceof Error ? cause.message : String(cause);
     throw new StartError(
-      `Cannot use "${database}" as the database of the embedded backend: ${reason}. ` +
+      `Cannot use ${quoteIfPlain(database) ?? 'EMBEDDED_BACKEND_DATABASE'} as the database of the embedded backend: ${reason}. ` +
         'Name a file in a folder that exists and can be written to, or :memory:.',
       cause,
     );
