@@ -9,30 +9,41 @@ import { escapeControls } from './escape.ts';
 import { backendPath } from './gateway/operations.ts';
 import { createRequestId } from './gateway/request-head.ts';
 import { listenForStop, runUntilStopped, type SignalSource, type StopRequest } from './lifecycle.ts';
+import { findInvocation, programName, type Invocation } from './invocation.ts';
 import { createLog, type Log } from './log.ts';
 import { addAdmin, startService, type WholeService } from './service.ts';
 import {
+  briefOf,
+  commandNames,
   defaultOf,
-  describeValues,
   flagOf,
+  groupSettings,
   isSwitch,
+  placeholderOf,
+  choicesOf,
   resolveSettings,
+  settingGroups,
+  settingNames,
   SettingsError,
   settingsOf,
-  settingsTable,
-  unitOf,
+  showValue,
   variableOf,
   type Command,
   type ResolvedSettings,
   type SettingName,
   type Settings,
 } from './settings.ts';
+import { findSimilar, joinWithOr, suggest } from './similar.ts';
 import { StartError } from './start-error.ts';
 import { version } from './version.ts';
 import type { WorkerPool } from './workers/pool.ts';
 
 export interface Terminal {
   readonly environment: Readonly<Record<string, string | undefined>>;
+  /** The file that Node was told to run. */
+  readonly script: string | undefined;
+  /** Its width; undefined where there is no terminal. */
+  readonly columns: number | undefined;
   readonly signals: SignalSource;
   readonly write: (text: string) => void;
   readonly writeError: (text: string) => void;
@@ -41,6 +52,7 @@ export interface Terminal {
 interface CommandEntry {
   readonly summary: string;
   readonly description: string;
+  /** Flags that it is run with. */
   readonly examples: readonly string[];
   /** `resolveAgain` reads the settings anew: from the same flags, and a settings file that may have changed. */
   readonly run: (
@@ -50,15 +62,13 @@ interface CommandEntry {
   ) => Promise<number>;
 }
 
-const programName = 'work-item-gateway';
-
 const commands: Record<Command, CommandEntry> = {
   serve: {
     summary: 'run the gateway (the default)',
     description: 'Runs the gateway alone, as in production, in front of the backend at BACKEND_URL.',
     examples: [
-      `${programName} --backend-url http://backend.internal:5104`,
-      `BACKEND_URL=http://localhost:5104 PORT=8080 LOG_LEVEL=warn ${programName} serve`,
+      '--backend-url http://backend.internal:5104',
+      '--host 0.0.0.0 --port 8080 --workers auto --log-level warn',
     ],
     run: (resolved, terminal, resolveAgain) =>
       withLog(resolved.settings, (log) => serve(resolved, terminal, resolveAgain, log)),
@@ -67,28 +77,28 @@ const commands: Record<Command, CommandEntry> = {
     summary: 'run the gateway and the embedded backend together',
     description:
       'Runs the gateway and the embedded backend with a few sample work items: the whole thing with nothing else installed. For development and demonstrations; the embedded backend is no production store.',
-    examples: [`${programName} dev`, `${programName} dev --embedded-backend-database work-items.sqlite`],
+    examples: ['', '--embedded-backend-database work-items.sqlite'],
     run: (resolved, terminal) => withLog(resolved.settings, (log) => runDev(resolved, terminal, log)),
   },
   backend: {
     summary: 'run the embedded backend alone',
     description:
       'Runs the embedded backend alone: a stand-in for a real work-item backend, for development, demonstrations and tests. It is no production store: one process, one SQLite file, no authentication.',
-    examples: [`${programName} backend --embedded-backend-database work-items.sqlite`],
+    examples: ['--embedded-backend-database work-items.sqlite'],
     run: (resolved, terminal) => withLog(resolved.settings, (log) => runBackend(resolved, terminal, log)),
   },
   check: {
     summary: 'check the settings and try the backend once',
     description:
       'Reads the settings as serve would, reports every problem, asks the backend once for its work items and says what it found. Exits 0 when all is well and 1 when not; starts nothing.',
-    examples: [`BACKEND_URL=http://backend.internal:5104 ${programName} check`],
+    examples: ['--backend-url http://backend.internal:5104'],
     run: check,
   },
   openapi: {
     summary: 'print the OpenAPI document',
     description:
       'Prints the OpenAPI 3.1 document of what serve would offer with the same settings; starts nothing. A gateway with DOCS on serves the same at /openapi.json.',
-    examples: [`${programName} openapi > openapi.json`],
+    examples: ['> openapi.json'],
     run: printOpenApi,
   },
 };
@@ -96,30 +106,51 @@ const commands: Record<Command, CommandEntry> = {
 /** Runs the command that `argv` (without node and script) asks for; resolves with the exit code. */
 export async function runCli(argv: readonly string[], terminal: Terminal): Promise<number> {
   let exitCode = 0;
+  const invocation = findInvocation(terminal.environment, terminal.script);
   const program = new Program(programName)
     .description('A JSON-over-HTTP gateway for work items.')
     .version(version, '-V, --version', 'print the version')
     .helpOption('-h, --help', 'print this help')
     .helpCommand('help [command]', 'print the help of a command')
     .exitOverride()
-    .configureOutput({ writeOut: terminal.write, writeErr: terminal.writeError })
-    .addHelpText('after', helpAfter(Object.values(commands).flatMap(({ examples }) => examples.slice(0, 1))));
-  for (const [name, entry] of Object.entries(commands) as [Command, CommandEntry][]) {
+    .configureOutput({
+      writeOut: terminal.write,
+      writeErr: terminal.writeError,
+      getOutHelpWidth: () => terminal.columns ?? unboundColumns,
+    })
+    .addHelpText(
+      'after',
+      describeExamples(commandNames.map((name) => invocation.line(name, commands[name].examples[0] ?? ''))),
+    );
+  for (const name of commandNames) {
+    const entry = commands[name];
     const command = program
       .command(name, { isDefault: name === 'serve' })
       .summary(entry.summary)
       .description(entry.description)
       .helpOption('-h, --help', 'print this help')
+      .configureHelp({
+        commandUsage: () =>
+          invocation.isNpmScript ? invocation.line(name, '[flags]') : `${programName} ${name} [flags]`,
+        optionTerm: ({ long, short, flags }) => terms.get(long ?? '') ?? `${short ?? ''}, ${long ?? flags}`,
+      })
       // Unknown flags and stray words are ours to report, together with every other problem.
       .allowUnknownOption()
       .allowExcessArguments()
       .exitOverride()
-      .addHelpText('after', helpAfter(entry.examples));
-    for (const setting of settingsOf(name)) {
-      command.addOption(createOption(setting, name));
+      .addHelpText(
+        'after',
+        `\nEach setting is a flag, or the environment variable in its brackets.\ndocs/settings.md says more of each.\n${describeExamples(entry.examples.map((flags) => invocation.line(name, flags)))}`,
+      );
+    for (const [group, settings] of groupSettings(settingsOf(name))) {
+      for (const setting of settings) {
+        command.addOption(createOption(setting, name).helpGroup(`${settingGroups[group].title}:`));
+      }
     }
+    // Behind the settings in the help.
+    command.version(version, '-V, --version', 'print the version');
     command.action(async (flags: Record<string, string | true>) => {
-      exitCode = await runCommand(name, entry, flags, command.args, terminal);
+      exitCode = await runCommand(name, entry, flags, command.args, terminal, invocation);
     });
   }
   try {
@@ -133,17 +164,30 @@ export async function runCli(argv: readonly string[], terminal: Terminal): Promi
   }
 }
 
+// Wide enough for a setting a line, for whoever looks for one with grep.
+const unboundColumns = 160;
+
+/** What the help shows of each flag. */
+const terms = new Map(
+  settingNames.map((name) => [
+    flagOf(name),
+    `${flagOf(name)}${isSwitch(name) ? '' : ` <${placeholderOf(name)}>`}`,
+  ]),
+);
+
 function createOption(name: SettingName, command: Command): Option {
-  const unit = unitOf(name);
-  const takes = `${describeValues(name)}${unit === undefined ? '' : ` ${unit}`}`;
-  return new Option(
-    `${flagOf(name)} [value]`,
-    `${settingsTable[name].help} (${takes}; default ${defaultOf(name, command) || 'none'}; ${variableOf(name)})`,
-  );
+  const choices = choicesOf(name);
+  const facts = [
+    ...(choices.length === 0 ? [] : [joinWithOr(choices)]),
+    `default ${defaultOf(name, command) || 'none'}`,
+    variableOf(name),
+  ];
+  // In brackets for commander, which would end the program for one problem alone where a value is missing.
+  return new Option(`${flagOf(name)} [value]`, `${briefOf(name)} (${facts.join('; ')})`);
 }
 
-function helpAfter(examples: readonly string[]): string {
-  return `\nEvery flag is an environment variable too; a flag goes before a variable.\n\nExamples:\n${examples.map((example) => `  ${example}\n`).join('')}`;
+function describeExamples(lines: readonly string[]): string {
+  return `\nExamples:\n${lines.map((line) => `  ${line}\n`).join('')}`;
 }
 
 async function runCommand(
@@ -152,12 +196,9 @@ async function runCommand(
   flags: Readonly<Record<string, string | true>>,
   strayWords: readonly string[],
   terminal: Terminal,
+  invocation: Invocation,
 ): Promise<number> {
-  const problems = strayWords.map((word) =>
-    word.startsWith('-')
-      ? `${word.replace(/=.*/s, '')} is not a flag of ${programName} ${name}`
-      : `${JSON.stringify(word)} is neither a command nor a flag`,
-  );
+  const problems = findStrayWords(name, strayWords, invocation);
   const given: Partial<Record<SettingName, string>> = {};
   for (const [setting, value] of Object.entries(flags) as [SettingName, string | true][]) {
     if (value === true && isSwitch(setting)) {
@@ -173,7 +214,7 @@ async function runCommand(
     return await entry.run(resolve(), terminal, resolve);
   } catch (error) {
     if (error instanceof SettingsError) {
-      const help = `Nothing was started. \`${programName} ${name} --help\` lists every setting.`;
+      const help = `Nothing was started. \`${invocation.line(name, '--help')}\` lists every setting.`;
       terminal.writeError(`${error.problems.map((problem) => `error: ${problem}\n`).join('')}${help}\n`);
       return 1;
     }
@@ -196,6 +237,54 @@ async function withLog(
   } finally {
     await log.end();
   }
+}
+
+/**
+ * The problems with what is neither a known flag nor the value of one. What it is may be a secret, such as the address
+ * behind a flag with a slip in it: so it is not shown, unless it can be a flag's name or is nearly a command's.
+ */
+function findStrayWords(command: Command, words: readonly string[], invocation: Invocation): string[] {
+  const problems: string[] = [];
+  let isBehindFlag = false;
+  for (const word of words) {
+    const isFlag = word.startsWith('-');
+    if (isFlag) {
+      problems.push(describeUnknownFlag(command, word.replace(/=.*/s, '')));
+    } else if (!isBehindFlag) {
+      problems.push(describeStrayWord(command, word, invocation));
+    }
+    // What follows it is its value, unless it had one.
+    isBehindFlag = isFlag && !word.includes('=');
+  }
+  return problems;
+}
+
+function describeUnknownFlag(command: Command, flag: string): string {
+  if (!/^--?[a-z][a-z-]{0,39}$/i.test(flag)) {
+    return `one argument begins with - and is not a flag of ${command}`;
+  }
+  if (flag === '--help') {
+    return '--help takes no value';
+  }
+  const others = commandNames.filter((name) => settingsOf(name).some((setting) => flagOf(setting) === flag));
+  if (others.length > 0) {
+    return `${flag} is not a flag of ${command}, only of ${joinWithOr(others)}`;
+  }
+  const known = [...settingsOf(command).map(flagOf), '--help'];
+  return `${flag} is not a flag of ${command}${suggest(flag.toLowerCase(), known)}`;
+}
+
+function describeStrayWord(command: Command, text: string, invocation: Invocation): string {
+  const word = text.toLowerCase();
+  const known = [...commandNames, '--help'];
+  const problem = known.includes(word)
+    ? `${word} is a command, and so is ${command}: one at a time`
+    : findSimilar(word, known).length > 0
+      ? `${JSON.stringify(text)} is neither a command nor a flag${suggest(word, known)}`
+      : `a word of ${text.length} characters is neither a command nor the value of a flag`;
+  return invocation.isNpmScript
+    ? `${problem} (flags go behind \`--\`: ${invocation.line('serve', '--port 8080')})`
+    : problem;
 }
 
 async function serve(
@@ -262,7 +351,7 @@ function logReady(
   const inForce = Object.fromEntries(
     settingsOf('serve').map((name) => [
       name,
-      sources[name] === 'default' ? settings[name] : `${String(settings[name])} (${sources[name]})`,
+      sources[name] === 'default' ? settings[name] : `${showValue(name, settings)} (${sources[name]})`,
     ]),
   );
   // Said at every level: with port 0 it is the only place that tells the port [D31].
@@ -346,7 +435,7 @@ async function check({ settings, sources }: ResolvedSettings, terminal: Terminal
   const changed = settingsOf('check').filter((name) => sources[name] !== 'default');
   terminal.write(
     `settings: all valid${changed.length === 0 ? ', every one at its default' : ''}\n${changed
-      .map((name) => `  ${name} = ${String(settings[name])} (${sources[name]})\n`)
+      .map((name) => `  ${variableOf(name)} = ${showValue(name, settings)} (${sources[name]})\n`)
       .join('')}`,
   );
   const client = new BackendClient({
@@ -373,7 +462,7 @@ async function check({ settings, sources }: ResolvedSettings, terminal: Terminal
   });
   const durationMs = Math.round(performance.now() - startedAt);
   await client.close();
-  const target = `${settings.backendUrl.href.replace(/\/+$/, '')}${backendPath}`;
+  const target = `${showValue('backendUrl', settings).replace(/\/+$/, '')}${backendPath}`;
   if (outcome.kind === 'ok') {
     terminal.write(
       `backend: ${target} answered ${outcome.status} with ${outcome.length} bytes of JSON in ${durationMs} ms\n`,

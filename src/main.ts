@@ -13,6 +13,8 @@ let exitCode = 1;
 try {
   exitCode = await runCli(process.argv.slice(2), {
     environment: process.env,
+    script: process.argv[1],
+    columns: process.stdout.isTTY ? process.stdout.columns : undefined,
     signals: process,
     write: (text) => process.stdout.write(text),
     writeError: (text) => process.stderr.write(text),

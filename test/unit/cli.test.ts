@@ -1,0 +1,360 @@
+// What the command line says: help, suggestions, how it can be run again, and never a secret [D32].
+
+import assert from 'node:assert/strict';
+import { EventEmitter } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+
+import { runCli } from '../../src/cli.ts';
+import { workItemGateway } from '../../src/index.ts';
+import { briefOf, flagOf, settingGroups, settingNames, settingsOf, variableOf } from '../../src/settings.ts';
+import { findSimilar } from '../../src/similar.ts';
+import Fastify from 'fastify';
+
+interface Ended {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Runs the command line in this process: for what starts nothing. */
+async function run(
+  args: readonly string[],
+  environment: Record<string, string> = {},
+  script = '/usr/bin/work-item-gateway',
+  columns?: number,
+): Promise<Ended> {
+  const written = { stdout: '', stderr: '' };
+  const code = await runCli(args, {
+    environment,
+    script,
+    columns,
+    signals: new EventEmitter() as unknown as NodeJS.Process,
+    write: (text) => {
+      written.stdout += text;
+    },
+    writeError: (text) => {
+      written.stderr += text;
+    },
+  });
+  return { code, ...written };
+}
+
+/** The first problem that it names. */
+async function firstProblem(args: readonly string[], environment?: Record<string, string>): Promise<string> {
+  const { code, stderr } = await run(args, environment);
+  assert.equal(code, 1);
+  return /^error: (.*)$/m.exec(stderr)?.[1] ?? '';
+}
+
+let folder = '';
+before(() => {
+  folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
+});
+after(() => {
+  rmSync(folder, { recursive: true });
+});
+
+describe('no secret is shown', () => {
+  const secret = 'hunter2';
+  const spellings = [
+    `http://user:${secret}@backend.internal`,
+    `http://${secret}@backend.internal`,
+    `http://:${secret}@backend.internal`,
+    `https://user:${secret}@backend.internal:5104/base`,
+    `http:user:${secret}@backend.internal`,
+    `http:/user:${secret}@backend.internal`,
+    `http:///user:${secret}@backend.internal`,
+    `http:\\\\user:${secret}@backend.internal`,
+    `http:\\user:${secret}@backend.internal`,
+    `HTTP://USER:${secret}@BACKEND`,
+    `//user:${secret}@backend.internal`,
+    `\\\\user:${secret}@backend.internal`,
+    `user:${secret}@backend.internal`,
+    `${secret}@backend.internal`,
+    `postgres://user:${secret}@backend.internal`,
+    ` http://user:${secret}@backend.internal`,
+    `\thttp://user:${secret}@backend.internal`,
+    `ht\ntp://user:${secret}@backend.internal`,
+    `"http://user:${secret}@backend.internal"`,
+    `http://user:${secret}%40backend.internal`,
+    `http://user%3A${secret}@backend.internal`,
+    `http://user%3A${secret}%40backend.internal`,
+    `http%3A%2F%2Fuser:${secret}@backend.internal`,
+    `http://user:${secret}@@backend.internal`,
+    `http://user:p@ss:${secret}@backend.internal`,
+    `http://user:${secret}@`,
+    `http://user:${secret}@:99999`,
+    `http://us/er:${secret}@backend.internal?`,
+    `http://backend.internal?token=${secret}`,
+    `http://backend.internal/?token=${secret}`,
+    `http://backend.internal/base?a&token=${secret}`,
+    `http://backend.internal/%3Ftoken=${secret}`,
+    `http://backend.internal/%23${secret}`,
+    `http://backend.internal/#${secret}`,
+    `http:backend.internal?token=${secret}`,
+    `?token=${secret}`,
+    `backend.internal?token=${secret}`,
+    `token=${secret}`,
+    `Bearer ${secret};x`,
+  ];
+
+  // Where each may stand by mistake, or a slip has put it.
+  const places: Record<string, (spelling: string) => [args: string[], environment?: Record<string, string>]> =
+    {
+      'the variable': (text) => [['serve'], { BACKEND_URL: text }],
+      'the flag': (text) => [['serve', '--backend-url', text]],
+      'the flag behind =': (text) => [['serve', `--backend-url=${text}`]],
+      'check, by a flag': (text) => [['check', '--backend-url', text]],
+      'check, by a variable': (text) => [['check'], { BACKEND_URL: text }],
+      openapi: (text) => [['openapi'], { BACKEND_URL: text }],
+      'a misspelt flag': (text) => [['serve', '--bakcend-url', text]],
+      'a misspelt flag behind =': (text) => [['serve', `--bakcend-url=${text}`]],
+      'a flag of another command': (text) => [['dev', '--backend-url', text]],
+      'no flag': (text) => [['serve', text]],
+      'no command': (text) => [[text]],
+      'two words': (text) => [['serve', 'backend', text]],
+      'what looks like a flag': (text) => [['serve', `--${text}`]],
+      'what looks like a short flag': (text) => [['serve', `-${text}`]],
+      HOST: (text) => [['serve'], { HOST: text }],
+      PORT: (text) => [['serve'], { PORT: text }],
+      LOG_LEVEL: (text) => [['serve'], { LOG_LEVEL: text }],
+      DOCS: (text) => [['serve'], { DOCS: text }],
+      WORKERS: (text) => [['serve'], { WORKERS: text }],
+      ADMIN_ALLOWED_HOSTS: (text) => [['serve', '--port=x'], { ADMIN_ALLOWED_HOSTS: text }],
+      SETTINGS_FILE: (text) => [['serve'], { SETTINGS_FILE: text }],
+      'a settings file, as its value': (text) => [
+        ['serve', '--settings-file', fileOf(`BACKEND_URL='${text.replaceAll('\n', '')}'\n`)],
+      ],
+      'a settings file, without a variable': (text) => [
+        ['serve', '--settings-file', fileOf(`${text}\na${text}=1\n`)],
+      ],
+      'a settings file, behind another sign': (text) => [
+        ['serve', '--settings-file', fileOf(`BACKEND_URL: ${text}\nBACKEND_URL ${text}=\n`)],
+      ],
+      'the database of the embedded backend': (text) => [
+        ['backend', '--embedded-backend-port=0', '--embedded-backend-database', `${folder}/none/${text}`],
+      ],
+    };
+
+  function fileOf(text: string): string {
+    const file = join(folder, 'settings.env');
+    writeFileSync(file, text);
+    return file;
+  }
+
+  for (const [place, put] of Object.entries(places)) {
+    test(`as ${place}: refused, and not shown in any of ${spellings.length} spellings`, async () => {
+      for (const spelling of spellings) {
+        const [args, environment] = put(spelling);
+        const { code, stdout, stderr } = await run(args, environment);
+        assert.equal(code, 1, `${spelling}\n${stderr}`);
+        assert.match(stderr, /^error: ./);
+        assert.doesNotMatch(stdout + stderr, /hunter2/i, spelling);
+      }
+    });
+  }
+
+  test('in a TypeError of the plugin, which also has no part of it in what Node shows of an error', async () => {
+    for (const spelling of spellings) {
+      const app = Fastify();
+      await assert.rejects(
+        async () => {
+          await app.register(workItemGateway, { backendUrl: spelling });
+        },
+        (error) => {
+          assert.ok(error instanceof TypeError);
+          assert.match(error.message, /backendUrl must be an? /);
+          assert.doesNotMatch(
+            `${String(error.stack)} ${JSON.stringify(error, Object.getOwnPropertyNames(error))}`,
+            /hunter2/i,
+          );
+          return true;
+        },
+      );
+      await app.close();
+    }
+  });
+
+  test('what is wrong is said all the same', async () => {
+    for (const [value, expected] of [
+      [`http://user:${secret}@h`, /user name and password/],
+      [`http:user:${secret}@h`, /user name and password/],
+      [`http://h?token=${secret}`, /without query/],
+      [
+        `ftp://user:${secret}@h?a`,
+        /an http or https address and .*user name and password.* and .*without query/,
+      ],
+      [`//user:${secret}@h`, /must be an address, for instance http:/],
+    ] as const) {
+      assert.match(await firstProblem(['check'], { BACKEND_URL: value }), expected);
+    }
+  });
+
+  test('a short word in the wrong place is shown: it helps to find the slip', async () => {
+    assert.equal(
+      await firstProblem([], { PORT: '80 80' }),
+      'PORT is "80 80", but must be a whole number from 0 to 65535',
+    );
+    assert.equal(
+      await firstProblem(['--settings-file', 'no such/file.env']),
+      'SETTINGS_FILE is "no such/file.env", which cannot be read (ENOENT)',
+    );
+  });
+});
+
+describe('what is near enough', () => {
+  for (const [args, expected] of [
+    [['--bakend-url', 'x'], '--bakend-url is not a flag of serve: did you mean --backend-url?'],
+    [['--HOST=x'], '--HOST is not a flag of serve: did you mean --host?'],
+    [['--prot', '1'], '--prot is not a flag of serve: did you mean --port?'],
+    [
+      ['--idle'],
+      '--idle is not a flag of serve: did you mean --backend-idle-timeout-ms or --idle-timeout-ms?',
+    ],
+    [['--hepl'], '--hepl is not a flag of serve: did you mean --help?'],
+    [['--help=1'], '--help takes no value'],
+    [['--zzz'], '--zzz is not a flag of serve'],
+    [['-p', '80'], '-p is not a flag of serve'],
+    [
+      ['--embedded-backend-port', '1'],
+      '--embedded-backend-port is not a flag of serve, only of dev or backend',
+    ],
+    [['dev', '--backend-url', 'x'], '--backend-url is not a flag of dev, only of serve, check or openapi'],
+    [['sevre'], '"sevre" is neither a command nor a flag: did you mean serve?'],
+    [['serve', 'help'], '"help" is neither a command nor a flag: did you mean --help?'],
+    [['serve', 'check'], 'check is a command, and so is serve: one at a time'],
+    [['serve', 'zzz'], 'a word of 3 characters is neither a command nor the value of a flag'],
+    [['--port'], '--port needs a value'],
+  ] as const) {
+    test(`${args.join(' ')}: ${expected}`, async () => {
+      assert.equal(await firstProblem(args), expected);
+    });
+  }
+
+  test('a word behind an unknown flag is its value, and no problem of its own', async () => {
+    const { stderr } = await run(['--nope', 'value', '--none=1', 'word']);
+    assert.deepEqual(stderr.match(/^error: .*/gm), [
+      'error: --nope is not a flag of serve',
+      'error: --none is not a flag of serve',
+      'error: a word of 4 characters is neither a command nor the value of a flag',
+    ]);
+  });
+
+  test('neighbours that changed places are one edit, and short words are near to nothing', () => {
+    assert.deepEqual(findSimilar('prot', ['part', 'port', 'parrot']), ['port']);
+    assert.deepEqual(findSimilar('ab', ['abcdef']), []);
+    assert.deepEqual(findSimilar('', ['a', 'b']), []);
+    assert.deepEqual(findSimilar('port', ['port']), ['port']);
+    assert.deepEqual(findSimilar('idle', ['--idle-timeout-ms', '--port']), ['--idle-timeout-ms']);
+    assert.deepEqual(findSimilar('x'.repeat(10_000), ['port']), []);
+  });
+});
+
+describe('how it can be run again', () => {
+  const npm = (event: string, name = 'work-item-gateway') => ({
+    npm_lifecycle_event: event,
+    npm_package_name: name,
+  });
+  for (const [what, environment, script, args, expected] of [
+    ['npm start', npm('start'), '/clone/scripts/start.cjs', ['dev'], 'npm start -- --help'],
+    ['npm run serve', npm('serve'), '/clone/scripts/start.cjs', ['serve'], 'npm run serve -- --help'],
+    ['npm run backend', npm('backend'), '/clone/scripts/start.cjs', ['backend'], 'npm run backend -- --help'],
+    ['npm run check', npm('check'), '/clone/scripts/start.cjs', ['check'], 'npm run check -- --help'],
+    [
+      "another package's script",
+      npm('start', 'shop'),
+      '/shop/node_modules/.bin/work-item-gateway',
+      ['serve'],
+      'npx work-item-gateway serve --help',
+    ],
+    [
+      'a script of ours that starts nothing',
+      npm('test'),
+      '/bin/work-item-gateway',
+      ['serve'],
+      'work-item-gateway serve --help',
+    ],
+    [
+      'npx',
+      {},
+      '/shop/node_modules/work-item-gateway/dist/main.js',
+      ['serve'],
+      'npx work-item-gateway serve --help',
+    ],
+    [
+      'an installed command',
+      {},
+      '/usr/local/bin/work-item-gateway',
+      ['serve'],
+      'work-item-gateway serve --help',
+    ],
+    ['a file below', {}, resolve('dist/main.js'), ['serve'], 'node dist/main.js serve --help'],
+    ['a file elsewhere', {}, '/opt/gateway/main.js', ['serve'], 'node /opt/gateway/main.js serve --help'],
+    [
+      'a file with a space',
+      {},
+      '/opt/the gateway/main.js',
+      ['serve'],
+      'node "/opt/the gateway/main.js" serve --help',
+    ],
+  ] as const) {
+    test(`by ${what}: ${expected}`, async () => {
+      const { stderr } = await run([...args, '--nope'], environment, script);
+      assert.equal(/`(.*)` lists every setting\.\n$/.exec(stderr)?.[1], expected);
+    });
+  }
+
+  test('under npm the usage and the examples are npm scripts, and a stray word gets to know of `--`', async () => {
+    const script = '/clone/scripts/start.cjs';
+    const { stdout } = await run(['serve', '--help'], npm('serve'), script);
+    assert.match(stdout, /^Usage: npm run serve -- \[flags\]\n/);
+    assert.match(stdout, /^ {2}npm run serve -- --backend-url http:/m);
+    assert.doesNotMatch(stdout, /work-item-gateway/);
+    // npm takes `--port` out of `npm run serve --port 8080` for itself.
+    const { stderr } = await run(['serve', '8080'], npm('serve'), script);
+    assert.match(stderr, /\(flags go behind `--`: npm run serve -- --port 8080\)$/m);
+  });
+});
+
+describe('--help', () => {
+  for (const command of ['serve', 'dev', 'backend', 'check', 'openapi'] as const) {
+    test(`${command}: each group has its settings, each with its default and its variable, examples at the end`, async () => {
+      const { code, stdout } = await run([command, '--help']);
+      assert.equal(code, 0);
+      const titles = [...stdout.matchAll(/^(\S.*):$/gm)].map((match) => match[1] ?? '');
+      const expected = Object.values(settingGroups).map(({ title }) => title as string);
+      assert.deepEqual(
+        titles.filter((title) => expected.includes(title)),
+        expected.filter((title) => titles.includes(title)),
+      );
+      assert.deepEqual(titles.slice(-2), ['Options', 'Examples']);
+      for (const name of settingsOf(command)) {
+        const line = stdout.split('\n').find((each) => each.startsWith(`  ${flagOf(name)} `)) ?? '';
+        assert.ok(line.includes(briefOf(name)) && / \(.*default .*; [A-Z_]+\)$/.test(line), line);
+        assert.ok(line.endsWith(`; ${variableOf(name)})`), line);
+      }
+    });
+  }
+
+  test('a setting is told of in few words, and in a line where there is no terminal', async () => {
+    for (const name of settingNames) assert.ok(briefOf(name).length <= 80, briefOf(name));
+    const { stdout } = await run(['serve', '--help']);
+    assert.ok(stdout.split('\n').length <= settingsOf('serve').length + 45);
+  });
+
+  test('on a terminal no line is longer than it is wide', async () => {
+    const { stdout } = await run(['serve', '--help'], {}, undefined, 80);
+    for (const line of stdout.split('\n'))
+      assert.ok(line.length <= 80 || line.includes(' --host 0.0.0.0 '), line);
+  });
+
+  test('each command has it, the version too', async () => {
+    for (const command of ['serve', 'dev', 'backend', 'check', 'openapi']) {
+      assert.match((await run([command, '--version'])).stdout, /^\d+\.\d+\.\d+\n$/);
+      assert.equal((await run(['help', command])).stdout, (await run([command, '-h'])).stdout);
+    }
+  });
+});
