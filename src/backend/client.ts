@@ -8,6 +8,7 @@ import { AnswerBody } from '../body.ts';
 import type { BufferBudget } from '../buffer-budget.ts';
 import { BackendConnection, type Connect, createConnect } from './connection.ts';
 import { Deadline, Deadlines, type DeadlineOwner } from './deadlines.ts';
+import { describeError } from './describe-error.ts';
 
 /** Why a call brought no usable answer. Goes to the log and the metrics, never to a client. */
 export type BackendFailure = 'refused' | 'unreachable' | 'timed-out' | 'not-json' | 'too-large';
@@ -473,15 +474,4 @@ function findFlaw(
     return 'an answer with a transfer-encoding other than one "chunked"';
   }
   return minorVersion === 0 ? 'an HTTP/1.0 answer with a transfer-encoding' : undefined;
-}
-
-// The names and codes of an error and of what caused it, on one line.
-function describeError(error: unknown): string {
-  if (!(error instanceof Error)) {
-    return String(error);
-  }
-  const causes =
-    error instanceof AggregateError ? error.errors : error.cause === undefined ? [] : [error.cause];
-  const own = error.message === '' ? ((error as NodeJS.ErrnoException).code ?? error.name) : error.message;
-  return [own, ...causes.map(describeError)].join('; ');
 }

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:https';
-import type { AddressInfo } from 'node:net';
+import { createServer as createTcpServer, type AddressInfo, type Socket } from 'node:net';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { poll } from '../helpers/changes.ts';
@@ -92,8 +92,60 @@ test('a backend whose certificate is not trusted gets no call', async () => {
   assertReply(reply, 500, '{"error":"Failed to fetch work item"}');
   assert.deepEqual(backend.calls, []);
   const line = await gateway.log((each) => each['msg'] === 'backend call failed', 'a line about the failure');
-  assert.match(String(line['cause']), /self-signed certificate/);
+  assert.equal(
+    line['cause'],
+    'self-signed certificate: NODE_EXTRA_CA_CERTS names a file with the authority to trust',
+  );
 });
+
+// What it answers to what is no HTTP, and what is said of that.
+for (const [what, onBytes, cause] of [
+  [
+    'answers in plain HTTP',
+    (socket: Socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'),
+    'the backend does not speak TLS there: is it http:?',
+  ],
+  [
+    'closes',
+    (socket: Socket) => socket.end(),
+    'the backend closed the connection before TLS was set up: does it speak TLS there, or is it http:?',
+  ],
+  [
+    'answers with an alert of TLS',
+    (socket: Socket) => socket.end(Buffer.from([0x15, 3, 3, 0, 2, 2, 40])),
+    'TLS failed: ssl/tls alert handshake failure, SSL alert number 40',
+  ],
+] as const) {
+  test(`https: to a port that ${what}: the log, check and /readyz say what it means`, async () => {
+    const server = createTcpServer((socket) =>
+      socket.once('data', () => onBytes(socket)).on('error', () => undefined),
+    );
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const url = `https://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    try {
+      await using gateway = await startCommand({ BACKEND_URL: url });
+      // What a call has shown counts for half a second there.
+      await poll(async () => {
+        assert.equal((await request(gateway.port, 'GET', '/api/work-items/7')).status, 500);
+        const { backend } = JSON.parse((await gateway.admin('/readyz')).text) as {
+          backend: { cause?: string };
+        };
+        return backend.cause === cause;
+      }, cause);
+      const line = await gateway.log(
+        (each) => each['msg'] === 'backend call failed',
+        'a line about the failure',
+      );
+      assert.equal(line['cause'], cause);
+      await using check = runCommand(['check'], { BACKEND_URL: url });
+      assert.equal(await check.exitCode(), 1);
+      assert.ok(check.stderr.includes(`unreachable: ${cause}\n`), check.stderr);
+    } finally {
+      server.close();
+    }
+  });
+}
 
 test('what a certificate says is escaped in every log, and by check', async () => {
   await using backend = await startBackend({ key: oddKey, cert: readFileSync(oddCertificatePath) });

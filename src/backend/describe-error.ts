@@ -1,0 +1,43 @@
+// What kept a connection to the backend from bringing an answer, in words for people: what the platform says, but for TLS
+// what it means, since OpenSSL's own text names its functions and files.
+
+const noTlsCodes = new Set(['ERR_SSL_WRONG_VERSION_NUMBER', 'ERR_SSL_PACKET_LENGTH_TOO_LONG']);
+const unknownAuthorityCodes = new Set([
+  'DEPTH_ZERO_SELF_SIGNED_CERT',
+  'SELF_SIGNED_CERT_IN_CHAIN',
+  'UNABLE_TO_GET_ISSUER_CERT',
+  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
+  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+]);
+const closedEarly = 'Client network socket disconnected before secure TLS connection was established';
+// `<thread>:error:<code>:SSL routines:<function>:<reason>:<file>:<line>:<more>`
+const openSslText = /error:[0-9A-F]{8}:[^:]*:[^:]*:([^:]+):[^:]*:\d+:(.*)/s;
+
+/** The messages of an error and of what caused it, on one line. */
+export function describeError(error: unknown): string {
+  if (!(error instanceof Error)) {
+    return String(error);
+  }
+  const causes =
+    error instanceof AggregateError ? error.errors : error.cause === undefined ? [] : [error.cause];
+  return [describeOne(error), ...causes.map(describeError)].join('; ');
+}
+
+function describeOne(error: NodeJS.ErrnoException): string {
+  const { code = error.name, message } = error;
+  if (noTlsCodes.has(code)) {
+    return 'the backend does not speak TLS there: is it http:?';
+  }
+  if (message === closedEarly) {
+    return 'the backend closed the connection before TLS was set up: does it speak TLS there, or is it http:?';
+  }
+  if (unknownAuthorityCodes.has(code)) {
+    // Behind it stands a flag of Node's, which whoever runs this does not start by itself.
+    return `${message.replace(/; if the root CA .*/s, '')}: NODE_EXTRA_CA_CERTS names a file with the authority to trust`;
+  }
+  const [, reason, more = ''] = openSslText.exec(message) ?? [];
+  if (reason !== undefined) {
+    return `TLS failed: ${[reason, more.trim()].filter((each) => each !== '').join(', ')}`;
+  }
+  return message === '' ? code : message;
+}
