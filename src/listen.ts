@@ -23,14 +23,14 @@ export type PortSharing = 'none' | 'reuse-port' | 'cluster';
 const freePortTries = 20;
 
 /**
- * Makes `server` listen on `host` and `port` (0 picks a free one). `portSetting` names what the operator would
- * change, for the message. Rejects with a StartError.
+ * Makes `server` listen on `host` and `port` (0 picks a free one). `variablePrefix` is what the names of their variables
+ * begin with, for a message about what the operator would change. Rejects with a StartError.
  */
 export async function listen(
   server: Server,
   host: string,
   port: number,
-  portSetting: string,
+  variablePrefix: '' | 'ADMIN_' | 'EMBEDDED_BACKEND_',
   sharing: PortSharing = 'none',
 ): Promise<Listener> {
   const reusePort = sharing === 'reuse-port';
@@ -40,7 +40,7 @@ export async function listen(
       : await listenOn(server, host, port, reusePort);
   } catch (error) {
     throw new StartError(
-      describe(error as NodeJS.ErrnoException & { address?: string }, host, port, portSetting),
+      describe(error as NodeJS.ErrnoException & { address?: string }, host, port, variablePrefix),
       error,
     );
   }
@@ -177,18 +177,24 @@ function describe(
   error: NodeJS.ErrnoException & { address?: string },
   host: string,
   port: number,
-  setting: string,
+  variablePrefix: string,
 ): string {
+  const nameSetting = (variable: string): string =>
+    `--${variable.toLowerCase().replaceAll('_', '-')} (${variable})`;
+  const hostSetting = nameSetting(`${variablePrefix}HOST`);
+  const portSetting = nameSetting(`${variablePrefix}PORT`);
   switch (error.code) {
     case 'EADDRINUSE':
-      return `port ${port} on ${error.address ?? host} is in use: stop the program that has it, or choose another port with ${setting}`;
+      return `port ${port} on ${error.address ?? host} is in use: stop the program that has it, or choose another port with ${portSetting}`;
     case 'EACCES':
-      return `port ${port} on ${host} needs more rights than this process has: choose one above 1023 with ${setting}`;
+      return `port ${port} on ${host} needs more rights than this process has: choose one above 1023 with ${portSetting}`;
+    // With EINVAL the system refuses an address of one link without its interface, such as fe80::1.
     case 'EADDRNOTAVAIL':
+    case 'EINVAL':
     case 'ENOTFOUND':
     case 'EAI_AGAIN':
-      return `this machine has no address ${host}: listen on localhost, 0.0.0.0 or one of its own addresses`;
+      return `this machine has no address ${host}: listen on localhost, 0.0.0.0 or one of its own addresses with ${hostSetting}`;
     default:
-      return `cannot listen on ${host} port ${port}: ${error.message}`;
+      return `cannot listen on ${host} port ${port}, which ${hostSetting} and ${portSetting} set: ${error.message}`;
   }
 }

@@ -85,7 +85,7 @@ export async function addAdmin(
   });
   let listener: Listener;
   try {
-    listener = await listen(server, settings.adminHost, settings.adminPort, '--admin-port (ADMIN_PORT)');
+    listener = await listen(server, settings.adminHost, settings.adminPort, 'ADMIN_');
   } catch (error) {
     closeAdmin();
     await clients.stop();
@@ -163,7 +163,7 @@ export async function startClientService(
     await nextTurn();
   };
   try {
-    listener = await listen(server, settings.host, settings.port, '--port (PORT)', sharing);
+    listener = await listen(server, settings.host, settings.port, '', sharing);
   } catch (error) {
     await stop();
     throw error;

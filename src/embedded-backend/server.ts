@@ -90,12 +90,7 @@ export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Pro
 
   let listener: Listener;
   try {
-    listener = await listen(
-      server,
-      options.host,
-      options.port,
-      '--embedded-backend-port (EMBEDDED_BACKEND_PORT)',
-    );
+    listener = await listen(server, options.host, options.port, 'EMBEDDED_BACKEND_');
   } catch (error) {
     store.close();
     throw error;

@@ -81,7 +81,7 @@ function findSharing(): PortSharing {
 
 // The port that is asked for, when nobody has it; a free one for 0.
 async function findPort({ host, port }: Settings): Promise<number> {
-  const listener = await listen(createServer(), host, port, '--port (PORT)');
+  const listener = await listen(createServer(), host, port, '');
   await listener.close();
   return listener.port;
 }

@@ -216,12 +216,29 @@ describe('listening', () => {
     assert.equal((await first.call('GET', '/api/work-items/x')).status, 400);
   });
 
-  test('an address that is not of this machine: a message and exit code 1 [D31]', async () => {
-    const { code, output } = await runToEnd(['serve'], { ...freePorts, HOST: '203.0.113.1' });
-    assert.equal(code, 1);
-    assert.match(output, /203\.0\.113\.1/);
-    assert.doesNotMatch(output, /^ +at /m);
-  });
+  for (const [command, variable, environment] of [
+    ['serve', 'HOST', {}],
+    ['serve', 'HOST', { WORKERS: '2' }],
+    ['serve', 'ADMIN_HOST', {}],
+    ['dev', 'HOST', {}],
+    ['backend', 'EMBEDDED_BACKEND_HOST', {}],
+  ] as const) {
+    for (const host of ['203.0.113.1', 'no-such-name.invalid', 'fe80::1', '999.1.1.1']) {
+      test(`an address that is not of this machine: ${command} ${JSON.stringify(environment)} names ${variable}=${host} and exits 1 [D31]`, async () => {
+        const { code, output, stderr } = await runToEnd([command], {
+          ...freePorts,
+          EMBEDDED_BACKEND_PORT: '0',
+          ...environment,
+          [variable]: host,
+        });
+        assert.equal(code, 1);
+        const flag = `--${variable.toLowerCase().replaceAll('_', '-')}`;
+        assert.match(stderr, /^error: this machine has no address .*\n$/);
+        assert.ok(stderr.includes(host) && stderr.includes(`with ${flag} (${variable})\n`), stderr);
+        assert.doesNotMatch(output, /^ +at /m);
+      });
+    }
+  }
 
   test('port 0 picks a free one and the start-up line says which, at every log level [D31]', async () => {
     for (const level of ['warn', 'fatal']) {
