@@ -8,14 +8,17 @@ import { BufferBudget } from './buffer-budget.ts';
 import { escapeControls } from './escape.ts';
 import { backendPath } from './gateway/operations.ts';
 import { createRequestId } from './gateway/request-head.ts';
-import { listenForStop, runUntilStopped, type SignalSource, type StopRequest } from './lifecycle.ts';
+import type { HeldSignals } from './held-signals.ts';
 import { findInvocation, programName, type Invocation } from './invocation.ts';
-import { createLog, type Log } from './log.ts';
+import { listenForReloads, listenForStop, runUntilStopped, type StopRequest } from './lifecycle.ts';
+import { createLog, type Log, type Logger } from './log.ts';
 import { addAdmin, startService, type WholeService } from './service.ts';
 import {
   briefOf,
+  changedSettings,
   commandNames,
   defaultOf,
+  describeChanges,
   flagOf,
   groupSettings,
   isSwitch,
@@ -36,7 +39,6 @@ import {
 import { findSimilar, joinWithOr, suggest } from './similar.ts';
 import { StartError } from './start-error.ts';
 import { version } from './version.ts';
-import type { WorkerPool } from './workers/pool.ts';
 
 export interface Terminal {
   readonly environment: Readonly<Record<string, string | undefined>>;
@@ -44,7 +46,7 @@ export interface Terminal {
   readonly script: string | undefined;
   /** Its width; undefined where there is no terminal. */
   readonly columns: number | undefined;
-  readonly signals: SignalSource;
+  readonly signals: HeldSignals;
   readonly write: (text: string) => void;
   readonly writeError: (text: string) => void;
 }
@@ -294,51 +296,87 @@ async function serve(
   log: Log,
 ): Promise<number> {
   const { settings, sources } = resolved;
-  const stop = listenForStopOf(terminal, log);
+  const stop = listenForStopOf(terminal, log, false);
+  const reloads = listenForReloads(terminal.signals);
+  let inForce = resolved;
   let service: WholeService;
+  let apply: (fresh: Settings) => Promise<Settings>;
   if (settings.workers === 1) {
-    terminal.signals.on('SIGHUP', () => {
-      log.logger.warn('SIGHUP replaces workers, and with WORKERS=1 there are none: nothing was done');
-    });
-    service = await startService(resolved, log);
+    service = await startService(() => inForce, log);
+    apply = (fresh) => Promise.resolve(applyLive(inForce.settings, fresh, log.logger));
   } else {
     const { startPool } = await import('./workers/pool.ts');
     const pool = await startPool(settings, log);
-    const inForce = { resolved };
-    terminal.signals.on('SIGHUP', () => {
-      void reload(pool, resolveAgain, log.logger).then((reloaded) => {
-        inForce.resolved = reloaded ?? inForce.resolved;
-      });
-    });
-    service = await addAdmin(pool, () => inForce.resolved, log.logger);
+    service = await addAdmin(pool, () => inForce, log.logger);
+    apply = async (fresh) => {
+      log.logger.info({ workers: fresh.workers }, 'SIGHUP: replacing the workers one by one');
+      return await pool.reload(fresh);
+    };
   }
   logReady(log, service.url, service.adminUrl, settings, sources);
+  reloads.begin(async () => {
+    if (stop.isWanted()) {
+      log.logger.warn('SIGHUP: the gateway is stopping, nothing was done');
+      return;
+    }
+    inForce = await reload(inForce, resolveAgain, apply, log.logger);
+    log.logger.level = inForce.settings.logLevel;
+  });
   return await runUntilStopped(service, settings, log.logger, stop);
 }
 
 // New settings with a mistake in them change nothing; gives those that are in force afterwards.
 async function reload(
-  pool: WorkerPool,
+  inForce: ResolvedSettings,
   resolveAgain: () => ResolvedSettings,
-  logger: Log['logger'],
-): Promise<ResolvedSettings | undefined> {
-  let resolved;
+  apply: (fresh: Settings) => Promise<Settings>,
+  logger: Logger,
+): Promise<ResolvedSettings> {
+  let fresh;
   try {
-    resolved = resolveAgain();
+    fresh = resolveAgain();
   } catch (error) {
     if (!(error instanceof SettingsError)) {
       throw error;
     }
     logger.error({ problems: error.problems }, 'SIGHUP: the settings have mistakes, the old ones stay');
-    return undefined;
+    return inForce;
   }
-  logger.info({ workers: resolved.settings.workers }, 'SIGHUP: replacing the workers one by one');
-  const settings = await pool.reload(resolved.settings);
-  return { ...resolved, settings };
+  const settings = await apply(fresh.settings);
+  // What stays as it was still comes from where it came from.
+  const sources = { ...fresh.sources };
+  for (const name of changedSettings(settings, fresh.settings)) {
+    sources[name] = inForce.sources[name];
+  }
+  return { ...fresh, settings, sources };
 }
 
-function listenForStopOf({ environment, signals }: Terminal, { logger }: Log): StopRequest {
-  return listenForStop(logger, signals, environment['npm_lifecycle_event'] !== undefined);
+// What one process can change while it serves, as the caller does; the rest belongs to listeners and calls that are
+// there already.
+const liveSettings = ['logLevel'] as const;
+
+function applyLive(before: Settings, fresh: Settings, logger: Logger): Settings {
+  const settings = { ...before, ...Object.fromEntries(liveSettings.map((name) => [name, fresh[name]])) };
+  const waiting = changedSettings(settings, fresh);
+  if (waiting.length > 0) {
+    logger.warn({ settings: waiting }, 'new values of these settings need a restart: the old ones stay');
+  }
+  loggerOfEveryLevel(logger).info({ changed: describeChanges(before, settings) }, 'reloaded');
+  return settings;
+}
+
+function listenForStopOf(
+  { environment, signals }: Terminal,
+  { logger }: Log,
+  stopsOnHangUp: boolean,
+): StopRequest {
+  const isUnderNpm = environment['npm_lifecycle_event'] !== undefined;
+  return listenForStop(logger, signals, { isUnderNpm, stopsOnHangUp });
+}
+
+// For what is said whatever the log level is.
+function loggerOfEveryLevel(logger: Logger): Logger {
+  return logger.child({}, { level: 'info' });
 }
 
 function logReady(
@@ -355,23 +393,23 @@ function logReady(
     ]),
   );
   // Said at every level: with port 0 it is the only place that tells the port [D31].
-  logger
-    .child({}, { level: 'info' })
-    .info({ url, adminUrl, version, node: process.version, settings: inForce }, 'ready');
+  loggerOfEveryLevel(logger).info(
+    { url, adminUrl, version, node: process.version, settings: inForce },
+    'ready',
+  );
   output.flush();
 }
 
 async function runDev(resolved: ResolvedSettings, terminal: Terminal, log: Log): Promise<number> {
   const { settings, sources } = resolved;
-  const stop = listenForStopOf(terminal, log);
+  // There is nothing that SIGHUP could reload.
+  const stop = listenForStopOf(terminal, log, true);
   const { startEmbeddedBackend } = await import('./embedded-backend/server.ts');
   const backend = await startEmbeddedBackend({ ...embeddedOptions(settings), sampleItems: true });
   let service;
   try {
-    service = await startService(
-      { ...resolved, settings: { ...settings, backendUrl: new URL(backend.url) } },
-      log,
-    );
+    const inForce = { ...resolved, settings: { ...settings, backendUrl: new URL(backend.url) } };
+    service = await startService(() => inForce, log);
   } catch (error) {
     await backend.stop();
     throw error;
@@ -411,7 +449,7 @@ ${reference}  Embedded backend    ${backendUrl}/api/WorkItem  (${store})
 
 async function runBackend({ settings }: ResolvedSettings, terminal: Terminal, log: Log): Promise<number> {
   const { logger } = log;
-  const stop = listenForStopOf(terminal, log);
+  const stop = listenForStopOf(terminal, log, true);
   const { startEmbeddedBackend } = await import('./embedded-backend/server.ts');
   const backend = await startEmbeddedBackend({ ...embeddedOptions(settings), logger });
   logger.info(
@@ -432,6 +470,7 @@ function embeddedOptions(settings: Settings): { host: string; port: number; data
 }
 
 async function check({ settings, sources }: ResolvedSettings, terminal: Terminal): Promise<number> {
+  terminal.signals.release();
   const changed = settingsOf('check').filter((name) => sources[name] !== 'default');
   terminal.write(
     `settings: all valid${changed.length === 0 ? ', every one at its default' : ''}\n${changed

@@ -6,7 +6,10 @@ import type { Service } from './service.ts';
 import type { Settings } from './settings.ts';
 
 /** Where signals and stray errors come from: the process. */
-export type SignalSource = Pick<NodeJS.Process, 'on'>;
+export interface SignalSource {
+  on(signal: NodeJS.Signals, listener: (signal: NodeJS.Signals) => void): unknown;
+  on(fault: 'uncaughtException' | 'unhandledRejection', listener: (error: unknown) => void): unknown;
+}
 
 const signals = ['SIGTERM', 'SIGINT'] as const;
 // A signal to the process group under `npm run`, such as that of Ctrl-C, comes twice: directly, and once more from npm,
@@ -19,27 +22,48 @@ const stopMsMax = 4_000;
 export interface StopRequest {
   /** Resolves when it is wanted. */
   readonly wanted: Promise<undefined>;
+  readonly isWanted: () => boolean;
   /** A fault of our own has been seen, before or after that. */
   readonly hasFault: () => boolean;
   /** Aborted when what is left is to be cut. */
   readonly cut: AbortSignal;
 }
 
+export interface StopConditions {
+  readonly isUnderNpm: boolean;
+  /** SIGHUP stops too: there is nothing to reload. */
+  readonly stopsOnHangUp: boolean;
+}
+
 /**
  * Listens for what stops the process, from now to its end. To be called before anything is started: a signal
  * that comes meanwhile is not lost, and one that comes after the end does not change the exit code.
  */
-export function listenForStop(logger: Logger, source: SignalSource, isUnderNpm: boolean): StopRequest {
+export function listenForStop(
+  logger: Logger,
+  source: SignalSource,
+  { isUnderNpm, stopsOnHangUp }: StopConditions,
+): StopRequest {
   const cut = new AbortController();
-  const { promise: wanted, resolve: request } = Promise.withResolvers<undefined>();
+  const { promise: wanted, resolve } = Promise.withResolvers<undefined>();
+  let isWanted = false;
+  const request = (): void => {
+    isWanted = true;
+    resolve(undefined);
+  };
+  const startDrain = (signal: NodeJS.Signals): void => {
+    if (!isWanted) {
+      logger.info({ signal }, 'draining: requests under way finish; a second signal cuts them');
+    }
+    request();
+  };
   let first: { readonly signal: NodeJS.Signals; readonly at: number } | undefined;
   let awaitsRepetition = isUnderNpm;
   const onSignal = (signal: NodeJS.Signals): void => {
     const now = performance.now();
     if (first === undefined) {
       first = { signal, at: now };
-      logger.info({ signal }, 'draining: requests under way finish; a second signal cuts them');
-      request(undefined);
+      startDrain(signal);
     } else if (awaitsRepetition && signal === first.signal && now - first.at < repetitionByNpmMsMax) {
       awaitsRepetition = false;
     } else {
@@ -50,10 +74,49 @@ export function listenForStop(logger: Logger, source: SignalSource, isUnderNpm: 
   for (const signal of signals) {
     source.on(signal, onSignal);
   }
-  const { hasFault } = listenForFaults(logger, source, () => {
-    request(undefined);
+  if (stopsOnHangUp) {
+    // Never the second signal, nor the first of two: service managers send it right after SIGTERM.
+    source.on('SIGHUP', startDrain);
+  }
+  const { hasFault } = listenForFaults(logger, source, request);
+  return { wanted, isWanted: () => isWanted, hasFault, cut: cut.signal };
+}
+
+/** Reloads on SIGHUP. */
+export interface ReloadRequests {
+  /** From now on `reload` is run for those that come, and for those that have come. */
+  readonly begin: (reload: () => Promise<void>) => void;
+}
+
+/**
+ * Listens for SIGHUP, from now to the end of the process: it would end it otherwise. Reloads run in turn, and any
+ * number of signals that come while one runs are one more after it.
+ */
+export function listenForReloads(source: SignalSource): ReloadRequests {
+  let isAsked = false;
+  let isRunning = false;
+  let reload: (() => Promise<void>) | undefined;
+  const run = async (): Promise<void> => {
+    if (isRunning || reload === undefined) {
+      return;
+    }
+    isRunning = true;
+    while (isAsked) {
+      isAsked = false;
+      await reload();
+    }
+    isRunning = false;
+  };
+  source.on('SIGHUP', () => {
+    isAsked = true;
+    void run();
   });
-  return { wanted, hasFault, cut: cut.signal };
+  return {
+    begin: (each) => {
+      reload = each;
+      void run();
+    },
+  };
 }
 
 /** Logs what nobody caught and then calls `stop`; `hasFault` says whether there was any. */
@@ -73,7 +136,8 @@ export function listenForFaults(
       // The log may be what is broken; thrown from here, its fault would end the process on the spot.
     }
   };
-  source.on('uncaughtException', onFault).on('unhandledRejection', onFault);
+  source.on('uncaughtException', onFault);
+  source.on('unhandledRejection', onFault);
   return { hasFault: () => hasFault };
 }
 
@@ -91,20 +155,45 @@ export async function runUntilStopped(
   service.beginDrain();
   await pause(settings.shutdownDelayMs, request.cut);
   const timeout = new AbortController();
-  const timer = setTimeout(() => {
+  const callOff = startDeadline(settings.shutdownTimeoutMs, () => {
     const { shutdownTimeoutMs } = settings;
     logger.warn({ shutdownTimeoutMs }, 'the shutdown timeout has passed: cutting what is left');
     timeout.abort();
-  }, settings.shutdownTimeoutMs);
+  });
   const cut = AbortSignal.any([request.cut, timeout.signal]);
   // After a fault of our own nothing is certain, not even that draining and stopping come to an end.
   await Promise.race([service.finishDrain(cut), hasAborted(cut)]);
-  clearTimeout(timer);
+  callOff();
   const isStopped = await isWithin(service.stop(), stopMsMax);
   const hasFailed = request.hasFault() || service.hasFailed?.() === true || !isStopped;
   const exitCode = cut.aborted || hasFailed ? 1 : 0;
   logger.info({ exitCode }, 'stopped');
   return exitCode;
+}
+
+// A timer that is later than this was held up with its whole process, which then has this long to hear what has
+// happened meanwhile.
+const heldUpMs = 500;
+const catchUpMs = 1_000;
+
+/**
+ * Calls `onOver` after `ms`, or later where this process was itself stopped meanwhile (SIGSTOP, a sleeping machine): it
+ * must not judge others by a clock that went on without it. Returns what calls it off.
+ */
+export function startDeadline(ms: number, onOver: () => void): () => void {
+  let dueAt = performance.now() + ms;
+  const look = (): void => {
+    if (performance.now() - dueAt <= heldUpMs) {
+      onOver();
+      return;
+    }
+    dueAt = performance.now() + catchUpMs;
+    timer = setTimeout(look, catchUpMs);
+  };
+  let timer = setTimeout(look, ms);
+  return () => {
+    clearTimeout(timer);
+  };
 }
 
 async function hasAborted(signal: AbortSignal): Promise<void> {
@@ -118,13 +207,13 @@ async function hasAborted(signal: AbortSignal): Promise<void> {
 /** True when `promise` resolves within `ms`. */
 async function isWithin(promise: Promise<void>, ms: number): Promise<boolean> {
   const { promise: late, resolve } = Promise.withResolvers<boolean>();
-  const timer = setTimeout(() => {
+  const callOff = startDeadline(ms, () => {
     resolve(false);
-  }, ms);
+  });
   try {
     return await Promise.race([promise.then(() => true), late]);
   } finally {
-    clearTimeout(timer);
+    callOff();
   }
 }
 

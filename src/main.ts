@@ -8,6 +8,10 @@ if (major < 22 || (major === 22 && minor < 19)) {
   process.exit(1);
 }
 
+// Before the rest is loaded, which takes a tenth of a second and more.
+const { holdSignals } = await import('./held-signals.ts');
+const signals = holdSignals(process);
+
 const { runCli } = await import('./cli.ts');
 let exitCode = 1;
 try {
@@ -15,7 +19,7 @@ try {
     environment: process.env,
     script: process.argv[1],
     columns: process.stdout.isTTY ? process.stdout.columns : undefined,
-    signals: process,
+    signals,
     write: (text) => process.stdout.write(text),
     writeError: (text) => process.stderr.write(text),
   });

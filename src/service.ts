@@ -50,8 +50,8 @@ const drainPollMs = 20;
 const acceptErrorReportMs = 1_000;
 
 /** Starts both listeners in this process; rejects with a StartError, everything stopped again. */
-export async function startService(resolved: ResolvedSettings, log: Log): Promise<WholeService> {
-  return await addAdmin(await startClientService(resolved.settings, log, 'none'), () => resolved, log.logger);
+export async function startService(inForce: () => ResolvedSettings, log: Log): Promise<WholeService> {
+  return await addAdmin(await startClientService(inForce().settings, log, 'none'), inForce, log.logger);
 }
 
 /**
@@ -107,6 +107,7 @@ export async function addAdmin(
       await Promise.all([clients.stop(), listener.close()]);
       server.closeAllConnections();
     },
+    hasFailed: () => clients.hasFailed?.() === true,
   };
 }
 

@@ -533,6 +533,18 @@ export function describeSettings({ command, settings, sources }: ResolvedSetting
   }));
 }
 
+/** The settings that differ. */
+export function changedSettings(before: Settings, after: Settings): SettingName[] {
+  return settingNames.filter((name) => String(before[name]) !== String(after[name]));
+}
+
+/** What has changed, for the log. No setting is a secret: an address of the backend has no credentials in it. */
+export function describeChanges(before: Settings, after: Settings): Partial<Record<SettingName, string>> {
+  return Object.fromEntries(
+    changedSettings(before, after).map((name) => [name, `${String(before[name])} → ${String(after[name])}`]),
+  );
+}
+
 /**
  * Every setting from the flags, else the environment, else the settings file, else its default. An empty
  * variable counts as unset. Problems, those in `known` first, are thrown together as one SettingsError.

@@ -1,5 +1,5 @@
 // Several worker processes that serve clients on one port: started, watched, replaced when they die, and one
-// by one on SIGHUP. It answers no client itself; the workers are worker.ts.
+// by one on a reload. It answers no client itself; the workers are worker.ts.
 
 import cluster, { type Worker } from 'node:cluster';
 import { readFileSync } from 'node:fs';
@@ -10,10 +10,11 @@ import { fileURLToPath } from 'node:url';
 import { joinFailures, type Failure } from '../admin/failures.ts';
 import { Figures } from '../admin/figures.ts';
 import type { Report, ReportRequest } from '../admin/report.ts';
+import { startDeadline } from '../lifecycle.ts';
 import { listen, type PortSharing } from '../listen.ts';
 import type { Log, Logger } from '../log.ts';
 import type { AdminSubject } from '../service.ts';
-import type { Settings } from '../settings.ts';
+import { describeChanges, type Settings } from '../settings.ts';
 import { StartError } from '../start-error.ts';
 import { plainSettings, type FromWorker, type ToWorker } from './messages.ts';
 
@@ -24,24 +25,47 @@ const backOffMaxMs = 10_000;
 const settledMs = 10_000;
 // What is told to cut everything has this long to end by itself.
 const killTimeoutMs = 500;
-// A worker that has answered nothing for so long hangs: nothing that it does takes a tenth of that.
-const hangTimeoutMs = 10_000;
+// Every worker is asked how it is at each heartbeat. One that has left so many in a row unanswered hangs: nothing
+// that it does takes a tenth of that; only its start may, on a busy machine. Counted in our own heartbeats and not by
+// the clock, which goes on while this process is stopped.
 const heartbeatMs = 1_000;
+const missedBeatsMax = 10;
+const missedStartBeatsMax = 60;
+// Node cannot listen for a signal in its first moments: one for the whole process group may end a worker that starts.
+const groupSignals: ReadonlySet<string | null> = new Set(['SIGTERM', 'SIGINT', 'SIGHUP']);
+// What a process said before it ended is read within a turn or two.
+const lastTurnsMax = 100;
 
 // What belongs to the primary process, or to the port that it keeps: a new value needs a restart.
 const keptSettings = ['host', 'port', 'adminHost', 'adminPort', 'portSharing', 'shutdownDelayMs'] as const;
 
 interface Member {
   readonly worker: Worker;
+  /** What it was started with: one whose settings are no longer those in force is replaced. */
+  readonly settings: Settings;
   readonly startedAt: number;
   readonly exited: Promise<void>;
-  /** What it last said of itself, and when: of a worker that has gone this is what stays. */
+  /** What it last said of itself: of a worker that has gone this is what stays. */
   lastReport: Report | undefined;
-  heardAt: number;
-  /** It takes calls and was not told to stop. */
-  isServing: boolean;
+  missedBeats: number;
+  /** It has said that it takes calls. */
+  isReady: boolean;
   /** It was told to stop: its end is no surprise. */
   isLeaving: boolean;
+}
+
+/** How the start of a worker ended. */
+type StartOutcome =
+  | { readonly kind: 'ready'; readonly url: string }
+  | { readonly kind: 'failed'; readonly message: string }
+  /** Ended by a signal that was not meant for it. */
+  | { readonly kind: 'interrupted'; readonly message: string };
+
+interface Reload {
+  /** The settings that come back when it has to be given up. */
+  readonly previous: Settings;
+  /** True: every worker is a new one. */
+  readonly end: (isDone: boolean) => void;
 }
 
 /** Starts `settings.workers` workers; rejects with a StartError, all of them stopped again. */
@@ -91,7 +115,6 @@ export class WorkerPool implements AdminSubject {
   readonly #sharing: PortSharing;
   readonly #members = new Set<Member>();
   readonly #awaitedReports = new Map<number, (report: Report | undefined) => void>();
-  readonly #replacements = new Set<NodeJS.Timeout>();
   // What workers that have gone had counted and kept: a counter must not fall because one was replaced.
   readonly #counted = new Figures();
   #failures: readonly Failure[] = [];
@@ -100,9 +123,11 @@ export class WorkerPool implements AdminSubject {
   #url = '';
   #nextReportId = 0;
   #earlyDeaths = 0;
-  #isStopping = false;
+  #phase: 'starting' | 'running' | 'stopping' = 'starting';
   #hasFailed = false;
-  #reload: Promise<void> | undefined;
+  #reload: Reload | undefined;
+  // Until it fires no missing worker is started.
+  #pause: NodeJS.Timeout | undefined;
 
   constructor(settings: Settings, sharing: PortSharing, { logger, output }: Log) {
     this.#settings = settings;
@@ -119,28 +144,51 @@ export class WorkerPool implements AdminSubject {
 
   /** @internal */
   async start(): Promise<void> {
-    const { url } = await this.#launch();
-    this.#url = url;
-    await Promise.all(Array.from({ length: this.#settings.workers - 1 }, async () => await this.#launch()));
     this.#heartbeat = setInterval(() => {
       this.#lookForHanging();
     }, heartbeatMs);
+    this.#url = await this.#launch();
+    await Promise.all(Array.from({ length: this.#settings.workers - 1 }, async () => await this.#launch()));
+    this.#phase = 'running';
+    this.#reconcile();
   }
 
   /**
    * Replaces every worker, one by one and without losing a call, by one with `settings`; each takes over as it
-   * is ready. One reload at a time; resolves when the last old worker has gone, with the settings that are in
-   * force then: the old ones where it had to be given up, and some that only a restart changes.
+   * is ready. To be called again only when it has resolved: when the last old worker has gone, with the settings that
+   * are in force then: the old ones where it had to be given up, and some that only a restart changes.
    */
   async reload(settings: Settings): Promise<Settings> {
-    await this.#reload;
-    this.#reload = this.#replaceAll(settings);
-    await this.#reload;
+    if (this.#phase !== 'running') {
+      return this.#settings;
+    }
+    const previous = this.#settings;
+    const kept = keptSettings.filter(
+      (name) => !(name === 'port' && settings.port === 0) && settings[name] !== previous[name],
+    );
+    if (kept.length > 0) {
+      this.#logger.warn({ settings: kept }, 'new values of these settings need a restart: the old ones stay');
+    }
+    const { promise, resolve } = Promise.withResolvers<boolean>();
+    this.#reload = { previous, end: resolve };
+    this.#settings = {
+      ...settings,
+      ...Object.fromEntries(keptSettings.map((name) => [name, previous[name]])),
+    };
+    // What could not live with the old settings may with the new ones.
+    this.#endPause();
+    this.#reconcile();
+    if (await promise) {
+      this.#logger.info(
+        { workers: this.#settings.workers, changed: describeChanges(previous, this.#settings) },
+        'reloaded: every worker is a new one',
+      );
+    }
     return this.#settings;
   }
 
   readonly reports = async (request: ReportRequest): Promise<readonly Report[]> => {
-    const members = [...this.#members].filter(({ isServing, isLeaving }) => isServing || isLeaving);
+    const members = [...this.#members].filter(({ isReady }) => isReady);
     const answers = await Promise.all(
       members.map(async (member) => ({ member, report: await this.#askReport(member, request) })),
     );
@@ -168,11 +216,10 @@ export class WorkerPool implements AdminSubject {
   readonly hasFailed = (): boolean => this.#hasFailed;
 
   beginDrain(): void {
-    this.#isStopping = true;
+    this.#phase = 'stopping';
     clearInterval(this.#heartbeat);
-    for (const timer of this.#replacements) {
-      clearTimeout(timer);
-    }
+    this.#endPause();
+    this.#endReload(false);
     for (const member of this.#members) {
       member.isLeaving = true;
       send(member, { kind: 'begin-drain' });
@@ -194,13 +241,13 @@ export class WorkerPool implements AdminSubject {
   async stop(): Promise<void> {
     this.beginDrain();
     this.#tellAll({ kind: 'cut' });
-    const timer = setTimeout(() => {
+    const callOff = startDeadline(killTimeoutMs, () => {
       for (const member of this.#members) {
         this.#kill(member, 'a worker does not end: killing it');
       }
-    }, killTimeoutMs);
+    });
     await this.#allExited();
-    clearTimeout(timer);
+    callOff();
   }
 
   async #allExited(): Promise<void> {
@@ -217,134 +264,199 @@ export class WorkerPool implements AdminSubject {
     }
   }
 
-  // Starts one worker and resolves when it takes calls.
-  async #launch(): Promise<{ url: string }> {
-    const worker = cluster.fork();
+  // Compares what there is with what should be and takes the next step; whoever changes one of them calls it. Once
+  // all have started, nothing else starts or ends a worker: so reloads, deaths, and deaths in a reload never add up.
+  #reconcile(): void {
+    if (this.#phase !== 'running') {
+      return;
+    }
+    const wanted = this.#settings.workers;
+    const staying = [...this.#members].filter(({ isLeaving }) => !isLeaving);
+    const outdated = staying.filter(({ settings }) => settings !== this.#settings);
+    if (staying.length < wanted) {
+      if (this.#pause === undefined) {
+        for (let missing = wanted - staying.length; missing > 0; missing -= 1) {
+          void this.#launchNext();
+        }
+      }
+      return;
+    }
+    // One by one: the next step comes when nobody starts and nobody leaves.
+    if (staying.length < this.#members.size || staying.some(({ isReady }) => !isReady)) {
+      return;
+    }
+    const [first] = staying;
+    const [next = first] = outdated;
+    if (outdated.length > 0 && (staying.length === wanted || outdated.length === staying.length)) {
+      // Not one of them goes before a new one has shown that it can take over.
+      void this.#launchNext();
+    } else if (staying.length > wanted && next !== undefined) {
+      this.#retire(next);
+    } else {
+      this.#endReload(true);
+    }
+  }
+
+  #endReload(isDone: boolean): void {
+    this.#reload?.end(isDone);
+    this.#reload = undefined;
+  }
+
+  async #launchNext(): Promise<void> {
+    const settings = this.#settings;
+    try {
+      await this.#launch();
+    } catch (error) {
+      // With settings that have gone out of force meanwhile, it does not matter.
+      if (this.#phase === 'running' && settings === this.#settings) {
+        this.#onLaunchFailure(error);
+      }
+    }
+    this.#reconcile();
+  }
+
+  #onLaunchFailure(error: unknown): void {
+    if (this.#reload === undefined) {
+      this.#earlyDeaths += 1;
+      this.#logger.error({ err: error }, 'a worker could not be replaced: trying again');
+      this.#startPause();
+      return;
+    }
+    this.#logger.error({ err: error }, 'reload given up: a new worker did not start; the old settings stay');
+    // Whatever has been replaced already goes back, by the same steps.
+    this.#settings = this.#reload.previous;
+    this.#endReload(false);
+  }
+
+  // Starts one worker and resolves with its address when it takes calls; rejects with a StartError.
+  async #launch(): Promise<string> {
+    for (;;) {
+      const outcome = await this.#fork();
+      if (outcome.kind === 'ready') {
+        return outcome.url;
+      }
+      if (outcome.kind === 'failed' || this.#phase === 'stopping') {
+        throw new StartError(outcome.message, undefined);
+      }
+    }
+  }
+
+  async #fork(): Promise<StartOutcome> {
+    let worker: Worker;
+    try {
+      worker = cluster.fork();
+    } catch (error) {
+      return { kind: 'failed', message: `a worker could not be started: ${String(error)}` };
+    }
     const exited = Promise.withResolvers<undefined>();
-    const ready = Promise.withResolvers<{ url: string }>();
+    const outcome = Promise.withResolvers<StartOutcome>();
     const member: Member = {
       worker,
+      settings: this.#settings,
       startedAt: performance.now(),
       exited: exited.promise.then(() => undefined),
       lastReport: undefined,
-      heardAt: performance.now(),
-      isServing: false,
+      missedBeats: 0,
+      isReady: false,
       isLeaving: false,
     };
     this.#members.add(member);
     worker.on('message', (message: FromWorker) => {
+      member.missedBeats = 0;
       switch (message.kind) {
         case 'ready':
-          member.isServing = true;
-          member.heardAt = performance.now();
-          ready.resolve(message);
+          member.isReady = true;
+          outcome.resolve(message);
           break;
         case 'start-error':
-          ready.reject(new StartError(message.message, undefined));
+          outcome.resolve({ kind: 'failed', message: message.message });
           break;
         case 'reports':
-          member.heardAt = performance.now();
-          member.lastReport = message.reports[0];
+          member.lastReport = message.reports[0] ?? member.lastReport;
           this.#awaitedReports.get(message.id)?.(message.reports[0]);
           break;
       }
     });
-    worker.on('error', (error) => {
-      this.#logger.error({ err: error, worker: worker.process.pid }, 'a worker cannot be reached');
-    });
-    worker.once('exit', (code, signal) => {
+    const end = (how: string, isSignalled: boolean): void => {
       this.#members.delete(member);
       if (member.lastReport !== undefined) {
         this.#counted.add(new Figures(member.lastReport.figures));
         this.#failures = joinFailures([member.lastReport.failures, this.#failures]);
       }
-      ready.reject(
-        new StartError(`a worker ended as it started, with ${describeEnd(code, signal)}`, undefined),
-      );
-      this.#onExit(member, code, signal);
+      outcome.resolve({
+        kind: isSignalled ? 'interrupted' : 'failed',
+        message: `a worker ended as it started, with ${how}`,
+      });
       exited.resolve(undefined);
+    };
+    worker.on('error', (error) => {
+      this.#logger.error({ err: error, worker: worker.process.pid }, 'a worker cannot be reached');
+      if (worker.process.pid === undefined) {
+        // It never was: the system has no process or no descriptor left for it.
+        end(String(error), false);
+      }
     });
-    send(member, { kind: 'start', settings: plainSettings(shareOf(this.#settings)), sharing: this.#sharing });
-    return await ready.promise;
+    worker.once('exit', (code, signal) => {
+      void lastWordsOf(worker).then(() => {
+        end(describeEnd(code, signal), groupSignals.has(signal));
+        this.#onExit(member, code, signal);
+      });
+    });
+    send(member, {
+      kind: 'start',
+      settings: plainSettings(shareOf(member.settings)),
+      sharing: this.#sharing,
+    });
+    return await outcome.promise;
   }
 
   #onExit(member: Member, code: number | null, signal: string | null): void {
-    if (member.isLeaving) {
-      this.#hasFailed ||= this.#isStopping && code !== 0;
+    if (!member.isReady) {
+      // Whoever launched it knows, and nothing of a client's was cut.
       return;
     }
-    if (!member.isServing) {
-      // Whoever launched it knows.
-      return;
+    const ended = { worker: member.worker.process.pid, code, signal };
+    if (!member.isLeaving) {
+      this.#earlyDeaths = performance.now() - member.startedAt < settledMs ? this.#earlyDeaths + 1 : 0;
+      this.#logger.error(ended, `a worker ended with ${describeEnd(code, signal)}: replacing it`);
+      this.#startPause();
+    } else if (code !== 0) {
+      this.#hasFailed ||= this.#phase === 'stopping';
+      this.#logger.warn(
+        ended,
+        `a worker that was to finish its calls ended with ${describeEnd(code, signal)}`,
+      );
     }
-    this.#earlyDeaths = performance.now() - member.startedAt < settledMs ? this.#earlyDeaths + 1 : 0;
-    this.#logger.error(
-      { worker: member.worker.process.pid, code, signal },
-      `a worker ended with ${describeEnd(code, signal)}: replacing it`,
-    );
-    this.#replaceLater();
+    this.#reconcile();
   }
 
-  // At once the first time, then after longer and longer pauses: a worker that cannot live must not eat the
-  // machine.
-  #replaceLater(): void {
+  // None the first time, then longer and longer ones: a worker that cannot live must not eat the machine.
+  #startPause(): void {
+    if (this.#phase !== 'running') {
+      return;
+    }
     const delayMs =
       this.#earlyDeaths === 0 ? 0 : Math.min(backOffMaxMs, backOffMinMs * 2 ** (this.#earlyDeaths - 1));
-    const timer = setTimeout(() => {
-      this.#replacements.delete(timer);
-      this.#launch().catch((error: unknown) => {
-        if (!this.#isStopping) {
-          this.#earlyDeaths += 1;
-          this.#logger.error({ err: error }, 'a worker could not be replaced: trying again');
-          this.#replaceLater();
-        }
-      });
+    clearTimeout(this.#pause);
+    this.#pause = setTimeout(() => {
+      this.#pause = undefined;
+      this.#reconcile();
     }, delayMs);
-    this.#replacements.add(timer);
   }
 
-  async #replaceAll(settings: Settings): Promise<void> {
-    const kept = keptSettings.filter(
-      (name) => !(name === 'port' && settings.port === 0) && settings[name] !== this.#settings[name],
-    );
-    if (kept.length > 0) {
-      this.#logger.warn({ settings: kept }, 'new values of these settings need a restart: the old ones stay');
-    }
-    const old = [...this.#members];
-    const previous = this.#settings;
-    this.#settings = {
-      ...settings,
-      ...Object.fromEntries(keptSettings.map((name) => [name, previous[name]])),
-    };
-    for (let index = 0; index < Math.max(settings.workers, old.length); index += 1) {
-      if (index < settings.workers) {
-        try {
-          await this.#launch();
-        } catch (error) {
-          this.#logger.error(
-            { err: error },
-            'reload given up: a new worker did not start; the old ones stay',
-          );
-          this.#settings = previous;
-          return;
-        }
-      }
-      const leaving = old[index];
-      if (leaving !== undefined) {
-        leaving.isLeaving = true;
-        send(leaving, { kind: 'begin-drain' });
-        send(leaving, { kind: 'finish-drain' });
-        const timer = setTimeout(() => {
-          this.#kill(leaving, 'a worker that was to be replaced does not end: killing it');
-        }, previous.shutdownTimeoutMs + killTimeoutMs);
-        await leaving.exited;
-        clearTimeout(timer);
-      }
-    }
-    this.#logger.info(
-      { workers: settings.workers, changed: describeChanges(previous, this.#settings) },
-      'reloaded: every worker is a new one',
-    );
+  #endPause(): void {
+    clearTimeout(this.#pause);
+    this.#pause = undefined;
+  }
+
+  #retire(member: Member): void {
+    member.isLeaving = true;
+    send(member, { kind: 'begin-drain' });
+    send(member, { kind: 'finish-drain' });
+    const callOff = startDeadline(member.settings.shutdownTimeoutMs + killTimeoutMs, () => {
+      this.#kill(member, 'a worker that was to be replaced does not end: killing it');
+    });
+    void member.exited.then(callOff);
   }
 
   // Undefined when it does not answer in time.
@@ -353,12 +465,12 @@ export class WorkerPool implements AdminSubject {
     this.#nextReportId += 1;
     const { promise, resolve } = Promise.withResolvers<Report | undefined>();
     this.#awaitedReports.set(id, resolve);
-    const timer = setTimeout(() => {
+    const callOff = startDeadline(reportTimeoutMs, () => {
       resolve(undefined);
-    }, reportTimeoutMs);
+    });
     send(member, { kind: 'report', id, request });
     const report = await Promise.race([promise, member.exited.then(() => undefined)]);
-    clearTimeout(timer);
+    callOff();
     this.#awaitedReports.delete(id);
     return report;
   }
@@ -366,10 +478,15 @@ export class WorkerPool implements AdminSubject {
   // One that hangs takes connections and answers none; killed, it is replaced like any that dies.
   #lookForHanging(): void {
     for (const member of this.#members) {
-      if (member.isServing && !member.isLeaving) {
-        if (performance.now() - member.heardAt > hangTimeoutMs) {
-          this.#kill(member, `a worker has not answered for ${hangTimeoutMs / 1_000} s: killing it`);
-        } else {
+      if (member.isLeaving) {
+        continue;
+      }
+      const beatsMax = member.isReady ? missedBeatsMax : missedStartBeatsMax;
+      if (member.missedBeats >= beatsMax) {
+        this.#kill(member, `a worker has not answered for ${(beatsMax * heartbeatMs) / 1_000} s: killing it`);
+      } else {
+        member.missedBeats += 1;
+        if (member.isReady) {
           void this.#askReport(member, { withProcessMetrics: false, probesBackend: false });
         }
       }
@@ -404,11 +521,9 @@ function describeEnd(code: number | null, signal: string | null): string {
   return signal === null ? `exit code ${code ?? 0}` : `signal ${signal}`;
 }
 
-// No setting is a secret: an address of the backend has no credentials in it.
-function describeChanges(before: Settings, after: Settings): Record<string, string> {
-  const names = Object.keys(after) as (keyof Settings)[];
-  const changed = names.filter((name) => String(before[name]) !== String(after[name]));
-  return Object.fromEntries(
-    changed.map((name) => [name, `${String(before[name])} → ${String(after[name])}`]),
-  );
+// What it said last may still be in the channel when its end is known; an end of the channel comes last.
+async function lastWordsOf(worker: Worker): Promise<void> {
+  for (let turns = 0; worker.isConnected() && turns < lastTurnsMax; turns += 1) {
+    await new Promise((resolve) => setImmediate(resolve));
+  }
 }

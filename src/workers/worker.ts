@@ -1,8 +1,9 @@
 // A worker process: serves clients as the primary process (pool.ts) tells it to, and says how it is. With
 // main.ts the only caller of process.exit.
 
+import type { Report, ReportRequest } from '../admin/report.ts';
 import { listenForFaults, runUntilStopped, type StopRequest } from '../lifecycle.ts';
-import { createLog } from '../log.ts';
+import { createLog, type Logger } from '../log.ts';
 import { startClientService, type ClientService } from '../service.ts';
 import { StartError } from '../start-error.ts';
 import { settingsOfPlain, type FromWorker, type ToWorker } from './messages.ts';
@@ -41,7 +42,7 @@ async function run({ settings: plain, sharing }: Extract<ToWorker, { kind: 'star
     if (message.kind === 'begin-drain') {
       service.beginDrain();
     } else if (message.kind === 'report') {
-      void service.reports(message.request).then(async (reports) => {
+      void reportsOf(service, message.request, log.logger).then(async (reports) => {
         await tell({ kind: 'reports', id: message.id, reports });
       });
     }
@@ -51,17 +52,33 @@ async function run({ settings: plain, sharing }: Extract<ToWorker, { kind: 'star
   const exitCode = await runUntilStopped(service, { ...settings, shutdownDelayMs: 0 }, log.logger, request);
   await log.end(logEndMs);
   const last = { withProcessMetrics: false, probesBackend: false };
-  await tell({ kind: 'reports', id: -1, reports: await service.reports(last) });
+  await tell({ kind: 'reports', id: -1, reports: await reportsOf(service, last, log.logger) });
   process.exit(exitCode);
+}
+
+// Figures are no reason to end. None is an answer too: a worker that gives none counts as one that hangs.
+async function reportsOf(
+  service: ClientService,
+  request: ReportRequest,
+  logger: Logger,
+): Promise<readonly Report[]> {
+  try {
+    return await service.reports(request);
+  } catch (error) {
+    logger.error({ err: error }, 'a fault of the gateway in what it says of itself');
+    return [];
+  }
 }
 
 // Signals are the primary's to read: a terminal and a service manager send them to every process of a group,
 // and what they mean (when a drain begins, what a second one does) is decided once. A primary that has gone
 // cannot tell; then it is time to go too.
-function listenForStop(logger: Parameters<typeof listenForFaults>[0]): StopRequest {
+function listenForStop(logger: Logger): StopRequest {
   const cut = new AbortController();
   const { promise: wanted, resolve } = Promise.withResolvers<undefined>();
+  let isWanted = false;
   const request = (): void => {
+    isWanted = true;
     resolve(undefined);
   };
   const faults = listenForFaults(logger, process, request);
@@ -77,7 +94,7 @@ function listenForStop(logger: Parameters<typeof listenForFaults>[0]): StopReque
       cut.abort();
     }
   });
-  return { wanted, hasFault: faults.hasFault, cut: cut.signal };
+  return { wanted, isWanted: () => isWanted, hasFault: faults.hasFault, cut: cut.signal };
 }
 
 // A primary that has gone hears nothing; `disconnect` says so.

@@ -1,4 +1,4 @@
-// What the system says of a process: descriptors and memory. Linux only; elsewhere undefined.
+// What the system says of a process: descriptors, children and memory. Linux only; elsewhere undefined.
 
 import { readdirSync, readFileSync } from 'node:fs';
 
@@ -6,6 +6,25 @@ import { readdirSync, readFileSync } from 'node:fs';
 export function countDescriptors(pid: number | undefined): number | undefined {
   try {
     return readdirSync(`/proc/${pid ?? 0}/fd`).length;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The processes that this one has started and that have not been reaped. */
+export function childrenOf(pid: number | undefined): number[] | undefined {
+  try {
+    const text = readFileSync(`/proc/${pid ?? 0}/task/${pid ?? 0}/children`, 'latin1');
+    return text.trim().split(' ').filter(Boolean).map(Number);
+  } catch {
+    return undefined;
+  }
+}
+
+/** `Z` for one that has ended and not been reaped, `T` for one that is stopped, and so on; undefined when it is not there. */
+export function stateOf(pid: number): string | undefined {
+  try {
+    return /\) (\S)/.exec(readFileSync(`/proc/${pid}/stat`, 'latin1'))?.[1];
   } catch {
     return undefined;
   }

@@ -8,9 +8,10 @@ import { after, afterEach, beforeEach, describe, test } from 'node:test';
 import { failuresMax } from '../../src/admin/failures.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply } from '../helpers/expected.ts';
+import { childrenOf } from '../helpers/process-figures.ts';
 import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
+import { runCommand, startCommand, type Command, type LogLine } from '../helpers/targets.ts';
 import { Viewer } from '../helpers/viewer.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
@@ -232,8 +233,76 @@ test('what a worker has counted and kept stays when it is replaced', async () =>
   await command.log((line) => String(line['msg']).startsWith('reloaded'), 'the reload ends');
   assert.equal(await count(), calls);
   assert.equal(await stalled(), 1);
-  assert.deepEqual((await failures()).toSorted(), kept.toSorted());
+  const stayed = await failures();
+  assert.equal(stayed.length, failuresMax);
+  // At the edge, of two in one millisecond on two workers either may be the one that is kept.
+  const sure = Array.from({ length: failuresMax - 10 }, (_, index) => `mistake-${failuresMax + 10 + index}`);
+  assert.deepEqual(
+    sure.filter((each) => !kept.includes(each) || !stayed.includes(each)),
+    [],
+  );
 });
+
+/** Both of them, and no process more than them. */
+async function hasWorkers(command: Command, count: number): Promise<boolean> {
+  const children = childrenOf(command.process.pid);
+  return (
+    (children === undefined || children.length === count) && (await metric(command, 'workers')) === count
+  );
+}
+
+function isReloaded(line: LogLine): boolean {
+  return String(line['msg']).startsWith('reloaded');
+}
+
+test('SIGHUPs close together are reloads in turn, and two workers stay two', async () => {
+  const file = join(folder, 'storm.env');
+  writeFileSync(file, '');
+  await using command = await start({ SETTINGS_FILE: file });
+  const client = callWithoutPause(command);
+  for (let signals = 0; signals < 25; signals += 1) {
+    if (signals === 24) writeFileSync(file, 'REQUEST_BYTES_MAX=10\n');
+    command.signal('SIGHUP');
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  const line = await command.log(
+    (each) => isReloaded(each) && Object.keys(each['changed'] ?? {}).length > 0,
+    'the last of them counts',
+    30_000,
+  );
+  assert.deepEqual(line['changed'], { requestBytesMax: '10485760 → 10' });
+  await poll(() => hasWorkers(command, 2), 'there are two workers');
+  const reloads = command.logs.filter(isReloaded).length;
+  assert.ok(reloads < 12, `${reloads} reloads of 25 signals`);
+  assert.ok((await client.stop()) > 0);
+  command.signal('SIGTERM');
+  assert.equal(await command.exitCode(), 0);
+});
+
+test('a worker that is killed during a reload is made up for once, and two workers stay two', async () => {
+  await using command = await start();
+  const [victim = 0] = await reachWorkers(command, 2);
+  command.signal('SIGHUP');
+  await command.log((line) => String(line['msg']).startsWith('SIGHUP: replacing'), 'the reload begins');
+  process.kill(victim, 'SIGKILL');
+  await command.log(isReloaded, 'the reload ends');
+  await poll(() => hasWorkers(command, 2), 'there are two workers');
+  assert.ok(!isAlive(victim));
+});
+
+for (const workers of [1, 3]) {
+  test(`SIGHUP with WORKERS=${workers} in the settings file: of two workers there are ${workers} afterwards`, async () => {
+    const file = join(folder, `workers-${workers}.env`);
+    writeFileSync(file, 'WORKERS=2\n');
+    await using command = await start({ SETTINGS_FILE: file, WORKERS: '' });
+    await reachWorkers(command, 2);
+    writeFileSync(file, `WORKERS=${workers}\n`);
+    command.signal('SIGHUP');
+    await command.log(isReloaded, 'the reload ends');
+    await poll(() => hasWorkers(command, workers), `there are ${workers} workers`);
+    assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
+  });
+}
 
 test('SIGHUP is not held up by a worker that hangs', async () => {
   await using command = await start({ SHUTDOWN_TIMEOUT_MS: '500' });
@@ -278,7 +347,7 @@ test('SIGHUP with a mistake in the settings file changes nothing and lists every
   command.signal('SIGHUP');
   const line = await command.log((each) => each['problems'] !== undefined, 'the problems are logged');
   assert.deepEqual(line['problems'], [
-    `TYPO in "${file}" is no setting that a settings file can have`,
+    'TYPO in the settings file is no setting that it can have',
     'IN_FLIGHT_MAX in the settings file is "none", but must be a whole number from 1 to 1000000',
   ]);
   assert.ok(before.every(isAlive));
@@ -293,9 +362,30 @@ test('workers end when their primary process is killed', async () => {
   await poll(() => Promise.resolve(!pids.some(isAlive)), 'no worker lives');
 });
 
-test('SIGHUP with one process says that it does nothing, and the gateway lives', async () => {
-  await using command = await start({ WORKERS: '1' });
+test('SIGHUP with one process: the log level of the settings file is in force, what else is new there waits for a restart', async () => {
+  const file = join(folder, 'one.env');
+  writeFileSync(file, 'LOG_LEVEL=warn\n');
+  await using command = await start({ WORKERS: '1', SETTINGS_FILE: file });
+  const requests = () => command.logs.filter(({ msg }) => msg === 'request').length;
+  const level = async () => {
+    await using viewer = await Viewer.open(command.adminPort);
+    const { facts } = await viewer.message((message) => message.facts !== undefined, 'the settings');
+    return facts?.settings.find(({ variable }) => variable === 'LOG_LEVEL')?.value;
+  };
+  await command.call('GET', '/api/work-items');
+  writeFileSync(file, 'LOG_LEVEL=info\nREQUEST_BYTES_MAX=10\n');
   command.signal('SIGHUP');
-  await command.log((line) => String(line['msg']).startsWith('SIGHUP replaces workers'), 'the line');
-  assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
+  const line = await command.log(isReloaded, 'the reload ends');
+  assert.deepEqual(line['changed'], { logLevel: 'warn → info' });
+  const warning = command.logs.find((each) => each['level'] === 'warn');
+  assert.deepEqual(warning?.['settings'], ['requestBytesMax']);
+  assert.equal(await level(), 'info');
+  assert.equal(requests(), 0);
+  const reply = await command.call('POST', '/api/work-items', { body: '{"title":"long"}' });
+  assert.equal(reply.status, 201);
+  await command.log(({ msg }) => msg === 'request', 'the line of the call');
+  writeFileSync(file, 'LOG_LEVEL=loud\n');
+  command.signal('SIGHUP');
+  await command.log((each) => each['problems'] !== undefined, 'the problems are logged');
+  assert.equal(await level(), 'info');
 });

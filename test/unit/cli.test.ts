@@ -8,6 +8,7 @@ import { join, resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
 import { runCli } from '../../src/cli.ts';
+import { holdSignals } from '../../src/held-signals.ts';
 import { workItemGateway } from '../../src/index.ts';
 import { briefOf, flagOf, settingGroups, settingNames, settingsOf, variableOf } from '../../src/settings.ts';
 import { findSimilar } from '../../src/similar.ts';
@@ -31,7 +32,7 @@ async function run(
     environment,
     script,
     columns,
-    signals: new EventEmitter() as unknown as NodeJS.Process,
+    signals: holdSignals(new EventEmitter() as NodeJS.Process),
     write: (text) => {
       written.stdout += text;
     },
