@@ -12,6 +12,10 @@ export const ATTACKS = {
   'connection flood': 'connections opened and closed as fast as can be',
   'header bombs': 'heads of 100 KB on one connection after the other',
   'requests sent ahead': 'connections with 500 requests in one write, which read the replies',
+  'refusals sent ahead':
+    'connections that send requests with a bad id and read the replies, both without a pause',
+  'OPTIONS sent ahead': 'the same with OPTIONS',
+  'one-byte chunks': 'connections that send bodies in chunks of one byte without a pause',
   aborts: 'clients that leave at some moment of a call',
 } as const;
 export type AttackName = keyof typeof ATTACKS;
@@ -22,6 +26,10 @@ export interface AttackReport {
 }
 
 const GET = 'GET /api/work-items/17 HTTP/1.1\r\nHost: gateway\r\n\r\n';
+const REFUSED = Buffer.from('GET /api/work-items/a HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(2_000));
+const OPTIONS = Buffer.from('OPTIONS /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(2_000));
+const CHUNKED = 'PUT /api/work-items/17 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
+const CHUNKS = Buffer.from('1\r\n1\r\n'.repeat(20_000));
 let sockets = new Set<Socket>();
 let opened = 0;
 let isOn = false;
@@ -61,6 +69,15 @@ function drip(socket: Socket, start: string): void {
     if (socket.writable) socket.write('1');
     else clearInterval(timer);
   }, 1_000);
+}
+
+/** Sends `bytes` again and again, as fast as they are taken. */
+function flood(socket: Socket, bytes: Buffer): void {
+  const send = (): void => {
+    while (socket.writable && socket.write(bytes));
+  };
+  socket.resume().on('drain', send);
+  send();
 }
 
 async function again(count: number, act: () => Promise<void>): Promise<void> {
@@ -115,6 +132,15 @@ function run({ attack, port, connections }: Exclude<AttackOrder, { stop: true }>
           if (replies >= 499) socket.destroy();
         });
         await new Promise((resolve) => (socket.destroyed ? resolve(0) : socket.once('close', resolve)));
+      });
+    case 'refusals sent ahead':
+      return keep(port, connections, (socket) => flood(socket, REFUSED));
+    case 'OPTIONS sent ahead':
+      return keep(port, connections, (socket) => flood(socket, OPTIONS));
+    case 'one-byte chunks':
+      return keep(port, connections, (socket) => {
+        socket.write(CHUNKED);
+        flood(socket, CHUNKS);
       });
     case 'aborts':
       return again(20, async () => {
