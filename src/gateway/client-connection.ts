@@ -12,8 +12,12 @@ export interface Turn {
   leave(): void;
 }
 
-// Requests sent ahead that may wait, or be answered without a pause, before the socket is read no further.
+// Requests sent ahead that may wait before the socket is read no further.
 const waitingMax = 16;
+// Requests of one connection that may start in its turn, beside one as it comes: 16 in a turn of the event loop [D58].
+const startsInTurnMax = 15;
+// Connections that have their turn at once.
+const turnsMax = 4;
 const connectionKey = Symbol('work-item-gateway.connection');
 
 export class ClientConnection {
@@ -38,7 +42,10 @@ export class ClientConnection {
   #staysPaused = false;
   #quietSince = performance.now();
   #bytesReadWhenQuiet = 0;
-  #sentAheadCount = 0;
+  #hasYielded = false;
+  // How many may start before others have had their turn.
+  #startsLeft = 1;
+  #bytesReadAtStart = -1;
 
   /** The connection of `socket`, made at its first mention. */
   static of(socket: Socket): ClientConnection {
@@ -80,6 +87,21 @@ export class ClientConnection {
     return this.#isPaused;
   }
 
+  /** Requests wait for those before them. */
+  get hasWaiting(): boolean {
+    return this.#waiting.length > 0;
+  }
+
+  /** How many more requests may be taken in. */
+  get room(): number {
+    return Math.max(1, waitingMax - this.#waiting.length);
+  }
+
+  /** What else comes is thrown away. */
+  get dropsRest(): boolean {
+    return this.#dropsRest;
+  }
+
   /** `turn` waits for those before it. */
   isWaiting(turn: Turn): boolean {
     return this.#waiting.includes(turn);
@@ -95,35 +117,58 @@ export class ClientConnection {
       return;
     }
     this.turnCount += 1;
-    if (this.#current === undefined && this.#waiting.length === 0 && !this.socket.writableNeedDrain) {
-      this.#current = turn;
-      this.#countSentAhead();
-      turn.start();
+    if (this.socket.bytesRead !== this.#bytesReadAtStart) {
+      // Whoever sends one request at a time waits for nobody.
+      this.#startsLeft = Math.max(1, this.#startsLeft);
+    }
+    if (this.#canStart && this.#waiting.length === 0 && this.#startsLeft > 0) {
+      this.#start(turn);
       return;
     }
     this.#waiting.push(turn);
     this.#startWaiting();
     if (this.#waiting.length >= waitingMax && !this.#isPaused) {
-      this.#pause();
+      this.pause();
     }
   }
 
-  // Thousands that are answered at once, such as with a 400, would keep everybody else waiting.
-  #countSentAhead(): void {
-    const isInSameRead = this.socket.bytesRead === this.#bytesReadWhenQuiet;
-    this.#sentAheadCount = isInSameRead ? this.#sentAheadCount + 1 : 0;
-    if (this.#sentAheadCount >= waitingMax && !this.#isPaused) {
-      this.#pause();
-      setImmediate(() => {
-        if (this.#waiting.length === 0) {
-          this.#readOn();
-        }
-      });
+  get #canStart(): boolean {
+    return this.#current === undefined && !this.#hasYielded && !this.socket.writableNeedDrain;
+  }
+
+  #start(turn: Turn): void {
+    this.#current = turn;
+    this.#startsLeft -= 1;
+    this.#bytesReadAtStart = this.socket.bytesRead;
+    turn.start();
+  }
+
+  /**
+   * Reads and starts nothing more before the other connections that want to have had their turn. Thousands of requests
+   * that are answered at once, such as with a 400, would keep everybody else waiting [D58].
+   */
+  yieldTurn(): void {
+    if (!this.#hasYielded) {
+      this.#hasYielded = true;
+      this.pause();
+      if (turnQueue.push(this) === 1) {
+        setImmediate(giveTurns);
+      }
+    }
+  }
+
+  /** Goes on after `yieldTurn`. */
+  takeTurn(): void {
+    this.#hasYielded = false;
+    this.#startsLeft = startsInTurnMax;
+    this.#startWaiting();
+    if (this.#waiting.length < waitingMax) {
+      this.#readOn();
     }
   }
 
   #readOn(): void {
-    if (this.#isPaused) {
+    if (this.#isPaused && !this.#hasYielded) {
       this.#isPaused = false;
       this.socket.resume();
       this.onProgress?.();
@@ -147,9 +192,10 @@ export class ClientConnection {
     }
   }
 
+  /** Reads no further until no request waits, or the connection has had its turn. */
   // Node lets the socket flow again behind every request that it has read and every reply that it has written:
   // it stays paused only by being paused anew each time.
-  #pause(): void {
+  pause(): void {
     this.#isPaused = true;
     this.socket.pause();
     if (!this.#staysPaused) {
@@ -183,9 +229,10 @@ export class ClientConnection {
 
   /** Drops what waits: the connection closes after the current reply. */
   close(): void {
+    const isHeldBack = this.#isPaused && this.hasWaiting;
     this.isClosing = true;
     this.#waiting = [];
-    if (this.#isPaused) {
+    if (isHeldBack) {
       this.dropRest();
       this.#readOn();
     }
@@ -197,17 +244,20 @@ export class ClientConnection {
       return;
     }
     this.#isStarting = true;
-    while (this.#current === undefined) {
+    while (this.#current === undefined && !this.#hasYielded) {
       if (this.socket.writableNeedDrain && this.#waiting.length > 0) {
         this.#startWhenTaken();
+        break;
+      }
+      if (this.#startsLeft === 0 && this.#waiting.length > 0) {
+        this.yieldTurn();
         break;
       }
       const next = this.#waiting.shift();
       if (next === undefined) {
         break;
       }
-      this.#current = next;
-      next.start();
+      this.#start(next);
     }
     this.#isStarting = false;
     if (this.#waiting.length === 0) {
@@ -231,7 +281,10 @@ export class ClientConnection {
   /** For how long no request has been under way, a head that is on its way not counted, in ms; 0 while one is. */
   restsSince(now: number): number {
     const isAtWork =
-      this.#current !== undefined || this.#waiting.length > 0 || this.socket.writableLength > 0;
+      this.#current !== undefined ||
+      this.#waiting.length > 0 ||
+      this.#isPaused ||
+      this.socket.writableLength > 0;
     return isAtWork ? 0 : now - this.#quietSince;
   }
 
@@ -240,9 +293,24 @@ export class ClientConnection {
     return (
       this.#current === undefined &&
       this.#waiting.length === 0 &&
+      !this.#isPaused &&
       this.socket.writableLength === 0 &&
       this.socket.bytesRead === this.#bytesReadWhenQuiet &&
       performance.now() - Math.max(this.#quietSince, from) >= quietMs
     );
+  }
+}
+
+// Those that have yielded, in order. A few of them have their turn in each turn of the event loop: all together take
+// little more of everybody's time than one alone.
+const turnQueue: ClientConnection[] = [];
+
+function giveTurns(): void {
+  const next = turnQueue.splice(0, turnsMax);
+  if (turnQueue.length > 0) {
+    setImmediate(giveTurns);
+  }
+  for (const connection of next) {
+    connection.takeTurn();
   }
 }

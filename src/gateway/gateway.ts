@@ -261,8 +261,11 @@ const requestTimeoutCode = 'ERR_HTTP_REQUEST_TIMEOUT';
 
 // What is missing of the request that comes in is not read because those before it are not done.
 function isHeldBack(connection: ClientConnection): boolean {
-  const { newest, isPaused } = connection;
-  return isPaused || (newest instanceof Call && !newest.hasWholeRequest && connection.isWaiting(newest));
+  const { newest, isPaused, hasWaiting } = connection;
+  return (
+    (isPaused && hasWaiting) ||
+    (newest instanceof Call && !newest.hasWholeRequest && connection.isWaiting(newest))
+  );
 }
 
 /** What Node's parser says of bytes that it gave up on: the packet that they came in, and where in it it stopped. */

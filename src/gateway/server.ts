@@ -7,6 +7,7 @@ import type { Socket } from 'node:net';
 import { createServer } from '../node-http.ts';
 import { ClientConnections } from './client-connections.ts';
 import type { Gateway } from './gateway.ts';
+import { parseInPortions } from './portions.ts';
 
 export interface GatewayServerOptions {
   /** For a request's head, in milliseconds [D35]. Default 10,000. */
@@ -65,6 +66,9 @@ export function createGatewayServer(
   connectionsOfServers.set(server, connections);
   server.on('connection', (socket) => {
     connections.admit(socket);
+    if (!socket.destroyed) {
+      parseInPortions(socket);
+    }
   });
   return server;
 }

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { after, afterEach, before, test, type TestContext } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
-import { assertReply, unavailable } from '../helpers/expected.ts';
+import { assertReply, notFound, unavailable } from '../helpers/expected.ts';
 import { countDescriptors, figureIn, residentBytes } from '../helpers/process-figures.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
 import {
@@ -195,4 +195,29 @@ test('bodies in chunks of one byte, either way, take little more than their byte
   assert.ok(reply.body.equals(Buffer.alloc(300_000, '1')));
   const more = tell(t, pid, base);
   assert.ok(more === undefined || more < 80 * mebibyte, `${more} bytes more`);
+});
+
+test('requests sent ahead of a slow reply, 64 KB on each of 120 connections, fit into a heap of 64 MB [D58]', async (t) => {
+  const { command } = await start(t, { NODE_OPTIONS: '--max-old-space-size=64' });
+  const gate = createGate();
+  backend.answers(behind(gate, answer('[]')));
+  const clients = await Promise.all(Array.from({ length: 120 }, () => command.connect()));
+  const seen = backend.requests.length;
+  for (const client of clients) client.send(requestBytes('GET', '/api/work-items'));
+  await backend.until(() => backend.requests.length === seen + clients.length, 'each has its slow call');
+  const short = 'GET / HTTP/1.1\r\nHost:\r\n\r\n';
+  for (const client of clients) client.send(short.repeat(65_536 / short.length));
+  // As long as others are served, so would these have been taken.
+  for (let round = 0; round < 100; round += 1) {
+    assert.equal((await command.call('OPTIONS', '/api/work-items')).status, 204);
+  }
+  gate.open();
+  await Promise.all(
+    clients.map(async (client) => {
+      assertReply(await client.reply(), 200, '[]');
+      for (let index = 0; index < 50; index += 1) assertReply(await client.reply(), 404, notFound);
+      client.destroy();
+    }),
+  );
+  assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
 });
