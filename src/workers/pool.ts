@@ -17,6 +17,7 @@ import type { AdminSubject } from '../service.ts';
 import { describeChanges, type Settings } from '../settings.ts';
 import { StartError } from '../start-error.ts';
 import { plainSettings, type FromWorker, type ToWorker } from './messages.ts';
+import { closeUntakenConnections } from './untaken-connections.ts';
 
 const reportTimeoutMs = 1_000;
 const backOffMinMs = 100;
@@ -361,6 +362,7 @@ export class WorkerPool implements AdminSubject {
       isLeaving: false,
     };
     this.#members.add(member);
+    const closeUntaken = closeUntakenConnections(worker);
     worker.on('message', (message: FromWorker) => {
       member.missedBeats = 0;
       switch (message.kind) {
@@ -377,28 +379,28 @@ export class WorkerPool implements AdminSubject {
           break;
       }
     });
-    const end = (how: string, isSignalled: boolean): void => {
+    const end = (kind: 'failed' | 'interrupted', message: string): void => {
       this.#members.delete(member);
+      closeUntaken();
       if (member.lastReport !== undefined) {
         this.#counted.add(new Figures(member.lastReport.figures));
         this.#failures = joinFailures([member.lastReport.failures, this.#failures]);
       }
-      outcome.resolve({
-        kind: isSignalled ? 'interrupted' : 'failed',
-        message: `a worker ended as it started, with ${how}`,
-      });
+      outcome.resolve({ kind, message });
       exited.resolve(undefined);
     };
     worker.on('error', (error) => {
-      this.#logger.error({ err: error, worker: worker.process.pid }, 'a worker cannot be reached');
       if (worker.process.pid === undefined) {
         // It never was: the system has no process or no descriptor left for it.
-        end(String(error), false);
+        end('failed', `a worker could not be started: ${error.message}`);
+      } else {
+        this.#logger.error({ err: error, worker: worker.process.pid }, 'a worker cannot be reached');
       }
     });
     worker.once('exit', (code, signal) => {
       void lastWordsOf(worker).then(() => {
-        end(describeEnd(code, signal), groupSignals.has(signal));
+        const kind = groupSignals.has(signal) ? 'interrupted' : 'failed';
+        end(kind, `a worker ended as it started, with ${describeEnd(code, signal)}`);
         this.#onExit(member, code, signal);
       });
     });

@@ -1,6 +1,8 @@
 // A worker process: serves clients as the primary process (pool.ts) tells it to, and says how it is. With
 // main.ts the only caller of process.exit.
 
+import cluster from 'node:cluster';
+
 import type { Report, ReportRequest } from '../admin/report.ts';
 import { listenForFaults, runUntilStopped, type StopRequest } from '../lifecycle.ts';
 import { createLog, type Logger } from '../log.ts';
@@ -47,6 +49,7 @@ async function run({ settings: plain, sharing }: Extract<ToWorker, { kind: 'star
       });
     }
   });
+  outliveChannel(log.logger);
   await tell({ kind: 'ready', url: service.url });
   // The delay before a drain is the primary's affair.
   const exitCode = await runUntilStopped(service, { ...settings, shutdownDelayMs: 0 }, log.logger, request);
@@ -68,6 +71,17 @@ async function reportsOf(
     logger.error({ err: error }, 'a fault of the gateway in what it says of itself');
     return [];
   }
+}
+
+// node:cluster ends a worker on the spot when its primary process has gone, and cuts its calls with it, unless it
+// takes that for meant. listenForStop() begins a drain instead.
+function outliveChannel(logger: Logger): void {
+  cluster.worker?.once('disconnect', () => {
+    if (cluster.worker !== undefined) {
+      cluster.worker.exitedAfterDisconnect = true;
+    }
+    logger.error('the primary process has gone: finishing what is in flight');
+  });
 }
 
 // Signals are the primary's to read: a terminal and a service manager send them to every process of a group,

@@ -1,6 +1,7 @@
 // WORKERS: several processes on one port, watched, replaced and drained as one gateway. D31, D32, D33.
 
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -8,7 +9,7 @@ import { after, afterEach, beforeEach, describe, test } from 'node:test';
 import { failuresMax } from '../../src/admin/failures.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply } from '../helpers/expected.ts';
-import { childrenOf } from '../helpers/process-figures.ts';
+import { childrenOf, countDescriptors } from '../helpers/process-figures.ts';
 import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { runCommand, startCommand, type Command, type LogLine } from '../helpers/targets.ts';
@@ -59,6 +60,15 @@ function isAlive(pid: number): boolean {
     return true;
   } catch {
     return false;
+  }
+}
+
+async function isRefused(command: Command): Promise<boolean> {
+  try {
+    (await command.connect()).destroy();
+    return false;
+  } catch {
+    return true;
   }
 }
 
@@ -181,6 +191,27 @@ test('a worker that dies is replaced, and the others go on serving meanwhile', a
   await reachWorkers(command, 3);
   assert.ok(isAlive(other));
   assert.equal(await metric(command, 'workers'), 2);
+});
+
+test('a worker for which there is no descriptor is tried again until there is one', async (t) => {
+  await using command = await start();
+  const [victim = 0] = await reachWorkers(command, 2);
+  const pid = String(command.process.pid);
+  const { status } = spawnSync('prlimit', ['--pid', pid, '--nofile=3:']);
+  if (status !== 0) {
+    t.skip('prlimit (util-linux) is not installed, or may not: nothing was tested here');
+    return;
+  }
+  process.kill(victim, 'SIGKILL');
+  const line = await command.log(
+    ({ msg }) => String(msg).startsWith('a worker could not be replaced'),
+    'the line that tells it',
+  );
+  assert.match(JSON.stringify(line['err']), /EMFILE/);
+  spawnSync('prlimit', ['--pid', pid, '--nofile=1024:']);
+  await poll(() => hasWorkers(command, 2), 'there are two workers');
+  command.signal('SIGTERM');
+  assert.equal(await command.exitCode(), 0);
 });
 
 test('a worker that hangs is killed and replaced; when none answers /readyz says so', async () => {
@@ -354,12 +385,101 @@ test('SIGHUP with a mistake in the settings file changes nothing and lists every
   assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
 });
 
-test('workers end when their primary process is killed', async () => {
-  await using command = await start();
-  const pids = await reachWorkers(command, 2);
+for (const sharing of ['cluster', 'reuse-port'] as const) {
+  test(`a primary process that is killed: workers finish what is in flight and end, PORT_SHARING=${sharing}`, async () => {
+    await using command = await start({ PORT_SHARING: sharing });
+    const pids = await reachWorkers(command, 2);
+    await using idle = await command.connect();
+    assertReply(await idle.call('GET', '/api/work-items'), 200, '[]');
+    const gate = createGate();
+    backend.answers(async (exchange) => {
+      await Promise.race([gate.opened, exchange.closed]);
+      await answer('{"id":5}')(exchange);
+    });
+    const before = backend.requests.length;
+    const clients = await Promise.all(Array.from({ length: 6 }, () => command.connect()));
+    for (const client of clients) client.send(requestBytes('PUT', '/api/work-items/5', { body: '{}' }));
+    await backend.until(() => backend.requests.length === before + clients.length, 'the held calls');
+    command.signal('SIGKILL');
+    await poll(() => isRefused(command), 'no new connection is taken');
+    assert.ok(pids.every(isAlive));
+    gate.open();
+    for (const client of clients) {
+      const reply = await client.reply();
+      assertReply(reply, 200, '{"success":true}');
+      assert.equal(reply.header('connection'), 'close');
+      client.destroy();
+    }
+    await poll(() => !pids.some(isAlive), 'no worker lives');
+    assert.equal(await idle.closed(), 'end');
+    assert.ok(command.logs.some(({ msg }) => String(msg).startsWith('the primary process has gone')));
+  });
+}
+
+test('a primary process that is killed while workers start takes them along', async () => {
+  const command = runCommand(['serve'], { PORT: '0', ADMIN_PORT: '0', WORKERS: '2' });
+  let pids: number[] = [];
+  await poll(() => {
+    pids = childrenOf(command.process.pid) ?? [];
+    return pids.length > 0;
+  }, 'a worker starts');
   command.signal('SIGKILL');
   await command.exited;
-  await poll(() => Promise.resolve(!pids.some(isAlive)), 'no worker lives');
+  await poll(() => !pids.some(isAlive), 'no worker lives');
+});
+
+test('a primary process that was stopped for longer than a worker may be silent holds it against none', async () => {
+  await using command = await start();
+  const pids = await reachWorkers(command, 2);
+  command.signal('SIGSTOP');
+  await new Promise((resolve) => setTimeout(resolve, 11_000));
+  // They are well, and take what they have.
+  assert.ok(pids.every(isAlive));
+  command.signal('SIGCONT');
+  for (let rounds = 0; rounds < 3; rounds += 1) {
+    assert.equal(await metric(command, 'workers'), 2);
+    assert.equal((await command.admin('/readyz')).status, 200);
+  }
+  assert.ok(pids.every(isAlive));
+  assert.ok(!command.logs.some(({ level }) => level === 'error'), command.output);
+});
+
+test('a connection that was handed to a worker which then died is closed, on both sides', async () => {
+  await using command = await start({ PORT_SHARING: 'cluster' });
+  const [victim = 0] = await reachWorkers(command, 2);
+  const base = countDescriptors(command.process.pid);
+  process.kill(victim, 'SIGSTOP');
+  const clients = await Promise.all(Array.from({ length: 8 }, () => command.connect()));
+  for (const client of clients) client.send(requestBytes('GET', '/api/work-items'));
+  const served = new Set<RawClient>();
+  for (const client of clients) {
+    void client.reply({ limitMs: 60_000 }).then(
+      () => served.add(client),
+      () => undefined,
+    );
+  }
+  await poll(() => served.size === clients.length - 1, 'the other worker serves all but one');
+  process.kill(victim, 'SIGKILL');
+  const [unserved] = clients.filter((client) => !served.has(client));
+  await unserved?.closed();
+  await reachWorkers(command, 3);
+  for (const client of clients) client.destroy();
+  await poll(() => countDescriptors(command.process.pid) === base, 'descriptors are back to base');
+  // Nor is the port kept open for the one that died.
+  const gate = createGate();
+  backend.answersOnce(async (exchange) => {
+    await Promise.race([gate.opened, exchange.closed]);
+    await answer('[]')(exchange);
+  });
+  const before = backend.requests.length;
+  await using client = await command.connect();
+  client.send(requestBytes('GET', '/api/work-items'));
+  await backend.until(() => backend.requests.length > before, 'the held call');
+  command.signal('SIGTERM');
+  await poll(() => isRefused(command), 'no new connection is taken');
+  gate.open();
+  assertReply(await client.reply(), 200, '[]');
+  assert.equal(await command.exitCode(), 0);
 });
 
 test('SIGHUP with one process: the log level of the settings file is in force, what else is new there waits for a restart', async () => {
