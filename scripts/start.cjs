@@ -16,16 +16,19 @@ function findProblem() {
   if (!isInstalled('commander')) {
     return 'the packages that this needs are not installed: run `npm ci` first';
   }
-  const oldest = /[0-9]+[.][0-9]+/.exec(readManifest().engines.node)[0];
+  const oldest = /[0-9]+[.][0-9]+/.exec(readManifest('.').engines.node)[0];
   if (isOlder(process.versions.node, oldest)) {
+    const ours = Object.keys(readManifest('scripts/node').optionalDependencies);
     return (
       'this needs Node ' +
       oldest +
       ' or newer, and `node` is ' +
       process.version +
       ' here\n' +
-      '  `npm ci` brings the right one along for Linux with glibc and macOS (x64, arm64) and for Windows (x64), unless\n' +
-      '  development or optional packages are left out (--omit, NODE_ENV=production). Elsewhere install a newer Node.'
+      (ours.some(isInstalled)
+        ? '  Start it by npm. Where that says the same, `npm run dependencies` repairs the link to the Node of this project.'
+        : '  `npm ci` brings the right one along for Linux with glibc and macOS (x64, arm64) and for Windows (x64), unless\n' +
+          '  development or optional packages are left out (--omit, NODE_ENV=production). Elsewhere install a newer Node.')
     );
   }
   const missing = builtFiles.filter(function (file) {
@@ -44,8 +47,8 @@ function findProblem() {
   return undefined;
 }
 
-function readManifest() {
-  return JSON.parse(fs.readFileSync(path.join(root, 'package.json'), 'utf8'));
+function readManifest(folder) {
+  return JSON.parse(fs.readFileSync(path.join(root, folder, 'package.json'), 'utf8'));
 }
 
 function isInstalled(name) {

