@@ -432,7 +432,7 @@ function describeDev(
       : `in ${embeddedBackendDatabase}`;
   const reference = docs ? `  API reference       ${url}/docs  ${url}/openapi.json\n` : '';
   return `
-  Work item gateway   ${url}/api/work-items
+  Work Item Gateway   ${url}/api/work-items
   Dashboard           ${adminUrl}/
 ${reference}  Embedded backend    ${backendUrl}/api/WorkItem  (${store})
   Health and metrics  ${adminUrl}/readyz  ${adminUrl}/metrics

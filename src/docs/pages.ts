@@ -26,11 +26,18 @@ const contentSecurityPolicy = [
 
 const pageHeaders = ['content-security-policy', contentSecurityPolicy, 'referrer-policy', 'no-referrer'];
 
-/** The pages, with `limits` in the document. Throws a StartError when their files are not there. */
-export function loadPages(limits: Limits): Pages {
+/** Where the dashboard is. */
+interface AdminAddress {
+  readonly adminHost: string;
+  readonly adminPort: number;
+}
+
+/** The pages, with the limits in the document. Throws a StartError when their files are not there. */
+export function loadPages(settings: Limits & AdminAddress): Pages {
+  const reference = readPage('page/index.html', html, pageHeaders);
   const byPath = new Map<string, FixedReply>([
-    ['/openapi.json', { status: 200, body: Buffer.from(createOpenApiText(limits)), headers: [] }],
-    ['/docs', readPage('page/index.html', html, pageHeaders)],
+    ['/openapi.json', { status: 200, body: Buffer.from(createOpenApiText(settings)), headers: [] }],
+    ['/docs', { ...reference, body: linkDashboard(reference.body, settings) }],
     ['/docs/page.js', readPage('page/page.js', javascript)],
     ['/docs/page.css', readPage('page/page.css', css)],
     ['/docs/icon.svg', readPage('page/icon.svg', svg)],
@@ -46,6 +53,21 @@ export function loadPages(limits: Limits): Pages {
       return method === 'OPTIONS' ? replies.pageOptions : replies.pageMethodNotAllowed;
     },
   };
+}
+
+// The reference is for clients, and the dashboard is not: its address is named only where no other machine can
+// open it. The page shows it to those who came by a name of this machine.
+function linkDashboard(page: Buffer, { adminHost, adminPort }: AdminAddress): Buffer {
+  const isLocal = /^(?:localhost|127\.[\d.]+|::1)$/.test(adminHost);
+  if (!isLocal || adminPort === 0) {
+    return page;
+  }
+  const host = adminHost.includes(':') ? `[${adminHost}]` : adminHost;
+  return Buffer.from(
+    page
+      .toString()
+      .replace('<html lang="en">', `<html lang="en" data-dashboard="http://${host}:${adminPort}/">`),
+  );
 }
 
 function readPage(file: string, contentType: string, headers: readonly string[] = []): FixedReply {

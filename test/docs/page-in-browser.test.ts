@@ -2,12 +2,14 @@
 // narrow and wide. Its pictures are kept in test-output/.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import type { Locator } from 'playwright-core';
 import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
+import { findFreePort } from '../helpers/haproxy.ts';
 import { request } from '../helpers/raw-client.ts';
-import { runCommand, type Command } from '../helpers/targets.ts';
-import { poll } from '../helpers/changes.ts';
+import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
+import { createGate, poll } from '../helpers/changes.ts';
 
 let browser: TestBrowser;
 let command: Command;
@@ -48,8 +50,17 @@ async function tryOut(
   const live = operation.locator('.live-responses-table tbody');
   return {
     status: ((await live.locator('.response-col_status').textContent()) ?? '').trim(),
-    body: (await live.locator('.highlight-code .microlight').first().textContent()) ?? '',
+    body: (await live.locator('.reply .microlight').textContent()) ?? '',
   };
+}
+
+interface Box {
+  readonly x: number;
+  readonly y: number;
+  readonly left: number;
+  readonly right: number;
+  readonly top: number;
+  readonly bottom: number;
 }
 
 describe('the API reference', () => {
@@ -87,16 +98,158 @@ describe('the API reference', () => {
     reference.assertClean(url);
   });
 
-  test('a reply is shown as it came, byte for byte [D14]', async () => {
+  test('a reply is indented to be read, and as it came, byte for byte, where that is asked for, copied and saved [D14]', async () => {
     await using reference = await openReference();
-    const sent = '{"n":12345678901234567890, "f":1.0,"e":"\\u00e9"}';
+    const { page } = reference;
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+    const sent = '{"n":12345678901234567890, "f":1.0,"e":"\\u00e9 [{:,\\"","none":[],"some":[1,{"a":{ }}]}';
     const created = await tryOut(reference, 'createWorkItem', async (operation) => {
       await operation.getByRole('textbox', { name: 'Request body' }).fill(sent);
     });
-    assert.match(created.body, /^\{"id":\d+,/);
-    assert.equal(created.body.replace(/"id":\d+,/, ''), sent);
+    assert.equal(
+      created.body.replace(/"id": \d+,/, '"id": 7,'),
+      `{
+  "id": 7,
+  "n": 12345678901234567890,
+  "f": 1.0,
+  "e": "\\u00e9 [{:,\\"",
+  "none": [],
+  "some": [
+    1,
+    {
+      "a": {}
+    }
+  ]
+}`,
+    );
+    const id = /"id": (\d+)/.exec(created.body)?.[1] ?? '';
+    const asItCame = `{"id":${id},${sent.slice(1)}`;
+    const operation = page.locator('[id$="-createWorkItem"]');
+    await operation.getByRole('button', { name: 'Copy', exact: true }).click();
+    await operation.getByRole('button', { name: 'Copied', exact: true }).waitFor();
+    assert.equal(await page.evaluate('navigator.clipboard.readText()'), asItCame);
+    const download = page.waitForEvent('download');
+    await operation.getByRole('button', { name: 'Download' }).click();
+    assert.equal(readFileSync(await (await download).path(), 'utf8'), asItCame);
+    await operation.getByRole('button', { name: 'As it came' }).click();
+    await operation.getByRole('button', { name: 'As it came', pressed: true }).waitFor();
+    assert.equal(await operation.locator('.reply .microlight').textContent(), asItCame);
     assert.deepEqual(await reference.findAccessibilityProblems(), []);
     reference.assertClean(url);
+  });
+
+  test('a long reply is shown as far as a page can bear it, and saved in full', async () => {
+    await using reference = await openReference();
+    const long = `{"title":"${'x'.repeat(300_000)}"}`;
+    const { body: created } = await request(port, 'POST', '/api/work-items', { body: long });
+    const { id } = JSON.parse(created.toString()) as { id: number };
+    const shown = await tryOut(reference, 'readWorkItem', async (operation) => {
+      await operation.getByPlaceholder('id', { exact: true }).fill(String(id));
+    });
+    assert.equal(shown.body.length, 200_000);
+    const operation = reference.page.locator('[id$="-readWorkItem"]');
+    await operation.getByText(/^The first 200,000 of 300,\d{3} characters/).waitFor();
+    const download = reference.page.waitForEvent('download');
+    await operation.getByRole('button', { name: 'Download' }).click();
+    assert.deepEqual(readFileSync(await (await download).path()), created);
+    assert.equal((await request(port, 'DELETE', `/api/work-items/${id}`)).status, 200);
+    reference.assertClean(url);
+  });
+
+  test('any id can be tried: the gateway answers, not the page [D1]', async () => {
+    await using reference = await openReference();
+    const { page } = reference;
+    const fill = async (operation: Locator, id: string) => {
+      await operation.getByPlaceholder('id', { exact: true }).fill(id);
+    };
+    const good = await tryOut(reference, 'readWorkItem', (operation) => fill(operation, '1abc'));
+    assert.equal(good.status, '200');
+    assert.match(good.body, /"id": ?1,/);
+    reference.assertClean(url);
+    const operation = page.locator('[id$="-readWorkItem"]');
+    const status = operation.locator('.live-responses-table .response-col_status').last();
+    for (const id of ['abc', '-', ' ']) {
+      await fill(operation, id);
+      await operation.getByRole('button', { name: 'Execute' }).click();
+      // It would be that of the id before, if that were left standing.
+      const shown = operation.locator('.request-url', {
+        hasText: new RegExp(`/api/work-items/${encodeURIComponent(id)}$`),
+      });
+      await shown.waitFor();
+      assert.equal((await status.textContent())?.trim(), '400', `id "${id}"`);
+      assert.equal(
+        await operation.locator('.reply .microlight').textContent(),
+        '{"error":"Invalid ID format"}',
+      );
+    }
+    await fill(operation, '');
+    await operation.getByRole('button', { name: 'Execute' }).click();
+    await operation.getByText('Required field is not provided').waitFor();
+    assert.equal(await status.count(), 0, 'the answer before is gone');
+    // The browser notes a 400 in its console.
+    assert.ok(reference.takeProblems().every((problem) => problem.includes('400 (Bad Request)')));
+  });
+
+  test('an answer goes when the next call is sent, not when the next answer is there', async () => {
+    await using reference = await openReference();
+    const { page } = reference;
+    assert.equal((await tryOut(reference, 'listWorkItems')).status, '200');
+    const operation = page.locator('[id$="-listWorkItems"]');
+    const gate = createGate();
+    await page.route('**/api/work-items', async (route) => {
+      await gate.opened;
+      await route.continue();
+    });
+    await operation.getByRole('button', { name: 'Execute' }).click();
+    await operation.locator('.live-responses-table').waitFor({ state: 'detached' });
+    gate.open();
+    await operation.locator('.live-responses-table').waitFor();
+    reference.assertClean(url);
+  });
+
+  for (const width of [360, 1280]) {
+    test(`${width} px wide: no button covers an answer or a command`, async () => {
+      await using reference = await openReference({ width });
+      await tryOut(reference, 'listWorkItems');
+      // All at once: the page goes on rendering.
+      const [texts = [], buttons = []] = await reference.page.evaluate<Box[][]>(`
+        ['.microlight', 'button'].map((selector) =>
+          [...document.querySelectorAll('[id$="-listWorkItems"] .responses-inner ' + selector)].map((each) =>
+            each.getBoundingClientRect().toJSON(),
+          ),
+        )`);
+      assert.ok(texts.length >= 4 && buttons.length >= 3, `${texts.length} texts, ${buttons.length} buttons`);
+      for (const text of texts) {
+        for (const button of buttons) {
+          const isBeside =
+            button.bottom <= text.top || button.top >= text.bottom || button.left >= text.right;
+          assert.ok(isBeside, `a button at ${button.x}, ${button.y} covers a text at ${text.x}, ${text.y}`);
+        }
+      }
+    });
+  }
+
+  test('it links to the dashboard, and the dashboard to it', async () => {
+    const adminPort = await findFreePort();
+    await using local = await startCommand({ DOCS: 'true', ADMIN_PORT: String(adminPort) });
+    const reference = await browser.open(`http://127.0.0.1:${local.port}/docs`);
+    await reference.page.getByRole('link', { name: 'Dashboard' }).click();
+    await reference.page.waitForURL(`http://127.0.0.1:${adminPort}/`);
+    await reference.page.getByRole('link', { name: 'API reference' }).click();
+    await reference.page.waitForURL(`http://127.0.0.1:${local.port}/docs`);
+    await reference.page.getByRole('link', { name: 'Dashboard' }).waitFor();
+    await reference[Symbol.asyncDispose]();
+    // Someone who came by another name than the machine's own sits elsewhere, and that port is not there.
+    const elsewhere = await browser.open('about:blank');
+    await elsewhere.page.route('http://gateway.example/**', async (route) => {
+      const { pathname } = new URL(route.request().url());
+      const reply = await local.call('GET', pathname);
+      await route.fulfill({ body: reply.body, contentType: reply.header('content-type') ?? '' });
+    });
+    await elsewhere.page.goto('http://gateway.example/docs');
+    await elsewhere.page.locator('.opblock').first().waitFor();
+    assert.equal(await elsewhere.page.getByRole('link', { name: 'Dashboard' }).count(), 0);
+    await elsewhere[Symbol.asyncDispose]();
   });
 
   test('every documented reply is shown with its status and message', async () => {

@@ -6,6 +6,7 @@ import { resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { assertHeaders, assertReply, methodNotAllowed, notFound } from '../helpers/expected.ts';
+import { findFreePort } from '../helpers/haproxy.ts';
 import { request, requestBytes, type Reply } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
@@ -168,6 +169,32 @@ describe('DOCS', () => {
       assert.equal(command.stdout.includes(line), isOn);
       assert.equal(command.stdout.includes('API reference'), isOn);
     }
+  });
+
+  test('the address of the dashboard is named only where no other machine can open it', async () => {
+    for (const [adminHost, isNamed] of [
+      ['127.0.0.1', true],
+      ['localhost', true],
+      ['0.0.0.0', false],
+      ['::', false],
+    ] as const) {
+      const adminPort = await findFreePort();
+      await using command = await startCommand({
+        DOCS: 'true',
+        ADMIN_HOST: adminHost,
+        ADMIN_PORT: String(adminPort),
+      });
+      const page = (await command.call('GET', '/docs')).text;
+      const named = ` data-dashboard="http://${adminHost}:${adminPort}/"`;
+      assert.equal(page.includes(named), isNamed, adminHost);
+      assert.equal(page.includes('data-dashboard'), isNamed, adminHost);
+    }
+    await using command = await startCommand({ DOCS: 'true' });
+    assert.doesNotMatch(
+      (await command.call('GET', '/docs')).text,
+      /data-dashboard/,
+      'a port yet to be found',
+    );
   });
 
   test('nothing of it is loaded where it is not wanted', () => {

@@ -64,6 +64,7 @@ function take(message) {
     facts = message.facts;
     learnKinds(facts.kindWords);
     points = [];
+    showReference(facts);
     showSettings(facts.settings);
     kindTables = new KindTables(facts, (kind) => {
       failureTable.choose(kind);
@@ -95,6 +96,22 @@ function render(hasNewFailures) {
   }
 }
 
+/** @param {Facts} facts */
+function showReference({ settings, url }) {
+  const reference = /** @type {HTMLAnchorElement} */ (byId('reference'));
+  reference.hidden = !settings.some(({ variable, value }) => variable === 'DOCS' && value === 'true');
+  reference.href = `${reachable(url)}/docs`;
+}
+
+/**
+ * The clients' address as it can be called from here: one that stands for all of the machine's is named as this page's.
+ * @param {string} url
+ */
+function reachable(url) {
+  const { hostname } = new URL(url);
+  return hostname === '0.0.0.0' || hostname === '[::]' ? url.replace(hostname, location.hostname) : url;
+}
+
 /**
  * @param {Facts} facts
  * @param {Now} now
@@ -106,7 +123,7 @@ function showVerdict(facts, now) {
   verdict.dataset['party'] = party ?? '';
   setText(byId('verdict-title'), title);
   setText(byId('verdict-detail'), detail);
-  document.title = level === 'well' ? 'Well – work item gateway' : `${title} – work item gateway`;
+  document.title = level === 'well' ? 'Well – Work Item Gateway' : `${title} – Work Item Gateway`;
   const icon = /** @type {HTMLLinkElement} */ (byId('icon'));
   const address = level === 'unwell' ? 'dashboard/unwell.svg' : 'dashboard/well.svg';
   if (icon.getAttribute('href') !== address) {
@@ -163,7 +180,7 @@ function showTraffic(facts, now) {
   byId('welcome').hidden = !isFirstVisit;
   byId('traffic').hidden = isFirstVisit;
   byId('operations').hidden = isFirstVisit;
-  setText(byId('welcome-command'), `curl ${facts.url}/api/work-items`);
+  setText(byId('welcome-command'), `curl ${reachable(facts.url)}/api/work-items`);
   if (!isFirstVisit) {
     charts.show(points, /** @type {FlowName} */ (chosen('flow')), now.at, facts.historyMs);
     operationTable.show(chosen('window') === 'wholeHistory' ? now.wholeHistory : now.lastMinute);
@@ -248,7 +265,7 @@ function showConnection() {
         ? 'As many dashboards are open as the gateway serves. Close another one; this page tries again every 5 s.'
         : `No connection to the gateway since ${formatTime(lostAt ?? 0)}: it has stopped, or the network is gone. What is below is from then; this page tries again every second.`,
     );
-    document.title = 'No connection – work item gateway';
+    document.title = 'No connection – Work Item Gateway';
     showNoVerdict();
   }
   const connection = byId('connection');
