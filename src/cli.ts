@@ -47,6 +47,8 @@ export interface Terminal {
   /** Its width; undefined where there is no terminal. */
   readonly columns: number | undefined;
   readonly signals: HeldSignals;
+  /** Standard input, output or error was a terminal at the start. */
+  readonly isInteractive: boolean;
   readonly write: (text: string) => void;
   readonly writeError: (text: string) => void;
 }
@@ -296,8 +298,8 @@ async function serve(
   log: Log,
 ): Promise<number> {
   const { settings, sources } = resolved;
-  const stop = listenForStopOf(terminal, log, false);
-  const reloads = listenForReloads(terminal.signals);
+  const stop = listenForStopOf(terminal, log, terminal.isInteractive);
+  const reloads = terminal.isInteractive ? undefined : listenForReloads(terminal.signals);
   let inForce = resolved;
   let service: WholeService;
   let apply: (fresh: Settings) => Promise<Settings>;
@@ -314,7 +316,7 @@ async function serve(
     };
   }
   logReady(log, service.url, service.adminUrl, settings, sources);
-  reloads.begin(async () => {
+  reloads?.begin(async () => {
     if (stop.isWanted()) {
       log.logger.warn('SIGHUP: the gateway is stopping, nothing was done');
       return;
@@ -402,7 +404,7 @@ function logReady(
 
 async function runDev(resolved: ResolvedSettings, terminal: Terminal, log: Log): Promise<number> {
   const { settings, sources } = resolved;
-  // There is nothing that SIGHUP could reload.
+  // Nothing to reload: SIGHUP is the end of the terminal, or means the end all the same.
   const stop = listenForStopOf(terminal, log, true);
   const { startEmbeddedBackend } = await import('./embedded-backend/server.ts');
   const backend = await startEmbeddedBackend({ ...embeddedOptions(settings), sampleItems: true });

@@ -31,7 +31,7 @@ export interface StopRequest {
 
 export interface StopConditions {
   readonly isUnderNpm: boolean;
-  /** SIGHUP stops too: there is nothing to reload. */
+  /** SIGHUP stops too: it is the end of the terminal [D54], or there is nothing to reload. */
   readonly stopsOnHangUp: boolean;
 }
 
@@ -75,7 +75,8 @@ export function listenForStop(
     source.on(signal, onSignal);
   }
   if (stopsOnHangUp) {
-    // Never the second signal, nor the first of two: service managers send it right after SIGTERM.
+    // Never the second signal, nor the first of two: the system and the shell may both send it as a terminal closes, and
+    // service managers send it right after SIGTERM.
     source.on('SIGHUP', startDrain);
   }
   const { hasFault } = listenForFaults(logger, source, request);

@@ -12,6 +12,7 @@ if (major < 22 || (major === 22 && minor < 19)) {
 const { holdSignals } = await import('./held-signals.ts');
 const signals = holdSignals(process);
 
+const { isatty } = await import('node:tty');
 const { runCli } = await import('./cli.ts');
 let exitCode = 1;
 try {
@@ -20,6 +21,7 @@ try {
     script: process.argv[1],
     columns: process.stdout.isTTY ? process.stdout.columns : undefined,
     signals,
+    isInteractive: isatty(0) || isatty(1) || isatty(2),
     write: (text) => process.stdout.write(text),
     writeError: (text) => process.stderr.write(text),
   });

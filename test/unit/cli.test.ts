@@ -32,6 +32,7 @@ async function run(
     environment,
     script,
     columns,
+    isInteractive: false,
     signals: holdSignals(new EventEmitter() as NodeJS.Process),
     write: (text) => {
       written.stdout += text;

@@ -1,0 +1,190 @@
+// A terminal that closes is the end of what was started on it, as SIGTERM is; elsewhere SIGHUP reloads. D54. The
+// terminal is a real one, made by `script` of util-linux, and closes as its window would when that is killed.
+
+import assert from 'node:assert/strict';
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { after, afterEach, beforeEach, describe, test } from 'node:test';
+import { createGate, poll } from '../helpers/changes.ts';
+import { assertReply } from '../helpers/expected.ts';
+import { childrenOf, stateOf } from '../helpers/process-figures.ts';
+import { RawClient, request, requestBytes } from '../helpers/raw-client.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+
+const { stdout: version } = spawnSync('script', ['--version']);
+const skip =
+  // eslint-disable-next-line @typescript-eslint/no-unnecessary-condition -- null where there is no such program
+  !version?.includes('util-linux') &&
+  'there is no `script` of util-linux, so nothing was tested here; on Debian: apt-get install bsdutils';
+
+const root = resolve(import.meta.dirname, '../..');
+const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
+const started = new Set<number>();
+after(() => {
+  for (const pid of started) {
+    // None is left, unless a test failed.
+    if (stateOf(pid) !== undefined) process.kill(pid, 'SIGKILL');
+  }
+  rmSync(folder, { recursive: true });
+});
+
+let backend: ScriptedBackend;
+beforeEach(async () => {
+  backend = await ScriptedBackend.start();
+  backend.answers(answer('[]'));
+});
+afterEach(() => backend.stop());
+
+let terminals = 0;
+
+/** A shell command on a terminal of its own; its exit code is kept by a shell that outlives the terminal. */
+class OnTerminal {
+  readonly #terminal: ChildProcess;
+  readonly #codeFile: string;
+  output = '';
+
+  constructor(command: string, environment: NodeJS.ProcessEnv) {
+    terminals += 1;
+    this.#codeFile = join(folder, String(terminals));
+    // The outer shell is the one that the system tells of the end, and with its own end it tells all others.
+    const kept = `sh -c 'trap "" HUP; ${command}; echo $? > ${this.#codeFile}'; true`;
+    this.#terminal = spawn('script', ['-qfc', kept, '/dev/null'], {
+      cwd: root,
+      env: {
+        PATH: `${join(root, 'node_modules/.bin')}:${process.env['PATH'] ?? ''}`,
+        TERM: 'dumb',
+        HOST: '127.0.0.1',
+        PORT: '0',
+        ADMIN_HOST: '127.0.0.1',
+        ADMIN_PORT: '0',
+        EMBEDDED_BACKEND_PORT: '0',
+        NO_COLOR: '1',
+        BACKEND_URL: backend.url,
+        ...environment,
+      },
+      stdio: ['pipe', 'pipe', 'pipe'],
+    });
+    this.#terminal.stdout?.on('data', (data: Buffer) => {
+      this.output += data.toString('utf8');
+    });
+  }
+
+  /** The first group of `pattern`, when it has been shown. */
+  async shows(pattern: RegExp): Promise<string> {
+    let match: RegExpExecArray | null = null;
+    await poll(
+      () => (match = pattern.exec(this.output)) !== null,
+      `${String(pattern)} in\n${this.output}`,
+      30_000,
+    );
+    return (match as RegExpExecArray | null)?.[1] ?? '';
+  }
+
+  close(): void {
+    for (const pid of descendantsOf(this.#terminal.pid ?? 0)) started.add(pid);
+    this.#terminal.kill('SIGKILL');
+  }
+
+  async exitCode(): Promise<number> {
+    let text = '';
+    await poll(() => {
+      try {
+        text = readFileSync(this.#codeFile, 'utf8');
+      } catch {
+        // Not written yet.
+      }
+      return text.endsWith('\n');
+    }, 'the process ends');
+    return Number(text);
+  }
+}
+
+function descendantsOf(pid: number): number[] {
+  return (childrenOf(pid) ?? []).flatMap((each) => [each, ...descendantsOf(each)]);
+}
+
+async function isRefused(port: number): Promise<boolean> {
+  try {
+    (await RawClient.open(port)).destroy();
+    return false;
+  } catch {
+    return true;
+  }
+}
+
+/** Held by the backend until `open`. */
+async function hold(port: number) {
+  const gate = createGate();
+  backend.answersOnce(async (exchange) => {
+    await Promise.race([gate.opened, exchange.closed]);
+    await answer('{"id":5}')(exchange);
+  });
+  const client = await RawClient.open(port);
+  client.send(requestBytes('GET', '/api/work-items/5'));
+  await backend.nextRequest();
+  return { client, open: gate.open };
+}
+
+const gateway = `${process.execPath} dist/main.js`;
+const firstPort = /http:\/\/127\.0\.0\.1:(\d+)/;
+
+describe('a terminal that closes', { skip }, () => {
+  for (const [command, environment] of [
+    ['serve', {}],
+    ['serve', { LOG_FORMAT: 'json' }],
+    ['serve', { WORKERS: '2' }],
+    ['serve < /dev/null 2> /dev/null', { LOG_FORMAT: 'json', WORKERS: '2' }],
+  ] as const) {
+    test(`drains ${command}: ${JSON.stringify(environment)} [D54]`, async () => {
+      const terminal = new OnTerminal(`${gateway} ${command}`, environment);
+      const port = Number(await terminal.shows(firstPort));
+      const { client, open } = await hold(port);
+      terminal.close();
+      await poll(() => isRefused(port), 'no new connection is taken');
+      open();
+      const reply = await client.reply();
+      assertReply(reply, 200, '{"id":5}');
+      assert.equal(reply.header('connection'), 'close');
+      client.destroy();
+      assert.equal(await terminal.exitCode(), 0);
+    });
+  }
+
+  for (const workers of ['1', '2']) {
+    test(`drains npm run serve, and leaves nobody who keeps the ports: WORKERS=${workers} [D54]`, async () => {
+      const terminal = new OnTerminal('npm run serve', { LOG_FORMAT: 'json', WORKERS: workers });
+      const port = Number(await terminal.shows(firstPort));
+      const pid = Number(/"pid":(\d+)/.exec(terminal.output)?.[1]);
+      const { client, open } = await hold(port);
+      terminal.close();
+      await poll(() => isRefused(port), 'no new connection is taken');
+      open();
+      assertReply(await client.reply(), 200, '{"id":5}');
+      client.destroy();
+      await poll(() => stateOf(pid) === undefined, 'the process ends');
+    });
+  }
+
+  test('ends npm start, both listeners and the embedded backend [D54]', async () => {
+    const terminal = new OnTerminal('npm start', { HOST: '127.0.0.1', EMBEDDED_BACKEND_HOST: '127.0.0.1' });
+    await terminal.shows(/(Ctrl-C)/);
+    const ports = new Set(
+      [...terminal.output.matchAll(/http:\/\/127\.0\.0\.1:(\d+)/g)].map((match) => Number(match[1])),
+    );
+    assert.equal(ports.size, 3);
+    terminal.close();
+    for (const port of ports) await poll(() => isRefused(port), `nobody listens on ${port}`);
+  });
+
+  test('ends the embedded backend in order: exit code 0 [D54]', async () => {
+    const environment = { EMBEDDED_BACKEND_HOST: '127.0.0.1' };
+    const terminal = new OnTerminal(`${gateway} backend`, environment);
+    const port = Number(await terminal.shows(firstPort));
+    const reply = await request(port, 'GET', '/api/WorkItem');
+    assert.equal(reply.status, 200);
+    terminal.close();
+    assert.equal(await terminal.exitCode(), 0);
+  });
+});
