@@ -7,6 +7,7 @@ import type { Exchange, Outcome, OutcomeHandler } from '../backend/client.ts';
 import { giveBackBlocks } from '../blocks.ts';
 import { RequestBody } from '../body.ts';
 import { ClientConnection, type Turn } from './client-connection.ts';
+import { TooMuchHeldError, type GatheredBody } from './gathered-body.ts';
 import type { Gateway } from './gateway.ts';
 import { parseItemId } from './item-id.ts';
 import { backendPath, isRead, operations, type Operation } from './operations.ts';
@@ -54,6 +55,8 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
   replyBytes = 0;
   /** False where a host's hooks may not have run: then it is no operation, whatever its target [D60]. */
   isRouted = true;
+  /** The body, where hooks of a host have read it. */
+  gatheredBody: GatheredBody | undefined;
 
   readonly #gateway: Gateway;
   readonly #connection: ClientConnection;
@@ -149,7 +152,10 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
   #match(): void {
     const head = this.#head;
     // Until it is sent the body was not asked for, and whether it comes all the same cannot be known.
-    this.#owesContinue = head.expectation === 'continue' && this.#gateway.answersExpectations;
+    this.#owesContinue =
+      head.expectation === 'continue' &&
+      this.#gateway.answersExpectations &&
+      this.gatheredBody?.isContinued !== true;
     if (head.isAmbiguous) {
       this.#mustClose = true;
       this.#refuse(replies.badRequest, 'bad-request');
@@ -214,20 +220,37 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
       return;
     }
     this.#bodyState = 'reading';
-    if (this.#owesContinue) {
-      this.#owesContinue = false;
-      this.#response.writeContinue();
+    const body = this.gatheredBody ?? this.#request;
+    if (this.gatheredBody === undefined) {
+      if (this.#owesContinue) {
+        this.#owesContinue = false;
+        this.#response.writeContinue();
+      }
+    } else {
+      // What hooks have left of it, nobody else reads.
+      this.#mustClose ||= !this.gatheredBody.isWhole;
+      body.on('error', (error: Error) => {
+        this.#failToReadBody(error);
+      });
     }
-    this.#request.on('data', (piece: Buffer) => {
+    body.on('data', (piece: Buffer) => {
       try {
         this.#takeBodyPiece(piece);
       } catch (error) {
         this.#failWithBug(error);
       }
     });
-    this.#request.on('end', () => {
+    body.on('end', () => {
       this.#onBodyEnd();
     });
+  }
+
+  #failToReadBody(error: Error): void {
+    if (error instanceof TooMuchHeldError) {
+      this.#refuse(replies.overload, 'overload');
+    } else {
+      this.#failWithBug(error);
+    }
   }
 
   #takeBodyPiece(piece: Buffer): void {

@@ -32,6 +32,8 @@ export class ClientConnection {
   turnCount = 0;
   /** Called whenever a turn that had to wait has started, or the connection is read again. */
   onProgress: (() => void) | undefined;
+  // Requests that the host of a plugin has in hand: they may become turns, or be answered by itself.
+  #withHost = 0;
   #current: Turn | undefined;
   #waiting: Turn[] = [];
   #hasLeft = false;
@@ -94,7 +96,7 @@ export class ClientConnection {
 
   /** How many more requests may be taken in. */
   get room(): number {
-    return Math.max(1, waitingMax - this.#waiting.length);
+    return Math.max(1, waitingMax - this.#waiting.length - this.#withHost);
   }
 
   /** What else comes is thrown away. */
@@ -162,7 +164,28 @@ export class ClientConnection {
     this.#hasYielded = false;
     this.#startsLeft = startsInTurnMax;
     this.#startWaiting();
-    if (this.#waiting.length < waitingMax) {
+    if (this.#waiting.length + this.#withHost < waitingMax) {
+      this.#readOn();
+    }
+  }
+
+  /** A request has come that may become a turn, or be answered by the host of a plugin. */
+  enterHost(): void {
+    this.#withHost += 1;
+  }
+
+  /** Reads no further while too many requests are with the host. */
+  holdBack(): void {
+    if (this.#waiting.length + this.#withHost >= waitingMax && !this.#isPaused) {
+      this.pause();
+    }
+  }
+
+  /** It has become a turn, or been answered. */
+  leaveHost(): void {
+    this.#withHost -= 1;
+    this.#noteQuiet();
+    if (this.#waiting.length === 0 && this.#withHost < waitingMax) {
       this.#readOn();
     }
   }
@@ -220,11 +243,16 @@ export class ClientConnection {
       return;
     }
     this.#current = undefined;
-    this.#quietSince = performance.now();
-    this.#bytesReadWhenQuiet = this.socket.bytesRead;
+    this.#noteQuiet();
     if (this.#waiting.length > 0) {
       this.#startWaiting();
     }
+  }
+
+  // A request has been answered: what comes from now on is another.
+  #noteQuiet(): void {
+    this.#quietSince = performance.now();
+    this.#bytesReadWhenQuiet = this.socket.bytesRead;
   }
 
   /** Drops what waits: the connection closes after the current reply. */
@@ -260,7 +288,7 @@ export class ClientConnection {
       this.#start(next);
     }
     this.#isStarting = false;
-    if (this.#waiting.length === 0) {
+    if (this.#waiting.length === 0 && this.#withHost < waitingMax) {
       this.#readOn();
     }
     this.onProgress?.();
@@ -284,6 +312,7 @@ export class ClientConnection {
       this.#current !== undefined ||
       this.#waiting.length > 0 ||
       this.#isPaused ||
+      this.#withHost > 0 ||
       this.socket.writableLength > 0;
     return isAtWork ? 0 : now - this.#quietSince;
   }
@@ -294,6 +323,7 @@ export class ClientConnection {
       this.#current === undefined &&
       this.#waiting.length === 0 &&
       !this.#isPaused &&
+      this.#withHost === 0 &&
       this.socket.writableLength === 0 &&
       this.socket.bytesRead === this.#bytesReadWhenQuiet &&
       performance.now() - Math.max(this.#quietSince, from) >= quietMs

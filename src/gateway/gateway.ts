@@ -9,6 +9,7 @@ import type { BufferBudget } from '../buffer-budget.ts';
 import { STATUS_CODES } from '../node-http.ts';
 import { Call, replyToUnknownMethod, type CallRecord } from './call.ts';
 import { ClientConnection, type Turn } from './client-connection.ts';
+import type { GatheredBody } from './gathered-body.ts';
 import type { ItemIdParsing } from './item-id.ts';
 import { replies, type FixedReply, type Pages } from './replies.ts';
 import { createRequestId } from './request-head.ts';
@@ -124,9 +125,19 @@ export class Gateway {
     }
   }
 
-  /** Takes a request over; `inheritedHeaders` are added to its reply, as name, value, name, value. */
-  handle(request: IncomingMessage, response: ServerResponse, inheritedHeaders: readonly string[] = []): void {
-    new Call(this, request, response, inheritedHeaders).enqueue();
+  /**
+   * Takes a request over; `inheritedHeaders` are added to its reply, as name, value, name, value. `gatheredBody` is its
+   * body, where hooks have read it.
+   */
+  handle(
+    request: IncomingMessage,
+    response: ServerResponse,
+    inheritedHeaders: readonly string[] = [],
+    gatheredBody?: GatheredBody,
+  ): void {
+    const call = new Call(this, request, response, inheritedHeaders);
+    call.gatheredBody = gatheredBody;
+    call.enqueue();
   }
 
   /** Answers a request that no router has led to an operation: never with one [D60]. */

@@ -1,7 +1,8 @@
 // The gateway as a Fastify plugin, for our own service and for anyone's server, and the server options that
 // complete it. Fastify routes and runs the host's hooks; from the handler on it is gateway.ts and call.ts.
 
-import type { IncomingMessage, Server } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import type {
   FastifyInstance,
   FastifyPluginCallback,
@@ -10,7 +11,9 @@ import type {
   FastifyServerOptions,
 } from 'fastify';
 
+import { Arrivals } from './arrivals.ts';
 import type { CallRecord } from './call.ts';
+import { GatheredBody, isUntouched } from './gathered-body.ts';
 import type { Gateway, GatewayObserver } from './gateway.ts';
 import { collectionPath } from './operations.ts';
 import { createGateway, type GatewayLimits } from './options.ts';
@@ -23,8 +26,12 @@ export interface WorkItemGatewayOptions extends GatewayLimits {
   readonly observer?: GatewayObserver;
 }
 
-// Servers made by gatewayServerOptions, and the gateway that answers what is no operation there.
-const ownServers = new WeakMap<Server, { gateway: Gateway | undefined }>();
+/** A server made by gatewayServerOptions, and what answers there what is no operation. */
+interface OwnServer {
+  mounted: { readonly gateway: Gateway; readonly arrivals: Arrivals } | undefined;
+}
+
+const ownServers = new WeakMap<Server, OwnServer>();
 
 /**
  * Options for `Fastify()` that make the whole server the gateway's: unknown paths, malformed HTTP, bad
@@ -41,23 +48,25 @@ export function gatewayServerOptions(options: GatewayServerOptions = {}): Fastif
     keepAliveTimeout: options.idleTimeoutMs ?? 72_000,
     requestTimeout: options.requestTimeoutMs ?? 30_000,
     serverFactory: (handler) => {
-      const own: { gateway: Gateway | undefined } = { gateway: undefined };
-      const server = createGatewayServer(options, own, handler);
+      const own: OwnServer = { mounted: undefined };
+      const handleConnect = (socket: Socket): void => {
+        answerLast(own, socket, (gateway) => {
+          gateway.handleConnect(socket);
+        });
+      };
+      const server = createGatewayServer(options, { gateway: { handleConnect } }, handler);
       ownServers.set(server, own);
       return server;
     },
     clientErrorHandler(this: FastifyInstance, error, socket) {
-      const gateway = ownServers.get(this.server)?.gateway;
-      if (gateway === undefined) {
-        socket.destroy();
-      } else {
+      answerLast(ownServers.get(this.server), socket, (gateway) => {
         gateway.handleClientError(error, socket, this.server);
-      }
+      });
     },
     rewriteUrl(this: FastifyInstance, request) {
       const target = request.url ?? '';
-      const hasGateway = ownServers.get(this.server)?.gateway !== undefined;
-      const routable = hasGateway ? toRoutable(target) : target;
+      const isMounted = ownServers.get(this.server)?.mounted !== undefined;
+      const routable = isMounted ? toRoutable(target) : target;
       if (routable !== target) {
         rewrittenTargets.set(request, target);
       }
@@ -65,15 +74,29 @@ export function gatewayServerOptions(options: GatewayServerOptions = {}): Fastif
     },
     // What Fastify cannot route, such as a target that it cannot read. No hook has run: it is no operation [D60].
     frameworkErrors: (_error, request, reply) => {
-      const gateway = ownServers.get(request.server.server)?.gateway;
+      const mounted = ownServers.get(request.server.server)?.mounted;
       reply.hijack();
-      if (gateway === undefined) {
+      if (mounted === undefined) {
         reply.raw.writeHead(400).end();
       } else {
-        gateway.handleUnrouted(takeBack(request), reply.raw);
+        mounted.arrivals.inTurn(request.raw, () => {
+          mounted.gateway.handleUnrouted(takeBack(request), reply.raw);
+        });
       }
     },
   };
+}
+
+// Bytes that are no request are answered behind the requests that came before them.
+function answerLast(own: OwnServer | undefined, socket: Socket, act: (gateway: Gateway) => void): void {
+  const mounted = own?.mounted;
+  if (mounted === undefined) {
+    socket.destroy();
+  } else {
+    mounted.arrivals.afterRequests(socket, () => {
+      act(mounted.gateway);
+    });
+  }
 }
 
 // Targets as they came, of the requests that Fastify has routed by another.
@@ -122,43 +145,139 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     return;
   }
 
-  // The bytes decide, never the content-type [D10]: Fastify must neither parse a body nor refuse its type.
+  // eslint-disable-next-line @typescript-eslint/unbound-method -- looked for, not called
+  const { routing } = fastify;
+  const arrivals = new Arrivals((server) => server.listeners('request').includes(routing), own !== undefined);
+  const inTurn = (
+    request: FastifyRequest,
+    reply: FastifyReply,
+    act: (raw: IncomingMessage) => void,
+  ): void => {
+    reply.hijack();
+    arrivals.inTurn(request.raw, () => {
+      act(takeBack(request));
+    });
+  };
+
+  // The bytes decide, never the content-type [D10]: Fastify must neither parse a body nor refuse its type. Hooks may
+  // want to know that, so it is another only while Fastify looks at it.
   fastify.removeAllContentTypeParsers();
-  fastify.addContentTypeParser('*', (_request, _payload, parsed) => {
-    parsed(null);
+  const contentTypes = new WeakMap<IncomingMessage, string | undefined>();
+  fastify.addHook('preParsing', ({ raw }, _reply, payload, next) => {
+    if (!bodyless.has(raw.method)) {
+      contentTypes.set(raw, raw.headers['content-type']);
+      raw.headers['content-type'] = 'application/json';
+    }
+    next(null, payload);
   });
-  fastify.addHook('onRequest', (request, _reply, next) => {
-    request.raw.headers['content-type'] = 'application/json';
-    next();
+  const gatheredBodies = new WeakMap<IncomingMessage, GatheredBody>();
+  fastify.addContentTypeParser('*', ({ raw }, payload, parsed) => {
+    const contentType = contentTypes.get(raw);
+    if (contentType === undefined) {
+      delete raw.headers['content-type'];
+    } else {
+      raw.headers['content-type'] = contentType;
+    }
+    if (isUntouched(raw, payload)) {
+      parsed(null);
+      return;
+    }
+    const body = new GatheredBody(raw, payload, gateway.options.requestBytesMax, gateway.budget);
+    body.isContinued = continuations.get(raw)?.isSent === true;
+    gatheredBodies.set(raw, body);
+    arrivals.whenOver(raw, () => body.destroy());
+    body.gather((refusal) => {
+      parsed(refusal ?? null);
+    });
   });
+  if (own !== undefined) {
+    fastify.addHook('onRequest', ({ raw }, reply, next) => {
+      if (raw.headers.expect?.toLowerCase() === '100-continue' && raw.httpVersionMinor > 0) {
+        continuations.set(raw, new Continuation(raw, reply.raw));
+      }
+      next();
+    });
+  }
 
   const method = fastify.supportedMethods;
   const handler = (request: FastifyRequest, reply: FastifyReply): void => {
     const inheritedHeaders = own === undefined ? flatten(reply.getHeaders()) : noHeaders;
-    reply.hijack();
-    gateway.handle(takeBack(request), reply.raw, inheritedHeaders);
+    continuations.get(request.raw)?.stop();
+    inTurn(request, reply, (raw) => {
+      gateway.handle(raw, reply.raw, inheritedHeaders, gatheredBodies.get(raw));
+    });
   };
   fastify.route({ method, url: collectionPath, handler });
   fastify.route({ method, url: `${collectionPath}/*`, handler });
   if (own !== undefined) {
-    own.gateway = gateway;
+    own.mounted = { gateway, arrivals };
     // Hooks may let pass what Fastify found no route for.
     fastify.setNotFoundHandler((request, reply) => {
-      reply.hijack();
-      gateway.handleUnrouted(takeBack(request), reply.raw);
+      inTurn(request, reply, (raw) => {
+        gateway.handleUnrouted(raw, reply.raw);
+      });
     });
-    // Fastify's own would send the error's message [D28].
     fastify.setErrorHandler((error, request, reply) => {
-      reply.hijack();
-      gateway.handleFault(takeBack(request), reply.raw, error);
+      if (isRefusal(error, reply)) {
+        // To the next error handler: the host's, or Fastify's own.
+        void reply.send(error);
+      } else {
+        // That would send the error's message [D28].
+        inTurn(request, reply, (raw) => {
+          gateway.handleFault(raw, reply.raw, error);
+        });
+      }
     });
   }
   fastify.addHook('onClose', async () => {
+    arrivals.stop();
     gateway.isCutting = true;
     await gateway.backend.close();
   });
   done();
 };
+
+// Of these Fastify reads no body, and no content-type.
+const bodyless: ReadonlySet<string | undefined> = new Set(['GET', 'HEAD', 'TRACE']);
+
+/** Sends the 100 that a client waits for when a hook begins to read its body: otherwise that is the call's to decide. */
+class Continuation {
+  isSent = false;
+  readonly #request: IncomingMessage;
+  readonly #response: ServerResponse;
+
+  constructor(request: IncomingMessage, response: ServerResponse) {
+    this.#request = request;
+    this.#response = response;
+    request.on('newListener', this.#onListener);
+  }
+
+  readonly #onListener = (event: string | symbol): void => {
+    if (event === 'data' || event === 'readable') {
+      this.stop();
+      this.isSent = true;
+      this.#response.writeContinue();
+    }
+  };
+
+  stop(): void {
+    this.#request.off('newListener', this.#onListener);
+  }
+}
+
+const continuations = new WeakMap<IncomingMessage, Continuation>();
+
+/** Whether a hook has said which status its error is to have. */
+function isRefusal(error: unknown, reply: FastifyReply): boolean {
+  const { statusCode, status } = Object(error) as {
+    readonly statusCode?: unknown;
+    readonly status?: unknown;
+  };
+  const meant = [statusCode, status, reply.statusCode].find(
+    (each) => typeof each === 'number' && each >= 400 && each <= 599,
+  );
+  return meant !== undefined && meant !== 500;
+}
 
 const noHeaders: readonly string[] = [];
 // Ours on every reply [D24]; a host's hook does not replace them.

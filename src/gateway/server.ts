@@ -28,7 +28,7 @@ const connectionsOfServers = new WeakMap<Server, ClientConnections>();
 /** A server with those limits, not yet listening; `gateway` may be set later, before the first connection. */
 export function createGatewayServer(
   options: GatewayServerOptions,
-  own: { readonly gateway: Gateway | undefined },
+  own: { readonly gateway: Pick<Gateway, 'handleConnect'> | undefined },
   onRequest: RequestListener,
 ): Server {
   const {

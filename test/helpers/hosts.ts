@@ -3,7 +3,12 @@
 
 import type { AddressInfo } from 'node:net';
 import type { FastifyInstance, FastifyServerOptions } from 'fastify';
-import { gatewayServerOptions, workItemGateway, type WorkItemGatewayOptions } from '../../src/index.ts';
+import {
+  gatewayServerOptions,
+  workItemGateway,
+  type GatewayServerOptions,
+  type WorkItemGatewayOptions,
+} from '../../src/index.ts';
 import { loadFastify, type FastifyVersion } from './fastify.ts';
 import { request, type CallOptions } from './raw-client.ts';
 import { answer, ScriptedBackend } from './scripted-backend.ts';
@@ -14,7 +19,8 @@ export const versions = { newest: await loadFastify('newest'), oldest: await loa
 export interface Host {
   readonly name: string;
   readonly isOwn: boolean;
-  readonly create: (options?: HostOptions) => FastifyInstance;
+  /** `limits` are for a server of its own. */
+  readonly create: (options?: HostOptions, limits?: GatewayServerOptions) => FastifyInstance;
 }
 
 export type HostOptions = FastifyServerOptions & {
@@ -30,7 +36,7 @@ function hostsOf(version: FastifyVersion): Host[] {
     {
       name: `a server of gatewayServerOptions, ${version} Fastify`,
       isOwn: true,
-      create: (options = {}) => Fastify({ ...gatewayServerOptions(), ...place(options) }),
+      create: (options = {}, limits = {}) => Fastify({ ...gatewayServerOptions(limits), ...place(options) }),
     },
     {
       name: `a plain server, ${version} Fastify`,

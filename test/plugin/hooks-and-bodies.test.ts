@@ -1,0 +1,348 @@
+// Hooks that read a request's body, or put another in its place: each client gets its reply, and the backend the
+// bytes that the hooks have left.
+
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { PassThrough, Readable, Transform } from 'node:stream';
+import { describe, test } from 'node:test';
+import { createGunzip, gzipSync } from 'node:zlib';
+import type { FastifyInstance, preParsingHookHandler, RequestPayload } from 'fastify';
+import { poll, within } from '../helpers/changes.ts';
+import {
+  assertReply,
+  invalidId,
+  operation,
+  operations,
+  succeeded,
+  tooLarge,
+  unavailable,
+} from '../helpers/expected.ts';
+import { hosts, ownHosts, serve } from '../helpers/hosts.ts';
+import { chunk, RawClient } from '../helpers/raw-client.ts';
+import { answer } from '../helpers/scripted-backend.ts';
+
+const create = operation(2);
+const read = operation(3);
+const update = operation(4);
+const remove = operation(5);
+const text = JSON.stringify({ title: 'Paint the fence', note: 'x'.repeat(5_000) });
+const sha256 = (bytes: string) => createHash('sha256').update(bytes).digest('hex');
+
+async function readAll(payload: RequestPayload): Promise<Buffer> {
+  const pieces: Buffer[] = [];
+  for await (const piece of payload as AsyncIterable<Buffer>) pieces.push(piece);
+  return Buffer.concat(pieces);
+}
+
+/** Looks at the bytes as they come, as signature checks do; `seen` has what it has seen. */
+function readAlong(seen: string[]): preParsingHookHandler {
+  return (_request, _reply, payload, done) => {
+    const hash = createHash('sha256');
+    payload.on('data', (piece: Buffer) => hash.update(piece));
+    payload.on('end', () => seen.push(hash.digest('hex')));
+    done(null, payload);
+  };
+}
+
+const readers: readonly (readonly [name: string, add: (app: FastifyInstance) => void])[] = [
+  [
+    'reads along',
+    (app) => {
+      app.addHook('preParsing', readAlong([]));
+    },
+  ],
+  [
+    'reads along, and one behind it that takes its time',
+    (app) => {
+      app.addHook('preParsing', readAlong([]));
+      app.addHook('preHandler', (_request, _reply, done) => setTimeout(done, 20));
+    },
+  ],
+  [
+    'reads along, and one behind it that waits for what it has seen',
+    (app) => {
+      const seen = new WeakMap<object, Promise<Buffer>>();
+      app.addHook('preParsing', (request, _reply, payload, done) => {
+        const { promise, resolve } = Promise.withResolvers<Buffer>();
+        const pieces: Buffer[] = [];
+        payload.on('data', (piece: Buffer) => pieces.push(piece));
+        payload.on('end', () => {
+          resolve(Buffer.concat(pieces));
+        });
+        seen.set(request, promise);
+        done(null, payload);
+      });
+      app.addHook('preHandler', async (request) => {
+        if (request.method === 'PUT' || request.method === 'POST') {
+          assert.equal(String(await seen.get(request)), text);
+        }
+      });
+    },
+  ],
+  [
+    'reads it all and passes on another stream',
+    (app) => {
+      app.addHook('preParsing', async (_request, _reply, payload) => Readable.from([await readAll(payload)]));
+    },
+  ],
+  [
+    'passes on a stream of many pieces, texts among them',
+    (app) => {
+      app.addHook('preParsing', async (_request, _reply, payload) => {
+        const all = String(await readAll(payload));
+        return Readable.from(
+          Array.from(all, (piece, index) => (index % 2 === 0 ? piece : Buffer.from(piece))),
+        );
+      });
+    },
+  ],
+  [
+    'pipes it through a stream of its own',
+    (app) => {
+      app.addHook('preParsing', (_request, _reply, payload, done) => {
+        done(null, payload.pipe(new PassThrough()));
+      });
+    },
+  ],
+  [
+    'only looks at what has come when it is asked',
+    (app) => {
+      app.addHook('preParsing', (_request, _reply, payload, done) => {
+        payload.once('readable', () => undefined);
+        done(null, payload);
+      });
+    },
+  ],
+];
+
+for (const host of hosts) {
+  describe(host.name, () => {
+    for (const [name, add] of readers) {
+      test(`a preParsing hook that ${name}: the body reaches the backend as it was`, async () => {
+        const app = host.create();
+        add(app);
+        await using server = await serve(app);
+        await using client = await RawClient.open(server.port);
+        for (const { method, path, status, body } of [create, update]) {
+          assertReply(await client.call(method, path, { body: text }), status, body);
+          assert.equal(String(server.backend.requests.at(-1)?.body), text);
+          // In pieces, the hooks having begun before the last is there.
+          client.send(`${method} ${path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n`);
+          const middle = 100;
+          await client.sendPieces([chunk(text.slice(0, middle)), chunk(text.slice(middle)), '0\r\n\r\n']);
+          assertReply(await client.reply(), status, body);
+          assert.equal(String(server.backend.requests.at(-1)?.body), text);
+        }
+        assertReply(await client.call(remove.method, remove.path, { body: text }), 200, succeeded);
+        assertReply(await client.call(remove.method, remove.path), 200, succeeded);
+        assertReply(await client.call(read.method, read.path), 200, read.body);
+        assert.equal(server.backend.requests.length, 7);
+      });
+    }
+
+    test('a hook that reads along has seen every byte', async () => {
+      const app = host.create();
+      const seen: string[] = [];
+      app.addHook('preParsing', readAlong(seen));
+      app.addHook('preHandler', (_request, _reply, done) => setTimeout(done, 20));
+      await using server = await serve(app);
+      assertReply(await server.call('PUT', update.path, { body: text }), 200, succeeded);
+      assert.deepEqual(seen, [sha256(text)]);
+    });
+
+    test('a hook may unpack what came: what counts is what it passes on', async () => {
+      const app = host.create();
+      app.addHook('preParsing', (_request, _reply, payload, done) => {
+        done(null, payload.pipe(createGunzip()));
+      });
+      await using server = await serve(app);
+      await using client = await RawClient.open(server.port);
+      assertReply(await client.call('PUT', update.path, { body: gzipSync(text) }), 200, succeeded);
+      assert.equal(String(server.backend.requests[0]?.body), text);
+      for (const body of [gzipSync('{'), text, gzipSync(text).subarray(0, 60)]) {
+        assertReply(await server.call('PUT', update.path, { body }), 500, update.failure);
+      }
+      assert.equal(server.backend.requests.length, 1);
+    });
+
+    test('a hook that reads the body and passes nothing on: the operation fails, and the log says why', async () => {
+      const lines: string[] = [];
+      const app = host.create({
+        logger: { level: 'warn', stream: { write: (line: string) => lines.push(line) } },
+      });
+      app.addHook('preParsing', async (_request, _reply, payload) => {
+        await readAll(payload);
+      });
+      await using server = await serve(app);
+      for (const { method, path, failure } of [create, update]) {
+        assertReply(await server.call(method, path, { body: text }), 500, failure);
+      }
+      assert.deepEqual(server.backend.requests, []);
+      assert.equal(lines.length, 2);
+      assert.match(lines[0] ?? '', /preParsing hook/);
+      // The body of these is nobody's.
+      assertReply(await server.call(remove.method, remove.path, { body: text }), 200, succeeded);
+      assertReply(await server.call(read.method, read.path, { body: text }), 200, read.body);
+    });
+
+    test('a stream that breaks with a status of its own is a refusal; otherwise the body is no JSON', async () => {
+      const app = host.create();
+      app.addHook('preParsing', (request, _reply, payload, done) => {
+        const error = new Error('broken', { cause: 1 });
+        if (request.headers['x-refuse'] !== undefined) Object.assign(error, { statusCode: 401 });
+        const breaking = new Transform({
+          transform(piece, _encoding, next) {
+            next(null, piece);
+          },
+          flush(next) {
+            next(error);
+          },
+        });
+        done(null, payload.pipe(breaking));
+      });
+      await using server = await serve(app);
+      assertReply(await server.call('PUT', update.path, { body: text }), 500, update.failure);
+      const refused = await server.call('PUT', update.path, { body: text, headers: [['X-Refuse', '1']] });
+      assert.equal(refused.status, 401);
+      assert.deepEqual(server.backend.requests, []);
+    });
+
+    test('a stream of something else than bytes does no harm', async () => {
+      const app = host.create();
+      app.addHook('preParsing', () => Promise.resolve(Readable.from([{ no: 'bytes' }, 5])));
+      await using server = await serve(app);
+      assertReply(await server.call('PUT', update.path, { body: text }), 500, update.failure);
+      assertReply(await server.call('PUT', update.path, { body: text }), 500, update.failure);
+      assert.deepEqual(server.backend.requests, []);
+    });
+
+    test('the limit on bodies holds for what a hook reads along, and for what it passes on [D11]', async () => {
+      for (const hook of [readAlong([]), inflate] as preParsingHookHandler[]) {
+        const app = host.create();
+        app.addHook('preParsing', hook);
+        await using server = await serve(app, { requestBytesMax: 20_000 });
+        const chunked = { headers: [['Transfer-Encoding', 'chunked']] as const };
+        const large = JSON.stringify('y'.repeat(hook === inflate ? 2_100 : 21_000));
+        const body = Buffer.concat([chunk(large), Buffer.from('0\r\n\r\n')]);
+        await using client = await RawClient.open(server.port);
+        client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\n${chunked.headers[0].join(': ')}\r\n\r\n`);
+        client.send(body);
+        assertReply(await client.reply(), 413, tooLarge);
+        assert.deepEqual(server.backend.requests, []);
+      }
+    });
+
+    test('what hooks read along counts among the bytes held, and is given back [D26]', async () => {
+      const app = host.create();
+      app.addHook('preParsing', readAlong([]));
+      await using server = await serve(app, { bufferedBytesMax: 4 * text.length });
+      // Clients that leave, and bodies that are too many.
+      for (let count = 0; count < 20; count += 1) {
+        const client = await RawClient.open(server.port);
+        client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: ${text.length}\r\n\r\n`);
+        client.send(text.slice(0, -1));
+        await client.sendPieces(['']);
+        client.destroy();
+      }
+      const large = JSON.stringify('z'.repeat(5 * text.length));
+      assertReply(await server.call('PUT', update.path, { body: large }), 503, unavailable, ['retry-after']);
+      for (let count = 0; count < 20; count += 1) {
+        assertReply(await server.call('PUT', update.path, { body: text }), 200, succeeded);
+      }
+    });
+
+    for (const type of ['text/plain', 'nonsense', 'application/json; charset=x', undefined]) {
+      test(`every hook sees the content-type that was sent, and it does not matter: ${type} [D10]`, async () => {
+        const app = host.create();
+        const seen: unknown[] = [];
+        for (const hookName of ['onRequest', 'preParsing', 'preValidation', 'preHandler', 'onResponse']) {
+          app.addHook(hookName as 'onRequest', (incoming) => {
+            seen.push(incoming.headers['content-type']);
+            return Promise.resolve();
+          });
+        }
+        await using server = await serve(app);
+        const headers = type === undefined ? [] : ([['Content-Type', type]] as const);
+        for (const { method, path, options, status, body } of operations) {
+          seen.length = 0;
+          assertReply(await server.call(method, path, { ...options, headers }), status, body);
+          await poll(() => seen.length === 5, 'all hooks have run');
+          assert.deepEqual(seen, [type, type, type, type, type], method);
+        }
+      });
+    }
+
+    test('a client that leaves while a hook waits for its body costs nobody else anything', async () => {
+      const app = host.create();
+      const { promise: begun, resolve: begin } = Promise.withResolvers<undefined>();
+      app.addHook('preParsing', async (_request, _reply, payload) => {
+        begin(undefined);
+        return Readable.from([await readAll(payload)]);
+      });
+      await using server = await serve(app);
+      const client = await RawClient.open(server.port);
+      client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n1234`);
+      await within(begun, 'the hook is called');
+      client.reset();
+      server.backend.answers(answer('{}'));
+      assertReply(await server.call('PUT', update.path, { body: text }), 200, succeeded);
+      assert.equal(server.backend.requests.length, 1);
+    });
+  });
+}
+
+/** Passes on ten times what it gets. */
+const inflate: preParsingHookHandler = (_request, _reply, payload, done) => {
+  const times = new Transform({
+    transform(piece: Buffer, _encoding, next) {
+      next(null, Buffer.concat(Array.from({ length: 10 }, () => piece)));
+    },
+  });
+  done(null, payload.pipe(times));
+};
+
+for (const host of ownHosts) {
+  describe(`${host.name}, a client that waits to be told to send its body`, () => {
+    const head = (path: string) =>
+      `PUT ${path} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: ${text.length}\r\n\r\n`;
+
+    for (const [name, add] of readers) {
+      test(`is told when a hook ${name}`, async () => {
+        const app = host.create();
+        add(app);
+        await using server = await serve(app);
+        await using client = await RawClient.open(server.port);
+        for (let count = 0; count < 2; count += 1) {
+          client.send(head(update.path));
+          assert.equal((await client.reply()).status, 100);
+          client.send(text);
+          assertReply(await client.reply(), 200, succeeded);
+        }
+        assert.equal(server.backend.requests.length, 2);
+      });
+    }
+
+    test('is not told when a hook reads nothing and the request is refused', async () => {
+      const app = host.create();
+      app.addHook('preParsing', (_request, _reply, payload, done) => {
+        done(null, payload);
+      });
+      await using server = await serve(app);
+      await using client = await RawClient.open(server.port);
+      client.send(head('/api/work-items/x'));
+      assertReply(await client.reply(), 400, invalidId);
+      await client.closed();
+    });
+
+    test('is not told when a hook puts another body in the place of its own', async () => {
+      const app = host.create();
+      app.addHook('preParsing', () => Promise.resolve(Readable.from(['[1]'])));
+      await using server = await serve(app);
+      await using client = await RawClient.open(server.port);
+      client.send(head(update.path));
+      assertReply(await client.reply(), 200, succeeded);
+      await client.closed();
+      assert.equal(String(server.backend.requests[0]?.body), '[1]');
+    });
+  });
+}

@@ -1,0 +1,340 @@
+// Requests sent ahead on one connection: hooks may take longer for one than for the next, and yet calls are made in
+// the order in which the requests came, a write ended before the next request begins [D27].
+
+import assert from 'node:assert/strict';
+import dns from 'node:dns';
+import { text } from 'node:stream/consumers';
+import { describe, mock, test } from 'node:test';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { workItemGateway } from '../../src/index.ts';
+import { createGate, poll } from '../helpers/changes.ts';
+import {
+  assertReply,
+  badRequest,
+  invalidId,
+  methodNotAllowed,
+  operation,
+  succeeded,
+} from '../helpers/expected.ts';
+import { hosts, ownHosts, serve, serveApp } from '../helpers/hosts.ts';
+import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { answer, behind } from '../helpers/scripted-backend.ts';
+
+const update = operation(4);
+const hookNames = ['onRequest', 'preParsing', 'preValidation', 'preHandler'] as const;
+const put = (id: number | string, body = `{"id":${JSON.stringify(id)}}`) =>
+  requestBytes('PUT', `/api/work-items/${id}`, { body });
+const get = (path: string) => requestBytes('GET', path);
+const targetsOf = ({ requests }: { requests: readonly { method: string; target: string }[] }) =>
+  requests.map(({ method, target }) => `${method} ${target}`);
+
+/** Adds a hook that is done with a request only when it is done with all that came after it, `count` in all. */
+function turnRound(app: FastifyInstance, hookName: (typeof hookNames)[number], count: number): void {
+  const waiting: (() => void)[] = [];
+  app.addHook(hookName as 'onRequest', async ({ headers }: FastifyRequest) => {
+    if (headers['x-at-once'] !== undefined) return;
+    await new Promise<void>((resolve) => {
+      waiting.push(resolve);
+      if (waiting.length === count) {
+        const next = (): void => {
+          waiting.pop()?.();
+          if (waiting.length > 0) setImmediate(next);
+        };
+        next();
+      }
+    });
+  });
+}
+
+/** Not every machine's localhost is both: to Fastify it is. */
+function onBothAddresses() {
+  const { lookup } = dns;
+  const both = [
+    { address: '127.0.0.1', family: 4 },
+    { address: '::1', family: 6 },
+  ];
+  let wereAsked = false;
+  const mocked = mock.method(
+    dns,
+    'lookup',
+    (name: string, options: { all?: boolean }, ...others: unknown[]) => {
+      if (name !== 'localhost' || !options.all) {
+        (lookup as (...all: unknown[]) => void)(name, options, ...others);
+        return;
+      }
+      wereAsked = true;
+      const [tell] = others as [(error: null, addresses: typeof both) => void];
+      tell(null, both);
+    },
+  );
+  return {
+    get wereAsked() {
+      return wereAsked;
+    },
+    [Symbol.dispose]: () => {
+      mocked.mock.restore();
+    },
+  };
+}
+
+for (const host of hosts) {
+  describe(host.name, () => {
+    for (const hookName of hookNames) {
+      test(`an async ${hookName} that ends in another order turns nothing round [D27]`, async () => {
+        const app = host.create();
+        turnRound(app, hookName, 6);
+        await using server = await serve(app);
+        await using client = await RawClient.open(server.port);
+        client.send(Buffer.concat([put(1), put(2), get('/api/work-items/3'), put(4), put('x'), put(5)]));
+        for (const id of [1, 2, 3, 4, 'x', 5]) {
+          const reply = await client.reply();
+          if (id === 'x') assertReply(reply, 400, invalidId);
+          else assertReply(reply, 200, id === 3 ? '{"id":5}' : succeeded);
+        }
+        assert.deepEqual(targetsOf(server.backend), [
+          'PUT /api/WorkItem/1',
+          'PUT /api/WorkItem/2',
+          'GET /api/WorkItem/3',
+          'PUT /api/WorkItem/4',
+          'PUT /api/WorkItem/5',
+        ]);
+        assert.deepEqual(server.backend.violations, []);
+      });
+    }
+
+    test('a write ends before the next request begins, whose hooks have long been done [D27]', async () => {
+      const app = host.create();
+      turnRound(app, 'preHandler', 2);
+      await using server = await serve(app);
+      const gate = createGate();
+      server.backend.answersOnce(behind(gate, answer('{}')));
+      await using client = await RawClient.open(server.port);
+      client.send(Buffer.concat([put(1), put(2)]));
+      await server.backend.nextRequest();
+      const other = requestBytes('GET', '/api/work-items', { headers: [['X-At-Once', '1']] });
+      await using otherClient = await RawClient.open(server.port);
+      otherClient.send(other);
+      assertReply(await otherClient.reply(), 200, '{"id":5}');
+      assert.deepEqual(targetsOf(server.backend), ['PUT /api/WorkItem/1', 'GET /api/WorkItem']);
+      gate.open();
+      assertReply(await client.reply(), 200, succeeded);
+      assertReply(await client.reply(), 200, succeeded);
+      assert.equal(targetsOf(server.backend).at(-1), 'PUT /api/WorkItem/2');
+    });
+
+    test('what hooks refuse and what routes of the server answer stand in the same order', async () => {
+      const app = host.create();
+      const waiting = createGate();
+      app.addHook('onRequest', async (incoming, reply) => {
+        if (incoming.url === '/slow' || incoming.url === '/api/work-items/1') await waiting.opened;
+        if (incoming.url === '/api/work-items/3') await reply.code(401).send({ mine: true });
+      });
+      app.get('/slow', () => ({ slow: true }));
+      app.get('/fast', () => {
+        setImmediate(waiting.open);
+        return { fast: true };
+      });
+      await using server = await serve(app);
+      await using client = await RawClient.open(server.port);
+      client.send(Buffer.concat([get('/slow'), put(1), put(2), put(3), put(4), get('/fast'), put(5)]));
+      const texts: string[] = [];
+      for (let count = 0; count < 7; count += 1) texts.push((await client.reply()).text);
+      assert.deepEqual(texts, [
+        '{"slow":true}',
+        ...[succeeded, succeeded, '{"mine":true}', succeeded],
+        ...['{"fast":true}', succeeded],
+      ]);
+      assert.deepEqual(
+        targetsOf(server.backend),
+        [1, 2, 4, 5].map((id) => `PUT /api/WorkItem/${id}`),
+      );
+    });
+
+    test('hundreds of requests sent ahead, each through hooks of another length', async () => {
+      const app = host.create();
+      let seed = 1;
+      for (const hookName of hookNames) {
+        app.addHook(hookName as 'onRequest', async () => {
+          seed = (seed * 48_271) % 2_147_483_647;
+          for (let turns = seed % 5; turns > 0; turns -= 1)
+            await new Promise((resolve) => setImmediate(resolve));
+        });
+      }
+      await using server = await serve(app);
+      await using client = await RawClient.open(server.port);
+      const ids = Array.from({ length: 300 }, (_, index) => index + 1);
+      client.send(Buffer.concat(ids.map((id) => put(id))));
+      for (const id of ids) assert.equal((await client.reply()).text, succeeded, String(id));
+      assert.deepEqual(
+        targetsOf(server.backend),
+        ids.map((id) => `PUT /api/WorkItem/${id}`),
+      );
+    });
+
+    test('that holds on each address of localhost, and behind a constraint that asks elsewhere', async () => {
+      const app = host.create({
+        router: {
+          constraints: {
+            tenant: {
+              name: 'tenant',
+              storage: () => ({ get: () => null, set: () => undefined }),
+              deriveConstraint: (
+                { url = '' }: { url?: string },
+                _context: unknown,
+                done: (error: Error | null, tenant?: string) => void,
+              ) => {
+                // The first takes longer.
+                if (url.endsWith('/1')) setImmediate(() => setImmediate(done, null));
+                else setImmediate(done, null);
+              },
+              validate: () => true,
+            },
+          },
+        },
+      });
+      app.get('/of-tenant', { constraints: { tenant: 'a' } }, () => 'host');
+      turnRound(app, 'onRequest', 2);
+      const register = (backendUrl: string) => app.register(workItemGateway, { backendUrl });
+      using names = onBothAddresses();
+      await using server = await serveApp(app, register, 'localhost');
+      assert.ok(names.wereAsked);
+      // Fastify makes no second server where it has not made the first.
+      for (const address of host.isOwn ? ['127.0.0.1'] : ['127.0.0.1', '::1']) {
+        server.backend.reset();
+        await using client = await RawClient.open(server.port, address);
+        client.send(Buffer.concat([put(1), put(2)]));
+        assertReply(await client.reply(), 200, succeeded);
+        assertReply(await client.reply(), 200, succeeded);
+        assert.deepEqual(targetsOf(server.backend), ['PUT /api/WorkItem/1', 'PUT /api/WorkItem/2'], address);
+      }
+    });
+
+    test('a client that leaves while hooks have its first request: none of the others is called', async () => {
+      const app = host.create();
+      const gate = createGate();
+      let hooks = 0;
+      app.addHook('preHandler', async ({ headers }) => {
+        if (headers['x-at-once'] !== undefined) return;
+        hooks += 1;
+        if (hooks === 1) await gate.opened;
+      });
+      await using server = await serve(app);
+      const client = await RawClient.open(server.port);
+      client.send(Buffer.concat([put(1), put(2), put(3)]));
+      await poll(() => hooks === 3, 'all three are in hooks');
+      client.reset();
+      const closed = await server.call('GET', '/api/work-items', { headers: [['X-At-Once', '1']] });
+      assert.equal(closed.status, 200);
+      gate.open();
+      assert.equal(
+        (await server.call('GET', '/api/work-items', { headers: [['X-At-Once', '1']] })).status,
+        200,
+      );
+      assert.deepEqual(targetsOf(server.backend), ['GET /api/WorkItem', 'GET /api/WorkItem']);
+    });
+
+    test('the connections of clients are let go of, with all that was kept for them', async () => {
+      const app = host.create();
+      turnRound(app, 'preHandler', 2);
+      await using server = await serve(app);
+      for (let count = 0; count < 50; count += 1) {
+        await using client = await RawClient.open(server.port);
+        client.send(Buffer.concat([put(1), put(2)]));
+        await client.reply();
+        await client.reply();
+      }
+      assert.equal(server.backend.requests.length, 100);
+    });
+  });
+}
+
+for (const host of ownHosts) {
+  describe(`${host.name}, what is no request`, () => {
+    for (const [name, bytes, status, body] of [
+      ['garbage', '\0\r\n\r\n', 400, badRequest],
+      ['an unknown method', 'FOO /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n', 405, methodNotAllowed],
+      ['CONNECT', 'CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n', 405, methodNotAllowed],
+    ] as const) {
+      test(`${name} is answered behind the requests before it, which are still in their hooks [D27]`, async () => {
+        const app = host.create();
+        const gate = createGate();
+        let hooks = 0;
+        app.addHook('preHandler', async () => {
+          hooks += 1;
+          await gate.opened;
+        });
+        await using server = await serve(app);
+        await using client = await RawClient.open(server.port);
+        client.send(Buffer.concat([put(1), put(2), Buffer.from(bytes)]));
+        await poll(() => hooks === 2, 'both are in hooks');
+        assert.equal(client.bytesReceived, 0);
+        gate.open();
+        assertReply(await client.reply(), 200, succeeded);
+        assertReply(await client.reply(), 200, succeeded);
+        assertReply(await client.reply(), status, body, status === 405 ? ['allow'] : []);
+        await client.closed();
+        assert.deepEqual(targetsOf(server.backend), ['PUT /api/WorkItem/1', 'PUT /api/WorkItem/2']);
+      });
+    }
+
+    test('no connection has more than 16 requests in hooks; the others wait as bytes [D58]', async () => {
+      const app = host.create();
+      const gate = createGate();
+      let hooks = 0;
+      app.addHook('onRequest', async ({ headers }) => {
+        if (headers['x-at-once'] !== undefined) return;
+        hooks += 1;
+        await gate.opened;
+      });
+      await using server = await serve(app);
+      await using client = await RawClient.open(server.port);
+      const count = 2_000;
+      client.send(Buffer.concat(Array.from({ length: count }, () => get('/api/work-items/x'))));
+      await poll(() => hooks >= 16, 'the first are in hooks');
+      for (let others = 0; others < 20; others += 1) {
+        const reply = await server.call('GET', '/api/work-items', { headers: [['X-At-Once', '1']] });
+        assert.equal(reply.status, 200);
+      }
+      assert.equal(hooks, 16);
+      gate.open();
+      for (let replies = 0; replies < count; replies += 1) assertReply(await client.reply(), 400, invalidId);
+      assert.equal(hooks, count);
+    });
+
+    test('a body that breaks off while hooks have its request: 400 behind those before it, and no call [D27]', async () => {
+      const app = host.create();
+      const gate = createGate();
+      let hooks = 0;
+      app.addHook('preHandler', async () => {
+        hooks += 1;
+        await gate.opened;
+      });
+      await using server = await serve(app);
+      await using client = await RawClient.open(server.port);
+      const broken =
+        'PUT /api/work-items/2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n2\r\n';
+      client.send(Buffer.concat([put(1), Buffer.from(broken)]));
+      await poll(() => hooks === 2, 'both are in hooks');
+      client.send('no chunk\r\n');
+      await client.sendPieces(['\r\n']);
+      gate.open();
+      assertReply(await client.reply(), 200, succeeded);
+      assertReply(await client.reply(), 400, badRequest);
+      await client.closed();
+      assert.deepEqual(targetsOf(server.backend), ['PUT /api/WorkItem/1']);
+    });
+
+    test('a hook that waits for a body which does not come holds nothing up: 408 in time [D35]', async () => {
+      const app = host.create(undefined, { requestTimeoutMs: 300, requestHeadersTimeoutMs: 300 });
+      app.addHook('preParsing', async (_request, _reply, payload) => {
+        await text(payload);
+      });
+      await using server = await serve(app);
+      await using client = await RawClient.open(server.port);
+      client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345`);
+      assertReply(await client.reply(), 408, '{"error":"Request timeout"}');
+      await client.closed();
+      assert.deepEqual(server.backend.requests, []);
+    });
+  });
+}
