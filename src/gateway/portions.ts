@@ -127,6 +127,11 @@ class Portions {
   // Of the request whose head has just been parsed; 0 where its length is not known.
   #measureBody(): number {
     const request = this.#socket.parser?.incoming;
-    return request?.complete === false ? Number(request.headers['content-length'] ?? 0) : 0;
+    try {
+      return request?.complete === false ? Number(request.headers['content-length'] ?? 0) : 0;
+    } catch {
+      // A fault of a host's, which has its reply by now [D28]; thrown from here, it would end the process.
+      return 0;
+    }
   }
 }
