@@ -1,5 +1,5 @@
 // The log: one line a request, JSON for machines and short lines for a terminal. Never a body, never a
-// header's value but the request id.
+// header's value but the request id and a forwarded address.
 
 import { isatty } from 'node:tty';
 
@@ -108,11 +108,11 @@ function createIsoTime(now: () => number): () => string {
 }
 
 /** Writes the line of a request that has ended, at the level that its outcome has [D51]. */
-export function logCall(logger: Logger, call: CallRecord): void {
+export function logCall(logger: Logger, call: CallRecord, client: string | undefined): void {
   const { level, message } = outcomes[call.outcome];
   if (level === 'info') {
     if (logger.isLevelEnabled('info')) {
-      writeCall(logger as LoggerParts, call);
+      writeCall(logger as LoggerParts, call, client);
     }
     return;
   }
@@ -120,6 +120,8 @@ export function logCall(logger: Logger, call: CallRecord): void {
     requestId: call.requestId,
     operation: call.operation?.name,
     method: call.method,
+    path: call.path,
+    client,
     status: call.status,
     outcome: call.outcome,
     durationMs: roundMs(call.durationMs),
@@ -135,16 +137,22 @@ export function logCall(logger: Logger, call: CallRecord): void {
 }
 
 // What pino makes of `logger.info(line, 'request')`, byte by byte, at a third of the cost: this line is written once
-// a request, and no value but a rejected call's cause can need an escape (an id that a client sends has letters, digits and `._~-` [D25]).
-function writeCall(logger: LoggerParts, call: CallRecord): void {
+// a request, and few values in it can need an escape (an id that a client sends has letters, digits and `._~-` [D25],
+// a path is printable ASCII, a client an IP address).
+function writeCall(logger: LoggerParts, call: CallRecord, client: string | undefined): void {
   const operation = call.operation === undefined ? '' : `,"operation":"${call.operation.name}"`;
+  const { path } = call;
+  const pathText = needsEscape.test(path) ? JSON.stringify(path) : `"${path}"`;
+  const clientText = client === undefined ? '' : `,"client":"${client}"`;
   const backendMs =
     call.backendDurationMs === undefined ? '' : `,"backendMs":${roundMs(call.backendDurationMs)}`;
   const cause = call.cause === undefined ? '' : `,"cause":${escapeControls(JSON.stringify(call.cause))}`;
   logger[pino.symbols.streamSym].write(
-    `{"level":"info"${logger[pino.symbols.timeSym]()}${logger[pino.symbols.chindingsSym]},"requestId":"${call.requestId}"${operation},"method":"${call.method}","status":${call.status},"outcome":"${call.outcome}","durationMs":${roundMs(call.durationMs)}${backendMs},"requestBytes":${call.requestBytes},"replyBytes":${call.replyBytes}${cause},"msg":"request"}\n`,
+    `{"level":"info"${logger[pino.symbols.timeSym]()}${logger[pino.symbols.chindingsSym]},"requestId":"${call.requestId}"${operation},"method":"${call.method}","path":${pathText}${clientText},"status":${call.status},"outcome":"${call.outcome}","durationMs":${roundMs(call.durationMs)}${backendMs},"requestBytes":${call.requestBytes},"replyBytes":${call.replyBytes}${cause},"msg":"request"}\n`,
   );
 }
+
+const needsEscape = /["\\]/;
 
 /** What pino says of a logger under symbols that it exports. */
 type LoggerParts = Logger & {

@@ -13,7 +13,7 @@ export function createPrettyFormat(hasColours: boolean): Format {
   const pretty = prettyFactory({
     colorize: hasColours,
     ignore:
-      'pid,hostname,requestId,operation,method,status,outcome,durationMs,backendMs,requestBytes,replyBytes,cause',
+      'pid,hostname,requestId,operation,method,path,client,status,outcome,durationMs,backendMs,requestBytes,replyBytes,cause',
     translateTime: 'SYS:HH:MM:ss.l',
     singleLine: true,
     messageFormat: (line, messageKey) => describeLine(line, String(line[messageKey])),
@@ -45,13 +45,16 @@ function describeLine(line: Readonly<Record<string, unknown>>, message: string):
   if (line['status'] === undefined) {
     return message;
   }
-  const text = (name: string): string => String(line[name]);
+  const part = (before: string, name: string, after = ''): string => {
+    const value = line[name];
+    return typeof value === 'string' || typeof value === 'number' ? `${before}${value}${after}` : '';
+  };
+  const from = part(' ', 'client');
   // Bytes that were no request have neither a method nor a duration.
   if (line['durationMs'] === undefined) {
-    return `${message}: ${text('status')} ${text('requestId')}`;
+    return `${message}:${part(' ', 'path')}${part(' ', 'status')}${from}${part(' ', 'requestId')}`;
   }
-  const backend = line['backendMs'] === undefined ? '' : `, backend ${text('backendMs')} ms`;
-  const cause = line['cause'] === undefined ? '' : `: ${text('cause')}`;
-  const name = line['operation'] === undefined ? text('method') : text('operation');
-  return `${name} ${text('status')} ${text('outcome')}${cause} (${text('durationMs')} ms${backend}, ${text('replyBytes')} bytes) ${text('requestId')}`;
+  const name = part('', 'operation') || part('', 'method');
+  const times = `${part('', 'durationMs')} ms${part(', backend ', 'backendMs', ' ms')}, ${part('', 'replyBytes')} bytes`;
+  return `${name}${part(' ', 'path')}${part(' ', 'status')}${part(' ', 'outcome')}${part(': ', 'cause')} (${times})${from}${part(' ', 'requestId')}`;
 }

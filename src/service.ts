@@ -125,7 +125,7 @@ export async function startClientService(
   output.onDrop = (lines) => {
     records.figures.recordDroppedLogLines(lines);
   };
-  const gateway = createGateway(settings, createObserver(logger, records), {
+  const gateway = createGateway(settings, createObserver(logger, records, settings.logClient), {
     prefix: '',
     answersExpectations: true,
   });
@@ -210,31 +210,44 @@ function surviveAcceptErrors(server: Server, logger: Logger): void {
   });
 }
 
-function createObserver(logger: Logger, { figures, failures, backend }: Records): GatewayObserver {
+function createObserver(
+  logger: Logger,
+  { figures, failures, backend }: Records,
+  showsClients: boolean,
+): GatewayObserver {
   return {
     onCallEnd: (call) => {
+      const client = showsClients ? call.client : undefined;
       // Each by itself: where the figures are broken, the line is still written.
       try {
         figures.record(call);
-        failures.record(call);
+        failures.record(call, client);
       } finally {
-        logCall(logger, call);
+        logCall(logger, call, client);
       }
       if (call.backendOutcome !== undefined && call.backendOutcome !== 'cancelled') {
         const hasNoAnswer = call.backendOutcome === 'unreachable' || call.backendOutcome === 'timed-out';
         backend.report(hasNoAnswer ? String(call.cause) : undefined);
       }
     },
-    onMalformed: (requestId, reply, code) => {
+    onMalformed: (requestId, reply, code, address) => {
+      const client = showsClients ? address : undefined;
       figures.recordMalformed(reply.status);
-      failures.recordMalformed(requestId, reply.status, code);
+      failures.recordMalformed(requestId, reply.status, code, client);
       const { status } = reply;
-      logger.info({ requestId, status, outcome: outcomeOfMalformed(status), code }, 'not a request');
+      logger.info({ requestId, client, status, outcome: outcomeOfMalformed(status), code }, 'not a request');
     },
-    onStall: ({ requestId, operation, status, replyBytes }) => {
+    onStall: ({ requestId, operation, path, client, status, replyBytes }) => {
       figures.recordStalledConnection();
       logger.info(
-        { requestId, operation: operation?.name, status, replyBytes },
+        {
+          requestId,
+          operation: operation?.name,
+          path,
+          client: showsClients ? client : undefined,
+          status,
+          replyBytes,
+        },
         'the client took nothing more of its reply and was cut off',
       );
     },

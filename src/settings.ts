@@ -7,6 +7,7 @@ import { availableParallelism } from 'node:os';
 import { parseEnv } from 'node:util';
 
 import { backendUrlExample, msMax, quoteIfPlain, wishesForBackendUrl } from './accepted-values.ts';
+import { parseAddressRanges } from './guards/client-address.ts';
 import { parseHostNames } from './guards/host-names.ts';
 import { joinWithOr, suggest } from './similar.ts';
 
@@ -100,9 +101,9 @@ interface ChoiceRow<Choice extends string = string> extends Row {
   readonly default: Choice;
 }
 
-/** Host names in a comma list, without ports. */
-interface HostNamesRow extends Row {
-  readonly kind: 'host-names';
+/** A comma list: of host names without ports, or of IP addresses and ranges of them. */
+interface ListRow extends Row {
+  readonly kind: 'host-names' | 'address-ranges';
   readonly default: '';
 }
 
@@ -113,7 +114,7 @@ interface BooleanRow extends Row {
   readonly invertedIn: readonly Command[];
 }
 
-type AnyRow = IntegerRow | CountRow | TextRow | UrlRow | ChoiceRow | HostNamesRow | BooleanRow;
+type AnyRow = IntegerRow | CountRow | TextRow | UrlRow | ChoiceRow | ListRow | BooleanRow;
 
 const nameLengthMax = 64;
 
@@ -182,6 +183,13 @@ export const settingsTable = {
     default: '',
     group: 'guards',
     help: 'Further names under which the admin listener is called; for instance `gateway.internal,gateway.example.com`. It answers a request whose `Host` is an IP address, `localhost`, a name under `.localhost`, ADMIN_HOST or one of these, with any port, and others with 403.',
+    commands: gateway,
+  },
+  trustedProxies: {
+    kind: 'address-ranges',
+    default: '',
+    group: 'guards',
+    help: "Load balancers and proxies in front; for instance `10.0.0.0/8,192.168.1.7,2001:db8::/32`. Where one of them calls, the client's address is what their `x-forwarded-for` says, read from the right up to the first address that is not theirs. From nobody else is that header read.",
     commands: gateway,
   },
   backendUrl: {
@@ -331,6 +339,14 @@ export const settingsTable = {
     help: '`auto` is pretty on a terminal and JSON lines otherwise.',
     commands: everywhere,
   },
+  logClient: {
+    kind: 'boolean',
+    group: 'log',
+    default: true,
+    invertedIn: [],
+    help: "Whether the log has clients' addresses; where not, the dashboard's failed calls have none either.",
+    commands: gateway,
+  },
   embeddedBackendHost: {
     kind: 'host',
     group: 'embeddedBackend',
@@ -361,7 +377,7 @@ type ValueOf<R> = R extends { kind: 'integer' | 'count' }
     ? boolean
     : R extends { kind: 'url' }
       ? URL
-      : R extends { kind: 'host-names' }
+      : R extends { kind: 'host-names' | 'address-ranges' }
         ? readonly string[]
         : R extends { choices: readonly (infer Choice)[] }
           ? Choice
@@ -438,6 +454,8 @@ export function describeValues(name: SettingName): string {
       return 'a host name or IP address';
     case 'host-names':
       return 'host names separated by commas, or nothing for none';
+    case 'address-ranges':
+      return 'IP addresses and ranges separated by commas, or nothing for none';
     case 'count':
       return `1 to ${row.max} or auto`;
     case 'name':
@@ -465,6 +483,8 @@ export function placeholderOf(name: SettingName): string {
       return 'address';
     case 'host-names':
       return 'names';
+    case 'address-ranges':
+      return 'ranges';
     case 'name':
       return 'name';
     case 'count':
@@ -666,6 +686,11 @@ function parseValue(
         : new Problem('a host name or an IP address, without brackets, port and http://');
     case 'host-names':
       return parseHostNames(text) ?? new Problem('host names separated by commas, without ports');
+    case 'address-ranges':
+      return (
+        parseAddressRanges(text) ??
+        new Problem('IP addresses and ranges separated by commas, for instance 10.0.0.0/8,192.168.1.7')
+      );
     case 'count': {
       const value = text === 'auto' ? availableParallelism() : /^\d{1,15}$/.test(text) ? Number(text) : NaN;
       return value >= 1 && value <= row.max

@@ -63,6 +63,10 @@ export interface ShownFailure {
   readonly at: number;
   readonly requestId: string;
   readonly operation: string | undefined;
+  /** Of its target, without the query, at most 256 characters; undefined for bytes that were no request. */
+  readonly path: string | undefined;
+  /** The client's address; undefined where it is not known, or LOG_CLIENT is off. */
+  readonly client: string | undefined;
   readonly status: number;
   readonly outcome: string;
   readonly party: 'client' | 'gateway' | 'backend';

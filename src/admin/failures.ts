@@ -14,6 +14,10 @@ export interface Failure {
   readonly requestId: string;
   /** Undefined where no operation was called. */
   readonly operation: string | undefined;
+  /** Of its target, without the query; undefined for bytes that were no request. */
+  readonly path: string | undefined;
+  /** The client's address; undefined where it is not known, or not to be shown. */
+  readonly client: string | undefined;
   readonly status: number;
   readonly outcome: CallOutcome;
   readonly party: Party;
@@ -47,8 +51,8 @@ export class RecentFailures {
   readonly #failures: Failure[] = [];
   readonly #counts: Record<Party, number> = { client: 0, gateway: 0, backend: 0 };
 
-  /** Keeps `call` if it failed. */
-  record(call: CallRecord): void {
+  /** Keeps `call`, with its client's address, if it failed. */
+  record(call: CallRecord, client: string | undefined): void {
     const party = outcomes[call.outcome].fault;
     if (party === 'nobody') {
       return;
@@ -57,6 +61,8 @@ export class RecentFailures {
       at: Date.now(),
       requestId: call.requestId,
       operation: call.operation?.name,
+      path: call.path,
+      client,
       status: call.status,
       outcome: call.outcome,
       party,
@@ -66,11 +72,13 @@ export class RecentFailures {
   }
 
   /** Keeps bytes that were no request; `code` is what the parser called them. */
-  recordMalformed(requestId: string, status: number, code: string): void {
+  recordMalformed(requestId: string, status: number, code: string, client: string | undefined): void {
     this.#keep({
       at: Date.now(),
       requestId,
       operation: undefined,
+      path: undefined,
+      client,
       status,
       outcome: outcomeOfMalformed(status),
       party: 'client',

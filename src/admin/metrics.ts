@@ -133,13 +133,9 @@ function addFigures(registry: Registry, figures: Figures): void {
     'Connections closed because their clients took nothing more of their replies.',
     [{ labels: {}, value: figures.stalledConnections }],
   );
-  addMetric(
-    registry,
-    'log_lines_dropped_total',
-    'counter',
-    'Lines of the log that could not be written.',
-    [{ labels: {}, value: figures.droppedLogLines }],
-  );
+  addMetric(registry, 'log_lines_dropped_total', 'counter', 'Lines of the log that could not be written.', [
+    { labels: {}, value: figures.droppedLogLines },
+  ]);
 }
 
 function addGauges(registry: Registry, reports: readonly Report[]): void {

@@ -13,14 +13,24 @@ import { parseItemId } from './item-id.ts';
 import { backendPath, isRead, operations, type Operation } from './operations.ts';
 import { outcomeOfAnswer, type BackendOutcome, type CallOutcome } from './outcomes.ts';
 import { failureReplies, notFoundReplies, replies, type FixedReply, type Pages } from './replies.ts';
-import { absoluteForm, createRequestId, readRequestHead, type RequestHead } from './request-head.ts';
+import {
+  absoluteForm,
+  createRequestId,
+  describePath,
+  readRequestHead,
+  type RequestHead,
+} from './request-head.ts';
 
-/** What is known of a request when it has ended. Never a body, never a header's value but the request id. */
+/** What is known of a request when it has ended. Never a body, never a header's value but request id and client. */
 export interface CallRecord {
   readonly requestId: string;
   /** Undefined where no operation was called: an unknown path, a method that the path does not have. */
   readonly operation: Operation | undefined;
   readonly method: string;
+  /** The target's path, without its query: safe to show [D52]. */
+  readonly path: string;
+  /** The client's address, as far as it is known; behind trusted proxies that which they say [D52]. */
+  readonly client: string | undefined;
   /** The reply's status; 0 when the client had gone, or was cut off by our stop, before there was one. */
   readonly status: number;
   readonly outcome: CallOutcome;
@@ -110,6 +120,14 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
 
   get method(): string {
     return this.#request.method ?? '';
+  }
+
+  get path(): string {
+    return describePath(this.#request.url ?? '');
+  }
+
+  get client(): string | undefined {
+    return this.#gateway.findClient(this.#connection, this.#request);
   }
 
   get #calledOperation(): Operation {

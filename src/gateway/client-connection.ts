@@ -5,6 +5,8 @@
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
+import { normalizeAddress } from '../guards/client-address.ts';
+
 /** Something that waits for its turn on a connection: a request, or a last reply before closing. */
 export interface Turn {
   start(): void;
@@ -22,6 +24,8 @@ const connectionKey = Symbol('work-item-gateway.connection');
 
 export class ClientConnection {
   readonly socket: Socket;
+  /** Who is at the other end; undefined where the system no longer knows, or it has no address. */
+  readonly address: string | undefined;
   /** The request that was answered last, where its body had not come to its end by then. */
   answeredEarly: { readonly complete: boolean } | undefined;
   /** The last reply, where Node could not write all of it at once: others may come before it. */
@@ -57,6 +61,8 @@ export class ClientConnection {
 
   private constructor(socket: Socket) {
     this.socket = socket;
+    const { remoteAddress } = socket;
+    this.address = remoteAddress === undefined ? undefined : normalizeAddress(remoteAddress);
     // Listeners for the socket's life instead of some for each request. With the client's FIN Node has ended its own
     // side: no reply gets there any more, and calls are cancelled before their clients' sockets are closed. A request
     // that the FIN cuts off still gets its 400, and those before it their replies.

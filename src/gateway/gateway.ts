@@ -6,6 +6,7 @@ import type { Socket } from 'node:net';
 
 import type { BackendClient } from '../backend/client.ts';
 import type { BufferBudget } from '../buffer-budget.ts';
+import { clientAddress, type TrustedProxies } from '../guards/client-address.ts';
 import { STATUS_CODES } from '../node-http.ts';
 import { Call, replyToUnknownMethod, type CallRecord } from './call.ts';
 import { ClientConnection, type Turn } from './client-connection.ts';
@@ -20,13 +21,14 @@ export interface GatewayOptions {
   readonly requestBytesMax: number;
   readonly inFlightMax: number;
   readonly replyStallTimeoutMs: number;
+  readonly trustedProxies: TrustedProxies | undefined;
 }
 
 /** Is told of everything that ends; costs every request what it costs. What it throws goes to its `onBug`. */
 export interface GatewayObserver {
   onCallEnd(record: CallRecord): void;
-  /** Bytes that were no request: `reply` is what the client got [D27]. */
-  onMalformed(requestId: string, reply: FixedReply, code: string): void;
+  /** Bytes that were no request: `reply` is what the client got, `client` the address of its connection [D27]. */
+  onMalformed(requestId: string, reply: FixedReply, code: string, client: string | undefined): void;
   /** The client took nothing more of the reply, and was cut off; `onCallEnd` has had the record before [D35]. */
   onStall(record: CallRecord): void;
   /** A fault of our own that changes no reply any more; `record` is the request that it belongs to [D28]. */
@@ -97,6 +99,14 @@ export class Gateway {
 
   exit(): void {
     this.#inFlight -= 1;
+  }
+
+  /** The client's address: that of the connection, or what trusted proxies say of it [D46, D52]. */
+  findClient({ address }: ClientConnection, request: IncomingMessage): string | undefined {
+    const { trustedProxies } = this.options;
+    return address === undefined || trustedProxies === undefined
+      ? address
+      : clientAddress(address, request.headersDistinct['x-forwarded-for'] ?? [], trustedProxies);
   }
 
   /** Tells the observer of a request's end. What it throws is a fault of its own, and the reply stands [D28]. */
@@ -245,7 +255,7 @@ export class Gateway {
       start: () => {
         const requestId = createRequestId();
         try {
-          this.observer.onMalformed(requestId, reply, code);
+          this.observer.onMalformed(requestId, reply, code, connection.address);
         } catch (error) {
           this.notifyBug(error, undefined);
         }

@@ -3,6 +3,7 @@
 import { backendUrlExample, msMax, wishesForBackendUrl } from '../accepted-values.ts';
 import { BackendClient } from '../backend/client.ts';
 import { BufferBudget } from '../buffer-budget.ts';
+import { createTrustedProxies, isAddressRange } from '../guards/client-address.ts';
 import { Gateway, type GatewayObserver } from './gateway.ts';
 import type { ItemIdParsing } from './item-id.ts';
 import { collectionPath } from './operations.ts';
@@ -29,6 +30,11 @@ export interface GatewayLimits {
   readonly backendIdleTimeoutMs?: number;
   /** How long a client may take no byte of its reply, in milliseconds [D35]. Default 30,000. */
   readonly replyStallTimeoutMs?: number;
+  /**
+   * Addresses and ranges (CIDR) of proxies whose `x-forwarded-for` says who the client is, for records and log [D52].
+   * Default: none.
+   */
+  readonly trustedProxies?: readonly string[];
 }
 
 export interface GatewayPlace {
@@ -63,6 +69,7 @@ export function createGateway(
       requestBytesMax: limits.requestBytesMax ?? 10_485_760,
       inFlightMax: limits.inFlightMax ?? 1_024,
       replyStallTimeoutMs: limits.replyStallTimeoutMs ?? 30_000,
+      trustedProxies: createTrustedProxies(limits.trustedProxies ?? []),
     },
     backend,
     budget,
@@ -81,7 +88,7 @@ const numbers = {
   backendConnectTimeoutMs: msMax,
   backendIdleTimeoutMs: msMax,
   replyStallTimeoutMs: msMax,
-} satisfies Record<Exclude<keyof GatewayLimits, 'backendUrl' | 'itemIdParsing'>, number>;
+} satisfies Record<Exclude<keyof GatewayLimits, 'backendUrl' | 'itemIdParsing' | 'trustedProxies'>, number>;
 
 function checkLimits(limits: GatewayLimits): void {
   const wishes = wishesForBackendUrl(String(limits.backendUrl));
@@ -89,6 +96,13 @@ function checkLimits(limits: GatewayLimits): void {
     wishes.length > 0 ? [`backendUrl must be ${wishes.join(' and ')}, ${backendUrlExample}`] : [];
   if (limits.itemIdParsing !== undefined && !['leading', 'whole'].includes(limits.itemIdParsing)) {
     problems.push("itemIdParsing must be 'leading' or 'whole'");
+  }
+  const { trustedProxies } = limits;
+  if (
+    trustedProxies !== undefined &&
+    !(Array.isArray(trustedProxies) && trustedProxies.every(isAddressRange))
+  ) {
+    problems.push('trustedProxies must be a list of IP addresses and ranges such as 10.0.0.0/8');
   }
   for (const [name, max] of Object.entries(numbers)) {
     const value = limits[name as keyof typeof numbers];

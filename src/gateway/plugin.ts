@@ -311,6 +311,7 @@ function logFailures(log: {
   const describe = (record: CallRecord) => ({
     requestId: record.requestId,
     operation: record.operation?.name,
+    path: record.path,
     status: record.status,
     outcome: record.outcome,
   });

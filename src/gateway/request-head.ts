@@ -7,6 +7,8 @@ import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { isIPv6 } from 'node:net';
 
+import { escapeNonAscii } from '../escape.ts';
+
 export interface RequestHead {
   /** Two parsers could read this head differently, or it is not valid HTTP/1.1 [D27]. */
   readonly isAmbiguous: boolean;
@@ -180,6 +182,24 @@ export function hasGoodEscapes(text: string): boolean {
   } catch {
     return false;
   }
+}
+
+// What most targets are: a path that can be shown as it is, and nothing else.
+const plainPath = /^\/[!-"$->@-~]{0,255}$/;
+const pathLengthMax = 256;
+
+/**
+ * The path of a target, for people: as it came, without query, fragment and what stands before it in absolute-form, at
+ * most 256 characters, those that are not printable ASCII as `\u00e9` (one for each byte) [D52].
+ */
+export function describePath(target: string): string {
+  if (plainPath.test(target)) {
+    return target;
+  }
+  const path = target.replace(/^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i, '').replace(/[?#].*/s, '');
+  // Anything else could have credentials in it.
+  const isPath = path.startsWith('/') || path === '*';
+  return isPath ? escapeNonAscii(path.slice(0, pathLengthMax)).slice(0, pathLengthMax) : '';
 }
 
 /** A new request id: a random UUID [D25]. */

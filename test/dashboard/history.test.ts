@@ -21,6 +21,8 @@ function call(name: string, more: Partial<CallRecord> = {}): CallRecord {
     requestId: 'id',
     operation: operations.find((operation) => operation.name === name),
     method: 'GET',
+    path: '/api/work-items',
+    client: '127.0.0.1',
     status: 200,
     outcome: 'ok',
     cause: undefined,
@@ -154,7 +156,8 @@ test('requests that clients got wrong are theirs, also where the reply is a 500 
 test('calls that came through since the last failure are counted, of the backend and of the gateway', () => {
   const history = new History(0, stepMs);
   const figures = new Figures();
-  const failure = { requestId: 'id', operation: 'list', status: 500, cause: undefined, durationMs: 1 };
+  const where = { requestId: 'id', operation: 'list', path: '/api/work-items', client: '127.0.0.1' };
+  const failure = { ...where, status: 500, cause: undefined, durationMs: 1 };
   const failures = [
     { ...failure, at: 50, outcome: 'overload', party: 'gateway' },
     { ...failure, at: 40, outcome: 'refused', party: 'backend' },

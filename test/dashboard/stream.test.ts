@@ -187,7 +187,8 @@ test('a viewer that takes nothing is dropped, and another one is served meanwhil
   const cause = 'x'.repeat(1_000_000);
   const reports = () => {
     round += 1;
-    const one = { at: round, requestId: 'id', operation: 'list', status: 500, durationMs: 1 } as const;
+    const where = { operation: 'list', path: '/api/work-items', client: undefined } as const;
+    const one = { at: round, requestId: 'id', ...where, status: 500, durationMs: 1 } as const;
     return [createReport({ failures: [{ ...one, outcome: 'refused', party: 'backend', cause }] })];
   };
   await withAdmin(reports, async (port) => {

@@ -31,11 +31,14 @@ interface Malformed {
   readonly requestId: string;
   readonly status: number;
   readonly code: string;
+  readonly client: string | undefined;
 }
+
+type ServerSettings = GatewaySettings & { readonly trustedProxies?: readonly string[] };
 
 /** A server whose observer keeps what it is told. */
 async function serve(
-  settings: GatewaySettings = {},
+  settings: ServerSettings = {},
   prepare: (app: FastifyInstance) => void = () => undefined,
 ) {
   const backend = await ScriptedBackend.start();
@@ -50,14 +53,15 @@ async function serve(
     observer: {
       onCallEnd: (record) => {
         // The record is the call itself, which lives on: what counts is what it says now.
-        const { requestId, operation, method, status, outcome, cause, backendOutcome } = record;
+        const { requestId, operation, method, path, client, status, outcome, cause, backendOutcome } = record;
         const { durationMs, backendDurationMs, requestBytes, replyBytes } = record;
         records.push({
-          ...{ requestId, operation, method, status, outcome, cause, backendOutcome },
+          ...{ requestId, operation, method, path, client, status, outcome, cause, backendOutcome },
           ...{ durationMs, backendDurationMs, requestBytes, replyBytes },
         });
       },
-      onMalformed: (requestId, reply, code) => malformed.push({ requestId, status: reply.status, code }),
+      onMalformed: (requestId, reply, code, client) =>
+        malformed.push({ requestId, status: reply.status, code, client }),
       onStall: () => assert.fail('no client stalls here'),
       onBug: (error) => {
         throw error;
@@ -471,8 +475,35 @@ for (const [name, bytes, status, code] of [
     await using client = await RawClient.open(server.port);
     client.send(bytes);
     const reply = await client.reply();
-    assert.deepEqual(server.malformed, [{ requestId: reply.header('x-request-id'), status, code }]);
+    assert.deepEqual(server.malformed, [
+      { requestId: reply.header('x-request-id'), status, code, client: '127.0.0.1' },
+    ]);
     assert.equal(reply.status, status);
     assert.equal(server.records.length, 0);
   });
 } // prettier-ignore
+
+test('a record has the path, and the client that trustedProxies say [D52]', async () => {
+  for (const [trustedProxies, client] of [
+    [undefined, '127.0.0.1'],
+    [['10.0.0.0/8'], '127.0.0.1'],
+    [['127.0.0.0/8', '10.0.0.0/8'], '203.0.113.5'],
+  ] as const) {
+    await using server = await serve(trustedProxies === undefined ? {} : { trustedProxies });
+    await server.call('GET', '/api/work-items/5?token=secret', {
+      headers: [['X-Forwarded-For', '6.6.6.6, 203.0.113.5:81, 10.1.1.1']],
+    });
+    const [record] = server.records;
+    assert.deepEqual([record?.path, record?.client], ['/api/work-items/5', client]);
+  }
+});
+
+test('trustedProxies that are no addresses are refused [D52]', async () => {
+  for (const wrong of [['10.0.0.0/99'], ['localhost'], ['10.0.0.1', ''], '10.0.0.1', [7]]) {
+    const app = Fastify(gatewayServerOptions());
+    const options = { backendUrl: 'http://localhost:5104', trustedProxies: wrong as string[] };
+    await assert.rejects(async () => {
+      await app.register(workItemGateway, options);
+    }, /trustedProxies must be a list of IP addresses and ranges/);
+  }
+});

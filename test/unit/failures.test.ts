@@ -11,6 +11,8 @@ function call(requestId: string, outcome: CallOutcome): CallRecord {
     outcome,
     operation: undefined,
     method: 'GET',
+    path: `/api/work-items/${requestId}`,
+    client: '127.0.0.1',
     status: 500,
     cause: undefined,
     backendOutcome: undefined,
@@ -28,20 +30,30 @@ function idsOf(failures: RecentFailures): string[] {
 test('the latest failure comes first, within one millisecond too, whoever it is of', (context) => {
   context.mock.timers.enable({ apis: ['Date'], now: 1_000 });
   const failures = new RecentFailures();
-  failures.record(call('refused', 'refused'));
-  failures.record(call('no failure', 'ok'));
-  failures.record(call('mistake', 'invalid-id'));
-  failures.recordMalformed('malformed', 400, 'HPE_INVALID_METHOD');
-  failures.record(call('full', 'overload'));
-  failures.record(call('not JSON', 'not-json'));
+  failures.record(call('refused', 'refused'), undefined);
+  failures.record(call('no failure', 'ok'), undefined);
+  failures.record(call('mistake', 'invalid-id'), undefined);
+  failures.recordMalformed('malformed', 400, 'HPE_INVALID_METHOD', undefined);
+  failures.record(call('full', 'overload'), undefined);
+  failures.record(call('not JSON', 'not-json'), undefined);
   assert.deepEqual(idsOf(failures), ['not JSON', 'full', 'malformed', 'mistake', 'refused']);
+});
+
+test('a failure has its path and the client that it is given, and no control character', () => {
+  const failures = new RecentFailures();
+  failures.record({ ...call('refused', 'refused'), cause: 'a\u001b\u202eb' }, '203.0.113.5');
+  failures.recordMalformed('malformed', 400, 'HPE_INVALID_METHOD', '203.0.113.6');
+  const [malformed, refused] = failures.list();
+  assert.deepEqual([malformed?.path, malformed?.client], [undefined, '203.0.113.6']);
+  assert.deepEqual([refused?.path, refused?.client], ['/api/work-items/refused', '203.0.113.5']);
+  assert.equal(refused?.cause, String.raw`a\u001b\u202eb`);
 });
 
 test('the oldest failures of a party make room for its own only', () => {
   const failures = new RecentFailures();
-  failures.record(call('refused', 'refused'));
+  failures.record(call('refused', 'refused'), undefined);
   for (let mistake = 0; mistake < failuresMax + 2; mistake += 1) {
-    failures.record(call(`mistake ${mistake}`, 'invalid-id'));
+    failures.record(call(`mistake ${mistake}`, 'invalid-id'), undefined);
   }
   const ids = idsOf(failures);
   assert.equal(ids.length, failuresMax + 1);

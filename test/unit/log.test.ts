@@ -15,6 +15,8 @@ const read: CallRecord = {
   requestId: 'A-z.09_~',
   operation: operations.find(({ name }) => name === 'read'),
   method: 'GET',
+  path: '/api/work-items/7',
+  client: '127.0.0.1',
   status: 200,
   outcome: 'ok',
   durationMs: 12.34567,
@@ -36,6 +38,8 @@ const records: [name: string, record: CallRecord][] = [
     'a request that the backend rejected',
     { ...read, status: 500, outcome: 'rejected', backendOutcome: 'rejected', cause: 'status 409' },
   ],
+  ['a path that needs an escape', { ...read, path: String.raw`/a"b\c\u00e9` }],
+  ['a client that is not known', { ...read, client: undefined }],
   ['durations of whole and of tiny numbers', { ...read, durationMs: 0, backendDurationMs: 1e-7 }],
 ];
 
@@ -47,7 +51,7 @@ for (const [name, record] of records) {
     // A logger takes the time when it is made, and once a line.
     const now = () => (ms += 1);
     const logger = createLogger('info', ours.stream, now);
-    for (let line = 0; line < 4; line += 1) logCall(logger, record);
+    for (let line = 0; line < 4; line += 1) logCall(logger, record, record.client);
     ms = Date.UTC(2026, 10, 21, 23, 59, 59, 997);
     const pinos = createLogger('info', theirs.stream, now);
     const rounded = (value: number) => Math.round(value * 1000) / 1000;
@@ -57,6 +61,8 @@ for (const [name, record] of records) {
           requestId: record.requestId,
           operation: record.operation?.name,
           method: record.method,
+          path: record.path,
+          client: record.client,
           status: record.status,
           outcome: record.outcome,
           durationMs: rounded(record.durationMs),
@@ -81,6 +87,6 @@ for (const [name, record] of records) {
 
 test('the line of a request is not written at a level above info', () => {
   const { pieces, stream } = collect();
-  logCall(createLogger('warn', stream), read);
+  logCall(createLogger('warn', stream), read, undefined);
   assert.deepEqual(pieces, []);
 });

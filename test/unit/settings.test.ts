@@ -29,6 +29,7 @@ const expected: readonly [SettingName, string, string, unknown][] = [
   ['adminHost', '--admin-host', 'ADMIN_HOST', 'localhost'],
   ['adminPort', '--admin-port', 'ADMIN_PORT', 9464],
   ['adminAllowedHosts', '--admin-allowed-hosts', 'ADMIN_ALLOWED_HOSTS', ''],
+  ['trustedProxies', '--trusted-proxies', 'TRUSTED_PROXIES', ''],
   ['backendUrl', '--backend-url', 'BACKEND_URL', 'http://localhost:5104/'],
   ['workers', '--workers', 'WORKERS', 1],
   ['portSharing', '--port-sharing', 'PORT_SHARING', 'auto'],
@@ -53,6 +54,7 @@ const expected: readonly [SettingName, string, string, unknown][] = [
   ['shutdownTimeoutMs', '--shutdown-timeout-ms', 'SHUTDOWN_TIMEOUT_MS', 10_000],
   ['logLevel', '--log-level', 'LOG_LEVEL', 'info'],
   ['logFormat', '--log-format', 'LOG_FORMAT', 'auto'],
+  ['logClient', '--log-client', 'LOG_CLIENT', true],
   ['embeddedBackendHost', '--embedded-backend-host', 'EMBEDDED_BACKEND_HOST', 'localhost'],
   ['embeddedBackendPort', '--embedded-backend-port', 'EMBEDDED_BACKEND_PORT', 5104],
   ['embeddedBackendDatabase', '--embedded-backend-database', 'EMBEDDED_BACKEND_DATABASE', ':memory:'],
@@ -175,8 +177,8 @@ describe('docs', () => {
     }
   });
 
-  test('it alone is a flag that needs no value', () => {
-    assert.deepEqual(settingNames.filter(isSwitch), ['docs']);
+  test('it and logClient are flags that need no value', () => {
+    assert.deepEqual(settingNames.filter(isSwitch), ['docs', 'logClient']);
   });
 });
 
@@ -324,6 +326,8 @@ describe('problems', () => {
     logLevel: ['INFO', 'verbose'],
     logFormat: ['text'],
     docs: ['', 'TRUE', 'yes', '2', ' true'],
+    logClient: ['', 'no', '2'],
+    trustedProxies: ['proxy.internal', '10.0.0.0/33', '10.0.0.1:80', '[::1]', '10.0.0.1 10.0.0.2', '*'],
     adminAllowedHosts: ['a:80', 'http://a', '*.example.com', 'a b', '[::1]', 'a,,.', 'ä'],
     instanceName: ['a\nb', 'a\u001bb', 'a\u202eb', 'a\u2028b', 'x'.repeat(65)],
     host: ['', '[::1]', 'a b', 'http://localhost', 'a/b', 'localhost:3000', 'user:pw', '::1::', 'a%eth0'],
