@@ -12,7 +12,7 @@ import type { GatewayObserver } from './gateway/gateway.ts';
 import { createGateway } from './gateway/options.ts';
 import { outcomeOfMalformed } from './gateway/outcomes.ts';
 import { connectionsOf, createGatewayServer } from './gateway/server.ts';
-import { normalizeHostName } from './guards/host-names.ts';
+import { normalizeHostName, parseHostNames } from './guards/host-names.ts';
 import { listen, type Listener, type PortSharing } from './listen.ts';
 import { logCall, type Log, type Logger } from './log.ts';
 import { describeSettings, type ResolvedSettings, type Settings } from './settings.ts';
@@ -125,7 +125,12 @@ export async function startClientService(
   output.onDrop = (lines) => {
     records.figures.recordDroppedLogLines(lines);
   };
-  const gateway = createGateway(settings, createObserver(logger, records, settings.logClient), {
+  const { allowedHosts, host } = settings;
+  const limits = {
+    ...settings,
+    allowedHosts: allowedHosts.length === 0 ? [] : [...(parseHostNames(host) ?? []), ...allowedHosts],
+  };
+  const gateway = createGateway(limits, createObserver(logger, records, settings.logClient), {
     prefix: '',
     answersExpectations: true,
   });

@@ -178,6 +178,13 @@ export const settingsTable = {
     'listening',
     gateway,
   ),
+  allowedHosts: {
+    kind: 'host-names',
+    default: '',
+    group: 'guards',
+    help: 'Names under which clients may call; without any, all are right. For instance `items.example.com`: then a request whose `Host` is no IP address, not `localhost`, no name under `.localhost`, not HOST and none of these is answered with 403, whatever its port.',
+    commands: gateway,
+  },
   adminAllowedHosts: {
     kind: 'host-names',
     default: '',

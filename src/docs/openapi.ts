@@ -4,10 +4,12 @@
 import { collectionPath, operations, type Operation, type OperationName } from '../gateway/operations.ts';
 import { rejectedStatuses } from '../gateway/outcomes.ts';
 import { failureReplies, notFoundReplies, replies, type FixedReply } from '../gateway/replies.ts';
+import { isCrossSiteWrite } from '../guards/cross-site.ts';
 import { version } from '../version.ts';
 
 /** What of the settings a client can meet. */
 export interface Limits {
+  readonly allowedHosts: readonly string[];
   readonly itemIdParsing: 'leading' | 'whole';
   readonly requestHeadBytesMax: number;
   readonly requestBytesMax: number;
@@ -73,6 +75,7 @@ function createPath(on: Operation['on'], limits: Limits): JsonObject {
       responses: createResponses([
         { ...methodsOf(on), when: 'The methods of this path.' },
         badRequest,
+        ...refusalsOf('OPTIONS', limits),
         ...answeredBeforeAnyOperation(limits),
       ]),
     },
@@ -178,9 +181,22 @@ const badRequest: Documented = {
   when: 'Not HTTP, or HTTP that two parsers could read in two ways. The connection is closed.',
 };
 
+/** What a guard refuses [D56, D57]. */
+function refusalsOf(method: string, { allowedHosts }: Limits): Documented[] {
+  const reasons = [
+    ...(isCrossSiteWrite(method, 'cross-site')
+      ? ['a browser sends it for a page of another site (`Sec-Fetch-Site: cross-site`)']
+      : []),
+    ...(allowedHosts.length > 0 ? ['`Host` is no name under which this gateway is called'] : []),
+  ];
+  return reasons.length === 0
+    ? []
+    : [{ reply: replies.forbidden, when: `Refused: ${reasons.join(', or ')}. The backend is not called.` }];
+}
+
 /** Every error of an operation, in the order in which it is decided within a status. */
 function errorsOf(operation: Operation, limits: Limits): Documented[] {
-  const { name, on, takesBody, passesAnswer } = operation;
+  const { name, method, on, takesBody, passesAnswer } = operation;
   const failures = [
     'the backend answered with no success status',
     ...(operation.notFoundMessage === undefined ? [' (its 404 is no exception)'] : [' other than 404']),
@@ -195,6 +211,7 @@ function errorsOf(operation: Operation, limits: Limits): Documented[] {
       ? [{ reply: replies.invalidId, when: '`id` holds no integer. The backend is not called.' }]
       : []),
     badRequest,
+    ...refusalsOf(method, limits),
     ...(operation.notFoundMessage === undefined
       ? []
       : [{ reply: notFoundReplies[name], when: 'The backend has no such work item.' }]),

@@ -6,6 +6,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Exchange, Outcome, OutcomeHandler } from '../backend/client.ts';
 import { giveBackBlocks } from '../blocks.ts';
 import { RequestBody } from '../body.ts';
+import { isCrossSiteWrite } from '../guards/cross-site.ts';
 import { ClientConnection, type Turn } from './client-connection.ts';
 import { TooMuchHeldError, type GatheredBody } from './gathered-body.ts';
 import type { Gateway } from './gateway.ts';
@@ -166,7 +167,7 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
     }
   }
 
-  // Match: the path, then the method, then the id [D4 to D6, D9].
+  // Match: may it come in at all, then the path, then the method, then the id [D4 to D6, D9].
   #match(): void {
     const head = this.#head;
     // Until it is sent the body was not asked for, and whether it comes all the same cannot be known.
@@ -185,6 +186,13 @@ export class Call implements Turn, CallRecord, OutcomeHandler {
     }
     if (head.expectation === 'unknown') {
       this.#refuse(replies.expectationFailed, 'bad-request');
+      return;
+    }
+    if (
+      isCrossSiteWrite(this.method, head.secFetchSite) ||
+      !this.#gateway.answersTo(this.#request.url ?? '', head.host)
+    ) {
+      this.#refuse(replies.forbidden, 'forbidden');
       return;
     }
     const path = pathOf(this.#request.url ?? '');
@@ -620,6 +628,8 @@ const unreadHead: RequestHead = {
   expectation: 'none',
   asksForUpgrade: false,
   hasBody: false,
+  host: undefined,
+  secFetchSite: undefined,
   contentLength: undefined,
 };
 

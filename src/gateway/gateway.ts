@@ -7,16 +7,19 @@ import type { Socket } from 'node:net';
 import type { BackendClient } from '../backend/client.ts';
 import type { BufferBudget } from '../buffer-budget.ts';
 import { clientAddress, type TrustedProxies } from '../guards/client-address.ts';
+import { isAllowedHost } from '../guards/host-names.ts';
 import { STATUS_CODES } from '../node-http.ts';
 import { Call, replyToUnknownMethod, type CallRecord } from './call.ts';
 import { ClientConnection, type Turn } from './client-connection.ts';
 import type { GatheredBody } from './gathered-body.ts';
 import type { ItemIdParsing } from './item-id.ts';
 import { replies, type FixedReply, type Pages } from './replies.ts';
-import { createRequestId } from './request-head.ts';
+import { absoluteForm, createRequestId } from './request-head.ts';
 import { StallWatch } from './stall-watch.ts';
 
 export interface GatewayOptions {
+  /** As `isAllowedHost` takes them; empty for any name [D57]. */
+  readonly allowedHosts: readonly string[];
   readonly itemIdParsing: ItemIdParsing;
   readonly requestBytesMax: number;
   readonly inFlightMax: number;
@@ -78,6 +81,19 @@ export class Gateway {
   /** Calls between being sent to the backend and the end of their reply, or of their write. */
   get inFlight(): number {
     return this.#inFlight;
+  }
+
+  /** Whether `target` and `Host` have no name but those under which we are called [D57]. */
+  answersTo(target: string, host: string | undefined): boolean {
+    const { allowedHosts } = this.options;
+    if (allowedHosts.length === 0) {
+      return true;
+    }
+    // In absolute-form there are two names, and others differ on which of them counts.
+    const authority = absoluteForm.exec(target)?.[1];
+    return (
+      isAllowedHost(host, allowedHosts) && (authority === undefined || isAllowedHost(authority, allowedHosts))
+    );
   }
 
   /** Another call would be one too many, or too many bytes are held already [D26]. */

@@ -4,14 +4,20 @@ import { backendUrlExample, msMax, wishesForBackendUrl } from '../accepted-value
 import { BackendClient } from '../backend/client.ts';
 import { BufferBudget } from '../buffer-budget.ts';
 import { createTrustedProxies, isAddressRange } from '../guards/client-address.ts';
+import { parseHostNames } from '../guards/host-names.ts';
 import { Gateway, type GatewayObserver } from './gateway.ts';
 import type { ItemIdParsing } from './item-id.ts';
 import { collectionPath } from './operations.ts';
 
-/** Where the backend is, and every limit. */
+/** Where the backend is, who may call, and every limit. */
 export interface GatewayLimits {
   /** The backend's base address, `http:` or `https:`; it may carry a base path. */
   readonly backendUrl: string | URL;
+  /**
+   * The names under which clients call, beside IP addresses, `localhost` and names under `.localhost`; a request under
+   * another one is 403 [D57]. Default: none, and then any name will do.
+   */
+  readonly allowedHosts?: readonly string[];
   /** `leading` (default): `12abc` is 12; `whole`: it is not an id [D1, D3]. */
   readonly itemIdParsing?: ItemIdParsing;
   /** Largest request body, in bytes [D11]. Default 10 MiB. */
@@ -65,6 +71,7 @@ export function createGateway(
   });
   return new Gateway(
     {
+      allowedHosts: (limits.allowedHosts ?? []).flatMap((name) => parseHostNames(name) ?? []),
       itemIdParsing: limits.itemIdParsing ?? 'leading',
       requestBytesMax: limits.requestBytesMax ?? 10_485_760,
       inFlightMax: limits.inFlightMax ?? 1_024,
@@ -88,12 +95,19 @@ const numbers = {
   backendConnectTimeoutMs: msMax,
   backendIdleTimeoutMs: msMax,
   replyStallTimeoutMs: msMax,
-} satisfies Record<Exclude<keyof GatewayLimits, 'backendUrl' | 'itemIdParsing' | 'trustedProxies'>, number>;
+} satisfies Record<
+  Exclude<keyof GatewayLimits, 'backendUrl' | 'allowedHosts' | 'itemIdParsing' | 'trustedProxies'>,
+  number
+>;
 
 function checkLimits(limits: GatewayLimits): void {
   const wishes = wishesForBackendUrl(String(limits.backendUrl));
   const problems =
     wishes.length > 0 ? [`backendUrl must be ${wishes.join(' and ')}, ${backendUrlExample}`] : [];
+  const { allowedHosts } = limits;
+  if (allowedHosts !== undefined && !isListOfHostNames(allowedHosts)) {
+    problems.push('allowedHosts must be an array of host names without ports');
+  }
   if (limits.itemIdParsing !== undefined && !['leading', 'whole'].includes(limits.itemIdParsing)) {
     problems.push("itemIdParsing must be 'leading' or 'whole'");
   }
@@ -113,4 +127,11 @@ function checkLimits(limits: GatewayLimits): void {
   if (problems.length > 0) {
     throw new TypeError(`The gateway cannot be made: ${problems.join('; ')}.`);
   }
+}
+
+function isListOfHostNames(value: unknown): boolean {
+  return (
+    Array.isArray(value) &&
+    value.every((name) => typeof name === 'string' && parseHostNames(name)?.length === 1)
+  );
 }

@@ -31,6 +31,7 @@ const noBody = Buffer.alloc(0);
 export const replies = {
   success: { status: 200, body: Buffer.from('{"success":true}'), headers: [] } satisfies FixedReply,
   invalidId: errorReply(400, 'Invalid ID format'),
+  forbidden: errorReply(403, 'Forbidden'),
   bodyTooLarge: errorReply(413, 'Request body too large'),
   notFound: errorReply(404, 'Not found'),
   collectionMethodNotAllowed: errorReply(405, 'Method not allowed', ['allow', collectionMethods]),

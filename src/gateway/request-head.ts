@@ -21,6 +21,10 @@ export interface RequestHead {
   readonly asksForUpgrade: boolean;
   /** A body is announced: a length above zero, or chunks. */
   readonly hasBody: boolean;
+  /** The value of `Host`; undefined without one. */
+  readonly host: string | undefined;
+  /** Every `sec-fetch-site` that came, with commas between them; undefined without one [D56]. */
+  readonly secFetchSite: string | undefined;
   /** The announced length in bytes; undefined for chunks and without a body. */
   readonly contentLength: number | undefined;
 }
@@ -40,10 +44,12 @@ const noTraceContext: readonly string[] = [];
 
 /** What `request`'s head says; never throws. */
 export function readRequestHead(request: IncomingMessage): RequestHead {
+  let host: string | undefined;
   let hostCount = 0;
   let isHostValid = true;
   let transferEncoding: string | undefined;
   let contentLength: number | undefined;
+  let secFetchSite: string | undefined;
   let requestId: string | undefined;
   let requestIdCount = 0;
   let traceParent: string | undefined;
@@ -60,6 +66,7 @@ export function readRequestHead(request: IncomingMessage): RequestHead {
     switch (name.length) {
       case 4:
         if (isName(name, 'host')) {
+          host = value;
           hostCount += 1;
           isHostValid &&= isAuthority(value);
         }
@@ -93,6 +100,8 @@ export function readRequestHead(request: IncomingMessage): RequestHead {
       case 14:
         if (isName(name, 'content-length')) {
           contentLength = Number(value);
+        } else if (isName(name, 'sec-fetch-site')) {
+          secFetchSite = secFetchSite === undefined ? value : `${secFetchSite},${value}`;
         }
         break;
       case 17:
@@ -129,6 +138,8 @@ export function readRequestHead(request: IncomingMessage): RequestHead {
     expectation: expectation === 'continue' && request.httpVersionMinor === 0 ? 'none' : expectation,
     asksForUpgrade,
     hasBody: transferEncoding !== undefined || (contentLength !== undefined && contentLength > 0),
+    host,
+    secFetchSite,
     contentLength: transferEncoding === undefined ? contentLength : undefined,
   };
 }

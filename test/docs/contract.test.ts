@@ -39,6 +39,8 @@ const settings = {
   RESPONSE_BYTES_MAX: '2000',
   IN_FLIGHT_MAX: '1',
   REQUEST_HEADERS_TIMEOUT_MS: '500',
+  // That of the test's own client.
+  ALLOWED_HOSTS: 'gateway.test',
 };
 
 let backend: ScriptedBackend;
@@ -134,6 +136,9 @@ const provocations: Readonly<Record<string, Provocation>> = {
         ['Host', 'b'],
       ],
     }),
+  'another host': withHeader('Host', 'elsewhere.test'),
+  'a page of another site': withHeader('Sec-Fetch-Site', 'cross-site'),
+  'a page of this site': withHeader('Sec-Fetch-Site', 'same-origin'),
   'a header without a name': withHeader('', 'x'),
   'an expectation': withHeader('Expect', 'tea'),
   'a head that is too large': withHeader('X-Large', 'x'.repeat(20_000)),
@@ -187,6 +192,19 @@ describe('the document and the gateway', () => {
       documented.toSorted(),
       calls.map(([operationId, method, path]) => `${operationId} ${method} ${path}`).toSorted(),
     );
+  });
+
+  test('where any name will do, only writes of pages of other sites are refused [D56, D57]', () => {
+    const refused = Object.values(readOpenApi(printOpenApi()).paths)
+      .flatMap((item) => Object.values(item))
+      .filter(({ responses }) => responses['403'] !== undefined);
+    assert.deepEqual(
+      refused.map(({ operationId }) => operationId),
+      ['createWorkItem', 'updateWorkItem', 'deleteWorkItem'],
+    );
+    for (const { responses } of refused) {
+      assert.doesNotMatch(responses['403']?.description ?? '', /Host/);
+    }
   });
 
   test('the gateway serves what the command prints', async () => {

@@ -23,6 +23,7 @@ export interface GatewaySettings {
   readonly inFlightMax?: number;
   readonly bufferedBytesMax?: number;
   readonly itemIdParsing?: 'leading' | 'whole';
+  readonly allowedHosts?: readonly string[];
 }
 
 /** One line of the command's log. */

@@ -304,6 +304,7 @@ const refusals: [name: string, method: string, path: string, options: CallOption
   ['a method that the path does not have', 'PATCH', '/api/work-items', {}, { operation: undefined, status: 405, outcome: 'no-operation' }],
   ['OPTIONS', 'OPTIONS', '/api/work-items', {}, { operation: undefined, status: 204, outcome: 'ok', replyBytes: 0 }],
   ['two hosts', 'GET', '/api/work-items', { headers: [['Host', 'a'], ['Host', 'b']] }, { operation: undefined, status: 400, outcome: 'bad-request' }],
+  ['a write of a page of another site', 'POST', '/api/work-items', { body: '{}', headers: [['Sec-Fetch-Site', 'cross-site']] }, { operation: undefined, status: 403, outcome: 'forbidden' }],
   ['an unknown expectation', 'GET', '/api/work-items', { headers: [['Expect', 'x']] }, { operation: undefined, status: 417, outcome: 'bad-request' }],
 ]; // prettier-ignore
 

@@ -1,0 +1,157 @@
+// With ALLOWED_HOSTS clients are answered under these names only: no page elsewhere reads or writes by a name that it
+// makes point here [D57]. The header itself is looked at in test/unit/host-names.test.ts.
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { workItemGateway } from '../../src/index.ts';
+import { assertReply, badRequest, headersTooLarge, operations } from '../helpers/expected.ts';
+import { Fastify } from '../helpers/fastify.ts';
+import type { Headers } from '../helpers/raw-client.ts';
+import { answer } from '../helpers/scripted-backend.ts';
+import { forEachTarget, startCommand, Target, targetKinds } from '../helpers/targets.ts';
+
+const forbidden = '{"error":"Forbidden"}';
+const under = (...hosts: readonly string[]): Headers => hosts.map((host) => ['Host', host]);
+const evil = ['evil.example', 'items.example.evil.example', 'evil.items.example', '127.0.0.1.nip.io', ''];
+
+describe('with ALLOWED_HOSTS', () => {
+  forEachTarget(
+    (target) => {
+      for (const { name, method, path, options } of operations) {
+        test(`${name}: under any other name it is 403 without a backend call [D57]`, async () => {
+          await target().withoutBackendCall(async () => {
+            for (const host of evil) {
+              const reply = await target().call(method, path, { ...options, headers: under(host) });
+              assertReply(reply, 403, forbidden);
+            }
+          });
+        });
+
+        test(`${name}: it is served under these names, under addresses and names of the machine [D57]`, async () => {
+          for (const host of [
+            'items.example',
+            'ITEMS.Example.:8080',
+            'work_items',
+            '127.0.0.1:3000',
+            '[::1]',
+            'localhost:1',
+            'a.localhost',
+          ]) {
+            target().backend.reset();
+            target().backend.answers(answer('{"id":5}'));
+            const { status } = await target().call(method, path, { ...options, headers: under(host) });
+            assert.ok(status === 200 || status === 201, `${host}: ${status}`);
+            assert.equal(target().backend.requests.length, 1);
+          }
+        });
+      }
+
+      test('so are HEAD, OPTIONS, other methods and other paths [D57]', async () => {
+        await target().withoutBackendCall(async () => {
+          for (const [method, path] of [
+            ['OPTIONS', '/api/work-items'],
+            ['OPTIONS', '*'],
+            ['PATCH', '/api/work-items/5'],
+            ['GET', '/nowhere'],
+            ['GET', '/api/work-items/abc'],
+            ['GET', '/docs'],
+            ['GET', '/openapi.json'],
+          ] as const) {
+            assertReply(
+              await target().call(method, path, { headers: under('evil.example') }),
+              403,
+              forbidden,
+            );
+          }
+          const head = await target().call('HEAD', '/api/work-items', { headers: under('evil.example') });
+          assert.equal(head.status, 403);
+          assert.equal(head.header('content-length'), String(forbidden.length));
+        });
+      });
+
+      test('of an absolute target and Host both must be such names [D57]', async () => {
+        const absolute = (host: string): string => `http://${host}/api/work-items`;
+        await target().withoutBackendCall(async () => {
+          for (const [targetHost, host] of [
+            ['evil.example', 'items.example'],
+            ['items.example', 'evil.example'],
+            ['evil.example:80', 'localhost'],
+          ] as const) {
+            const reply = await target().call('GET', absolute(targetHost), { headers: under(host) });
+            assertReply(reply, 403, forbidden);
+          }
+        });
+        const reply = await target().call('GET', absolute('ITEMS.example:80'), {
+          headers: under('items.example'),
+        });
+        assertReply(reply, 200, '[]');
+      });
+
+      test('malformed HTTP is what it always is, and no Host at all is no name of ours [D27, D57]', async () => {
+        await target().withoutBackendCall(async () => {
+          const two = under('items.example', 'evil.example');
+          assertReply(await target().call('GET', '/api/work-items', { headers: two }), 400, badRequest);
+          const large: Headers = [...under('evil.example'), ['X', 'x'.repeat(20_000)]];
+          assertReply(
+            await target().call('GET', '/api/work-items', { headers: large }),
+            431,
+            headersTooLarge,
+          );
+          await using client = await target().connect();
+          client.send('GET /api/work-items HTTP/1.0\r\n\r\n');
+          assertReply(await client.reply(), 403, forbidden);
+        });
+      });
+    },
+    { allowedHosts: ['items.example', 'Work_Items.', 'gateway.test'] },
+  );
+});
+
+describe('without ALLOWED_HOSTS', () => {
+  forEachTarget((target) => {
+    test('every name will do [D57]', async () => {
+      for (const host of evil) {
+        assertReply(await target().call('GET', '/api/work-items', { headers: under(host) }), 200, '[]');
+      }
+    });
+  });
+});
+
+for (const kind of targetKinds) {
+  test(`${kind}: ALLOWED_HOSTS of nothing but a name of the machine lets addresses in [D57]`, async () => {
+    await using target = await Target.start(kind, { allowedHosts: ['localhost'] }, {});
+    target.backend.answers(answer('[]'));
+    for (const [host, status] of [['localhost', 200], ['10.1.2.3', 200], ['gateway.test', 403]] as const) {
+      assert.equal((await target.call('GET', '/api/work-items', { headers: under(host) })).status, status);
+    } // prettier-ignore
+  });
+}
+
+test('HOST is such a name, too, where it is a name; an address is no mistake [D57]', async () => {
+  for (const [host, name, status] of [
+    ['localhost', 'localhost', 204],
+    ['127.0.0.1', 'evil.example', 403],
+    ['::ffff:127.0.0.1', 'evil.example', 403],
+  ] as const) {
+    await using command = await startCommand({ HOST: host, ALLOWED_HOSTS: 'items.example' });
+    assert.equal((await command.call('OPTIONS', '/api/work-items', { headers: under(name) })).status, status);
+  }
+});
+
+test('a name that is none is a mistake at the start [D32, D57]', async () => {
+  await assert.rejects(
+    startCommand({ ALLOWED_HOSTS: 'items.example:3000' }),
+    / ALLOWED_HOSTS must be host names separated by commas, without ports/,
+  );
+  for (const allowedHosts of ['items.example', ['a:80'], [''], ['a,b'], [1], [undefined], {}, null]) {
+    const app = Fastify();
+    const options = { backendUrl: 'http://localhost:5104', allowedHosts: allowedHosts as string[] };
+    await assert.rejects(
+      async () => {
+        await app.register(workItemGateway, options);
+      },
+      /allowedHosts must be an array of host names without ports/,
+      JSON.stringify(allowedHosts),
+    );
+  }
+});
