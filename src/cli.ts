@@ -297,7 +297,7 @@ async function serve(
   resolveAgain: () => ResolvedSettings,
   log: Log,
 ): Promise<number> {
-  const { settings, sources } = resolved;
+  const { settings } = resolved;
   const stop = listenForStopOf(terminal, log, terminal.isInteractive);
   const reloads = terminal.isInteractive ? undefined : listenForReloads(terminal.signals);
   let inForce = resolved;
@@ -315,7 +315,12 @@ async function serve(
       return await pool.reload(fresh);
     };
   }
-  logReady(log, service.url, service.adminUrl, settings, sources);
+  if (log.hasReader) {
+    log.output.write(describeServe(service, resolved));
+  } else {
+    logReady(log.logger, service, resolved);
+  }
+  log.output.flush();
   reloads?.begin(async () => {
     if (stop.isWanted()) {
       log.logger.warn('SIGHUP: the gateway is stopping, nothing was done');
@@ -382,11 +387,9 @@ function loggerOfEveryLevel(logger: Logger): Logger {
 }
 
 function logReady(
-  { logger, output }: Log,
-  url: string,
-  adminUrl: string,
-  settings: Settings,
-  sources: ResolvedSettings['sources'],
+  logger: Logger,
+  { url, adminUrl }: WholeService,
+  { settings, sources }: ResolvedSettings,
 ): void {
   const inForce = Object.fromEntries(
     settingsOf('serve').map((name) => [
@@ -399,7 +402,6 @@ function logReady(
     { url, adminUrl, version, node: process.version, settings: inForce },
     'ready',
   );
-  output.flush();
 }
 
 async function runDev(resolved: ResolvedSettings, terminal: Terminal, log: Log): Promise<number> {
@@ -423,21 +425,29 @@ async function runDev(resolved: ResolvedSettings, terminal: Terminal, log: Log):
   return exitCode;
 }
 
-function describeDev(
-  { url, adminUrl }: WholeService,
-  backendUrl: string,
-  { docs, embeddedBackendDatabase }: Settings,
-): string {
+function describeServe(service: WholeService, { settings, sources }: ResolvedSettings): string {
+  const backendUrl = showValue('backendUrl', settings).replace(/\/+$/, '');
+  const changed = settingsOf('serve')
+    .filter((name) => sources[name] !== 'default')
+    .map((name) => `${variableOf(name)}=${escapeControls(showValue(name, settings))} (${sources[name]})`);
+  return `
+${describePlaces(service, settings, `Backend             ${backendUrl}${backendPath}`)}
+  Settings            ${changed.length === 0 ? 'every one at its default' : changed.join(`\n${' '.repeat(22)}`)}
+
+  Ctrl-C stops.
+
+`;
+}
+
+function describeDev(service: WholeService, backendUrl: string, settings: Settings): string {
+  const { embeddedBackendDatabase } = settings;
   const store =
     embeddedBackendDatabase === ':memory:'
       ? 'in memory; --embedded-backend-database FILE keeps its items'
       : `in ${embeddedBackendDatabase}`;
-  const reference = docs ? `  API reference       ${url}/docs  ${url}/openapi.json\n` : '';
+  const { url } = service;
   return `
-  Work Item Gateway   ${url}/api/work-items
-  Dashboard           ${adminUrl}/
-${reference}  Embedded backend    ${backendUrl}/api/WorkItem  (${store})
-  Health and metrics  ${adminUrl}/readyz  ${adminUrl}/metrics
+${describePlaces(service, settings, `Embedded backend    ${backendUrl}/api/WorkItem  (${store})`)}
 
   Try:
     curl ${url}/api/work-items
@@ -447,6 +457,14 @@ ${reference}  Embedded backend    ${backendUrl}/api/WorkItem  (${store})
   Ctrl-C stops.
 
 `;
+}
+
+function describePlaces({ url, adminUrl }: WholeService, { docs }: Settings, backend: string): string {
+  const reference = docs ? `  API reference       ${url}/docs  ${url}/openapi.json\n` : '';
+  return `  Work Item Gateway   ${url}/api/work-items
+  Dashboard           ${adminUrl}/
+${reference}  ${backend}
+  Health and metrics  ${adminUrl}/readyz  ${adminUrl}/metrics`;
 }
 
 async function runBackend({ settings }: ResolvedSettings, terminal: Terminal, log: Log): Promise<number> {

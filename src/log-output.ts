@@ -12,6 +12,8 @@ export type Write = (
 
 export interface LogOutputOptions {
   readonly write: Write;
+  /** How long a line waits for others: a write costs as much as some twenty lines do. */
+  readonly gatherMs: number;
   /** Lines are gathered up to this size: whole ones, or one that is longer. */
   readonly gatherBytesMax: number;
   /** Bytes held at most. */
@@ -20,8 +22,6 @@ export interface LogOutputOptions {
   readonly describeGap: (lines: number) => string;
 }
 
-// How long a line waits for others: a write costs as much as some twenty lines do.
-const gatherMs = 100;
 // How soon there is another attempt where there was no room.
 const pauseMsMin = 1;
 const pauseMsMax = 100;
@@ -137,7 +137,7 @@ export class LogOutput {
     this.#heldBytes += bytes;
     this.#timer ??= setTimeout(() => {
       this.flush();
-    }, gatherMs).unref();
+    }, this.#options.gatherMs).unref();
   }
 
   #writeNext(): void {

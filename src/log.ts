@@ -24,10 +24,15 @@ export interface Log {
   readonly logger: Logger;
   /** Where the lines go; whoever counts what is dropped there sets its `onDrop`. */
   readonly output: LogOutput;
+  /** Somebody sits in front of it: the lines are for people, on a terminal. */
+  readonly hasReader: boolean;
   /** Writes what is still held; to be called before the process exits, which it delays by 1 s at most, or `limitMs`. */
   readonly end: (limitMs?: number) => Promise<void>;
 }
 
+// Somebody who looks sees what one process says before what others say because of it.
+const gatherMs = 100;
+const readerGatherMs = 10;
 // Lines are gathered into writes of up to this size. Where several processes write to one pipe, what is larger than
 // PIPE_BUF could be mixed with a line of another (POSIX, write()).
 const gatherBytesMax = 65_536;
@@ -43,8 +48,10 @@ export function createLog({ logLevel, logFormat, isShared = false }: LogOptions)
   const format = isPretty
     ? createPrettyFormat(isTerminal && process.env['NO_COLOR'] === undefined)
     : undefined;
+  const hasReader = isPretty && isTerminal;
   const output = new LogOutput({
     write: writeToStandardOutput(),
+    gatherMs: hasReader ? readerGatherMs : gatherMs,
     gatherBytesMax: isShared ? sharedGatherBytesMax : gatherBytesMax,
     heldBytesMax,
     describeGap: (lines) => describeGap(lines, format),
@@ -61,6 +68,7 @@ export function createLog({ logLevel, logFormat, isShared = false }: LogOptions)
   return {
     logger: createLogger(logLevel, stream),
     output,
+    hasReader,
     end: async (limitMs = endMsMax) => {
       await output.end(limitMs);
     },

@@ -1,4 +1,5 @@
-// A terminal that closes is the end of what was started on it, as SIGTERM is; elsewhere SIGHUP reloads. D54. The
+// A terminal that closes is the end of what was started on it, as SIGTERM is; elsewhere SIGHUP reloads. D54. Whoever
+// sits there is told in short lines what runs where, and what log lines say in JSON elsewhere. The
 // terminal is a real one, made by `script` of util-linux, and closes as its window would when that is killed.
 
 import assert from 'node:assert/strict';
@@ -80,6 +81,14 @@ class OnTerminal {
       30_000,
     );
     return (match as RegExpExecArray | null)?.[1] ?? '';
+  }
+
+  get pid(): number {
+    return this.#terminal.pid ?? 0;
+  }
+
+  type(text: string): void {
+    this.#terminal.stdin?.write(text);
   }
 
   close(): void {
@@ -186,5 +195,60 @@ describe('a terminal that closes', { skip }, () => {
     assert.equal(reply.status, 200);
     terminal.close();
     assert.equal(await terminal.exitCode(), 0);
+  });
+});
+
+describe('a person at a terminal', { skip }, () => {
+  for (const workers of ['1', '2']) {
+    test(`sees where serve listens, what it calls and what is set, then short lines: WORKERS=${workers} [D31]`, async () => {
+      const terminal = new OnTerminal(`${gateway} serve`, { WORKERS: workers, DOCS: 'true' });
+      const port = await terminal.shows(
+        /Work Item Gateway +http:\/\/127\.0\.0\.1:(\d+)\/api\/work-items\r?\n/,
+      );
+      const adminPort = await terminal.shows(/Dashboard +http:\/\/127\.0\.0\.1:(\d+)\/\r?\n/);
+      await terminal.shows(/(Ctrl-C stops\.)/);
+      for (const part of [
+        `  Backend             ${backend.url}/api/WorkItem`,
+        `  API reference       http://127.0.0.1:${port}/docs  http://127.0.0.1:${port}/openapi.json`,
+        `  Health and metrics  http://127.0.0.1:${adminPort}/readyz  http://127.0.0.1:${adminPort}/metrics`,
+        `  Settings            HOST=127.0.0.1 (environment)`,
+        `                      DOCS=true (environment)`,
+      ]) {
+        assert.ok(terminal.output.includes(part), `${part} in\n${terminal.output}`);
+      }
+      await request(Number(port), 'GET', '/nowhere?secret', { headers: [['X-Request-Id', 'one']] });
+      await terminal.shows(
+        /INFO: (GET) \/nowhere 404 no-operation \([\d.]+ ms, 21 bytes\) 127\.0\.0\.1 one\r?\n/,
+      );
+      for (const line of terminal.output.split(/\r?\n/)) assert.ok(line.length <= 120, line);
+      assert.doesNotMatch(terminal.output, /[{}]|secret/);
+      terminal.close();
+      assert.equal(await terminal.exitCode(), 0);
+    });
+  }
+
+  test('gets lines of JSON with LOG_FORMAT=json, and nothing else [D31]', async () => {
+    const terminal = new OnTerminal(`${gateway} serve`, { LOG_FORMAT: 'json' });
+    await terminal.shows(/("msg":"ready")\}\r?\n/);
+    for (const line of terminal.output.trim().split(/\r?\n/)) assert.match(line, /^\{.*\}$/);
+    terminal.close();
+    assert.equal(await terminal.exitCode(), 0);
+  });
+
+  test('that stands still (Ctrl-S) holds nobody up, not the exit either [D53]', async () => {
+    const terminal = new OnTerminal(`${gateway} serve`, {});
+    const port = Number(await terminal.shows(firstPort));
+    terminal.type('\u0013');
+    await using client = await RawClient.open(port);
+    for (let call = 0; call < 500; call += 1) {
+      assert.equal((await client.call('GET', '/nowhere')).status, 404);
+    }
+    const gateways = descendantsOf(terminal.pid).filter((pid) =>
+      readFileSync(`/proc/${pid}/cmdline`, 'latin1').startsWith(process.execPath),
+    );
+    assert.equal(gateways.length, 1);
+    process.kill(gateways[0] ?? 0, 'SIGTERM');
+    assert.equal(await terminal.exitCode(), 0);
+    terminal.close();
   });
 });
