@@ -34,7 +34,7 @@ Each setting is an environment variable and a flag. A flag goes before a variabl
 default; an empty variable counts as unset. A flag takes its value behind a space or a \`=\`. A variable of
 another command is not looked at; a flag of another command is an error.
 
-Every problem is listed at once; then nothing is started and the exit code is 1. \`work-item-gateway check\` reads the
+Every problem is listed at once; then nothing is started and the exit code is 1. \`npm run check\` reads the
 settings, reports their problems, and asks the backend once for its work items. \`serve\` logs the settings in
 force when it is ready, and which of them came from a flag or a variable.
 

@@ -202,7 +202,10 @@ async function runCommand(
   terminal: Terminal,
   invocation: Invocation,
 ): Promise<number> {
-  const problems = findStrayWords(name, strayWords, invocation);
+  const problems = [
+    ...findFlagsOfNpm(name, terminal.environment, invocation),
+    ...findStrayWords(name, strayWords, invocation),
+  ];
   const given: Partial<Record<SettingName, string>> = {};
   for (const [setting, value] of Object.entries(flags) as [SettingName, string | true][]) {
     if (value === true && isSwitch(setting)) {
@@ -241,6 +244,23 @@ async function withLog(
   } finally {
     await log.end();
   }
+}
+
+/** npm takes flags that are not behind `--` for its own, and a gateway would start without them [D32]. */
+function findFlagsOfNpm(
+  command: Command,
+  environment: Terminal['environment'],
+  invocation: Invocation,
+): string[] {
+  return settingsOf(command)
+    .filter(
+      (name) =>
+        invocation.isNpmScript && environment[`npm_config_${variableOf(name).toLowerCase()}`] !== undefined,
+    )
+    .map(
+      (name) =>
+        `npm has taken ${flagOf(name)} for a flag of its own: put \`--\` before it, as in ${invocation.line(command, `${flagOf(name)} ...`)}`,
+    );
 }
 
 /**
@@ -285,9 +305,11 @@ function describeStrayWord(command: Command, text: string, invocation: Invocatio
     ? `${word} is a command, and so is ${command}: one at a time`
     : findSimilar(word, known).length > 0
       ? `${JSON.stringify(text)} is neither a command nor a flag${suggest(word, known)}`
-      : `a word of ${text.length} characters is neither a command nor the value of a flag`;
+      : /^\d{1,5}$/.test(text)
+        ? `${text} is not the value of a flag`
+        : `a word of ${text.length} characters is neither a command nor the value of a flag`;
   return invocation.isNpmScript
-    ? `${problem} (flags go behind \`--\`: ${invocation.line('serve', '--port 8080')})`
+    ? `${problem} (flags go behind \`--\`: ${invocation.line(command, '--log-level debug')})`
     : problem;
 }
 

@@ -317,7 +317,27 @@ describe('how it can be run again', () => {
     assert.doesNotMatch(stdout, /work-item-gateway/);
     // npm takes `--port` out of `npm run serve --port 8080` for itself.
     const { stderr } = await run(['serve', '8080'], npm('serve'), script);
-    assert.match(stderr, /\(flags go behind `--`: npm run serve -- --port 8080\)$/m);
+    assert.match(
+      stderr,
+      /^error: 8080 is not the value of a flag \(flags go behind `--`: npm run serve -- --log-level debug\)$/m,
+    );
+  });
+
+  test('a flag that npm has taken for its own is a problem, and not left out in silence', async () => {
+    const taken = {
+      npm_config_port: '8080',
+      npm_config_backend_url: 'http://user:hunter2@h',
+      npm_config_fund: '',
+    };
+    const { code, stderr } = await run(['serve'], { ...npm('serve'), ...taken }, '/clone/scripts/start.cjs');
+    assert.equal(code, 1);
+    assert.deepEqual(stderr.match(/^error: .*/gm), [
+      'error: npm has taken --port for a flag of its own: put `--` before it, as in npm run serve -- --port ...',
+      'error: npm has taken --backend-url for a flag of its own: put `--` before it, as in npm run serve -- --backend-url ...',
+    ]);
+    // What somebody else's script does with npm is not ours to say.
+    const elsewhere = await run(['openapi'], { ...npm('serve', 'shop'), ...taken });
+    assert.equal(elsewhere.code, 0);
   });
 });
 

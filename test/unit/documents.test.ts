@@ -43,6 +43,7 @@ const otherFlags = [
   '--version',
   '--package',
   '--ignore-scripts',
+  '--omit',
   '--test',
   '--max-http-header-size',
 ];
