@@ -31,9 +31,8 @@ interface Frame {
 
 const OWNERS = {
   gateway: 'the gateway',
-  undici: 'undici',
   node: 'Node: sockets, HTTP, timers',
-  wasm: 'WebAssembly: JSON check, HTTP parser of undici',
+  wasm: 'WebAssembly: JSON check',
   system: 'writes to sockets, with the system call',
   other: 'V8 and the event loop: reads, polling, garbage collection',
 };
@@ -48,11 +47,11 @@ const STYLE = `
   text { font: 11px ui-monospace, monospace; fill: #1f2328; pointer-events: none; }
   .note { font: 12px system-ui, sans-serif; }
   rect { stroke: #ffffff; stroke-width: .5; }
-  .gateway { fill: #7cc4ae; } .undici { fill: #e0b470; } .node { fill: #a9bdd3; } .wasm { fill: #c9a7d8; }
+  .gateway { fill: #7cc4ae; } .node { fill: #a9bdd3; } .wasm { fill: #c9a7d8; }
   .system { fill: #e59a8c; } .other { fill: #d1d9e0; }
   @media (prefers-color-scheme: dark) {
     text { fill: #e6edf3; } rect { stroke: #0d1117; }
-    .gateway { fill: #1f7a60; } .undici { fill: #80602a; } .node { fill: #3d5671; } .wasm { fill: #694a7a; }
+    .gateway { fill: #1f7a60; } .node { fill: #3d5671; } .wasm { fill: #694a7a; }
     .system { fill: #8c4438; } .other { fill: #3d444d; }
   }
 `;
@@ -60,7 +59,6 @@ const STYLE = `
 function ownerOf({ functionName, url }: ProfileNode['callFrame']): Frame['owner'] {
   if (/^(?:write(?:v|Latin1String|Buffer|Utf8String))$/.test(functionName) && url === '') return 'system';
   if (url.startsWith('wasm') || functionName.startsWith('wasm')) return 'wasm';
-  if (url.includes('/undici/')) return 'undici';
   if (url.startsWith('node:')) return 'node';
   return url.startsWith('file:') ? 'gateway' : 'other';
 }

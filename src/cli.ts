@@ -7,7 +7,7 @@ import { BackendClient, type Outcome } from './backend/client.ts';
 import { BufferBudget } from './buffer-budget.ts';
 import { escapeControls } from './escape.ts';
 import { backendPath } from './gateway/operations.ts';
-import { createRequestId } from './gateway/request-head.ts';
+import { createRequestId } from './gateway/request-context.ts';
 import type { HeldSignals } from './held-signals.ts';
 import { findInvocation, programName, type Invocation } from './invocation.ts';
 import { listenForReloads, listenForStop, runUntilStopped, type StopRequest } from './lifecycle.ts';

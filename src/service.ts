@@ -1,7 +1,7 @@
 // Puts the parts together: the client listener with the gateway, the admin listener, log and figures. Knows
 // how to start and how to drain; when to do either is lifecycle.ts's affair.
 
-import type { Server, Socket } from 'node:net';
+import type { Server } from 'node:net';
 
 import { BackendMonitor, JoinedBackendStatus } from './admin/backend-status.ts';
 import { RecentFailures } from './admin/failures.ts';
@@ -11,11 +11,11 @@ import { createAdminServer } from './admin/server.ts';
 import type { GatewayObserver } from './gateway/gateway.ts';
 import { createGateway } from './gateway/options.ts';
 import { outcomeOfMalformed } from './gateway/outcomes.ts';
-import { connectionsOf, createGatewayServer } from './gateway/server.ts';
 import { normalizeHostName, parseHostNames } from './guards/host-names.ts';
 import { listen, type Listener, type PortSharing } from './listen.ts';
 import { logCall, type Log, type Logger } from './log.ts';
 import { describeSettings, type ResolvedSettings, type Settings } from './settings.ts';
+import { ClientServer } from './wire/server.ts';
 
 /** What can be drained and stopped. */
 export interface Service {
@@ -43,10 +43,6 @@ export interface AdminSubject extends Service, Reporter {
   readonly url: string;
 }
 
-// A connection with no request on its way for this long is closed while draining: long enough for a
-// keep-alive client under load to send its next request and be told to close [D33].
-const drainQuietMs = 1_000;
-const drainPollMs = 20;
 const acceptErrorReportMs = 1_000;
 
 /** Starts both listeners in this process; rejects with a StartError, everything stopped again. */
@@ -130,26 +126,12 @@ export async function startClientService(
     ...settings,
     allowedHosts: allowedHosts.length === 0 ? [] : [...(parseHostNames(host) ?? []), ...allowedHosts],
   };
-  const gateway = createGateway(limits, createObserver(logger, records, settings.logClient), {
-    prefix: '',
-    answersExpectations: true,
-  });
+  const gateway = createGateway(limits, createObserver(logger, records, settings.logClient));
   if (settings.docs) {
     // Loaded only when wanted: neither the start nor the memory of a gateway without it pays.
-    gateway.pages = (await import('./docs/pages.ts')).loadPages(settings);
+    gateway.servePages((await import('./docs/pages.ts')).loadPages(settings));
   }
-  const server = createGatewayServer(settings, { gateway }, (request, response) => {
-    try {
-      gateway.handle(request, response);
-    } catch (error) {
-      gateway.handleFault(request, response, error);
-    }
-  });
-  server.on('clientError', (error, socket) => {
-    // eslint-disable-next-line @typescript-eslint/no-unsafe-class-instance-assignment -- a server of net has no others
-    gateway.handleClientError(error, socket as Socket, server);
-  });
-  const connections = connectionsOf(server);
+  const connections = new ClientServer(settings, gateway);
   connections.onFull = () => {
     const { connectionsMax } = settings;
     logger.warn({ connectionsMax }, 'too many connections: those at rest make room, or newcomers are closed');
@@ -161,7 +143,7 @@ export async function startClientService(
   const stop = async (): Promise<void> => {
     await listener?.close();
     gateway.isCutting = true;
-    server.closeAllConnections();
+    connections.closeAll();
     // Their calls hear of it, reads are cancelled; then the backend's connections, and with them writes.
     await nextTurn();
     await gateway.backend.close();
@@ -169,12 +151,12 @@ export async function startClientService(
     await nextTurn();
   };
   try {
-    listener = await listen(server, settings.host, settings.port, '', sharing);
+    listener = await listen(connections.listener, settings.host, settings.port, '', sharing);
   } catch (error) {
     await stop();
     throw error;
   }
-  surviveAcceptErrors(server, logger);
+  surviveAcceptErrors(connections.listener, logger);
   const { url } = listener;
   return {
     url,
@@ -183,16 +165,8 @@ export async function startClientService(
       gateway.isDraining = true;
     },
     finishDrain: async (signal) => {
-      const from = performance.now();
       await listener.close();
-      while (!signal.aborted && (connections.size > 0 || gateway.inFlight > 0)) {
-        for (const connection of connections) {
-          if (connection.isQuiet(drainQuietMs, from)) {
-            connection.socket.destroy();
-          }
-        }
-        await new Promise((resolve) => setTimeout(resolve, drainPollMs));
-      }
+      await connections.drain(signal, () => gateway.inFlight === 0);
     },
     stop,
   };

@@ -1,7 +1,7 @@
 // The gateway as a plugin of somebody's own Fastify server, from the built package.
 import Fastify from 'fastify';
-import { gatewayServerOptions, workItemGateway } from '../../dist/index.js';
+import { workItemGateway } from '../../dist/index.js';
 
-const server = Fastify(gatewayServerOptions());
+const server = Fastify();
 await server.register(workItemGateway, { backendUrl: process.env['BACKEND_URL'] ?? '' });
 await server.listen({ port: Number(process.env['PORT']), host: '127.0.0.1' });

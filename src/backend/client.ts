@@ -1,14 +1,14 @@
-// One call to the backend becomes one Outcome; with connection.ts beside it the only code that knows
-// undici. Deadlines, the single resend and the limits of an answer are here [D15 to D23]. What a client is
-// told about an outcome is decided elsewhere.
-
-import type { Dispatcher } from 'undici';
+// One call to the backend becomes one Outcome. Deadlines, the single resend and the limits of an answer are here [D15 to
+// D23]; the bytes on the wire are wire/'s affair. What a client is told about an outcome is decided elsewhere.
 
 import { AnswerBody } from '../body.ts';
 import type { BufferBudget } from '../buffer-budget.ts';
-import { BackendConnection, type Connect, createConnect } from './connection.ts';
+import { ClientConnection, createOpenSocket, type ExchangeOwner } from '../wire/client-connection.ts';
+import type { AnswerHead, Flaw } from '../wire/head.ts';
+import { writeRequestHead } from '../wire/writer.ts';
 import { Deadline, Deadlines, type DeadlineOwner } from './deadlines.ts';
 import { describeError } from './describe-error.ts';
+import { ConnectionPool } from './pool.ts';
 
 /** Why a call brought no usable answer. Goes to the log and the metrics, never to a client. */
 export type BackendFailure = 'refused' | 'unreachable' | 'timed-out' | 'not-json' | 'too-large';
@@ -65,28 +65,28 @@ export interface Exchange {
   cancel(): void;
 }
 
-// A body that nobody needs is read to here, so that its connection can be used again; past it the
-// connection is closed.
+// A body that nobody needs is read to here, so that its connection can be used again; past it the connection is closed.
 const discardBytesMax = 65_536;
 const discardTimeoutMs = 1_000;
 
 /** Sends calls to one backend over its own keep-alive connections, one call at a time on each. */
 export class BackendClient {
-  readonly #options: BackendClientOptions;
-  readonly #basePath: string;
-  readonly #connect: Connect;
-  readonly #deadlines: ExchangeDeadlines;
-  readonly #connections = new Set<BackendConnection>();
-  // Last in, first out: the warmest connection is used, the others age and close.
-  readonly #idle: BackendConnection[] = [];
   /** @internal */
-  isClosed = false;
+  readonly options: BackendClientOptions;
+  /** @internal */
+  readonly pool: ConnectionPool;
+  /** @internal */
+  readonly deadlines: ExchangeDeadlines;
+  readonly #basePath: string;
+  readonly #host: string;
 
   constructor(options: BackendClientOptions) {
-    this.#options = options;
-    this.#basePath = options.backendUrl.pathname.replace(/\/+$/, '');
-    this.#connect = createConnect();
-    this.#deadlines = {
+    const { backendUrl, idleTimeoutMs } = options;
+    this.options = options;
+    this.#basePath = backendUrl.pathname.replace(/\/+$/, '');
+    this.#host = backendUrl.host;
+    this.pool = new ConnectionPool(createOpenSocket(backendUrl), idleTimeoutMs);
+    this.deadlines = {
       connecting: new Deadlines(options.connectTimeoutMs),
       answering: new Deadlines(options.timeoutMs),
       discarding: new Deadlines(discardTimeoutMs),
@@ -95,106 +95,67 @@ export class BackendClient {
 
   /** Connections to the backend, open or being opened. */
   get connectionCount(): number {
-    return this.#connections.size;
+    return this.pool.size;
   }
 
   /** Sends one call. */
   send(request: BackendRequest, handler: OutcomeHandler): Exchange {
-    return new BackendExchange(
-      this,
-      this.#options,
-      this.#deadlines,
-      this.#basePath + request.path,
-      request,
-      handler,
+    const { method, path, body, requestId, traceContext } = request;
+    const head = writeRequestHead(
+      method,
+      this.#basePath + path,
+      this.#host,
+      requestId,
+      traceContext,
+      body?.length,
     );
+    return new BackendExchange(this, head, request, handler);
   }
 
   /** Closes every connection; calls under way fail. */
   async close(): Promise<void> {
-    this.isClosed = true;
-    const connections = [...this.#connections];
-    this.#idle.length = 0;
-    this.#connections.clear();
-    await Promise.all(connections.map((connection) => connection.destroy()));
-  }
-
-  /** @internal An idle connection, or a new one when `fresh` is asked for or none is idle. */
-  acquire(fresh: boolean): BackendConnection {
-    const idle = fresh ? undefined : this.#idle.pop();
-    if (idle !== undefined) {
-      return idle;
-    }
-    const connection = new BackendConnection(this.#options, this.#connect, () => {
-      // One that a call holds is that call's to discard.
-      if (this.#idle.includes(connection)) {
-        this.discard(connection);
-      }
-    });
-    this.#connections.add(connection);
-    return connection;
-  }
-
-  /** @internal Takes a connection back whose call has ended well. */
-  release(connection: BackendConnection): void {
-    if (this.#connections.has(connection)) {
-      this.#idle.push(connection);
-    }
-  }
-
-  /** @internal Closes a connection whose call has not ended well, or that has closed while idle. */
-  discard(connection: BackendConnection): void {
-    this.#connections.delete(connection);
-    const index = this.#idle.lastIndexOf(connection);
-    if (index !== -1) {
-      this.#idle.splice(index, 1);
-    }
-    void connection.destroy();
+    this.pool.close();
+    // Their sockets close, and calls under way hear of it, when the event loop has been round.
+    await new Promise((resolve) => setImmediate(resolve));
   }
 }
 
 interface ExchangeDeadlines {
   readonly connecting: Deadlines;
-  /** From sending to the last byte. */
+  /** From sending to the last byte, also where nobody needs the rest any more [D19]. */
   readonly answering: Deadlines;
   readonly discarding: Deadlines;
 }
 
-// One call: the dispatcher's handler and our Exchange in one object, since there is one of each per call.
-class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHandler {
+/**
+ * `waiting` for what decides the outcome, then `discarding` what is left of the answer, then `ended`; or from waiting
+ * straight to the end.
+ */
+type ExchangeState = 'waiting' | 'discarding' | 'ended';
+
+// One call. It has a connection until it has ended.
+class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   readonly #client: BackendClient;
-  readonly #options: BackendClientOptions;
-  readonly #deadlines: ExchangeDeadlines;
-  readonly #path: string;
+  readonly #head: string;
   readonly #request: BackendRequest;
   readonly #handler: OutcomeHandler;
-
-  #connection: BackendConnection;
+  #connection: ClientConnection;
   readonly #deadline = new Deadline(this);
-  #connectDeadline: Deadline | undefined;
+  // Of connecting, or of discarding: never of both.
+  #secondDeadline: Deadline | undefined;
   #wasResent = false;
-  // `waiting` for what decides, `discarding` a body that no longer matters, `ended`.
-  #state: 'waiting' | 'discarding' | 'ended' = 'waiting';
+  #state: ExchangeState = 'waiting';
   #status = 0;
   readonly #body = new AnswerBody();
   // Bytes that came and are not kept.
   #discarded = 0;
 
-  constructor(
-    client: BackendClient,
-    options: BackendClientOptions,
-    deadlines: ExchangeDeadlines,
-    path: string,
-    request: BackendRequest,
-    handler: OutcomeHandler,
-  ) {
+  constructor(client: BackendClient, head: string, request: BackendRequest, handler: OutcomeHandler) {
     this.#client = client;
-    this.#options = options;
-    this.#deadlines = deadlines;
-    this.#path = path;
+    this.#head = head;
     this.#request = request;
     this.#handler = handler;
-    this.#connection = client.acquire(false);
+    this.#connection = client.pool.acquire(false);
     try {
       this.#dispatch();
     } catch (error) {
@@ -207,135 +168,72 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
     if (this.#state !== 'ended') {
       this.#dropBody();
       this.#end();
-      this.#client.discard(this.#connection);
+      this.#client.pool.discard(this.#connection);
     }
   }
 
-  // A fault of our own must not be taken for one of the backend's, which undici would make of it, and not
-  // leave the call without an end [D28].
-  #fault(error: unknown): void {
+  // A fault of our own must not be taken for one of the backend's, and not leave the call without an end [D28].
+  onFault(error: unknown): void {
     this.#dropBody();
     this.#end();
-    this.#client.discard(this.#connection);
+    this.#client.pool.discard(this.#connection);
     this.#handler.onFault(error);
   }
 
   onDeadlinePassed(deadline: Deadline): void {
-    const { timeoutMs, connectTimeoutMs } = this.#options;
+    const { timeoutMs, connectTimeoutMs } = this.#client.options;
     const cause =
-      deadline === this.#connectDeadline
+      deadline === this.#secondDeadline
         ? `no connection within ${connectTimeoutMs} ms`
         : `no complete answer within ${timeoutMs} ms`;
     try {
       // Nobody is told when the outcome is known and only the rest of an answer did not come.
       this.#fail('timed-out', cause);
     } catch (error) {
-      this.#fault(error);
+      this.onFault(error);
     }
   }
 
-  // Connecting has a limit of its own; from sending to the last byte there is one deadline, whether or not
-  // the call is sent twice [D19].
+  // Connecting has a limit of its own; from sending to the last byte there is one deadline, whether or not the call is
+  // sent twice [D19].
   #dispatch(): void {
-    this.#startDeadline();
-    const { method, body, requestId, traceContext } = this.#request;
-    this.#connection.dispatch(
-      {
-        method,
-        path: this.#path,
-        headers: ['content-type', 'application/json', 'x-request-id', requestId, ...traceContext],
-        body: body ?? null,
-      },
-      this,
-    );
+    if (this.#connection.isConnecting) {
+      this.#secondDeadline = new Deadline(this);
+      this.#client.deadlines.connecting.start(this.#secondDeadline);
+    }
+    this.#connection.send(this.#head, this.#request.body, this);
   }
 
-  // Leads here: a new connection, and an idle one that proves to be dead before the call goes out on it. The
-  // deadline of the answer begins anew when the call is sent, unless it was sent before.
-  onConnecting(): void {
-    if (!this.#wasResent) {
-      this.#deadline.clear();
-    }
-    this.#connectDeadline ??= new Deadline(this);
-    if (!this.#connectDeadline.isRunning) {
-      this.#deadlines.connecting.start(this.#connectDeadline);
-    }
-  }
-
-  onRequestStart(): void {
-    try {
-      this.#connection.onSent();
-      this.#connectDeadline?.clear();
-      this.#startDeadline();
-    } catch (error) {
-      this.#fault(error);
-    }
-  }
-
-  #startDeadline(): void {
+  onSent(): void {
+    this.#secondDeadline?.clear();
     if (!this.#deadline.isRunning) {
-      this.#deadlines.answering.start(this.#deadline);
+      this.#client.deadlines.answering.start(this.#deadline);
     }
   }
 
-  onResponseStart(
-    _controller: Dispatcher.DispatchController,
-    status: number,
-    headers: Record<string, string | string[] | undefined>,
-    reason = '',
-  ): void {
-    try {
-      this.#takeHead(status, headers, reason);
-    } catch (error) {
-      this.#fault(error);
-    }
-  }
-
-  #takeHead(status: number, headers: Record<string, string | string[] | undefined>, reason: string): void {
-    if (status < 200 || this.#state !== 'waiting') {
-      return;
-    }
-    const flaw = findFlaw(headers, reason, this.#connection.answerMinorVersion);
-    if (flaw !== undefined) {
-      this.#fail('unreachable', flaw);
-      return;
-    }
-    const length = headers['content-length'];
-    if (typeof length === 'string' && length.endsWith(' ')) {
-      this.#connection.setAnswerLength(Number(length));
-    }
+  onAnswerHead({ status, bodyLength }: AnswerHead): void {
     this.#status = status;
     if (status > 299) {
       this.#decide({ kind: 'refused', status, cause: `status ${status}` });
     } else if (!this.#request.needsAnswer) {
       this.#decide({ kind: 'ok', status, pieces: [], blocks: [], length: 0 });
-    } else if (Number(length) > this.#options.responseBytesMax) {
+    } else if (typeof bodyLength === 'number' && bodyLength > this.#client.options.responseBytesMax) {
       this.#failTooLarge();
     }
   }
 
-  onResponseData(_controller: Dispatcher.DispatchController, piece: Buffer): void {
-    try {
-      this.#takePiece(piece);
-    } catch (error) {
-      this.#fault(error);
-    }
-  }
-
-  #takePiece(piece: Buffer): void {
+  onAnswerBody(piece: Buffer): void {
+    const { responseBytesMax, budget } = this.#client.options;
     if (this.#state === 'discarding') {
       this.#discarded += piece.length;
       if (this.#discarded > discardBytesMax) {
         this.cancel();
       }
-      return;
-    }
-    if (this.#state === 'ended') {
-      return;
-    }
-    if (this.#body.length + piece.length > this.#options.responseBytesMax) {
+    } else if (this.#state === 'ended') {
+      // Of an answer that was given up in the middle of the bytes that have just come.
+    } else if (this.#body.length + piece.length > responseBytesMax) {
       this.#failTooLarge();
-    } else if (!this.#options.budget.take(piece.length)) {
+    } else if (!budget.take(piece.length)) {
       this.#fail('too-large', 'too many bytes of bodies held at once', this.#status);
     } else if (!this.#body.write(piece)) {
       // Nothing could make it JSON any more: nobody needs the rest.
@@ -344,22 +242,14 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
     }
   }
 
-  onResponseEnd(): void {
-    try {
-      this.#takeEnd();
-    } catch (error) {
-      this.#fault(error);
-    }
-  }
-
-  #takeEnd(): void {
-    if (this.#connection.hasFailed) {
-      this.#takeError(new Error('the connection broke off in an answer that goes up to its end'));
-      return;
-    }
+  onAnswerEnd(isReusable: boolean): void {
     const wasWaiting = this.#state === 'waiting';
     this.#end();
-    this.#client.release(this.#connection);
+    if (isReusable) {
+      this.#client.pool.release(this.#connection);
+    } else {
+      this.#client.pool.discard(this.#connection);
+    }
     if (!wasWaiting) {
       return;
     }
@@ -374,55 +264,51 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
     }
   }
 
-  onResponseError(_controller: Dispatcher.DispatchController | undefined, error: Error): void {
-    try {
-      this.#takeError(error);
-    } catch (fault) {
-      this.#fault(fault);
-    }
-  }
-
-  #takeError(error: Error): void {
-    if (this.#state === 'ended') {
-      return;
-    }
+  onBroken(error: Error | Flaw): void {
     const wasWaiting = this.#state === 'waiting';
-    this.#client.discard(this.#connection);
-    if (wasWaiting && this.#mayResend()) {
+    this.#client.pool.discard(this.#connection);
+    if (wasWaiting && error instanceof Error && this.#mayResend()) {
       this.#wasResent = true;
-      this.#connection = this.#client.acquire(true);
+      this.#connection = this.#client.pool.acquire(true);
       this.#dispatch();
       return;
     }
     this.#dropBody();
     this.#end();
     if (wasWaiting) {
-      this.#handler.onOutcome({ kind: 'unreachable', status: undefined, cause: describeError(error) });
+      this.#handler.onOutcome({
+        kind: 'unreachable',
+        status: undefined,
+        cause: error instanceof Error ? describeError(error) : error.reason,
+      });
     }
   }
 
-  // A GET on a reused connection that died before one byte of the answer: most likely the backend closed an
-  // idle connection as the call went out. Every other death may have been the call's own doing [D20].
+  // A GET on a reused connection that died before one byte of the answer: most likely the backend closed an idle
+  // connection as the call went out. Every other death may have been the call's own doing [D20]. What has not been sent
+  // at all may be sent whatever it is.
   #mayResend(): boolean {
+    const { hasDiedUnsent, isReusedAndSilent } = this.#connection;
     return (
-      this.#request.method === 'GET' &&
       !this.#wasResent &&
-      this.#connection.diedReusedAndSilent &&
-      !this.#client.isClosed
+      !this.#client.pool.isClosed &&
+      (hasDiedUnsent || (this.#request.method === 'GET' && isReusedAndSilent))
     );
   }
 
-  // The outcome is known before the answer has ended: what is left is read to a bound and dropped.
+  // The outcome is known before the answer has ended: what is left is read to a bound and dropped, within its deadline
+  // and no longer than a second.
   #decide(outcome: Outcome): void {
     this.#dropBody();
     this.#state = 'discarding';
-    this.#deadline.clear();
-    this.#deadlines.discarding.start(this.#deadline);
+    this.#secondDeadline = new Deadline(this);
+    this.#client.deadlines.discarding.start(this.#secondDeadline);
     this.#handler.onOutcome(outcome);
   }
 
   #failTooLarge(): void {
-    this.#fail('too-large', `an answer of more than ${this.#options.responseBytesMax} bytes`, this.#status);
+    const { responseBytesMax } = this.#client.options;
+    this.#fail('too-large', `an answer of more than ${responseBytesMax} bytes`, this.#status);
   }
 
   #fail(kind: BackendFailure, cause: string, status?: number): void {
@@ -434,44 +320,17 @@ class BackendExchange implements Exchange, DeadlineOwner, Dispatcher.DispatchHan
   }
 
   #dropBody(): void {
-    this.#options.budget.giveBack(this.#body.length);
+    this.#client.options.budget.giveBack(this.#body.length);
     this.#body.drop();
   }
 
   #end(): void {
     this.#state = 'ended';
     this.#deadline.clear();
-    this.#connectDeadline?.clear();
+    this.#secondDeadline?.clear();
   }
 }
 
 function notJson(status: number, length: number): Outcome {
   return { kind: 'not-json', status, cause: length === 0 ? 'an empty body' : `a body that is not JSON` };
-}
-
-// eslint-disable-next-line no-control-regex -- these are what is looked for
-const controlCharacter = /[\0-\x08\x0a-\x1f\x7f]/;
-
-// White space may be behind a value (RFC 9112, 5.1). Spaces only: behind a tab undici's parser reads on to the end of
-// the connection, or refuses the length.
-const onlyChunked = /^chunked *$/i;
-
-// A head that another parser on the way could have read differently [D18]; undici's own has refused the
-// rest (two lengths, both framings, bytes that no header has).
-function findFlaw(
-  headers: Record<string, string | string[] | undefined>,
-  reason: string,
-  minorVersion: number,
-): string | undefined {
-  if (controlCharacter.test(reason)) {
-    return 'an answer with a control character in its status line';
-  }
-  const transferEncoding = headers['transfer-encoding'];
-  if (transferEncoding === undefined) {
-    return undefined;
-  }
-  if (typeof transferEncoding !== 'string' || !onlyChunked.test(transferEncoding)) {
-    return 'an answer with a transfer-encoding other than one "chunked"';
-  }
-  return minorVersion === 0 ? 'an HTTP/1.0 answer with a transfer-encoding' : undefined;
 }

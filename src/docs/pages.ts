@@ -3,10 +3,11 @@
 
 import { readFileSync } from 'node:fs';
 
-import { replies, type FixedReply, type Pages } from '../gateway/replies.ts';
+import { replies, replyHeaders, type FixedReply, type Pages } from '../gateway/replies.ts';
 import { StartError } from '../start-error.ts';
 import { createOpenApiText, type Limits } from './openapi.ts';
 
+const json = 'application/json';
 const html = 'text/html; charset=utf-8';
 const css = 'text/css; charset=utf-8';
 const javascript = 'text/javascript; charset=utf-8';
@@ -36,7 +37,7 @@ interface AdminAddress {
 export function loadPages(settings: Limits & AdminAddress): Pages {
   const reference = readPage('page/index.html', html, pageHeaders);
   const byPath = new Map<string, FixedReply>([
-    ['/openapi.json', { status: 200, body: Buffer.from(createOpenApiText(settings)), headers: [] }],
+    ['/openapi.json', createPage(Buffer.from(createOpenApiText(settings)), json)],
     ['/docs', { ...reference, body: linkDashboard(reference.body, settings) }],
     ['/docs/page.js', readPage('page/page.js', javascript)],
     ['/docs/page.css', readPage('page/page.css', css)],
@@ -70,9 +71,13 @@ function linkDashboard(page: Buffer, { adminHost, adminPort }: AdminAddress): Bu
   );
 }
 
+function createPage(body: Buffer, contentType: string, headers: readonly string[] = []): FixedReply {
+  return { status: 200, body, headers: replyHeaders(contentType, headers) };
+}
+
 function readPage(file: string, contentType: string, headers: readonly string[] = []): FixedReply {
   try {
-    return { status: 200, body: readFileSync(new URL(file, import.meta.url)), contentType, headers };
+    return createPage(readFileSync(new URL(file, import.meta.url)), contentType, headers);
   } catch (error) {
     throw new StartError(
       `the API reference has no ${file}: run npm run build:docs, or start with DOCS=false`,

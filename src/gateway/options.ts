@@ -5,6 +5,7 @@ import { BackendClient } from '../backend/client.ts';
 import { BufferBudget } from '../buffer-budget.ts';
 import { createTrustedProxies, isAddressRange } from '../guards/client-address.ts';
 import { parseHostNames } from '../guards/host-names.ts';
+import { suggest } from '../similar.ts';
 import { Gateway, type GatewayObserver } from './gateway.ts';
 import type { ItemIdParsing } from './item-id.ts';
 import { collectionPath } from './operations.ts';
@@ -43,23 +44,18 @@ export interface GatewayLimits {
   readonly trustedProxies?: readonly string[];
 }
 
-export interface GatewayPlace {
-  /** What stands before `/api/work-items`; empty at the top. */
-  readonly prefix: string;
-  /** The server leaves `Expect: 100-continue` to us. */
-  readonly answersExpectations: boolean;
-}
-
 /**
- * A gateway with its own connections to the backend; `observer` is told of every request that ends. Throws a
- * `TypeError` that names every limit that cannot be one.
+ * A gateway with its own connections to the backend; `observer` is told of every request that ends, `prefix` stands
+ * before `/api/work-items`. Throws a `TypeError` that names every limit that cannot be one, and, where `otherNames` are
+ * given, every name that is neither a limit's nor one of them.
  */
 export function createGateway(
   limits: GatewayLimits,
   observer: GatewayObserver,
-  { prefix, answersExpectations }: GatewayPlace,
+  prefix = '',
+  otherNames?: readonly string[],
 ): Gateway {
-  checkLimits(limits);
+  checkLimits(limits, otherNames);
   const budget = new BufferBudget(limits.bufferedBytesMax ?? 1_073_741_824);
   const backend = new BackendClient({
     backendUrl: new URL(limits.backendUrl),
@@ -75,14 +71,12 @@ export function createGateway(
       itemIdParsing: limits.itemIdParsing ?? 'leading',
       requestBytesMax: limits.requestBytesMax ?? 10_485_760,
       inFlightMax: limits.inFlightMax ?? 1_024,
-      replyStallTimeoutMs: limits.replyStallTimeoutMs ?? 30_000,
       trustedProxies: createTrustedProxies(limits.trustedProxies ?? []),
     },
     backend,
     budget,
     observer,
     prefix + collectionPath,
-    answersExpectations,
   );
 }
 
@@ -100,7 +94,15 @@ const numbers = {
   number
 >;
 
-function checkLimits(limits: GatewayLimits): void {
+const names: readonly string[] = [
+  'backendUrl',
+  'allowedHosts',
+  'itemIdParsing',
+  'trustedProxies',
+  ...Object.keys(numbers),
+];
+
+function checkLimits(limits: GatewayLimits, otherNames: readonly string[] | undefined): void {
   const wishes = wishesForBackendUrl(String(limits.backendUrl));
   const problems =
     wishes.length > 0 ? [`backendUrl must be ${wishes.join(' and ')}, ${backendUrlExample}`] : [];
@@ -122,6 +124,12 @@ function checkLimits(limits: GatewayLimits): void {
     const value = limits[name as keyof typeof numbers];
     if (value !== undefined && !(Number.isInteger(value) && value >= 1 && value <= max)) {
       problems.push(`${name} must be a whole number from 1 to ${max}`);
+    }
+  }
+  if (otherNames !== undefined) {
+    const known = [...names, ...otherNames];
+    for (const name of Object.keys(limits).filter((each) => !known.includes(each))) {
+      problems.push(`there is no ${name}${suggest(name, known)}`);
     }
   }
   if (problems.length > 0) {

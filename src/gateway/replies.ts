@@ -1,16 +1,35 @@
 // Every fixed reply, built once: status, bytes and the headers that belong to it alone. A client never gets
 // a body that is neither one of these nor the backend's own JSON [spec 7, rule 2].
 
+import type { Broken } from '../wire/transport.ts';
 import { operations, type Operation, type OperationName } from './operations.ts';
 
 export interface FixedReply {
   readonly status: number;
   readonly body: Buffer;
-  /** What the body is, where it is not JSON. */
-  readonly contentType?: string;
-  /** Headers beyond those of every reply [D24], as name, value, name, value. */
+  /** All but those that differ each time, as name, value, name, value [D24]. */
   readonly headers: readonly string[];
 }
+
+/** The headers of a reply with a body of `contentType`, and `others` beyond those of every reply [D24]. */
+export function replyHeaders(contentType: string | undefined, others: readonly string[] = []): string[] {
+  return [
+    ...(contentType === undefined ? [] : ['content-type', contentType]),
+    'cache-control',
+    'no-store',
+    'x-content-type-options',
+    'nosniff',
+    ...others,
+  ];
+}
+
+const json = 'application/json';
+const noBody = Buffer.alloc(0);
+
+/** Of replies that pass the backend's JSON on. */
+export const passedHeaders: readonly string[] = replyHeaders(json);
+/** The same for another status: what is written is made once for each list. */
+export const createdHeaders: readonly string[] = replyHeaders(json);
 
 /** Replies on paths that belong to no operation, for those who want them beside the operations. */
 export interface Pages {
@@ -19,17 +38,27 @@ export interface Pages {
 }
 
 function errorReply(status: number, message: string, headers: readonly string[] = []): FixedReply {
-  return { status, body: Buffer.from(JSON.stringify({ error: message })), headers };
+  return {
+    status,
+    body: Buffer.from(JSON.stringify({ error: message })),
+    headers: replyHeaders(json, headers),
+  };
+}
+
+function optionsReply(methods: string): FixedReply {
+  return { status: 204, body: noBody, headers: replyHeaders(undefined, ['allow', methods]) };
 }
 
 export const collectionMethods = 'GET, HEAD, POST, OPTIONS';
 export const itemMethods = 'GET, HEAD, PUT, DELETE, OPTIONS';
 export const pageMethods = 'GET, HEAD, OPTIONS';
 
-const noBody = Buffer.alloc(0);
-
 export const replies = {
-  success: { status: 200, body: Buffer.from('{"success":true}'), headers: [] } satisfies FixedReply,
+  success: {
+    status: 200,
+    body: Buffer.from('{"success":true}'),
+    headers: replyHeaders(json),
+  } satisfies FixedReply,
   invalidId: errorReply(400, 'Invalid ID format'),
   forbidden: errorReply(403, 'Forbidden'),
   bodyTooLarge: errorReply(413, 'Request body too large'),
@@ -38,13 +67,9 @@ export const replies = {
   itemMethodNotAllowed: errorReply(405, 'Method not allowed', ['allow', itemMethods]),
   pageMethodNotAllowed: errorReply(405, 'Method not allowed', ['allow', pageMethods]),
   connectNotAllowed: errorReply(405, 'Method not allowed', ['allow', '']),
-  collectionOptions: {
-    status: 204,
-    body: noBody,
-    headers: ['allow', collectionMethods],
-  } satisfies FixedReply,
-  itemOptions: { status: 204, body: noBody, headers: ['allow', itemMethods] } satisfies FixedReply,
-  pageOptions: { status: 204, body: noBody, headers: ['allow', pageMethods] } satisfies FixedReply,
+  collectionOptions: optionsReply(collectionMethods),
+  itemOptions: optionsReply(itemMethods),
+  pageOptions: optionsReply(pageMethods),
   overload: errorReply(503, 'Service unavailable', ['retry-after', '1']),
   badRequest: errorReply(400, 'Bad request'),
   requestTimeout: errorReply(408, 'Request timeout'),
@@ -52,6 +77,17 @@ export const replies = {
   headersTooLarge: errorReply(431, 'Request header fields too large'),
   internalError: errorReply(500, 'Internal server error'),
 };
+
+/** What a request gets that does not go on [D26, D27, D35]. */
+export function replyToBroken(reason: Broken): FixedReply {
+  if (reason === 'timeout') {
+    return replies.requestTimeout;
+  }
+  if (reason === 'overload') {
+    return replies.overload;
+  }
+  return reason.kind === 'head-too-large' ? replies.headersTooLarge : replies.badRequest;
+}
 
 /** Each operation's 500 [spec 7]. */
 export const failureReplies = perOperation((operation) => errorReply(500, operation.failureMessage));

@@ -363,7 +363,7 @@ const unusual: Fault[] = [
     raw(`${chunkedHead(secret)}${chunks(secret).slice(0, -2)}X-Trailer: ${secret}\r\n\r\n`)),
   fault('Transfer-Encoding in capitals', succeeds, 'kept', (secret) =>
     raw(head(secret, 'TRANSFER-ENCODING: CHUNKED') + chunks(secret))),
-  ...[' ', '  '].flatMap((space) => [
+  ...[' ', '  ', '\t', ' \t '].flatMap((space) => [
     fault(`a length with ${JSON.stringify(space)} behind it`, succeeds, 'kept', (secret) =>
       raw(head(secret, `Content-Length:${space}${bodyOf(secret).length}${space}`) + bodyOf(secret))),
     fault(`chunked with ${JSON.stringify(space)} behind it`, succeeds, 'kept', (secret) =>

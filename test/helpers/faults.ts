@@ -3,7 +3,6 @@
 // on stderr. FAULT_FROM_START is on from the beginning.
 
 import { createRequire } from 'node:module';
-import { ServerResponse } from 'node:http';
 import { Server, Socket } from 'node:net';
 import { resolve } from 'node:path';
 
@@ -102,9 +101,13 @@ if (faults.includes('scanner')) {
   };
 }
 
-const { Client } = load('undici') as { Client: { prototype: object } };
-breakMethod('backend client', Client.prototype, 'dispatch');
+interface Class {
+  readonly prototype: object;
+}
+const { ClientConnection } = load('./dist/wire/client-connection.js') as { ClientConnection: Class };
+const { ServerConnection } = load('./dist/wire/server-connection.js') as { ServerConnection: Class };
+breakMethod('backend connection', ClientConnection.prototype, 'send');
 breakMethod('backend socket', Socket.prototype, 'connect');
-breakMethod('head of a reply', ServerResponse.prototype, 'writeHead');
-breakMethod('end of a reply', ServerResponse.prototype, 'end', 'after');
+breakMethod('beginning of a reply', ServerConnection.prototype, 'reply');
+breakMethod('end of a reply', ServerConnection.prototype, 'reply', 'after');
 breakMethod('drain', Server.prototype, 'close');

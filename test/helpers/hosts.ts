@@ -1,14 +1,8 @@
-// Fastify servers with the plugin in them: such that are the gateway's own, and such that are somebody else's; of the
-// newest Fastify and of the oldest that the package says it works with.
+// Fastify servers with the plugin in them, of the newest Fastify and of the oldest that the package says it works with.
 
 import type { AddressInfo } from 'node:net';
 import type { FastifyInstance, FastifyServerOptions } from 'fastify';
-import {
-  gatewayServerOptions,
-  workItemGateway,
-  type GatewayServerOptions,
-  type WorkItemGatewayOptions,
-} from '../../src/index.ts';
+import { workItemGateway, type WorkItemGatewayOptions } from '../../src/index.ts';
 import { loadFastify, type FastifyVersion } from './fastify.ts';
 import { request, type CallOptions } from './raw-client.ts';
 import { answer, ScriptedBackend } from './scripted-backend.ts';
@@ -18,9 +12,7 @@ export const versions = { newest: await loadFastify('newest'), oldest: await loa
 
 export interface Host {
   readonly name: string;
-  readonly isOwn: boolean;
-  /** `limits` are for a server of its own. */
-  readonly create: (options?: HostOptions, limits?: GatewayServerOptions) => FastifyInstance;
+  readonly create: (options?: HostOptions) => FastifyInstance;
 }
 
 export type HostOptions = FastifyServerOptions & {
@@ -34,21 +26,13 @@ function hostsOf(version: FastifyVersion): Host[] {
     version === 'oldest' ? { ...others, ...router } : { ...others, routerOptions: router ?? {} };
   return [
     {
-      name: `a server of gatewayServerOptions, ${version} Fastify`,
-      isOwn: true,
-      create: (options = {}, limits = {}) => Fastify({ ...gatewayServerOptions(limits), ...place(options) }),
-    },
-    {
       name: `a plain server, ${version} Fastify`,
-      isOwn: false,
       create: (options = {}) => Fastify(place(options)),
     },
   ];
 }
 
 export const hosts: readonly Host[] = [...hostsOf('newest'), ...hostsOf('oldest')];
-export const ownHosts = hosts.filter(({ isOwn }) => isOwn);
-export const plainHosts = hosts.filter(({ isOwn }) => !isOwn);
 
 export type PluginOptions = Partial<WorkItemGatewayOptions> & { readonly prefix?: string };
 

@@ -1,13 +1,11 @@
 // What the suites run against: the plugin in this process, and the built command in a process of its own.
 
 import { spawn, type ChildProcess } from 'node:child_process';
-import type { AddressInfo } from 'node:net';
 import { resolve } from 'node:path';
 import { after, afterEach, before, beforeEach, describe } from 'node:test';
 import assert from 'node:assert/strict';
-import { gatewayServerOptions, workItemGateway } from '../../src/index.ts';
+import { createGatewayServer } from '../../src/index.ts';
 import { Changes, DEADLINE_MS } from './changes.ts';
-import { Fastify } from './fastify.ts';
 import { RawClient, request, type CallOptions, type Reply } from './raw-client.ts';
 import { answer, ScriptedBackend } from './scripted-backend.ts';
 
@@ -282,14 +280,13 @@ export class Target implements AsyncDisposable {
         };
         return new Target(kind, backend, command.port, stop, command);
       }
-      const app = Fastify(gatewayServerOptions());
-      await app.register(workItemGateway, { backendUrl: backend.url, ...settings });
-      await app.listen({ host: '127.0.0.1', port: 0 });
+      const server = createGatewayServer({ backendUrl: backend.url, ...settings });
+      const { port } = await server.listen(0, '127.0.0.1');
       const stop = async () => {
-        await app.close();
+        await server.close();
         await backend.stop();
       };
-      return new Target(kind, backend, (app.server.address() as AddressInfo).port, stop);
+      return new Target(kind, backend, port, stop);
     } catch (error) {
       await backend.stop();
       throw error;

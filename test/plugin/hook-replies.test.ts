@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { assertReply, operations } from '../helpers/expected.ts';
-import { hosts, ownHosts, serve } from '../helpers/hosts.ts';
+import { operations } from '../helpers/expected.ts';
+import { hosts, serve } from '../helpers/hosts.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 
 type Hook = (request: FastifyRequest, reply: FastifyReply) => Promise<unknown>;
@@ -82,27 +82,5 @@ for (const host of hosts) {
       assert.equal(reply.text, '{"mine":"the reason"}');
       assert.deepEqual(server.backend.requests, []);
     });
-  });
-}
-
-for (const host of ownHosts) {
-  describe(`${host.name}, an error that is no decision`, () => {
-    for (const error of [
-      errorWith({}),
-      errorWith({ statusCode: 500 }),
-      errorWith({ statusCode: 200 }),
-      'the reason',
-    ]) {
-      test(`is the operation's 500 and says nothing: ${JSON.stringify(error)} [D28]`, async () => {
-        const app = host.create();
-        // eslint-disable-next-line @typescript-eslint/prefer-promise-reject-errors -- any value can be thrown
-        app.addHook('preHandler', () => Promise.reject(error));
-        await using server = await serve(app);
-        for (const { method, path, options, failure } of operations) {
-          assertReply(await server.call(method, path, options), 500, failure);
-        }
-        assert.deepEqual(server.backend.requests, []);
-      });
-    }
   });
 }

@@ -8,16 +8,8 @@ import { describe, test } from 'node:test';
 import { createGunzip, gzipSync } from 'node:zlib';
 import type { FastifyInstance, preParsingHookHandler, RequestPayload } from 'fastify';
 import { poll, within } from '../helpers/changes.ts';
-import {
-  assertReply,
-  invalidId,
-  operation,
-  operations,
-  succeeded,
-  tooLarge,
-  unavailable,
-} from '../helpers/expected.ts';
-import { hosts, ownHosts, serve } from '../helpers/hosts.ts';
+import { assertReply, operation, operations, succeeded, tooLarge, unavailable } from '../helpers/expected.ts';
+import { hosts, serve } from '../helpers/hosts.ts';
 import { chunk, RawClient } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 
@@ -300,49 +292,3 @@ const inflate: preParsingHookHandler = (_request, _reply, payload, done) => {
   });
   done(null, payload.pipe(times));
 };
-
-for (const host of ownHosts) {
-  describe(`${host.name}, a client that waits to be told to send its body`, () => {
-    const head = (path: string) =>
-      `PUT ${path} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: ${text.length}\r\n\r\n`;
-
-    for (const [name, add] of readers) {
-      test(`is told when a hook ${name}`, async () => {
-        const app = host.create();
-        add(app);
-        await using server = await serve(app);
-        await using client = await RawClient.open(server.port);
-        for (let count = 0; count < 2; count += 1) {
-          client.send(head(update.path));
-          assert.equal((await client.reply()).status, 100);
-          client.send(text);
-          assertReply(await client.reply(), 200, succeeded);
-        }
-        assert.equal(server.backend.requests.length, 2);
-      });
-    }
-
-    test('is not told when a hook reads nothing and the request is refused', async () => {
-      const app = host.create();
-      app.addHook('preParsing', (_request, _reply, payload, done) => {
-        done(null, payload);
-      });
-      await using server = await serve(app);
-      await using client = await RawClient.open(server.port);
-      client.send(head('/api/work-items/x'));
-      assertReply(await client.reply(), 400, invalidId);
-      await client.closed();
-    });
-
-    test('is not told when a hook puts another body in the place of its own', async () => {
-      const app = host.create();
-      app.addHook('preParsing', () => Promise.resolve(Readable.from(['[1]'])));
-      await using server = await serve(app);
-      await using client = await RawClient.open(server.port);
-      client.send(head(update.path));
-      assertReply(await client.reply(), 200, succeeded);
-      await client.closed();
-      assert.equal(String(server.backend.requests[0]?.body), '[1]');
-    });
-  });
-}

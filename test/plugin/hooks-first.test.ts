@@ -4,8 +4,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { workItemGateway } from '../../src/index.ts';
-import { assertReply, badRequest, invalidId, notFound } from '../helpers/expected.ts';
-import { hosts, ownHosts, serve, serveApp, type Host } from '../helpers/hosts.ts';
+import { hosts, serve, serveApp, type Host } from '../helpers/hosts.ts';
 import { oddTargets } from '../helpers/odd-targets.ts';
 import { RawClient, type Headers } from '../helpers/raw-client.ts';
 
@@ -262,83 +261,4 @@ async function serveConstrained(host: Host) {
   app.get('/versioned', { constraints: { version: '1.0.0' } }, () => 'host');
   app.get('/of-tenant', { constraints: { tenant: 'a' } }, () => 'host');
   return await serve(app);
-}
-
-for (const host of ownHosts) {
-  describe(`${host.name}, what its clients get`, () => {
-    test('what cannot be routed has one fixed reply there, and the connection goes on [D60, D24]', async () => {
-      await using server = await serveConstrained(host);
-      await using client = await RawClient.open(server.port);
-      const unknown = { headers: [['X-Tenant', 'unknown']] as const };
-      for (const path of ['/api/work-items', '/api/work-items/5', '/nowhere']) {
-        assertReply(await client.call('GET', path, unknown), 404, notFound);
-        assertReply(await client.call('OPTIONS', path, unknown), 404, notFound);
-      }
-      assertReply(
-        await client.call('PUT', '/api/work-items/5', { ...unknown, body: '{"a":1}' }),
-        404,
-        notFound,
-      );
-      assertReply(
-        await client.call('POST', '/api/work-items', { ...unknown, body: '{"a":1' }),
-        404,
-        notFound,
-      );
-      assertReply(
-        await client.call('GET', '/api/work-items', { headers: [['Accept-Version', '1.0.0']] }),
-        404,
-        notFound,
-      );
-      assert.equal((await client.call('GET', '/api/work-items')).status, 401);
-    });
-
-    for (const escape of ['%ff', '%zz', '%', '%C3', '%C0%AF', '%ED%A0%80', 'x%ff', '%ff:80', 'x%f']) {
-      test(`a host ${escape}, whose escapes do not decode, is no host [D60, D27]`, async () => {
-        await using server = await serve(host.create());
-        for (const method of ordinaryMethods) {
-          assertReply(await server.call(method, `http://${escape}/api/work-items/5`), 400, badRequest);
-          assertReply(
-            await server.call(method, '/api/work-items/5', { headers: [['Host', escape]] }),
-            400,
-            badRequest,
-          );
-        }
-        assert.deepEqual(server.backend.requests, []);
-      });
-    }
-
-    test('a bad escape in an id passes the hooks, and is no id [D1, D60]', async () => {
-      const app = host.create();
-      const seen: string[] = [];
-      app.addHook('onRequest', ({ url, originalUrl }, _reply, done) => {
-        seen.push(`${originalUrl} as ${url}`);
-        done();
-      });
-      await using server = await serve(app);
-      for (const id of ['%zz', '12%ff', '%ff12', '12%', '12%2', '%C3', '%2f%zz', '12%zz?%zz']) {
-        assertReply(await server.call('PUT', `/api/work-items/${id}`, { body: '1' }), 400, invalidId);
-        assertReply(await server.call('GET', `http://x/api/work-items/${id}`), 400, invalidId);
-      }
-      assert.deepEqual(server.backend.requests, []);
-      assert.equal(seen.length, 16);
-      assert.equal(seen[3], 'http://x/api/work-items/12%ff as /api/work-items/12%25ff');
-      assert.equal(seen[15], 'http://x/api/work-items/12%zz?%zz as /api/work-items/12%25zz?%zz');
-    });
-
-    test('hooks that ask for the path see that of the call, whatever the form of its target [D60, D27]', async () => {
-      const app = host.create();
-      app.addHook('onRequest', async (request, reply) => {
-        if (request.url.startsWith('/api/work-items')) await deny(request, reply);
-      });
-      await using server = await serve(app);
-      for (const target of [
-        '/api/work-items/5',
-        'http://x/api/work-items/5',
-        'HTTPS://x:80/api/work-items/5?x',
-      ]) {
-        assert.equal((await server.call('DELETE', target)).status, 401);
-      }
-      assert.deepEqual(server.backend.requests, []);
-    });
-  });
 }

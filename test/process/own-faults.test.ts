@@ -62,9 +62,9 @@ describe('inside a request', () => {
   // Whether the one who meets the fault can know it as ours; and whether its 500 can be written.
   const parts: [name: string, isBug: boolean, isReplied: boolean][] = [
     ['scanner', true, true],
-    ['backend client', true, true],
-    ['backend socket', false, true],
-    ['head of a reply', true, false],
+    ['backend connection', true, true],
+    ['backend socket', true, true],
+    ['beginning of a reply', true, false],
     ['end of a reply', true, false],
   ];
   const others = ['log', 'accept'];

@@ -52,7 +52,20 @@ forEachTarget((target) => {
     });
   }
 
-  for (const authority of ['a:zz', '[', '', 'user:p@x', 'a:99999', '[:::::]', ':80']) {
+  for (const authority of [
+    'a:zz',
+    '[',
+    '',
+    'user:p@x',
+    'a:99999',
+    '[:::::]',
+    ':80',
+    '%ff',
+    '%zz',
+    '%',
+    '%C3',
+    'x%ff:80',
+  ]) {
     test(`the target http://${authority}/api/work-items is 400, its host is none [D27]`, async () => {
       const reply = await target().withoutBackendCall(async () => {
         await using client = await target().connect();

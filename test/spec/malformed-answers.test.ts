@@ -22,7 +22,7 @@ const heads: [name: string, backendAnswer: Answer][] = [
   ['white space before the first header', good(' X-Extra: 1\r\nContent-Length: 8')],
   ['a tab before a colon', good('Content-Length\t: 8')],
   ['a coding with a space before the colon', good('Transfer-Encoding : chunked', `8\r\n${item}\r\n0\r\n\r\n`)],
-  ...['\x0bchunked', '\xa0chunked', ',chunked', 'chunked,', 'chunked;q=1', '"chunked"', 'chunk', 'chunked\t', 'chunked \xa0', '', 'gzip, chunked', 'chunked\r\nTransfer-Encoding: chunked'].map(
+  ...['\x0bchunked', '\xa0chunked', ',chunked', 'chunked,', 'chunked;q=1', '"chunked"', 'chunk', 'chunked \xa0', '', 'gzip, chunked', 'chunked\r\nTransfer-Encoding: chunked'].map(
     (coding): [string, Answer] => [
       `the coding ${JSON.stringify(coding)}`,
       good(`Transfer-Encoding: ${coding}`, `8\r\n${item}\r\n0\r\n\r\n`),
@@ -30,7 +30,7 @@ const heads: [name: string, backendAnswer: Answer][] = [
   ),
   ['an empty coding and a length', good('Transfer-Encoding:\r\nContent-Length: 8')],
   ['chunks in HTTP/1.0', raw(`HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n${item}\r\n0\r\n\r\n`)],
-  ...['\x0b8', '\xa08', '8\0', '8,', '8;', '0o8', '1e1', '8,9', '"8"', '-0', '18446744073709551624', '8\t', '8 8'].map((length): [string, Answer] => [
+  ...['\x0b8', '\xa08', '8\0', '8,', '8;', '0o8', '1e1', '8,9', '"8"', '-0', '18446744073709551624', '8 8'].map((length): [string, Answer] => [
     `the length ${JSON.stringify(length)}`,
     good(`Content-Length: ${length}`),
   ]),

@@ -315,15 +315,9 @@ forEachTarget((target) => {
     `GET  /api/work-items HTTP/1.1\r\n${host}\r\n`,
     `GET /api/work-items  HTTP/1.1\r\n${host}\r\n`,
   ]) {
-    test(
-      `head: two spaces in the request line are 400, ${JSON.stringify(bytes.slice(0, 32))} [D27]`,
-      {
-        todo: 'the parser of Node takes them for one, and its user cannot see them',
-      },
-      async () => {
-        await assertRefused(target(), bytes);
-      },
-    );
+    test(`head: two spaces in the request line are 400, ${JSON.stringify(bytes.slice(0, 32))} [D27]`, async () => {
+      await assertRefused(target(), bytes);
+    });
   }
 
   for (const [name, body] of chunks) {
@@ -611,7 +605,11 @@ forEachTarget((target) => {
       await using client = await target().connect();
       client.send(`MISSING ${requestTarget} HTTP/1.1\r\n${host}\r\n`);
       assert.equal((await client.reply()).status, status);
-      await client.closed();
+      if (status === 400) {
+        await client.closed();
+      } else {
+        assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
+      }
     });
   }
 

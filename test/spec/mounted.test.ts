@@ -4,9 +4,9 @@
 import assert from 'node:assert/strict';
 import type { AddressInfo } from 'node:net';
 import { describe, mock, test } from 'node:test';
-import type { FastifyInstance, FastifyServerOptions } from 'fastify';
-import { BackendClient } from '../../src/backend/client.ts';
-import { gatewayServerOptions, workItemGateway, type WorkItemGatewayOptions } from '../../src/index.ts';
+import type { FastifyInstance } from 'fastify';
+import { ConnectionPool } from '../../src/backend/pool.ts';
+import { workItemGateway, type WorkItemGatewayOptions } from '../../src/index.ts';
 import { poll } from '../helpers/changes.ts';
 import {
   assertHeaders,
@@ -131,16 +131,6 @@ for (const [version, Fastify] of Object.entries(versions)) {
       }
     });
 
-    test("a server of gatewayServerOptions has no headers but the gateway's [D24]", async () => {
-      const app = Fastify(gatewayServerOptions());
-      app.addHook('onRequest', (_request, reply, done) => {
-        reply.header('x-host', '1');
-        done();
-      });
-      await using server = await serve(app);
-      assertReply(await server.call('DELETE', '/api/work-items/5'), 200, succeeded);
-    });
-
     test('where Node has sent the 100 by itself the connection stays open', async () => {
       await using server = await serve(Fastify());
       await using client = await RawClient.open(server.port);
@@ -226,7 +216,7 @@ for (const [version, Fastify] of Object.entries(versions)) {
     test("a fault of our own behind a reply is an error in the host's log too [D28]", async () => {
       const { app, lines } = createLoggingServer();
       await using server = await serve(app);
-      const broken = mock.method(BackendClient.prototype, 'release', () => {
+      const broken = mock.method(ConnectionPool.prototype, 'release', () => {
         throw new TypeError('SECRET');
       });
       try {
@@ -248,70 +238,13 @@ for (const [version, Fastify] of Object.entries(versions)) {
       );
     });
 
-    test('a server of gatewayServerOptions without the plugin closes on malformed HTTP, and 400 is a bad escape', async () => {
-      const app = Fastify(gatewayServerOptions());
-      await app.listen({ host: '127.0.0.1', port: 0 });
-      try {
-        const { port } = app.server.address() as AddressInfo;
-        await using malformed = await RawClient.open(port);
-        malformed.send('\x00\r\n\r\n');
-        await malformed.closed();
-        assert.equal(malformed.bytesReceived, 0);
-        await using escape = await RawClient.open(port);
-        // An old Fastify finds no route before it looks at the target.
-        assert.equal((await escape.call('GET', '/%zz')).status, version === 'newest' ? 400 : 404);
-      } finally {
-        app.server.closeAllConnections();
-        await app.close();
-      }
-    });
-
-    test('the options of a server of its own: its limits, and nothing of Fastify that would answer for it', () => {
-      const chosen = ({ keepAliveTimeout, requestTimeout, ...others }: FastifyServerOptions) => {
-        const { logger, exposeHeadRoutes, return503OnClosing, forceCloseConnections } = others;
-        return {
-          ...{ keepAliveTimeout, requestTimeout },
-          ...{ logger, exposeHeadRoutes, return503OnClosing, forceCloseConnections },
-        };
-      };
-      const always = {
-        logger: false,
-        exposeHeadRoutes: false,
-        return503OnClosing: false,
-        forceCloseConnections: true,
-      };
-      assert.deepEqual(chosen(gatewayServerOptions()), {
-        keepAliveTimeout: 72_000,
-        requestTimeout: 30_000,
-        ...always,
-      });
-      assert.deepEqual(chosen(gatewayServerOptions({ idleTimeoutMs: 1_000, requestTimeoutMs: 2_000 })), {
-        keepAliveTimeout: 1_000,
-        requestTimeout: 2_000,
-        ...always,
-      });
-    });
-
-    test('a request that does not come within its time is 408 on a server of its own [D35]', async () => {
-      const backend = await ScriptedBackend.start();
-      const app = Fastify(gatewayServerOptions({ requestTimeoutMs: 200, requestHeadersTimeoutMs: 200 }));
-      try {
-        await app.register(workItemGateway, { backendUrl: backend.url });
-        await app.listen({ host: '127.0.0.1', port: 0 });
-        await using client = await RawClient.open((app.server.address() as AddressInfo).port);
-        client.send('GET /api/work-items HTTP/1.1\r\nHo');
-        assertReply(await client.reply(), 408, '{"error":"Request timeout"}');
-        await client.closed();
-        assert.equal(backend.requests.length, 0);
-      } finally {
-        app.server.closeAllConnections();
-        await app.close();
-        await backend.stop();
-      }
-    });
-
     for (const [name, options, expected] of [
       ['no address', {}, /backendUrl must be an address, for instance/],
+      [
+        'options that there are not',
+        { backendUrl: 'http://localhost:5104', backendTimeout: 5, nonsense: true, inFlightMax: 0 },
+        /inFlightMax must be .*; there is no backendTimeout: did you mean backendTimeoutMs\?; there is no nonsense\.$/,
+      ],
       [
         'an address without a scheme',
         { backendUrl: 'localhost:5104' },

@@ -2,14 +2,12 @@
 // wrong at the backend, in words that an operator can use and that no client ever sees.
 
 import assert from 'node:assert/strict';
-import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
-import type { FastifyInstance } from 'fastify';
-import { gatewayServerOptions, workItemGateway, type CallRecord } from '../../src/index.ts';
+import { createGatewayServer, type CallRecord } from '../../src/index.ts';
 import { startBlackHole } from '../helpers/black-hole.ts';
 import { createGate, poll } from '../helpers/changes.ts';
-import { Fastify } from '../helpers/fastify.ts';
-import { RawClient, request, type CallOptions } from '../helpers/raw-client.ts';
+import { serveBefore, serveInProcess } from '../helpers/in-process.ts';
+import { RawClient, type CallOptions } from '../helpers/raw-client.ts';
 import {
   type Answer,
   answer,
@@ -27,32 +25,15 @@ type Told = Pick<
   'method' | 'status' | 'outcome' | 'cause' | 'backendOutcome' | 'requestBytes' | 'replyBytes'
 > & { readonly operation: string | undefined };
 
-interface Malformed {
-  readonly requestId: string;
-  readonly status: number;
-  readonly code: string;
-  readonly client: string | undefined;
-}
-
 type ServerSettings = GatewaySettings & { readonly trustedProxies?: readonly string[] };
 
-/** A server whose observer keeps what it is told. */
-async function serve(
-  settings: ServerSettings = {},
-  prepare: (app: FastifyInstance) => void = () => undefined,
-) {
-  const backend = await ScriptedBackend.start();
-  backend.answers(answer('{"id":5}'));
+/** A server whose observer keeps what it is told: the record is the call itself, which lives on, so what it says now. */
+async function serve(settings: ServerSettings = {}) {
   const records: CallRecord[] = [];
-  const malformed: Malformed[] = [];
-  const app = Fastify(gatewayServerOptions());
-  prepare(app);
-  await app.register(workItemGateway, {
-    backendUrl: backend.url,
+  const server = await serveInProcess({
     ...settings,
     observer: {
       onCallEnd: (record) => {
-        // The record is the call itself, which lives on: what counts is what it says now.
         const { requestId, operation, method, path, client, status, outcome, cause, backendOutcome } = record;
         const { durationMs, backendDurationMs, requestBytes, replyBytes } = record;
         records.push({
@@ -60,28 +41,15 @@ async function serve(
           ...{ durationMs, backendDurationMs, requestBytes, replyBytes },
         });
       },
-      onMalformed: (requestId, reply, code, client) =>
-        malformed.push({ requestId, status: reply.status, code, client }),
+      onMalformed: (requestId, { status }, reason, client) =>
+        server.told.malformed.push({ requestId, status, reason, client }),
       onStall: () => assert.fail('no client stalls here'),
       onBug: (error) => {
         throw error;
       },
     },
   });
-  await app.listen({ host: '127.0.0.1', port: 0 });
-  const { port } = app.server.address() as AddressInfo;
-  return {
-    backend,
-    port,
-    records,
-    malformed,
-    call: (method: string, path: string, options?: CallOptions) => request(port, method, path, options),
-    [Symbol.asyncDispose]: async () => {
-      app.server.closeAllConnections();
-      await app.close();
-      await backend.stop();
-    },
-  };
+  return Object.assign(server, { records, malformed: server.told.malformed });
 }
 
 /** The only record, without what differs from run to run. */
@@ -164,10 +132,10 @@ const failures: [name: string, backendAnswer: Answer, outcome: CallRecord['outco
       'chunks in HTTP/1.0',
       raw('HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'),
       'unreachable',
-      'an HTTP/1.0 answer with a transfer-encoding',
+      'an answer with a transfer-encoding in HTTP/1.0',
     ],
     ['another version', raw('HTTP/3.0 200 OK\r\n\r\n'), 'unreachable', /an answer that is not HTTP\/1\.1/],
-    ['an end before the answer', rawThenClose(''), 'unreachable', /other side closed/],
+    ['an end before the answer', rawThenClose(''), 'unreachable', /closed before the answer was whole/],
     ['no HTTP at all', raw('garbage\r\n\r\n'), 'unreachable', /./],
   ]; // prettier-ignore
 
@@ -303,7 +271,6 @@ const refusals: [name: string, method: string, path: string, options: CallOption
   ['an unknown path', 'GET', '/nowhere', {}, { operation: undefined, status: 404, outcome: 'no-operation' }],
   ['a method that the path does not have', 'PATCH', '/api/work-items', {}, { operation: undefined, status: 405, outcome: 'no-operation' }],
   ['OPTIONS', 'OPTIONS', '/api/work-items', {}, { operation: undefined, status: 204, outcome: 'ok', replyBytes: 0 }],
-  ['two hosts', 'GET', '/api/work-items', { headers: [['Host', 'a'], ['Host', 'b']] }, { operation: undefined, status: 400, outcome: 'bad-request' }],
   ['a write of a page of another site', 'POST', '/api/work-items', { body: '{}', headers: [['Sec-Fetch-Site', 'cross-site']] }, { operation: undefined, status: 403, outcome: 'forbidden' }],
   ['an unknown expectation', 'GET', '/api/work-items', { headers: [['Expect', 'x']] }, { operation: undefined, status: 417, outcome: 'bad-request' }],
 ]; // prettier-ignore
@@ -385,13 +352,14 @@ test('a request that is cut off while it waits is "bad-request" when its turn ha
 });
 
 test('a fault of our own is a "bug", with the error as its cause [D28]', async () => {
-  await using server = await serve({}, (app) => {
-    app.addHook('onRequest', (_request, _reply, done) => {
-      done(new TypeError('SECRET'));
-    });
+  await using server = await serveBefore({
+    send: () => {
+      throw new TypeError('SECRET');
+    },
   });
-  await server.call('DELETE', '/api/work-items/5');
-  const { operation, status, outcome, cause, backendOutcome } = only(server.records);
+  await using client = await server.connect();
+  await client.call('DELETE', '/api/work-items/5');
+  const { operation, status, outcome, cause, backendOutcome } = only(server.told.ended);
   assert.deepEqual(
     { operation, status, outcome, backendOutcome },
     { operation: 'delete', status: 500, outcome: 'bug', backendOutcome: undefined },
@@ -465,24 +433,37 @@ test('a client that leaves before its body is whole is "client-gone", and nothin
   );
 });
 
-for (const [name, bytes, status, code] of [
-  ['bytes that are no request', '\x00\r\n\r\n', 400, 'HPE_INVALID_METHOD'],
-  ['a method that nobody has heard of', 'NOPE /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n', 405, 'HPE_INVALID_METHOD'],
-  ['a head that is too large', `GET / HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`, 431, 'HPE_HEADER_OVERFLOW'],
-  ['CONNECT', 'CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n', 405, 'CONNECT'],
+for (const [name, bytes, status, reason] of [
+  ['bytes that are no request', '\x00\r\n\r\n', 400, 'a method that is none'],
+  ['a head that is too large', `GET / HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`, 431, 'a head of more than 16384 bytes'],
+  ['two Hosts', 'GET / HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n', 400, 'two host fields'],
 ] as const) {
-  test(`${name} is malformed, with the reply's id and status and the parser's code [D27]`, async () => {
+  test(`${name} is malformed, with the reply's id and status and the reason [D27]`, async () => {
     await using server = await serve();
     await using client = await RawClient.open(server.port);
     client.send(bytes);
     const reply = await client.reply();
     assert.deepEqual(server.malformed, [
-      { requestId: reply.header('x-request-id'), status, code, client: '127.0.0.1' },
+      { requestId: reply.header('x-request-id'), status, reason, client: '127.0.0.1' },
     ]);
     assert.equal(reply.status, status);
     assert.equal(server.records.length, 0);
   });
 } // prettier-ignore
+
+for (const [name, bytes] of [
+  ['a method that nobody has heard of', 'NOPE /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n'],
+  ['CONNECT', 'CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n'],
+] as const) {
+  test(`${name} is a request without an operation [D6, D27]`, async () => {
+    await using server = await serve();
+    await using client = await RawClient.open(server.port);
+    client.send(bytes);
+    assert.equal((await client.reply()).status, 405);
+    assert.deepEqual(server.malformed, []);
+    assert.equal(only(server.records).outcome, 'no-operation');
+  });
+}
 
 test('a record has the path, and the client that trustedProxies say [D52]', async () => {
   for (const [trustedProxies, client] of [
@@ -499,12 +480,12 @@ test('a record has the path, and the client that trustedProxies say [D52]', asyn
   }
 });
 
-test('trustedProxies that are no addresses are refused [D52]', async () => {
+test('trustedProxies that are no addresses are refused [D52]', () => {
   for (const wrong of [['10.0.0.0/99'], ['localhost'], ['10.0.0.1', ''], '10.0.0.1', [7]]) {
-    const app = Fastify(gatewayServerOptions());
     const options = { backendUrl: 'http://localhost:5104', trustedProxies: wrong as string[] };
-    await assert.rejects(async () => {
-      await app.register(workItemGateway, options);
-    }, /trustedProxies must be a list of IP addresses and ranges/);
+    assert.throws(
+      () => createGatewayServer(options),
+      /trustedProxies must be a list of IP addresses and ranges/,
+    );
   }
 });

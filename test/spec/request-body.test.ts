@@ -317,18 +317,18 @@ describe('REQUEST_BYTES_MAX=1000', () => {
 
       test('a body that goes on behind the reply is dropped up to the limit, and past it the connection closes [D11]', async () => {
         const begun = Buffer.concat([
-          requestBytes('DELETE', '/api/work-items/5', { headers: chunkedHeader }),
+          requestBytes('GET', '/api/work-items', { headers: chunkedHeader }),
           chunk('x'.repeat(600)),
         ]);
         await using within = await target().connect();
         within.send(begun);
-        assertReply(await within.reply(), 200, succeeded);
+        assertReply(await within.reply(), 200, '[]');
         within.send(Buffer.concat([chunk('x'.repeat(400)), lastChunk]));
         assertReply(await within.call('GET', '/api/work-items'), 200, '[]');
 
         await using beyond = await target().connect();
         beyond.send(begun);
-        assertReply(await beyond.reply(), 200, succeeded);
+        assertReply(await beyond.reply(), 200, '[]');
         beyond.send(chunk('x'.repeat(401)));
         await beyond.closed();
       });

@@ -16,6 +16,7 @@ import {
   rawThenClose,
   ScriptedBackend,
   timeout,
+  type Answer,
 } from '../helpers/scripted-backend.ts';
 
 const get: BackendRequest = {
@@ -28,6 +29,16 @@ const get: BackendRequest = {
 };
 const put: BackendRequest = { ...get, method: 'PUT', body: Buffer.from('{}'), needsAnswer: false };
 const responseBytesMax = 1000;
+const chunkedHead = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';
+
+/** Two pieces that are read one by one. */
+function inTwoPieces(first: string, second: string): Answer {
+  return async (exchange) => {
+    await exchange.write(first);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    await exchange.write(second);
+  };
+}
 
 async function start({
   basePath = '',
@@ -390,7 +401,7 @@ test('an outcome does not come before send is over, whatever happens', async () 
 
 for (const [name, answers, state] of [
   ['a refusal', raw('HTTP/1.1 500 X\r\nContent-Length: 10\r\n\r\n'), 'refused'],
-  ['a body that cannot be JSON', chunked('1\r\n[\r\n1\r\n}\r\n'), 'not-json'],
+  ['a body that cannot be JSON', inTwoPieces(chunkedHead + '1\r\n[\r\n', '1\r\n}\r\n'), 'not-json'],
   ['an answer', answer('{}'), 'ok'],
   ['a body that is not JSON', answer('{'), 'not-json'],
   ['a connection that is closed', rawThenClose(''), 'unreachable'],

@@ -8,8 +8,8 @@ import { test, type TestContext } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import type { CallRecord } from '../../src/gateway/call.ts';
-import { StallWatch } from '../../src/gateway/stall-watch.ts';
-import { inodeOf, readUnacknowledged } from '../../src/gateway/tcp-table.ts';
+import { StallWatch } from '../../src/wire/stall-watch.ts';
+import { inodeOf, readUnacknowledged } from '../../src/wire/tcp-table.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 
 // More than the system takes without its reader.
@@ -23,7 +23,7 @@ function startWatch(context: TestContext, timeoutMs: number, readTable = readUna
   context.mock.timers.enable({ apis: ['setInterval'] });
   const clock = context.mock.method(performance, 'now', () => now);
   const stalled: CallRecord[] = [];
-  const watch = new StallWatch(
+  const watch = new StallWatch<CallRecord>(
     timeoutMs,
     (call) => stalled.push(call),
     async () => {

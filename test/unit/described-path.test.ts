@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { describePath } from '../../src/gateway/request-head.ts';
+import { describePath } from '../../src/gateway/request-context.ts';
 
 const long = `/${'a'.repeat(255)}`;
 const cases: [target: string, path: string][] = [

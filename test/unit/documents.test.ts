@@ -169,7 +169,11 @@ describe('ARCHITECTURE.md', () => {
 
   const sources = globSync('src/**/*.ts', { cwd: root }).map((path) => ({ path, text: read(path) }));
   for (const [what, pattern, where] of [
-    ['knows undici', / from 'undici'/, /^src\/backend\//],
+    [
+      'knows a socket',
+      / from 'node:(?:net|tls|http)'/,
+      /^src\/(?:wire|adapters|admin|workers|embedded-backend|guards)\/|^src\/[a-z-]+\.ts$/,
+    ],
     ['knows prom-client', / from 'prom-client'/, /^src\/admin\//],
     ['knows commander', / from 'commander'/, /^src\/cli\.ts$/],
     ['ends the process', /process\.exit\(/, /^src\/(?:main|workers\/worker)\.ts$/],

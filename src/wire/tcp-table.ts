@@ -5,18 +5,11 @@ import { readlinkSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 
-/** What Node keeps behind a socket. */
-interface SocketHandle {
-  readonly writeQueueSize?: number;
-  readonly fd?: number;
-  /** Whether it reads from the system; `readStop` does not set it. */
-  reading?: boolean;
-  readonly readStop?: () => number;
-}
-
 /** What Node keeps behind `socket`; null or undefined when it is closed. */
-export function handleOf(socket: Socket): SocketHandle | null | undefined {
-  return (socket as Socket & { readonly _handle?: SocketHandle | null })._handle;
+export function handleOf(
+  socket: Socket,
+): { readonly writeQueueSize?: number; readonly fd?: number } | null | undefined {
+  return (socket as Socket & { readonly _handle?: { writeQueueSize?: number; fd?: number } | null })._handle;
 }
 
 /** The number by which Linux knows `socket`; undefined elsewhere, and when it is closed. */

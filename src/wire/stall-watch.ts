@@ -5,12 +5,11 @@
 
 import type { Socket } from 'node:net';
 
-import type { CallRecord } from './call.ts';
 import { handleOf, inodeOf, readUnacknowledged } from './tcp-table.ts';
 
-interface Progress {
+interface Progress<Call> {
   /** The last call that has written to the socket. */
-  call: CallRecord;
+  call: Call;
   /** The number by which Linux knows the socket; looked up when it is first needed. */
   inode: string | undefined;
   queued: number;
@@ -23,18 +22,19 @@ const sweepMsMax = 100;
 // Reading the system's table costs some microseconds for each of its sockets: it is done only while somebody stalls.
 const tableMsMax = 250;
 
-export class StallWatch {
+/** `Call` is whatever stands for a call to whoever is told. */
+export class StallWatch<Call> {
   readonly #timeoutMs: number;
   readonly #tableMs: number;
-  readonly #onStall: (call: CallRecord) => void;
+  readonly #onStall: (call: Call) => void;
   readonly #readTable: typeof readUnacknowledged;
-  readonly #watched = new Map<Socket, Progress>();
+  readonly #watched = new Map<Socket, Progress<Call>>();
   #timer: NodeJS.Timeout | undefined;
   #isReadingTable = false;
   #tableReadAt = -Infinity;
 
   /** `onStall` is told of the call whose reply was not taken, and must not throw. */
-  constructor(timeoutMs: number, onStall: (call: CallRecord) => void, readTable = readUnacknowledged) {
+  constructor(timeoutMs: number, onStall: (call: Call) => void, readTable = readUnacknowledged) {
     this.#readTable = readTable;
     this.#timeoutMs = timeoutMs;
     this.#onStall = onStall;
@@ -42,7 +42,7 @@ export class StallWatch {
   }
 
   /** Watches `socket`, to which `call` has written, while anything of that has not left this process. */
-  watch(socket: Socket, call: CallRecord): void {
+  watch(socket: Socket, call: Call): void {
     const progress = this.#watched.get(socket);
     if (progress === undefined) {
       this.#watched.set(socket, {

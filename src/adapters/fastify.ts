@@ -1,0 +1,312 @@
+// The gateway as a Fastify plugin. Fastify reads requests, routes them and runs the host's hooks; from the handler on it
+// is the same call as everywhere. Without a hook of the host having run nothing here is ever reached [D60].
+
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify';
+
+import type { CallRecord } from '../gateway/call.ts';
+import type { Gateway, GatewayObserver } from '../gateway/gateway.ts';
+import { collectionPath } from '../gateway/operations.ts';
+import { createGateway, type GatewayLimits } from '../gateway/options.ts';
+import { outcomes } from '../gateway/outcomes.ts';
+import { fieldNameOf } from '../wire/fields.ts';
+import { RequestFields, type Flaw, type RequestHead } from '../wire/head.ts';
+import { StallWatch } from '../wire/stall-watch.ts';
+import type { Client, Incoming, Reply, Transport } from '../wire/transport.ts';
+import { listReplyHeaders } from '../wire/writer.ts';
+import { HeldBody } from './held-body.ts';
+
+export interface WorkItemGatewayOptions extends GatewayLimits {
+  /** How long `app.close()` waits for calls in flight, in milliseconds [D55]. Default 10,000. */
+  readonly shutdownTimeoutMs?: number;
+  /** Is told of every request that ends. Default: failures go to the Fastify instance's logger. */
+  readonly observer?: GatewayObserver;
+}
+
+/**
+ * Serves the five operations under `/api/work-items`. Registering it fails with a `TypeError` that names every option
+ * that is wrong, and in a server of HTTP/2.
+ */
+export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (fastify, options, done) => {
+  let gateway: Gateway;
+  try {
+    if (fastify.initialConfig.http2 === true) {
+      throw new TypeError('The gateway speaks HTTP/1.1: it cannot be mounted in a server with http2.');
+    }
+    // As Fastify joins them: a slash at the end of the prefix is that of the path.
+    const prefix = fastify.prefix.replace(/\/$/, '');
+    gateway = createGateway(options, options.observer ?? logFailures(fastify.log), prefix, otherOptions);
+  } catch (error) {
+    done(error as Error);
+    return;
+  }
+  const stallWatch = new StallWatch<Incoming>(options.replyStallTimeoutMs ?? 30_000, (incoming) => {
+    incoming.onStall();
+  });
+
+  // The bytes decide, never the content-type [D10]: Fastify must neither parse a body nor refuse its type. Hooks may want
+  // to know that, so it is another only while Fastify looks at it. A body is whole before the hooks behind its parsing
+  // run, as is usual in Fastify; what hooks have put in its place counts.
+  const contentTypes = new WeakMap<IncomingMessage, string | undefined>();
+  const bodies = new WeakMap<FastifyRequest, HeldBody>();
+  fastify.removeAllContentTypeParsers();
+  fastify.addHook('preParsing', ({ raw }, _reply, payload, next) => {
+    if (!bodyless.has(raw.method)) {
+      contentTypes.set(raw, raw.headers['content-type']);
+      raw.headers['content-type'] = 'application/json';
+    }
+    next(null, payload);
+  });
+  fastify.addContentTypeParser('*', (request, payload, parsed) => {
+    const { raw } = request;
+    restoreContentType(raw, contentTypes.get(raw));
+    const body = new HeldBody(gateway.budget, gateway.requestBytesMax);
+    bodies.set(request, body);
+    if (payload === raw && raw.readableEnded) {
+      request.log.warn('a preParsing hook has read the body and passed nothing on: the request has none');
+    }
+    body.gather(payload, raw, (error) => {
+      parsed(error ?? null);
+    });
+  });
+  fastify.addHook('preValidation', ({ raw }, _reply, next) => {
+    // Of a request without a body.
+    if (contentTypes.has(raw)) {
+      restoreContentType(raw, contentTypes.get(raw));
+    }
+    next();
+  });
+
+  const handler = (request: FastifyRequest, reply: FastifyReply): void => {
+    const inheritedHeaders = flatten(reply.getHeaders());
+    reply.hijack();
+    const exchange = new NodeExchange(request.raw, reply.raw, inheritedHeaders, stallWatch);
+    const begin = (): void => {
+      try {
+        exchange.begin(gateway, bodies.get(request));
+      } catch (error) {
+        const { method = '', url = '' } = request.raw;
+        gateway.acceptFault(method, url, exchange, exchange, error);
+      }
+    };
+    // Node gives a response its socket when those before it have ended: then it is this request's turn [D27].
+    if (reply.raw.socket === null) {
+      reply.raw.once('socket', begin);
+    } else {
+      begin();
+    }
+  };
+  const method = fastify.supportedMethods;
+  fastify.route({ method, url: collectionPath, handler });
+  fastify.route({ method, url: `${collectionPath}/*`, handler });
+
+  // Fastify lets requests in flight finish: their replies close their connections, and there is an end to waiting [D55].
+  let timer: NodeJS.Timeout | undefined;
+  const cut = async (): Promise<void> => {
+    clearTimeout(timer);
+    gateway.isCutting = true;
+    await gateway.backend.close();
+  };
+  fastify.addHook('preClose', (next) => {
+    gateway.isDraining = true;
+    timer = setTimeout(() => void cut(), options.shutdownTimeoutMs ?? 10_000);
+    next();
+  });
+  fastify.addHook('onClose', cut);
+  done();
+};
+
+// Ours beside the limits, and those that Fastify has for every plugin.
+const otherOptions = ['observer', 'shutdownTimeoutMs', 'prefix', 'logLevel', 'logSerializers'];
+
+// Of these Fastify reads no body, and no content-type.
+const bodyless: ReadonlySet<string | undefined> = new Set(['GET', 'HEAD', 'TRACE']);
+
+function restoreContentType({ headers }: IncomingMessage, contentType: string | undefined): void {
+  if (contentType === undefined) {
+    delete headers['content-type'];
+  } else {
+    headers['content-type'] = contentType;
+  }
+}
+
+// One request that node:http has read.
+class NodeExchange implements Transport, Client {
+  readonly #request: IncomingMessage;
+  readonly #response: ServerResponse;
+  readonly #inheritedHeaders: readonly string[];
+  readonly #stallWatch: StallWatch<Incoming>;
+  #incoming: Incoming | undefined;
+  #hasReplied = false;
+
+  constructor(
+    request: IncomingMessage,
+    response: ServerResponse,
+    inheritedHeaders: readonly string[],
+    stallWatch: StallWatch<Incoming>,
+  ) {
+    this.#request = request;
+    this.#response = response;
+    this.#inheritedHeaders = inheritedHeaders;
+    this.#stallWatch = stallWatch;
+  }
+
+  get address(): string | undefined {
+    return this.#request.socket.remoteAddress;
+  }
+
+  begin(gateway: Gateway, body: HeldBody | undefined): void {
+    const head = readHead(this.#request, body);
+    if ('reason' in head) {
+      body?.drop();
+      this.reply(gateway.refuse(head, this), () => undefined);
+      return;
+    }
+    const incoming = gateway.accept(head, this, this);
+    this.#incoming = incoming;
+    this.#response.once('close', () => {
+      if (!this.#hasReplied) {
+        this.#hasReplied = true;
+        incoming.onGone();
+      }
+    });
+    if (this.#response.destroyed) {
+      return;
+    }
+    incoming.start();
+    if (body !== undefined) {
+      body.handOver(incoming);
+    } else if (head.bodyLength !== 0) {
+      this.#dropBody(gateway.requestBytesMax, incoming);
+    }
+  }
+
+  // Of a method whose body Fastify does not read: what is longer than bodies may be closes the connection [D11].
+  #dropBody(bytesMax: number, incoming: Incoming): void {
+    let bytes = 0;
+    this.#request
+      .on('data', (piece: Buffer) => {
+        bytes += piece.length;
+        if (this.#hasReplied && bytes > bytesMax) {
+          this.#request.socket.destroy();
+        } else {
+          incoming.onBody(piece);
+        }
+      })
+      .on('end', () => {
+        incoming.onBodyEnd();
+      })
+      // The response closes with it.
+      .on('error', () => undefined);
+  }
+
+  /** Node has sent the `100 Continue`. */
+  readBody(): void {
+    this.#request.resume();
+  }
+
+  reply(reply: Reply, onTaken: () => void): void {
+    const response = this.#response;
+    this.#hasReplied = true;
+    const headers = [...listReplyHeaders(reply), ...this.#inheritedHeaders];
+    if (reply.closes) {
+      headers.push('connection', 'close');
+    }
+    response.writeHead(reply.status, headers);
+    const [first] = reply.pieces;
+    if (reply.pieces.length <= 1) {
+      response.end(first);
+    } else {
+      response.cork();
+      for (const piece of reply.pieces) {
+        response.write(piece);
+      }
+      response.end();
+    }
+    const { socket } = this.#request;
+    if (response.writableLength === 0 || socket.destroyed) {
+      onTaken();
+    } else {
+      response.once('close', onTaken);
+      if (this.#incoming !== undefined) {
+        this.#stallWatch.watch(socket, this.#incoming);
+      }
+    }
+  }
+
+  cut(): void {
+    this.#request.socket.destroy();
+  }
+}
+
+// Node has found where the message ends; what two parsers could read differently all the same is refused here [D27].
+function readHead(request: IncomingMessage, body: HeldBody | undefined): RequestHead | Flaw {
+  const fields = new RequestFields();
+  const { rawHeaders } = request;
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = fieldNameOf(rawHeaders[index] ?? '');
+    // Node has answered an expectation, or left it to the host.
+    if (name !== undefined && name !== 'expect') {
+      fields.take(name, rawHeaders[index + 1] ?? '');
+    }
+  }
+  // A host may have rewritten the target for its router.
+  const target = request.url ?? '';
+  const minorVersion = request.httpVersionMajor === 1 ? request.httpVersionMinor : 0;
+  const head = fields.finish(request.method ?? '', target, minorVersion);
+  // What hooks have left of the body counts, and not what was announced.
+  return 'reason' in head || body === undefined ? head : { ...head, bodyLength: body.announcedLength(head) };
+}
+
+// Ours on every reply [D24]; a host's hook does not replace them.
+const ownHeaders = new Set([
+  'content-type',
+  'content-length',
+  'cache-control',
+  'x-content-type-options',
+  'x-request-id',
+  'transfer-encoding',
+  'connection',
+]);
+
+// Headers that the host's hooks have set, such as those of CORS.
+function flatten(headers: ReturnType<FastifyReply['getHeaders']>): readonly string[] {
+  const flat: string[] = [];
+  for (const [name, value] of Object.entries(headers)) {
+    if (value !== undefined && !ownHeaders.has(name)) {
+      for (const each of Array.isArray(value) ? value : [value]) {
+        flat.push(name, String(each));
+      }
+    }
+  }
+  return flat;
+}
+
+function logFailures(log: {
+  warn: (details: object, message: string) => void;
+  error: (details: object, message: string) => void;
+}): GatewayObserver {
+  const describe = (record: CallRecord) => ({
+    requestId: record.requestId,
+    operation: record.operation?.name,
+    path: record.path,
+    status: record.status,
+    outcome: record.outcome,
+  });
+  return {
+    onCallEnd: (record) => {
+      const { level, message } = outcomes[record.outcome];
+      if (level === 'error') {
+        log.error({ ...describe(record), err: record.cause }, message);
+      } else if (level === 'warn') {
+        log.warn({ ...describe(record), cause: record.cause }, message);
+      }
+    },
+    onMalformed: () => undefined,
+    onStall: () => undefined,
+    onBug: (error, record) => {
+      const details = record === undefined ? {} : describe(record);
+      log.error({ ...details, err: error }, 'a fault of the gateway after its reply had begun');
+    },
+  };
+}

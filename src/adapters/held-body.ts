@@ -1,0 +1,143 @@
+// A request's body that is gathered before its call begins, since the host's hooks come first: bounded, counted against
+// the gateway's budget, and handed over whole.
+
+import type { IncomingMessage } from 'node:http';
+import type { Readable } from 'node:stream';
+
+import type { BufferBudget } from '../buffer-budget.ts';
+import type { RequestHead } from '../wire/head.ts';
+import type { Incoming } from '../wire/transport.ts';
+
+const noBytes = Buffer.alloc(0);
+
+export class HeldBody {
+  readonly #budget: BufferBudget;
+  readonly #bytesMax: number;
+  // One buffer that grows: thousands of small pieces would take many times their size.
+  #bytes: Buffer = noBytes;
+  #length = 0;
+  #state: 'gathering' | 'whole' | 'over-limit' | 'over-budget' | 'dropped' = 'gathering';
+
+  constructor(budget: BufferBudget, bytesMax: number) {
+    this.#budget = budget;
+    this.#bytesMax = bytesMax;
+  }
+
+  /**
+   * Takes what comes from `payload`, and calls `done` when that has ended, or is more than may be held. An error of the
+   * stream goes to `done` where it has a status of its own, so that the host answers with that; any other leaves a body
+   * that is not whole, and so no JSON. A client that leaves has no call.
+   */
+  gather(payload: Readable, request: IncomingMessage, done: (error?: Error) => void): void {
+    let isDone = false;
+    const finish = (error?: Error): void => {
+      if (!isDone) {
+        isDone = true;
+        done(error);
+      }
+    };
+    if (payload.readableEnded) {
+      this.#state = 'whole';
+      finish();
+      return;
+    }
+    request.once('close', () => {
+      if (!request.complete) {
+        this.drop();
+      }
+    });
+    payload
+      .on('data', (piece: unknown) => {
+        if (
+          this.#state === 'gathering' &&
+          !this.#add(typeof piece === 'string' ? Buffer.from(piece) : piece)
+        ) {
+          finish();
+        }
+      })
+      .on('end', () => {
+        if (this.#state === 'gathering') {
+          this.#state = 'whole';
+        }
+        finish();
+      })
+      .on('error', (error: Error & { statusCode?: number }) => {
+        const isRefusal = error.statusCode !== undefined && error.statusCode >= 400;
+        this.#endWith('whole');
+        if (!request.destroyed || request.complete) {
+          finish(isRefusal ? error : undefined);
+        }
+      });
+  }
+
+  // False when no more is wanted.
+  #add(piece: unknown): boolean {
+    if (!(piece instanceof Uint8Array)) {
+      return this.#endWith('whole');
+    }
+    if (this.#length + piece.length > this.#bytesMax) {
+      return this.#endWith('over-limit');
+    }
+    if (!this.#budget.take(piece.length)) {
+      return this.#endWith('over-budget');
+    }
+    this.#append(piece);
+    return true;
+  }
+
+  #endWith(state: 'whole' | 'over-limit' | 'over-budget'): false {
+    this.#forget();
+    this.#state = state;
+    return false;
+  }
+
+  #append(piece: Uint8Array): void {
+    const length = this.#length + piece.length;
+    if (this.#length === 0) {
+      this.#bytes = Buffer.from(piece.buffer, piece.byteOffset, piece.byteLength);
+    } else {
+      if (length > this.#bytes.length) {
+        const larger = Buffer.allocUnsafeSlow(2 * length);
+        larger.set(this.#bytes.subarray(0, this.#length));
+        this.#bytes = larger;
+      }
+      this.#bytes.set(piece, this.#length);
+    }
+    this.#length = length;
+  }
+
+  /** What the head has to announce, so that the call decides as it would without hooks. */
+  announcedLength(head: RequestHead): RequestHead['bodyLength'] {
+    if (this.#state === 'over-limit') {
+      return this.#bytesMax + 1;
+    }
+    return this.#state === 'over-budget' ? head.bodyLength : this.#length;
+  }
+
+  /** Gives everything to `incoming`, which counts it by itself. */
+  handOver(incoming: Incoming): void {
+    const bytes = this.#bytes.subarray(0, this.#length);
+    const isOverBudget = this.#state === 'over-budget';
+    this.drop();
+    if (isOverBudget) {
+      incoming.onBroken('overload');
+      return;
+    }
+    if (bytes.length > 0) {
+      incoming.onBody(bytes);
+    }
+    incoming.onBodyEnd();
+  }
+
+  /** Keeps nothing. */
+  drop(): void {
+    this.#forget();
+    this.#state = 'dropped';
+  }
+
+  #forget(): void {
+    this.#budget.giveBack(this.#length);
+    this.#bytes = noBytes;
+    this.#length = 0;
+  }
+}

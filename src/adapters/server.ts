@@ -1,0 +1,81 @@
+// The gateway as a server of its own in anyone's process: what the command serves with, without its settings, log and
+// signals.
+
+import type { GatewayObserver } from '../gateway/gateway.ts';
+import { createGateway, type GatewayLimits } from '../gateway/options.ts';
+import { listen, type Listener } from '../listen.ts';
+import { ClientServer } from '../wire/server.ts';
+
+export interface GatewayServerOptions extends GatewayLimits {
+  /** For a request's head, in milliseconds [D35]. Default 10,000. */
+  readonly requestHeadersTimeoutMs?: number;
+  /** Largest request head, in bytes; past it 431 [D27]. Default 16,384. */
+  readonly requestHeadBytesMax?: number;
+  /** For a request's head and body together, in milliseconds [D35]. Default 30,000. */
+  readonly requestTimeoutMs?: number;
+  /** Between two requests of a connection, in milliseconds [D35]. Default 72,000. */
+  readonly idleTimeoutMs?: number;
+  /** Connections open at once; past it idle ones make room, or the new one is closed [D26]. Default 10,000. */
+  readonly connectionsMax?: number;
+  /** How long `close` waits for requests in flight, in milliseconds [D33]. Default 10,000. */
+  readonly shutdownTimeoutMs?: number;
+  /** Is told of every request that ends. Default: nobody. */
+  readonly observer?: GatewayObserver;
+}
+
+export interface GatewayServer {
+  /** Listens on `host` (default `localhost`) and `port` (0 picks a free one). */
+  listen(port: number, host?: string): Promise<{ readonly port: number; readonly url: string }>;
+  /** Takes no new connection, lets requests in flight finish, and closes [D33]; what is left past the timeout is cut. */
+  close(): Promise<void>;
+}
+
+/** A server that serves the gateway alone. Throws a `TypeError` that names every option that cannot be one. */
+export function createGatewayServer(options: GatewayServerOptions): GatewayServer {
+  const gateway = createGateway(options, options.observer ?? nobody, '', otherOptions);
+  const clients = new ClientServer(
+    {
+      requestHeadBytesMax: options.requestHeadBytesMax ?? 16_384,
+      requestBytesMax: gateway.requestBytesMax,
+      requestHeadersTimeoutMs: options.requestHeadersTimeoutMs ?? 10_000,
+      requestTimeoutMs: options.requestTimeoutMs ?? 30_000,
+      replyStallTimeoutMs: options.replyStallTimeoutMs ?? 30_000,
+      idleTimeoutMs: options.idleTimeoutMs ?? 72_000,
+      connectionsMax: options.connectionsMax ?? 10_000,
+    },
+    gateway,
+  );
+  let listener: Listener | undefined;
+  return {
+    listen: async (port, host = 'localhost') => {
+      listener = await listen(clients.listener, host, port, '');
+      return { port: listener.port, url: listener.url };
+    },
+    close: async () => {
+      gateway.isDraining = true;
+      await listener?.close();
+      const timeout = AbortSignal.timeout(options.shutdownTimeoutMs ?? 10_000);
+      await clients.drain(timeout, () => gateway.inFlight === 0);
+      gateway.isCutting = true;
+      clients.closeAll();
+      await gateway.backend.close();
+    },
+  };
+}
+
+const otherOptions = [
+  'requestHeadersTimeoutMs',
+  'requestHeadBytesMax',
+  'requestTimeoutMs',
+  'idleTimeoutMs',
+  'connectionsMax',
+  'shutdownTimeoutMs',
+  'observer',
+] satisfies (keyof GatewayServerOptions)[];
+
+const nobody: GatewayObserver = {
+  onCallEnd: () => undefined,
+  onMalformed: () => undefined,
+  onStall: () => undefined,
+  onBug: () => undefined,
+};

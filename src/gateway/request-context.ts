@@ -1,0 +1,83 @@
+// What of a request's head goes further, checked: its request id [D25] and trace context [D12] to the backend, and its
+// path to the log [D52].
+
+import { randomUUID } from 'node:crypto';
+
+import { escapeNonAscii } from '../escape.ts';
+import { fieldValues } from '../wire/head.ts';
+
+const requestIdForm = /^[A-Za-z0-9._~-]{1,128}$/;
+// W3C Trace Context, 3.2: version, trace-id, parent-id, flags; a later version may have more behind them.
+const traceParentForm = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
+// W3C Trace Context, 3.3.1.3: list members of a key and a value of printable ASCII.
+const traceStateMemberForm =
+  /^[ \t]*(?:[a-z0-9][a-z0-9_\-*/@]{0,255}=[ -+\--<>-~]{0,255}[!-+\--<>-~])?[ \t]*$/;
+const noTraceContext: readonly string[] = [];
+
+// What most targets are: a path that can be shown as it is, and nothing else.
+const plainPath = /^\/[!-"$->@-~]{0,255}$/;
+const pathLengthMax = 256;
+
+/**
+ * The path of a target, for people: as it came, without query, fragment and what stands before it in absolute-form, at
+ * most 256 characters, those that are not printable ASCII as `\u00e9` (one for each byte) [D52].
+ */
+export function describePath(target: string): string {
+  if (plainPath.test(target)) {
+    return target;
+  }
+  const path = target.replace(/^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i, '').replace(/[?#].*/s, '');
+  // Anything else could have credentials in it.
+  const isPath = path.startsWith('/') || path === '*';
+  return isPath ? escapeNonAscii(path.slice(0, pathLengthMax)).slice(0, pathLengthMax) : '';
+}
+
+/** The client's request id where it sent one that is valid, otherwise a new one [D25]. */
+export function readRequestId(fields: readonly string[]): string {
+  const [first, second] = fieldValues(fields, 'x-request-id');
+  return first !== undefined && second === undefined && requestIdForm.test(first) ? first : createRequestId();
+}
+
+/** A new request id: a random UUID [D25]. */
+export function createRequestId(): string {
+  return randomUUID();
+}
+
+/** The W3C trace context, ready to be sent on as name, value, ...; empty when there is none that is valid [D12]. */
+export function readTraceContext(fields: readonly string[]): readonly string[] {
+  const [first, second] = fieldValues(fields, 'traceparent');
+  if (first === undefined || second !== undefined) {
+    return noTraceContext;
+  }
+  const states = fieldValues(fields, 'tracestate');
+  return checkTraceContext(first, states.length === 0 ? undefined : states.join(','));
+}
+
+function checkTraceContext(traceParent: string, traceState: string | undefined): readonly string[] {
+  const match = traceParentForm.exec(traceParent);
+  if (match === null) {
+    return noTraceContext;
+  }
+  const [, version = '', traceId = '', parentId = '', flags = '', rest] = match;
+  if (version === 'ff' || (version === '00' && rest !== undefined)) {
+    return noTraceContext;
+  }
+  if (/^0+$/.test(traceId) || /^0+$/.test(parentId)) {
+    return noTraceContext;
+  }
+  // Written anew, in the one version that this gateway has checked (W3C Trace Context, 4.3).
+  const traceContext = ['traceparent', `00-${traceId}-${parentId}-${flags}`];
+  if (traceState !== undefined && isTraceState(traceState)) {
+    traceContext.push('tracestate', traceState);
+  }
+  return traceContext;
+}
+
+function isTraceState(value: string): boolean {
+  const members = value.split(',');
+  return (
+    value.length <= 512 &&
+    members.length <= 32 &&
+    members.every((member) => traceStateMemberForm.test(member))
+  );
+}

@@ -1,0 +1,579 @@
+// One client's connection: reads its requests one after the other, hands each to the handler, writes the reply, and only
+// then reads the next (RFC 9112, 9.3.2) [D27]. What a client sends ahead stays bytes until its turn. It knows nothing of
+// operations or the backend.
+
+import type { Socket } from 'node:net';
+
+import type { RequestHead } from './head.ts';
+import { RequestReader, type Sink } from './reader.ts';
+import type { StallWatch } from './stall-watch.ts';
+import type { Broken, Client, Incoming, Reply, RequestHandler, Transport } from './transport.ts';
+import { writeDate, writeReplyHead } from './writer.ts';
+
+/** What all connections of a server share. */
+export interface ConnectionContext {
+  readonly handler: RequestHandler;
+  readonly stallWatch: StallWatch<Incoming>;
+  /** Of a request's head, in bytes [D27]. */
+  readonly requestHeadBytesMax: number;
+  /** Of a body whose rest is dropped behind its reply, in bytes: past it the connection closes [D11]. */
+  readonly requestBytesMax: number;
+  /** For a head, from its first byte, in milliseconds; also for the first byte of a connection [D35]. */
+  readonly requestHeadersTimeoutMs: number;
+  /** For head and body together [D35]. */
+  readonly requestTimeoutMs: number;
+  /** Between two requests [D35]. */
+  readonly idleTimeoutMs: number;
+  /** What a reply says of a connection that is kept. */
+  readonly keepAliveLines: string;
+}
+
+/**
+ * What the connection is doing. `idle` → `head` → `body` → `answering` → `idle`, or `dropping` between the last two when
+ * the reply comes before the end of the body; from each of them to `lingering` and `closed`.
+ *
+ * - `idle`: nothing of a request has come.
+ * - `head`: a part of a head has come.
+ * - `body`: the head is with the handler, the body is coming.
+ * - `answering`: the request is whole, the reply is to come.
+ * - `dropping`: the reply has gone out, and what is left of the body is dropped.
+ * - `lingering`: the last reply has gone out, and what the client sends is dropped: closed at once, the connection would
+ *   be reset under what is still on its way, and the reply lost.
+ * - `closed`.
+ */
+type Phase = 'idle' | 'head' | 'body' | 'answering' | 'dropping' | 'lingering' | 'closed';
+
+const noBytes = Buffer.alloc(0);
+// What a client may send ahead before its socket is read no further [D58].
+const aheadBytesMax = 65_536;
+const aheadBytesMin = 4_096;
+// Requests of one connection that are started before others have their turn [D58].
+const turnRequestsMax = 16;
+// A read of this size is most likely followed by another one at once.
+const largeReadBytes = 65_536;
+// Up to here one write of one string is cheaper than a vector of two (measured on an item of 432 B: 12 % of a request).
+const oneWriteBytesMax = 16_384;
+// How long a client may go on sending behind a reply that closes its connection.
+const lingerMs = 5_000;
+
+const continueText = 'HTTP/1.1 100 Continue\r\n\r\n';
+const closeLine = 'connection: close\r\n';
+
+export class ServerConnection implements Transport, Client, Sink<RequestHead> {
+  readonly socket: Socket;
+  readonly #context: ConnectionContext;
+  readonly #reader: RequestReader;
+  // Asked for at once: of a connection that has closed the system no longer knows it.
+  readonly #address: string | undefined;
+  #phase: Phase = 'idle';
+  // When the time began that this phase is allowed, as performance.now() tells it.
+  #since = performance.now();
+  #isFirst = true;
+  #head: RequestHead | undefined;
+  #incoming: Incoming | undefined;
+  #owesContinue = false;
+  // The reply that comes next is the last.
+  #isLast = false;
+  #bodyBytes = 0;
+  // What has been sent ahead.
+  #ahead = noBytes;
+  #aheadLength = 0;
+  #isPaused = false;
+  // Others have their turn first.
+  #isYielding = false;
+  #isTaking = false;
+  #turnRequests = 0;
+  // The client sends nothing more.
+  #hasEnded = false;
+  #broken: Broken | undefined;
+
+  constructor(socket: Socket, context: ConnectionContext) {
+    this.socket = socket;
+    this.#address = socket.remoteAddress;
+    this.#context = context;
+    this.#reader = new RequestReader(this, context.requestHeadBytesMax);
+    socket
+      .on('data', (bytes: Buffer) => {
+        try {
+          this.#onData(bytes);
+        } catch (error) {
+          this.#fail(error);
+        }
+      })
+      .on('end', () => {
+        try {
+          this.#onEnd();
+        } catch (error) {
+          this.#fail(error);
+        }
+      })
+      .on('drain', () => {
+        this.#goOn();
+      })
+      .on('error', () => {
+        socket.destroy();
+      })
+      .on('close', () => {
+        this.#onClose();
+      });
+  }
+
+  get address(): string | undefined {
+    return this.#address;
+  }
+
+  /** For how long no request has been in flight, in ms; 0 while one is, and while a client takes its reply. */
+  restsSince(now: number): number {
+    const rests = this.#isWaiting && this.socket.writableLength === 0;
+    return rests ? now - this.#since : 0;
+  }
+
+  /** No request is in flight and none has begun to arrive, for `quietMs` since then or since `from`. */
+  isQuiet(quietMs: number, from: number): boolean {
+    return (
+      (this.#phase === 'idle' || this.#phase === 'lingering') &&
+      this.#aheadLength === 0 &&
+      this.socket.writableLength === 0 &&
+      performance.now() - Math.max(this.#since, from) >= quietMs
+    );
+  }
+
+  get #isWaiting(): boolean {
+    return (this.#phase === 'idle' || this.#phase === 'head') && this.#aheadLength === 0;
+  }
+
+  /** Looks whether the client has taken too long, as of `now` [D35]. */
+  checkTime(now: number): void {
+    const { requestHeadersTimeoutMs, requestTimeoutMs, idleTimeoutMs } = this.#context;
+    const took = now - this.#since;
+    switch (this.#phase) {
+      case 'idle':
+        if (this.#aheadLength > 0 || this.socket.writableLength > 0) {
+          break;
+        }
+        if (this.#isFirst ? took >= requestHeadersTimeoutMs : took >= idleTimeoutMs) {
+          this.socket.destroy();
+        }
+        break;
+      case 'head':
+        if (!this.#isPaused && took >= Math.min(requestHeadersTimeoutMs, requestTimeoutMs)) {
+          this.#refuse('timeout');
+        }
+        break;
+      case 'body':
+      case 'dropping':
+        if (took >= requestTimeoutMs) {
+          this.#breakBody('timeout');
+        }
+        break;
+      case 'lingering':
+        if (this.socket.writableLength > 0) {
+          // The last reply is still being taken.
+          this.#since = now;
+        } else if (took >= lingerMs) {
+          this.socket.destroy();
+        }
+        break;
+      case 'answering':
+      case 'closed':
+        break;
+    }
+  }
+
+  #onData(bytes: Buffer): void {
+    if (this.#phase === 'lingering' || this.#phase === 'closed') {
+      return;
+    }
+    if (this.#aheadLength > 0 || this.#isYielding || !this.#mayTake) {
+      this.#hold(bytes, 0);
+      return;
+    }
+    this.#turnRequests = 0;
+    this.#take(bytes, bytes.length);
+    // Whoever sends ahead, or much, has had its turn.
+    if (this.#turnRequests > 1 || bytes.length >= largeReadBytes) {
+      this.#yield();
+    }
+  }
+
+  get #mayTake(): boolean {
+    return this.#phase !== 'answering' && !this.socket.writableNeedDrain;
+  }
+
+  // Takes requests from `bytes` until they are at their end, or wait for a reply, for the client to take what it has, or
+  // for others to have their turn; what is left is held. A loop, not a chain of calls: thousands of requests that are
+  // answered at once must not exhaust the stack.
+  #take(bytes: Buffer, length: number): void {
+    const all = length === bytes.length ? bytes : bytes.subarray(0, length);
+    this.#isTaking = true;
+    let at = 0;
+    while (at < length && this.#mayTake && this.#phase !== 'lingering' && this.#phase !== 'closed') {
+      if (this.#turnRequests >= turnRequestsMax) {
+        this.#yield();
+        break;
+      }
+      if (this.#reader.isDone) {
+        this.#reader.next();
+      }
+      const from = at;
+      at = this.#reader.read(all, from);
+      const { flaw } = this.#reader;
+      if (flaw !== undefined) {
+        this.#isTaking = false;
+        this.#onFlaw(flaw);
+        return;
+      }
+      if (at === from) {
+        throw new Error('the reader takes nothing');
+      }
+      if (this.#phase === 'idle' && this.#reader.isInHead) {
+        this.#beginHead();
+      }
+    }
+    this.#isTaking = false;
+    if (this.#phase === 'lingering' || this.#phase === 'closed') {
+      this.#dropAhead();
+    } else if (at < length) {
+      this.#hold(all, at);
+    }
+  }
+
+  #beginHead(): void {
+    this.#phase = 'head';
+    if (!this.#isFirst) {
+      this.#since = performance.now();
+    }
+    this.#isFirst = false;
+  }
+
+  // Copied together: thousands of small pieces would take many times their size.
+  #hold(bytes: Buffer, from: number): void {
+    const length = this.#aheadLength + bytes.length - from;
+    if (length > this.#ahead.length) {
+      const larger = Buffer.allocUnsafeSlow(Math.max(aheadBytesMin, length, 2 * this.#ahead.length));
+      larger.set(this.#ahead.subarray(0, this.#aheadLength));
+      this.#ahead = larger;
+    }
+    bytes.copy(this.#ahead, this.#aheadLength, from);
+    this.#aheadLength = length;
+    if (length >= aheadBytesMax) {
+      this.#pause();
+    }
+  }
+
+  #dropAhead(): void {
+    this.#ahead = noBytes;
+    this.#aheadLength = 0;
+    this.#resume();
+  }
+
+  // Goes on with what was sent ahead, if it is its turn.
+  #takeAhead(): void {
+    if (this.#isTaking || this.#isYielding || !this.#mayTake) {
+      return;
+    }
+    if (this.#aheadLength > 0) {
+      const bytes = this.#ahead;
+      const length = this.#aheadLength;
+      this.#ahead = noBytes;
+      this.#aheadLength = 0;
+      this.#take(bytes, length);
+    }
+    this.#readOn();
+  }
+
+  // Reads on when nothing is left of what was sent ahead.
+  #readOn(): void {
+    if (this.#aheadLength === 0 && !this.#isYielding) {
+      this.#resume();
+      if (this.#hasEnded) {
+        this.#finishAfterEnd();
+      }
+    }
+  }
+
+  #pause(): void {
+    if (!this.#isPaused) {
+      this.#isPaused = true;
+      this.socket.pause();
+    }
+  }
+
+  #resume(): void {
+    if (this.#isPaused) {
+      this.#isPaused = false;
+      this.socket.resume();
+    }
+  }
+
+  // Lets others have their turn; then it goes on.
+  #yield(): void {
+    if (!this.#isYielding) {
+      this.#isYielding = true;
+      this.#pause();
+      setImmediate(this.#endYield);
+    }
+  }
+
+  readonly #endYield = (): void => {
+    this.#isYielding = false;
+    this.#turnRequests = 0;
+    if (this.#aheadLength < aheadBytesMax) {
+      this.#resume();
+    }
+    this.#goOn();
+    this.#yieldAfter(1);
+  };
+
+  // Whoever has had `count` requests or more in this turn has had its turn.
+  #yieldAfter(count: number): void {
+    if (this.#turnRequests >= count) {
+      this.#yield();
+    }
+  }
+
+  /** @internal */
+  onHead(head: RequestHead): void {
+    if (this.#phase === 'idle') {
+      this.#beginHead();
+    }
+    this.#turnRequests += 1;
+    this.#head = head;
+    this.#owesContinue = head.expectation === 'continue';
+    this.#bodyBytes = 0;
+    this.#phase = head.bodyLength === 0 ? 'answering' : 'body';
+    this.#incoming = this.#context.handler.accept(head, this, this);
+    this.#incoming.start();
+  }
+
+  /** @internal */
+  onBody(piece: Buffer): void {
+    this.#bodyBytes += piece.length;
+    if (this.#phase === 'body') {
+      this.#incoming?.onBody(piece);
+    } else if (this.#phase === 'dropping' && this.#bodyBytes > this.#context.requestBytesMax) {
+      this.socket.destroy();
+    }
+  }
+
+  /** @internal */
+  onEnd(): void {
+    switch (this.#phase) {
+      case 'body':
+        this.#phase = 'answering';
+        this.#incoming?.onBodyEnd();
+        break;
+      case 'dropping':
+        this.#beginNext();
+        break;
+      default:
+      // A request without a body, or whose reply was the last.
+    }
+  }
+
+  readBody(): void {
+    if (this.#owesContinue) {
+      this.#owesContinue = false;
+      this.socket.write(continueText, 'latin1');
+    }
+  }
+
+  reply(reply: Reply, onTaken: () => void): void {
+    const incoming = this.#incoming;
+    if (incoming === undefined) {
+      throw new Error('the request has had its reply, or its client has gone');
+    }
+    this.#send(reply, onTaken);
+    if (this.socket.writableLength > 0) {
+      this.#context.stallWatch.watch(this.socket, incoming);
+    }
+  }
+
+  #send(reply: Reply, onTaken: () => void): void {
+    const head = this.#head;
+    const closes = reply.closes || this.#isLast || head?.persists !== true || this.#owesContinue;
+    this.#write(reply, closes, head?.method === 'HEAD', onTaken);
+    this.#incoming = undefined;
+    if (closes) {
+      this.#linger();
+    } else if (this.#reader.isDone) {
+      this.#beginNext();
+    } else {
+      this.#phase = 'dropping';
+    }
+  }
+
+  cut(): void {
+    this.socket.destroy();
+  }
+
+  #write(reply: Reply, closes: boolean, isHead: boolean, onTaken: () => void): void {
+    const { socket } = this;
+    const { pieces, length } = reply;
+    const text = writeReplyHead(reply, (closes ? closeLine : this.#context.keepAliveLines) + writeDate());
+    const [first] = pieces;
+    if (isHead || length === 0) {
+      socket.write(text, 'latin1');
+      onTaken();
+    } else if (pieces.length === 1 && first !== undefined && length <= oneWriteBytesMax) {
+      // latin1 is one byte a character, whatever the bytes mean.
+      socket.write(text + first.toString('latin1'), 'latin1');
+      onTaken();
+    } else {
+      socket.cork();
+      socket.write(text, 'latin1');
+      const last = pieces.length - 1;
+      for (const [index, piece] of pieces.entries()) {
+        if (index === last) {
+          socket.write(piece, onTaken);
+        } else {
+          socket.write(piece);
+        }
+      }
+      socket.uncork();
+    }
+  }
+
+  #beginNext(): void {
+    this.#phase = 'idle';
+    this.#since = performance.now();
+    this.#head = undefined;
+    if (!this.#isTaking && (this.#aheadLength > 0 || this.#isPaused || this.#hasEnded)) {
+      // Whoever has replied comes to its end before the next request starts.
+      queueMicrotask(() => {
+        this.#goOn();
+        this.#yieldAfter(2);
+      });
+    }
+  }
+
+  #linger(): void {
+    this.#phase = 'lingering';
+    this.#since = performance.now();
+    this.#dropAhead();
+    this.socket.end();
+  }
+
+  // Bytes that are no HTTP. Requests before them have had their replies.
+  #onFlaw(flaw: Broken): void {
+    if (this.#phase === 'body' || this.#phase === 'dropping') {
+      this.#breakBody(flaw);
+    } else {
+      this.#refuse(flaw);
+    }
+  }
+
+  #refuse(reason: Broken): void {
+    this.#isLast = true;
+    this.#send(this.#context.handler.refuse(reason, this), () => undefined);
+  }
+
+  #breakBody(reason: Broken): void {
+    this.#isLast = true;
+    if (this.#phase === 'dropping') {
+      // A second reply would be taken for that of the next request.
+      this.socket.destroy();
+      return;
+    }
+    this.#phase = 'answering';
+    this.#dropAhead();
+    this.#broken = reason;
+    this.#incoming?.onBroken(reason);
+  }
+
+  // The client sends nothing more, and so has gone, unless it waits for what it has sent in part.
+  #onEnd(): void {
+    this.#hasEnded = true;
+    switch (this.#phase) {
+      case 'answering':
+        if (this.#broken === undefined && !this.#isCutInAhead()) {
+          this.#leave();
+        }
+        break;
+      case 'lingering':
+      case 'closed':
+        break;
+      default:
+        if (this.#aheadLength === 0) {
+          this.#finishAfterEnd();
+        }
+    }
+  }
+
+  #finishAfterEnd(): void {
+    switch (this.#phase) {
+      case 'idle':
+        this.#phase = 'closed';
+        this.socket.end();
+        break;
+      case 'head':
+        this.#refuse(endFlaw);
+        break;
+      case 'body':
+      case 'dropping':
+        this.#breakBody(endFlaw);
+        break;
+      case 'answering':
+        this.#leave();
+        break;
+      case 'lingering':
+      case 'closed':
+        break;
+    }
+  }
+
+  // Whether what was sent ahead ends within a request.
+  #isCutInAhead(): boolean {
+    let isBetween = true;
+    const reader = new RequestReader(
+      {
+        onHead: () => undefined,
+        onBody: () => undefined,
+        onEnd: () => undefined,
+      },
+      this.#context.requestHeadBytesMax,
+    );
+    const bytes = Buffer.from(this.#ahead.subarray(0, this.#aheadLength));
+    for (let at = 0; at < bytes.length && reader.flaw === undefined;) {
+      at = reader.read(bytes, at);
+      isBetween = reader.isDone;
+      if (reader.isDone) {
+        reader.next();
+      }
+    }
+    return !isBetween;
+  }
+
+  #leave(): void {
+    const incoming = this.#incoming;
+    this.#incoming = undefined;
+    this.#phase = 'closed';
+    this.socket.end();
+    incoming?.onGone();
+  }
+
+  #onClose(): void {
+    const incoming = this.#incoming;
+    this.#incoming = undefined;
+    this.#phase = 'closed';
+    this.#ahead = noBytes;
+    this.#aheadLength = 0;
+    incoming?.onGone();
+  }
+
+  #goOn(): void {
+    try {
+      this.#takeAhead();
+    } catch (error) {
+      this.#fail(error);
+    }
+  }
+
+  // A fault of our own outside of a request: this connection ends, and no other [D28].
+  #fail(error: unknown): void {
+    this.socket.destroy();
+    this.#context.handler.onFault(error);
+  }
+}
+
+const endFlaw: Broken = { kind: 'malformed', reason: 'a request that is cut off' };

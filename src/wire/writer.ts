@@ -1,0 +1,74 @@
+// Writes the heads of HTTP/1.1 messages: requests to the backend and replies to clients. What stands in them is built from
+// nothing, never copied from a message that came in.
+
+import { STATUS_CODES } from '../node-http.ts';
+import type { Reply } from './transport.ts';
+
+/**
+ * The head of a request to the backend, with its empty line [D12, D23]. `traceContext` is name, value, ...;
+ * `bodyLength` in bytes, undefined without a body.
+ */
+export function writeRequestHead(
+  method: string,
+  path: string,
+  host: string,
+  requestId: string,
+  traceContext: readonly string[],
+  bodyLength: number | undefined,
+): string {
+  let head = `${method} ${path} HTTP/1.1\r\nhost: ${host}\r\ncontent-type: application/json\r\nx-request-id: ${requestId}\r\n`;
+  for (let index = 0; index < traceContext.length; index += 2) {
+    head += `${traceContext[index] ?? ''}: ${traceContext[index + 1] ?? ''}\r\n`;
+  }
+  return bodyLength === undefined ? `${head}\r\n` : `${head}content-length: ${bodyLength}\r\n\r\n`;
+}
+
+// The text of a reply's head up to what differs each time, made once for each list of headers.
+const constantParts = new WeakMap<readonly string[], string>();
+const statusTexts: Readonly<Record<number, string | undefined>> = STATUS_CODES;
+
+/**
+ * The head of a reply, with its empty line [D24]: its own headers, then those that differ each time. `ending` is the
+ * field lines that the connection adds, `date` among them. A 204 has no length.
+ */
+export function writeReplyHead({ status, headers, requestId, length }: Reply, ending: string): string {
+  let constant = constantParts.get(headers);
+  if (constant === undefined) {
+    constant = `HTTP/1.1 ${status} ${statusTexts[status] ?? ''}\r\n${writeFields(headers)}`;
+    constantParts.set(headers, constant);
+  }
+  return status === noContent
+    ? `${constant}x-request-id: ${requestId}\r\n${ending}\r\n`
+    : `${constant}content-length: ${length}\r\nx-request-id: ${requestId}\r\n${ending}\r\n`;
+}
+
+/** The same headers, without those of a connection, as name, value, name, value: for whoever writes them otherwise. */
+export function listReplyHeaders({ status, headers, requestId, length }: Reply): string[] {
+  return status === noContent
+    ? [...headers, 'x-request-id', requestId]
+    : [...headers, 'content-length', String(length), 'x-request-id', requestId];
+}
+
+const noContent = 204;
+
+function writeFields(headers: readonly string[]): string {
+  let text = '';
+  for (let index = 0; index < headers.length; index += 2) {
+    text += `${headers[index] ?? ''}: ${headers[index + 1] ?? ''}\r\n`;
+  }
+  return text;
+}
+
+let dateSecond = NaN;
+let dateLine = '';
+
+/** The `date` line of this second [RFC 9110, 6.6.1]. */
+export function writeDate(): string {
+  const now = Date.now();
+  const second = now - (now % 1_000);
+  if (second !== dateSecond) {
+    dateSecond = second;
+    dateLine = `date: ${new Date(second).toUTCString()}\r\n`;
+  }
+  return dateLine;
+}
