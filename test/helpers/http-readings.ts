@@ -1,0 +1,145 @@
+// What our readers of HTTP/1.1 make of bytes, in pieces or whole, as one value that tests can compare. It asserts what holds
+// for any bytes: a read goes on or ends, events come in order, and a flaw is final.
+
+import assert from 'node:assert/strict';
+import type { AnswerHead, Flaw, RequestHead } from '../../src/wire/head.ts';
+import { AnswerReader, RequestReader, type MessageReader } from '../../src/wire/reader.ts';
+
+export interface Message<Head> {
+  readonly head: Head;
+  readonly body: Buffer;
+  /** Its end has come. */
+  readonly isWhole: boolean;
+}
+
+export interface Reading<Head> {
+  readonly messages: readonly Message<Head>[];
+  readonly flaw: Flaw | undefined;
+  /** Where each message begins, empty lines before it included; also one whose head is not whole. */
+  readonly starts: readonly number[];
+  /** Bytes taken, up to the flaw. Behind a message that is its connection's last, nothing is. */
+  readonly taken: number;
+  /** No part of a message has come that is not whole. */
+  readonly isBetween: boolean;
+}
+
+export interface ReadOptions {
+  readonly headBytesMax?: number;
+  /** The connection ends behind the bytes; only answers are told. */
+  readonly isEnded?: boolean;
+}
+
+export const headBytesMax = 16_384;
+
+/** `bytes` cut at `cuts`, which are in order; each piece is memory of its own, since readers write to it. */
+export function cutAt(bytes: Uint8Array, cuts: readonly number[]): Buffer[] {
+  const pieces: Buffer[] = [];
+  let start = 0;
+  for (const cut of [...cuts, bytes.length]) {
+    pieces.push(Buffer.from(bytes.subarray(start, cut)));
+    start = cut;
+  }
+  return pieces;
+}
+
+/** `bytes` one by one. */
+export function byteByByte(bytes: Uint8Array): Buffer[] {
+  return Array.from(bytes, (byte) => Buffer.from([byte]));
+}
+
+interface Recorded<Head> {
+  head: Head;
+  body: Buffer[];
+  isWhole: boolean;
+}
+
+function readAll<Head extends { readonly persists: boolean }>(
+  createReader: (
+    sink: ConstructorParameters<typeof MessageReader<Head>>[0],
+    headBytesMax: number,
+  ) => MessageReader<Head>,
+  pieces: readonly Buffer[],
+  { headBytesMax: max = headBytesMax, isEnded = false }: ReadOptions,
+): Reading<Head> {
+  const messages: Recorded<Head>[] = [];
+  let current: Recorded<Head> | undefined;
+  const reader = createReader(
+    {
+      onHead: (head) => {
+        assert.equal(current, undefined, 'a head within a message');
+        current = { head, body: [], isWhole: false };
+        messages.push(current);
+      },
+      onBody: (piece) => {
+        assert.ok(current !== undefined && !current.isWhole, 'a body without a head');
+        assert.ok(piece.length > 0, 'an empty piece');
+        // It is the caller's again after this call.
+        current.body.push(Buffer.from(piece));
+      },
+      onEnd: () => {
+        assert.ok(current !== undefined && !current.isWhole, 'an end without a head');
+        current.isWhole = true;
+      },
+    },
+    max,
+  );
+  let taken = 0;
+  const starts = [0];
+  let isOver = false;
+  for (const piece of pieces) {
+    for (let at = 0; at < piece.length && !isOver;) {
+      const next = reader.read(piece, at);
+      assert.ok(next >= at && next <= piece.length, 'a position outside of the bytes');
+      taken += next - at;
+      if (reader.flaw !== undefined) {
+        assert.equal(reader.isDone, false, 'done and flawed');
+        isOver = true;
+      } else if (reader.isDone) {
+        assert.ok(current?.isWhole, 'done without an end');
+        isOver = !current.head.persists;
+        current = undefined;
+        if (!isOver) {
+          reader.next();
+          starts.push(taken);
+          assert.ok(reader.isBeforeMessage && !reader.isDone);
+        }
+      } else {
+        assert.equal(next, piece.length, 'bytes that are left without a reason');
+      }
+      at = next;
+    }
+  }
+  if (reader.flaw !== undefined) {
+    // It stays as it is, whatever comes.
+    const { flaw } = reader;
+    assert.equal(reader.read(Buffer.from('GET / HTTP/1.1\r\n\r\n'), 0), 0, 'bytes taken behind a flaw');
+    assert.equal(reader.end(), false, 'a good end behind a flaw');
+    assert.equal(reader.flaw, flaw);
+  } else if (isEnded && !isOver) {
+    const wasBefore = reader.isBeforeMessage;
+    assert.equal(reader.end(), current?.isWhole ?? false);
+    assert.ok(!wasBefore || !reader.isDone);
+  }
+  return {
+    messages: messages.map(({ head, body, isWhole }) => ({ head, body: Buffer.concat(body), isWhole })),
+    flaw: reader.flaw,
+    starts,
+    taken,
+    isBetween: isOver ? reader.flaw === undefined : reader.isBeforeMessage,
+  };
+}
+
+/** What a server's side reads: requests, up to one that is the connection's last. */
+export function readRequests(pieces: readonly Buffer[], options: ReadOptions = {}): Reading<RequestHead> {
+  return readAll((sink, max) => new RequestReader(sink, max), pieces, options);
+}
+
+/** What a client's side reads: answers, up to one that is the connection's last. */
+export function readAnswers(pieces: readonly Buffer[], options: ReadOptions = {}): Reading<AnswerHead> {
+  return readAll((sink, max) => new AnswerReader(sink, max), pieces, options);
+}
+
+/** A reading without what depends on how the bytes came: where within a line a flaw was seen. */
+export function comparable<Head>({ messages, flaw, taken, isBetween }: Reading<Head>): object {
+  return { messages, flaw, isBetween, ...(flaw === undefined && { taken }) };
+}

@@ -1,0 +1,29 @@
+// Bytes of single connections and what they are read as, in test/vectors/http: what `npm run fuzz -- http` has found, and
+// what has gone wrong elsewhere. Each is read whole, byte by byte and cut in two everywhere [D18, D27].
+
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { byteByByte, cutAt, readAnswers, readRequests } from '../helpers/http-readings.ts';
+import { summarize, type Vector } from '../helpers/http-vectors.ts';
+
+const folder = new URL('../vectors/http/', import.meta.url);
+// Of longer ones not every cut is tried.
+const cutsMax = 600;
+
+for (const name of readdirSync(folder)) {
+  if (!name.endsWith('.json')) continue;
+  const vector = JSON.parse(readFileSync(new URL(name, folder), 'utf8')) as Vector;
+  test(`${name}: ${vector.what}`, { timeout: 10_000 }, () => {
+    const bytes = Buffer.from(vector.bytes, 'latin1');
+    const { messages, isRefused, isEnded } = vector;
+    const read = vector.role === 'requests' ? readRequests : readAnswers;
+    const check = (pieces: readonly Buffer[], how: string): void => {
+      assert.deepEqual(summarize(read(pieces, { isEnded })), { messages, isRefused }, how);
+    };
+    check([Buffer.from(bytes)], 'whole');
+    check(byteByByte(bytes), 'byte by byte');
+    const step = Math.max(1, Math.ceil(bytes.length / cutsMax));
+    for (let cut = 0; cut <= bytes.length; cut += step) check(cutAt(bytes, [cut]), `cut at ${cut}`);
+  });
+}
