@@ -91,8 +91,21 @@ export function parseConnection(value: string): { readonly closes: boolean; read
     case 'close':
       return onlyClose;
   }
-  const options = value.toLowerCase().split(/[ \t]*,[ \t]*/);
+  const options = value.toLowerCase().split(',').map(withoutSpaces);
   return { closes: options.includes('close'), keepsAlive: options.includes('keep-alive') };
+}
+
+// Not by a regular expression: one that looks for spaces before something takes the square of their number.
+function withoutSpaces(text: string): string {
+  let start = 0;
+  let end = text.length;
+  while (start < end && (text.charCodeAt(start) === space || text.charCodeAt(start) === tab)) {
+    start += 1;
+  }
+  while (end > start && (text.charCodeAt(end - 1) === space || text.charCodeAt(end - 1) === tab)) {
+    end -= 1;
+  }
+  return text.slice(start, end);
 }
 
 const onlyKeepAlive = { closes: false, keepsAlive: true };
