@@ -197,7 +197,7 @@ export class ServerConnection implements Transport, Client, Sink<RequestHead> {
   }
 
   get #mayTake(): boolean {
-    return this.#phase !== 'answering' && !this.socket.writableNeedDrain;
+    return this.#phase !== 'answering' && !this.socket.writableNeedDrain && !this.socket.destroyed;
   }
 
   // Takes requests from `bytes` until they are at their end, or wait for a reply, for the client to take what it has, or
@@ -456,10 +456,17 @@ export class ServerConnection implements Transport, Client, Sink<RequestHead> {
 
   // Bytes that are no HTTP. Requests before them have had their replies.
   #onFlaw(flaw: Broken): void {
-    if (this.#phase === 'body' || this.#phase === 'dropping') {
-      this.#breakBody(flaw);
-    } else {
-      this.#refuse(flaw);
+    switch (this.#phase) {
+      case 'idle':
+      case 'head':
+        this.#refuse(flaw);
+        break;
+      case 'body':
+      case 'dropping':
+        this.#breakBody(flaw);
+        break;
+      default:
+      // The last reply has gone out: what is behind it is nobody's.
     }
   }
 
