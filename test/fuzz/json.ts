@@ -1,4 +1,4 @@
-// Looks for texts on which the JSON checker and its oracle differ: `npm run fuzz -- --seconds 60 [--seed 1]`.
+// Looks for texts on which the JSON checker and its oracle differ: `npm run fuzz -- json --seconds 60 [--seed 1]`.
 // Not a part of `npm test`. Guided by coverage: a text that takes the scanner through a step (state, byte, next
 // state, place among 64 bytes) that no text took before is kept and mutated further. A finding is cut down and
 // written to test/vectors/json, where the tests pick it up; the exit code is then 1.
@@ -19,7 +19,7 @@ const { values } = parseArgs({
 const seconds = Number(values.seconds);
 const seed = Number(values.seed);
 if (!(seconds > 0) || !Number.isInteger(seed))
-  throw new Error('usage: npm run fuzz -- --seconds N [--seed N]');
+  throw new Error('usage: npm run fuzz -- json --seconds N [--seed N]');
 
 const kept = 4000;
 const longest = 3000;

@@ -98,8 +98,13 @@ export function createRandom(seed: number): () => number {
   };
 }
 
-/** `text` changed in one to four places: bytes taken out, put in, changed, repeated or taken from `other`. */
-export function mutate(text: Uint8Array, other: Uint8Array, random: () => number): Buffer {
+/** `text` changed in one to four places: bytes taken out, put in, changed, repeated or taken from `other`; what is put in is one of `parts`. */
+export function mutate(
+  text: Uint8Array,
+  other: Uint8Array,
+  random: () => number,
+  parts: readonly Buffer[] = fragments,
+): Buffer {
   const below = (limit: number): number => Math.floor(random() * limit);
   let result = Buffer.from(text);
   for (let changes = 1 + below(4); changes > 0; changes -= 1) {
@@ -111,7 +116,7 @@ export function mutate(text: Uint8Array, other: Uint8Array, random: () => number
         result = Buffer.concat([before, after]);
         break;
       case 1:
-        result = Buffer.concat([before, fragments[below(fragments.length)] ?? middle, middle, after]);
+        result = Buffer.concat([before, parts[below(parts.length)] ?? middle, middle, after]);
         break;
       case 2:
         result = Buffer.concat([before, Buffer.from([below(256)]), after]);
@@ -125,7 +130,7 @@ export function mutate(text: Uint8Array, other: Uint8Array, random: () => number
         break;
       }
       default:
-        result = Buffer.concat([before, fragments[below(fragments.length)] ?? middle, after]);
+        result = Buffer.concat([before, parts[below(parts.length)] ?? middle, after]);
     }
   }
   return result;

@@ -1,5 +1,5 @@
 // Single texts and what they are [D13]. The names are in the manner of JSONTestSuite: `y_` is JSON, `n_` is not,
-// `i_` is what parsers differ on, with our verdict behind it. What `npm run fuzz` finds lies in test/vectors/json
+// `i_` is what parsers differ on, with our verdict behind it. What `npm run fuzz -- json` finds lies in test/vectors/json
 // and is checked here too.
 
 import assert from 'node:assert/strict';

@@ -1,0 +1,372 @@
+// How our readers of HTTP/1.1 and Node's strict parser are compared, and the written list of where they may differ. What is
+// not in the list is a finding.
+
+import { METHODS } from 'node:http';
+import { fieldNames, type FieldName } from '../../src/wire/fields.ts';
+import type { AnswerHead, RequestHead } from '../../src/wire/head.ts';
+import type { JudgedMessage, Judgement } from '../helpers/http-oracle.ts';
+import type { Message, Reading } from '../helpers/http-readings.ts';
+
+export interface Difference {
+  /** `accepted`: by us and not by Node. `refused`: by us and not by Node. Otherwise what of a message differs. */
+  readonly kind: 'accepted' | 'refused' | 'start' | 'fields' | 'body' | 'end' | 'persists' | 'count';
+  /** Node's error. */
+  readonly error: string | undefined;
+  /** Why we refuse it. */
+  readonly flaw: string | undefined;
+  /** The bytes from the start of the message on. */
+  readonly text: string;
+  /** The bytes of messages before it. */
+  readonly before: string;
+  readonly ours: Message<RequestHead | AnswerHead> | undefined;
+  readonly judged: JudgedMessage | undefined;
+}
+
+export interface KnownDifference {
+  readonly name: string;
+  /** Why it is right, with the rule. */
+  readonly why: string;
+  readonly applies: (difference: Difference) => boolean;
+}
+
+const notCompared: ReadonlySet<string> = new Set<FieldName>([
+  // What they say is in the head, and is compared as what comes of it.
+  'connection',
+  'content-length',
+  'transfer-encoding',
+  'expect',
+  'upgrade',
+  'keep-alive',
+]);
+const compared = new Set<string>(fieldNames.filter((name) => !notCompared.has(name)));
+
+function isRequest(head: RequestHead | AnswerHead): head is RequestHead {
+  return 'method' in head;
+}
+
+function compareMessage(
+  ours: Message<RequestHead | AnswerHead>,
+  judged: JudgedMessage,
+): Difference['kind'] | undefined {
+  const { head } = ours;
+  const start = isRequest(head) ? `${head.method} ${head.target}` : String(head.status);
+  if (start !== judged.start) {
+    return 'start';
+  }
+  if (isRequest(head)) {
+    const fields = judged.fields.filter(([name]) => compared.has(name)).flat();
+    if (fields.join('\0') !== head.fields.join('\0') || head.isOld !== judged.isOld) {
+      return 'fields';
+    }
+    if (head.method === 'CONNECT') {
+      // Node takes what follows for the tunnel.
+      return undefined;
+    }
+  }
+  // A body up to the end of its connection is the last whatever the head says.
+  const persists = head.persists && head.bodyLength !== 'until-close';
+  if (judged.persists !== undefined && persists !== judged.persists) {
+    return 'persists';
+  }
+  const shared = Math.min(ours.body.length, judged.body.length);
+  if (!ours.body.subarray(0, shared).equals(judged.body.subarray(0, shared))) {
+    return 'body';
+  }
+  return undefined;
+}
+
+/** The first difference between the readings of one connection's bytes; undefined without any. */
+export function compare(
+  bytes: Buffer,
+  reading: Reading<RequestHead | AnswerHead>,
+  judgement: Judgement,
+): Difference | undefined {
+  const { messages, flaw, starts } = reading;
+  const { error } = judgement;
+  for (let index = 0; ; index += 1) {
+    const ours = messages[index];
+    const judged = judgement.messages[index];
+    const difference = (kind: Difference['kind']): Difference => ({
+      kind,
+      error,
+      flaw: flaw?.reason,
+      before: bytes.toString('latin1', 0, starts[index]),
+      text: bytes.toString('latin1', starts[index] ?? bytes.length),
+      ours,
+      judged,
+    });
+    if (ours === undefined && judged === undefined) {
+      // Both have refused the head or wait for more of it; or one has refused what the other waits for.
+      return undefined;
+    }
+    if (ours === undefined) {
+      return difference(flaw === undefined ? 'count' : 'refused');
+    }
+    if (judged === undefined) {
+      return difference(error === undefined ? 'count' : 'accepted');
+    }
+    const kind = compareMessage(ours, judged);
+    if (kind !== undefined) {
+      return difference(kind);
+    }
+    const isLast = !ours.head.persists || ('method' in ours.head && ours.head.method === 'CONNECT');
+    if (ours.isWhole !== judged.isWhole || (!ours.isWhole && ours.body.length !== judged.body.length)) {
+      if (isLast && 'method' in ours.head && ours.head.method === 'CONNECT') {
+        return undefined;
+      }
+      const isOursRefused = !ours.isWhole && flaw !== undefined;
+      const isTheirsRefused = !judged.isWhole && error !== undefined;
+      if (isOursRefused && isTheirsRefused) {
+        return undefined;
+      }
+      return difference(isOursRefused ? 'refused' : isTheirsRefused ? 'accepted' : 'end');
+    }
+    if (!ours.isWhole) {
+      if ((flaw === undefined) === (error === undefined)) {
+        return undefined;
+      }
+      return difference(flaw === undefined ? 'accepted' : 'refused');
+    }
+    // Of answers only the first is looked at: there was one request.
+    if (isLast || !('method' in ours.head)) {
+      return undefined;
+    }
+  }
+}
+
+// What is in the first line, empty lines before it left out.
+function firstLine(text: string): string {
+  return /^[\r\n]*([^\r\n]*)/.exec(text)?.[1] ?? '';
+}
+
+function valuesOf(difference: Difference, name: string): string[] {
+  const { judged } = difference;
+  return judged === undefined
+    ? []
+    : judged.fields.filter((field) => field[0] === name).map(([, value]) => value);
+}
+
+function isHeadFlaw({ flaw }: Difference, reason: string): boolean {
+  return flaw === reason || flaw === `an answer with ${reason}`;
+}
+
+const codings: readonly KnownDifference[] = [
+  {
+    name: 'codings other than one chunked',
+    why: 'behind them the end of a body is a matter of opinion: RFC 9112, 6.1 [D18, D27]',
+    applies: (difference) =>
+      difference.kind === 'refused' &&
+      isHeadFlaw(difference, 'a transfer-encoding other than one "chunked"') &&
+      valuesOf(difference, 'transfer-encoding').join().toLowerCase() !== 'chunked',
+  },
+  {
+    name: 'a coding in HTTP/1.0',
+    why: 'HTTP/1.0 knows none, so its framing is faulty: RFC 9112, 6.1 [D18, D27]',
+    applies: (difference) =>
+      difference.kind === 'refused' &&
+      isHeadFlaw(difference, 'a transfer-encoding in HTTP/1.0') &&
+      difference.judged?.isOld === true &&
+      valuesOf(difference, 'transfer-encoding').length > 0,
+  },
+];
+
+// The error codes of what Node reads in trailers as if it stood in the head.
+const trailerErrors: ReadonlySet<string | undefined> = new Set([
+  'HPE_CLOSED_CONNECTION',
+  'HPE_INVALID_CONTENT_LENGTH',
+  'HPE_INVALID_TRANSFER_ENCODING',
+  'HPE_UNEXPECTED_CONTENT_LENGTH',
+]);
+const trailerThatFrames =
+  /(?:^|\n)0+(?:;[^\n]*)?\r\n(?:[^\r\n]+\r\n)*(?:(?:proxy-)?connection|content-length|transfer-encoding):/i;
+
+const chunks: readonly KnownDifference[] = [
+  {
+    name: 'fields in trailers that would frame',
+    why: 'trailers are checked and dropped, Node obeys them: RFC 9110, 6.5.1',
+    applies: ({ kind, error, before, text }) =>
+      kind === 'accepted' && trailerErrors.has(error) && trailerThatFrames.test(before + text),
+  },
+  {
+    name: 'chunk extensions that are none',
+    why: 'Node takes an empty name, and more: RFC 9112, 7.1.1 [D18, D27]',
+    applies: ({ kind, flaw }) => kind === 'refused' && flaw === 'a chunk extension that is none',
+  },
+  {
+    name: 'chunks of more than 2^48 bytes, and more than 64 digits',
+    why: 'nobody sends them, and their size may not be an exact number: RFC 9112, 7.1 [D18, D27]',
+    applies: ({ kind, flaw, text }) =>
+      kind === 'refused' &&
+      flaw === 'a chunk size without bound' &&
+      /\r\n(?:0*[1-9a-f][0-9a-f]{12}|[0-9a-f]{65})/i.test(text),
+  },
+  {
+    name: 'proxy-connection',
+    why: 'no standard knows it; Node takes it for connection: RFC 9112, C.2.2',
+    applies: (difference) =>
+      difference.kind === 'persists' &&
+      difference.ours?.head.persists !== difference.judged?.persists &&
+      valuesOf(difference, 'proxy-connection').length > 0,
+  },
+];
+
+const otherVersion: KnownDifference = {
+  name: 'HTTP/0.9 and HTTP/2.0',
+  why: 'neither is spoken in this form: RFC 9112, 2.3 [D18, D27]',
+  applies: ({ kind, flaw, text }) =>
+    kind === 'refused' &&
+    (flaw === 'an answer that is not HTTP/1.1' ||
+      flaw === 'a version that is neither HTTP/1.0 nor HTTP/1.1') &&
+    /HTTP\/(?:0\.9|2\.0)/.test(text),
+};
+
+const closeAndKeepAlive: KnownDifference = {
+  name: 'both close and keep-alive',
+  why: 'close comes first; Node says that the connection goes on, and refuses what follows: RFC 9112, 9.3',
+  applies: (difference) => {
+    const options = valuesOf(difference, 'connection').join().toLowerCase();
+    return (
+      difference.kind === 'persists' &&
+      difference.judged?.persists === true &&
+      /\bclose\b/.test(options) &&
+      options.includes('keep-alive')
+    );
+  },
+};
+
+export const knownRequestDifferences: readonly KnownDifference[] = [
+  ...codings,
+  ...chunks,
+  otherVersion,
+  closeAndKeepAlive,
+  {
+    name: 'a method that Node does not know',
+    why: 'any token is a method; the operation table answers 405: RFC 9110, 9.1 [D6]',
+    applies: ({ kind, error, text }) => {
+      const method = /^[\r\n]*([A-Z0-9_-]*)/.exec(text)?.[1] ?? '';
+      return kind === 'accepted' && error === 'HPE_INVALID_METHOD' && !METHODS.includes(method);
+    },
+  },
+  {
+    name: 'no host, or two',
+    why: 'Node can be told to want one, and takes the first of two: RFC 9112, 3.2 [D27]',
+    applies: (difference) =>
+      difference.kind === 'refused' &&
+      ((difference.flaw === 'no host' && valuesOf(difference, 'host').length === 0) ||
+        (difference.flaw === 'two host fields' && valuesOf(difference, 'host').length > 1)),
+  },
+  {
+    name: 'a host that is none',
+    why: 'Node does not look at it: RFC 9110, 7.2 [D27]',
+    applies: (difference) =>
+      difference.kind === 'refused' &&
+      difference.flaw === 'a host that is none' &&
+      !/^[a-z0-9.-]*$|^[a-z0-9.-]+:\d{1,4}$/i.test(valuesOf(difference, 'host')[0] ?? ''),
+  },
+  {
+    name: 'a target that is none',
+    why: 'a fragment, no host or more than a host before the path: RFC 9112, 3.2 [D27]',
+    applies: ({ kind, flaw, judged }) =>
+      kind === 'refused' &&
+      flaw === 'a target that is none' &&
+      judged !== undefined &&
+      !/^(?!CONNECT)\S+ \/[^#]*$|^CONNECT [^/:]/.test(judged.start),
+  },
+  {
+    name: 'no version, or not one space before it',
+    why: 'HTTP/0.9, and spaces that others take for a part of the target: RFC 9112, 3 [D27]',
+    applies: ({ kind, flaw, text }) =>
+      kind === 'refused' &&
+      (flaw === 'a target that is none, or no version behind it' ||
+        flaw === 'a version that is neither HTTP/1.0 nor HTTP/1.1') &&
+      !/^[A-Z-]+ \S+ HTTP\/1\.[01]$/.test(firstLine(text)),
+  },
+  {
+    name: 'empty lines that do not end in CR LF',
+    why: 'Node skips single CR and LF too; only CR LF is an empty line: RFC 9112, 2.2 [D27]',
+    applies: ({ kind, flaw, text }) =>
+      kind === 'refused' &&
+      (flaw === 'an empty line that does not end in CR LF' || flaw === 'a method that is none') &&
+      /^(?:\r\n)*(?:\n|\r[^\n])/.test(text),
+  },
+  {
+    name: 'errors behind an upgrade',
+    why: 'Node tells no error of what follows an upgrade that it does not make: RFC 9110, 7.8 [D27]',
+    applies: (difference) =>
+      difference.kind === 'refused' &&
+      difference.error === undefined &&
+      valuesOf(difference, 'upgrade').length > 0 &&
+      difference.ours?.isWhole === false,
+  },
+  {
+    name: 'an upgrade closes',
+    why: 'what follows may be in the other protocol: RFC 9110, 7.8',
+    applies: (difference) =>
+      difference.kind === 'persists' &&
+      difference.judged?.persists === true &&
+      valuesOf(difference, 'upgrade').length > 0,
+  },
+];
+export const knownAnswerDifferences: readonly KnownDifference[] = [
+  ...codings,
+  ...chunks,
+  otherVersion,
+  closeAndKeepAlive,
+  {
+    name: 'a coding in an interim answer',
+    why: 'an interim answer has no body, so no coding; Node passes over it: RFC 9112, 6.1 [D18]',
+    applies: (difference) =>
+      difference.kind === 'refused' &&
+      (isHeadFlaw(difference, 'a transfer-encoding other than one "chunked"') ||
+        isHeadFlaw(difference, 'both a content-length and a transfer-encoding')) &&
+      /(?:^|\r\n\r\n)HTTP\/1\.1 1\d\d[^]*\r\ntransfer-encoding:/i.test(difference.text),
+  },
+  {
+    name: 'an interim answer that closes',
+    why: 'it says nothing of the final answer, which has fields of its own: RFC 9110, 15.2 [D15]',
+    applies: ({ kind, error, text }) =>
+      kind === 'accepted' &&
+      error === 'HPE_CLOSED_CONNECTION' &&
+      /^(?:HTTP[^]*?\r\n\r\n)*?HTTP\/1\.1 1\d\d[^]*?\r\n(?:proxy-)?connection:[^\r]*close/i.test(text),
+  },
+  {
+    name: 'a 204 that announces a body closes',
+    why: 'Node takes it for none, others might not: RFC 9112, 6.3 [D18]',
+    applies: (difference) =>
+      difference.kind === 'persists' &&
+      difference.judged?.start === '204' &&
+      difference.judged.persists === true &&
+      ['content-length', 'transfer-encoding'].some((name) => valuesOf(difference, name).length > 0),
+  },
+  {
+    name: 'a status that is none, or that nobody asked for',
+    why: 'below 100 is no status, and 101 switches to a protocol that was not offered: RFC 9110, 15 [D18]',
+    applies: ({ kind, judged }) =>
+      kind === 'refused' && judged !== undefined && (Number(judged.start) < 100 || judged.start === '101'),
+  },
+  {
+    name: 'a control character in a reason',
+    why: 'a reason is text: RFC 9112, 4 [D18]',
+    applies: ({ kind, flaw, text }) =>
+      kind === 'refused' &&
+      flaw === 'an answer with a control character in its status line' &&
+      // eslint-disable-next-line no-control-regex -- those that are looked for
+      /(?:^|\r\n\r\n)HTTP\/1\.[01] \d\d\d [^\r\n]*[\0-\x08\x0b-\x1f\x7f]/.test(text),
+  },
+  {
+    name: 'an interim answer in HTTP/1.0',
+    why: 'HTTP/1.0 knows none: RFC 9110, 15.2 [D18]',
+    applies: ({ kind, flaw, text }) =>
+      kind === 'refused' &&
+      flaw === 'an answer with an interim status in HTTP/1.0' &&
+      /HTTP\/1\.0 1\d\d/.test(text),
+  },
+  {
+    name: 'empty lines before an answer',
+    why: 'only a server skips them: RFC 9112, 2.2 [D18]',
+    applies: ({ kind, flaw, text }) =>
+      kind === 'refused' &&
+      flaw === 'an answer that is not HTTP/1.1' &&
+      /(?:^|\r\n\r\n)[\r\n]+HTTP/.test(text),
+  },
+];

@@ -1,0 +1,328 @@
+// The work of http.ts, in a thread of its own.
+
+import { isDeepStrictEqual } from 'node:util';
+import { parentPort, workerData } from 'node:worker_threads';
+import type { AnswerHead, RequestHead } from '../../src/wire/head.ts';
+import {
+  answerTexts,
+  createAnswer,
+  createChoices,
+  createRequests,
+  flawedAnswerTexts,
+  flawedRequestTexts,
+  httpParts,
+  requestTexts,
+} from '../helpers/http-messages.ts';
+import { judgeAnswers, judgeRequests, type Judgement } from '../helpers/http-oracle.ts';
+import {
+  byteByByte,
+  comparable,
+  cutAt,
+  readAnswers,
+  readRequests,
+  type Reading,
+} from '../helpers/http-readings.ts';
+import type { Vector } from '../helpers/http-vectors.ts';
+import { createRandom, mutate } from '../helpers/json-texts.ts';
+import { compare, knownAnswerDifferences, knownRequestDifferences } from './http-differences.ts';
+import type { Told, Work } from './http.ts';
+
+type Role = Vector['role'];
+
+interface Case {
+  readonly role: Role;
+  readonly bytes: Buffer;
+  readonly isEnded: boolean;
+}
+
+const { seconds, seed, shared } = workerData as Work;
+const state = new Int32Array(shared, 0, 2);
+const sharedBytes = new Uint8Array(shared, 8);
+const random = createRandom(seed);
+const choices = createChoices(random);
+const { below, chance } = choices;
+
+const batchSize = 64;
+const longest = 8_192;
+const findingsMax = 10;
+const keptMax = 2_000;
+// Node may need more turns than usual before it is said to differ.
+const patientTurns = 40;
+
+function tell(told: Told): void {
+  parentPort?.postMessage(told);
+}
+
+// The watcher sees what is being read.
+function show(bytes: Uint8Array): void {
+  sharedBytes.set(bytes.subarray(0, sharedBytes.length));
+  state[1] = Math.min(bytes.length, sharedBytes.length);
+  state[0] = (state[0] ?? 0) + 1;
+}
+
+function read(
+  { role, isEnded }: Case,
+  pieces: readonly Buffer[],
+  headBytesMax?: number,
+): Reading<RequestHead | AnswerHead> {
+  const options = { isEnded, ...(headBytesMax !== undefined && { headBytesMax }) };
+  return role === 'requests' ? readRequests(pieces, options) : readAnswers(pieces, options);
+}
+
+function judge(role: Role, texts: readonly Buffer[], isEnded: boolean, turns?: number): Promise<Judgement[]> {
+  return role === 'requests' ? judgeRequests(texts, turns) : judgeAnswers(texts, isEnded, turns);
+}
+
+/** What is wrong with how we read `it` without asking anyone: an exception, or a reading that depends on the cuts. */
+function findOwnFault(it: Case, cutsList: readonly (readonly number[])[]): string | undefined {
+  const { bytes } = it;
+  try {
+    show(bytes);
+    const whole = comparable(read(it, [Buffer.from(bytes)]));
+    for (const cuts of cutsList) {
+      if (!isDeepStrictEqual(comparable(read(it, cutAt(bytes, cuts))), whole)) {
+        return `in pieces, cut at ${cuts.join()}, it is read otherwise`;
+      }
+    }
+    if (!isDeepStrictEqual(comparable(read(it, byteByByte(bytes))), whole)) {
+      return 'byte by byte it is read otherwise';
+    }
+    return undefined;
+  } catch (error) {
+    return `it throws: ${String(error)}`;
+  }
+}
+
+const knownCounts = new Map<string, number>();
+
+/** How we differ from the judgement on `it`, as a key; undefined where we do not, or may. */
+function findDifference(it: Case, judgement: Judgement, isCounted: boolean): string | undefined {
+  const difference = compare(it.bytes, read(it, [Buffer.from(it.bytes)]), judgement);
+  if (difference === undefined) {
+    return undefined;
+  }
+  const known = it.role === 'requests' ? knownRequestDifferences : knownAnswerDifferences;
+  const found = known.find(({ applies }) => applies(difference));
+  if (found !== undefined) {
+    const name = `${it.role}: ${found.name}`;
+    if (isCounted) knownCounts.set(name, (knownCounts.get(name) ?? 0) + 1);
+    return undefined;
+  }
+  const { kind, error = 'nothing', flaw = 'nothing' } = difference;
+  return `${kind}; Node says ${error}, we say ${flaw}`;
+}
+
+/** `it` without what is not needed for `isFound`. */
+async function minimise(it: Case, isFound: (it: Case) => Promise<boolean>): Promise<Case> {
+  let result = it;
+  for (let size = Math.ceil(it.bytes.length / 2); size >= 1; size = Math.floor(size / 2)) {
+    for (let at = 0; at < result.bytes.length;) {
+      const bytes = Buffer.concat([result.bytes.subarray(0, at), result.bytes.subarray(at + size)]);
+      const shorter = { ...it, bytes };
+      if (await isFound(shorter)) result = shorter;
+      else at += size;
+    }
+  }
+  return result;
+}
+
+async function judgeOne(it: Case): Promise<Judgement> {
+  const [judgement] = await judge(it.role, [it.bytes], it.isEnded, patientTurns);
+  return judgement ?? { messages: [], error: undefined };
+}
+
+let findings = 0;
+const found = new Set<string>();
+
+async function reportDifference(it: Case): Promise<void> {
+  const what = findDifference(it, await judgeOne(it), false);
+  if (what === undefined || found.has(what)) {
+    return;
+  }
+  found.add(what);
+  const least = await minimise(it, async (shorter) => {
+    return findDifference(shorter, await judgeOne(shorter), false) === what;
+  });
+  const { messages, error } = await judgeOne(least);
+  findings += 1;
+  tell({
+    kind: 'finding',
+    detail: `${it.role}: ${what}`,
+    vector: {
+      what,
+      role: it.role,
+      bytes: least.bytes.toString('latin1'),
+      isEnded: it.isEnded,
+      // Node's reading: whether it is the right one is for a person to say.
+      messages: messages.map(({ start, body, isWhole, persists }) => ({
+        start,
+        body: body.toString('latin1'),
+        isWhole,
+        persists: persists ?? false,
+      })),
+      isRefused: error !== undefined,
+    },
+  });
+}
+
+function allCuts(length: number): number[][] {
+  return Array.from({ length }, (_, cut) => [cut]);
+}
+
+async function reportOwnFault(it: Case, what: string): Promise<void> {
+  const key = what.replaceAll(/\d+/g, 'n');
+  if (found.has(key)) {
+    return;
+  }
+  found.add(key);
+  const least = await minimise(it, (shorter) =>
+    Promise.resolve(findOwnFault(shorter, allCuts(shorter.bytes.length)) !== undefined),
+  );
+  findings += 1;
+  tell({
+    kind: 'finding',
+    detail: `${it.role}: ${what}`,
+    vector: {
+      what,
+      role: it.role,
+      bytes: least.bytes.toString('latin1'),
+      isEnded: it.isEnded,
+      messages: [],
+      isRefused: true,
+    },
+  });
+}
+
+// Work that grows faster than the bytes.
+
+const smallBytes = 4_096;
+const growth = 4;
+// Of four times the bytes: twice what it should be, and what the machine may do in between.
+const ratioMax = 2 * growth;
+const slackMs = 1;
+const pumpHeadBytesMax = 1_048_576;
+
+function pump(bytes: Buffer, from: number, to: number, length: number): Buffer {
+  const middle = bytes.subarray(from, to);
+  const count = Math.ceil((length - bytes.length) / middle.length);
+  return Buffer.concat([
+    bytes.subarray(0, from),
+    ...Array.from({ length: Math.max(1, count) }, () => middle),
+    bytes.subarray(to),
+  ]);
+}
+
+function msOf(it: Case, isByteByByte: boolean, rounds: number): number {
+  let least = Infinity;
+  for (let round = 0; round < rounds; round += 1) {
+    const pieces = isByteByByte ? byteByByte(it.bytes) : [Buffer.from(it.bytes)];
+    const startedAt = performance.now();
+    read(it, pieces, pumpHeadBytesMax);
+    least = Math.min(least, performance.now() - startedAt);
+  }
+  return least;
+}
+
+/** Whether reading `it` takes more than its share when the bytes from `from` to `to` are repeated. */
+function isSlow(it: Case, from: number, to: number, isByteByByte: boolean): boolean {
+  const small = { ...it, bytes: pump(it.bytes, from, to, smallBytes) };
+  const large = { ...it, bytes: pump(it.bytes, from, to, smallBytes * growth) };
+  show(large.bytes);
+  // A busy machine makes single rounds slow, never the fastest of many.
+  for (const rounds of [1, 4, 16]) {
+    if (msOf(large, isByteByByte, rounds) <= ratioMax * msOf(small, isByteByByte, rounds) + slackMs) {
+      return false;
+    }
+  }
+  return true;
+}
+
+function lookAtGrowth(it: Case): void {
+  const from = below(it.bytes.length);
+  const to = Math.min(it.bytes.length, from + 1 + below(chance(0.5) ? 2 : 40));
+  for (const isByteByByte of [false, true]) {
+    if (isSlow(it, from, to, isByteByByte)) {
+      findings += 1;
+      const what = `the work grows faster than the bytes, ${isByteByByte ? 'byte by byte' : 'whole'}`;
+      const bytes = pump(it.bytes, from, to, smallBytes * growth);
+      tell({
+        kind: 'finding',
+        detail: `${it.role}: ${what}, with ${JSON.stringify(it.bytes.toString('latin1', from, to))} repeated`,
+        vector: {
+          what,
+          role: it.role,
+          bytes: bytes.toString('latin1'),
+          isEnded: it.isEnded,
+          ...{ messages: [], isRefused: true },
+        },
+      });
+      return;
+    }
+  }
+}
+
+// Texts that were judged by both in a new way are kept and broken further.
+const seen = new Set<string>();
+const corpus: Record<Role, Buffer[]> = {
+  requests: [
+    ...Object.values(requestTexts),
+    ...Object.values(flawedRequestTexts).map((parts) => parts.join('')),
+  ].map((text) => Buffer.from(text, 'latin1')),
+  answers: [
+    ...Object.values(answerTexts),
+    ...Object.values(flawedAnswerTexts).map((parts) => parts.join('')),
+  ].map((text) => Buffer.from(text, 'latin1')),
+};
+
+function keepIfNew({ role, bytes }: Case, judgement: Judgement, { flaw, messages }: Reading<object>): void {
+  const key = `${role} ${flaw?.reason ?? ''} ${judgement.error ?? ''} ${messages.map(({ head, isWhole }) => `${'bodyLength' in head ? typeof head.bodyLength : ''}${String(isWhole)}`).join()}`;
+  if (bytes.length > longest || seen.has(key)) {
+    return;
+  }
+  seen.add(key);
+  const texts = corpus[role];
+  if (texts.length < keptMax) texts.push(bytes);
+  else texts[below(keptMax)] = bytes;
+}
+
+function createText(role: Role): Buffer {
+  const make = (): Buffer => {
+    const kept = chance(0.4) ? corpus[role][below(corpus[role].length)] : undefined;
+    return kept ?? (role === 'requests' ? createRequests(choices) : createAnswer(choices));
+  };
+  const bytes = make();
+  return chance(0.8) ? mutate(bytes, make(), random, httpParts) : bytes;
+}
+
+const end = performance.now() + seconds * 1_000;
+let runs = 0;
+while (performance.now() < end && findings < findingsMax) {
+  for (const role of ['requests', 'answers'] as const) {
+    const isEnded = role === 'answers' && chance(0.5);
+    const cases = Array.from({ length: batchSize }, (): Case => ({ role, bytes: createText(role), isEnded }));
+    const judgements = await judge(
+      role,
+      cases.map(({ bytes }) => bytes),
+      isEnded,
+    );
+    for (const [index, it] of cases.entries()) {
+      runs += 1;
+      const judgement = judgements[index];
+      const cuts = Array.from({ length: below(5) }, () => below(it.bytes.length + 1)).sort((a, b) => a - b);
+      const what = findOwnFault(it, [cuts]);
+      if (what !== undefined) {
+        await reportOwnFault(it, what);
+      } else if (judgement !== undefined) {
+        if (findDifference(it, judgement, true) !== undefined) await reportDifference(it);
+        keepIfNew(it, judgement, read(it, [Buffer.from(it.bytes)]));
+      }
+    }
+    const first = cases.find(({ bytes }) => bytes.length > 0 && bytes.length < smallBytes / 2);
+    if (first !== undefined) lookAtGrowth(first);
+  }
+}
+const counts = [...knownCounts].sort((a, b) => b[1] - a[1]).map(([name, count]) => `  ${count} ${name}`);
+tell({
+  kind: 'summary',
+  text: `${runs} texts, ${seen.size} ways to read them, ${findings} findings; differences that are in the list:\n${counts.join('\n')}`,
+});

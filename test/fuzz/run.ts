@@ -1,0 +1,30 @@
+// `npm run fuzz`: looks for bytes that are read wrongly, `-- json` or `-- http` for one of the two, each for `--seconds 60`
+// with `--seed 1`. Not a part of `npm test`. The exit code is 1 when something was found.
+
+import { spawnSync } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+
+const fuzzers = ['json', 'http'];
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    seconds: { type: 'string', default: '60' },
+    seed: { type: 'string', default: String(Date.now()) },
+  },
+});
+if (
+  positionals.some((name) => !fuzzers.includes(name)) ||
+  !(Number(values.seconds) > 0) ||
+  !Number.isInteger(Number(values.seed))
+) {
+  console.error('usage: npm run fuzz -- [json] [http] [--seconds N] [--seed N]');
+  process.exit(2);
+}
+for (const name of positionals.length === 0 ? fuzzers : positionals) {
+  console.log(`${name}:`);
+  const file = fileURLToPath(new URL(`${name}.ts`, import.meta.url));
+  const options = ['--seconds', values.seconds, '--seed', values.seed];
+  const { status } = spawnSync(process.execPath, [file, ...options], { stdio: 'inherit' });
+  if (status !== 0) process.exitCode = 1;
+}
