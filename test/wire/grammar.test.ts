@@ -1,0 +1,291 @@
+// The grammar of HTTP/1.1 messages as the RFCs write it, rule by rule [RFC 9110, RFC 9112, D27].
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { fieldNameAt, fieldNameOf, fieldNames } from '../../src/wire/fields.ts';
+import {
+  hexadecimalValues,
+  isAuthority,
+  isChunked,
+  isTarget,
+  methodBytes,
+  notHexadecimal,
+  parseConnection,
+  parseContentLength,
+  parseKeepAliveSeconds,
+  targetBytes,
+  textBytes,
+  tokenBytes,
+} from '../../src/wire/grammar.ts';
+import { fieldValue, fieldValues } from '../../src/wire/head.ts';
+
+const digits = '0123456789';
+const capitals = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ';
+const letters = capitals + capitals.toLowerCase();
+
+function range(from: number, to: number): string {
+  return Array.from({ length: to - from + 1 }, (_, index) => String.fromCharCode(from + index)).join('');
+}
+
+function charactersOf(table: Uint8Array): string {
+  return Array.from(table, (isIn, byte) => (isIn === 1 ? String.fromCharCode(byte) : '')).join('');
+}
+
+function sorted(text: string): string {
+  return Array.from(text).sort().join('');
+}
+
+for (const [name, table, characters] of [
+  ['a token [RFC 9110, 5.6.2]', tokenBytes, `!#$%&'*+-.^_\`|~${digits}${letters}`],
+  [
+    'a value: tab, space, visible, above ASCII [RFC 9110, 5.5]',
+    textBytes,
+    `\t${range(0x20, 0x7e)}${range(0x80, 0xff)}`,
+  ],
+  ['a method [D6, D27]', methodBytes, `${capitals}${digits}_-`],
+  ['a target: visible in ASCII [RFC 9112, 3.2]', targetBytes, range(0x21, 0x7e)],
+] as const) {
+  test(`the bytes of ${name}`, () => {
+    assert.equal(table.length, 256);
+    assert.equal(charactersOf(table), sorted(characters));
+  });
+}
+
+test('the digits of a chunk size, in both cases [RFC 9112, 7.1]', () => {
+  assert.equal(hexadecimalValues.length, 256);
+  for (const [byte, value] of hexadecimalValues.entries()) {
+    const index = '0123456789abcdef'.indexOf(String.fromCharCode(byte).toLowerCase());
+    assert.equal(value, index < 0 ? notHexadecimal : index, String(byte));
+  }
+});
+
+for (const [value, length] of [
+  ['0', 0],
+  ['7', 7],
+  ['007', 7],
+  ['999999999999999', 999_999_999_999_999],
+  ['0000000000000000000000000000000000007', 7],
+  ['0000000000000000', 0],
+  ['0999999999999999', 999_999_999_999_999],
+  ['1000000000000000', undefined],
+  ['99999999999999999999999', undefined],
+  ['', undefined],
+  ['+7', undefined],
+  ['-7', undefined],
+  ['7, 7', undefined],
+  ['7 ', undefined],
+  [' 7', undefined],
+  ['0x7', undefined],
+  ['7.0', undefined],
+  ['1e3', undefined],
+  ['\xb2', undefined],
+  ['000000000000000000x', undefined],
+] as const) {
+  test(`a content-length ${JSON.stringify(value)} is ${String(length)} [RFC 9112, 6.3]`, () => {
+    assert.equal(parseContentLength(value), length);
+  });
+}
+
+test('the one coding is chunked, in any case [RFC 9112, 6.1]', () => {
+  for (const value of ['chunked', 'Chunked', 'CHUNKED']) assert.equal(isChunked(value), true, value);
+  for (const value of [
+    '',
+    'gzip',
+    'gzip, chunked',
+    'chunked, chunked',
+    'chunked;a',
+    'xchunked',
+    'chunked\xa0',
+  ]) {
+    assert.equal(isChunked(value), false, value);
+  }
+});
+
+for (const [value, closes, keepsAlive] of [
+  ['close', true, false],
+  ['Close', true, false],
+  ['CLOSE', true, false],
+  ['keep-alive', false, true],
+  ['Keep-Alive', false, true],
+  ['KEEP-ALIVE', false, true],
+  ['close, keep-alive', true, true],
+  ['a \t,\t close', true, false],
+  ['keep-alive ,b', false, true],
+  ['\tclose\t', true, false],
+  [',close,', true, false],
+  ['', false, false],
+  [',', false, false],
+  ['closed', false, false],
+  ['"close"', false, false],
+  ['close x', false, false],
+  ['clo se', false, false],
+  ['keep-alive\xa0', false, false],
+  ['upgrade', false, false],
+] as const) {
+  test(`a connection ${JSON.stringify(value)} closes: ${closes}, keeps alive: ${keepsAlive} [RFC 9110, 7.6.1]`, () => {
+    assert.deepEqual(parseConnection(value), { closes, keepsAlive });
+  });
+}
+
+test('a host is a name, an IPv4 address or an IPv6 address in brackets, and a port [RFC 9110, 7.2]', () => {
+  for (const value of [
+    '',
+    'x',
+    'a.example',
+    'A.Example:80',
+    '127.0.0.1:65535',
+    'x:',
+    'x:0',
+    'x:00080',
+    '[::1]',
+    '[::1]:80',
+    '[2001:db8::ffff:1.2.3.4]:1',
+    "a-_.~!$&'()*+;=b",
+    '%61%C3%A9',
+  ]) {
+    assert.equal(isAuthority(value), true, value);
+    // Again: the last one is remembered.
+    assert.equal(isAuthority(value), true, value);
+  }
+  for (const value of [
+    ':80',
+    'x:65536',
+    'x:99999',
+    'x:123456',
+    'x:a',
+    'x:8 0',
+    'x:1:2',
+    'a b',
+    'a,b',
+    'a@b',
+    'a/b',
+    'a?b',
+    'a#b',
+    'a\\b',
+    'a"b',
+    'a%',
+    'a%2',
+    'a%zz',
+    '%ff',
+    '\xe9',
+    '[]',
+    '[x]',
+    '[1.2.3.4]',
+    '[::1',
+    '::1',
+    '[::1]x',
+    'x[::1]',
+    '[::g]',
+    '[:::]',
+    '[::1%25eth0]',
+    'x\t',
+  ]) {
+    assert.equal(isAuthority(value), false, value);
+    assert.equal(isAuthority(value), false, value);
+  }
+});
+
+test('a target is a path, an absolute URI, or what its method takes [RFC 9112, 3.2]', () => {
+  for (const [target, method] of [
+    ['/', 'GET'],
+    ['/a?b:c@d//%zz"<>', 'GET'],
+    ['//a', 'GET'],
+    ['/', 'OPTIONS'],
+    ['*', 'OPTIONS'],
+    ['http://a', 'GET'],
+    ['HTTPS://a:1/b?c', 'PUT'],
+    ['http://a?b', 'GET'],
+    ['http://[::1]/', 'GET'],
+    ['a:1', 'CONNECT'],
+    ['a', 'CONNECT'],
+  ] as const) {
+    assert.equal(isTarget(target, method), true, `${method} ${target}`);
+  }
+  for (const [target, method] of [
+    ['', 'GET'],
+    ['', 'CONNECT'],
+    ['*', 'GET'],
+    ['**', 'OPTIONS'],
+    ['/a#b', 'GET'],
+    ['#', 'GET'],
+    ['http://a/#', 'GET'],
+    ['a', 'GET'],
+    ['a:1', 'GET'],
+    ['http:///', 'GET'],
+    ['http://', 'GET'],
+    ['http://:80/', 'GET'],
+    ['http://?a', 'GET'],
+    ['http://a@b/', 'GET'],
+    ['http://a:b/', 'GET'],
+    ['http:/a', 'GET'],
+    ['xhttp://a/', 'GET'],
+    ['ftp://a/', 'GET'],
+    ['/', 'CONNECT'],
+    ['http://a/', 'CONNECT'],
+    ['a#b', 'CONNECT'],
+    ['*', 'CONNECT '],
+  ] as const) {
+    assert.equal(isTarget(target, method), false, `${method} ${target}`);
+  }
+});
+
+for (const [value, seconds] of [
+  ['timeout=5', 5],
+  ['Timeout=5, max=100', 5],
+  ['max=100,timeout=5', 5],
+  ['max=100; timeout = "5"', 5],
+  ['a\ttimeout\t=\t5', 5],
+  ['timeout=0', 0],
+  ['timeout=123456789', 123_456_789],
+  ['timeout=x, timeout=6', 6],
+  ['', undefined],
+  ['timeout', undefined],
+  ['timeout=', undefined],
+  ['timeout=-5', undefined],
+  ['xtimeout=5', undefined],
+  ['timeout 5', undefined],
+  ['max=5', undefined],
+] as const) {
+  test(`a keep-alive ${JSON.stringify(value)} promises ${String(seconds)} seconds [RFC 2068, 19.7.1.1]`, () => {
+    assert.equal(parseKeepAliveSeconds(value), seconds);
+  });
+}
+
+test('fields are known by their names, in any case and anywhere in the bytes', () => {
+  for (const name of fieldNames) {
+    for (const text of [name, name.toUpperCase(), name.replace(/^./, (first) => first.toUpperCase())]) {
+      const bytes = Buffer.from(`x${text}y`, 'latin1');
+      assert.equal(fieldNameAt(bytes, 1, bytes.length - 1), name);
+      assert.equal(fieldNameAt(bytes, 0, bytes.length - 1), undefined);
+      assert.equal(fieldNameAt(bytes, 1, bytes.length), undefined);
+      assert.equal(fieldNameOf(text), name);
+    }
+    for (let index = 0; index < name.length; index += 1) {
+      // Another byte anywhere is another name; of a letter, another case is not.
+      for (let byte = 0; byte < 256; byte += 1) {
+        const bytes = Buffer.from(name, 'latin1');
+        bytes[index] = byte;
+        const text = bytes.toString('latin1');
+        // What is no byte of a name never gets here.
+        if (tokenBytes[byte] === 1) {
+          const expected = fieldNames.find((each) => each === text.toLowerCase());
+          assert.equal(fieldNameAt(bytes, 0, bytes.length), expected, text);
+          assert.equal(fieldNameOf(text), expected, text);
+        }
+      }
+    }
+  }
+  const none = Buffer.from('x'.repeat(100));
+  for (let length = 0; length <= 100; length += 1) assert.equal(fieldNameAt(none, 0, length), undefined);
+});
+
+test('the values of a field of a head, the first or all of them', () => {
+  const fields = ['host', 'origin', 'origin', 'a', 'x-request-id', 'host', 'origin', 'b'];
+  assert.equal(fieldValue(fields, 'host'), 'origin');
+  assert.equal(fieldValue(fields, 'origin'), 'a');
+  assert.equal(fieldValue(fields, 'x-request-id'), 'host');
+  assert.equal(fieldValue(fields, 'expect'), undefined);
+  assert.deepEqual(fieldValues(fields, 'origin'), ['a', 'b']);
+  assert.deepEqual(fieldValues(fields, 'host'), ['origin']);
+  assert.deepEqual(fieldValues(fields, 'expect'), []);
+});

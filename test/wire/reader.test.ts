@@ -1,0 +1,550 @@
+// What the readers of HTTP/1.1 make of messages: heads, bodies, ends, flaws as soon as they can be seen, limits, and that each
+// byte costs the same [D11, D18, D27]. That it does not depend on how the bytes come is in splits.test.ts.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { AnswerHead, RequestHead } from '../../src/wire/head.ts';
+import { AnswerReader, RequestReader } from '../../src/wire/reader.ts';
+import {
+  answerTexts,
+  flawedAnswerTexts,
+  flawedRequestTexts,
+  requestTexts,
+} from '../helpers/http-messages.ts';
+import {
+  byteByByte,
+  cutAt,
+  headBytesMax,
+  readAnswers,
+  readRequests,
+  type ReadOptions,
+} from '../helpers/http-readings.ts';
+
+const bytesOf = (text: string): Buffer => Buffer.from(text, 'latin1');
+const requests = (text: string, options?: ReadOptions) => readRequests([bytesOf(text)], options);
+const answers = (text: string, options?: ReadOptions) => readAnswers([bytesOf(text)], options);
+
+const plainRequest: RequestHead = {
+  method: 'GET',
+  target: '/a',
+  bodyLength: 0,
+  expectation: 'none',
+  persists: true,
+  isOld: false,
+  fields: ['host', 'x'],
+};
+const plainAnswer: AnswerHead = {
+  status: 200,
+  bodyLength: 'until-close',
+  persists: true,
+  keepAliveSeconds: undefined,
+};
+
+type Told<Head> = readonly [head: Partial<Head>, body: string, isWhole?: boolean];
+
+const post: Partial<RequestHead> = { method: 'POST', bodyLength: 'chunked' };
+const requestReadings: Readonly<Record<string, readonly Told<RequestHead>[]>> = {
+  'a plain request': [[{}, '']],
+  'empty lines before it': [[{}, '']],
+  'fields that are read, in any case': [
+    [
+      {
+        target: '/api/work-items?a=b&c=%20',
+        fields: [
+          ...['host', 'a.example:8080', 'x-request-id', 'id', 'traceparent', '00-1 2'],
+          ...['authorization', 'Basic YTpi', 'authorization', 'second', 'origin', '\xe9\xff'],
+        ],
+      },
+      '',
+    ],
+  ],
+  'an absolute-form target': [[{ target: 'http://u.example/a?b', fields: ['host', 'u.example'] }, '']],
+  'OPTIONS of everything': [[{ method: 'OPTIONS', target: '*' }, '']],
+  'a tunnel': [[{ method: 'CONNECT', target: 'a.example:443', fields: ['host', 'a.example:443'] }, '']],
+  'a body with a length': [[{ method: 'PUT', bodyLength: 7 }, '{"a":1}']],
+  'a length of nothing': [[{ method: 'POST' }, '']],
+  'a body in chunks': [[post, 'hello1234567890\r']],
+  'chunks with extensions and trailers': [[post, 'abc\r\n']],
+  'requests one behind the other': [
+    [{ method: 'POST', target: '/1', bodyLength: 2 }, '12'],
+    [{ method: 'PUT', target: '/2', bodyLength: 'chunked' }, 'a'],
+    [{ target: '/3' }, ''],
+    [{ method: 'DELETE', target: '/4', persists: false }, ''],
+  ],
+  'HTTP/1.0': [[{ persists: false, isOld: true, fields: [] }, '']],
+  'HTTP/1.0 that goes on': [
+    [{ isOld: true, fields: [] }, ''],
+    [{ target: '/b', isOld: true, persists: false, bodyLength: 1, fields: [] }, '1'],
+  ],
+  expectations: [
+    [{ method: 'PUT', bodyLength: 1, expectation: 'continue' }, '1'],
+    [{ method: 'PUT', expectation: 'unknown' }, ''],
+    // A client of HTTP/1.0 would take a 100 for its reply.
+    [{ method: 'PUT', isOld: true, fields: [] }, ''],
+  ],
+  'an upgrade': [[{ persists: false }, '']],
+  'a head that is not whole': [],
+  'a body that is not whole': [[{ method: 'PUT', bodyLength: 7 }, '{"a"', false]],
+  'trailers that are not whole': [[{ method: 'PUT', bodyLength: 'chunked' }, '', false]],
+};
+
+const answerReadings: Readonly<Record<string, readonly Told<AnswerHead>[]>> = {
+  'a plain answer': [[{ bodyLength: 2 }, '[]']],
+  'no reason': [[{ bodyLength: 2 }, '[]']],
+  'no reason and no space': [[{ status: 204, bodyLength: 0 }, '']],
+  'a reason of any bytes': [[{ status: 404, bodyLength: 0 }, '']],
+  'interim answers before it': [[{ bodyLength: 2 }, '[]']],
+  'chunks with extensions and trailers': [[{ bodyLength: 'chunked' }, '[]']],
+  'a body up to the end': [[{}, '[1,\r\n2]', false]],
+  'no body behind a 204': [
+    [{ status: 204, bodyLength: 0 }, ''],
+    [{ bodyLength: 1 }, '1'],
+  ],
+  'a 204 that announces one': [[{ status: 204, bodyLength: 0, persists: false }, '']],
+  'a 204 that announces chunks': [[{ status: 204, bodyLength: 0, persists: false }, '']],
+  'a 304 that says how long it would be': [
+    [{ status: 304, bodyLength: 0 }, ''],
+    [{ bodyLength: 1 }, '1'],
+  ],
+  'answers one behind the other': [
+    [{ bodyLength: 1, keepAliveSeconds: 7 }, '1'],
+    [{ status: 500, bodyLength: 'chunked' }, 'a'],
+    [{ bodyLength: 0, persists: false }, ''],
+  ],
+  'HTTP/1.0': [[{ bodyLength: 1, persists: false }, '1']],
+  'HTTP/1.0 that goes on': [
+    [{ bodyLength: 1 }, '1'],
+    [{ persists: false }, 'all', false],
+  ],
+  'a head that is not whole': [],
+  'a body that is not whole': [[{ bodyLength: 5 }, 'ab', false]],
+};
+
+function expected<Head>(plain: Head, told: readonly Told<Head>[]) {
+  return told.map(([head, body, isWhole = true]) => ({
+    head: { ...plain, ...head },
+    body: bytesOf(body),
+    isWhole,
+  }));
+}
+
+test('there is a reading for every message', () => {
+  assert.deepEqual(Object.keys(requestReadings), Object.keys(requestTexts));
+  assert.deepEqual(Object.keys(answerReadings), Object.keys(answerTexts));
+});
+
+for (const [name, text] of Object.entries(requestTexts)) {
+  test(`requests: ${name}`, () => {
+    const { messages, flaw, isBetween, taken } = requests(text);
+    assert.deepEqual(messages, expected(plainRequest, requestReadings[name] ?? []));
+    assert.equal(flaw, undefined);
+    assert.equal(isBetween, !name.includes('not whole'));
+    // Behind the last of a connection nothing is taken.
+    const rest = name === 'an upgrade' ? 'PRI' : text.endsWith('not read') ? 'not read' : '';
+    assert.equal(taken, text.length - rest.length);
+  });
+}
+
+for (const [name, text] of Object.entries(answerTexts)) {
+  test(`answers: ${name}`, () => {
+    const { messages, flaw } = answers(text);
+    assert.deepEqual(messages, expected(plainAnswer, answerReadings[name] ?? []));
+    assert.equal(flaw, undefined);
+  });
+}
+
+for (const [role, read, texts] of [
+  ['requests', readRequests, flawedRequestTexts],
+  ['answers', readAnswers, flawedAnswerTexts],
+] as const) {
+  for (const [name, [upTo, behind]] of Object.entries(texts)) {
+    test(`${role}: ${name} is refused at the first byte that shows it [D27]`, () => {
+      const before = upTo.slice(0, -1);
+      assert.equal(read([bytesOf(before)]).flaw, undefined, 'the bytes before are well');
+      for (const pieces of [[bytesOf(upTo)], byteByByte(bytesOf(upTo)), [bytesOf(upTo + behind)]]) {
+        const { flaw, messages, taken } = read(pieces);
+        assert.equal(flaw?.kind, 'malformed');
+        assert.ok(flaw.reason.length > 10);
+        assert.ok(messages.every(({ isWhole }) => !isWhole));
+        // The byte itself is not taken, or was the head's last.
+        // The byte itself is not taken, or was the head's last; of a method all that may stand in one is.
+        const isTaken = upTo.endsWith('\n') || upTo.endsWith('M');
+        assert.ok(taken === before.length || (isTaken && taken <= upTo.length + 1), String(taken));
+      }
+    });
+  }
+}
+
+for (const [what, head, reason] of [
+  ['no host', 'GET / HTTP/1.1\r\nA: b\r\n', 'no host'],
+  ['two hosts', 'GET / HTTP/1.1\r\nHost: x\r\nHost: x\r\n', 'two host fields'],
+  ['two hosts, the first of them none', 'GET / HTTP/1.1\r\nHost: a b\r\nHost: x\r\n', 'a host that is none'],
+  ['a host that is none', 'GET / HTTP/1.1\r\nHost: a b\r\n', 'a host that is none'],
+  ['a host that is none in HTTP/1.0', 'GET / HTTP/1.0\r\nHost: a b\r\n', 'a host that is none'],
+  ['a target that is none', 'GET a HTTP/1.1\r\nHost: x\r\n', 'a target that is none'],
+  [
+    'a length that is none',
+    'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n',
+    'a content-length that is no number, or two of them',
+  ],
+  [
+    'two equal lengths',
+    'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 1\r\n',
+    'a content-length that is no number, or two of them',
+  ],
+  [
+    'a length and a coding',
+    'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n',
+    'both a content-length and a transfer-encoding',
+  ],
+  [
+    'a coding and a length',
+    'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n',
+    'both a content-length and a transfer-encoding',
+  ],
+  [
+    'two codings',
+    'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n',
+    'a transfer-encoding other than one "chunked"',
+  ],
+  [
+    'another coding',
+    'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n',
+    'a transfer-encoding other than one "chunked"',
+  ],
+  [
+    'an empty coding',
+    'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n',
+    'a transfer-encoding other than one "chunked"',
+  ],
+  [
+    'a coding in HTTP/1.0',
+    'PUT / HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n',
+    'a transfer-encoding in HTTP/1.0',
+  ],
+] as const) {
+  test(`a request with ${what} is refused at the end of its head [D27]`, () => {
+    assert.equal(requests(`${head}\r`).flaw, undefined);
+    const { flaw, messages } = requests(`${head}\r\n`);
+    assert.deepEqual(flaw, { kind: 'malformed', reason });
+    assert.deepEqual(messages, []);
+  });
+}
+
+test('what is wrong with one head says nothing of the next reader, and a second expectation is unknown', () => {
+  const head = 'PUT / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nExpect: 100-continue\r\n\r\n';
+  assert.equal(requests(head).messages[0]?.head.expectation, 'unknown');
+  // Nothing of the first head is left in the second.
+  const [, second] = requests(
+    'PUT /1 HTTP/1.1\r\nHost: x\r\nOrigin: o\r\nExpect: 100-continue\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n' +
+      'GET /2 HTTP/1.0\r\n\r\n',
+  ).messages;
+  assert.deepEqual(second?.head, {
+    ...plainRequest,
+    ...{ target: '/2', isOld: true, persists: false, fields: [] },
+  });
+  const [, answer] = answers(
+    'HTTP/1.1 204 x\r\nKeep-Alive: timeout=5\r\n\r\nHTTP/1.1 200 x\r\n\r\n',
+  ).messages;
+  assert.deepEqual(answer?.head, plainAnswer);
+});
+
+test('close closes, whatever else is said, and in whichever of several fields', () => {
+  const heads = (connection: string, version = '1.1') =>
+    requests(`GET / HTTP/${version}\r\nHost: x\r\n${connection}\r\n`).messages[0]?.head.persists;
+  assert.equal(heads('Connection: close\r\nConnection: keep-alive\r\n'), false);
+  assert.equal(heads('Connection: keep-alive\r\nConnection: close\r\n'), false);
+  assert.equal(heads('Connection: keep-alive, close\r\n', '1.0'), false);
+  assert.equal(heads('Connection: keep-alive\r\nConnection: a\r\n', '1.0'), true);
+  assert.equal(heads('Connection: a\r\n'), true);
+});
+
+// Limits.
+
+function headOf(length: number, start = 'GET / HTTP/1.1\r\nHost: x\r\n', ending = '\r\n\r\n'): string {
+  const head = `${start}A: `;
+  return `${head}${'b'.repeat(length - head.length - ending.length)}${ending}`;
+}
+
+for (const [role, start, read] of [
+  ['request', 'GET / HTTP/1.1\r\nHost: x\r\n', readRequests],
+  ['answer', 'HTTP/1.1 200 OK\r\n', readAnswers],
+] as const) {
+  test(`the head of ${role === 'answer' ? 'an' : 'a'} ${role} may have as many bytes as it may, and not one more [D27]`, () => {
+    const max = 1_000;
+    const ways = (text: string): Buffer[][] => [
+      [bytesOf(text)],
+      byteByByte(bytesOf(text)),
+      cutAt(bytesOf(text), [max - 1]),
+      cutAt(bytesOf(text), [max]),
+      cutAt(bytesOf(text), [3, 600]),
+    ];
+    for (const pieces of ways(`${headOf(max, start)}${role === 'answer' ? 'body' : start}`)) {
+      const { messages, flaw } = read(pieces, { headBytesMax: max });
+      assert.equal(flaw, undefined);
+      assert.equal(messages.length, 1);
+    }
+    for (const pieces of ways(headOf(max + 1, start))) {
+      const { messages, flaw, taken } = read(pieces, { headBytesMax: max });
+      assert.deepEqual(flaw, { kind: 'head-too-large', reason: 'a head of more than 1000 bytes' });
+      assert.deepEqual(messages, []);
+      assert.ok(taken <= max);
+    }
+    // Said as soon as it is known, also where no more comes.
+    assert.equal(
+      read([bytesOf(headOf(max + 1, start).slice(0, max - 1))], { headBytesMax: max }).flaw,
+      undefined,
+    );
+    assert.equal(
+      read([bytesOf(headOf(max + 1, start).slice(0, max))], { headBytesMax: max }).flaw?.kind,
+      'head-too-large',
+    );
+  });
+}
+
+test('the next head of a connection has the whole limit, and empty lines before one count for nothing', () => {
+  const max = 200;
+  const text = `${headOf(max)}${'\r\n'.repeat(max)}${headOf(max)}${headOf(max)}`;
+  for (const pieces of [
+    [bytesOf(text)],
+    byteByByte(bytesOf(text)),
+    cutAt(bytesOf(text), [max + 1, 3 * max]),
+  ]) {
+    const { messages, flaw, isBetween } = readRequests(pieces, { headBytesMax: max });
+    assert.equal(flaw, undefined);
+    assert.equal(messages.length, 3);
+    assert.ok(isBetween);
+  }
+});
+
+test('interim answers have the whole limit each', () => {
+  const max = 200;
+  const text = `${headOf(max, 'HTTP/1.1 100 x\r\n').repeat(5)}${headOf(max, 'HTTP/1.1 200 OK\r\n')}`;
+  for (const pieces of [[bytesOf(text)], byteByByte(bytesOf(text))]) {
+    assert.equal(readAnswers(pieces, { headBytesMax: max }).flaw, undefined);
+    assert.equal(readAnswers(pieces, { headBytesMax: max - 1 }).flaw?.kind, 'head-too-large');
+  }
+});
+
+test('trailers may have as many bytes as a head, and not one more', () => {
+  const max = 200;
+  const start = 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n';
+  for (const [length, isWhole] of [
+    [max, true],
+    [max + 1, false],
+  ] as const) {
+    const text = start + headOf(length, '');
+    for (const pieces of [
+      [bytesOf(text)],
+      byteByByte(bytesOf(text)),
+      cutAt(bytesOf(text), [start.length, 240]),
+    ]) {
+      const { messages, flaw } = readRequests(pieces, { headBytesMax: max });
+      assert.equal(messages[0]?.isWhole, isWhole);
+      assert.equal(flaw?.kind, isWhole ? undefined : 'head-too-large');
+    }
+  }
+});
+
+test('a method may have 64 bytes', () => {
+  const request = (length: number) => requests(`${'M'.repeat(length)} / HTTP/1.1\r\nHost: x\r\n\r\n`);
+  assert.equal(request(64).messages[0]?.head.method, 'M'.repeat(64));
+  assert.equal(request(65).flaw?.reason, 'a method that is none');
+});
+
+test('a chunk may have 2^48 bytes, and its size 64 digits', () => {
+  const start = 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
+  assert.equal(requests(`${start}1000000000000\r\nabc`).messages[0]?.body.toString(), 'abc');
+  assert.equal(requests(`${start}1000000000001\r\nabc`).flaw?.reason, 'a chunk size without bound');
+  assert.equal(requests(`${start}${'1'.padStart(64, '0')}\r\na`).messages[0]?.body.toString(), 'a');
+  assert.equal(requests(`${start}${'1'.padStart(65, '0')}\r\na`).flaw?.reason, 'a chunk size without bound');
+  // Each chunk for itself.
+  const chunk = `${'1'.padStart(64, '0')}\r\na\r\n`;
+  assert.equal(requests(`${start}${chunk.repeat(3)}0\r\n\r\n`).messages[0]?.body.toString(), 'aaa');
+});
+
+test('the extensions of one message may have 16,384 bytes in all', () => {
+  const start = 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
+  // Counted behind each semicolon, the line's CR included.
+  const chunk = (length: number): string => `1;${'x'.repeat(length - 1)}\r\na\r\n`;
+  const fits = `${start}${chunk(10_000)}${chunk(6_384)}0\r\n\r\n`;
+  const doesNot = `${start}${chunk(10_000)}${chunk(6_385)}0\r\n\r\n`;
+  for (const cut of [byteByByte, (bytes: Buffer) => [bytes]]) {
+    assert.equal(readRequests(cut(bytesOf(fits))).messages[0]?.isWhole, true);
+    assert.equal(readRequests(cut(bytesOf(doesNot))).flaw?.reason, 'a chunk extension that is none');
+    // Each message for itself.
+    assert.equal(readRequests(cut(bytesOf(fits + fits))).messages.length, 2);
+  }
+});
+
+// The end of the connection.
+
+for (const [state, text, isGood] of [
+  ['before an answer', '', false],
+  ['within a status line', 'HTTP/1.1 2', false],
+  ['within a head', 'HTTP/1.1 200 OK\r\nA', false],
+  ['behind an interim answer', 'HTTP/1.1 100 Continue\r\n\r\n', false],
+  ['within a body with a length', 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n1', false],
+  ['within a chunk', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n1', false],
+  ['before the last chunk', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n', false],
+  ['within trailers', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n', false],
+  ['behind a flaw', 'HTTP/1.1 200 OK\r\n\0', false],
+  ['within a body up to the end', 'HTTP/1.1 200 OK\r\n\r\n1', true],
+  ['before a body up to the end', 'HTTP/1.1 200 OK\r\n\r\n', true],
+] as const) {
+  test(`an end ${state} is ${isGood ? 'the end of the answer' : 'no good end'} [D18]`, () => {
+    let endCount = 0;
+    const reader = new AnswerReader(
+      { onHead: () => undefined, onBody: () => undefined, onEnd: () => (endCount += 1) },
+      headBytesMax,
+    );
+    reader.read(bytesOf(text), 0);
+    assert.equal(reader.isDone, false);
+    assert.equal(reader.end(), isGood);
+    assert.equal(reader.isDone, isGood);
+    assert.equal(endCount, isGood ? 1 : 0);
+    // Asked again it says the same, and nobody is told twice.
+    assert.equal(reader.end(), isGood);
+    assert.equal(endCount, isGood ? 1 : 0);
+  });
+}
+
+test('where a reader is: before a message, in its head, or done', () => {
+  const reader = new RequestReader(
+    { onHead: () => undefined, onBody: () => undefined, onEnd: () => undefined },
+    headBytesMax,
+  );
+  const states: string[] = [];
+  for (const byte of '\r\nPUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nA: b\r\n\r\n') {
+    reader.read(bytesOf(byte), 0);
+    const state = reader.isDone
+      ? 'done'
+      : reader.isBeforeMessage
+        ? 'before'
+        : reader.isInHead
+          ? 'head'
+          : 'body';
+    assert.equal([reader.isDone, reader.isBeforeMessage, reader.isInHead].filter(Boolean).length <= 1, true);
+    if (states.at(-1) !== state) states.push(state);
+  }
+  assert.deepEqual(states, ['before', 'head', 'body', 'done']);
+  assert.equal(reader.read(bytesOf('GET'), 0), 0, 'nothing is taken until the next message is begun');
+  reader.next();
+  assert.equal(reader.isBeforeMessage, true);
+});
+
+test('one message at a time: what follows is left', () => {
+  const bodies: string[] = [];
+  const reader = new RequestReader(
+    {
+      onHead: () => undefined,
+      onBody: (piece) => bodies.push(piece.toString('latin1')),
+      onEnd: () => undefined,
+    },
+    headBytesMax,
+  );
+  const first = 'PUT /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab';
+  const second = 'PUT /2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\ncd\r\n0\r\n\r\n';
+  const bytes = bytesOf(first + second + 'more');
+  assert.equal(reader.read(bytes, 0), first.length);
+  reader.next();
+  assert.equal(reader.read(bytes, first.length), first.length + second.length);
+  assert.deepEqual(bodies, ['ab', 'cd']);
+});
+
+test('small chunks are handed on together, large ones as they are', () => {
+  const pieces: string[] = [];
+  const reader = new RequestReader(
+    {
+      onHead: () => undefined,
+      onBody: (piece) => pieces.push(piece.toString('latin1')),
+      onEnd: () => undefined,
+    },
+    headBytesMax,
+  );
+  const chunk = (data: string): string => `${data.length.toString(16)}\r\n${data}\r\n`;
+  const small = 'abcdefghij'.repeat(20);
+  const large = 'L'.repeat(1_025);
+  reader.read(
+    bytesOf(
+      `PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n${Array.from(small, chunk).join('')}${chunk(large)}` +
+        `${chunk('x'.repeat(1_024))}${chunk('y')}0\r\n\r\n`,
+    ),
+    0,
+  );
+  assert.deepEqual(pieces, [small, `${large}${'x'.repeat(1_024)}y`]);
+});
+
+// The work: each byte costs the same, however the bytes come.
+
+function msOf(read: () => void): number {
+  let least = Infinity;
+  for (let round = 0; round < 5; round += 1) {
+    const startedAt = performance.now();
+    read();
+    least = Math.min(least, performance.now() - startedAt);
+  }
+  return least;
+}
+
+const start = 'GET / HTTP/1.1\r\nHost: x\r\n';
+for (const [what, role, create] of [
+  ['a long field', 'requests', (length: number) => headOf(length, start)],
+  ['many fields', 'requests', (length: number) => `${start}${'a: b\r\n'.repeat(length / 6)}\r\n`],
+  ['a long target', 'requests', (length: number) => `GET /${'a'.repeat(length)} HTTP/1.1\r\nHost: x\r\n\r\n`],
+  ['a field of spaces', 'requests', (length: number) => `${start}A:${' '.repeat(length)}\r\n\r\n`],
+  [
+    'a value with spaces in it',
+    'requests',
+    (length: number) => `${start}Origin: a${' '.repeat(length)}b\r\n\r\n`,
+  ],
+  [
+    'a connection of spaces',
+    'requests',
+    (length: number) => `${start}Connection: a${' '.repeat(length)}b\r\n\r\n`,
+  ],
+  [
+    'a connection of commas',
+    'requests',
+    (length: number) => `${start}Connection: ${', '.repeat(length / 2)}\r\n\r\n`,
+  ],
+  [
+    'a length of zeros',
+    'requests',
+    (length: number) => `${start}Content-Length: ${'0'.repeat(length)}x\r\n\r\n`,
+  ],
+  [
+    'a long host',
+    'requests',
+    (length: number) => `GET / HTTP/1.0\r\nHost: ${'%41'.repeat(length / 3)}"\r\n\r\n`,
+  ],
+  [
+    'a keep-alive of promises',
+    'answers',
+    (length: number) => `HTTP/1.1 200 OK\r\nKeep-Alive: ${' timeout '.repeat(length / 9)}\r\n\r\n`,
+  ],
+  ['empty lines', 'requests', (length: number) => '\r\n'.repeat(length / 2)],
+  [
+    'small chunks',
+    'requests',
+    (length: number) =>
+      `PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n${'1\r\na\r\n'.repeat(length / 6)}`,
+  ],
+  ['interim answers', 'answers', (length: number) => 'HTTP/1.1 100 C\r\n\r\n'.repeat(length / 18)],
+] as const) {
+  // prettier-ignore
+  test(`four times the bytes are four times the work: ${what}`, () => {
+    const read = role === 'requests' ? readRequests : readAnswers;
+    for (const cut of [byteByByte, (bytes: Buffer) => [Buffer.from(bytes)]]) {
+      const ratio = (): number => {
+        const [small, large] = [12_000, 48_000].map((length) => {
+          const bytes = bytesOf(create(length));
+          return msOf(() => read(cut(bytes), { headBytesMax: 1_000_000 }));
+        }) as [number, number];
+        return large / (small + 0.5);
+      };
+      // What grows with the square takes sixteen times as long; a busy machine does so once, not three times.
+      assert.ok([ratio, ratio, ratio].some((again) => again() < 9));
+    }
+  });
+}
