@@ -222,6 +222,9 @@ export class ClientConnection {
       if (this.#error === undefined && this.#reader.end()) {
         this.#persists = false;
         this.#settle(owner, true);
+      } else {
+        // Now: a socket that is still sending its request would close when that has gone out, if ever.
+        this.breakOff();
       }
     } catch (error) {
       this.#fail(owner, error);

@@ -1,0 +1,287 @@
+// The client's side of HTTP/1.1 over real sockets, against a server that writes what a test tells it: what becomes of an
+// exchange, and whether its connection can take another one. D18, D19, D20.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type AddressInfo, type Socket } from 'node:net';
+import { test, type TestContext } from 'node:test';
+import { ClientConnection, createOpenSocket, type ExchangeOwner } from '../../src/wire/client-connection.ts';
+import type { AnswerHead, Flaw } from '../../src/wire/head.ts';
+import { poll } from '../helpers/changes.ts';
+
+/** An exchange, and what came of it. */
+class Exchange implements ExchangeOwner {
+  /** `sent`, `head`, `body` (once), `end, reusable`, `end`, `broken`, `fault`. */
+  readonly events: string[] = [];
+  head: AnswerHead | undefined;
+  body = '';
+  error: Error | Flaw | undefined;
+  readonly faultAt: string | undefined;
+
+  constructor(faultAt?: string) {
+    this.faultAt = faultAt;
+  }
+
+  #tell(event: string): void {
+    if (event !== 'body' || this.events.at(-1) !== 'body') this.events.push(event);
+    if (event === this.faultAt) throw new Error(`a fault at ${event}`);
+  }
+
+  onSent(): void {
+    this.#tell('sent');
+  }
+
+  onAnswerHead(head: AnswerHead): void {
+    this.head = head;
+    this.#tell('head');
+  }
+
+  onAnswerBody(piece: Buffer): void {
+    this.body += piece.toString('latin1');
+    this.#tell('body');
+  }
+
+  onAnswerEnd(isReusable: boolean): void {
+    this.#tell(isReusable ? 'end, reusable' : 'end');
+  }
+
+  onBroken(error: Error | Flaw): void {
+    this.error = error;
+    this.#tell('broken');
+  }
+
+  onFault(): void {
+    this.events.push('fault');
+  }
+
+  get last(): string | undefined {
+    return this.events.at(-1);
+  }
+}
+
+async function serve(t: TestContext, { isPaused = false } = {}) {
+  const sockets: Socket[] = [];
+  const received: string[] = [];
+  const server = createServer({ allowHalfOpen: true, pauseOnConnect: isPaused }, (socket) => {
+    const index = sockets.push(socket) - 1;
+    received[index] = '';
+    socket.on('error', () => undefined);
+    if (!isPaused) {
+      socket.on('data', (bytes: Buffer) => {
+        received[index] = `${received[index] ?? ''}${bytes.toString('latin1')}`;
+      });
+    }
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  t.after(async () => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+    await once(server, 'close');
+  });
+  const { port } = server.address() as AddressInfo;
+  return {
+    sockets,
+    received,
+    connect: () => {
+      let closeCount = 0;
+      const open = createOpenSocket(new URL(`http://127.0.0.1:${port}`));
+      const connection = new ClientConnection(open, () => (closeCount += 1));
+      t.after(() => {
+        connection.destroy();
+      });
+      return { connection, closeCount: () => closeCount };
+    },
+    /** The server's end of the connection with this index. */
+    socket: async (index: number): Promise<Socket> => {
+      await poll(() => sockets.length > index, 'a connection');
+      const socket = sockets[index];
+      assert.ok(socket);
+      return socket;
+    },
+  };
+}
+
+const head = 'GET / HTTP/1.1\r\nhost: x\r\n\r\n';
+const small = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]';
+
+for (const [what, answer, body, isReusable] of [
+  ['a length', small, '[]', true],
+  [
+    'chunks',
+    'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n[\r\n1\r\n]\r\n0\r\n\r\n',
+    '[]',
+    true,
+  ],
+  ['interim answers before it', `HTTP/1.1 103 Hints\r\n\r\n${small}`, '[]', true],
+  ['a last one', 'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n[]', '[]', false],
+  ['HTTP/1.0', 'HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n[]', '[]', false],
+  ['something behind it', `${small}H`, '[]', false],
+  ['a body that a 204 must not have', 'HTTP/1.1 204 x\r\nContent-Length: 2\r\n\r\n[]', '', false],
+] as const) {
+  test(`an answer with ${what} ${isReusable ? 'leaves' : 'does not leave'} its connection for another`, async (t) => {
+    const { connect, socket, received } = await serve(t);
+    const { connection, closeCount } = connect();
+    assert.equal(connection.isConnecting, true);
+    const first = new Exchange();
+    connection.send(head, undefined, first);
+    const end = await socket(0);
+    await poll(() => received[0] === head, 'the request');
+    assert.equal(connection.isReusedAndSilent, false);
+    end.write(answer);
+    await poll(() => first.last?.startsWith('end') === true, 'the answer');
+    assert.equal(first.last, isReusable ? 'end, reusable' : 'end');
+    assert.equal(first.body, body);
+    assert.equal(connection.isClosed, !isReusable);
+    if (isReusable) {
+      const second = new Exchange();
+      connection.send(head, Buffer.from('body'), second);
+      await poll(() => received[0] === `${head}${head}body`, 'the next request');
+      assert.equal(connection.isReusedAndSilent, true);
+      end.write(small.slice(0, 3));
+      await poll(() => !connection.isReusedAndSilent, 'its first bytes');
+      end.write(small.slice(3));
+      await poll(() => second.last === 'end, reusable', 'its answer');
+    } else {
+      await poll(() => closeCount() > 0, 'it closes');
+    }
+  });
+}
+
+test('an answer up to the end of its connection ends with it, one with a length does not [D18]', async (t) => {
+  const { connect, socket } = await serve(t);
+  for (const [index, [answer, last]] of (
+    [
+      ['HTTP/1.1 200 OK\r\n\r\n[]', 'end'],
+      ['HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n[]', 'broken'],
+      ['HTTP/1.1 200 OK\r\nContent-Le', 'broken'],
+      ['', 'broken'],
+      ['HTTP/1.1 100 Continue\r\n\r\n', 'broken'],
+    ] as const
+  ).entries()) {
+    const { connection } = connect();
+    const exchange = new Exchange();
+    connection.send(head, undefined, exchange);
+    (await socket(index)).end(answer);
+    await poll(() => exchange.last === last, `${last} of ${JSON.stringify(answer)}`);
+    assert.equal(connection.isClosed, true);
+  }
+});
+
+test('an answer that is cut off while its request still goes out is broken at once [D19]', async (t) => {
+  const { connect, socket } = await serve(t, { isPaused: true });
+  const { connection } = connect();
+  const exchange = new Exchange();
+  // More than the buffers of both ends hold.
+  connection.send('PUT / HTTP/1.1\r\n\r\n', Buffer.alloc(30_000_000), exchange);
+  (await socket(0)).write('HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n[]');
+  await poll(() => exchange.events.includes('body'), 'a part of the answer');
+  (await socket(0)).end();
+  await poll(() => exchange.last === 'broken', 'it is told');
+});
+
+test('an answer before its request has gone out counts, and its connection is not used again', async (t) => {
+  const { connect, socket } = await serve(t, { isPaused: true });
+  const { connection } = connect();
+  const exchange = new Exchange();
+  connection.send('PUT / HTTP/1.1\r\n\r\n', Buffer.alloc(30_000_000), exchange);
+  (await socket(0)).write(small);
+  await poll(() => exchange.last === 'end', 'the answer');
+  assert.equal(connection.isClosed, true);
+});
+
+test('a flawed answer is broken with its flaw, and what follows is nothing [D18]', async (t) => {
+  const { connect, socket } = await serve(t);
+  const { connection } = connect();
+  const exchange = new Exchange();
+  connection.send(head, undefined, exchange);
+  (await socket(0)).write('HTTP/1.1 200 OK\n');
+  await poll(() => exchange.last === 'broken', 'it is told');
+  assert.ok(exchange.error !== undefined && 'kind' in exchange.error);
+  assert.equal(exchange.error.kind, 'malformed');
+  assert.equal(connection.isClosed, true);
+  assert.deepEqual(exchange.events, ['sent', 'broken']);
+});
+
+test('bytes that nobody asked for close an idle connection, and are never the next answer [D18]', async (t) => {
+  const { connect, socket, received } = await serve(t);
+  const { connection, closeCount } = connect();
+  const first = new Exchange();
+  connection.send(head, undefined, first);
+  const end = await socket(0);
+  end.write(small);
+  await poll(() => first.last === 'end, reusable', 'the answer');
+  end.write(small);
+  await poll(() => connection.isClosed, 'it closes');
+  await poll(() => closeCount() > 0, 'that is told');
+  assert.equal(received[0], head);
+});
+
+test('a connection that died unsent says so, and its exchange can go elsewhere [D20]', async (t) => {
+  const { connect, socket } = await serve(t);
+  const { connection } = connect();
+  const first = new Exchange();
+  connection.send(head, undefined, first);
+  const end = await socket(0);
+  end.write(small);
+  await poll(() => first.last === 'end, reusable', 'the answer');
+  end.resetAndDestroy();
+  const second = new Exchange();
+  // Its end has arrived or not: either it is seen before the request goes out, or nothing comes back.
+  connection.send(head, undefined, second);
+  await poll(() => second.last === 'broken', 'it is told');
+  assert.equal(connection.hasDiedUnsent, !second.events.includes('sent'));
+  assert.ok(connection.hasDiedUnsent || connection.isReusedAndSilent);
+});
+
+for (const faultAt of ['sent', 'head', 'body', 'end, reusable', 'broken']) {
+  test(`a fault of its owner at "${faultAt}" is told to it and closes the connection, but behind an end [D28]`, async (t) => {
+    const { connect, socket } = await serve(t);
+    const { connection } = connect();
+    const exchange = new Exchange(faultAt);
+    connection.send(head, undefined, exchange);
+    (await socket(0)).write(faultAt === 'broken' ? 'nonsense' : small);
+    await poll(() => exchange.events.includes('fault'), 'it is told');
+    assert.equal(exchange.last, 'fault');
+    assert.equal(connection.isClosed, faultAt !== 'end, reusable');
+  });
+}
+
+test('a connection that is destroyed tells nobody; one that is broken off tells its owner', async (t) => {
+  const { connect, socket } = await serve(t);
+  const destroyed = connect();
+  const first = new Exchange();
+  destroyed.connection.send(head, undefined, first);
+  await socket(0);
+  await poll(() => first.last === 'sent', 'the request');
+  destroyed.connection.destroy();
+  await poll(() => destroyed.closeCount() > 0, 'it has closed');
+  assert.deepEqual(first.events, ['sent']);
+
+  const brokenOff = connect();
+  const second = new Exchange();
+  brokenOff.connection.send(head, undefined, second);
+  await socket(1);
+  await poll(() => second.last === 'sent', 'the request');
+  brokenOff.connection.breakOff();
+  await poll(() => second.last === 'broken', 'it is told');
+  assert.equal(brokenOff.connection.isClosed, true);
+});
+
+test('a server that is not there breaks the exchange', async (t) => {
+  const server = createServer();
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  const connection = new ClientConnection(
+    createOpenSocket(new URL(`http://127.0.0.1:${port}`)),
+    () => undefined,
+  );
+  t.after(() => {
+    connection.destroy();
+  });
+  const exchange = new Exchange();
+  connection.send(head, undefined, exchange);
+  await poll(() => exchange.last === 'broken', 'it is told');
+  assert.deepEqual(exchange.events, ['broken']);
+});
