@@ -114,7 +114,11 @@ export class ServerConnection implements Transport, Client, Sink<RequestHead> {
         socket.destroy();
       })
       .on('close', () => {
-        this.#onClose();
+        try {
+          this.#onClose();
+        } catch (error) {
+          this.#fail(error);
+        }
       });
   }
 
@@ -144,6 +148,14 @@ export class ServerConnection implements Transport, Client, Sink<RequestHead> {
 
   /** Looks whether the client has taken too long, as of `now` [D35]. */
   checkTime(now: number): void {
+    try {
+      this.#checkTime(now);
+    } catch (error) {
+      this.#fail(error);
+    }
+  }
+
+  #checkTime(now: number): void {
     const { requestHeadersTimeoutMs, requestTimeoutMs, idleTimeoutMs } = this.#context;
     const took = now - this.#since;
     switch (this.#phase) {
@@ -197,7 +209,7 @@ export class ServerConnection implements Transport, Client, Sink<RequestHead> {
   }
 
   get #mayTake(): boolean {
-    return this.#phase !== 'answering' && !this.socket.writableNeedDrain && !this.socket.destroyed;
+    return this.#phase !== 'answering' && !this.socket.writableNeedDrain;
   }
 
   // Takes requests from `bytes` until they are at their end, or wait for a reply, for the client to take what it has, or
@@ -352,7 +364,7 @@ export class ServerConnection implements Transport, Client, Sink<RequestHead> {
     if (this.#phase === 'body') {
       this.#incoming?.onBody(piece);
     } else if (this.#phase === 'dropping' && this.#bodyBytes > this.#context.requestBytesMax) {
-      this.socket.destroy();
+      this.#linger();
     }
   }
 
@@ -479,7 +491,7 @@ export class ServerConnection implements Transport, Client, Sink<RequestHead> {
     this.#isLast = true;
     if (this.#phase === 'dropping') {
       // A second reply would be taken for that of the next request.
-      this.socket.destroy();
+      this.#linger();
       return;
     }
     this.#phase = 'answering';

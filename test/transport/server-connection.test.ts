@@ -69,6 +69,10 @@ class Received implements Incoming {
     this.events.push('gone');
   }
 
+  onStall(): void {
+    this.events.push('stall');
+  }
+
   reply(
     text: string,
     { status = 200, closes = false, pieces = [Buffer.from(text)] }: ReplyOptions = {},
@@ -109,7 +113,6 @@ const noLimits: ServerLimits = {
 async function serve(t: TestContext, script: Script = {}, limits: Partial<ServerLimits> = {}) {
   const received: Received[] = [];
   const refused: Broken[] = [];
-  const stalled: Incoming[] = [];
   const faults: unknown[] = [];
   const handler: RequestHandler = {
     accept: (head, transport) => {
@@ -127,7 +130,6 @@ async function serve(t: TestContext, script: Script = {}, limits: Partial<Server
       const body = Buffer.from(text);
       return { status, headers: [], requestId: 'refused', pieces: [body], length: body.length, closes: true };
     },
-    onStall: (incoming) => stalled.push(incoming),
     onFault: (error) => faults.push(error),
   };
   const server = new ClientServer({ ...noLimits, ...limits }, handler);
@@ -143,7 +145,6 @@ async function serve(t: TestContext, script: Script = {}, limits: Partial<Server
     port,
     received,
     refused,
-    stalled,
     faults,
     connect: async (): Promise<RawClient> => {
       const client = await RawClient.open(port);
@@ -186,6 +187,12 @@ const echo: Script = {
 
 function get(target: string, headers: readonly [string, string][] = []): Buffer {
   return requestBytes('GET', target, { headers });
+}
+
+const theFault = new Error('a fault of the handler');
+
+function fault(): never {
+  throw theFault;
 }
 
 async function turn(): Promise<void> {
@@ -266,4 +273,745 @@ test('behind a body that is cut off for its length no request is taken [D11]', a
     received.map(({ head }) => head.target),
     ['/1'],
   );
+});
+
+test('requests are answered in order, each started when the one before it has been answered [D27]', async (t) => {
+  const { connect, received, request } = await serve(t);
+  const client = await connect();
+  client.send(Buffer.concat([get('/1'), requestBytes('PUT', '/2', { body: 'two' }), get('/3')]));
+  for (const target of ['/1', '/2', '/3']) {
+    const current = await request(Number(target[1]) - 1);
+    await turn();
+    assert.equal(received.at(-1), current, 'nothing behind it has started');
+    assert.equal(current.head.target, target);
+    current.reply(target);
+    assert.equal((await client.reply()).text, target);
+  }
+  assert.deepEqual(received[1]?.events, ['start', 'body', 'end', 'taken']);
+  assert.equal(received[1].body, 'two');
+});
+
+test('a reply is whole before the next request starts, and what the handler does behind it comes first', async (t) => {
+  const log: string[] = [];
+  const { connect, request } = await serve(t, {
+    onStart: (each) => log.push(`${each.head.target} starts`),
+  });
+  const client = await connect();
+  client.send(Buffer.concat([get('/1'), get('/2')]));
+  const first = await request(0);
+  first.reply('1');
+  log.push('/1 is done');
+  await request(1);
+  assert.deepEqual(log, ['/1 starts', '/1 is done', '/2 starts']);
+});
+
+test('thousands of requests sent ahead and answered at once exhaust no stack, and others have their turns', async (t) => {
+  const { connect, received } = await serve(t, echo);
+  const hog = await connect();
+  const count = 5_000;
+  hog.send(Buffer.concat(Array.from({ length: count }, (_, index) => get(`/${index}`))));
+  const other = await connect();
+  assert.equal((await other.call('GET', '/other')).text, '/other');
+  assert.ok(received.length < count, `${received.length} came first`);
+  for (let index = 0; index < count; index += 1) assert.equal((await hog.reply()).text, `/${index}`);
+});
+
+test('of what is sent ahead 64 KiB are held, then the socket is read no further until they are taken [D58]', async (t) => {
+  const { connectBoth, request, received } = await serve(t);
+  const { client, connection } = await connectBoth();
+  const filler = get('/', [['X-Padding', 'x'.repeat(900)]]);
+  client.send(get('/first'));
+  const first = await request(0);
+  const sent = 20_000_000;
+  client.send(Buffer.concat(Array.from({ length: Math.ceil(sent / filler.length) }, () => filler)));
+  await poll(() => connection.socket.isPaused(), 'it is paused');
+  for (let round = 0; round < 50; round += 1) await turn();
+  // Up to one read more than it holds.
+  assert.ok(
+    connection.socket.bytesRead <= 2 * 65_536 + filler.length,
+    `${connection.socket.bytesRead} were read`,
+  );
+  assert.equal(received.length, 1);
+  first.reply('first');
+  assert.equal((await client.reply()).text, 'first');
+  await request(1);
+});
+
+test('a socket that was paused for what was sent ahead is read again to the last byte', async (t) => {
+  const { connect } = await serve(t, echo);
+  const client = await connect();
+  const padding: [string, string][] = [['X-Padding', 'x'.repeat(2_000)]];
+  const count = 500;
+  const all = Buffer.concat(Array.from({ length: count }, (_, index) => get(`/${index}`, padding)));
+  // Cut anywhere, so that heads are split between reads.
+  const pieces = Array.from({ length: Math.ceil(all.length / 9_973) }, (_, index) =>
+    all.subarray(index * 9_973, (index + 1) * 9_973),
+  );
+  await client.sendPieces(pieces);
+  for (let index = 0; index < count; index += 1) assert.equal((await client.reply()).text, `/${index}`);
+  assert.equal((await client.call('GET', '/last')).text, '/last');
+});
+
+test('a body comes as it was sent, in pieces whose memory stays as it is', async (t) => {
+  const { connect, request } = await serve(t);
+  const client = await connect();
+  const body = Array.from({ length: 30_000 }, (_, index) => String.fromCharCode(97 + (index % 26))).join('');
+  const chunked = Array.from(body.matchAll(/[^]{1,7}/g), ([data]) => `${data.length}\r\n${data}\r\n`).join(
+    '',
+  );
+  client.send(
+    `PUT /1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n${chunked}0\r\n\r\n${get('/2').toString()}`,
+  );
+  const received = await request(0);
+  await poll(() => received.events.includes('end'), 'it is whole');
+  assert.equal(received.body, body);
+  received.reply('1');
+  (await request(1)).reply('2');
+  assert.equal((await client.reply()).text, '1');
+  assert.equal((await client.reply()).text, '2');
+  assert.equal(received.body, body);
+});
+
+test('behind a reply that comes before the end of its body the rest is dropped, and the next request is served', async (t) => {
+  const { connect, request, received } = await serve(t);
+  const client = await connect();
+  client.send('PUT /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\nabcd');
+  const first = await request(0);
+  await poll(() => first.body === 'abcd', 'a part of its body');
+  first.reply('early');
+  const reply = await client.reply();
+  assert.deepEqual([reply.text, reply.header('connection')], ['early', 'keep-alive']);
+  client.send('efghGET /2 HTTP/1.1\r\nHost: x\r\n\r\n');
+  (await request(1)).reply('second');
+  assert.equal((await client.reply()).text, 'second');
+  assert.deepEqual(first.events, ['start', 'body', 'taken']);
+  assert.equal(received.length, 2);
+});
+
+test('an early reply reaches a client that sends a body over the limit and reads only then: no reset [D11]', async (t) => {
+  const { port, received } = await serve(
+    t,
+    {
+      onStart: (each) => {
+        each.reply('early', { status: 400 });
+      },
+    },
+    { requestBytesMax: 1_000 },
+  );
+  for (let round = 0; round < 5; round += 1) {
+    const client = await RawClient.open(port);
+    client.pause();
+    client.send(requestBytes('PUT', '/1', { body: Buffer.alloc(3_000_000, 'x') }));
+    await poll(() => received.length > round, 'it has come');
+    client.resume();
+    assert.equal((await client.reply()).status, 400);
+    assert.equal(await client.closed(), 'end');
+    client.destroy();
+  }
+});
+
+for (const [what, behind] of [
+  ['is broken', 'x'],
+  ['does not end', undefined],
+] as const) {
+  test(`an early reply whose body then ${what} is the only one, and the connection ends [D27]`, async (t) => {
+    const { connect, request, refused, faults } = await serve(t);
+    const client = await connect();
+    client.send('PUT /1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n');
+    (await request(0)).reply('early');
+    assert.equal((await client.reply()).text, 'early');
+    if (behind === undefined) client.end();
+    else client.send(`hello${behind}${get('/2').toString()}`);
+    assert.equal(await client.closed(), 'end');
+    assert.equal(client.unread.length, 0);
+    assert.deepEqual([refused, faults], [[], []]);
+  });
+}
+
+test('100 Continue is sent when the body is asked for, once, and to nobody who did not ask', async (t) => {
+  const { connect, request } = await serve(t);
+  const client = await connect();
+  const expecting = (version: string): string =>
+    `PUT /1 HTTP/${version}\r\nHost: x\r\nConnection: keep-alive\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n`;
+  client.send(expecting('1.1'));
+  const first = await request(0);
+  first.transport.readBody();
+  first.transport.readBody();
+  assert.equal((await client.reply()).status, 100);
+  client.send('ab');
+  await poll(() => first.events.includes('end'), 'its body');
+  first.reply('done');
+  assert.equal((await client.reply()).text, 'done');
+
+  client.send(expecting('1.0'));
+  const second = await request(1);
+  second.transport.readBody();
+  client.send('cd');
+  await poll(() => second.events.includes('end'), 'its body');
+  second.reply('old');
+  assert.equal((await client.reply()).text, 'old');
+
+  // Who is refused before being asked may send the body or not: nobody can tell what comes next.
+  client.send(expecting('1.1'));
+  (await request(2)).reply('no', { status: 417 });
+  const last = await client.reply();
+  assert.deepEqual([last.status, last.header('connection')], [417, 'close']);
+  assert.equal(await client.closed(), 'end');
+});
+
+test('a reply to HEAD and a 204 have no body, and 204 no length', async (t) => {
+  const { connect, request } = await serve(t);
+  const client = await connect();
+  client.send(requestBytes('HEAD', '/1'));
+  (await request(0)).reply('four');
+  const head = await client.reply({ hasBody: false });
+  assert.equal(head.header('content-length'), '4');
+  client.send(get('/2'));
+  (await request(1)).reply('', { status: 204 });
+  const empty = await client.reply();
+  assert.deepEqual([empty.status, empty.header('content-length')], [204, undefined]);
+  client.send(get('/3', [['X-Request-Id', 'r3']]));
+  const large = Array.from({ length: 3 }, (_, index) => Buffer.alloc(20_000, String(index)));
+  (await request(2)).reply('', { pieces: large });
+  const reply = await client.reply();
+  assert.ok(reply.body.equals(Buffer.concat(large)));
+  assert.equal(reply.header('x-request-id'), 'r3');
+  assert.match(reply.header('date') ?? '', /^\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT$/);
+  assert.equal(reply.header('keep-alive'), 'timeout=60');
+});
+
+for (const [what, bytes, expected] of [
+  ['close', 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n', 'close'],
+  ['HTTP/1.0', 'GET / HTTP/1.0\r\n\r\n', 'close'],
+  ['HTTP/1.0 that wants to go on', 'GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n', 'keep-alive'],
+  ['an upgrade', 'GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n', 'close'],
+] as const) {
+  test(`a request with ${what} gets ${expected}`, async (t) => {
+    const { connect, received } = await serve(t, echo);
+    const client = await connect();
+    client.send(bytes + (expected === 'close' ? get('/2').toString() : ''));
+    assert.equal((await client.reply()).header('connection'), expected);
+    if (expected === 'close') {
+      assert.equal(await client.closed(), 'end');
+      assert.equal(client.unread.length, 0);
+      assert.equal(received.length, 1);
+    } else {
+      assert.equal((await client.call('GET', '/2')).text, '/2');
+    }
+  });
+}
+
+for (const [what, bytes, status] of [
+  ['bytes that are no request', 'BLAH\0\r\n\r\n', 400],
+  ['two lengths', 'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n', 400],
+  ['a head that is too large', `GET / HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(2_000)}`, 431],
+] as const) {
+  test(`behind requests that are answered, ${what} are answered last [D27]`, async (t) => {
+    const { connect, refused } = await serve(t, echo, { requestHeadBytesMax: 1_000 });
+    for (const count of [0, 1, 2, 3, 40]) {
+      const client = await connect();
+      const ahead = Array.from({ length: count }, (_, index) => get(`/${index}`));
+      client.send(Buffer.concat([...ahead, Buffer.from(bytes), get('/never')]));
+      for (let index = 0; index < count; index += 1) assert.equal((await client.reply()).text, `/${index}`);
+      const last = await client.reply();
+      assert.deepEqual([last.status, last.header('connection')], [status, 'close']);
+      assert.equal(await client.closed(), 'end');
+      assert.equal(client.unread.length, 0);
+    }
+    assert.equal(refused.length, 5);
+  });
+}
+
+test('a refusal waits for the reply before it, however slow that is [D27]', async (t) => {
+  const { connect, request, refused } = await serve(t);
+  const client = await connect();
+  client.send(`${get('/1').toString()}nonsense\r\n\r\n`);
+  const first = await request(0);
+  for (let round = 0; round < 20; round += 1) await turn();
+  assert.deepEqual(refused, []);
+  first.reply('1');
+  assert.equal((await client.reply()).text, '1');
+  assert.equal((await client.reply()).status, 400);
+  assert.equal(await client.closed(), 'end');
+});
+
+for (const ahead of [0, 1, 2, 3]) {
+  test(`a body that breaks off behind ${ahead} requests is told when its turn has come, and what is behind it never is [D27]`, async (t) => {
+    const { connect, request, received } = await serve(t, {
+      onBroken: (each) => {
+        each.reply('broken', { status: 400 });
+      },
+    });
+    const client = await connect();
+    for (let index = 0; index < ahead; index += 1) client.send(get(`/${index}`));
+    client.send('PUT /5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nnone\r\n');
+    client.send(get('/never'));
+    for (let index = 0; index < ahead; index += 1) {
+      (await request(index)).reply(`${index}`);
+      assert.equal((await client.reply()).text, `${index}`);
+    }
+    const last = await client.reply();
+    assert.deepEqual([last.status, last.text, last.header('connection')], [400, 'broken', 'close']);
+    assert.equal(await client.closed(), 'end');
+    assert.equal(received.length, ahead + 1);
+    assert.deepEqual(received.at(-1)?.events, ['start', 'body', 'malformed', 'taken']);
+  });
+}
+
+test('the reply to a broken body may come later: meanwhile nothing is taken, and it closes', async (t) => {
+  const { connect, request, received } = await serve(t);
+  const client = await connect();
+  client.send('PUT /5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n');
+  const broken = await request(0);
+  await poll(() => broken.events.includes('malformed'), 'it is told');
+  client.send(get('/never'));
+  for (let round = 0; round < 20; round += 1) await turn();
+  broken.reply('broken', { status: 400 });
+  assert.equal((await client.reply()).header('connection'), 'close');
+  assert.equal(await client.closed(), 'end');
+  assert.equal(received.length, 1);
+});
+
+test('a last reply is whole however much comes behind its request: the connection is not reset [D27]', async (t) => {
+  const body = Buffer.alloc(1_000_000, '1');
+  const { connect } = await serve(t, {
+    onStart: (each) => {
+      each.reply('', { pieces: [body] });
+    },
+  });
+  const more = Buffer.concat(Array.from({ length: 20_000 }, () => get('/more')));
+  for (let round = 0; round < 5; round += 1) {
+    const client = await connect();
+    client.send(get('/', [['Connection', 'close']]));
+    client.send(more);
+    assert.ok((await client.reply()).body.equals(body));
+    assert.equal(await client.closed(), 'end');
+  }
+});
+
+// The client sends nothing more, or goes.
+
+test('a client that says that it sends nothing more has gone: before a request, and while one is answered [D21]', async (t) => {
+  const { server, connect, request } = await serve(t);
+  const idle = await connect();
+  idle.end();
+  assert.equal(await idle.closed(), 'end');
+  const waiting = await connect();
+  waiting.send(get('/1'));
+  const first = await request(0);
+  waiting.end();
+  await poll(() => first.events.includes('gone'), 'it is told');
+  assert.equal(await waiting.closed(), 'end');
+  await poll(() => server.size === 0, 'both have closed');
+  assert.deepEqual(first.events, ['start', 'gone'], 'once');
+});
+
+for (const [what, begun, status] of [
+  ['a head', 'GET / HT', 400],
+  ['a body', 'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab', 200],
+  ['chunks', 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n', 200],
+] as const) {
+  for (const ahead of [0, 1, 2]) {
+    test(`a client that stops within ${what} behind ${ahead} requests gets all replies, and a last one [D27]`, async (t) => {
+      const { connect, request, refused, received } = await serve(t, {
+        onBroken: (each) => {
+          each.reply('cut off');
+        },
+      });
+      const client = await connect();
+      for (let index = 0; index < ahead; index += 1) client.send(get(`/${index}`));
+      client.send(begun);
+      client.end();
+      for (let index = 0; index < ahead; index += 1) {
+        (await request(index)).reply(`${index}`);
+        assert.equal((await client.reply()).text, `${index}`);
+      }
+      const last = await client.reply();
+      assert.deepEqual([last.status, last.header('connection')], [status, 'close']);
+      assert.equal(await client.closed(), 'end');
+      assert.equal(refused.length, what === 'a head' ? 1 : 0);
+      if (what !== 'a head') assert.equal(received.at(-1)?.events.includes('malformed'), true);
+    });
+  }
+}
+
+test('a client that sends complete requests ahead and nothing more has gone [D21]', async (t) => {
+  const { connect, request, received } = await serve(t);
+  const client = await connect();
+  client.send(Buffer.concat([get('/1'), get('/2')]));
+  const first = await request(0);
+  client.end();
+  await poll(() => first.events.includes('gone'), 'it is told');
+  assert.equal(await client.closed(), 'end');
+  assert.equal(received.length, 1, 'what waited is never started');
+});
+
+test('a client that resets is told once, whatever is going on, and what waits never starts [D21]', async (t) => {
+  const { server, connect, request, received, faults } = await serve(t);
+  const begin: readonly [string, string][] = [
+    ['answering', get('/1').toString()],
+    ['with requests ahead', get('/1').toString() + get('/2').toString()],
+    ['within a body', 'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab'],
+  ];
+  for (const [index, [, bytes]] of begin.entries()) {
+    const client = await connect();
+    client.send(bytes);
+    const current = await request(index);
+    client.reset();
+    await poll(() => current.events.includes('gone'), 'it is told');
+    assert.equal(current.events.filter((event) => event === 'gone').length, 1);
+  }
+  const idle = await connect();
+  idle.reset();
+  const inHead = await connect();
+  inHead.send('GET / HT');
+  inHead.reset();
+  await poll(() => server.size === 0, 'all are forgotten');
+  assert.equal(received.length, begin.length);
+  assert.deepEqual(faults, []);
+});
+
+test('a cut closes at once, and the handler is told that the client has gone', async (t) => {
+  const { connect, request, received } = await serve(t);
+  const client = await connect();
+  client.send(Buffer.concat([get('/1'), get('/2')]));
+  const first = await request(0);
+  first.transport.cut();
+  await client.closed();
+  await poll(() => first.events.includes('gone'), 'it is told');
+  assert.equal(client.unread.length, 0);
+  assert.equal(received.length, 1);
+});
+
+// Times.
+
+const short = {
+  requestHeadersTimeoutMs: 300,
+  requestTimeoutMs: 800,
+  idleTimeoutMs: 500,
+  replyStallTimeoutMs: 300,
+};
+
+/** How long `wait` takes, at least, and at most a second more [D35]. */
+async function takes(atLeastMs: number, wait: () => Promise<unknown>): Promise<void> {
+  const startedAt = performance.now();
+  await wait();
+  const ms = performance.now() - startedAt;
+  assert.ok(ms >= atLeastMs - 60, `${ms} ms`);
+  assert.ok(ms < atLeastMs + 2_000, `${ms} ms`);
+}
+
+test('a connection on which no byte comes, and one that rests for too long, are closed without a word [D35]', async (t) => {
+  const { connect, refused } = await serve(t, echo, short);
+  const silent = await connect();
+  await takes(300, () => silent.closed());
+  assert.equal(silent.unread.length, 0);
+  const resting = await connect();
+  assert.equal((await resting.call('GET', '/1')).text, '/1');
+  await takes(500, () => resting.closed());
+  assert.deepEqual(refused, []);
+  const onlyEmptyLines = await connect();
+  assert.equal((await onlyEmptyLines.call('GET', '/1')).text, '/1');
+  const sender = setInterval(() => {
+    onlyEmptyLines.send('\r\n');
+  }, 20);
+  t.after(() => {
+    clearInterval(sender);
+  });
+  await takes(500, () => onlyEmptyLines.closed());
+});
+
+test('a head that does not come in time is 408, each head by itself [D35]', async (t) => {
+  const { connect, refused } = await serve(t, echo, short);
+  const client = await connect();
+  assert.equal((await client.call('GET', '/1')).text, '/1');
+  client.send('GET /2 HT');
+  await takes(300, async () => {
+    const reply = await client.reply();
+    assert.deepEqual([reply.status, reply.header('connection')], [408, 'close']);
+  });
+  assert.equal(await client.closed(), 'end');
+  assert.deepEqual(refused, ['timeout']);
+});
+
+test('a body that does not come in time is told as such, drip by drip too, and behind an early reply it closes [D35]', async (t) => {
+  const { connect, request } = await serve(
+    t,
+    {
+      onBroken: (each) => {
+        each.reply('late', { status: 408 });
+      },
+    },
+    short,
+  );
+  const dripping = await connect();
+  dripping.send('PUT /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n');
+  const sender = setInterval(() => {
+    dripping.send('x');
+  }, 20);
+  t.after(() => {
+    clearInterval(sender);
+  });
+  await takes(800, async () => {
+    const reply = await dripping.reply();
+    assert.deepEqual([reply.status, reply.header('connection')], [408, 'close']);
+  });
+  assert.deepEqual((await request(0)).events, ['start', 'body', 'timeout', 'taken']);
+
+  const early = await connect();
+  early.send('PUT /2 HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n');
+  (await request(1)).reply('early');
+  assert.equal((await early.reply()).text, 'early');
+  await takes(700, () => early.closed());
+  assert.equal(early.unread.length, 0);
+});
+
+test('a request that is being answered has no time limit here, nor one that waits behind it [D35]', async (t) => {
+  const { connect, request } = await serve(t, {}, short);
+  const client = await connect();
+  client.send(`${get('/1').toString()}GET /2 HTTP/1.1\r\nHo`);
+  const first = await request(0);
+  const startedAt = performance.now();
+  await poll(() => performance.now() - startedAt > 1_200, 'longer than each limit');
+  assert.ok(client.isOpen);
+  first.reply('1');
+  assert.equal((await client.reply()).text, '1');
+  client.send('st: x\r\n\r\n');
+  (await request(1)).reply('2');
+  assert.equal((await client.reply()).text, '2');
+});
+
+test('a client that takes nothing of its reply is cut and told of, one that takes it slowly is not [D35]', async (t) => {
+  const { connect, request, server } = await serve(t, {}, short);
+  const stalled = await connect();
+  stalled.send(get('/1'));
+  const first = await request(0);
+  stalled.pause();
+  first.reply('', { pieces: [Buffer.alloc(30_000_000, '1')] });
+  await poll(() => server.size === 0, 'it is cut');
+  assert.ok(first.events.includes('stall'));
+});
+
+test('a client that goes on sending behind its last reply is cut after 5 s', async (t) => {
+  const { connect, server } = await serve(t, echo);
+  const client = await connect();
+  client.send(get('/1', [['Connection', 'close']]));
+  assert.equal((await client.reply()).text, '/1');
+  const sender = setInterval(() => {
+    client.send('more');
+  }, 50);
+  t.after(() => {
+    clearInterval(sender);
+  });
+  assert.equal(await client.closed(), 'end');
+  assert.equal(server.size, 1, 'its bytes are taken and dropped');
+  await takes(5_000, () => poll(() => server.size === 0, 'it is cut'));
+});
+
+// Faults of the handler.
+
+for (const [what, script, bytes] of [
+  ['taking a request', { onStart: fault }, get('/1')],
+  ['taking a body', { onBody: fault }, requestBytes('PUT', '/1', { body: 'b' })],
+  ['the end of a body', { onBodyEnd: fault }, requestBytes('PUT', '/1', { body: 'b' })],
+  [
+    'a broken body',
+    { onBroken: fault },
+    Buffer.from('PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nx'),
+  ],
+  ['refusing', { onRefuse: fault }, Buffer.from('nonsense\r\n\r\n')],
+] as const) {
+  test(`a fault in ${what} ends that connection, is told once, and harms no other [D28]`, async (t) => {
+    let isFaulty = true;
+    const once = Object.fromEntries(
+      Object.entries(script).map(([name, act]) => [
+        name,
+        () => {
+          if (isFaulty) act();
+        },
+      ]),
+    );
+    const { connect, faults, server } = await serve(t, { ...echo, ...once });
+    const other = await connect();
+    const client = await connect();
+    client.send(bytes);
+    await client.closed();
+    assert.equal(client.unread.length, 0);
+    assert.deepEqual(faults, [theFault]);
+    await poll(() => server.size === 1, 'it is forgotten');
+    isFaulty = false;
+    if (!('onStart' in script)) assert.equal((await other.call('GET', '/2')).text, '/2');
+    assert.ok(other.isOpen);
+  });
+}
+
+test('a fault in refusing what came too late ends that connection and not the process [D28, D35]', async (t) => {
+  const { connect, faults } = await serve(t, { onRefuse: fault, onBroken: fault }, short);
+  const inHead = await connect();
+  inHead.send('GET / HT');
+  await inHead.closed();
+  const inBody = await connect();
+  inBody.send('PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab');
+  await inBody.closed();
+  assert.deepEqual(faults, [theFault, theFault]);
+});
+
+// How many there may be.
+
+test('a connection rests from its opening or its last reply on, and not while one is under way or not taken', async (t) => {
+  const { connectBoth, request } = await serve(t);
+  const { client, connection } = await connectBoth();
+  const openedBy = performance.now();
+  assert.ok(connection.restsSince(openedBy + 500) >= 500);
+  assert.ok(connection.restsSince(openedBy + 500) < 30_000);
+  client.send(get('/1'));
+  const first = await request(0);
+  assert.equal(connection.restsSince(performance.now() + 500), 0);
+  const repliedFrom = performance.now();
+  first.reply('1');
+  assert.ok(connection.restsSince(repliedFrom + 500) <= 500, 'from its reply on');
+  await client.reply();
+  assert.ok(connection.restsSince(performance.now() + 500) >= 500);
+  client.pause();
+  client.send(get('/2'));
+  (await request(1)).reply('', { pieces: [Buffer.alloc(20_000_000)] });
+  assert.equal(connection.restsSince(performance.now() + 500), 0, 'its reply is not taken');
+  client.resume();
+  await client.reply();
+  client.send(`${get('/3').toString()}${get('/4').toString()}`);
+  await request(2);
+  assert.equal(connection.restsSince(performance.now() + 500), 0);
+});
+
+test('a connection is quiet when nothing is under way and nothing of a request has come [D33]', async (t) => {
+  const { connectBoth, request } = await serve(t);
+  const { client, connection } = await connectBoth();
+  const now = performance.now();
+  assert.equal(connection.isQuiet(60_000, now), false, 'not yet for a minute');
+  assert.equal(connection.isQuiet(0, now), true);
+  assert.equal(connection.isQuiet(0, now + 60_000), false, 'not before the moment that is asked from');
+  client.send('\r\n');
+  await poll(() => connection.socket.bytesRead > 0, 'an empty line');
+  assert.equal(connection.isQuiet(0, now), true, 'which is nothing');
+  client.send('G');
+  await poll(() => connection.socket.bytesRead > 2, 'the first byte of a request');
+  assert.equal(connection.isQuiet(0, now), false);
+  client.send('ET /1 HTTP/1.1\r\nHost: x\r\n\r\n');
+  const first = await request(0);
+  assert.equal(connection.isQuiet(0, now), false, 'it is being answered');
+  first.reply('1');
+  await client.reply();
+  assert.equal(connection.isQuiet(0, now), true);
+  client.pause();
+  client.send(get('/2'));
+  (await request(1)).reply('', { pieces: [Buffer.alloc(20_000_000)] });
+  assert.equal(connection.isQuiet(0, now), false, 'its reply is on the way');
+});
+
+test('one connection more than there may be is closed when none rests, and that is told once a second [D26]', async (t) => {
+  const { server, connect, request } = await serve(t, {}, { connectionsMax: 3 });
+  let told = 0;
+  let shed = 0;
+  server.onFull = () => {
+    told += 1;
+  };
+  server.onShed = () => {
+    shed += 1;
+  };
+  const clients: RawClient[] = [];
+  for (let index = 0; index < 3; index += 1) {
+    const client = await connect();
+    client.send(get(`/${index}`));
+    await request(index);
+    clients.push(client);
+  }
+  assert.deepEqual([told, shed], [0, 0]);
+  for (let count = 1; count <= 5; count += 1) {
+    await (await connect()).closed();
+    assert.deepEqual([shed, server.size], [count, 3]);
+  }
+  assert.equal(told, 1);
+  assert.ok(clients.every(({ isOpen }) => isOpen));
+  // One that goes makes room.
+  clients[0]?.destroy();
+  await poll(() => server.size === 2, 'one has gone');
+  const next = await connect();
+  next.send(get('/3'));
+  await request(3);
+  assert.deepEqual([server.size, shed], [3, 5]);
+  await poll(async () => {
+    await (await connect()).closed();
+    return told === 2;
+  }, 'told again');
+});
+
+test('those that rest longest make room, a thirty-second of all at once; those at work never do [D26]', async (t) => {
+  const { server, connectBoth, connect, request } = await serve(t, {}, { connectionsMax: 64 });
+  let shed = 0;
+  server.onShed = () => {
+    shed += 1;
+  };
+  const all: Awaited<ReturnType<typeof connectBoth>>[] = [];
+  for (let count = 0; count < 64; count += 1) all.push(await connectBoth());
+  // The first is at work; the next two have rested for less long than those behind them.
+  all[0]?.client.send(get('/0'));
+  await request(0);
+  for (const index of [1, 2]) {
+    all[index]?.client.send(get(`/${index}`));
+    (await request(index)).reply('done');
+    await all[index]?.client.reply();
+  }
+  await poll(
+    () =>
+      all.every(({ connection }, index) => index === 0 || connection.restsSince(performance.now()) > 1_000),
+    'they have rested for long enough',
+  );
+  const newcomer = await connect();
+  await all[3]?.client.closed();
+  await all[4]?.client.closed();
+  assert.equal(shed, 2);
+  assert.equal(server.size, 63);
+  assert.deepEqual(
+    all.slice(0, 6).map(({ connection }) => connection.socket.destroyed),
+    [false, false, false, true, true, false],
+  );
+  newcomer.send(get('/new'));
+  (await request(3)).reply('new');
+  assert.equal((await newcomer.reply()).text, 'new');
+});
+
+test('a drain lets requests finish, closes those that are quiet, and ends when asked to [D33]', async (t) => {
+  const { server, connect, request } = await serve(t);
+  const quiet = await connect();
+  const busy = await connect();
+  busy.send(get('/1'));
+  const first = await request(0);
+  let isDone = false;
+  const drained = server.drain(new AbortController().signal, () => isDone);
+  await quiet.closed();
+  assert.ok(busy.isOpen);
+  first.reply('1', { closes: true });
+  assert.equal((await busy.reply()).header('connection'), 'close');
+  assert.equal(await busy.closed(), 'end');
+  let hasEnded = false;
+  void drained.then(() => {
+    hasEnded = true;
+  });
+  await poll(() => server.size === 0, 'all have gone');
+  await turn();
+  assert.equal(hasEnded, false, 'whoever drains is not done');
+  isDone = true;
+  await drained;
+
+  const stubborn = await connect();
+  stubborn.send(get('/2'));
+  const second = await request(1);
+  const abort = new AbortController();
+  const aborted = server.drain(abort.signal, () => true);
+  abort.abort();
+  await aborted;
+  assert.ok(stubborn.isOpen);
+  server.closeAll();
+  await stubborn.closed();
+  await poll(() => second.events.includes('gone'), 'it is told');
 });
