@@ -210,6 +210,23 @@ const chunks: readonly KnownDifference[] = [
   },
 ];
 
+const longLength: KnownDifference = {
+  name: 'a length of more than 15 digits',
+  why: 'nobody sends so much, and it may not be an exact number: RFC 9110, 8.6 [D18, D27]',
+  applies: (difference) =>
+    difference.kind === 'refused' &&
+    isHeadFlaw(difference, 'a content-length that is no number, or two of them') &&
+    valuesOf(difference, 'content-length').some((value) => /^0*[1-9]\d{15,}$/.test(value)),
+};
+
+const tabBehindValue: KnownDifference = {
+  name: 'a tab behind a length or a coding',
+  why: 'white space behind a value is no part of it; Node refuses it in a request, and knows no chunks of an answer by it: RFC 9110, 5.5',
+  applies: ({ kind, text }) =>
+    (kind === 'accepted' || kind === 'persists') &&
+    /\r\n(?:transfer-encoding|content-length):[ \t]*\w+[ \t]*\t[ \t]*\r\n/i.test(text),
+};
+
 const otherVersion: KnownDifference = {
   name: 'HTTP/0.9 and HTTP/2.0',
   why: 'neither is spoken in this form: RFC 9112, 2.3 [D18, D27]',
@@ -237,6 +254,8 @@ const closeAndKeepAlive: KnownDifference = {
 export const knownRequestDifferences: readonly KnownDifference[] = [
   ...codings,
   ...chunks,
+  longLength,
+  tabBehindValue,
   otherVersion,
   closeAndKeepAlive,
   {
@@ -310,6 +329,8 @@ export const knownRequestDifferences: readonly KnownDifference[] = [
 export const knownAnswerDifferences: readonly KnownDifference[] = [
   ...codings,
   ...chunks,
+  longLength,
+  tabBehindValue,
   otherVersion,
   closeAndKeepAlive,
   {
