@@ -289,7 +289,7 @@ export const knownRequestDifferences: readonly KnownDifference[] = [
       kind === 'refused' &&
       flaw === 'a target that is none' &&
       judged !== undefined &&
-      !/^(?!CONNECT)\S+ \/[^#]*$|^CONNECT [^/:]/.test(judged.start),
+      !/^(?!CONNECT)\S+ \/[^#]*$|^CONNECT [a-z0-9.-]+(?::\d{1,4})?$/i.test(judged.start),
   },
   {
     name: 'no version, or not one space before it',
