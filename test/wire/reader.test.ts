@@ -1,5 +1,6 @@
-// What the readers of HTTP/1.1 make of messages: heads, bodies, ends, flaws as soon as they can be seen, limits, and that each
-// byte costs the same [D11, D18, D27]. That it does not depend on how the bytes come is in splits.test.ts.
+// What the readers of HTTP/1.1 make of messages: heads, bodies, ends, flaws as soon as they can be seen, and limits
+// [D11, D18, D27]. That it does not depend on how the bytes come is in splits.test.ts, that each costs the same in
+// work.test.ts.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -474,77 +475,3 @@ test('small chunks are handed on together, large ones as they are', () => {
   );
   assert.deepEqual(pieces, [small, `${large}${'x'.repeat(1_024)}y`]);
 });
-
-// The work: each byte costs the same, however the bytes come.
-
-function msOf(read: () => void): number {
-  let least = Infinity;
-  for (let round = 0; round < 5; round += 1) {
-    const startedAt = performance.now();
-    read();
-    least = Math.min(least, performance.now() - startedAt);
-  }
-  return least;
-}
-
-const start = 'GET / HTTP/1.1\r\nHost: x\r\n';
-for (const [what, role, create] of [
-  ['a long field', 'requests', (length: number) => headOf(length, start)],
-  ['many fields', 'requests', (length: number) => `${start}${'a: b\r\n'.repeat(length / 6)}\r\n`],
-  ['a long target', 'requests', (length: number) => `GET /${'a'.repeat(length)} HTTP/1.1\r\nHost: x\r\n\r\n`],
-  ['a field of spaces', 'requests', (length: number) => `${start}A:${' '.repeat(length)}\r\n\r\n`],
-  [
-    'a value with spaces in it',
-    'requests',
-    (length: number) => `${start}Origin: a${' '.repeat(length)}b\r\n\r\n`,
-  ],
-  [
-    'a connection of spaces',
-    'requests',
-    (length: number) => `${start}Connection: a${' '.repeat(length)}b\r\n\r\n`,
-  ],
-  [
-    'a connection of commas',
-    'requests',
-    (length: number) => `${start}Connection: ${', '.repeat(length / 2)}\r\n\r\n`,
-  ],
-  [
-    'a length of zeros',
-    'requests',
-    (length: number) => `${start}Content-Length: ${'0'.repeat(length)}x\r\n\r\n`,
-  ],
-  [
-    'a long host',
-    'requests',
-    (length: number) => `GET / HTTP/1.0\r\nHost: ${'%41'.repeat(length / 3)}"\r\n\r\n`,
-  ],
-  [
-    'a keep-alive of promises',
-    'answers',
-    (length: number) => `HTTP/1.1 200 OK\r\nKeep-Alive: ${' timeout '.repeat(length / 9)}\r\n\r\n`,
-  ],
-  ['empty lines', 'requests', (length: number) => '\r\n'.repeat(length / 2)],
-  [
-    'small chunks',
-    'requests',
-    (length: number) =>
-      `PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n${'1\r\na\r\n'.repeat(length / 6)}`,
-  ],
-  ['interim answers', 'answers', (length: number) => 'HTTP/1.1 100 C\r\n\r\n'.repeat(length / 18)],
-] as const) {
-  // prettier-ignore
-  test(`four times the bytes are four times the work: ${what}`, () => {
-    const read = role === 'requests' ? readRequests : readAnswers;
-    for (const cut of [byteByByte, (bytes: Buffer) => [Buffer.from(bytes)]]) {
-      const ratio = (): number => {
-        const [small, large] = [12_000, 48_000].map((length) => {
-          const bytes = bytesOf(create(length));
-          return msOf(() => read(cut(bytes), { headBytesMax: 1_000_000 }));
-        }) as [number, number];
-        return large / (small + 0.5);
-      };
-      // What grows with the square takes sixteen times as long; a busy machine does so once, not three times.
-      assert.ok([ratio, ratio, ratio].some((again) => again() < 9));
-    }
-  });
-}

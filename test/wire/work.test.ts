@@ -1,0 +1,80 @@
+// Each byte of a message costs the same, however long the message is and however it comes: four times the bytes are four
+// times the work [D58].
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { byteByByte, readAnswers, readRequests } from '../helpers/http-readings.ts';
+
+const bytesOf = (text: string): Buffer => Buffer.from(text, 'latin1');
+
+function msOf(read: () => void): number {
+  let least = Infinity;
+  for (let round = 0; round < 10; round += 1) {
+    const startedAt = performance.now();
+    read();
+    least = Math.min(least, performance.now() - startedAt);
+  }
+  return least;
+}
+
+const start = 'GET / HTTP/1.1\r\nHost: x\r\n';
+for (const [what, role, create] of [
+  ['a long field', 'requests', (length: number) => `${start}A: ${'b'.repeat(length)}\r\n\r\n`],
+  ['many fields', 'requests', (length: number) => `${start}${'a: b\r\n'.repeat(length / 6)}\r\n`],
+  ['a long target', 'requests', (length: number) => `GET /${'a'.repeat(length)} HTTP/1.1\r\nHost: x\r\n\r\n`],
+  ['a field of spaces', 'requests', (length: number) => `${start}A:${' '.repeat(length)}\r\n\r\n`],
+  [
+    'a value with spaces in it',
+    'requests',
+    (length: number) => `${start}Origin: a${' '.repeat(length)}b\r\n\r\n`,
+  ],
+  [
+    'a connection of spaces',
+    'requests',
+    (length: number) => `${start}Connection: a${' '.repeat(length)}b\r\n\r\n`,
+  ],
+  [
+    'a connection of commas',
+    'requests',
+    (length: number) => `${start}Connection: ${', '.repeat(length / 2)}\r\n\r\n`,
+  ],
+  [
+    'a length of zeros',
+    'requests',
+    (length: number) => `${start}Content-Length: ${'0'.repeat(length)}x\r\n\r\n`,
+  ],
+  [
+    'a long host',
+    'requests',
+    (length: number) => `GET / HTTP/1.0\r\nHost: ${'%41'.repeat(length / 3)}"\r\n\r\n`,
+  ],
+  [
+    'a keep-alive of promises',
+    'answers',
+    (length: number) => `HTTP/1.1 200 OK\r\nKeep-Alive: ${' timeout '.repeat(length / 9)}\r\n\r\n`,
+  ],
+  ['empty lines', 'requests', (length: number) => '\r\n'.repeat(length / 2)],
+  [
+    'small chunks',
+    'requests',
+    (length: number) =>
+      `PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n${'1\r\na\r\n'.repeat(length / 6)}`,
+  ],
+  ['interim answers', 'answers', (length: number) => 'HTTP/1.1 100 C\r\n\r\n'.repeat(length / 18)],
+] as const) {
+  // prettier-ignore
+  test(`four times the bytes are four times the work: ${what}`, () => {
+    const read = role === 'requests' ? readRequests : readAnswers;
+    for (const cut of [byteByByte, (bytes: Buffer) => [Buffer.from(bytes)]]) {
+      const ratio = (): number => {
+        const [small, large] = [12_000, 48_000].map((length) => {
+          const bytes = bytesOf(create(length));
+          return msOf(() => read(cut(bytes), { headBytesMax: 1_000_000 }));
+        }) as [number, number];
+        return large / (small + 0.5);
+      };
+      // What grows with the square takes sixteen times as long; a busy machine does so now and then, not always.
+      assert.ok(Array.from({ length: 8 }, () => ratio).some((again) => again() < 9));
+    }
+  });
+}
