@@ -31,8 +31,9 @@ export const batches: readonly Batch[] = [
       'test/wire/reader.test.ts',
       'test/wire/vectors.test.ts',
       'test/wire/splits.test.ts',
+      'test/wire/writer.test.ts',
     ],
-    of: /src\/wire\/(fields|grammar|head|reader)\.ts/,
+    of: /src\/wire\/(fields|grammar|head|reader|writer)\.ts/,
   },
   {
     name: 'connections by themselves',
@@ -43,7 +44,7 @@ export const batches: readonly Batch[] = [
   {
     name: 'work',
     files: ['test/wire/work.test.ts'],
-    of: /src\/wire\/(fields|grammar|head|reader)\.ts/,
+    of: /src\/wire\/(fields|grammar|head|reader|writer)\.ts/,
     isTimed: true,
   },
   {
@@ -64,26 +65,32 @@ export const batches: readonly Batch[] = [
       'test/spec/item-id.test.ts',
       'test/spec/request-body.test.ts',
       'test/spec/resending.test.ts',
-      'test/spec/malformed-http.test.ts',
       'test/transport/backend-client.test.ts',
-      'test/transport/interim-answers.test.ts',
       'test/transport/shared-memory.test.ts',
       'test/transport/buffered-bytes.test.ts',
-      'test/transport/client-leaves.test.ts',
       'test/transport/fairness.test.ts',
+    ],
+    of: /src\/(backend\/|gateway\/|body|blocks)/,
+  },
+  {
+    name: 'HTTP through the gateway',
+    files: [
+      'test/spec/malformed-http.test.ts',
+      'test/transport/interim-answers.test.ts',
+      'test/transport/client-leaves.test.ts',
       'test/transport/stall-watch.test.ts',
     ],
-    of: /src\/(backend\/|gateway\/|wire\/|body|blocks)/,
+    of: /src\/(backend\/|gateway\/|wire\/)/,
   },
   {
     name: 'connections',
     files: ['test/transport/connections.test.ts'],
-    of: /src\/(backend\/|gateway\/|wire\/|body|blocks)/,
+    of: /src\/(backend\/|gateway\/|body|blocks)/,
   },
   {
     name: 'deadlines',
     files: ['test/spec/deadlines.test.ts'],
-    of: /src\/(backend\/|gateway\/|wire\/|body|blocks)/,
+    of: /src\/(backend\/|gateway\/|body|blocks)/,
     isTimed: true,
   },
   {

@@ -4,8 +4,8 @@
 import { appendFileSync, globSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { INSTRUMENTER_CONSTANTS, type MutantCoverage } from '@stryker-mutator/api/core';
-import { declareClassPlugin, PluginKind } from '@stryker-mutator/api/plugin';
+import { INSTRUMENTER_CONSTANTS, type MutantCoverage, type StrykerOptions } from '@stryker-mutator/api/core';
+import { commonTokens, declareClassPlugin, PluginKind } from '@stryker-mutator/api/plugin';
 import {
   DryRunStatus,
   MutantRunStatus,
@@ -19,7 +19,7 @@ import {
 } from '@stryker-mutator/api/test-runner';
 
 import { compiledPath, runTests } from './run-tests.ts';
-import { batches } from './test-files.ts';
+import { batches, type Batch } from './test-files.ts';
 
 const coveragePath = join(tmpdir(), `mutation-coverage-${process.pid}.json`);
 const logPath = resolve(import.meta.dirname, '../../build/mutation/mutants.log');
@@ -62,8 +62,24 @@ function commandEnvironment(mutant = ''): NodeJS.ProcessEnv {
   return { GATEWAY_NODE: commandPath, TEST_TARGETS: 'command' };
 }
 
+// A pattern may name lines of its file.
+const lines = /:\d+(?::\d+)?-\d+(?::\d+)?$/;
+
+/** The batches that decide about what is mutated: the others need not run, nor pass. */
+function batchesFor(patterns: readonly string[]): readonly Batch[] {
+  const files = patterns
+    .filter((pattern) => !pattern.startsWith('!'))
+    .flatMap((pattern) => globSync(pattern.replace(lines, '')));
+  return batches.filter(({ of }) => files.some((file) => of.test(file)));
+}
+
 class NodeTestRunner implements TestRunner {
-  static readonly inject = [] as const;
+  static readonly inject: [typeof commonTokens.options] = [commonTokens.options];
+  readonly #batches: readonly Batch[];
+
+  constructor(options: StrykerOptions) {
+    this.#batches = batchesFor(options.mutate);
+  }
 
   capabilities(): TestRunnerCapabilities {
     return { reloadEnvironment: true };
@@ -72,7 +88,7 @@ class NodeTestRunner implements TestRunner {
   async dryRun(): Promise<DryRunResult> {
     const results = new Map<string, TestResult>();
     const coverage: MutantCoverage = { static: {}, perTest: {} };
-    const runs = batches.flatMap((batch) =>
+    const runs = this.#batches.flatMap((batch) =>
       (batch.isCommand ? [batch.name] : batch.files).map((name) => ({ ...batch, name })),
     );
     for (const { name, files, of, isCommand = false, isTimed = false } of runs) {

@@ -1,0 +1,74 @@
+// The heads that are written: requests to the backend and replies to clients, byte by byte [D12, D23, D24].
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Reply } from '../../src/wire/transport.ts';
+import { listReplyHeaders, writeDate, writeReplyHead, writeRequestHead } from '../../src/wire/writer.ts';
+import { readAnswers, readRequests } from '../helpers/http-readings.ts';
+
+test('a request to the backend has these fields and no other [D23]', () => {
+  assert.equal(
+    writeRequestHead('GET', '/work-items', 'b.example:1', 'id', [], undefined),
+    'GET /work-items HTTP/1.1\r\nhost: b.example:1\r\ncontent-type: application/json\r\nx-request-id: id\r\n\r\n',
+  );
+  assert.equal(
+    writeRequestHead('PUT', '/work-items/5', 'b', 'id', ['traceparent', '00-1', 'tracestate', 'a=b'], 7),
+    'PUT /work-items/5 HTTP/1.1\r\nhost: b\r\ncontent-type: application/json\r\nx-request-id: id\r\n' +
+      'traceparent: 00-1\r\ntracestate: a=b\r\ncontent-length: 7\r\n\r\n',
+  );
+  // A body of nothing has a length too.
+  assert.match(writeRequestHead('POST', '/', 'b', 'id', [], 0), /\r\ncontent-length: 0\r\n\r\n$/);
+});
+
+const headers = ['content-type', 'application/json', 'cache-control', 'no-store'];
+function reply(changes: Partial<Reply> = {}): Reply {
+  return { status: 200, headers, requestId: 'r1', pieces: [], length: 2, closes: false, ...changes };
+}
+
+test('a reply has its own headers, its length, its id, and what the connection adds [D24]', () => {
+  const expected =
+    'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncache-control: no-store\r\n' +
+    'content-length: 2\r\nx-request-id: r1\r\nconnection: close\r\n\r\n';
+  assert.equal(writeReplyHead(reply(), 'connection: close\r\n'), expected);
+  // The next one of the same headers differs in what is its own.
+  assert.equal(
+    writeReplyHead(reply({ requestId: 'r2', length: 345 }), 'connection: close\r\n'),
+    expected.replace('r1', 'r2').replace('length: 2', 'length: 345'),
+  );
+});
+
+test('a 204 has no length, an unknown status no reason, and no headers are no lines', () => {
+  assert.equal(
+    writeReplyHead(reply({ status: 204, headers: [] }), ''),
+    'HTTP/1.1 204 No Content\r\nx-request-id: r1\r\n\r\n',
+  );
+  assert.equal(
+    writeReplyHead(reply({ status: 599, headers: [], length: 0 }), ''),
+    'HTTP/1.1 599 \r\ncontent-length: 0\r\nx-request-id: r1\r\n\r\n',
+  );
+});
+
+test('the same headers as a list, for whoever writes them otherwise', () => {
+  assert.deepEqual(listReplyHeaders(reply()), [...headers, 'content-length', '2', 'x-request-id', 'r1']);
+  assert.deepEqual(listReplyHeaders(reply({ status: 204 })), [...headers, 'x-request-id', 'r1']);
+});
+
+test('the date is that of this second, to the second', () => {
+  for (let round = 0; round < 3; round += 1) {
+    const before = Math.floor(Date.now() / 1_000);
+    const text = /^date: (.*)\r\n$/.exec(writeDate())?.[1] ?? '';
+    const seconds = Date.parse(text) / 1_000;
+    assert.ok(seconds >= before && seconds <= Date.now() / 1_000, text);
+    assert.equal(text, new Date(seconds * 1_000).toUTCString());
+  }
+});
+
+test('what is written is read as it was meant', () => {
+  const request = writeRequestHead('PUT', '/a', 'x', 'id', [], 2);
+  const [sent] = readRequests([Buffer.from(`${request}[]`)]).messages;
+  assert.deepEqual([sent?.head.method, sent?.head.target, sent?.body.toString()], ['PUT', '/a', '[]']);
+  assert.deepEqual(sent?.head.fields, ['host', 'x', 'x-request-id', 'id']);
+  const head = writeReplyHead(reply(), writeDate());
+  const [answer] = readAnswers([Buffer.from(`${head}[]`)]).messages;
+  assert.deepEqual([answer?.head.status, answer?.isWhole, answer?.body.toString()], [200, true, '[]']);
+});
