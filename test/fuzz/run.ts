@@ -1,11 +1,11 @@
-// `npm run fuzz`: looks for bytes that are read wrongly, `-- json` or `-- http` for one of the two, each for `--seconds 60`
-// with `--seed 1`. Not a part of `npm test`. The exit code is 1 when something was found.
+// `npm run fuzz`: looks for bytes and connections that are handled wrongly, `-- json`, `-- http` or `-- connections` for one
+// kind, each for `--seconds 60` with `--seed 1`. Not a part of `npm test`. The exit code is 1 when something was found.
 
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 
-const fuzzers = ['json', 'http'];
+const fuzzers = ['json', 'http', 'connections'];
 const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
@@ -18,7 +18,7 @@ if (
   !(Number(values.seconds) > 0) ||
   !Number.isInteger(Number(values.seed))
 ) {
-  console.error('usage: npm run fuzz -- [json] [http] [--seconds N] [--seed N]');
+  console.error('usage: npm run fuzz -- [json] [http] [connections] [--seconds N] [--seed N]');
   process.exit(2);
 }
 for (const name of positionals.length === 0 ? fuzzers : positionals) {
