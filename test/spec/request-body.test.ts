@@ -52,6 +52,41 @@ async function assertNextIsSafe(client: RawClient): Promise<void> {
 }
 
 forEachTarget((target) => {
+  const deletion = 'DELETE /api/work-items/5 HTTP/1.1\r\nHost: x\r\n';
+  for (const [name, bytes, status] of [
+    ['breaks off in its chunks', `${deletion}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n`, 400],
+    ['ends within its chunks', `${deletion}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n`, undefined],
+    ['ends before its length says', `${deletion}Content-Length: 10\r\n\r\nabc`, undefined],
+    ['ends before its body has begun', `${deletion}Content-Length: 10\r\n\r\n`, undefined],
+    ['has two lengths', `${deletion}Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc`, 400],
+  ] as const) {
+    test(`a DELETE whose request ${name} deletes nothing [D11]`, async () => {
+      await target().withoutBackendCall(async () => {
+        await using client = await target().connect();
+        client.send(bytes);
+        if (status === undefined) {
+          client.end();
+        } else {
+          assertReply(await client.reply(), status, '{"error":"Bad request"}');
+        }
+        await client.closed();
+      });
+    });
+  }
+
+  test('a DELETE with a body goes to the backend when its request is whole, without the body [D11]', async () => {
+    await using client = await target().connect();
+    const before = target().backend.requests.length;
+    client.send(`${deletion}Content-Length: 3\r\n\r\nab`);
+    await target().settle();
+    assert.equal(target().backend.requests.length, before + 1, 'nothing but the known call');
+    client.send('c');
+    assertReply(await client.reply(), 200, succeeded);
+    const call = target().backend.requests.at(-1);
+    assert.deepEqual([call?.method, call?.target, call?.body.length], ['DELETE', '/api/WorkItem/5', 0]);
+    assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
+  });
+
   for (const [name, body] of [
     ['a good body', '{"a":1}'],
     ['a body that is not JSON', '{'],

@@ -248,6 +248,25 @@ test('a rest that does not come is waited for a second, and then the connection 
   assert.equal(outcomes.length, 1);
 });
 
+test('a rest that drips is waited for no longer than the deadline of its call, and then the connection is closed [D19]', async () => {
+  await using one = await start({ timeoutMs: 200 });
+  one.backend.answersOnce(async (exchange) => {
+    await exchange.write('HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n');
+    while (!exchange.isClosed) {
+      await exchange.write('x');
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+  });
+  const sentAt = performance.now();
+  const { outcome, outcomes } = one.send(put);
+  assert.equal((await within(outcome, 'an outcome')).kind, 'ok');
+  await one.backend.connectionClosed(0, 3_000);
+  const took = performance.now() - sentAt;
+  assert.ok(took >= 200 && took < 700, `after ${took.toFixed()} ms`);
+  assert.equal(one.client.connectionCount, 0);
+  assert.equal(outcomes.length, 1);
+});
+
 test('a rest that breaks off is no second outcome [D17]', async () => {
   await using one = await start();
   one.backend.answersOnce(rawThenClose('HTTP/1.1 500 X\r\nContent-Length: 10\r\n\r\nxx'));
