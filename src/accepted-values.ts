@@ -1,8 +1,5 @@
-// What a time limit and the backend's base address may be, for the settings of the command and the options of the
+// What the backend's base address may be, for the settings of the command and the options of the
 // plugin alike; and what may be shown of a value that was refused.
-
-/** The longest time that a timer of the platform can hold, 2^31 - 1 ms: about 24.8 days. */
-export const msMax = 2_147_483_647;
 
 /**
  * What `text` would have to be instead, each as in `an address ...`; empty when it is right. Never has a part of `text`,

@@ -6,7 +6,8 @@ import { isIPv6 } from 'node:net';
 import { availableParallelism } from 'node:os';
 import { parseEnv } from 'node:util';
 
-import { backendUrlExample, msMax, quoteIfPlain, wishesForBackendUrl } from './accepted-values.ts';
+import { backendUrlExample, quoteIfPlain, wishesForBackendUrl } from './accepted-values.ts';
+import { limits, msMax, type LimitName } from './gateway/limits.ts';
 import { parseAddressRanges } from './guards/client-address.ts';
 import { parseHostNames } from './guards/host-names.ts';
 import { joinWithOr, suggest } from './similar.ts';
@@ -122,9 +123,6 @@ const gateway: readonly Command[] = ['serve', 'dev', 'check', 'openapi'];
 const everywhere: readonly Command[] = commandNames;
 const embedded: readonly Command[] = ['dev', 'backend'];
 
-// A body is held in one piece at most once; the platform's largest buffer is far above this.
-const bytesMax = 2_147_483_647;
-
 function ms(defaultMs: number, help: string, group: SettingGroup = 'timeLimits', min = 1): IntegerRow {
   return { kind: 'integer', group, unit: 'ms', default: defaultMs, min, max: msMax, help, commands: gateway };
 }
@@ -138,17 +136,19 @@ function port(
   return { kind: 'integer', group, unit: 'port', default: defaultPort, min: 0, max: 65_535, help, commands };
 }
 
-function bytes(defaultBytes: number, help: string): IntegerRow {
-  return {
-    kind: 'integer',
-    group: 'limits',
-    unit: 'bytes',
-    default: defaultBytes,
-    min: 1,
-    max: bytesMax,
-    help,
-    commands: gateway,
-  };
+// Of a gateway, whoever mounts it: default and bounds are not the settings' affair.
+function limit(
+  name: LimitName,
+  unit: IntegerRow['unit'],
+  help: string,
+  group: SettingGroup = 'limits',
+): IntegerRow {
+  const { standard, min, max } = limits[name];
+  return { kind: 'integer', group, unit, default: standard, min, max, help, commands: gateway };
+}
+
+function msLimit(name: LimitName, help: string, group: SettingGroup = 'timeLimits'): IntegerRow {
+  return limit(name, 'ms', help, group);
 }
 
 export const settingsTable = {
@@ -237,71 +237,62 @@ export const settingsTable = {
     help: 'How an id is read; `leading` takes 12abc for 12, `whole` answers it with 400.',
     commands: gateway,
   },
-  connectionsMax: {
-    kind: 'integer',
-    group: 'limits',
-    unit: 'connections',
-    default: 10_000,
-    min: 1,
-    max: 1_000_000,
-    help: 'Connections of clients open at once; for one more those longest at rest make room, and where none rests it is closed.',
-    commands: gateway,
-  },
-  requestHeadBytesMax: {
-    kind: 'integer',
-    group: 'limits',
-    unit: 'bytes',
-    default: 16_384,
-    min: 1_024,
-    max: 1_048_576,
-    help: 'Largest request head; a larger one is answered with 431. Counted are the target and the names and values of its headers, without what stands between them.',
-    commands: gateway,
-  },
-  requestBytesMax: bytes(10_485_760, 'Largest request body; a larger one is answered with 413.'),
-  responseBytesMax: bytes(
-    67_108_864,
+  connectionsMax: limit(
+    'connectionsMax',
+    'connections',
+    'Connections of clients open at once; for one more those longest at rest make room, and where none rests it is closed.',
+  ),
+  requestHeadBytesMax: limit(
+    'requestHeadBytesMax',
+    'bytes',
+    'Largest request head; a larger one is answered with 431. Counted are the target and the names and values of its headers, without what stands between them.',
+  ),
+  requestBytesMax: limit(
+    'requestBytesMax',
+    'bytes',
+    'Largest request body; a larger one is answered with 413.',
+  ),
+  responseBytesMax: limit(
+    'responseBytesMax',
+    'bytes',
     "Largest answer of the backend that is passed through; a larger one is the operation's 500.",
   ),
-  inFlightMax: {
-    kind: 'integer',
-    group: 'limits',
-    unit: 'calls',
-    default: 1_024,
-    min: 1,
-    max: 1_000_000,
-    help: 'Calls to the backend under way at once; one more is answered with 503.',
-    commands: gateway,
-  },
-  bufferedBytesMax: {
-    kind: 'integer',
-    group: 'limits',
-    unit: 'bytes',
-    default: 1_073_741_824,
-    min: 1,
-    max: 1_099_511_627_776,
-    help: "Bytes of bodies held at once, requests and answers together; past it a new call or a growing request body is answered with 503, a growing answer with the operation's 500.",
-    commands: gateway,
-  },
-  backendTimeoutMs: ms(
-    30_000,
+  inFlightMax: limit(
+    'inFlightMax',
+    'calls',
+    'Calls to the backend under way at once; one more is answered with 503.',
+  ),
+  bufferedBytesMax: limit(
+    'bufferedBytesMax',
+    'bytes',
+    "Bytes of bodies held at once, requests and answers together; past it a new call or a growing request body is answered with 503, a growing answer with the operation's 500.",
+  ),
+  backendTimeoutMs: msLimit(
+    'backendTimeoutMs',
     "From sending a call to the last byte of its answer; past it the operation's 500.",
   ),
-  backendConnectTimeoutMs: ms(5_000, "For connecting to the backend; past it the operation's 500."),
-  backendIdleTimeoutMs: ms(
-    4_000,
+  backendConnectTimeoutMs: msLimit(
+    'backendConnectTimeoutMs',
+    "For connecting to the backend; past it the operation's 500.",
+  ),
+  backendIdleTimeoutMs: msLimit(
+    'backendIdleTimeoutMs',
     'How long an idle connection to the backend is kept; keep it below what the backend does. A shorter time that the backend announces counts instead.',
   ),
-  requestHeadersTimeoutMs: ms(10_000, "For a request's head; past it 408 and the connection is closed."),
-  requestTimeoutMs: ms(
-    30_000,
+  requestHeadersTimeoutMs: msLimit(
+    'requestHeadersTimeoutMs',
+    "For a request's head; past it 408 and the connection is closed.",
+  ),
+  requestTimeoutMs: msLimit(
+    'requestTimeoutMs',
     "For a request's head and body together; past it 408 and the connection is closed.",
   ),
-  replyStallTimeoutMs: ms(
-    30_000,
+  replyStallTimeoutMs: msLimit(
+    'replyStallTimeoutMs',
     'How long a client may take no byte of its reply before its connection is cut.',
   ),
-  idleTimeoutMs: ms(
-    72_000,
+  idleTimeoutMs: msLimit(
+    'idleTimeoutMs',
     'How long a connection may rest between two requests; keep it above what a load balancer in front does.',
   ),
   instanceName: {
@@ -325,8 +316,8 @@ export const settingsTable = {
     'shutdown',
     0,
   ),
-  shutdownTimeoutMs: ms(
-    10_000,
+  shutdownTimeoutMs: msLimit(
+    'shutdownTimeoutMs',
     'How long requests under way may take after that delay; then they are cut and the exit code is 1.',
     'shutdown',
   ),

@@ -6,6 +6,7 @@ import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastif
 
 import type { CallRecord } from '../gateway/call.ts';
 import type { Gateway, GatewayObserver } from '../gateway/gateway.ts';
+import { limitsOf } from '../gateway/limits.ts';
 import { collectionPath } from '../gateway/operations.ts';
 import { createGateway, type GatewayLimits } from '../gateway/options.ts';
 import { outcomes } from '../gateway/outcomes.ts';
@@ -40,7 +41,11 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     done(error as Error);
     return;
   }
-  const stallWatch = new StallWatch<Incoming>(options.replyStallTimeoutMs ?? 30_000, (incoming) => {
+  const { replyStallTimeoutMs, shutdownTimeoutMs } = limitsOf(options, [
+    'replyStallTimeoutMs',
+    'shutdownTimeoutMs',
+  ]);
+  const stallWatch = new StallWatch<Incoming>(replyStallTimeoutMs, (incoming) => {
     incoming.onStall();
   });
 
@@ -109,7 +114,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   };
   fastify.addHook('preClose', (next) => {
     gateway.isDraining = true;
-    timer = setTimeout(() => void cut(), options.shutdownTimeoutMs ?? 10_000);
+    timer = setTimeout(() => void cut(), shutdownTimeoutMs);
     next();
   });
   fastify.addHook('onClose', cut);

@@ -2,6 +2,7 @@
 // signals.
 
 import type { GatewayObserver } from '../gateway/gateway.ts';
+import { limitsOf, type LimitName } from '../gateway/limits.ts';
 import { createGateway, type GatewayLimits } from '../gateway/options.ts';
 import { listen, type Listener } from '../listen.ts';
 import { ClientServer } from '../wire/server.ts';
@@ -33,18 +34,8 @@ export interface GatewayServer {
 /** A server that serves the gateway alone. Throws a `TypeError` that names every option that cannot be one. */
 export function createGatewayServer(options: GatewayServerOptions): GatewayServer {
   const gateway = createGateway(options, options.observer ?? nobody, '', otherOptions);
-  const clients = new ClientServer(
-    {
-      requestHeadBytesMax: options.requestHeadBytesMax ?? 16_384,
-      requestBytesMax: gateway.requestBytesMax,
-      requestHeadersTimeoutMs: options.requestHeadersTimeoutMs ?? 10_000,
-      requestTimeoutMs: options.requestTimeoutMs ?? 30_000,
-      replyStallTimeoutMs: options.replyStallTimeoutMs ?? 30_000,
-      idleTimeoutMs: options.idleTimeoutMs ?? 72_000,
-      connectionsMax: options.connectionsMax ?? 10_000,
-    },
-    gateway,
-  );
+  const clients = new ClientServer(limitsOf(options, serverLimits), gateway);
+  const { shutdownTimeoutMs } = limitsOf(options, ['shutdownTimeoutMs']);
   let listener: Listener | undefined;
   return {
     listen: async (port, host = 'localhost') => {
@@ -54,7 +45,7 @@ export function createGatewayServer(options: GatewayServerOptions): GatewayServe
     close: async () => {
       gateway.isDraining = true;
       await listener?.close();
-      const timeout = AbortSignal.timeout(options.shutdownTimeoutMs ?? 10_000);
+      const timeout = AbortSignal.timeout(shutdownTimeoutMs);
       await clients.drain(timeout, () => gateway.inFlight === 0);
       gateway.isCutting = true;
       clients.closeAll();
@@ -63,15 +54,22 @@ export function createGatewayServer(options: GatewayServerOptions): GatewayServe
   };
 }
 
-const otherOptions = [
-  'requestHeadersTimeoutMs',
+// What a server of clients has to be given.
+const serverLimits = [
   'requestHeadBytesMax',
+  'requestBytesMax',
+  'requestHeadersTimeoutMs',
   'requestTimeoutMs',
+  'replyStallTimeoutMs',
   'idleTimeoutMs',
   'connectionsMax',
+] as const satisfies readonly LimitName[];
+
+const otherOptions: readonly (keyof GatewayServerOptions)[] = [
+  ...serverLimits,
   'shutdownTimeoutMs',
   'observer',
-] satisfies (keyof GatewayServerOptions)[];
+];
 
 const nobody: GatewayObserver = {
   onCallEnd: () => undefined,

@@ -1,6 +1,6 @@
-// What a gateway can be given, with the default of each, and the gateway that comes of it.
+// What a gateway can be given, and the gateway that comes of it. Defaults and bounds are in limits.ts.
 
-import { backendUrlExample, msMax, wishesForBackendUrl } from '../accepted-values.ts';
+import { backendUrlExample, wishesForBackendUrl } from '../accepted-values.ts';
 import { BackendClient } from '../backend/client.ts';
 import { BufferBudget } from '../buffer-budget.ts';
 import { createTrustedProxies, isAddressRange } from '../guards/client-address.ts';
@@ -8,6 +8,7 @@ import { parseHostNames } from '../guards/host-names.ts';
 import { suggest } from '../similar.ts';
 import { Gateway, type GatewayObserver } from './gateway.ts';
 import type { ItemIdParsing } from './item-id.ts';
+import { limits, limitsOf, type LimitName } from './limits.ts';
 import { collectionPath } from './operations.ts';
 
 /** Where the backend is, who may call, and every limit. */
@@ -50,28 +51,29 @@ export interface GatewayLimits {
  * given, every name that is neither a limit's nor one of them.
  */
 export function createGateway(
-  limits: GatewayLimits,
+  options: GatewayLimits,
   observer: GatewayObserver,
   prefix = '',
   otherNames?: readonly string[],
 ): Gateway {
-  checkLimits(limits, otherNames);
-  const budget = new BufferBudget(limits.bufferedBytesMax ?? 1_073_741_824);
+  checkOptions(options, otherNames);
+  const { requestBytesMax, inFlightMax, bufferedBytesMax, ...ofBackend } = limitsOf(options, callLimits);
+  const budget = new BufferBudget(bufferedBytesMax);
   const backend = new BackendClient({
-    backendUrl: new URL(limits.backendUrl),
-    timeoutMs: limits.backendTimeoutMs ?? 30_000,
-    connectTimeoutMs: limits.backendConnectTimeoutMs ?? 5_000,
-    idleTimeoutMs: limits.backendIdleTimeoutMs ?? 4_000,
-    responseBytesMax: limits.responseBytesMax ?? 67_108_864,
+    backendUrl: new URL(options.backendUrl),
+    timeoutMs: ofBackend.backendTimeoutMs,
+    connectTimeoutMs: ofBackend.backendConnectTimeoutMs,
+    idleTimeoutMs: ofBackend.backendIdleTimeoutMs,
+    responseBytesMax: ofBackend.responseBytesMax,
     budget,
   });
   return new Gateway(
     {
-      allowedHosts: (limits.allowedHosts ?? []).flatMap((name) => parseHostNames(name) ?? []),
-      itemIdParsing: limits.itemIdParsing ?? 'leading',
-      requestBytesMax: limits.requestBytesMax ?? 10_485_760,
-      inFlightMax: limits.inFlightMax ?? 1_024,
-      trustedProxies: createTrustedProxies(limits.trustedProxies ?? []),
+      allowedHosts: (options.allowedHosts ?? []).flatMap((name) => parseHostNames(name) ?? []),
+      itemIdParsing: options.itemIdParsing ?? 'leading',
+      requestBytesMax,
+      inFlightMax,
+      trustedProxies: createTrustedProxies(options.trustedProxies ?? []),
     },
     backend,
     budget,
@@ -80,55 +82,48 @@ export function createGateway(
   );
 }
 
-const numbers = {
-  requestBytesMax: Number.MAX_SAFE_INTEGER,
-  responseBytesMax: Number.MAX_SAFE_INTEGER,
-  bufferedBytesMax: Number.MAX_SAFE_INTEGER,
-  inFlightMax: Number.MAX_SAFE_INTEGER,
-  backendTimeoutMs: msMax,
-  backendConnectTimeoutMs: msMax,
-  backendIdleTimeoutMs: msMax,
-  replyStallTimeoutMs: msMax,
-} satisfies Record<
-  Exclude<keyof GatewayLimits, 'backendUrl' | 'allowedHosts' | 'itemIdParsing' | 'trustedProxies'>,
-  number
->;
+const callLimits = [
+  'requestBytesMax',
+  'responseBytesMax',
+  'bufferedBytesMax',
+  'inFlightMax',
+  'backendTimeoutMs',
+  'backendConnectTimeoutMs',
+  'backendIdleTimeoutMs',
+  'replyStallTimeoutMs',
+] as const satisfies readonly LimitName[];
 
 const names: readonly string[] = [
   'backendUrl',
   'allowedHosts',
   'itemIdParsing',
   'trustedProxies',
-  ...Object.keys(numbers),
+  ...callLimits,
 ];
 
-function checkLimits(limits: GatewayLimits, otherNames: readonly string[] | undefined): void {
-  const wishes = wishesForBackendUrl(String(limits.backendUrl));
+function checkOptions(options: GatewayLimits, otherNames: readonly string[] | undefined): void {
+  const wishes = wishesForBackendUrl(String(options.backendUrl));
   const problems =
     wishes.length > 0 ? [`backendUrl must be ${wishes.join(' and ')}, ${backendUrlExample}`] : [];
-  const { allowedHosts } = limits;
-  if (allowedHosts !== undefined && !isListOfHostNames(allowedHosts)) {
+  const { allowedHosts, itemIdParsing, trustedProxies } = options;
+  if (allowedHosts !== undefined && !isListOf(allowedHosts, isHostName)) {
     problems.push('allowedHosts must be an array of host names without ports');
   }
-  if (limits.itemIdParsing !== undefined && !['leading', 'whole'].includes(limits.itemIdParsing)) {
+  if (itemIdParsing !== undefined && !['leading', 'whole'].includes(itemIdParsing)) {
     problems.push("itemIdParsing must be 'leading' or 'whole'");
   }
-  const { trustedProxies } = limits;
-  if (
-    trustedProxies !== undefined &&
-    !(Array.isArray(trustedProxies) && trustedProxies.every(isAddressRange))
-  ) {
+  if (trustedProxies !== undefined && !isListOf(trustedProxies, isAddressRange)) {
     problems.push('trustedProxies must be a list of IP addresses and ranges such as 10.0.0.0/8');
   }
-  for (const [name, max] of Object.entries(numbers)) {
-    const value = limits[name as keyof typeof numbers];
-    if (value !== undefined && !(Number.isInteger(value) && value >= 1 && value <= max)) {
-      problems.push(`${name} must be a whole number from 1 to ${max}`);
+  for (const [name, { min, max }] of Object.entries(limits)) {
+    const value: unknown = Reflect.get(options, name);
+    if (value !== undefined && !(Number.isInteger(value) && Number(value) >= min && Number(value) <= max)) {
+      problems.push(`${name} must be a whole number from ${min} to ${max}`);
     }
   }
   if (otherNames !== undefined) {
     const known = [...names, ...otherNames];
-    for (const name of Object.keys(limits).filter((each) => !known.includes(each))) {
+    for (const name of Object.keys(options).filter((each) => !known.includes(each))) {
       problems.push(`there is no ${name}${suggest(name, known)}`);
     }
   }
@@ -137,9 +132,10 @@ function checkLimits(limits: GatewayLimits, otherNames: readonly string[] | unde
   }
 }
 
-function isListOfHostNames(value: unknown): boolean {
-  return (
-    Array.isArray(value) &&
-    value.every((name) => typeof name === 'string' && parseHostNames(name)?.length === 1)
-  );
+function isListOf(value: unknown, isOne: (each: unknown) => boolean): boolean {
+  return Array.isArray(value) && value.every(isOne);
+}
+
+function isHostName(name: unknown): boolean {
+  return typeof name === 'string' && parseHostNames(name)?.length === 1;
 }

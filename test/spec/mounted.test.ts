@@ -259,7 +259,7 @@ for (const [version, Fastify] of Object.entries(versions)) {
           requestBytesMax: 1.5,
           replyStallTimeoutMs: 2 ** 31,
         },
-        /The gateway cannot be made: backendUrl must be an http or https address and an address without query and fragment, .*; requestBytesMax must be a whole number from 1 to 9007199254740991; inFlightMax must .*; backendTimeoutMs must .*; replyStallTimeoutMs must be a whole number from 1 to 2147483647\.$/,
+        /The gateway cannot be made: backendUrl must be an http or https address and an address without query and fragment, .*; requestBytesMax must be a whole number from 1 to 2147483647; inFlightMax must .*; backendTimeoutMs must .*; replyStallTimeoutMs must be a whole number from 1 to 2147483647\.$/,
       ],
       [
         'a way to read ids that there is not',
