@@ -36,6 +36,7 @@ const missedStartBeatsMax = 60;
 const groupSignals: ReadonlySet<string | null> = new Set(['SIGTERM', 'SIGINT', 'SIGHUP']);
 // What a process said before it ended is read within a turn or two.
 const lastTurnsMax = 100;
+const refusalReportMs = 1_000;
 
 // What belongs to the primary process, or to the port that it keeps: a new value needs a restart.
 const keptSettings = ['host', 'port', 'adminHost', 'adminPort', 'portSharing', 'shutdownDelayMs'] as const;
@@ -127,6 +128,7 @@ export class WorkerPool implements AdminSubject {
   #phase: 'starting' | 'running' | 'stopping' = 'starting';
   #hasFailed = false;
   #reload: Reload | undefined;
+  #refusalReportedAt = -Infinity;
   // Until it fires no missing worker is started.
   #pause: NodeJS.Timeout | undefined;
 
@@ -362,7 +364,9 @@ export class WorkerPool implements AdminSubject {
       isLeaving: false,
     };
     this.#members.add(member);
-    const closeUntaken = closeUntakenConnections(worker);
+    const closeUntaken = closeUntakenConnections(worker, () => {
+      this.#reportRefused(member);
+    });
     worker.on('message', (message: FromWorker) => {
       member.missedBeats = 0;
       switch (message.kind) {
@@ -430,6 +434,18 @@ export class WorkerPool implements AdminSubject {
       );
     }
     this.#reconcile();
+  }
+
+  // As the listener of a single process says it.
+  #reportRefused({ worker }: Member): void {
+    const now = performance.now();
+    if (now - this.#refusalReportedAt >= refusalReportMs) {
+      this.#refusalReportedAt = now;
+      this.#logger.error(
+        { worker: worker.process.pid },
+        'a connection could not be taken: the worker has no descriptor left',
+      );
+    }
   }
 
   // None the first time, then longer and longer ones: a worker that cannot live must not eat the machine.

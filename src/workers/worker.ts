@@ -59,7 +59,8 @@ async function run({ settings: plain, sharing }: Extract<ToWorker, { kind: 'star
   process.exit(exitCode);
 }
 
-// Figures are no reason to end. None is an answer too: a worker that gives none counts as one that hangs.
+// Figures are no reason to end. Those of the process need a library, which cannot be loaded when descriptors have run
+// out: the others are told without them. None is an answer too: a worker that gives none counts as one that hangs.
 async function reportsOf(
   service: ClientService,
   request: ReportRequest,
@@ -68,8 +69,10 @@ async function reportsOf(
   try {
     return await service.reports(request);
   } catch (error) {
-    logger.error({ err: error }, 'a fault of the gateway in what it says of itself');
-    return [];
+    logger.error({ err: error }, 'figures are missing');
+    return request.withProcessMetrics
+      ? await reportsOf(service, { ...request, withProcessMetrics: false }, logger)
+      : [];
   }
 }
 

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
-import { countDescriptors, figureIn } from '../helpers/process-figures.ts';
+import { childrenOf, countDescriptors, figureIn } from '../helpers/process-figures.ts';
 import { RawClient, requestBytes, type Reply } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
@@ -96,6 +96,69 @@ describe('ulimit -n 64', () => {
     });
   }
 });
+
+for (const sharing of ['cluster', 'reuse-port'] as const) {
+  describe(`ulimit -n 64, WORKERS=2, PORT_SHARING=${sharing}`, () => {
+    const workersOf = (command: Command): number[] => childrenOf(command.process.pid) ?? [];
+
+    test('more connections than descriptors: the workers live and tell their figures, and then all is well', async (t) => {
+      backend.answers(answer('{"id":5}', { headers: [['Connection', 'close']] }));
+      await using command = await startCommand(
+        { BACKEND_URL: backend.url, WORKERS: '2', PORT_SHARING: sharing },
+        { descriptors: 64 },
+      );
+      const pids = workersOf(command);
+      if (pids.length === 0) {
+        t.skip('there is no /proc, so nothing was tested here');
+        return;
+      }
+      const base = countDescriptors(command.process.pid) ?? 0;
+      for (const round of [1, 2]) {
+        const clients: RawClient[] = [];
+        // One by one: the primary process has as few descriptors, and needs one for each that it hands on.
+        await poll(async () => {
+          const client = await command.connect();
+          clients.push(client);
+          client.send(requestBytes('GET', '/api/work-items/none'));
+          const isServed = await client.reply().then(
+            () => true,
+            () => false,
+          );
+          return !isServed && pids.every((pid) => (countDescriptors(pid) ?? 64) >= 64);
+        }, 'no descriptor is left');
+        // The first time this needs a library too, which cannot be loaded.
+        assert.equal(await figure(command, 'workers'), 2);
+        assert.equal((await command.admin('/readyz')).status, 200);
+        for (const client of clients) client.destroy();
+        await poll(
+          async () => (await tryCall(command, 'GET', '/api/work-items'))?.status === 200,
+          'it serves again',
+        );
+        const before = command.logs.length;
+        const isSeen = (pid: number) =>
+          command.logs.slice(before).some((line) => line['pid'] === pid && line['outcome'] === 'ok');
+        await poll(async () => {
+          assertReply(await command.call('GET', '/api/work-items'), 200, '{"id":5}');
+          return pids.every(isSeen);
+        }, 'both workers serve again');
+        await poll(
+          () => (countDescriptors(command.process.pid) ?? 0) <= base + 1,
+          `descriptors of the primary process are back to base, round ${round}`,
+        );
+        await poll(async () => (await figure(command, 'client_connections')) === 0, 'nobody is there');
+      }
+      assert.deepEqual(workersOf(command), pids);
+      if (sharing === 'cluster') {
+        await command.log(
+          ({ msg }) => String(msg).startsWith('a connection could not be taken'),
+          'a line that tells it',
+        );
+      }
+      command.signal('SIGTERM');
+      assert.equal(await command.exitCode(), 0);
+    });
+  });
+}
 
 describe('CONNECTIONS_MAX=20', () => {
   let command: Command;
