@@ -63,7 +63,7 @@ export async function addAdmin(
   let isDraining = false;
   const backend = new JoinedBackendStatus();
   const adminHost = normalizeHostName(settings.adminHost);
-  const { server, close: closeAdmin } = createAdminServer({
+  const admin = createAdminServer({
     reports: async (request) => backend.join(await clients.reports(request)),
     isDraining: () => isDraining,
     allowedHosts: () => [adminHost, ...inForce().settings.adminAllowedHosts],
@@ -81,13 +81,13 @@ export async function addAdmin(
   });
   let listener: Listener;
   try {
-    listener = await listen(server, settings.adminHost, settings.adminPort, 'ADMIN_');
+    listener = await listen(admin.server, settings.adminHost, settings.adminPort, 'ADMIN_');
   } catch (error) {
-    closeAdmin();
+    admin.close();
     await clients.stop();
     throw error;
   }
-  surviveAcceptErrors(server, logger);
+  surviveAcceptErrors(admin.server, logger);
   return {
     url: clients.url,
     adminUrl: listener.url,
@@ -99,9 +99,9 @@ export async function addAdmin(
       await clients.finishDrain(signal);
     },
     stop: async () => {
-      closeAdmin();
+      admin.close();
       await Promise.all([clients.stop(), listener.close()]);
-      server.closeAllConnections();
+      admin.cut();
     },
     hasFailed: () => clients.hasFailed?.() === true,
   };

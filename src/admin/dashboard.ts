@@ -36,7 +36,7 @@ export interface DashboardSources extends Reporter {
 const hostName = hostname();
 
 export const viewersMax = 50;
-const tickMs = 1_000;
+const roundMs = 1_000;
 // A viewer that has not taken what it was sent for so long is cut off: its page comes back by itself.
 const slowMs = 5_000;
 const minuteMs = 60_000;
@@ -102,7 +102,11 @@ export class Dashboard {
   readonly #sources: DashboardSources;
   readonly #history: History;
   readonly #viewers = new Set<Viewer>();
-  #timer: NodeJS.Timeout | undefined;
+  // The round that is due or under way.
+  #round: NodeJS.Timeout | undefined;
+  #roundAt = -Infinity;
+  // All that there is, as the last round found it; put together when it is first needed.
+  #whole: (() => Buffer) | undefined;
   #isClosed = false;
   #lastPointAt = 0;
   #lastFailures = '';
@@ -113,51 +117,55 @@ export class Dashboard {
     this.#history = history;
   }
 
-  /** Answers a GET or HEAD of `path`; false when there is nothing of the dashboard. */
-  async answer(path: string, request: IncomingMessage, response: ServerResponse): Promise<boolean> {
+  /** Answers a GET or HEAD of `path`, unless there is nothing of the dashboard. */
+  async answer(
+    path: string,
+    request: IncomingMessage,
+    response: ServerResponse,
+  ): Promise<'answered' | 'streaming' | 'not-found'> {
     if (path === '/dashboard/events') {
-      this.#stream(request, response);
-      return true;
+      return this.#stream(request, response) ? 'streaming' : 'answered';
     }
     const file = files.get(path);
     if (file === undefined) {
-      return false;
+      return 'not-found';
     }
     const body = await readFile(file.url());
     response
       .writeHead(200, { ...headers, 'content-type': file.contentType, 'content-length': body.length })
       .end(body);
-    return true;
+    return 'answered';
   }
 
   /** Ends every stream and takes no further one. */
   close(): void {
     this.#isClosed = true;
-    clearTimeout(this.#timer);
+    clearTimeout(this.#round);
     for (const { response } of this.#viewers) {
       response.end();
     }
   }
 
-  #stream(request: IncomingMessage, response: ServerResponse): void {
+  // False when it was refused.
+  #stream(request: IncomingMessage, response: ServerResponse): boolean {
     // Another site's page could not read the stream, but it could take every place.
     if (request.headers['sec-fetch-site'] === 'cross-site') {
       refuse(response, 403, 'The dashboard is not for other sites');
-      return;
+      return false;
     }
     if (this.#isClosed) {
       // As if nobody listened any more: in a moment nobody will.
       response.destroy();
-      return;
+      return false;
     }
     if (this.#viewers.size >= viewersMax) {
       refuse(response, 503, `${viewersMax} dashboards are open already`);
-      return;
+      return false;
     }
     response.writeHead(200, { ...headers, 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' });
     if (request.method === 'HEAD') {
       response.end();
-      return;
+      return false;
     }
     response.flushHeaders();
     const viewer: Viewer = { response, behindSince: undefined, needsAll: true };
@@ -166,27 +174,31 @@ export class Dashboard {
       this.#viewers.delete(viewer);
     });
     response.on('error', () => undefined);
-    // The first viewer starts the ticking; another one does not wait for the next.
-    clearTimeout(this.#timer);
-    this.#tick();
+    // Nobody waits for the next round, and none is made for a newcomer alone.
+    if (this.#whole !== undefined && performance.now() - this.#roundAt < roundMs) {
+      response.write(this.#whole());
+      viewer.needsAll = false;
+    }
+    this.#schedule();
+    return true;
   }
 
-  #tick(): void {
-    this.#timer = undefined;
-    const startedAt = performance.now();
-    this.#send()
-      .catch((error: unknown) => {
-        this.#sources.onFault(error);
-      })
-      .finally(() => {
-        // Somebody who came meanwhile may have started another round.
-        if (this.#viewers.size > 0 && !this.#isClosed && this.#timer === undefined) {
-          const restMs = Math.max(0, tickMs - (performance.now() - startedAt));
-          this.#timer = setTimeout(() => {
-            this.#tick();
-          }, restMs).unref();
-        }
-      });
+  // One round a second while there are viewers, however often they come and go [D59].
+  #schedule(): void {
+    if (this.#round === undefined && this.#viewers.size > 0 && !this.#isClosed) {
+      const restMs = Math.max(0, this.#roundAt + roundMs - performance.now());
+      this.#round = setTimeout(() => {
+        this.#roundAt = performance.now();
+        this.#send()
+          .catch((error: unknown) => {
+            this.#sources.onFault(error);
+          })
+          .finally(() => {
+            this.#round = undefined;
+            this.#schedule();
+          });
+      }, restMs).unref();
+    }
   }
 
   async #send(): Promise<void> {
@@ -210,20 +222,16 @@ export class Dashboard {
     const factsText = JSON.stringify(facts);
     const hasNewFacts = factsText !== this.#lastFacts;
     this.#lastFacts = factsText;
-    let wholeEvent: string | undefined;
+    const allPoints = this.#history.pointsAfter(0);
+    let wholeEvent: Buffer | undefined;
+    const whole = (): Buffer =>
+      (wholeEvent ??= Buffer.from(eventOf({ now, facts, points: allPoints, failures })));
+    this.#whole = whole;
     for (const viewer of this.#viewers) {
       // A reload has changed the settings in force.
       viewer.needsAll ||= hasNewFacts;
       if (hasRoom(viewer)) {
-        if (viewer.needsAll) {
-          wholeEvent ??= eventOf({
-            now,
-            facts,
-            points: this.#history.pointsAfter(0),
-            failures,
-          });
-        }
-        viewer.response.write(viewer.needsAll ? wholeEvent : changeEvent);
+        viewer.response.write(viewer.needsAll ? whole() : changeEvent);
         viewer.needsAll = false;
       }
     }

@@ -1,14 +1,17 @@
 // The admin listener: the dashboard, /livez, /readyz and /metrics, on a port of its own so that no client
 // reaches them.
 
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Server } from 'node:net';
 
 import { isAllowedHost } from '../guards/host-names.ts';
-import { createServer } from '../node-http.ts';
 import { latestBackendStatus } from './backend-status.ts';
+import { createConnectionServer, keep } from './connections.ts';
 import { Dashboard, type DashboardSources } from './dashboard.ts';
 import { History } from './history.ts';
 import { metricsContentType, renderMetrics } from './metrics.ts';
+import type { Report } from './report.ts';
+import { share } from './share.ts';
 
 /** `onFault` is told of a fault of our own in answering here. */
 export interface AdminSources extends DashboardSources {
@@ -21,34 +24,69 @@ export interface AdminServer {
   readonly server: Server;
   /** Ends what would go on by itself: the dashboard's streams, and its history. */
   readonly close: () => void;
+  /** Cuts every connection that there is. */
+  readonly cut: () => void;
 }
 
 interface Page {
   readonly status: number;
   readonly contentType: string;
-  readonly body: string;
+  readonly body: string | Buffer;
 }
-
-type Route = (sources: AdminSources) => Page | Promise<Page>;
 
 const notOurName =
   'Not a name of this listener: call it by its IP address, or add the name to ADMIN_ALLOWED_HOSTS';
-
-const routes: ReadonlyMap<string, Route> = new Map<string, Route>([
-  ['/livez', () => json(200, { status: 'alive' })],
-  ['/readyz', readyz],
-  ['/metrics', metrics],
-]);
 
 /** The admin server, and the dashboard's history from now on. */
 export function createAdminServer(sources: AdminSources): AdminServer {
   const history = new History(performance.timeOrigin, historyStepMs);
   const stopRecording = record(history, sources);
   const dashboard = new Dashboard(sources, history);
-  // A request without a `Host` is refused like one with a wrong one, and not by node:http.
-  const server = createServer({ requireHostHeader: false }, (request, response) => {
-    answer(request, response, sources, dashboard).catch((error: unknown) => {
-      sources.onFault(error);
+  // However many ask: to say how it is costs each worker work [D59].
+  const reports = share(
+    async () => await sources.reports({ withProcessMetrics: false, probesBackend: true }),
+  );
+  const routes: ReadonlyMap<string, () => Page | Promise<Page>> = new Map<string, () => Page | Promise<Page>>(
+    [
+      ['/livez', () => json(200, { status: 'alive' })],
+      ['/readyz', async () => describeReadiness(await reports(), sources.isDraining())],
+      ['/metrics', share(async () => await makeMetrics(sources))],
+    ],
+  );
+  const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    request.resume();
+    const { host: hosts = [] } = request.headersDistinct;
+    if (!isAllowedHost(hosts.length === 1 ? hosts[0] : undefined, sources.allowedHosts())) {
+      send(response, json(403, { error: notOurName }));
+      return;
+    }
+    const path = (request.url ?? '').replace(/\?.*/s, '');
+    const route = routes.get(path);
+    const isOfDashboard = path === '/' || path.startsWith('/dashboard/');
+    if (route === undefined && !isOfDashboard) {
+      send(response, json(404, { error: 'Not found' }));
+    } else if (request.method !== 'GET' && request.method !== 'HEAD') {
+      response.setHeader('allow', 'GET, HEAD');
+      send(response, json(405, { error: 'Method not allowed' }));
+    } else if (route !== undefined) {
+      send(response, await route());
+    } else {
+      const answered = await dashboard.answer(path, request, response);
+      if (answered === 'streaming') {
+        keep(request);
+      } else if (answered === 'not-found') {
+        send(response, json(404, { error: 'Not found' }));
+      }
+    }
+  };
+  let lastFault: unknown;
+  const { server, cut } = createConnectionServer((request, response) => {
+    answer(request, response).catch((error: unknown) => {
+      // One that many share is told of once.
+      if (error !== lastFault) {
+        lastFault = error;
+        sources.onFault(error);
+      }
       if (response.headersSent) {
         response.destroy();
       } else {
@@ -62,6 +100,7 @@ export function createAdminServer(sources: AdminSources): AdminServer {
       stopRecording();
       dashboard.close();
     },
+    cut,
   };
 }
 
@@ -88,38 +127,10 @@ function record(history: History, { reports, onFault }: AdminSources): () => voi
   };
 }
 
-async function answer(
-  request: IncomingMessage,
-  response: ServerResponse,
-  sources: AdminSources,
-  dashboard: Dashboard,
-): Promise<void> {
-  request.resume();
-  const { host: hosts = [] } = request.headersDistinct;
-  if (!isAllowedHost(hosts.length === 1 ? hosts[0] : undefined, sources.allowedHosts())) {
-    send(response, json(403, { error: notOurName }));
-    return;
-  }
-  const path = (request.url ?? '').replace(/\?.*/s, '');
-  const route = routes.get(path);
-  const isOfDashboard = path === '/' || path.startsWith('/dashboard/');
-  if (route === undefined && !isOfDashboard) {
-    send(response, json(404, { error: 'Not found' }));
-  } else if (request.method !== 'GET' && request.method !== 'HEAD') {
-    response.setHeader('allow', 'GET, HEAD');
-    send(response, json(405, { error: 'Method not allowed' }));
-  } else if (route !== undefined) {
-    send(response, await route(sources));
-  } else if (!(await dashboard.answer(path, request, response))) {
-    send(response, json(404, { error: 'Not found' }));
-  }
-}
-
 // A backend that is away does not make this 503: every replica shares it, and all of them would go [D34].
-async function readyz({ reports, isDraining }: AdminSources): Promise<Page> {
-  const all = await reports({ withProcessMetrics: false, probesBackend: true });
-  const backend = latestBackendStatus(all.map((report) => report.backend));
-  const status = isDraining() ? 'draining' : all.length === 0 ? 'no worker answers' : 'ready';
+function describeReadiness(reports: readonly Report[], isDraining: boolean): Page {
+  const backend = latestBackendStatus(reports.map((report) => report.backend));
+  const status = isDraining ? 'draining' : reports.length === 0 ? 'no worker answers' : 'ready';
   return json(status === 'ready' ? 200 : 503, {
     status,
     ...(backend === undefined
@@ -134,9 +145,10 @@ async function readyz({ reports, isDraining }: AdminSources): Promise<Page> {
   });
 }
 
-async function metrics({ reports }: AdminSources): Promise<Page> {
-  const body = await renderMetrics(await reports({ withProcessMetrics: true, probesBackend: true }));
-  return { status: 200, contentType: metricsContentType, body };
+// As bytes, which replies that wait for their clients can share.
+async function makeMetrics({ reports }: AdminSources): Promise<Page> {
+  const text = await renderMetrics(await reports({ withProcessMetrics: true, probesBackend: true }));
+  return { status: 200, contentType: metricsContentType, body: Buffer.from(text) };
 }
 
 function json(status: number, content: object): Page {

@@ -110,7 +110,7 @@ test('it answers under addresses, names of this machine and those of ADMIN_ALLOW
 test('a name in ADMIN_ALLOWED_HOSTS that is none is a mistake at the start [D32]', async () => {
   await assert.rejects(
     startCommand({ ADMIN_ALLOWED_HOSTS: 'gateway.internal:9464' }),
-    /ADMIN_ALLOWED_HOSTS is "gateway.internal:9464", but must be host names separated by commas, without ports/,
+    /ADMIN_ALLOWED_HOSTS .*must be host names separated by commas, without ports/,
   );
 });
 

@@ -28,16 +28,17 @@ export function createReport(more: Partial<Report> = {}): Report {
 
 /** Runs `act` with the admin listener alone, of a gateway that says of itself what `reports` does. */
 export async function withAdmin(
-  reports: (request: ReportRequest) => Report[],
+  reports: (request: ReportRequest) => Report[] | Promise<Report[]>,
   act: (port: number) => Promise<void>,
+  onFault = (error: unknown): void => {
+    throw error;
+  },
 ): Promise<void> {
-  const { server, close } = createAdminServer({
-    reports: (each) => Promise.resolve(reports(each)),
+  const { server, close, cut } = createAdminServer({
+    reports: async (each) => await reports(each),
     isDraining: () => false,
     allowedHosts: () => [],
-    onFault: (error) => {
-      throw error;
-    },
+    onFault,
     facts: () => ({
       instanceName: '',
       url: '',
@@ -54,6 +55,6 @@ export async function withAdmin(
   } finally {
     close();
     server.close();
-    server.closeAllConnections();
+    cut();
   }
 }

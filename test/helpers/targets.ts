@@ -5,7 +5,7 @@ import { resolve } from 'node:path';
 import { after, afterEach, before, beforeEach, describe } from 'node:test';
 import assert from 'node:assert/strict';
 import { createGatewayServer } from '../../src/index.ts';
-import { Changes, DEADLINE_MS } from './changes.ts';
+import { Changes, DEADLINE_MS, poll } from './changes.ts';
 import { RawClient, request, type CallOptions, type Reply } from './raw-client.ts';
 import { answer, ScriptedBackend } from './scripted-backend.ts';
 
@@ -155,6 +155,19 @@ export class Command implements AsyncDisposable {
   /** A request to the admin listener. */
   admin(path: string): Promise<Reply> {
     return request(this.adminPort, 'GET', path);
+  }
+
+  /** The text of /metrics, made after this was called: for a second everybody is given the same. */
+  async metrics(): Promise<string> {
+    const { text: before } = await this.admin('/metrics');
+    let text = before;
+    // Processor time has passed from one to the next; to ask without a pause would cost the gateway memory.
+    await poll(async () => {
+      await new Promise((resolvePause) => setTimeout(resolvePause, 25));
+      ({ text } = await this.admin('/metrics'));
+      return text !== before;
+    }, 'another /metrics is made');
+    return text;
   }
 
   /** Ends the process by its own drain; kills it when that takes too long. */

@@ -74,7 +74,7 @@ async function call(command: Command, count: number): Promise<void> {
 }
 
 async function droppedLines(command: Command): Promise<number> {
-  const { text } = await command.admin('/metrics');
+  const text = await command.metrics();
   return figureIn(text, 'work_item_gateway_log_lines_dropped_total') ?? NaN;
 }
 

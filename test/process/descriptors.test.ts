@@ -44,7 +44,7 @@ async function assertServesAll(command: Command): Promise<void> {
 }
 
 async function figure(command: Command, name: string): Promise<number | undefined> {
-  return figureIn((await command.admin('/metrics')).text, `work_item_gateway_${name}`);
+  return figureIn(await command.metrics(), `work_item_gateway_${name}`);
 }
 
 describe('ulimit -n 64', () => {

@@ -64,14 +64,19 @@ after(async () => {
 });
 
 async function figure(name: string): Promise<number | undefined> {
-  return figureIn((await command.admin('/metrics')).text, `work_item_gateway_${name}`);
+  return figureIn(await command.metrics(), `work_item_gateway_${name}`);
 }
 
 /** No call, no body, no connection is left over. */
 async function isAtRest(): Promise<void> {
-  for (const name of ['client_connections', 'requests_in_flight', 'buffered_bytes', 'backend_connections']) {
-    await poll(async () => (await figure(name)) === 0, `${name} is 0`);
-  }
+  const names = ['client_connections', 'requests_in_flight', 'buffered_bytes', 'backend_connections'];
+  await poll(
+    async () => {
+      const text = await command.metrics();
+      return names.every((name) => figureIn(text, `work_item_gateway_${name}`) === 0);
+    },
+    `${names.join(', ')} are 0`,
+  );
   if (base !== undefined) {
     const limit = base;
     await poll(

@@ -41,7 +41,7 @@ async function start(t: TestContext, environment: NodeJS.ProcessEnv = {}) {
 }
 
 async function figure(command: Command, name: string): Promise<number | undefined> {
-  return figureIn((await command.admin('/metrics')).text, `work_item_gateway_${name}`);
+  return figureIn(await command.metrics(), `work_item_gateway_${name}`);
 }
 
 function tell(t: TestContext, pid: number | undefined, base: number | undefined): number | undefined {
@@ -170,7 +170,7 @@ test('large bodies beyond BUFFERED_BYTES_MAX: some are 503, the others are serve
 async function figureAtLeast(command: Command, name: string, least: number): Promise<number | undefined> {
   let value: number | undefined;
   await poll(async () => {
-    const { text } = await command.admin('/metrics');
+    const text = await command.metrics();
     value = Number(
       text
         .split('\n')

@@ -41,7 +41,7 @@ async function turn(command: Command, to: 'on' | 'off'): Promise<void> {
 }
 
 async function figure(command: Command, name: string): Promise<number | undefined> {
-  return figureIn((await command.admin('/metrics')).text, `work_item_gateway_${name}`);
+  return figureIn(await command.metrics(), `work_item_gateway_${name}`);
 }
 
 /** A call that the backend holds until `open`. */

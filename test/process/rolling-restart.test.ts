@@ -68,6 +68,6 @@ test(`two gateways behind HAProxy, restarted in turn: none of ${calls} calls fai
 });
 
 async function hasServed(gateway: Command): Promise<boolean> {
-  const { text } = await gateway.admin('/metrics');
+  const text = await gateway.metrics();
   return /^work_item_gateway_requests_total\{operation="create",status="201"\} [1-9]/m.test(text);
 }

@@ -68,8 +68,7 @@ function isDraining(command: Command): Promise<void> {
 
 function isServedBy(command: Command, workers: number): Promise<void> {
   return poll(async () => {
-    const { text } = await command.admin('/metrics');
-    return figureIn(text, 'work_item_gateway_workers') === workers;
+    return figureIn(await command.metrics(), 'work_item_gateway_workers') === workers;
   }, `${workers} workers`);
 }
 

@@ -32,7 +32,7 @@ function start(environment: NodeJS.ProcessEnv = {}): Promise<Command> {
 }
 
 async function metric(command: Command, name: string): Promise<number> {
-  const { text } = await command.admin('/metrics');
+  const text = await command.metrics();
   return text
     .split('\n')
     .filter((line) => line.startsWith(`work_item_gateway_${name}`))
@@ -116,7 +116,7 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
       const ready = await command.admin('/readyz');
       assert.equal(ready.status, 200);
       assert.match(ready.text, /"reachable":true/);
-      const { text } = await command.admin('/metrics');
+      const text = await command.metrics();
       assert.match(text, /^process_resident_memory_bytes \d{8,}$/m);
     });
 

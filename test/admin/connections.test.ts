@@ -1,0 +1,346 @@
+// What one does to the admin listener costs the gateway little: one request a connection, few connections, little
+// time, and what takes work is made once a second. D59.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import type { Report } from '../../src/admin/report.ts';
+import { createReport, withAdmin } from '../dashboard/report.ts';
+import { createGate, poll } from '../helpers/changes.ts';
+import { countDescriptors } from '../helpers/process-figures.ts';
+import { RawClient, request, requestBytes } from '../helpers/raw-client.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { startCommand, type Command } from '../helpers/targets.ts';
+import { events, Viewer } from '../helpers/viewer.ts';
+
+const connectionsMax = 64;
+const unusedMs = 5_000;
+
+let backend: ScriptedBackend;
+let command: Command;
+before(async () => {
+  backend = await ScriptedBackend.start();
+  backend.answers(answer('[]'));
+  command = await startCommand({ BACKEND_URL: backend.url });
+});
+after(async () => {
+  await command.stop();
+  await backend.stop();
+});
+
+async function openMany(port: number, count: number): Promise<RawClient[]> {
+  return await Promise.all(Array.from({ length: count }, () => RawClient.open(port)));
+}
+
+function openOf(clients: readonly RawClient[]): number {
+  return clients.filter(({ isOpen }) => isOpen).length;
+}
+
+/** Reports of a process at rest, and how often they were asked for. */
+function countReports(): { count: () => number; reports: () => Report[] } {
+  let count = 0;
+  return {
+    count: () => count,
+    reports: () => {
+      count += 1;
+      return [createReport()];
+    },
+  };
+}
+
+for (const kilobytes of [61, 612]) {
+  test(`${kilobytes} KB of pipelined requests in one packet are one request, and one reply that arrives [D59]`, async () => {
+    for (const path of ['/metrics', '/readyz', '/livez', '/']) {
+      const { count, reports } = countReports();
+      await withAdmin(reports, async (port) => {
+        const one = requestBytes('GET', path);
+        const many = Buffer.concat(Array.from({ length: (kilobytes * 1024) / one.length }, () => one));
+        await using client = await RawClient.open(port);
+        client.send(many);
+        const reply = await client.reply();
+        assert.equal(reply.status, 200);
+        assert.equal(reply.header('connection'), 'close');
+        assert.equal(await client.closed(), 'end');
+        assert.equal(client.unread.length, 0, 'nothing comes behind it');
+        assert.ok(count() <= 1, `${count()} reports`);
+      });
+    }
+  });
+}
+
+for (const WORKERS of ['1', '2']) {
+  test(`while 612 KB of requests come on each of 20 connections no call waits and no worker counts as hung, WORKERS=${WORKERS} [D59]`, async () => {
+    await using own = await startCommand({ BACKEND_URL: backend.url, WORKERS });
+    const one = requestBytes('GET', '/metrics');
+    const many = Buffer.concat(Array.from({ length: 612_000 / one.length }, () => one));
+    const clients = await openMany(own.adminPort, 20);
+    for (const client of clients) client.send(many);
+    await using caller = await own.connect();
+    let longest = 0;
+    for (let calls = 0; calls < 50 || openOf(clients) > 0; calls += 1) {
+      const startedAt = performance.now();
+      assert.equal((await caller.call('GET', '/api/work-items')).status, 200);
+      longest = Math.max(longest, performance.now() - startedAt);
+    }
+    assert.ok(longest < 1_000, `one call took ${longest} ms`);
+    assert.equal((await own.admin('/readyz')).status, 200);
+    assert.deepEqual(
+      own.logs.filter(({ level }) => level === 'error'),
+      [],
+    );
+  });
+}
+
+test('for a second everybody gets the same /metrics, those who wait for it too, and then a new one [D59]', async () => {
+  const gate = createGate();
+  let made = 0;
+  await withAdmin(
+    async () => {
+      made += 1;
+      if (made === 1) await gate.opened;
+      return [createReport({ inFlight: made })];
+    },
+    async (port) => {
+      const inFlightOf = async (): Promise<string | undefined> =>
+        /^work_item_gateway_requests_in_flight (\d+)$/m.exec(
+          (await request(port, 'GET', '/metrics')).text,
+        )?.[1];
+      const waiting = Array.from({ length: 20 }, inFlightOf);
+      await poll(() => made === 1, 'one is being made');
+      gate.open();
+      const startedAt = performance.now();
+      assert.deepEqual(new Set(await Promise.all(waiting)), new Set(['1']));
+      let last: string | undefined = '1';
+      await poll(async () => {
+        last = await inFlightOf();
+        return last !== '1';
+      }, 'another one is made');
+      assert.ok(performance.now() - startedAt >= 1_000);
+      assert.equal(last, '2');
+      assert.equal(made, 2);
+    },
+  );
+});
+
+test('what /readyz and dashboards are made of is asked for once a second, however often they come and go [D59]', async () => {
+  const { count, reports } = countReports();
+  await withAdmin(reports, async (port) => {
+    const startedAt = performance.now();
+    while (performance.now() - startedAt < 2_000) {
+      await using viewer = await Viewer.open(port);
+      const { facts } = await viewer.message(() => true, 'the first message');
+      assert.ok(facts, 'all that there is');
+      assert.equal((await request(port, 'GET', '/readyz')).status, 200);
+    }
+    // Two a second, and those at both ends.
+    assert.ok(count() <= 2 * (performance.now() - startedAt) * 0.001 + 2, `${count()} times`);
+  });
+});
+
+test('a report that fails is a 500 to all who share it, told of once, and tried again [D59]', async () => {
+  let made = 0;
+  const reports = () => {
+    made += 1;
+    if (made === 1) throw new Error('no descriptors');
+    return [createReport()];
+  };
+  const faults: unknown[] = [];
+  await withAdmin(
+    reports,
+    async (port) => {
+      for (let round = 0; round < 5; round += 1) {
+        const reply = await request(port, 'GET', '/readyz');
+        assert.equal(reply.status, 500);
+        assert.equal(reply.text, '{"error":"Internal server error"}');
+      }
+      await poll(async () => (await request(port, 'GET', '/readyz')).status === 200, 'it is tried again');
+      assert.equal(made, 2);
+    },
+    (fault) => faults.push(fault),
+  );
+  assert.deepEqual(faults.map(String), ['Error: no descriptors']);
+});
+
+test('300 silent connections: at most 64 are held, others are served meanwhile, and all are closed after 5 s [D59]', async () => {
+  const base = countDescriptors(command.process.pid);
+  const startedAt = performance.now();
+  const clients = await openMany(command.adminPort, 300);
+  await poll(() => openOf(clients) <= connectionsMax, 'those that are too many are closed');
+  assert.equal(openOf(clients), connectionsMax);
+  for (let round = 0; round < 20; round += 1) {
+    assert.equal((await command.admin('/livez')).status, 200);
+    assert.equal((await command.admin('/readyz')).status, 200);
+  }
+  await poll(() => openOf(clients) === 0, 'all are closed');
+  const passed = performance.now() - startedAt;
+  assert.ok(passed >= unusedMs - 50 && passed < unusedMs + 2_000, `closed after ${passed} ms`);
+  await poll(
+    () => base === undefined || (countDescriptors(command.process.pid) ?? 0) <= base + 2,
+    'descriptors are back to base',
+  );
+});
+
+test('a head that comes slowly is cut off after 5 s [D59]', async () => {
+  await using client = await connect();
+  const startedAt = performance.now();
+  client.send('GET /livez HTTP/1.1\r\nHost: localhost\r\n');
+  const timer = setInterval(() => {
+    client.send('X: y\r\n');
+  }, 100);
+  try {
+    await client.closed(unusedMs + 2_000);
+  } finally {
+    clearInterval(timer);
+  }
+  assert.ok(performance.now() - startedAt >= unusedMs - 50);
+  assert.equal(client.unread.length, 0);
+});
+
+test('empty lines without an end are cut off after 5 s, too [D59]', async () => {
+  await using client = await connect();
+  const timer = setInterval(() => {
+    client.send('\r\n'.repeat(10_000));
+  }, 50);
+  try {
+    await client.closed(unusedMs + 2_000);
+  } finally {
+    clearInterval(timer);
+  }
+});
+
+test('a head may come in pieces, behind empty lines, and is read to its end and no further [D59]', async () => {
+  const bytes = Buffer.from('\r\n\r\nGET /livez HTTP/1.1\r\nHost: localhost\r\n\r\nGET /livez HTTP/1.1\r\n');
+  const pieces = Array.from({ length: bytes.length - 1 }, (_, at) => [
+    bytes.subarray(0, at + 1),
+    bytes.subarray(at + 1),
+  ]);
+  for (const each of [...pieces, Array.from(bytes, (byte) => Buffer.of(byte))]) {
+    await using client = await connect();
+    await client.sendPieces(each);
+    assert.equal((await client.reply()).text, '{"status":"alive"}');
+    await client.closed();
+    assert.equal(client.unread.length, 0);
+  }
+});
+
+test('what is no request is refused at once, and so is a head of more than 8 KiB [D59]', async () => {
+  const host = 'Host: localhost\r\n';
+  for (const [sent, status, error] of [
+    ['GET /livez HTTP/1.1\nHost: localhost\n\n', 400, 'Bad request'],
+    ['hello\r\n', 400, 'Bad request'],
+    ['\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03', 400, 'Bad request'],
+    [
+      `GET /livez HTTP/1.1\r\n${host}Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n`,
+      400,
+      'Bad request',
+    ],
+    ['PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 400, 'Bad request'],
+    [`CONNECT localhost:80 HTTP/1.1\r\n${host}\r\n`, 405, 'Method not allowed'],
+    [`GET /livez HTTP/1.1\r\n${host}X: ${'x'.repeat(8_192)}\r\n\r\n`, 431, 'Request header fields too large'],
+    [`GET /${'x'.repeat(1_000_000)}`, 431, 'Request header fields too large'],
+  ] as const) {
+    await using client = await connect();
+    client.send(sent);
+    const reply = await client.reply();
+    assert.equal(reply.status, status, sent.slice(0, 40));
+    assert.equal(reply.text, JSON.stringify({ error }));
+    assert.equal(reply.header('connection'), 'close');
+    assert.equal(await client.closed(), 'end');
+  }
+});
+
+test('a body is not read, and the reply to its request arrives all the same [D59]', async () => {
+  for (const [head, status] of [
+    ['POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n', 405],
+    ['GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n', 200],
+    ['PUT /metrics HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n', 405],
+    ['PUT /livez HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 900000\r\n\r\n', 405],
+    ['GET /livez HTTP/1.1\r\nHost: localhost\r\nExpect: something\r\nContent-Length: 900000\r\n\r\n', 200],
+  ] as const) {
+    await using client = await connect();
+    client.send(head);
+    client.send(Buffer.alloc(900_000, 'x'));
+    assert.equal((await client.reply()).status, status, head);
+    assert.equal(await client.closed(), 'end');
+  }
+});
+
+test('a client that ends its side still gets its reply; one that never closes its own, or sends on, is cut [D59]', async () => {
+  await using halfOpen = await connect();
+  halfOpen.send('GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n');
+  halfOpen.end();
+  assert.equal((await halfOpen.reply()).status, 200);
+  await using incomplete = await connect();
+  incomplete.send('GET /metrics HTTP/1.0\r\nHost: localhost\r\n');
+  incomplete.end();
+  assert.equal(await incomplete.closed(unusedMs / 2), 'end');
+  const base = countDescriptors(command.process.pid) ?? 0;
+  const stubborn = await Promise.all(Array.from({ length: 10 }, () => connect()));
+  for (const client of stubborn) client.send('GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n');
+  for (const client of stubborn) assert.equal((await client.reply()).status, 200);
+  const timer = setInterval(() => {
+    for (const client of stubborn) client.send(Buffer.alloc(100_000, 'x'));
+  }, 20);
+  try {
+    await poll(
+      () => (countDescriptors(command.process.pid) ?? 0) <= base,
+      'the gateway lets go of them',
+      5_000,
+    );
+  } finally {
+    clearInterval(timer);
+    for (const client of stubborn) client.destroy();
+  }
+});
+
+test('clients that do not read their replies make room for others, and are cut off after 10 s [D59]', async () => {
+  // Larger than what the system holds for a socket.
+  const help = 'x'.repeat(12_000_000);
+  const reports = () => [
+    createReport({
+      processMetrics: [{ name: 'large', help, type: 'gauge', values: [] } as { readonly name: string }],
+    }),
+  ];
+  await withAdmin(reports, async (port) => {
+    const slow = await openMany(port, 4);
+    const startedAt = performance.now();
+    for (const client of slow) {
+      client.pause();
+      client.send(requestBytes('GET', '/metrics'));
+    }
+    // As many as may be with them, in every way of being unused; the slow ones go last.
+    const others = await openMany(port, 200);
+    assert.equal((await request(port, 'GET', '/livez')).status, 200);
+    await poll(() => openOf(others) <= connectionsMax - slow.length, 'those that are too many are closed');
+    const ends = slow.map((client) => client.closed(15_000));
+    await poll(() => performance.now() - startedAt > 10_000 + 500, 'the time for a reply has passed', 15_000);
+    for (const client of slow) client.resume();
+    await Promise.all(ends);
+    for (const client of slow) assert.ok(client.bytesReceived < help.length, 'it was cut off');
+  });
+});
+
+test('dashboards are not counted among the 64, and go on while others come [D59]', async () => {
+  await using own = await startCommand({ BACKEND_URL: backend.url });
+  const viewers = await Promise.all(Array.from({ length: 50 }, () => Viewer.open(own.adminPort)));
+  try {
+    for (const viewer of viewers) await viewer.message(() => true, 'its first message');
+    const silent = await openMany(own.adminPort, 200);
+    await poll(() => openOf(silent) === connectionsMax, 'those that are too many are closed');
+    const before = viewers.map(({ messages }) => messages.length);
+    assert.equal((await own.admin(events)).status, 503);
+    // Longer than a connection without a stream may last.
+    await poll(
+      () => viewers.every(({ messages }, index) => messages.length >= (before[index] ?? 0) + 6),
+      'every viewer is sent more',
+      30_000,
+    );
+    assert.ok(viewers.every(({ client }) => client.isOpen));
+  } finally {
+    for (const viewer of viewers) await viewer[Symbol.asyncDispose]();
+  }
+  await poll(async () => (await own.admin('/livez')).status === 200, 'it is as before');
+});
+
+function connect(): Promise<RawClient> {
+  return RawClient.open(command.adminPort);
+}
