@@ -12,6 +12,10 @@ if (major < 22 || (major === 22 && minor < 19)) {
 const { holdSignals } = await import('./held-signals.ts');
 const signals = holdSignals(process);
 
+// Whoever was to read it has gone: that is no fault to stop for.
+process.stdout.on('error', () => undefined);
+process.stderr.on('error', () => undefined);
+
 const { isatty } = await import('node:tty');
 const { runCli } = await import('./cli.ts');
 let exitCode = 1;
@@ -29,5 +33,10 @@ try {
   // A fault while starting or stopping. Left to Node it would reach the listeners for stray errors, which only
   // ask for a stop, and the process would live on half dead [D28].
   process.stderr.write(`error: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
+}
+// A pipe takes 64 KiB at once; an exit would lose what a command has printed beyond that. Not so the log, which never
+// waits for its reader [D53].
+if (process.stdout.writableLength > 0) {
+  await new Promise((resolve) => process.stdout.write('', resolve));
 }
 process.exit(exitCode);

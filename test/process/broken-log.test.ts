@@ -2,10 +2,10 @@
 // calls go on, and the process ends in time with its usual exit code. D53.
 
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import { closeSync, constants, mkdtempSync, openSync, readSync, rmSync } from 'node:fs';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { closeSync, constants, mkdtempSync, openSync, readFileSync, readSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
@@ -224,4 +224,24 @@ test('npm start > /dev/full starts, serves and ends [D53]', async () => {
     'it serves',
   );
   await assertEnds(command, 'SIGINT');
+});
+
+describe('what a command prints', () => {
+  const command = `${process.execPath} dist/main.js openapi`;
+  const shell = (text: string) =>
+    spawnSync('sh', ['-c', text], { cwd: resolve(import.meta.dirname, '../..'), maxBuffer: 1_000_000 });
+
+  test('is there to its last byte, on a pipe too', () => {
+    const whole = join(folder, 'openapi.json');
+    assert.equal(shell(`${command} > ${whole}`).status, 0);
+    const { stdout, stderr } = shell(`${command} | cat`);
+    assert.equal(stderr.toString(), '');
+    assert.deepEqual(stdout, readFileSync(whole));
+    assert.ok(stdout.length > 65_536, 'more than a pipe takes at once');
+  });
+
+  test('may have no reader', () => {
+    assert.equal(shell(`${command} | true`).stderr.toString(), '');
+    assert.equal(shell(`${command} | head -c 1`).stderr.toString(), '');
+  });
 });
