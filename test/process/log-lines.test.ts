@@ -38,7 +38,7 @@ describe('by default', () => {
     ['/api/work-items', '/api/work-items'],
     ['/api/work-items/12?api_key=secret', '/api/work-items/12'],
     ['/nowhere/%C3%A9?secret', '/nowhere/%C3%A9'],
-    ['http://user:secret@example.test/api/work-items/1?secret', '/api/work-items/1'],
+    ['http://example.test/api/work-items/1?secret', '/api/work-items/1'],
     ['/a"b\\c', '/a"b\\c'],
     [`/${'x'.repeat(1_000)}`, `/${'x'.repeat(255)}`],
   ] as const) {
@@ -87,6 +87,7 @@ describe('by default', () => {
   for (const [what, bytes] of [
     ['bytes that are no request', '\x00\r\n\r\n'],
     ['CONNECT', 'CONNECT user:secret@x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n'],
+    ['a target with credentials', 'GET http://user:secret@x/api/work-items HTTP/1.1\r\nHost: x\r\n\r\n'],
   ] as const) {
     test(`the client of ${what} is in its line [D52]`, async () => {
       await using client = await command.connect();
@@ -191,7 +192,7 @@ test('the line for people has both, too [D52]', async () => {
   for (const line of [
     String.raw`INFO: read /api/work-items/5 200 ok ${times} 127\.0\.0\.1 one`,
     String.raw`INFO: GET /a"b 404 no-operation ${times} 127\.0\.0\.1 two`,
-    String.raw`INFO: not a request: 400 127\.0\.0\.1 [0-9a-f-]{36} \{"code":"HPE_INVALID_METHOD"\}`,
+    String.raw`INFO: not a request: 400 127\.0\.0\.1 [0-9a-f-]{36} \{"code":"[^"]+"\}`,
   ]) {
     assert.match(command.stdout, new RegExp(line));
   }
