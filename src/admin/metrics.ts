@@ -18,7 +18,8 @@ import {
 } from './figures.ts';
 import { latestBackendStatus } from './backend-status.ts';
 import { loadPromClient } from './prom-client.ts';
-import type { ProcessMetric, Report } from './report.ts';
+import type { ProcessMetric } from './process-metrics.ts';
+import type { Report } from './report.ts';
 
 const prefix = 'work_item_gateway_';
 

@@ -4,7 +4,6 @@
 import type { Registry } from 'prom-client';
 
 import { loadPromClient } from './prom-client.ts';
-import type { ProcessMetric } from './report.ts';
 
 // Gauges with a counter's name; without it and by `type` they are there too.
 const misnamed = [
@@ -14,6 +13,9 @@ const misnamed = [
 ];
 const eventLoopMean = 'nodejs_eventloop_lag_mean_seconds';
 const ofEventLoop = /^nodejs_eventloop_lag_\w+_seconds$/;
+
+/** One of prom-client's metrics with its values, as it takes it back. */
+export type ProcessMetric = object & { readonly name: string };
 
 let registry: Registry | undefined;
 

@@ -5,7 +5,7 @@ import type { Gateway } from '../gateway/gateway.ts';
 import type { BackendMonitor, BackendStatus } from './backend-status.ts';
 import { RecentFailures, type Failure } from './failures.ts';
 import { Figures } from './figures.ts';
-import { readProcessMetrics } from './process-metrics.ts';
+import { readProcessMetrics, type ProcessMetric } from './process-metrics.ts';
 
 export interface Report {
   readonly pid: number;
@@ -27,9 +27,6 @@ export interface Report {
 }
 
 type Memory = Pick<Report, 'residentBytes' | 'heapUsedBytes'>;
-
-/** One of prom-client's metrics with its values, as it takes it back. */
-export type ProcessMetric = object & { readonly name: string };
 
 export interface ReportRequest {
   /** prom-client's figures of the process too: only /metrics needs them. */

@@ -191,6 +191,26 @@ describe('ARCHITECTURE.md', () => {
   }
 });
 
+test('no file imports itself, however many files lie between, types included', () => {
+  const imports = new Map(
+    globSync('src/**/*.{ts,js}', { cwd: root }).map((path) => [
+      path,
+      namesIn(read(path), /(?:from|import\()\s*'(\.[^']+)'/g).map((name) => join(dirname(path), name)),
+    ]),
+  );
+  for (const start of imports.keys()) {
+    const reached = new Set<string>();
+    const open = [...(imports.get(start) ?? [])];
+    for (let path = open.pop(); path !== undefined; path = open.pop()) {
+      assert.notEqual(path, start, `${start} imports itself`);
+      if (!reached.has(path)) {
+        reached.add(path);
+        open.push(...(imports.get(path) ?? []));
+      }
+    }
+  }
+});
+
 test('README.md has every operation, docs/errors.md every message', () => {
   const text = read('README.md') + read('docs/errors.md');
   for (const { name, method, on } of operations) {
