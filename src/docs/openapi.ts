@@ -295,16 +295,10 @@ const headerNames: Readonly<Record<string, string>> = {
   allow: 'Allow',
 };
 
-/** Those of every reply [D24] and the reply's own. */
+/** The reply's own, and those that differ each time [D24]; `content-type` is the key of the content. */
 function headersOf(reply: FixedReply, hasBody: boolean): JsonObject {
-  const own = reply.headers.filter((_, index) => index % 2 === 0);
-  const names = [
-    'x-request-id',
-    'cache-control',
-    'x-content-type-options',
-    ...(hasBody ? ['content-length'] : []),
-    ...own,
-  ];
+  const own = reply.headers.filter((name, index) => index % 2 === 0 && name !== 'content-type');
+  const names = ['x-request-id', ...(hasBody ? ['content-length'] : []), ...own];
   return Object.fromEntries(names.map((name) => [name, refTo('headers', headerNames[name] ?? name)]));
 }
 
