@@ -127,7 +127,8 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
           return !isServed && pids.every((pid) => (countDescriptors(pid) ?? 64) >= 64);
         }, 'no descriptor is left');
         // The first time this needs a library too, which cannot be loaded.
-        assert.equal(await figure(command, 'workers'), 2);
+        const { text } = await command.admin('/metrics');
+        assert.equal(figureIn(text, 'work_item_gateway_workers'), 2);
         assert.equal((await command.admin('/readyz')).status, 200);
         for (const client of clients) client.destroy();
         await poll(
