@@ -6,7 +6,7 @@ import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastif
 
 import type { CallRecord } from '../gateway/call.ts';
 import type { Gateway, GatewayObserver } from '../gateway/gateway.ts';
-import { limitsOf } from '../gateway/limits.ts';
+import { limitsOf, msMax } from '../gateway/limits.ts';
 import { collectionPath } from '../gateway/operations.ts';
 import { createGateway, type GatewayLimits } from '../gateway/options.ts';
 import { outcomes } from '../gateway/outcomes.ts';
@@ -16,6 +16,7 @@ import { StallWatch } from '../wire/stall-watch.ts';
 import type { Client, Incoming, Reply, Transport } from '../wire/transport.ts';
 import { listReplyHeaders } from '../wire/writer.ts';
 import { HeldBody } from './held-body.ts';
+import { OpenRequests } from './open-requests.ts';
 
 export interface WorkItemGatewayOptions extends GatewayLimits {
   /** How long `app.close()` waits for calls in flight, in milliseconds [D55]. Default 10,000. */
@@ -54,8 +55,14 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   // run, as is usual in Fastify; what hooks have put in its place counts.
   const contentTypes = new WeakMap<IncomingMessage, string | undefined>();
   const bodies = new WeakMap<FastifyRequest, HeldBody>();
+  const openRequests = new OpenRequests();
   fastify.removeAllContentTypeParsers();
-  fastify.addHook('preParsing', ({ raw }, _reply, payload, next) => {
+  fastify.addHook('preParsing', (request, reply, payload, next) => {
+    const { raw } = request;
+    openRequests.add(raw.socket, reply.raw, () => {
+      // A hook may have refused it, or the client have left before its turn came.
+      bodies.get(request)?.drop();
+    });
     if (!bodyless.has(raw.method)) {
       contentTypes.set(raw, raw.headers['content-type']);
       raw.headers['content-type'] = 'application/json';
@@ -67,7 +74,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     restoreContentType(raw, contentTypes.get(raw));
     const body = new HeldBody(gateway.budget, gateway.requestBytesMax);
     bodies.set(request, body);
-    if (payload === raw && raw.readableEnded) {
+    if (payload.readableDidRead) {
       request.log.warn('a preParsing hook has read the body and passed nothing on: the request has none');
     }
     body.gather(payload, raw, (error) => {
@@ -105,17 +112,26 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   fastify.route({ method, url: collectionPath, handler });
   fastify.route({ method, url: `${collectionPath}/*`, handler });
 
-  // Fastify lets requests in flight finish: their replies close their connections, and there is an end to waiting [D55].
+  // Fastify closes connections while large replies are still on their way, and all of them where it is told to; so it is
+  // kept waiting for as long as it lets a hook take, and goes on waiting for those that it does not close. [D55]
   let timer: NodeJS.Timeout | undefined;
   const cut = async (): Promise<void> => {
     clearTimeout(timer);
     gateway.isCutting = true;
     await gateway.backend.close();
   };
-  fastify.addHook('preClose', (next) => {
+  fastify.addHook('preClose', async () => {
     gateway.isDraining = true;
-    timer = setTimeout(() => void cut(), shutdownTimeoutMs);
-    next();
+    timer = setTimeout(() => {
+      // What waits for the backend has its reply then; the others wait for their clients.
+      void cut().then(() =>
+        setTimeout(() => {
+          openRequests.cut();
+        }, lastReplyMs),
+      );
+    }, shutdownTimeoutMs);
+    const hookMs = fastify.initialConfig.pluginTimeout ?? 0;
+    await openRequests.end(hookMs === 0 ? msMax : hookMs - Math.min(hookMarginMs, hookMs / 2));
   });
   fastify.addHook('onClose', cut);
   done();
@@ -123,6 +139,9 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
 
 // Ours beside the limits, and those that Fastify has for every plugin.
 const otherOptions = ['observer', 'shutdownTimeoutMs', 'prefix', 'logLevel', 'logSerializers'];
+
+const lastReplyMs = 50;
+const hookMarginMs = 250;
 
 // Of these Fastify reads no body, and no content-type.
 const bodyless: ReadonlySet<string | undefined> = new Set(['GET', 'HEAD', 'TRACE']);

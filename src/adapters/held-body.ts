@@ -36,7 +36,8 @@ export class HeldBody {
         done(error);
       }
     };
-    if (payload.readableEnded) {
+    // What has been read before is lost: no part of a body may be taken for the whole.
+    if (payload.readableEnded || payload.readableDidRead) {
       this.#state = 'whole';
       finish();
       return;

@@ -1,63 +1,235 @@
-// The end of a Fastify server with the plugin in it: calls in flight get their replies, and there is an end to waiting.
-// D55.
+// `app.close()` drains as the command does on a signal: calls in flight get their replies, and then it closes, after
+// its timeout at the latest [D55, D33].
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import type { AddressInfo, Socket } from 'node:net';
 import { describe, test } from 'node:test';
-import { createGate, within } from '../helpers/changes.ts';
+import type { FastifyInstance } from 'fastify';
+import { workItemGateway } from '../../src/index.ts';
+import { createGate, poll, within } from '../helpers/changes.ts';
 import { assertReply, operation, operations, succeeded } from '../helpers/expected.ts';
 import { hosts, serve } from '../helpers/hosts.ts';
-import { RawClient, requestBytes } from '../helpers/raw-client.ts';
-import { answer, behind, timeout } from '../helpers/scripted-backend.ts';
+import { createObserver } from '../helpers/in-process.ts';
+import { RawClient, request, requestBytes } from '../helpers/raw-client.ts';
+import { answer, behind, latency, ScriptedBackend, timeout } from '../helpers/scripted-backend.ts';
 
-for (const host of hosts) {
-  describe(host.name, () => {
-    test('app.close() lets calls in flight have their replies, closes their connections, and then is done [D55]', async () => {
-      const app = host.create();
+const update = operation(4);
+const kinds = [
+  ...hosts.map((host) => ({ ...host, options: {} })),
+  ...hosts.map((host) => ({
+    ...host,
+    name: `${host.name} that cuts connections`,
+    options: { forceCloseConnections: true },
+  })),
+];
+
+/** Calls `app.close()`; `isDone` says whether that has come to its end. */
+function close(app: FastifyInstance) {
+  const closing = { isDone: false, ended: Promise.resolve() };
+  closing.ended = app.close().then(() => {
+    closing.isDone = true;
+  });
+  return closing;
+}
+
+async function isRefused(port: number): Promise<boolean> {
+  try {
+    (await RawClient.open(port)).destroy();
+    return false;
+  } catch {
+    return true;
+  }
+}
+
+for (const { name, create, options } of kinds) {
+  describe(name, () => {
+    test('calls in flight get their replies, and then it closes [D55]', async () => {
+      const app = create(options);
       await using server = await serve(app);
       const gate = createGate();
       server.backend.answers(behind(gate, answer('{"id":5}')));
       const clients = await Promise.all(operations.map(() => RawClient.open(server.port)));
-      for (const [index, { method, path, options }] of operations.entries()) {
-        clients[index]?.send(requestBytes(method, path, options));
+      for (const [index, { method, path, options: sent }] of operations.entries()) {
+        clients[index]?.send(requestBytes(method, path, sent));
+        await server.backend.nextRequest();
       }
-      await server.backend.until(() => server.backend.requests.length === operations.length, 'all calls');
-      const closed = app.close();
-      // The server takes no new connection by now, or in a moment.
-      await new Promise((resolve) => setImmediate(resolve));
+      const closing = close(app);
+      // Longer than what was seen to cut them.
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      assert.ok(!closing.isDone, 'it waits for them');
       gate.open();
       for (const [index, { status, body }] of operations.entries()) {
-        const client = clients[index];
-        assert.ok(client);
-        const reply = await client.reply();
+        const reply = await clients[index]?.reply();
+        assert.ok(reply);
         assertReply(reply, status, body);
         assert.equal(reply.header('connection'), 'close');
-        await client.closed();
+        await clients[index]?.closed();
       }
-      await within(closed, 'the server is closed');
-      await assert.rejects(RawClient.open(server.port));
+      await within(closing.ended, 'it closes');
+      assert.ok(await isRefused(server.port));
+      await poll(() => server.backend.connectionsOpen === 0, 'the connections to the backend are closed');
     });
 
-    test('past shutdownTimeoutMs what is left is cut: the operation fails, and app.close() is done [D55]', async () => {
-      const app = host.create();
-      await using server = await serve(app, { shutdownTimeoutMs: 100 });
-      server.backend.answers(timeout);
+    test('the limit of Fastify on hooks does not shorten that [D55]', async () => {
+      const pluginTimeout = 400;
+      const cutsItself = Object.keys(options).length > 0;
+      const app = create({ ...options, pluginTimeout });
+      await using server = await serve(app);
+      server.backend.answers(latency(cutsItself ? pluginTimeout / 4 : 2 * pluginTimeout, answer('{}')));
       await using client = await RawClient.open(server.port);
-      client.send(requestBytes('PUT', '/api/work-items/5', { body: '{}' }));
+      client.send(requestBytes('PUT', update.path, { body: '1' }));
       await server.backend.nextRequest();
-      const closed = app.close();
-      assertReply(await client.reply(), 500, operation(4).failure);
-      await within(closed, 'the server is closed');
+      const closing = close(app);
+      assertReply(await client.reply(), 200, succeeded);
+      client.destroy();
+      await within(closing.ended, 'it closes');
     });
 
-    test('a server that is not used closes at once, and one that has served, too [D55]', async () => {
-      const unused = host.create();
-      await using first = await serve(unused);
-      await within(unused.close(), 'it is closed');
-      assert.deepEqual(first.backend.requests, []);
-      const used = host.create();
-      await using second = await serve(used);
-      assertReply(await second.call('DELETE', '/api/work-items/5'), 200, succeeded);
-      await within(used.close(), 'it is closed');
+    test('so do calls whose request is in hooks, or on its way [D55]', async () => {
+      const app = create(options);
+      const hooksGate = createGate();
+      let hooks = 0;
+      app.addHook('preHandler', async ({ headers }) => {
+        if (headers['x-slow'] !== undefined) await hooksGate.opened;
+      });
+      app.addHook('onRequest', (_request, _reply, done) => {
+        hooks += 1;
+        done();
+      });
+      await using server = await serve(app);
+      await using inHooks = await RawClient.open(server.port);
+      inHooks.send(requestBytes('PUT', update.path, { headers: [['X-Slow', '1']], body: '1' }));
+      await using onItsWay = await RawClient.open(server.port);
+      onItsWay.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n[`);
+      await poll(() => hooks === 2, 'both are in');
+      const closing = close(app);
+      await new Promise((resolve) => setImmediate(resolve));
+      onItsWay.send('1]');
+      assertReply(await onItsWay.reply(), 200, succeeded);
+      assert.ok(!closing.isDone);
+      hooksGate.open();
+      assertReply(await inHooks.reply(), 200, succeeded);
+      await within(closing.ended, 'it closes');
+      assert.equal(server.backend.requests.length, 2);
+    });
+
+    test('a large reply that its client takes slowly arrives whole [D55]', async () => {
+      const app = create(options);
+      const sockets: Socket[] = [];
+      app.server.on('connection', (socket: Socket) => sockets.push(socket));
+      await using server = await serve(app);
+      const body = JSON.stringify('x'.repeat(20_000_000));
+      server.backend.answers(answer(body));
+      await using client = await RawClient.open(server.port);
+      client.pause();
+      client.send(requestBytes('GET', '/api/work-items'));
+      await server.backend.nextRequest();
+      await poll(() => sockets.some(({ writableLength }) => writableLength > 0), 'the reply is on its way');
+      const closing = close(app);
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      client.resume();
+      assertReply(await client.reply(), 200, body);
+      await within(closing.ended, 'it closes');
+    });
+
+    test('past shutdownTimeoutMs what is left is cut, and counts as no failure [D55]', async () => {
+      const { told, observer } = createObserver();
+      const app = create(options);
+      await using server = await serve(app, { shutdownTimeoutMs: 400, observer });
+      server.backend.answers(timeout);
+      await using waiting = await RawClient.open(server.port);
+      waiting.send(requestBytes('PUT', update.path, { body: '1' }));
+      await server.backend.nextRequest();
+      // Neither does its body come, nor is its reply taken.
+      await using unfinished = await RawClient.open(server.port);
+      unfinished.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n[`);
+      server.backend.answersOnce(answer(JSON.stringify('x'.repeat(20_000_000))));
+      await using unread = await RawClient.open(server.port);
+      unread.pause();
+      unread.send(requestBytes('GET', '/api/work-items'));
+      await server.backend.nextRequest();
+      const from = performance.now();
+      await within(app.close(), 'it closes', 3_000);
+      const ms = performance.now() - from;
+      assert.ok(ms >= 390 && ms < 1_500, `${ms} ms`);
+      assertReply(await waiting.reply(), 500, update.failure);
+      await waiting.closed();
+      await unfinished.closed();
+      assert.equal(unfinished.bytesReceived, 0);
+      await server.backend.connectionClosed(0);
+      const waited = told.ended.find(({ method }) => method === 'PUT');
+      assert.equal(waited?.outcome, 'shutdown');
+      assert.deepEqual(told.bugs, []);
+    });
+
+    test('connections on which nothing goes on delay it by a second at most [D55, D33]', async () => {
+      const app = create(options);
+      app.addHook('onRequest', async ({ headers }, reply) => {
+        if (headers['x-refuse'] !== undefined) await reply.code(401).send({});
+      });
+      await using server = await serve(app);
+      const clients = await Promise.all(Array.from({ length: 20 }, () => RawClient.open(server.port)));
+      for (const [index, client] of clients.entries()) {
+        // Some have sent nothing yet, some were refused by a hook, some had their call.
+        if (index % 3 === 1) await client.call('GET', '/api/work-items', { headers: [['X-Refuse', '1']] });
+        if (index % 3 === 2) await client.call('GET', '/api/work-items');
+      }
+      const from = performance.now();
+      await within(app.close(), 'it closes', 3_000);
+      const ms = performance.now() - from;
+      assert.ok(ms < 2_500, `${ms} ms`);
+      for (const client of clients) await client.closed();
+    });
+
+    test('it closes where it has never listened, has not started, and when it is asked twice', async () => {
+      const add = (app: FastifyInstance) =>
+        app.register(workItemGateway, { backendUrl: 'http://localhost:5104' });
+      const unused = create(options);
+      await add(unused);
+      await within(unused.close(), 'it closes');
+      const ready = create(options);
+      await add(ready).ready();
+      await within(ready.close(), 'it closes');
+      const twice = create(options);
+      await add(twice);
+      await twice.listen({ host: '127.0.0.1', port: 0 });
+      await within(Promise.all([twice.close(), twice.close()]), 'it closes');
     });
   });
 }
+
+test('the example of README.md does so as it is written [D55]', async () => {
+  const backend = await ScriptedBackend.start();
+  try {
+    backend.answers(latency(800, answer('{"id":5}')));
+    const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8');
+    const [, example] = /```js\n([^`]*?workItemGateway[^`]*?)```/s.exec(readme) ?? [];
+    assert.ok(example);
+    const code = example
+      .replace("'fastify'", JSON.stringify(import.meta.resolve('fastify')))
+      .replace("'work-item-gateway'", JSON.stringify(new URL('../../src/index.ts', import.meta.url)))
+      .replace('logger: true', 'logger: false')
+      .replace('http://localhost:5104', backend.url)
+      .replace('port: 3000', 'port: 0');
+    const { app } = (await import(
+      `data:text/javascript,${encodeURIComponent(`${code}\nexport { app };`)}`
+    )) as { app: FastifyInstance };
+    const { port, address } = app.server.address() as AddressInfo;
+    assert.equal((await request(port, 'GET', '/')).text, '{"hello":"world"}');
+    const replies = operations.map(async ({ method, path, options }) => {
+      await using client = await RawClient.open(port, address);
+      return await client.call(method, `/v1${path}`, options);
+    });
+    await poll(() => backend.requests.length === operations.length, 'all of them are at the backend');
+    await within(app.close(), 'it closes');
+    for (const [index, { status, body }] of operations.entries()) {
+      const reply = await replies[index];
+      assert.ok(reply);
+      assertReply(reply, status, body);
+    }
+    await assert.rejects(request(port, 'GET', '/v1/api/work-items'));
+  } finally {
+    await backend.stop();
+  }
+});

@@ -6,12 +6,12 @@ import { createHash } from 'node:crypto';
 import { PassThrough, Readable, Transform } from 'node:stream';
 import { describe, test } from 'node:test';
 import { createGunzip, gzipSync } from 'node:zlib';
-import type { FastifyInstance, preParsingHookHandler, RequestPayload } from 'fastify';
-import { poll, within } from '../helpers/changes.ts';
+import type { FastifyInstance, FastifyReply, preParsingHookHandler, RequestPayload } from 'fastify';
+import { createGate, poll, within } from '../helpers/changes.ts';
 import { assertReply, operation, operations, succeeded, tooLarge, unavailable } from '../helpers/expected.ts';
 import { hosts, serve } from '../helpers/hosts.ts';
-import { chunk, RawClient } from '../helpers/raw-client.ts';
-import { answer } from '../helpers/scripted-backend.ts';
+import { chunk, RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { answer, timeout } from '../helpers/scripted-backend.ts';
 
 const create = operation(2);
 const read = operation(3);
@@ -263,6 +263,68 @@ for (const host of hosts) {
         }
       });
     }
+
+    for (const [name, refuse] of [
+      ['refuse', (reply: FastifyReply) => reply.code(401).send({})],
+      ['fail', () => Promise.reject(new Error('broken'))],
+    ] as const) {
+      test(`bodies of requests that hooks ${name} behind them do not go on counting among the bytes held [D26]`, async () => {
+        const app = host.create();
+        for (const hookName of ['preValidation', 'preHandler'] as const) {
+          app.addHook(hookName, async ({ headers }, reply) => {
+            if (headers['x-refuse'] === hookName) await refuse(reply);
+          });
+        }
+        await using server = await serve(app, { bufferedBytesMax: 3 * text.length });
+        for (let count = 0; count < 10; count += 1) {
+          for (const hookName of ['preValidation', 'preHandler']) {
+            const options = { headers: [['X-Refuse', hookName]] as const, body: text };
+            assert.ok((await server.call('PUT', update.path, options)).status >= 400);
+          }
+        }
+        assert.deepEqual(server.backend.requests, []);
+        assertReply(await server.call('PUT', update.path, { body: text }), 200, succeeded);
+      });
+    }
+
+    test('nor do those of requests that wait behind others when their client leaves [D26]', async () => {
+      const app = host.create();
+      await using server = await serve(app, { bufferedBytesMax: 3 * text.length });
+      server.backend.answers(timeout);
+      for (let count = 0; count < 10; count += 1) {
+        const client = await RawClient.open(server.port);
+        const ahead = requestBytes('GET', read.path);
+        client.send(
+          Buffer.concat([ahead, ...[1, 2].map(() => requestBytes('PUT', update.path, { body: text }))]),
+        );
+        await server.backend.nextRequest();
+        client.reset();
+        // Its call is cancelled with it.
+        await server.backend.connectionClosed(count);
+      }
+      server.backend.answers(answer('{}'));
+      assertReply(await server.call('PUT', update.path, { body: text }), 200, succeeded);
+    });
+
+    test('no part of a body is taken for the whole: what a hook has read before others began is lost', async () => {
+      const app = host.create();
+      const firstPiece = createGate();
+      app.addHook('preParsing', (_request, _reply, payload, done) => {
+        payload.on('data', firstPiece.open);
+        done(null, payload);
+      });
+      app.addHook('preParsing', async (_request, _reply, payload) => {
+        await firstPiece.opened;
+        return payload;
+      });
+      await using server = await serve(app);
+      await using client = await RawClient.open(server.port);
+      client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n[]`);
+      await firstPiece.opened;
+      client.send('5');
+      assertReply(await client.reply(), 500, update.failure);
+      assert.deepEqual(server.backend.requests, []);
+    });
 
     test('a client that leaves while a hook waits for its body costs nobody else anything', async () => {
       const app = host.create();
