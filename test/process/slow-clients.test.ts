@@ -265,8 +265,8 @@ describe('slow readers', () => {
     assert.equal(await figure('client_connections_stalled_total'), 1);
     await poll(async () => (await connections()) === 0, 'its connection is closed');
     assert.deepEqual(
-      [line['level'], line['operation'], line['status'], line['replyBytes']],
-      ['info', 'list', 200, body.length],
+      [line['level'], line['operation'], line['path'], line['client'], line['status'], line['replyBytes']],
+      ['info', 'list', '/api/work-items', '127.0.0.1', 200, body.length],
     );
   });
 
