@@ -9,6 +9,7 @@ import { after, before, describe, test } from 'node:test';
 
 import { request, requestBytes, RawClient } from '../helpers/raw-client.ts';
 import { TestBrowser, type PageOptions, type WatchedPage } from '../helpers/browser.ts';
+import { openDashboard, readOperation, reads } from '../helpers/dashboard-page.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 import { poll } from '../helpers/changes.ts';
@@ -17,7 +18,7 @@ import { createReport, withAdmin } from './report.ts';
 const sizes = [
   [360, 740],
   [768, 1_024],
-  [1_280, 800],
+  [1_440, 900],
   [2_560, 1_440],
 ] as const;
 const colorSchemes = ['light', 'dark'] as const;
@@ -43,18 +44,7 @@ function address({ adminPort }: Command): string {
 }
 
 async function open(options?: PageOptions, of = command): Promise<WatchedPage> {
-  const watched = await browser.open(address(of), options);
-  await watched.page.locator('#connection[data-state=live]').waitFor();
-  return watched;
-}
-
-/** Waits until the element's text is as wanted. */
-async function reads(watched: WatchedPage, selector: string, text: RegExp, limitMs = 10_000): Promise<void> {
-  const found = watched.page.locator(selector).filter({ hasText: text, visible: true }).first();
-  await found.waitFor({ timeout: limitMs }).catch(async () => {
-    const is = await watched.page.locator(selector).allTextContents();
-    assert.fail(`not within ${limitMs} ms: ${selector} reads ${String(text)}; it reads ${is.join(' | ')}`);
-  });
+  return await openDashboard(browser, of, options);
 }
 
 async function assertAccessible(watched: WatchedPage): Promise<void> {
@@ -77,6 +67,17 @@ async function makeTraffic(): Promise<void> {
   backend.answersOnce(answer('', failed), answer('<html>'));
   await command.call('GET', '/api/work-items', { headers: [['X-Request-Id', 'refused-1']] });
   await command.call('GET', '/api/work-items/7', { headers: [['X-Request-Id', 'not-json-1']] });
+}
+
+/** A backend of a test's own. */
+class DisposableBackend implements AsyncDisposable {
+  readonly backend: ScriptedBackend;
+  constructor(backend: ScriptedBackend) {
+    this.backend = backend;
+  }
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.backend.stop();
+  }
 }
 
 describe('the dashboard', () => {
@@ -111,9 +112,143 @@ describe('the dashboard', () => {
       15_000,
     );
     await reads(watched, '#verdict-title', /^The backend fails calls$/);
-    await reads(watched, '#parties .blamed', /^Backend answers, 2 failures/);
+    await reads(watched, '#parties .blamed .said', /^answers, 2 failures/);
     await reads(watched, '#fact-failure', /^not JSON, /);
     watched.assertClean(address(command));
+  });
+
+  test('one figure is the same wherever it stands, and says of which time it is', async () => {
+    await using watched = await open();
+    const { page } = watched;
+    await reads(watched, '#verdict-title', /^The backend fails calls$/);
+    for (const [window, name] of [
+      ['the last minute', 'in the last minute'],
+      ['15 minutes', 'in 15 minutes'],
+    ] as const) {
+      await page.getByRole('radio', { name: window }).check({ force: true });
+      await reads(watched, '.requests .when', new RegExp(`^${name}$`));
+      // As it stands at one moment.
+      await page.getByRole('button', { name: 'Pause' }).click();
+      const all = await readOperation(watched, 'all');
+      const legend = async (selector: string) =>
+        await page.locator(`#charts ${selector} b`).allTextContents();
+      assert.deepEqual(await legend('.requests [data-party=gateway]'), [all['rate']]);
+      assert.deepEqual(await legend('.failed-requests [data-party=backend]'), [all['backend']]);
+      assert.deepEqual(await legend('.latency [data-party=gateway]'), [all['p50'], all['p99']]);
+      assert.deepEqual(await legend('.latency [data-party=backend]'), [
+        all['backend p50'],
+        all['backend p99'],
+      ]);
+      if (name === 'in the last minute') {
+        assert.equal(all['backend'], '2');
+        const detail = (await page.locator('#verdict-detail').textContent()) ?? '';
+        const calls =
+          /^2 of (\d+) calls to it in the last minute \(\d\d:\d\d:\d\d to \d\d:\d\d:\d\d\): /.exec(detail);
+        assert.ok(calls, detail);
+        assert.equal(all['backend failed'], `${(200 / Number(calls[1])).toFixed(1)}\u00a0%`);
+        assert.equal(
+          await page.locator('#parties [data-party=backend] .said').textContent(),
+          'answers, 2 failures in the last minute',
+        );
+      }
+      await page.getByRole('button', { name: 'Resume' }).click();
+    }
+  });
+
+  test('every reply is in the class of its status, and every failure has a kind and someone at fault [D51]', async () => {
+    await using own = await startCommand({ BACKEND_URL: backend.url });
+    await own.call('GET', '/api/work-items');
+    await own.call('POST', '/api/work-items', { body: '{' });
+    backend.answersOnce(answer('', { status: 404 }), answer('', { status: 409 }), answer('', failed));
+    await own.call('GET', '/api/work-items/9');
+    await own.call('PUT', '/api/work-items/9', { body: '{}' });
+    await own.call('DELETE', '/api/work-items/9');
+    await own.call('GET', '/favicon.ico');
+    await own.call('PATCH', '/api/work-items/9');
+    await using watched = await open({}, own);
+    const { page } = watched;
+    await reads(watched, '#operation-rows .none td:nth-of-type(3)', /^2$/);
+    for (const [flow, expected] of [
+      [
+        'list',
+        { '2xx': '1', '4xx': '0', '5xx': '0', client: '0', backend: '0', 'backend failed': '0\u00a0%' },
+      ],
+      ['create', { '2xx': '0', '4xx': '0', '5xx': '1', client: '1', backend: '0', 'backend failed': '–' }],
+      [
+        'read',
+        { '2xx': '0', '4xx': '1', '5xx': '0', client: '1', backend: '0', 'backend failed': '0\u00a0%' },
+      ],
+      [
+        'update',
+        { '2xx': '0', '4xx': '0', '5xx': '1', client: '1', backend: '0', 'backend failed': '0\u00a0%' },
+      ],
+      [
+        'delete',
+        { '2xx': '0', '4xx': '0', '5xx': '1', client: '0', backend: '1', 'backend failed': '100\u00a0%' },
+      ],
+      [
+        'all',
+        { '2xx': '1', '4xx': '1', '5xx': '3', client: '3', backend: '1', 'backend failed': '25.0\u00a0%' },
+      ],
+      ['none', { '2xx': '0', '4xx': '2', '5xx': '0', client: '2', backend: '0', 'backend failed': '' }],
+    ] as const) {
+      const shown = await readOperation(watched, flow);
+      assert.deepEqual({ ...shown, ...expected, 'no reply': '0', gateway: '0' }, shown, flow);
+    }
+    const bad = page.locator('#operation-rows td.bad');
+    assert.deepEqual(
+      await bad.allTextContents(),
+      ['1', '100\u00a0%', '1', '25.0\u00a0%'],
+      "what is not the client's",
+    );
+    const kinds = page.locator('#kind-tables tbody tr').filter({ visible: true });
+    assert.deepEqual(
+      (await kinds.locator('td:first-of-type, button').allTextContents()).join(' '),
+      'not found 1 rejected 1 body not JSON 1 no operation 2 refused 1',
+    );
+    await reads(watched, '#kind-tables [data-party=gateway] .hint', /^None: overload, own fault\.$/);
+    await reads(watched, '#kind-tables [data-party=backend] .hint', /^None else: unreachable, timed out, /);
+  });
+
+  test('a backend that is back is said to be, with since when, and is not red any more', async () => {
+    await using ownBackend = new DisposableBackend(await ScriptedBackend.start());
+    ownBackend.backend.answers(answer('[]'));
+    await using own = await startCommand({ BACKEND_URL: ownBackend.backend.url });
+    await using watched = await open({}, own);
+    const { page } = watched;
+    for (let count = 0; count < 20; count += 1) await own.call('GET', '/api/work-items');
+    await ownBackend.backend.stop();
+    for (let count = 0; count < 20; count += 1) await own.call('GET', '/api/work-items');
+    await reads(watched, '#verdict[data-level=unwell] h2', /^The backend does not answer$/);
+    await ownBackend.backend.restart();
+    const title = page.locator('#verdict-title');
+    await poll(
+      async () => {
+        await own.call('GET', '/api/work-items');
+        return (await title.textContent()) === 'The backend has recovered';
+      },
+      'the backend has recovered',
+      20_000,
+    );
+    await reads(
+      watched,
+      '#verdict-detail',
+      /^Recovered \d+\ss ago\. It failed 20 of \d+ calls to it in the last minute \([\d:]+ to [\d:]+\): 20 unreachable\.$/,
+    );
+    await reads(
+      watched,
+      '#parties [data-party=backend] .said',
+      /^recovered \d+\ss ago, 20 failures in the last minute$/,
+    );
+    assert.equal(await page.locator('#parties .blamed, #parties .unwell').count(), 0);
+    const [mark, well] = await page.evaluate<string[]>(`[
+      getComputedStyle(document.querySelector('.mark')).stroke,
+      getComputedStyle(document.querySelector('#connection'), '::before').backgroundColor,
+    ]`);
+    assert.equal(mark, well);
+    assert.equal(await page.locator('#icon').getAttribute('href'), 'dashboard/well.svg');
+    await assertAccessible(watched);
+    await watched.savePicture('dashboard-recovered-light');
   });
 
   test('axe finds nothing, in light and in dark, small and large, and nothing is wider than the window', async () => {
@@ -123,7 +258,7 @@ describe('the dashboard', () => {
         await reads(watched, '#failure-rows', /not-json-1/);
         await watched.assertFits();
         // Which it takes seconds to look at; sizes between and beyond have nothing of their own.
-        if (width === 360 || width === 1_280) await assertAccessible(watched);
+        if (width === 360 || width === 1_440) await assertAccessible(watched);
         await watched.savePicture(`dashboard-traffic-${width}-${colorScheme}`);
         watched.assertClean(address(command));
       }
@@ -136,6 +271,12 @@ describe('the dashboard', () => {
     const ids = async () => await page.locator('#failure-rows .id code').allTextContents();
     await reads(watched, '#failure-rows', /not-json-1/);
     assert.deepEqual(await ids(), ['not-json-1', 'refused-1', 'mistake-2', 'mistake-1']);
+    assert.deepEqual(await page.locator('#failure-rows td.path, #failure-rows td.client').allTextContents(), [
+      ...['/api/work-items/7', '127.0.0.1'],
+      ...['/api/work-items', '127.0.0.1'],
+      ...['/api/work-items/5', '127.0.0.1'],
+      ...['/api/work-items/nonsense', '127.0.0.1'],
+    ]);
     await page.getByRole('combobox', { name: 'Operation' }).selectOption('list');
     assert.deepEqual(await ids(), ['refused-1']);
     await page.getByRole('button', { name: 'Show all' }).click();
@@ -160,18 +301,40 @@ describe('the dashboard', () => {
     watched.assertClean(address(command));
   });
 
+  test('a page that is paused says so in its button, beside it and in its title, and goes on where it is told to', async () => {
+    await using watched = await open();
+    const { page } = watched;
+    await page.getByRole('button', { name: 'Pause' }).click();
+    await reads(watched, '#connection', /^Paused at \d\d:\d\d:\d\d$/);
+    assert.match(await page.title(), /: Paused – Work Item Gateway$/);
+    assert.equal(await page.getByRole('button', { name: 'Pause' }).count(), 0);
+    const before = await page.locator('#verdict-detail').textContent();
+    backend.answersOnce(answer('', failed));
+    await command.call('GET', '/api/work-items', { headers: [['X-Request-Id', 'while-paused']] });
+    await using other = await open();
+    await reads(other, '#failure-rows', /while-paused/);
+    assert.equal(await page.locator('#verdict-detail').textContent(), before);
+    await page.getByRole('button', { name: 'Resume' }).click();
+    await reads(watched, '#failure-rows', /while-paused/);
+    await reads(watched, '#connection', /^Live$/);
+    assert.doesNotMatch(await page.title(), /Paused/);
+  });
+
   test('everything is done by keyboard: pause, operation, the values of a chart', async () => {
     await using watched = await open();
     const { page } = watched;
     await reads(watched, '#charts figure:first-of-type li:first-of-type', /from clients \d/);
     await page.keyboard.press('Tab');
     await page.keyboard.press('Enter');
-    await reads(watched, '#connection', /^Paused$/);
+    await reads(watched, '#connection', /^Paused at \d\d:\d\d:\d\d$/);
     await page.keyboard.press('Enter');
     await reads(watched, '#connection', /^Live$/);
     await page.keyboard.press('Tab');
     await page.keyboard.press('ArrowRight');
     assert.equal(await page.getByRole('radio', { name: 'list' }).isChecked(), true);
+    await page.keyboard.press('Tab');
+    await page.keyboard.press('ArrowRight');
+    assert.equal(await page.getByRole('radio', { name: '15 minutes' }).isChecked(), true);
     await page.keyboard.press('Tab');
     await page.keyboard.press('ArrowLeft');
     const said = page.locator('#said');
@@ -203,10 +366,27 @@ describe('the dashboard', () => {
     );
   });
 
-  test('the settings in force say where they came from', async () => {
+  test('the settings that are changed are shown, and on request all, with where they came from', async () => {
     await using watched = await open();
+    const { page } = watched;
+    const rows = page.locator('#setting-rows tr');
+    const total = await rows.count();
+    await reads(watched, '#settings-count', new RegExp(`^6 of ${total} changed$`));
+    assert.equal(await rows.filter({ visible: true }).count(), 6);
     await reads(watched, '#setting-rows tr.chosen', /BACKEND_URL.*http:\/\/127\.0\.0\.1.*environment/);
+    await page.getByRole('button', { name: 'Show defaults too', expanded: false }).click();
+    assert.equal(await rows.filter({ visible: true }).count(), total);
     await reads(watched, '#setting-rows tr', /REQUEST_BYTES_MAX.*10485760 bytes 10\sMiB.*default/);
+    // Set apart for the eye only.
+    const [copied, groups] = await page.evaluate<[string, number]>(`
+      const row = [...document.querySelectorAll('#setting-rows tr')].find((each) =>
+        each.textContent.startsWith('REQUEST_BYTES_MAX'));
+      const code = row.querySelector('.value code');
+      getSelection().selectAllChildren(code);
+      [String(getSelection()), code.querySelectorAll('.group').length];`);
+    assert.deepEqual([copied, groups], ['10485760', 3]);
+    await page.getByRole('button', { name: 'Hide defaults', expanded: true }).click();
+    assert.equal(await rows.filter({ visible: true }).count(), 6);
   });
 
   test('a backend that is killed shows within two seconds without any traffic, and its return by itself', async () => {
@@ -216,7 +396,7 @@ describe('the dashboard', () => {
       await backend.stop();
       await reads(watched, '#verdict-title', /^The backend does not answer$/, backendShownWithinMs);
       await reads(watched, '#verdict-detail', /^Unreachable since \d\d:\d\d:\d\d/);
-      await reads(watched, '#parties .blamed', /^Backend unreachable since/);
+      await reads(watched, '#parties .blamed .said', /^unreachable since/);
       if (round === 0) {
         await assertAccessible(watched);
         await watched.savePicture('dashboard-backend-down-dark');
@@ -245,7 +425,7 @@ describe('the dashboard', () => {
       await reads(watched, '#connection', /^Connection lost$/);
       await reads(watched, '#verdict-title', /^No connection to the gateway$/);
       await reads(watched, '#verdict-detail', /^Last heard of at \d\d:\d\d:\d\d: /);
-      assert.match(await page.title(), /^No connection/);
+      assert.match(await page.title(), /: No connection – Work Item Gateway$/);
       await watched.savePicture('dashboard-lost-light');
       own = await startCommand({ ...environment, ADMIN_PORT });
       await reads(watched, '#connection', /^Live$/);
@@ -287,10 +467,10 @@ describe('the dashboard', () => {
       async (port) => {
         await using watched = await browser.open(`http://127.0.0.1:${port}/`);
         await reads(watched, '#fact-workers', /^2$/);
-        await reads(watched, '#worker-rows tr:nth-child(2)', /^102540\sMiB9\sms$/);
+        await reads(watched, '#worker-rows tr:nth-child(2)', /^102540\.0\sMiB9\.0\sms$/);
         await reads(watched, '#loads div:nth-child(1)', /Calls in flight7 of 1/);
         await reads(watched, '#loads div:nth-child(3)', /Memory100\sMiB/);
-        await reads(watched, '#loads div:nth-child(4)', /9\sms/);
+        await reads(watched, '#loads div:nth-child(4)', /9\.0\sms/);
       },
     );
   });

@@ -41,7 +41,7 @@ export async function withAdmin(
     onFault,
     facts: () => ({
       instanceName: '',
-      url: '',
+      url: 'http://127.0.0.1:3000',
       backendUrl: '',
       inFlightMax: 1,
       bufferedBytesMax: 1,

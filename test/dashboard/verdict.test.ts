@@ -11,6 +11,7 @@ interface Verdict {
   readonly party: string | undefined;
   readonly title: string;
   readonly detail: string;
+  readonly isOver?: boolean;
 }
 const verdictModule = new URL('../../src/admin/dashboard/verdict.js', import.meta.url).href;
 const { judge, describeParties } = (await import(verdictModule)) as {
@@ -104,7 +105,7 @@ for (const [what, at, level, party, title, detail] of [
     'well',
     undefined,
     /^All is well$/,
-    /^17 requests a second, none failed, p99 20\sms in the last minute \(\d\d:\d\d:40 to \d\d:\d\d:40\)\.$/,
+    /^16\.7 requests a second, none failed, p99 20\.0\sms in the last minute \(\d\d:\d\d:40 to \d\d:\d\d:40\)\.$/,
   ],
   [
     'nothing at all',
@@ -154,7 +155,7 @@ for (const [what, at, level, party, title, detail] of [
     'unwell',
     'backend',
     /fails calls/,
-    /^10\s% of the calls to it in the last minute \([^)]+\): 90 refused, 10 timed out\.$/,
+    /^100 of 1,000 calls to it in the last minute \([^)]+\): 90 refused, 10 timed out\.$/,
   ],
   [
     'every fiftieth call failed by the backend',
@@ -162,7 +163,7 @@ for (const [what, at, level, party, title, detail] of [
     'notice',
     'backend',
     /fails calls/,
-    /^2\s%/,
+    /^20 of 1,000 calls/,
   ],
   [
     'mistakes of clients only',
@@ -194,7 +195,7 @@ for (const [what, at, level, party, title, detail] of [
     'notice',
     'gateway',
     /before and after the backend/,
-    /^The p99 of reads is 4\ss in the last minute \([^)]+\), the backend's 18\sms\.$/,
+    /^The p99 of reads is 4\.0\ss in the last minute \([^)]+\), the backend's 18\.0\sms\.$/,
   ],
   [
     'clients that send their bodies slowly',
@@ -252,7 +253,7 @@ test('what clients got wrong is no part of the share that the backend failed', (
   const some = { ...failed(50), backendCalls: 100 };
   const verdict = judge(now({ lastMinute: summary(some, { refused: 50, 'invalid-id': 900 }) }), facts);
   assert.equal(verdict.level, 'unwell');
-  assert.match(verdict.detail, /^50\s% of the calls to it/);
+  assert.match(verdict.detail, /^50 of 100 calls to it/);
 });
 
 /** A minute in which the backend failed `count` of a hundred calls, the last of them `ms` ago. */
@@ -265,16 +266,17 @@ function failing(count: number, ms: number, callsSince: number, more: Partial<No
 }
 
 for (const [what, at, hasRecovered, detail] of [
-  ['an outage, and calls that go through since', failing(40, 50_000, 60), true, /^Recovered 50\ss ago\. It failed 40\s% of the calls to it in the last minute \([^)]+\): 40 unreachable\.$/],
+  ['an outage, and calls that go through since', failing(40, 50_000, 60), true, /^Recovered 50\ss ago\. It failed 40 of 100 calls to it in the last minute \([^)]+\): 40 unreachable\.$/],
   ['an outage of every call, and a single one since that went through', failing(99, 50_000, 1), true, /^Recovered 50\ss ago/],
-  ['an outage that ended a moment ago', failing(40, 1_000, 60), false, /^40\s% of the calls/],
-  ['every tenth call fails, and by chance none of the last twenty', failing(10, 20_000, 20), false, /^10\s%/],
+  ['an outage that ended a moment ago', failing(40, 1_000, 60), false, /^40 of 100 calls/],
+  ['every tenth call fails, and by chance none of the last twenty', failing(10, 20_000, 20), false, /^10 of 100/],
   ['every tenth call failed, and none of the last sixty', failing(10, 40_000, 60), true, /^Recovered 40\ss ago/],
-  ['failures, and nobody has called since', failing(40, 50_000, 0), false, /^40\s%/],
+  ['failures, and nobody has called since', failing(40, 50_000, 0), false, /^40 of 100/],
   ['an outage, nobody has called since, and the backend takes connections again', failing(40, 50_000, 0, { backend: { isReachable: true, since: 70_000, cause: undefined } }), true, /^Recovered 30\ss ago/],
 ] as const) {
   test(`${what}: ${hasRecovered ? 'recovered' : 'not recovered'}`, () => {
-    const { level, party, title, detail: text } = judge(at, facts);
+    const { level, party, title, detail: text, isOver = false } = judge(at, facts);
+    assert.equal(isOver, hasRecovered);
     assert.deepEqual(
       { level, party, title },
       hasRecovered
@@ -302,5 +304,6 @@ test('a gateway that turned calls away and takes them again says so', () => {
     judge(now({ lastMinute, lastFailures: { backend: null, gateway: { at: 80_000, callsSince } } }), facts);
   assert.deepEqual([at(10).level, at(10).title], ['unwell', 'The gateway turns calls away']);
   assert.deepEqual([at(600).level, at(600).title], ['notice', 'The gateway takes all calls again']);
+  assert.equal(at(600).isOver, true);
   assert.match(at(600).detail, /^Recovered 20\ss ago\. 30 calls were turned away in the last minute/);
 });

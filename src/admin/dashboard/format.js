@@ -1,14 +1,24 @@
-// Figures as people read them: three digits, a unit, and a dash where there is nothing.
+// Figures as people read them: digits in groups, as many decimals in a column as the others have, a unit, and a dash
+// where there is nothing. What is above nothing is never shown as nothing.
 
 const none = '–';
 const space = '\u00a0';
 
 /**
+ * One decimal below a hundred, none above.
  * @param {number} value
- * @param {number} digits
  */
-function round(value, digits) {
-  return value.toLocaleString('en', { maximumSignificantDigits: digits, useGrouping: true });
+function even(value) {
+  const digits = value < 99.95 ? 1 : 0;
+  return value.toLocaleString('en', { minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+
+/**
+ * @param {number} value
+ * @param {string} [unit]
+ */
+function evenOrLess(value, unit = '') {
+  return `${value > 0 && value < 0.05 ? `<${space}0.1` : even(value)}${unit === '' ? '' : space}${unit}`;
 }
 
 /** @param {number} value */
@@ -21,11 +31,11 @@ export function formatCount(value) {
  * @param {number} value
  */
 export function formatRate(value) {
-  return value >= 100 ? formatCount(Math.round(value)) : round(value, 2);
+  return evenOrLess(value);
 }
 
 /**
- * A part of a whole as a percentage; nothing is never shown as 0 that is not.
+ * A part of a whole as a percentage.
  * @param {number} part
  * @param {number} whole
  */
@@ -34,10 +44,10 @@ export function formatShare(part, whole) {
     return none;
   }
   const percent = (part / whole) * 100;
-  if (part > 0 && percent < 0.01) {
-    return `<${space}0.01${space}%`;
+  if (percent === 0 || percent === 100) {
+    return `${percent}${space}%`;
   }
-  return `${percent > 99 && percent < 100 ? '> 99' : round(percent, percent < 10 ? 2 : 3)}${space}%`;
+  return percent > 99.9 ? `>${space}99.9${space}%` : evenOrLess(percent, '%');
 }
 
 /**
@@ -48,13 +58,17 @@ export function formatMs(ms) {
   if (ms === null || ms === undefined) {
     return none;
   }
-  return ms < 999.5
-    ? `${round(ms, ms < 10 ? 2 : 3)}${space}ms`
-    : `${round(ms / 1_000, ms < 10_000 ? 2 : 3)}${space}s`;
+  return ms < 999.5 ? evenOrLess(ms, 'ms') : evenOrLess(ms / 1_000, 's');
 }
 
 /** @param {number} bytes */
 export function formatBytes(bytes) {
+  const [value, unit] = inUnits(bytes);
+  return `${unit === 'B' ? formatCount(value) : even(value)}${space}${unit}`;
+}
+
+/** @param {number} bytes */
+function inUnits(bytes) {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   let value = bytes;
   let unit = 0;
@@ -62,7 +76,22 @@ export function formatBytes(bytes) {
     value /= 1_024;
     unit += 1;
   }
-  return `${round(value, value < 10 ? 2 : 3)}${space}${units[unit] ?? ''}`;
+  return /** @type {const} */ ([value, units[unit] ?? '']);
+}
+
+/**
+ * What a setting says, in a unit that is easier to read; empty where its own is.
+ * @param {number} value
+ * @param {string | undefined} unit
+ */
+export function formatSetting(value, unit) {
+  // What was chosen is round, what was measured is not.
+  const round = (/** @type {number} */ each) => each.toLocaleString('en', { maximumSignificantDigits: 3 });
+  if (unit === 'bytes' && value >= 1_024) {
+    const [amount, larger] = inUnits(value);
+    return `${round(amount)}${space}${larger}`;
+  }
+  return unit === 'ms' && value >= 1_000 ? `${round(value / 1_000)}${space}s` : '';
 }
 
 /**

@@ -37,11 +37,14 @@ function say(text) {
 let facts;
 /** @type {Now | undefined} */
 let now;
-/** @type {Point[]} */
+/** @type {readonly Point[]} */
 let points = [];
+/** @type {readonly number[]} when a gateway started at this address while this page was open, in ms since 1970 */
+let restarts = [];
 /** @type {readonly ShownFailure[]} */
 let failures = [];
-let isPaused = false;
+/** @type {number | undefined} */
+let pausedAt;
 /** @type {StreamState} */
 let streamState = 'connecting';
 /** @type {number | undefined} */
@@ -61,10 +64,16 @@ follow(take, changeState);
 function take(message) {
   const earlier = failures;
   if (message.facts !== undefined) {
+    const isAnother = facts !== undefined && facts.startedAt !== message.facts.startedAt;
+    const { startedAt } = message.facts;
     facts = message.facts;
     learnKinds(facts.kindWords);
-    points = [];
-    showReference(facts);
+    // With facts come all the points that there are; only this page knows those of a gateway that is gone.
+    points = isAnother || restarts.includes(startedAt) ? points.filter(({ at }) => at < startedAt) : [];
+    if (isAnother) {
+      restarts = [...restarts, startedAt];
+    }
+    showIdentity(facts);
     showSettings(facts.settings);
     kindTables = new KindTables(facts, (kind) => {
       failureTable.choose(kind);
@@ -75,7 +84,7 @@ function take(message) {
   failures = message.failures ?? failures;
   const from = now.at - (facts?.historyMs ?? 0);
   points = [...points, ...(message.points ?? [])].filter(({ at }) => at >= from);
-  if (!isPaused) {
+  if (pausedAt === undefined) {
     render(failures !== earlier);
   }
 }
@@ -96,8 +105,17 @@ function render(hasNewFailures) {
   }
 }
 
+// Two tabs of two gateways differ in the first word of their titles.
+/** @param {string} state */
+function nameTab(state) {
+  document.title = `${facts === undefined ? '' : `${facts.instanceName}: `}${state} – Work Item Gateway`;
+}
+
 /** @param {Facts} facts */
-function showReference({ settings, url }) {
+function showIdentity({ instanceName, hostName, pid, settings, url }) {
+  setText(byId('instance'), instanceName);
+  const host = hostName === instanceName ? '' : `on ${hostName}, `;
+  setText(byId('place'), `${host}process ${pid}`);
   const reference = /** @type {HTMLAnchorElement} */ (byId('reference'));
   reference.hidden = !settings.some(({ variable, value }) => variable === 'DOCS' && value === 'true');
   reference.href = `${reachable(url)}/docs`;
@@ -117,13 +135,13 @@ function reachable(url) {
  * @param {Now} now
  */
 function showVerdict(facts, now) {
-  const { level, party, title, detail } = judge(now, facts);
+  const { level, party, title, detail, isOver = false } = judge(now, facts);
   const verdict = byId('verdict');
-  verdict.dataset['level'] = level;
+  verdict.dataset['level'] = isOver ? 'over' : level;
   verdict.dataset['party'] = party ?? '';
   setText(byId('verdict-title'), title);
   setText(byId('verdict-detail'), detail);
-  document.title = level === 'well' ? 'Well – Work Item Gateway' : `${title} – Work Item Gateway`;
+  nameTab(title);
   const icon = /** @type {HTMLLinkElement} */ (byId('icon'));
   const address = level === 'unwell' ? 'dashboard/unwell.svg' : 'dashboard/well.svg';
   if (icon.getAttribute('href') !== address) {
@@ -133,8 +151,8 @@ function showVerdict(facts, now) {
   for (const item of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('#parties li'))) {
     const name = /** @type {'client' | 'gateway' | 'backend'} */ (item.dataset['party']);
     item.classList.toggle('unwell', states[name].isUnwell);
-    item.classList.toggle('blamed', name === party);
-    setText(/** @type {Element} */ (item.lastElementChild), states[name].text);
+    item.classList.toggle('blamed', name === party && !isOver);
+    setText(/** @type {Element} */ (item.querySelector('.said')), states[name].text);
   }
 }
 
@@ -154,21 +172,25 @@ function showNoVerdict() {
  * @param {Now} now
  */
 function showFacts(facts, now) {
+  setText(byId('fact-url'), reachable(facts.url));
+  setText(byId('fact-clients'), formatCount(now.clientConnections));
   setText(
     byId('fact-up'),
     `${formatMoment(facts.startedAt, now.at)} (${formatAge(now.at - facts.startedAt)})`,
   );
-  setText(byId('fact-state'), now.isDraining ? 'draining' : 'ready');
   setText(byId('fact-workers'), formatCount(now.workers.length));
   setText(byId('fact-version'), `${facts.version} on Node ${facts.nodeVersion.replace('v', '')}`);
   setText(byId('fact-backend'), facts.backendUrl.replace(/\/$/, ''));
+  setText(byId('fact-backend-connections'), formatCount(now.backendConnections));
   const last = failures.find(({ party }) => party === 'backend');
+  const failure = byId('fact-failure');
   setText(
-    byId('fact-failure'),
+    failure,
     last === undefined
       ? 'none since the start'
-      : `${nameOfKind(last.outcome)}, ${formatMoment(last.at, now.at)} (${formatAge(now.at - last.at)} ago)`,
+      : `${nameOfKind(last.outcome)}, ${formatAge(now.at - last.at)} ago`,
   );
+  failure.title = last === undefined ? '' : `at ${formatMoment(last.at, now.at)}`;
 }
 
 /**
@@ -176,14 +198,28 @@ function showFacts(facts, now) {
  * @param {Now} now
  */
 function showTraffic(facts, now) {
-  const isFirstVisit = now.requestsEver === 0;
+  const isFirstVisit = now.requestsEver === 0 && points.every(({ flows }) => flows.all.requests === 0);
   byId('welcome').hidden = !isFirstVisit;
   byId('traffic').hidden = isFirstVisit;
   byId('operations').hidden = isFirstVisit;
   setText(byId('welcome-command'), `curl ${reachable(facts.url)}/api/work-items`);
   if (!isFirstVisit) {
-    charts.show(points, /** @type {FlowName} */ (chosen('flow')), now.at, facts.historyMs);
-    operationTable.show(chosen('window') === 'wholeHistory' ? now.wholeHistory : now.lastMinute);
+    const isWhole = chosen('window') === 'wholeHistory';
+    const summary = isWhole ? now.wholeHistory : now.lastMinute;
+    charts.show({
+      points,
+      flow: /** @type {FlowName} */ (chosen('flow')),
+      from: (now.at - facts.historyMs) / 1_000,
+      to: now.at / 1_000,
+      stepMs: facts.stepMs,
+      summary,
+      summaryName: isWhole ? 'in 15 minutes' : 'in the last minute',
+      marks: [...new Set([facts.startedAt, ...restarts])].map((at) => ({
+        at,
+        label: `${restarts.includes(at) ? 'restarted' : 'started'} ${formatTime(at).slice(0, 5)}`,
+      })),
+    });
+    operationTable.show(summary);
   }
 }
 
@@ -226,12 +262,6 @@ function showLoads(facts, now) {
       format: formatMs,
       pick: ({ eventLoopDelayMs }) => eventLoopDelayMs,
     },
-    {
-      name: 'Connections',
-      value: now.clientConnections,
-      limit: `of clients, ${formatCount(now.backendConnections)} to the backend`,
-      format: formatCount,
-    },
   ];
   if (loadCharts.length === 0) {
     loadCharts = loads.map((load) => new LoadChart(byId('loads'), load));
@@ -256,6 +286,7 @@ function changeState(state) {
 function showConnection() {
   const lost = byId('lost');
   const isGone = lostAt !== undefined;
+  const isPaused = pausedAt !== undefined;
   document.body.classList.toggle('stale', isGone || isPaused);
   lost.hidden = !isGone;
   if (isGone) {
@@ -265,25 +296,35 @@ function showConnection() {
         ? 'As many dashboards are open as the gateway serves. Close another one; this page tries again every 5 s.'
         : `No connection to the gateway since ${formatTime(lostAt ?? 0)}: it has stopped, or the network is gone. What is below is from then; this page tries again every second.`,
     );
-    document.title = 'No connection – Work Item Gateway';
+    nameTab('No connection');
     showNoVerdict();
   }
   const connection = byId('connection');
   connection.dataset['state'] = isGone ? 'lost' : isPaused ? 'paused' : streamState;
   setText(
     connection,
-    isGone ? 'Connection lost' : isPaused ? 'Paused' : streamState === 'live' ? 'Live' : 'Connecting',
+    isGone
+      ? 'Connection lost'
+      : isPaused
+        ? `Paused at ${formatTime(pausedAt ?? 0)}`
+        : streamState === 'live'
+          ? 'Live'
+          : 'Connecting',
   );
 }
 
 const pause = byId('pause');
 pause.addEventListener('click', () => {
-  isPaused = !isPaused;
-  pause.setAttribute('aria-pressed', String(isPaused));
-  showConnection();
-  if (!isPaused) {
+  pausedAt = pausedAt === undefined ? Date.now() : undefined;
+  // What it does now, in word and sign: that it is pressed would say the same twice.
+  setText(pause, pausedAt === undefined ? 'Pause' : 'Resume');
+  pause.classList.toggle('resume', pausedAt !== undefined);
+  if (pausedAt === undefined) {
     render(true);
+  } else {
+    nameTab('Paused');
   }
+  showConnection();
 });
 
 for (const input of document.querySelectorAll('#flows input, #windows input')) {

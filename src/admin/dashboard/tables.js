@@ -8,21 +8,24 @@ import {
   formatMoment,
   formatMs,
   formatRate,
+  formatSetting,
   formatShare,
   meaningOfKind,
   nameOfKind,
 } from './format.js';
 
-/** @import { Facts, FlowName, Now, ShownFailure, ShownSetting, Summary, Worker } from '../dashboard-state.ts' */
+/** @import { Facts, Flow, FlowName, Now, ShownFailure, ShownSetting, StatusClass, Summary, Worker } from '../dashboard-state.ts' */
 
 /** @typedef {'backend' | 'gateway' | 'client'} Party */
 
-/** @type {readonly Party[]} */
-export const parties = ['backend', 'gateway', 'client'];
+/** @type {readonly Party[]} in the order in which a call meets them */
+const parties = ['client', 'gateway', 'backend'];
 /** @type {Readonly<Record<Party, string>>} */
-export const partyNames = { backend: 'Backend', gateway: 'Gateway', client: 'Clients' };
+const partyNames = { backend: 'Backend', gateway: 'Gateway', client: 'Clients' };
 /** @type {readonly FlowName[]} */
-const flows = ['list', 'create', 'read', 'update', 'delete', 'none', 'all'];
+const flows = ['list', 'create', 'read', 'update', 'delete', 'all', 'none'];
+/** @type {readonly StatusClass[]} */
+const statusClasses = ['2xx', '4xx', '5xx', 'none'];
 const shownMax = 50;
 
 /** @param {string} id */
@@ -73,19 +76,54 @@ function addRow(parent, heading, classNames) {
   return { row, head, cells };
 }
 
+/**
+ * @typedef {object} OperationColumn
+ * @property {string} [className]
+ * @property {(flow: Flow, seconds: number) => string} read
+ * @property {(flow: Flow) => boolean} [isBad] what somebody should look into
+ */
+
+/** @type {readonly OperationColumn[]} as in the head of the table */
+const operationColumns = [
+  { read: ({ requests }, seconds) => formatRate(requests / seconds) },
+  ...statusClasses.map((name, index) => ({
+    className: index === 0 ? 'first' : '',
+    read: (/** @type {Flow} */ { byStatus }) => formatCount(byStatus[name]),
+  })),
+  ...parties.map((party, index) => ({
+    className: index === 0 ? 'first' : '',
+    read: (/** @type {Flow} */ { failed }) => formatCount(failed[party]),
+    // What clients get wrong is theirs to mend.
+    isBad: (/** @type {Flow} */ { failed }) => party !== 'client' && failed[party] > 0,
+  })),
+  { className: 'first', read: ({ p50 }) => formatMs(p50) },
+  { read: ({ p99 }) => formatMs(p99) },
+  {
+    className: 'first backend',
+    read: ({ backendFailed, backendCalls }) => formatShare(backendFailed, backendCalls),
+    isBad: ({ backendFailed }) => backendFailed > 0,
+  },
+  { className: 'backend', read: ({ backendP50 }) => formatMs(backendP50) },
+  { className: 'backend', read: ({ backendP99 }) => formatMs(backendP99) },
+];
+
 export class OperationTable {
   constructor() {
     const parent = byId('operation-rows');
     this.rows = flows.map((flow) => {
       const name = flow === 'all' ? 'All five' : flow === 'none' ? 'no operation' : flow;
-      const classes = ['', '', '', '', 'backend', 'backend', 'backend', 'backend', 'share'];
+      const classes = [...operationColumns.map(({ className }) => className ?? ''), 'share'];
       const { row, cells } = addRow(parent, name, classes);
       row.className = flow;
       const bar = make('div', 'bar');
       const ofBackend = make('i');
       bar.append(ofBackend, make('i'));
       const text = make('span');
-      cells.at(-1)?.append(bar, text);
+      const track = make('div', 'track');
+      track.append(bar);
+      const part = make('div', 'part');
+      part.append(track, text);
+      cells.at(-1)?.append(part);
       return { flow, row, cells, bar, ofBackend, text };
     });
   }
@@ -95,38 +133,24 @@ export class OperationTable {
     const longest = Math.max(...this.rows.map(({ flow }) => summary.flows[flow].mean ?? 0));
     for (const { flow, row, cells, bar, ofBackend, text } of this.rows) {
       const figures = summary.flows[flow];
-      const failed = figures.failed.backend + figures.failed.gateway;
       const { mean, backendMean } = figures;
-      row.hidden = flow === 'none' && figures.requests === 0;
-      row.classList.toggle('idle', figures.requests === 0);
       const isNone = flow === 'none';
-      const texts = [
-        formatRate(figures.requests / summary.seconds),
-        formatShare(failed, figures.requests),
-        formatMs(figures.p50),
-        formatMs(figures.p99),
-        isNone ? '' : formatRate(figures.backendCalls / summary.seconds),
-        isNone ? '' : formatShare(figures.backendFailed, figures.backendCalls),
-        isNone ? '' : formatMs(figures.backendP50),
-        isNone ? '' : formatMs(figures.backendP99),
-      ];
-      for (const [index, each] of texts.entries()) {
+      row.hidden = isNone && figures.requests === 0;
+      row.classList.toggle('idle', figures.requests === 0);
+      for (const [index, { className, read, isBad }] of operationColumns.entries()) {
         const cell = cells[index];
         if (cell !== undefined) {
-          setText(cell, each);
+          const hasNone = isNone && className?.includes('backend') === true;
+          const value = hasNone ? '' : read(figures, summary.seconds);
+          setText(cell, value);
+          cell.classList.toggle('zero', value === '0' || /^0\s%$/.test(value));
+          cell.classList.toggle('bad', isBad?.(figures) === true);
         }
       }
-      cells[1]?.classList.toggle('bad', failed > 0);
-      cells[5]?.classList.toggle('bad', figures.backendFailed > 0);
       const part = mean === null || mean === 0 ? 0 : Math.min(1, (backendMean ?? 0) / mean);
       bar.style.width = mean === null || longest === 0 ? '0' : `${(mean / longest) * 100}%`;
       ofBackend.style.width = `${part * 100}%`;
-      setText(
-        text,
-        mean === null || isNone
-          ? ''
-          : `${Math.round(part * 100)}\u00a0% backend, of ${formatMs(mean)} on average`,
-      );
+      setText(text, mean === null || isNone ? '' : `${Math.round(part * 100)}\u00a0% of ${formatMs(mean)}`);
     }
   }
 }
@@ -134,23 +158,27 @@ export class OperationTable {
 export class KindTables {
   /** @type {Map<string, { row: HTMLElement, cells: HTMLElement[] }>} */
   #rows = new Map();
+  /** @type {Map<Party, HTMLElement>} */
+  #rests = new Map();
 
   /**
    * @param {Facts} facts
    * @param {(kind: string) => void} onChoose
    */
   constructor(facts, onChoose) {
+    this.kinds = facts.failureKinds;
     const parent = byId('kind-tables');
     parent.replaceChildren();
     for (const party of parties) {
+      const place = make('div');
+      place.dataset['party'] = party;
       const table = make('table');
-      table.dataset['party'] = party;
       const head = document.createElement('thead');
       const row = document.createElement('tr');
       for (const [text, className] of [
-        [partyNames[party], 'text'],
+        [partyNames[party], `text party ${party}`],
         ['last minute', ''],
-        ['15 min', ''],
+        ['15 minutes', ''],
       ]) {
         const cell = make('th', className, text);
         cell.scope = 'col';
@@ -170,7 +198,10 @@ export class KindTables {
         head.append(button, ' ', make('small', '', meaningOfKind(kind)));
         this.#rows.set(kind, { row, cells });
       }
-      parent.append(table);
+      const rest = make('p', 'hint');
+      this.#rests.set(party, rest);
+      place.append(table, rest);
+      parent.append(place);
     }
   }
 
@@ -185,10 +216,14 @@ export class KindTables {
           cell.classList.toggle('some', count > 0);
         }
       }
-      row.classList.toggle(
-        'idle',
-        counts.every((count) => count === 0),
-      );
+      // Those that did not come are named below; one whose button has the focus stays until it is left.
+      row.hidden = counts.every((count) => count === 0) && !row.contains(document.activeElement);
+    }
+    for (const [party, rest] of this.#rests) {
+      const kinds = this.kinds[party];
+      const absent = kinds.filter((kind) => this.#rows.get(kind)?.row.hidden === true).map(nameOfKind);
+      rest.hidden = absent.length === 0;
+      setText(rest, `${absent.length === kinds.length ? 'None' : 'None else'}: ${absent.join(', ')}.`);
     }
   }
 }
@@ -313,18 +348,29 @@ export class FailureTable {
   }
 
   /** @param {ShownFailure} failure */
-  #makeRow({ at, party, operation, outcome, cause, status, durationMs, requestId }) {
+  #makeRow({ at, party, operation, path, client, outcome, cause, status, durationMs, requestId }) {
     const row = document.createElement('tr');
     row.dataset['party'] = party;
     const time = make('time', '', formatMoment(at, Date.now()));
     time.dateTime = new Date(at).toISOString();
     time.title = time.dateTime;
+    const when = make('td', 'text when');
+    when.append(time);
+    const whose = make('td', 'text whose');
+    whose.append(make('span', `party ${party}`, partyNames[party]));
     const kind = make('td', 'text kind', nameOfKind(outcome));
     if (cause !== undefined) {
       kind.append(' ', make('small', '', cause));
     }
+    const target = make('td', 'text path');
+    target.append(make('code', '', path ?? '–'));
+    target.title = path ?? '';
+    const from = make('td', 'text client');
+    from.append(make('code', '', client ?? '–'));
+    from.title = client ?? '';
     const id = make('td', 'text id');
     const code = make('code', '', requestId);
+    code.title = requestId;
     const copy = make('button', 'copy', 'Copy');
     copy.type = 'button';
     copy.setAttribute('aria-label', `Copy request id ${requestId}`);
@@ -342,18 +388,16 @@ export class FailureTable {
         },
       );
     });
-    id.append(code, ' ', copy);
-    const when = make('td', 'text');
-    when.append(time);
-    const whose = make('td', 'text');
-    whose.append(make('span', `party ${party}`, partyNames[party]));
+    id.append(code, copy);
     row.append(
       when,
       whose,
-      make('td', 'text', operation ?? 'none'),
+      make('td', 'text operation', operation ?? 'none'),
+      target,
+      from,
       kind,
-      make('td', '', status === 0 ? '–' : String(status)),
-      make('td', '', formatMs(durationMs)),
+      make('td', 'status', status === 0 ? '–' : String(status)),
+      make('td', 'duration', formatMs(durationMs)),
       id,
     );
     return row;
@@ -380,34 +424,50 @@ export async function copyText(text, element) {
 /** @type {Record<string, string>} */
 const sourceNames = { default: 'default', environment: 'environment', file: 'settings file' };
 
+let showsDefaults = false;
+
 /** @param {readonly ShownSetting[]} settings */
 export function showSettings(settings) {
   const parent = byId('setting-rows');
   parent.replaceChildren();
-  // What somebody has chosen comes first.
   const isDefault = (/** @type {ShownSetting} */ { source }) => source === 'default';
-  for (const setting of [...settings.filter((each) => !isDefault(each)), ...settings.filter(isDefault)]) {
+  const chosen = settings.filter((each) => !isDefault(each));
+  for (const setting of [...chosen, ...settings.filter(isDefault)]) {
     const { row, head, cells } = addRow(parent, '', ['text value', 'text source', 'text']);
     row.classList.toggle('chosen', !isDefault(setting));
+    row.hidden = isDefault(setting) && !showsDefaults;
     head.append(make('code', '', setting.variable));
     const [value, source, help] = cells;
-    value?.append(make('code', '', setting.value), ` ${setting.unit ?? ''}`);
-    const readable = readableValue(setting);
+    const code = make('code');
+    code.append(...inGroups(setting.value));
+    value?.append(code, ` ${setting.unit ?? ''}`);
+    const readable = formatSetting(Number(setting.value), setting.unit);
     if (readable !== '') {
       value?.append(' ', make('small', '', readable));
     }
     source?.append(sourceNames[setting.source] ?? `flag ${setting.flag}`);
     help?.append(setting.help.replaceAll('`', ''));
   }
+  const count = chosen.length === 0 ? 'none' : formatCount(chosen.length);
+  setText(byId('settings-count'), `${count} of ${formatCount(settings.length)} changed`);
+  byId('settings').classList.toggle('empty', chosen.length === 0 && !showsDefaults);
+  const toggle = byId('settings-toggle');
+  setText(toggle, showsDefaults ? 'Hide defaults' : 'Show defaults too');
+  toggle.setAttribute('aria-expanded', String(showsDefaults));
+  toggle.onclick = () => {
+    showsDefaults = !showsDefaults;
+    showSettings(settings);
+  };
 }
 
-/** @param {ShownSetting} setting */
-function readableValue({ value, unit }) {
-  const number = Number(value);
-  if (unit === 'bytes' && number >= 1_024) {
-    return formatBytes(number);
-  }
-  return unit === 'ms' && number >= 1_000 ? formatMs(number) : '';
+/**
+ * A number's digits in groups that are set apart and nothing more: what is copied is the number.
+ * @param {string} value
+ */
+function inGroups(value) {
+  return /^\d{5,}$/.test(value)
+    ? value.split(/(?=(?:\d{3})+$)/).map((group) => make('span', 'group', group))
+    : [value];
 }
 
 /** @param {readonly Worker[]} workers */

@@ -1,7 +1,7 @@
 // Is it well, and if not, who is at fault? One place decides, from what the stream said last. What is the client's
 // fault never makes it unwell [D51].
 
-import { formatAge, formatCount, formatMs, formatRate, formatShare, formatTime } from './format.js';
+import { formatAge, formatCount, formatMs, formatRate, formatTime } from './format.js';
 
 /** @import { Facts, Now } from '../dashboard-state.ts' */
 
@@ -13,6 +13,7 @@ import { formatAge, formatCount, formatMs, formatRate, formatShare, formatTime }
  * @property {Party | undefined} party who is at fault; undefined when all is well
  * @property {string} title without figures: it is read out when it changes
  * @property {string} detail
+ * @property {boolean} [isOver] what is told of was wrong within the last minute, and is not any more
  */
 
 // Of the last minute's calls to the backend.
@@ -119,6 +120,7 @@ function findRecovery(now, facts) {
   if (gatewayAt !== undefined) {
     return {
       level: 'notice',
+      isOver: true,
       party: 'gateway',
       title: 'The gateway takes all calls again',
       detail: `Recovered ${formatAge(now.at - gatewayAt)} ago. ${formatCount(countKind(now, 'overload'))} calls were turned away ${inLastMinute(now)}.`,
@@ -128,6 +130,7 @@ function findRecovery(now, facts) {
   if (backendAt !== undefined) {
     return {
       level: 'notice',
+      isOver: true,
       party: 'backend',
       title: 'The backend has recovered',
       detail: `Recovered ${formatAge(now.at - backendAt)} ago. It failed ${describeFailed(now, facts)}.`,
@@ -211,7 +214,7 @@ function describeTraffic(now) {
     return `No calls ${inLastMinute(now)}.`;
   }
   const failed = all.failed.backend + all.failed.gateway;
-  return `${formatRate(all.requests / seconds)} requests a second, ${failed === 0 ? 'none failed' : `${formatShare(failed, all.requests)} failed`}, p99 ${formatMs(all.p99)} ${inLastMinute(now)}.`;
+  return `${formatRate(all.requests / seconds)} requests a second, ${failed === 0 ? 'none' : formatCount(failed)} failed, p99 ${formatMs(all.p99)} ${inLastMinute(now)}.`;
 }
 
 /**
@@ -223,7 +226,8 @@ function describeFailed(now, facts) {
   const kinds = facts.failureKinds.backend
     .filter((kind) => countKind(now, kind) > 0)
     .map((kind) => `${formatCount(countKind(now, kind))} ${facts.kindWords[kind]?.title ?? kind}`);
-  return `${formatShare(all.failed.backend, all.backendCalls)} of the calls to it ${inLastMinute(now)}: ${kinds.join(', ')}`;
+  // The numbers of the table of operations, so that one figure is not another one there.
+  return `${formatCount(all.failed.backend)} of ${formatCount(all.backendCalls)} calls to it ${inLastMinute(now)}: ${kinds.join(', ')}`;
 }
 
 /**

@@ -1,0 +1,292 @@
+// The dashboard's charts in a real browser: what can be read off them. The page's own module draws 15 minutes that
+// are made up here; then a real gateway is restarted under an open page.
+
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+
+import type { Flow, FlowName, Point, Summary } from '../../src/admin/dashboard-state.ts';
+import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
+import { openDashboard, reads } from '../helpers/dashboard-page.ts';
+import { poll } from '../helpers/changes.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { startCommand, type Command } from '../helpers/targets.ts';
+import { createReport, withAdmin } from './report.ts';
+
+let browser: TestBrowser;
+before(async () => {
+  browser = await TestBrowser.start();
+});
+after(async () => {
+  await browser[Symbol.asyncDispose]();
+});
+
+const stepMs = 5_000;
+const steps = 180;
+const now = Date.UTC(2026, 0, 1, 12);
+
+const quiet: Flow = {
+  requests: 100,
+  byStatus: { '2xx': 100, '4xx': 0, '5xx': 0, none: 0 },
+  failed: { backend: 0, gateway: 0, client: 0 },
+  p50: 8,
+  p99: 20,
+  mean: 9,
+  backendCalls: 100,
+  backendFailed: 0,
+  backendP50: 8,
+  backendP99: 20,
+  backendMean: 8,
+};
+
+function flowsOf(all: Flow): Record<FlowName, Flow> {
+  const none = { ...quiet, requests: 0 };
+  return { all, list: all, create: none, read: none, update: none, delete: none, none };
+}
+
+/** 15 minutes, quiet but for what `change` says of a step. */
+function createPoints(change: (step: number) => Partial<Flow>): Point[] {
+  return Array.from({ length: steps }, (_, step) => ({
+    at: now - (steps - 1 - step) * stepMs,
+    seconds: stepMs / 1_000,
+    flows: flowsOf({ ...quiet, ...change(step) }),
+    inFlight: 0,
+    bufferedBytes: 0,
+    residentBytes: 0,
+    eventLoopDelayMs: 0,
+  }));
+}
+
+/** Draws them on a page of the dashboard's, in a place of their own, 400 px wide. */
+async function draw(watched: WatchedPage, points: readonly Point[]): Promise<void> {
+  const summary: Summary = { from: now - 60_000, seconds: 60, flows: flowsOf(quiet), failures: {} };
+  await watched.page.evaluate<unknown>(`(async () => {
+    const { Charts } = await import('/dashboard/charts.js');
+    const place = document.createElement('div');
+    place.id = 'drawn';
+    place.className = 'charts';
+    place.style.width = '1300px';
+    document.querySelector('main').prepend(place);
+    globalThis.drawn = new Charts(place, () => undefined);
+    globalThis.drawn.show({
+      points: ${JSON.stringify(points)},
+      flow: 'all',
+      from: ${(now - steps * stepMs) / 1_000},
+      to: ${now / 1_000},
+      stepMs: ${stepMs},
+      summary: ${JSON.stringify(summary)},
+      summaryName: 'in the last minute',
+      marks: [],
+    });
+    await new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+  })()`);
+}
+
+/** Colours of a column of pixels of a drawn chart, from the top, in the middle of a step. */
+async function readColumn(watched: WatchedPage, chart: string, step: number): Promise<string[]> {
+  return await watched.page.evaluate<string[]>(`(() => {
+    const chart = globalThis.drawn.charts.find(({ kind }) => kind.title === '${chart}');
+    const { plot } = chart;
+    const left = plot.valToPos(${(now - (steps - 1 - step) * stepMs) / 1_000}, 'x', true);
+    const { data } = plot.ctx.getImageData(Math.round(left) - 1, Math.floor(plot.bbox.top), 1, Math.ceil(plot.bbox.height) + 2);
+    return Array.from({ length: data.length / 4 }, (_, index) =>
+      '#' + [0, 1, 2].map((part) => data[index * 4 + part].toString(16).padStart(2, '0')).join(''));
+  })()`);
+}
+
+async function colorOf(watched: WatchedPage, name: string): Promise<string> {
+  return await watched.page.evaluate<string>(
+    `getComputedStyle(document.documentElement).getPropertyValue('--${name}').trim()`,
+  );
+}
+
+/** How many values a chart of the page has: as many as the arrow keys find. */
+async function countTimes({ page }: WatchedPage): Promise<number> {
+  const said = page.locator('#said');
+  await page.locator('.requests .area').focus();
+  const texts = new Set<string>();
+  await page.keyboard.press('Home');
+  for (let text = await said.textContent(); text !== null && text !== '' && !texts.has(text);) {
+    texts.add(text);
+    await page.keyboard.press('ArrowRight');
+    text = await said.textContent();
+  }
+  await page.locator('#pause').focus();
+  return texts.size;
+}
+
+describe('the charts', () => {
+  test('one spike of 150 ms leaves the rest of the latency readable, and the scale says what it is', async () => {
+    await withAdmin(
+      () => [createReport()],
+      async (adminPort) => {
+        await using watched = await openDashboard(browser, { adminPort }, { width: 1_440, height: 900 });
+        await draw(
+          watched,
+          createPoints((step) => (step === 90 ? { p99: 150, backendP99: 150 } : {})),
+        );
+        const share = async (ms: number) =>
+          await watched.page.evaluate<number>(`(() => {
+            const { plot } = globalThis.drawn.charts[2];
+            return 1 - plot.valToPos(${ms}, 'y') / plot.over.clientHeight;
+          })()`);
+        const [p50, p99, spike] = [await share(8), await share(20), await share(150)];
+        assert.ok(
+          p50 > 0.05 && p99 - p50 > 0.15 && spike - p99 > 0.3 && spike <= 1,
+          `${p50}, ${p99}, ${spike}`,
+        );
+        await reads(watched, '#drawn .latency figcaption', /Latency ms, logarithmic scale/);
+      },
+    );
+  });
+
+  test('two lines that lie on each other are both seen', async () => {
+    await withAdmin(
+      () => [createReport()],
+      async (adminPort) => {
+        for (const colorScheme of ['light', 'dark'] as const) {
+          await using watched = await openDashboard(
+            browser,
+            { adminPort },
+            { width: 1_440, height: 900, colorScheme },
+          );
+          await draw(
+            watched,
+            createPoints(() => ({})),
+          );
+          const gateway = await colorOf(watched, 'gateway-line');
+          const backend = await colorOf(watched, 'backend-line');
+          for (const chart of ['Requests', 'Latency']) {
+            const column = await readColumn(watched, chart, 90);
+            const at = column.indexOf(backend);
+            assert.ok(
+              at > 0,
+              `${chart}, ${colorScheme}: the backend's line is drawn: ${[...new Set(column)].join()}`,
+            );
+            assert.ok(
+              column.slice(at - 4, at).includes(gateway),
+              `${chart}, ${colorScheme}: the gateway's above it`,
+            );
+            assert.ok(
+              column.slice(at + 1, at + 5).includes(gateway),
+              `${chart}, ${colorScheme}: and below it`,
+            );
+          }
+        }
+      },
+    );
+  });
+
+  test('failures are bars upon each other in the colours of those at fault, and a single one is seen beside hundreds', async () => {
+    await withAdmin(
+      () => [createReport()],
+      async (adminPort) => {
+        await using watched = await openDashboard(browser, { adminPort }, { width: 1_440, height: 900 });
+        await draw(
+          watched,
+          createPoints((step) => {
+            if (step === 60) return { failed: { backend: 300, gateway: 200, client: 100 } };
+            return step === 120 ? { failed: { backend: 1, gateway: 0, client: 0 } } : {};
+          }),
+        );
+        const [backend, gateway, client] = [
+          await colorOf(watched, 'backend-line'),
+          await colorOf(watched, 'gateway-line'),
+          await colorOf(watched, 'client-line'),
+        ];
+        const high = await readColumn(watched, 'Failed requests', 60);
+        const heights = [client, gateway, backend].map(
+          (color) => high.filter((each) => each === color).length,
+        );
+        const [ofClients = 0, ofGateway = 0, ofBackend = 0] = heights;
+        assert.ok(
+          Math.abs(ofGateway - 2 * ofClients) <= 2 && Math.abs(ofBackend - 3 * ofClients) <= 3,
+          heights.join(),
+        );
+        assert.deepEqual(
+          [...new Set(high.filter((each) => [client, gateway, backend].includes(each)))],
+          [client, gateway, backend],
+          'from the top',
+        );
+        const low = await readColumn(watched, 'Failed requests', 120);
+        assert.ok(low.filter((each) => each === backend).length >= 2, 'a single failure');
+        assert.ok(!(await readColumn(watched, 'Failed requests', 90)).includes(backend), 'none');
+      },
+    );
+  });
+
+  test('under the pointer are the time and the values of then, in all charts at once', async () => {
+    await withAdmin(
+      () => [createReport()],
+      async (adminPort) => {
+        await using watched = await openDashboard(browser, { adminPort }, { width: 1_440, height: 900 });
+        const { page } = watched;
+        await draw(
+          watched,
+          createPoints((step) => (step === 90 ? { requests: 555, p99: 150 } : {})),
+        );
+        await reads(watched, '#drawn .requests .when', /^in the last minute$/);
+        const [left, top] = await page.evaluate<[number, number]>(`(() => {
+          const { plot } = globalThis.drawn.charts[0];
+          const box = plot.over.getBoundingClientRect();
+          return [box.left + plot.valToPos(${(now - (steps - 91) * stepMs) / 1_000}, 'x'), box.top + 20];
+        })()`);
+        await page.mouse.move(left, top);
+        const time = await page.evaluate<string>(
+          `new Date(${now - (steps - 91) * stepMs}).toTimeString().slice(0, 8)`,
+        );
+        for (const chart of ['requests', 'failed-requests', 'latency']) {
+          await reads(watched, `#drawn .${chart} .when`, new RegExp(`^at ${time}$`));
+          await reads(watched, `#drawn .${chart} .pointed`, new RegExp(`^${time}$`));
+        }
+        await reads(watched, '#drawn .requests [data-party=gateway]', /from clients 111$/);
+        await reads(watched, '#drawn .latency [data-party=gateway]', /p99 150\sms$/);
+        await page.mouse.move(0, 0);
+        await reads(watched, '#drawn .requests .when', /^in the last minute$/);
+        assert.equal(await page.locator('#drawn .pointed').filter({ visible: true }).count(), 0);
+      },
+    );
+  });
+
+  test('a restart is marked, and what this page had seen before it stays', async () => {
+    const backend = await ScriptedBackend.start();
+    backend.answers(answer('[]'));
+    let gateway: Command | undefined;
+    try {
+      gateway = await startCommand({ BACKEND_URL: backend.url });
+      const { port, adminPort } = gateway;
+      await using watched = await openDashboard(browser, gateway);
+      const { page } = watched;
+      await gateway.call('GET', '/api/work-items');
+      const area = page.locator('.requests .area');
+      await page.locator('.requests .area[aria-label*="from clients"][aria-label*=", started "]').waitFor();
+      // The first step of its history has come.
+      await poll(async () => (await countTimes(watched)) > 0, 'a step is drawn', 15_000);
+      await gateway.stop();
+      await reads(watched, '#connection', /^Connection lost$/);
+      const before = await countTimes(watched);
+      gateway = await startCommand({
+        BACKEND_URL: backend.url,
+        PORT: String(port),
+        ADMIN_PORT: String(adminPort),
+      });
+      await reads(watched, '#connection', /^Live$/);
+      await page.locator('.requests .area[aria-label*=", restarted "]').waitFor();
+      assert.match((await area.getAttribute('aria-label')) ?? '', /, restarted \d\d:\d\d; the arrow keys/);
+      assert.ok((await countTimes(watched)) >= before, 'what was drawn is still there');
+      assert.ok(await page.locator('#traffic').isVisible(), 'though the new one has had no call');
+    } finally {
+      await gateway?.stop();
+      await backend.stop();
+    }
+  });
+
+  test('what is small beside the load has a scale', async () => {
+    await withAdmin(
+      () => [createReport({ residentBytes: 60 * 1_048_576 })],
+      async (adminPort) => {
+        await using watched = await openDashboard(browser, { adminPort });
+        await reads(watched, '#loads > div:nth-child(3) .spark', /^60\.0\sMiB0$/, 15_000);
+      },
+    );
+  });
+});

@@ -1,0 +1,196 @@
+// How the dashboard lies on screens of all sizes, what tells two of them apart, and what its colours mean.
+
+import assert from 'node:assert/strict';
+import { hostname } from 'node:os';
+import { after, before, describe, test } from 'node:test';
+
+import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
+import { openDashboard, reads } from '../helpers/dashboard-page.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { startCommand, type Command } from '../helpers/targets.ts';
+
+let browser: TestBrowser;
+let backend: ScriptedBackend;
+let command: Command;
+before(async () => {
+  browser = await TestBrowser.start();
+  backend = await ScriptedBackend.start();
+  backend.answers(answer('[]'));
+  // Figures, paths and failures of some size: the tables have to have room for them.
+  command = await startCommand({ BACKEND_URL: backend.url, INSTANCE_NAME: 'staging-eu-1' });
+  for (let count = 0; count < 1_200; count += 1) await command.call('GET', '/api/work-items');
+  backend.answers(answer('', { status: 503 }));
+  for (let count = 0; count < 120; count += 1) {
+    await command.call('PUT', `/api/work-items/${'9'.repeat(1 + (count % 60))}`, { body: '{}' });
+  }
+  backend.answers(answer('[]'));
+});
+after(async () => {
+  await browser[Symbol.asyncDispose]();
+  await command.stop();
+  await backend.stop();
+});
+
+interface Box {
+  readonly top: number;
+  readonly bottom: number;
+  readonly left: number;
+  readonly right: number;
+  readonly width: number;
+  readonly height: number;
+}
+
+/** Where everything that is seen of `selector` is, all at one moment. */
+async function boxesOf({ page }: WatchedPage, selector: string): Promise<Box[]> {
+  return await page.evaluate<Box[]>(`[...document.querySelectorAll('${selector}')]
+    .map((each) => each.getBoundingClientRect().toJSON()).filter(({ height }) => height > 0)`);
+}
+
+describe('on a screen', () => {
+  test('of 1440 x 900 the verdict, the charts and every operation are seen without scrolling', async () => {
+    await using watched = await openDashboard(browser, command, { width: 1_440, height: 900 });
+    await reads(watched, '#operation-rows .update', /120/);
+    for (const selector of ['#verdict', '#parties li', '#charts figure', '#operation-rows tr']) {
+      const boxes = await boxesOf(watched, selector);
+      assert.ok(boxes.length > 0, selector);
+      for (const { bottom } of boxes) assert.ok(bottom <= 900, `${selector} ends at ${bottom}`);
+    }
+  });
+
+  for (const [width, height] of [
+    [768, 1_024],
+    [1_440, 900],
+    [2_560, 1_440],
+  ] as const) {
+    test(`${width} px wide no column is cut off, and the rows of charts are full`, async () => {
+      await using watched = await openDashboard(browser, command, { width, height });
+      await reads(watched, '#operation-rows .update', /120/);
+      for (const window of ['the last minute', '15 minutes']) {
+        await watched.page.getByRole('radio', { name: window }).check({ force: true });
+        const cut = await watched.page.evaluate<string[]>(`[...document.querySelectorAll('.wide')]
+          .filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth)
+          .map((each) => each.getAttribute('aria-label'))`);
+        assert.deepEqual(cut, [], 'tables that have to be moved sideways');
+      }
+      const [place] = await boxesOf(watched, '#charts');
+      const rows = Map.groupBy(await boxesOf(watched, '#charts figure'), ({ top }) => top);
+      for (const row of rows.values()) {
+        assert.ok(Math.abs((row.at(-1)?.right ?? 0) - (place?.right ?? NaN)) < 2, 'no hole beside a chart');
+      }
+    });
+  }
+
+  for (const [width, heightMax] of [
+    [360, 72],
+    [768, 56],
+    [1_440, 36],
+  ] as const) {
+    test(`${width} px wide a failed call is at most ${heightMax} px high, with path and client before its id`, async () => {
+      await using watched = await openDashboard(browser, command, { width, height: 900 });
+      const { page } = watched;
+      await reads(watched, '#failure-rows tr', /\/api\/work-items\/9{60}/);
+      const rows = await boxesOf(watched, '#failure-rows tr');
+      assert.equal(rows.length, 50);
+      for (const { height } of rows) assert.ok(height <= heightMax, `${height} px`);
+      const parts = await Promise.all(
+        ['td.path', 'td.client', '.copy'].map(
+          async (part) => (await boxesOf(watched, `#failure-rows ${part}`))[0],
+        ),
+      );
+      const [path, client, copy] = parts;
+      assert.ok(path && client && copy);
+      assert.ok(path.left < client.left);
+      assert.ok(
+        client.bottom <= copy.top + 1 || client.right <= copy.left,
+        'before the button, in reading order',
+      );
+      for (const { right } of parts as Box[]) assert.ok(right <= width, 'all of it in sight');
+      assert.deepEqual(
+        await page.locator('#failure-rows tr').first().locator('td.path').getAttribute('title'),
+        `/api/work-items/${'9'.repeat(60)}`,
+        'what has no room is in full under the pointer',
+      );
+      // Nothing lies on anything else.
+      const cells = await page.evaluate<Box[]>(`[...document.querySelector('#failure-rows tr').children]
+        .map((each) => each.getBoundingClientRect().toJSON())`);
+      for (const [index, one] of cells.entries()) {
+        for (const other of cells.slice(index + 1)) {
+          const isApart =
+            one.right <= other.left + 1 ||
+            other.right <= one.left + 1 ||
+            one.bottom <= other.top + 1 ||
+            other.bottom <= one.top + 1;
+          assert.ok(isApart, `cell ${index} lies on another`);
+        }
+      }
+    });
+  }
+
+  test('two dashboards are told apart by head and title', async () => {
+    await using other = await startCommand({ BACKEND_URL: backend.url });
+    await using one = await openDashboard(browser, command);
+    await using another = await openDashboard(browser, other);
+    await reads(one, 'header', /Work Item Gateway/);
+    await reads(one, '#instance', /^staging-eu-1$/);
+    await reads(one, '#place', new RegExp(`^on ${hostname()}, process ${command.process.pid ?? ''}$`));
+    assert.match(await one.page.title(), /^staging-eu-1: .+ – Work Item Gateway$/);
+    await reads(another, '#instance', new RegExp(`^${hostname()}$`));
+    await reads(another, '#place', new RegExp(`^process ${other.process.pid ?? ''}$`));
+    assert.equal(await another.page.title(), `${hostname()}: All is well – Work Item Gateway`);
+  });
+});
+
+for (const colorScheme of ['light', 'dark'] as const) {
+  test(`${colorScheme}: a colour has one meaning, and its contrast is enough`, async () => {
+    await using watched = await openDashboard(browser, command, { colorScheme });
+    await reads(watched, '#operation-rows .update', /120/);
+    const colors = await watched.page.evaluate<Record<string, string>>(`(() => {
+      const of = (selector, property = 'color', part) =>
+        getComputedStyle(document.querySelector(selector), part)[property];
+      return {
+        page: of('body', 'backgroundColor'),
+        ink: of('body'),
+        live: of('#connection', 'backgroundColor', '::before'),
+        backend: of('.party.backend', 'backgroundColor', '::before'),
+        backendFigure: of('.update td.backend:not(.bad)'),
+        gateway: of('.party.gateway', 'backgroundColor', '::before'),
+        alarm: of('td.bad'),
+        unwell: of('[data-level=unwell] #verdict-title'),
+        changed: of('.chosen .value code'),
+        link: of('footer a'),
+      };
+    })()`);
+    const { page, ink, live, backend, alarm } = colors;
+    assert.equal(new Set([page, ink, live, backend, alarm]).size, 5, 'each its own');
+    assert.equal(colors['backendFigure'], backend);
+    assert.equal(colors['unwell'], alarm);
+    for (const name of ['gateway', 'changed']) assert.equal(colors[name], ink, name);
+    for (const name of ['backend', 'live', 'alarm']) assert.notEqual(colors['link'], colors[name]);
+    // WCAG 2.2: 4.5 for text, 3 for what is drawn.
+    for (const color of [ink, live, backend, alarm]) {
+      assert.ok(contrastOf(color, page) >= 4.5, `${color ?? ''} on ${page ?? ''}`);
+    }
+    for (const name of ['gateway-line', 'backend-line', 'client-line']) {
+      const color = await watched.page.evaluate<string>(
+        `getComputedStyle(document.documentElement).getPropertyValue('--${name}').trim()`,
+      );
+      assert.ok(contrastOf(color, page) >= 3, `${name}: ${color}`);
+    }
+  });
+}
+
+function contrastOf(one = '', other = ''): number {
+  const [low = NaN, high = NaN] = [luminanceOf(one), luminanceOf(other)].toSorted((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+}
+
+/** Of `#rrggbb` or `rgb(r, g, b)`, as WCAG defines it. */
+function luminanceOf(color: string): number {
+  const parts = color.startsWith('#')
+    ? [1, 3, 5].map((at) => Number.parseInt(color.slice(at, at + 2), 16))
+    : [...color.matchAll(/\d+/g)].map(Number);
+  const [red = NaN, green = NaN, blue = NaN] = parts
+    .map((part) => part / 255)
+    .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
