@@ -29,7 +29,7 @@ const headEnd = [CR, LF, CR, LF];
  */
 type Phase = 'arrived' | 'waiting' | 'answering' | 'replying' | 'closing' | 'streaming';
 
-const yielding: readonly Phase[] = ['closing', 'waiting', 'arrived', 'replying'];
+const yielding: readonly Phase[] = ['closing', 'waiting', 'arrived', 'replying', 'answering'];
 
 export interface ConnectionServer {
   /** Not yet listening. */
@@ -68,10 +68,7 @@ export function createConnectionServer(listener: RequestListener): ConnectionSer
     }
   };
   const server = createNetServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
-    if (!makeRoom(connections)) {
-      socket.destroy();
-      return;
-    }
+    makeRoom(connections);
     const connection = new Connection(socket);
     connections.add(connection);
     connection.once('close', () => {
@@ -104,21 +101,17 @@ function connectionOf({ socket }: { readonly socket: Duplex }): Connection {
   throw new TypeError('no connection of the admin listener');
 }
 
-function makeRoom(connections: Set<Connection>): boolean {
+function makeRoom(connections: Set<Connection>): void {
   const counted = [...connections].filter(({ phase }) => phase !== 'streaming');
-  if (counted.length < connectionsMax) {
-    return true;
-  }
-  for (const phase of yielding) {
+  if (counted.length >= connectionsMax) {
+    const phase = yielding.find((each) => counted.some((connection) => connection.phase === each));
     const oldest = counted.find((connection) => connection.phase === phase);
     if (oldest !== undefined) {
       oldest.destroy();
       // Its `close` comes later, maybe after the next newcomer.
       connections.delete(oldest);
-      return true;
     }
   }
-  return false;
 }
 
 /** What node:http sees of a socket. */

@@ -179,6 +179,29 @@ test('300 silent connections: at most 64 are held, others are served meanwhile, 
   );
 });
 
+test('while 64 wait for a report that does not come, /livez is answered [D59]', async () => {
+  const gate = createGate();
+  let asked = 0;
+  const reports = async () => {
+    asked += 1;
+    await gate.opened;
+    return [createReport()];
+  };
+  await withAdmin(reports, async (port) => {
+    const waiting = Array.from({ length: connectionsMax }, () =>
+      request(port, 'GET', '/readyz').catch(() => undefined),
+    );
+    await poll(() => asked > 0, 'one waits');
+    for (let round = 0; round < 5; round += 1) {
+      assert.equal((await request(port, 'GET', '/livez')).status, 200);
+    }
+    gate.open();
+    const replies = await Promise.all(waiting);
+    assert.ok(replies.filter((reply) => reply?.status === 200).length >= connectionsMax - 1);
+    assert.equal(asked, 1);
+  });
+});
+
 test('a head that comes slowly is cut off after 5 s [D59]', async () => {
   await using client = await connect();
   const startedAt = performance.now();
