@@ -17,7 +17,7 @@ cpSync('src/json/scanner.wasm', 'dist/json/scanner.wasm');
 cpSync('src/docs/page', 'dist/docs/page', { recursive: true });
 cpSync('src/docs/swagger-ui', 'dist/docs/swagger-ui', { recursive: true });
 // The dashboard's page is not compiled: a browser gets what is written.
-cpSync('src/admin/dashboard', 'dist/admin/dashboard', {
+cpSync('src/dashboard/page', 'dist/dashboard/page', {
   recursive: true,
   filter: (path) => !path.endsWith('tsconfig.json'),
 });

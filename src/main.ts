@@ -9,7 +9,7 @@ if (major < 22 || (major === 22 && minor < 19)) {
 }
 
 // Before the rest is loaded, which takes a tenth of a second and more.
-const { holdSignals } = await import('./held-signals.ts');
+const { holdSignals } = await import('./process/held-signals.ts');
 const signals = holdSignals(process);
 
 // Whoever was to read it has gone: that is no fault to stop for.
@@ -17,7 +17,7 @@ process.stdout.on('error', () => undefined);
 process.stderr.on('error', () => undefined);
 
 const { isatty } = await import('node:tty');
-const { runCli } = await import('./cli.ts');
+const { runCli } = await import('./process/cli.ts');
 let exitCode = 1;
 try {
   exitCode = await runCli(process.argv.slice(2), {

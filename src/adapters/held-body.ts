@@ -4,7 +4,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 
-import type { BufferBudget } from '../buffer-budget.ts';
+import type { BufferBudget } from '../body/budget.ts';
 import type { RequestHead } from '../wire/head.ts';
 import type { Incoming } from '../wire/transport.ts';
 

@@ -4,7 +4,7 @@
 import type { GatewayObserver } from '../gateway/gateway.ts';
 import { limitsOf, type LimitName } from '../gateway/limits.ts';
 import { createGateway, type GatewayLimits } from '../gateway/options.ts';
-import { listen, type Listener } from '../listen.ts';
+import { listen, type Listener } from '../process/listen.ts';
 import { ClientServer } from '../wire/server.ts';
 
 export interface GatewayServerOptions extends GatewayLimits {

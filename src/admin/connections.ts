@@ -5,7 +5,7 @@ import type { RequestListener } from 'node:http';
 import { createServer as createNetServer, type Server, type Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 
-import { createServer } from '../node-http.ts';
+import { createServer } from '../wire/node-http.ts';
 
 /** Connections at once, those that `keep` was called for not among them. */
 export const connectionsMax = 64;

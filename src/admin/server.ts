@@ -5,12 +5,12 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Server } from 'node:net';
 
 import { isAllowedHost } from '../guards/host-names.ts';
-import { latestBackendStatus } from './backend-status.ts';
+import { latestBackendStatus } from '../telemetry/backend-status.ts';
 import { createConnectionServer, keep } from './connections.ts';
-import { Dashboard, type DashboardSources } from './dashboard.ts';
-import { History } from './history.ts';
-import { metricsContentType, renderMetrics } from './metrics.ts';
-import type { Report } from './report.ts';
+import { Dashboard, type DashboardSources } from '../dashboard/server.ts';
+import { History } from '../dashboard/history.ts';
+import { metricsContentType, renderMetrics } from '../telemetry/metrics.ts';
+import type { Report } from '../telemetry/report.ts';
 import { share } from './share.ts';
 
 /** `onFault` is told of a fault of our own in answering here. */

@@ -1,8 +1,8 @@
 // One call to the backend becomes one Outcome. Deadlines, the single resend and the limits of an answer are here [D15 to
 // D23]; the bytes on the wire are wire/'s affair. What a client is told about an outcome is decided elsewhere.
 
-import { AnswerBody } from '../body.ts';
-import type { BufferBudget } from '../buffer-budget.ts';
+import { AnswerBody } from '../body/body.ts';
+import type { BufferBudget } from '../body/budget.ts';
 import { ClientConnection, createOpenSocket, type ExchangeOwner } from '../wire/client-connection.ts';
 import type { AnswerHead, Flaw } from '../wire/head.ts';
 import { writeRequestHead } from '../wire/writer.ts';

@@ -5,7 +5,7 @@ import { collectionPath, operations, type Operation, type OperationName } from '
 import { rejectedStatuses } from '../gateway/outcomes.ts';
 import { failureReplies, notFoundReplies, replies, type FixedReply } from '../gateway/replies.ts';
 import { isCrossSiteWrite } from '../guards/cross-site.ts';
-import { version } from '../version.ts';
+import { version } from '../process/version.ts';
 
 /** What of the settings a client can meet. */
 export interface Limits {

@@ -4,7 +4,7 @@
 import { readFileSync } from 'node:fs';
 
 import { replies, replyHeaders, type FixedReply, type Pages } from '../gateway/replies.ts';
-import { StartError } from '../start-error.ts';
+import { StartError } from '../process/start-error.ts';
 import { createOpenApiText, type Limits } from './openapi.ts';
 
 const json = 'application/json';

@@ -7,7 +7,7 @@ import type { Socket } from 'node:net';
 
 import type { Logger } from 'pino';
 
-import { listen, type Listener } from '../listen.ts';
+import { listen, type Listener } from '../process/listen.ts';
 import { answerRequest, problem, type Answer } from './controller.ts';
 import { openStore } from './store.ts';
 

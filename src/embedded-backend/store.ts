@@ -3,8 +3,8 @@
 
 import { DatabaseSync } from 'node:sqlite';
 
-import { quoteIfPlain } from '../accepted-values.ts';
-import { StartError } from '../start-error.ts';
+import { quoteIfPlain } from '../gateway/accepted-values.ts';
+import { StartError } from '../process/start-error.ts';
 import { readItemText, type ItemText } from './item-text.ts';
 
 /** The largest id; `int` in the controllers that this backend stands in for. */

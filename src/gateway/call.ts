@@ -2,9 +2,9 @@
 // table; every byte that a client gets comes from replies.ts or from a checked answer. It never sees a socket.
 
 import type { BackendRequest, Exchange, Outcome, OutcomeHandler } from '../backend/client.ts';
-import { giveBackBlocks } from '../blocks.ts';
-import { RequestBody } from '../body.ts';
-import type { BufferBudget } from '../buffer-budget.ts';
+import { giveBackBlocks } from '../body/blocks.ts';
+import { RequestBody } from '../body/body.ts';
+import type { BufferBudget } from '../body/budget.ts';
 import type { RequestHead } from '../wire/head.ts';
 import type { Broken, Client, Incoming, Transport } from '../wire/transport.ts';
 import { isRead, type Operation } from './operations.ts';

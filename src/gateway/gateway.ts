@@ -2,7 +2,7 @@
 // what happens to bytes that are no request at all. No settings, signals or Fastify here.
 
 import type { BackendClient } from '../backend/client.ts';
-import type { BufferBudget } from '../buffer-budget.ts';
+import type { BufferBudget } from '../body/budget.ts';
 import { clientAddress, normalizeAddress, type TrustedProxies } from '../guards/client-address.ts';
 import { isCrossSiteWrite } from '../guards/cross-site.ts';
 import { isAllowedHost } from '../guards/host-names.ts';

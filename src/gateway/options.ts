@@ -1,11 +1,11 @@
 // What a gateway can be given, and the gateway that comes of it. Defaults and bounds are in limits.ts.
 
-import { backendUrlExample, wishesForBackendUrl } from '../accepted-values.ts';
+import { backendUrlExample, wishesForBackendUrl } from './accepted-values.ts';
 import { BackendClient } from '../backend/client.ts';
-import { BufferBudget } from '../buffer-budget.ts';
+import { BufferBudget } from '../body/budget.ts';
 import { createTrustedProxies, isAddressRange } from '../guards/client-address.ts';
 import { parseHostNames } from '../guards/host-names.ts';
-import { suggest } from '../similar.ts';
+import { suggest } from './similar.ts';
 import { Gateway, type GatewayObserver } from './gateway.ts';
 import type { ItemIdParsing } from './item-id.ts';
 import { limits, limitsOf, type LimitName } from './limits.ts';

@@ -3,7 +3,7 @@
 
 import { randomUUID } from 'node:crypto';
 
-import { escapeNonAscii } from '../escape.ts';
+import { escapeNonAscii } from '../telemetry/escape.ts';
 import { fieldValues } from '../wire/head.ts';
 
 const requestIdForm = /^[A-Za-z0-9._~-]{1,128}$/;

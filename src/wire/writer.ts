@@ -1,7 +1,7 @@
 // Writes the heads of HTTP/1.1 messages: requests to the backend and replies to clients. What stands in them is built from
 // nothing, never copied from a message that came in.
 
-import { STATUS_CODES } from '../node-http.ts';
+import { STATUS_CODES } from './node-http.ts';
 import type { Reply } from './transport.ts';
 
 /**

@@ -1,8 +1,8 @@
 // What the primary process and its workers say to each other.
 
-import type { Report, ReportRequest } from '../admin/report.ts';
-import type { PortSharing } from '../listen.ts';
-import type { Settings } from '../settings.ts';
+import type { Report, ReportRequest } from '../telemetry/report.ts';
+import type { PortSharing } from '../process/listen.ts';
+import type { Settings } from '../process/settings.ts';
 
 /** Settings as they go from process to process: an address as its text. */
 export type PlainSettings = Omit<Settings, 'backendUrl'> & { readonly backendUrl: string };

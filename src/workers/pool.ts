@@ -7,15 +7,15 @@ import { createServer } from 'node:net';
 import { extname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-import { joinFailures, type Failure } from '../admin/failures.ts';
-import { Figures } from '../admin/figures.ts';
-import type { Report, ReportRequest } from '../admin/report.ts';
-import { startDeadline } from '../lifecycle.ts';
-import { listen, type PortSharing } from '../listen.ts';
-import type { Log, Logger } from '../log.ts';
-import type { AdminSubject } from '../service.ts';
-import { describeChanges, type Settings } from '../settings.ts';
-import { StartError } from '../start-error.ts';
+import { joinFailures, type Failure } from '../telemetry/failures.ts';
+import { Figures } from '../telemetry/figures.ts';
+import type { Report, ReportRequest } from '../telemetry/report.ts';
+import { startDeadline } from '../process/lifecycle.ts';
+import { listen, type PortSharing } from '../process/listen.ts';
+import type { Log, Logger } from '../telemetry/log.ts';
+import type { AdminSubject } from '../process/service.ts';
+import { describeChanges, type Settings } from '../process/settings.ts';
+import { StartError } from '../process/start-error.ts';
 import { plainSettings, type FromWorker, type ToWorker } from './messages.ts';
 import { closeUntakenConnections } from './untaken-connections.ts';
 

@@ -3,11 +3,11 @@
 
 import cluster from 'node:cluster';
 
-import type { Report, ReportRequest } from '../admin/report.ts';
-import { listenForFaults, runUntilStopped, type StopRequest } from '../lifecycle.ts';
-import { createLog, type Logger } from '../log.ts';
-import { startClientService, type ClientService } from '../service.ts';
-import { StartError } from '../start-error.ts';
+import type { Report, ReportRequest } from '../telemetry/report.ts';
+import { listenForFaults, runUntilStopped, type StopRequest } from '../process/lifecycle.ts';
+import { createLog, type Logger } from '../telemetry/log.ts';
+import { startClientService, type ClientService } from '../process/service.ts';
+import { StartError } from '../process/start-error.ts';
 import { settingsOfPlain, type FromWorker, type ToWorker } from './messages.ts';
 
 // Less than the primary process gives a worker that it has told to cut everything.

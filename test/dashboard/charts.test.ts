@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 
-import type { Flow, FlowName, Point, Summary } from '../../src/admin/dashboard-state.ts';
+import type { Flow, FlowName, Point, Summary } from '../../src/dashboard/state.ts';
 import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
 import { openDashboard, reads } from '../helpers/dashboard-page.ts';
 import { poll } from '../helpers/changes.ts';

@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';
 
-import { Figures } from '../../src/admin/figures.ts';
-import { addFigures, History, historyMs } from '../../src/admin/history.ts';
-import type { Report } from '../../src/admin/report.ts';
+import { Figures } from '../../src/telemetry/figures.ts';
+import { addFigures, History, historyMs } from '../../src/dashboard/history.ts';
+import type { Report } from '../../src/telemetry/report.ts';
 import type { CallRecord } from '../../src/gateway/call.ts';
 import { operations } from '../../src/gateway/operations.ts';
 import { createReport } from './report.ts';

@@ -3,8 +3,8 @@
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 
-import { Figures } from '../../src/admin/figures.ts';
-import type { Report, ReportRequest } from '../../src/admin/report.ts';
+import { Figures } from '../../src/telemetry/figures.ts';
+import type { Report, ReportRequest } from '../../src/telemetry/report.ts';
 import { createAdminServer } from '../../src/admin/server.ts';
 
 /** A report of a process at rest, but for what `more` says. */

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import type { Facts, Flow, Now, Summary } from '../../src/admin/dashboard-state.ts';
+import type { Facts, Flow, Now, Summary } from '../../src/dashboard/state.ts';
 
 // The page's own modules are plain JavaScript with types in comments; here only their values are of interest.
 interface Verdict {
@@ -13,7 +13,7 @@ interface Verdict {
   readonly detail: string;
   readonly isOver?: boolean;
 }
-const verdictModule = new URL('../../src/admin/dashboard/verdict.js', import.meta.url).href;
+const verdictModule = new URL('../../src/dashboard/page/verdict.js', import.meta.url).href;
 const { judge, describeParties } = (await import(verdictModule)) as {
   judge: (now: Now, facts: Facts) => Verdict;
   describeParties: (now: Now, facts: Facts) => Record<string, { text: string; isUnwell: boolean }>;

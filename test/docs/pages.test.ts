@@ -205,6 +205,9 @@ describe('DOCS', () => {
         .map((path) => path.replaceAll('\\', '/'))
         .toSorted();
     assert.deepEqual(importers(/ from '[^']*\/docs\/[^']*'/), []);
-    assert.deepEqual(importers(/await import\('[^']*\/docs\/[^']*'\)/), ['src/cli.ts', 'src/service.ts']);
+    assert.deepEqual(importers(/await import\('[^']*\/docs\/[^']*'\)/), [
+      'src/process/cli.ts',
+      'src/process/service.ts',
+    ]);
   });
 });

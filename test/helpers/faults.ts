@@ -70,7 +70,9 @@ if (faults.includes('accept')) {
 }
 
 if (faults.includes('log') || faults.includes('log and exceptions')) {
-  const { LogOutput } = load('./dist/log-output.js') as { LogOutput: { prototype: { write: Method } } };
+  const { LogOutput } = load('./dist/telemetry/log-output.js') as {
+    LogOutput: { prototype: { write: Method } };
+  };
   const { write } = LogOutput.prototype;
   LogOutput.prototype.write = function (...parameters) {
     if (current.startsWith('log')) throw fault();

@@ -2,9 +2,9 @@
 
 import type { Backend } from '../../src/gateway/call.ts';
 import { Gateway, type GatewayObserver } from '../../src/gateway/gateway.ts';
-import { BufferBudget } from '../../src/buffer-budget.ts';
+import { BufferBudget } from '../../src/body/budget.ts';
 import { createGatewayServer, type CallRecord, type GatewayServerOptions } from '../../src/index.ts';
-import { listen } from '../../src/listen.ts';
+import { listen } from '../../src/process/listen.ts';
 import { ClientServer } from '../../src/wire/server.ts';
 import { RawClient, request, type CallOptions } from './raw-client.ts';
 import { answer, ScriptedBackend } from './scripted-backend.ts';

@@ -27,9 +27,7 @@ for (const part of wanted.length === 0 ? parts : wanted) {
     'run',
     'test/mutation/stryker.config.ts',
     '--mutate',
-    isPath
-      ? part
-      : `src/${part}/*.ts,${part === 'backend' ? 'src/body.ts,src/blocks.ts' : '!src/**/*.as.ts'}`,
+    isPath ? part : `src/${part}/*.ts,${part === 'backend' ? 'src/body/*.ts' : '!src/**/*.as.ts'}`,
   );
   if (!isPath) renameSync(strykerReport, reportOf(part));
 }

@@ -4,7 +4,7 @@ import type { PartialStrykerOptions } from '@stryker-mutator/api/core';
 
 const options: PartialStrykerOptions = {
   // scanner.as.ts runs as WebAssembly, which Stryker's switches cannot enter: see scanner.ts.
-  mutate: ['src/{backend,gateway,json,wire}/*.ts', 'src/body.ts', 'src/blocks.ts', '!src/**/*.as.ts'],
+  mutate: ['src/{backend,body,gateway,json,wire}/*.ts', '!src/**/*.as.ts'],
   testRunner: 'node-test',
   plugins: ['./test/mutation/test-runner.ts'],
   coverageAnalysis: 'perTest',

@@ -101,7 +101,7 @@ describe('what is in it', () => {
       'dist/json/scanner.wasm',
       'dist/docs/swagger-ui/swagger-ui-bundle.js',
       'dist/docs/swagger-ui/LICENSE',
-      'dist/admin/dashboard/index.html',
+      'dist/dashboard/page/index.html',
       'LICENSE',
     ]) {
       assert.ok(files.includes(file), file);

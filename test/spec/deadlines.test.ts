@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { BackendClient, type Outcome } from '../../src/backend/client.ts';
-import { BufferBudget } from '../../src/buffer-budget.ts';
+import { BufferBudget } from '../../src/body/budget.ts';
 import { within } from '../helpers/changes.ts';
 import { startBlackHole, startDyingBackend } from '../helpers/black-hole.ts';
 import { assertReply, itemNotFound, operations } from '../helpers/expected.ts';

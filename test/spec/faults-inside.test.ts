@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';
 import type { FastifyInstance } from 'fastify';
 import { ConnectionPool } from '../../src/backend/pool.ts';
-import { Body } from '../../src/body.ts';
+import { Body } from '../../src/body/body.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, badRequest, operations, succeeded, unavailable } from '../helpers/expected.ts';
 import { Fastify } from '../helpers/fastify.ts';

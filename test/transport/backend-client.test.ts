@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { BackendClient, type BackendRequest, type Outcome } from '../../src/backend/client.ts';
-import { BufferBudget } from '../../src/buffer-budget.ts';
+import { BufferBudget } from '../../src/body/budget.ts';
 import { startBlackHole } from '../helpers/black-hole.ts';
 import { createGate, poll, within } from '../helpers/changes.ts';
 import {

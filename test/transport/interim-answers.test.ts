@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { test } from 'node:test';
 import { BackendClient, type BackendRequest, type Outcome } from '../../src/backend/client.ts';
-import { BufferBudget } from '../../src/buffer-budget.ts';
+import { BufferBudget } from '../../src/body/budget.ts';
 import { within } from '../helpers/changes.ts';
 import { ScriptedBackend, type Answer } from '../helpers/scripted-backend.ts';
 

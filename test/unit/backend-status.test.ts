@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { JoinedBackendStatus, type BackendStatus } from '../../src/admin/backend-status.ts';
+import { JoinedBackendStatus, type BackendStatus } from '../../src/telemetry/backend-status.ts';
 
 const away = { isReachable: false, cause: 'refused' };
 const there = { isReachable: true, cause: undefined };

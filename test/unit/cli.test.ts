@@ -7,11 +7,18 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
-import { runCli } from '../../src/cli.ts';
-import { holdSignals } from '../../src/held-signals.ts';
+import { runCli } from '../../src/process/cli.ts';
+import { holdSignals } from '../../src/process/held-signals.ts';
 import { workItemGateway } from '../../src/index.ts';
-import { briefOf, flagOf, settingGroups, settingNames, settingsOf, variableOf } from '../../src/settings.ts';
-import { findSimilar } from '../../src/similar.ts';
+import {
+  briefOf,
+  flagOf,
+  settingGroups,
+  settingNames,
+  settingsOf,
+  variableOf,
+} from '../../src/process/settings.ts';
+import { findSimilar } from '../../src/gateway/similar.ts';
 import Fastify from 'fastify';
 
 interface Ended {

@@ -5,12 +5,12 @@ import { existsSync, globSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { describe, test } from 'node:test';
 
-import { createRegistry } from '../../src/admin/metrics.ts';
-import { processRegistry } from '../../src/admin/process-metrics.ts';
+import { createRegistry } from '../../src/telemetry/metrics.ts';
+import { processRegistry } from '../../src/telemetry/process-metrics.ts';
 import { operations } from '../../src/gateway/operations.ts';
 import { callOutcomes, outcomes } from '../../src/gateway/outcomes.ts';
 import { failureReplies, notFoundReplies, replies } from '../../src/gateway/replies.ts';
-import { flagOf, settingNames, variableOf } from '../../src/settings.ts';
+import { flagOf, settingNames, variableOf } from '../../src/process/settings.ts';
 
 const root = resolve(import.meta.dirname, '../..');
 const read = (path: string): string => readFileSync(join(root, path), 'utf8');
@@ -172,13 +172,13 @@ describe('ARCHITECTURE.md', () => {
     [
       'knows a socket',
       / from 'node:(?:net|tls|http)'/,
-      /^src\/(?:wire|adapters|admin|workers|embedded-backend|guards)\/|^src\/[a-z-]+\.ts$/,
+      /^src\/(?:wire|adapters|admin|dashboard|process|telemetry|workers|embedded-backend|guards)\//,
     ],
-    ['knows prom-client', / from 'prom-client'/, /^src\/admin\//],
-    ['knows commander', / from 'commander'/, /^src\/cli\.ts$/],
+    ['knows prom-client', / from 'prom-client'/, /^src\/telemetry\//],
+    ['knows commander', / from 'commander'/, /^src\/process\/cli\.ts$/],
     ['ends the process', /process\.exit\(/, /^src\/(?:main|workers\/worker)\.ts$/],
-    ['reads the environment', /process\.env/, /^src\/(?:main|log)\.ts$/],
-    ['reads the settings', /\/settings\.ts'/, /^src\/(?:workers\/)?[a-z]+\.ts$/],
+    ['reads the environment', /process\.env/, /^src\/(?:main|telemetry\/log)\.ts$/],
+    ['reads the settings', /\/settings\.ts'/, /^src\/(?:workers|process)\/[a-z-]+\.ts$|^src\/main\.ts$/],
   ] as const) {
     test(`nothing ${what} where it must not`, () => {
       const found = sources.filter(({ text }) => pattern.test(text)).map(({ path }) => path);

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { failuresMax, RecentFailures } from '../../src/admin/failures.ts';
+import { failuresMax, RecentFailures } from '../../src/telemetry/failures.ts';
 import type { CallRecord } from '../../src/gateway/call.ts';
 import type { CallOutcome } from '../../src/gateway/outcomes.ts';
 

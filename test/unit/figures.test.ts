@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { Figures, statuses } from '../../src/admin/figures.ts';
+import { Figures, statuses } from '../../src/telemetry/figures.ts';
 import { failureReplies, notFoundReplies, replies } from '../../src/gateway/replies.ts';
 
 test('every status that a reply can have is counted as itself', () => {

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { CallRecord } from '../../src/gateway/call.ts';
 import { operations } from '../../src/gateway/operations.ts';
-import { createLogger, logCall } from '../../src/log.ts';
+import { createLogger, logCall } from '../../src/telemetry/log.ts';
 
 function collect() {
   const pieces: string[] = [];

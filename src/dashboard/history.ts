@@ -1,15 +1,7 @@
 // The last 15 minutes in steps, in a ring of fixed size: what the dashboard draws, and what its
 // tables add up. A step of a gateway at rest shares the figures of the one before it and costs nearly nothing.
 
-import type {
-  Flow,
-  FlowName,
-  LastFailure,
-  LastFailures,
-  Point,
-  StatusClass,
-  Summary,
-} from './dashboard-state.ts';
+import type { Flow, FlowName, LastFailure, LastFailures, Point, StatusClass, Summary } from './state.ts';
 import {
   backendOutcomes,
   callOutcomes,
@@ -17,7 +9,7 @@ import {
   outcomes,
   type Fault,
 } from '../gateway/outcomes.ts';
-import type { Failure } from './failures.ts';
+import type { Failure } from '../telemetry/failures.ts';
 import {
   countOf,
   figureNames,
@@ -26,8 +18,8 @@ import {
   statuses,
   type Durations,
   type FigureName,
-} from './figures.ts';
-import type { Report } from './report.ts';
+} from '../telemetry/figures.ts';
+import type { Report } from '../telemetry/report.ts';
 
 export const historyMs = 900_000;
 

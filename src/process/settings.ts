@@ -6,11 +6,11 @@ import { isIPv6 } from 'node:net';
 import { availableParallelism } from 'node:os';
 import { parseEnv } from 'node:util';
 
-import { backendUrlExample, quoteIfPlain, wishesForBackendUrl } from './accepted-values.ts';
-import { limits, msMax, type LimitName } from './gateway/limits.ts';
-import { parseAddressRanges } from './guards/client-address.ts';
-import { parseHostNames } from './guards/host-names.ts';
-import { joinWithOr, suggest } from './similar.ts';
+import { backendUrlExample, quoteIfPlain, wishesForBackendUrl } from '../gateway/accepted-values.ts';
+import { limits, msMax, type LimitName } from '../gateway/limits.ts';
+import { parseAddressRanges } from '../guards/client-address.ts';
+import { parseHostNames } from '../guards/host-names.ts';
+import { joinWithOr, suggest } from '../gateway/similar.ts';
 
 export const commandNames = ['serve', 'dev', 'backend', 'check', 'openapi'] as const;
 

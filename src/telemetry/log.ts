@@ -6,8 +6,8 @@ import { isatty } from 'node:tty';
 import { pino, type DestinationStream, type Logger } from 'pino';
 
 import { escapeControls } from './escape.ts';
-import type { CallRecord } from './gateway/call.ts';
-import { outcomes } from './gateway/outcomes.ts';
+import type { CallRecord } from '../gateway/call.ts';
+import { outcomes } from '../gateway/outcomes.ts';
 import { LogOutput, writeToStandardOutput } from './log-output.ts';
 import { createPrettyFormat, type Format } from './pretty-log.ts';
 

@@ -1,7 +1,7 @@
 // The life of the process: starting, ready, draining, stopped; signals, the deadline, the exit code [D33].
 // What draining means for connections is service.ts's affair.
 
-import type { Logger } from './log.ts';
+import type { Logger } from '../telemetry/log.ts';
 import type { Service } from './service.ts';
 import type { Settings } from './settings.ts';
 

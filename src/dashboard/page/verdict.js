@@ -3,7 +3,7 @@
 
 import { formatAge, formatCount, formatMs, formatRate, formatTime } from './format.js';
 
-/** @import { Facts, Now } from '../dashboard-state.ts' */
+/** @import { Facts, Now } from '../state.ts' */
 
 /** @typedef {'client' | 'gateway' | 'backend'} Party */
 

@@ -153,7 +153,7 @@ export function describeTimeZone() {
   return `UTC${minutes < 0 ? '−' : '+'}${hours}; the log has UTC`;
 }
 
-/** @import { Facts } from '../dashboard-state.ts' */
+/** @import { Facts } from '../state.ts' */
 
 /** @type {Facts['kindWords']} */
 let kindWords = {};

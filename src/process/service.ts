@@ -3,19 +3,19 @@
 
 import type { Server } from 'node:net';
 
-import { BackendMonitor, JoinedBackendStatus } from './admin/backend-status.ts';
-import { RecentFailures } from './admin/failures.ts';
-import { Figures } from './admin/figures.ts';
-import { createReporter, type Records, type Reporter } from './admin/report.ts';
-import { createAdminServer } from './admin/server.ts';
-import type { GatewayObserver } from './gateway/gateway.ts';
-import { createGateway } from './gateway/options.ts';
-import { outcomeOfMalformed } from './gateway/outcomes.ts';
-import { normalizeHostName, parseHostNames } from './guards/host-names.ts';
+import { BackendMonitor, JoinedBackendStatus } from '../telemetry/backend-status.ts';
+import { RecentFailures } from '../telemetry/failures.ts';
+import { Figures } from '../telemetry/figures.ts';
+import { createReporter, type Records, type Reporter } from '../telemetry/report.ts';
+import { createAdminServer } from '../admin/server.ts';
+import type { GatewayObserver } from '../gateway/gateway.ts';
+import { createGateway } from '../gateway/options.ts';
+import { outcomeOfMalformed } from '../gateway/outcomes.ts';
+import { normalizeHostName, parseHostNames } from '../guards/host-names.ts';
 import { listen, type Listener, type PortSharing } from './listen.ts';
-import { logCall, type Log, type Logger } from './log.ts';
+import { logCall, type Log, type Logger } from '../telemetry/log.ts';
 import { describeSettings, type ResolvedSettings, type Settings } from './settings.ts';
-import { ClientServer } from './wire/server.ts';
+import { ClientServer } from '../wire/server.ts';
 
 /** What can be drained and stopped. */
 export interface Service {
@@ -129,7 +129,7 @@ export async function startClientService(
   const gateway = createGateway(limits, createObserver(logger, records, settings.logClient));
   if (settings.docs) {
     // Loaded only when wanted: neither the start nor the memory of a gateway without it pays.
-    gateway.servePages((await import('./docs/pages.ts')).loadPages(settings));
+    gateway.servePages((await import('../docs/pages.ts')).loadPages(settings));
   }
   const connections = new ClientServer(settings, gateway);
   connections.onFull = () => {

@@ -1,7 +1,7 @@
 // The stream of events from the gateway: opens it, notices when it is gone, and opens it again. While the page
 // is hidden there is none: browsers allow few streams to one address, and nobody looks.
 
-/** @import { Message } from '../dashboard-state.ts' */
+/** @import { Message } from '../state.ts' */
 
 /** @typedef {'connecting' | 'live' | 'lost' | 'full' | 'hidden'} StreamState */
 

@@ -24,7 +24,7 @@ import {
 } from './tables.js';
 import { describeParties, judge } from './verdict.js';
 
-/** @import { Facts, FlowName, Message, Now, Point, ShownFailure } from '../dashboard-state.ts' */
+/** @import { Facts, FlowName, Message, Now, Point, ShownFailure } from '../state.ts' */
 /** @import { StreamState } from './stream.js' */
 /** @import { Load } from './charts.js' */
 

@@ -4,7 +4,7 @@
 
 import type { Gauge, PrometheusContentType, Registry } from 'prom-client';
 
-import { version } from '../version.ts';
+import { version } from '../process/version.ts';
 import { backendOutcomes, callOutcomes, faultOfBackendOutcome, outcomes } from '../gateway/outcomes.ts';
 import {
   countOf,

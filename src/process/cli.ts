@@ -3,15 +3,15 @@
 
 import { Command as Program, CommanderError, Option } from 'commander';
 
-import { BackendClient, type Outcome } from './backend/client.ts';
-import { BufferBudget } from './buffer-budget.ts';
-import { escapeControls } from './escape.ts';
-import { backendPath } from './gateway/operations.ts';
-import { createRequestId } from './gateway/request-context.ts';
+import { BackendClient, type Outcome } from '../backend/client.ts';
+import { BufferBudget } from '../body/budget.ts';
+import { escapeControls } from '../telemetry/escape.ts';
+import { backendPath } from '../gateway/operations.ts';
+import { createRequestId } from '../gateway/request-context.ts';
 import type { HeldSignals } from './held-signals.ts';
 import { findInvocation, programName, type Invocation } from './invocation.ts';
 import { listenForReloads, listenForStop, runUntilStopped, type StopRequest } from './lifecycle.ts';
-import { createLog, type Log, type Logger } from './log.ts';
+import { createLog, type Log, type Logger } from '../telemetry/log.ts';
 import { addAdmin, startService, type WholeService } from './service.ts';
 import {
   briefOf,
@@ -36,7 +36,7 @@ import {
   type SettingName,
   type Settings,
 } from './settings.ts';
-import { findSimilar, joinWithOr, suggest } from './similar.ts';
+import { findSimilar, joinWithOr, suggest } from '../gateway/similar.ts';
 import { StartError } from './start-error.ts';
 import { version } from './version.ts';
 
@@ -329,7 +329,7 @@ async function serve(
     service = await startService(() => inForce, log);
     apply = (fresh) => Promise.resolve(applyLive(inForce.settings, fresh, log.logger));
   } else {
-    const { startPool } = await import('./workers/pool.ts');
+    const { startPool } = await import('../workers/pool.ts');
     const pool = await startPool(settings, log);
     service = await addAdmin(pool, () => inForce, log.logger);
     apply = async (fresh) => {
@@ -430,7 +430,7 @@ async function runDev(resolved: ResolvedSettings, terminal: Terminal, log: Log):
   const { settings, sources } = resolved;
   // Nothing to reload: SIGHUP is the end of the terminal, or means the end all the same.
   const stop = listenForStopOf(terminal, log, true);
-  const { startEmbeddedBackend } = await import('./embedded-backend/server.ts');
+  const { startEmbeddedBackend } = await import('../embedded-backend/server.ts');
   const backend = await startEmbeddedBackend({ ...embeddedOptions(settings), sampleItems: true });
   let service;
   try {
@@ -492,7 +492,7 @@ ${reference}  ${backend}
 async function runBackend({ settings }: ResolvedSettings, terminal: Terminal, log: Log): Promise<number> {
   const { logger } = log;
   const stop = listenForStopOf(terminal, log, true);
-  const { startEmbeddedBackend } = await import('./embedded-backend/server.ts');
+  const { startEmbeddedBackend } = await import('../embedded-backend/server.ts');
   const backend = await startEmbeddedBackend({ ...embeddedOptions(settings), logger });
   logger.info(
     { url: backend.url, database: settings.embeddedBackendDatabase },
@@ -557,7 +557,7 @@ async function check({ settings, sources }: ResolvedSettings, terminal: Terminal
 }
 
 async function printOpenApi({ settings }: ResolvedSettings, terminal: Terminal): Promise<number> {
-  const { createOpenApiText } = await import('./docs/openapi.ts');
+  const { createOpenApiText } = await import('../docs/openapi.ts');
   terminal.write(createOpenApiText(settings));
   return 0;
 }

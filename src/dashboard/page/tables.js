@@ -14,7 +14,7 @@ import {
   nameOfKind,
 } from './format.js';
 
-/** @import { Facts, Flow, FlowName, Now, ShownFailure, ShownSetting, StatusClass, Summary, Worker } from '../dashboard-state.ts' */
+/** @import { Facts, Flow, FlowName, Now, ShownFailure, ShownSetting, StatusClass, Summary, Worker } from '../state.ts' */
 
 /** @typedef {'backend' | 'gateway' | 'client'} Party */
 

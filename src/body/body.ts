@@ -2,7 +2,7 @@
 // way. How many there may be is its user's affair.
 
 import { blockBytes, giveBackBlocks, takeBlock } from './blocks.ts';
-import { createJsonChecker, isJson, type JsonChecker } from './json/json.ts';
+import { createJsonChecker, isJson, type JsonChecker } from '../json/json.ts';
 
 export abstract class Body {
   #length = 0;

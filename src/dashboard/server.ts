@@ -6,14 +6,14 @@ import { readFile } from 'node:fs/promises';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { hostname } from 'node:os';
 
-import { version } from '../version.ts';
-import { latestBackendStatus } from './backend-status.ts';
-import type { Facts, Message, Now, ShownSetting } from './dashboard-state.ts';
+import { version } from '../process/version.ts';
+import { latestBackendStatus } from '../telemetry/backend-status.ts';
+import type { Facts, Message, Now, ShownSetting } from './state.ts';
 import { callOutcomes, outcomes } from '../gateway/outcomes.ts';
-import { joinFailures, type Failure, type Party } from './failures.ts';
-import { figureNames, type Figures } from './figures.ts';
+import { joinFailures, type Failure, type Party } from '../telemetry/failures.ts';
+import { figureNames, type Figures } from '../telemetry/figures.ts';
 import { addFigures, historyMs, type History } from './history.ts';
-import type { Report, Reporter } from './report.ts';
+import type { Report, Reporter } from '../telemetry/report.ts';
 
 /** What the dashboard shows and nothing else here knows. */
 export interface DashboardFacts {
@@ -51,7 +51,7 @@ interface File {
 }
 
 function ours(name: string, contentType: string): [string, File] {
-  return [`/dashboard/${name}`, { url: () => new URL(`./dashboard/${name}`, import.meta.url), contentType }];
+  return [`/dashboard/${name}`, { url: () => new URL(`./page/${name}`, import.meta.url), contentType }];
 }
 
 function chartLibrary(name: string, contentType: string): [string, File] {

@@ -1,7 +1,7 @@
 // The last requests that failed, for the dashboard: so many of each party's, so that a client that sends
 // nothing but mistakes does not push out what the backend did. Never a body.
 
-import { escapeControls } from '../escape.ts';
+import { escapeControls } from './escape.ts';
 import type { CallRecord } from '../gateway/call.ts';
 import { outcomeOfMalformed, outcomes, type CallOutcome, type Fault } from '../gateway/outcomes.ts';
 

@@ -3,7 +3,7 @@
 
 import { formatCount, formatMs, formatRate, formatTime } from './format.js';
 
-/** @import { FlowName, Point, Summary } from '../dashboard-state.ts' */
+/** @import { FlowName, Point, Summary } from '../state.ts' */
 
 /** @typedef {'gateway' | 'backend' | 'client'} Party */
 
