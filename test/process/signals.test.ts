@@ -141,6 +141,24 @@ describe('a reload', () => {
     });
   }
 
+  test('a primary process that is stopped in it for longer than its workers may take holds it against none', async () => {
+    await using command = await start({ SHUTDOWN_TIMEOUT_MS: '1000' });
+    const { client, open } = await hold(command);
+    command.signal('SIGHUP');
+    await poll(() => (childrenOf(command.process.pid)?.length ?? 3) > 2, 'a third process');
+    command.signal('SIGSTOP');
+    open();
+    assertReply(await client.reply(), 200, '{"id":5}');
+    client.destroy();
+    await new Promise((resolve_) => setTimeout(resolve_, 2_500));
+    command.signal('SIGCONT');
+    await command.log(isReloaded, 'the reload ends');
+    await isServedBy(command, 2);
+    assert.ok(!command.logs.some(({ level }) => level === 'error'), command.output);
+    command.signal('SIGTERM');
+    assert.equal(await command.exitCode(), 0);
+  });
+
   for (const [when, isFirst] of [
     ['at all', true],
     ['after one has been replaced', false],
