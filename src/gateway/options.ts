@@ -121,6 +121,10 @@ function checkOptions(options: GatewayLimits, otherNames: readonly string[] | un
       problems.push(`${name} must be a whole number from ${min} to ${max}`);
     }
   }
+  const observer: unknown = Reflect.get(options, 'observer');
+  if (observer !== undefined && !isObserver(observer)) {
+    problems.push(`observer must be an object with the functions ${observerNames.join(', ')}`);
+  }
   if (otherNames !== undefined) {
     const known = [...names, ...otherNames];
     for (const name of Object.keys(options).filter((each) => !known.includes(each))) {
@@ -130,6 +134,17 @@ function checkOptions(options: GatewayLimits, otherNames: readonly string[] | un
   if (problems.length > 0) {
     throw new TypeError(`The gateway cannot be made: ${problems.join('; ')}.`);
   }
+}
+
+// One that lacks some would be told nothing, and nobody would be told of that.
+const observerNames = ['onCallEnd', 'onMalformed', 'onStall', 'onBug'] satisfies (keyof GatewayObserver)[];
+
+function isObserver(value: unknown): boolean {
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    observerNames.every((name) => typeof Reflect.get(value, name) === 'function')
+  );
 }
 
 function isListOf(value: unknown, isOne: (each: unknown) => boolean): boolean {

@@ -246,6 +246,17 @@ for (const [version, Fastify] of Object.entries(versions)) {
         /inFlightMax must be .*; there is no backendTimeout: did you mean backendTimeoutMs\?; there is no nonsense\.$/,
       ],
       [
+        'limits of a server of its own, and an end that takes no time',
+        { backendUrl: 'http://localhost:5104', idleTimeoutMs: 5, shutdownTimeoutMs: 0 },
+        /shutdownTimeoutMs must be a whole number from 1 to 2147483647; there is no idleTimeoutMs\.$/,
+      ],
+      [
+        'an observer that lacks functions',
+        { backendUrl: 'http://localhost:5104', observer: { onCallEnd: () => undefined } },
+        /observer must be an object with the functions onCallEnd, onMalformed, onStall, onBug\.$/,
+      ],
+      ['an observer that is none', { backendUrl: 'http://localhost:5104', observer: 5 }, /observer must be/],
+      [
         'an address without a scheme',
         { backendUrl: 'localhost:5104' },
         /backendUrl must be an http or https address/,
@@ -269,11 +280,22 @@ for (const [version, Fastify] of Object.entries(versions)) {
     ] as const) {
       test(`options that cannot be right fail where the plugin is registered, all of them named: ${name}`, async () => {
         const app = Fastify();
-        await assert.rejects(async () => {
-          await app.register(workItemGateway, options as unknown as WorkItemGatewayOptions);
-        }, expected);
+        await assert.rejects(
+          async () => {
+            await app.register(workItemGateway, options as unknown as WorkItemGatewayOptions);
+          },
+          (error) => error instanceof TypeError && expected.test(error.message),
+        );
       });
     }
+
+    test('options that are right, and those that Fastify has for every plugin, are no mistake', async () => {
+      const app = Fastify();
+      const observer = { onCallEnd: mock.fn(), onMalformed: mock.fn(), onStall: mock.fn(), onBug: mock.fn() };
+      const ours = { backendUrl: new URL('http://localhost:5104'), shutdownTimeoutMs: 1, observer };
+      await app.register(workItemGateway, { ...ours, prefix: '/v1', logLevel: 'warn', logSerializers: {} });
+      await app.close();
+    });
 
     test('the plugin cannot be mounted in a server of HTTP/2, and says so', async () => {
       const app = Fastify({ http2: true }) as unknown as FastifyInstance;
