@@ -11,6 +11,7 @@ execFileSync(process.execPath, ['node_modules/typescript/bin/tsc', '-p', 'tsconf
   stdio: 'inherit',
 });
 chmodSync('dist/main.js', 0o755);
+cpSync('src/index.d.cts', 'dist/index.d.cts');
 // Compiled by `npm run build:scanner`, which `npm ci` runs.
 cpSync('src/json/scanner.wasm', 'dist/json/scanner.wasm');
 // The API reference: our page, and what `npm run build:docs` has copied beside it.

@@ -2,10 +2,20 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
-import { cpSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join, posix, resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import ts from 'typescript';
 
 interface Manifest {
   readonly name: string;
@@ -136,6 +146,147 @@ describe('what it says of itself', () => {
       'prepublish',
     ])
       assert.equal(manifest.scripts[name], undefined, name);
+  });
+});
+
+describe('its types and its code, for whoever uses it', () => {
+  const imports = `
+    import Fastify from 'fastify';
+    import gateway, { createGatewayServer, workItemGateway } from 'work-item-gateway';
+    import type { CallOutcome, GatewayObserver, GatewayServer, WorkItemGatewayOptions } from 'work-item-gateway';`;
+  const use = `
+    const options: WorkItemGatewayOptions = { backendUrl: 'http://localhost:5104', requestBytesMax: 5 };
+    export const server: GatewayServer = createGatewayServer({ backendUrl: 'http://localhost:5104' });
+    export let observer: GatewayObserver | undefined;
+    export const outcome: CallOutcome = 'ok';
+    const app = Fastify();
+    void app.register(gateway, options);
+    void app.register(workItemGateway, { ...options, prefix: '/v1' });
+    void app.inject('/v1/api/work-items/x').then((reply) => {
+      console.log(reply.statusCode, reply.body);
+      return app.close();
+    });
+    // @ts-expect-error an option of another type
+    export const wrong: WorkItemGatewayOptions = { backendUrl: 5 };
+    // @ts-expect-error it is not any
+    export const none: number = gateway;`;
+  const required = `
+    import required = require('work-item-gateway');
+    export const isSame: boolean = required.workItemGateway === gateway;`;
+  const sources: Record<string, string> = {
+    'use.cts': imports + required + use,
+    'use.mts': imports + use,
+  };
+  let consumer = '';
+  // What does not change from one of them to the next is parsed once.
+  const parsed = new Map<string, ts.SourceFile | undefined>();
+
+  before(() => {
+    consumer = join(folder, 'consumer');
+    const modules = join(consumer, 'node_modules');
+    cpSync(unpacked, join(modules, 'work-item-gateway'), { recursive: true });
+    for (const name of ['fastify', '@types'])
+      symlinkSync(join(root, 'node_modules', name), join(modules, name));
+    for (const [name, text] of Object.entries(sources)) writeFileSync(join(consumer, name), text);
+  });
+
+  function compile(names: readonly string[], options: ts.CompilerOptions): ts.Program {
+    const all: ts.CompilerOptions = {
+      target: ts.ScriptTarget.ES2022,
+      strict: true,
+      esModuleInterop: true,
+      types: ['node'],
+      typeRoots: [join(root, 'node_modules/@types')],
+      outDir: consumer,
+      ...options,
+    };
+    const host = ts.createCompilerHost(all);
+    const getSourceFile = host.getSourceFile.bind(host);
+    host.getSourceFile = (name, languageVersion, ...others) => {
+      const key = `${name} ${JSON.stringify(languageVersion, ['impliedNodeFormat', 'languageVersion'])}`;
+      if (!parsed.has(key)) parsed.set(key, getSourceFile(name, languageVersion, ...others));
+      return parsed.get(key);
+    };
+    const program = ts.createProgram({
+      rootNames: names.map((name) => join(consumer, name)),
+      options: all,
+      host,
+    });
+    const ours = program.getSourceFiles().filter(({ fileName }) => fileName.startsWith(consumer));
+    assert.ok(ours.length > 2, 'the types of the package are there');
+    const problems = [
+      ...program.getOptionsDiagnostics().filter(({ category }) => category === ts.DiagnosticCategory.Error),
+      ...ours.flatMap((file) => [
+        ...program.getSyntacticDiagnostics(file),
+        ...program.getSemanticDiagnostics(file),
+      ]),
+    ];
+    assert.equal(
+      ts.formatDiagnostics(problems, {
+        getCanonicalFileName: (name) => name,
+        getCurrentDirectory: () => consumer,
+        getNewLine: () => '\n',
+      }),
+      '',
+    );
+    return program;
+  }
+
+  const { ModuleKind, ModuleResolutionKind } = ts;
+  let program: ts.Program | undefined;
+  for (const [name, files, options] of [
+    [
+      'node16',
+      ['use.cts', 'use.mts'],
+      { module: ModuleKind.Node16, moduleResolution: ModuleResolutionKind.Node16 },
+    ],
+    [
+      'nodenext',
+      ['use.cts', 'use.mts'],
+      { module: ModuleKind.NodeNext, moduleResolution: ModuleResolutionKind.NodeNext },
+    ],
+    ['bundler', ['use.mts'], { module: ModuleKind.ESNext, moduleResolution: ModuleResolutionKind.Bundler }],
+    [
+      'node10',
+      ['use.cts'],
+      {
+        module: ModuleKind.CommonJS,
+        // eslint-disable-next-line @typescript-eslint/no-deprecated -- still in use
+        moduleResolution: ModuleResolutionKind.Node10,
+        ignoreDeprecations: '6.0',
+      },
+    ],
+  ] as const) {
+    test(`they compile under ${name}: ${files.join(' and ')}`, () => {
+      const compiled = compile(files, options);
+      program ??= compiled;
+    });
+  }
+
+  test('CommonJS and modules get the same names, and what is compiled runs', () => {
+    assert.ok(program);
+    const checker = program.getTypeChecker();
+    const [forRequire, forImport] = ['index.d.cts', 'index.d.ts'].map((name) => {
+      const file = program?.getSourceFile(join(consumer, 'node_modules/work-item-gateway/dist', name));
+      assert.ok(file);
+      const symbol = checker.getSymbolAtLocation(file);
+      assert.ok(symbol);
+      return checker.getExportsOfModule(symbol).map((each) => each.name);
+    });
+    assert.deepEqual(forRequire?.toSorted(), forImport?.toSorted());
+    assert.ok(forImport?.includes('createGatewayServer'));
+    for (const [source, name] of [
+      ['use.cts', 'use.cjs'],
+      ['use.mts', 'use.mjs'],
+    ] as const) {
+      program.emit(program.getSourceFile(join(consumer, source)));
+      const { stdout, stderr } = spawnSync(process.env['GATEWAY_NODE'] ?? process.execPath, [name], {
+        cwd: consumer,
+        encoding: 'utf8',
+      });
+      assert.equal(stderr, '');
+      assert.equal(stdout, '400 {"error":"Invalid ID format"}\n', name);
+    }
   });
 });
 
