@@ -2,6 +2,7 @@
 // is the same call as everywhere. Without a hook of the host having run nothing here is ever reached [D60].
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify';
 
 import type { CallRecord } from '../gateway/call.ts';
@@ -162,6 +163,8 @@ class NodeExchange implements Transport, Client {
   readonly #stallWatch: StallWatch<Incoming>;
   #incoming: Incoming | undefined;
   #hasReplied = false;
+  // Node goes on reading behind a request that asks for another protocol, and loses what came with it.
+  #persists = true;
 
   constructor(
     request: IncomingMessage,
@@ -186,6 +189,7 @@ class NodeExchange implements Transport, Client {
       this.reply(gateway.refuse(head, this), () => undefined);
       return;
     }
+    this.#persists = head.persists;
     const incoming = gateway.accept(head, this, this);
     this.#incoming = incoming;
     this.#response.once('close', () => {
@@ -233,10 +237,14 @@ class NodeExchange implements Transport, Client {
     const response = this.#response;
     this.#hasReplied = true;
     const headers = [...listReplyHeaders(reply), ...this.#inheritedHeaders];
-    if (reply.closes) {
+    const closes = reply.closes || !this.#persists;
+    if (closes) {
       headers.push('connection', 'close');
     }
     response.writeHead(reply.status, headers);
+    if (closes && !this.#request.complete) {
+      linger(this.#request.socket);
+    }
     const [first] = reply.pieces;
     if (reply.pieces.length <= 1) {
       response.end(first);
@@ -262,6 +270,23 @@ class NodeExchange implements Transport, Client {
     this.#request.socket.destroy();
   }
 }
+
+// Closed at once, the connection would be reset under what the client still sends, and the reply lost. So only our side
+// ends where Node would close it, and what comes is dropped for a while: Node's parser lets go of a socket that another
+// reads, so that nothing behind it is served. A client that ends its side closes it sooner.
+function linger(socket: Socket): void {
+  socket.destroySoon = () => {
+    socket.end();
+    socket.removeAllListeners('data').on('data', () => undefined);
+    socket.resume();
+    const timer = setTimeout(() => socket.destroy(), lingerMs).unref();
+    socket.once('close', () => {
+      clearTimeout(timer);
+    });
+  };
+}
+
+const lingerMs = 5_000;
 
 // Node has found where the message ends; what two parsers could read differently all the same is refused here [D27].
 function readHead(request: IncomingMessage, body: HeldBody | undefined): RequestHead | Flaw {

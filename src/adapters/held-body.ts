@@ -42,6 +42,12 @@ export class HeldBody {
       finish();
       return;
     }
+    if (payload === request && Number(request.headers['content-length'] ?? 0) > this.#bytesMax) {
+      this.#endWith('over-limit');
+      payload.resume();
+      finish();
+      return;
+    }
     request.once('close', () => {
       if (!request.complete) {
         this.drop();

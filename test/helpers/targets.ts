@@ -1,11 +1,14 @@
-// What the suites run against: the plugin in this process, and the built command in a process of its own.
+// What the suites run against: a server in this process, and the built command in a process of its own; where no host
+// has a say in it, the plugin in a Fastify server as well.
 
 import { spawn, type ChildProcess } from 'node:child_process';
+import type { AddressInfo } from 'node:net';
 import { resolve } from 'node:path';
 import { after, afterEach, before, beforeEach, describe } from 'node:test';
 import assert from 'node:assert/strict';
-import { createGatewayServer } from '../../src/index.ts';
+import { createGatewayServer, workItemGateway } from '../../src/index.ts';
 import { Changes, DEADLINE_MS, poll } from './changes.ts';
+import { Fastify } from './fastify.ts';
 import { RawClient, request, type CallOptions, type Reply } from './raw-client.ts';
 import { answer, ScriptedBackend } from './scripted-backend.ts';
 
@@ -27,7 +30,7 @@ export interface GatewaySettings {
 /** One line of the command's log. */
 export type LogLine = Readonly<Record<string, unknown>>;
 
-/** TEST_TARGETS=in-process or =command leaves the other one out. */
+/** TEST_TARGETS=in-process, for instance, leaves the others out. */
 const wantedKinds = process.env['TEST_TARGETS']?.split(',');
 const isWanted = (kind: TargetKind): boolean => wantedKinds?.includes(kind) ?? true;
 const root = resolve(import.meta.dirname, '../..');
@@ -246,7 +249,7 @@ export function environmentOf(settings: GatewaySettings): Record<string, string>
   );
 }
 
-type TargetKind = 'in-process' | 'command';
+type TargetKind = 'in-process' | 'command' | 'plugin';
 
 /** The targets that are wanted, for cases that need one with settings of its own. */
 export const targetKinds = (['in-process', 'command'] as const).filter(isWanted);
@@ -292,6 +295,16 @@ export class Target implements AsyncDisposable {
           await backend.stop();
         };
         return new Target(kind, backend, command.port, stop, command);
+      }
+      if (kind === 'plugin') {
+        const app = Fastify();
+        await app.register(workItemGateway, { backendUrl: backend.url, ...settings });
+        await app.listen({ host: '127.0.0.1', port: 0 });
+        const stop = async () => {
+          await app.close();
+          await backend.stop();
+        };
+        return new Target(kind, backend, (app.server.address() as AddressInfo).port, stop);
       }
       const server = createGatewayServer({ backendUrl: backend.url, ...settings });
       const { port } = await server.listen(0, '127.0.0.1');
@@ -342,8 +355,8 @@ export class Target implements AsyncDisposable {
 let settled = 0;
 
 /**
- * Runs the cases that `define` makes against the plugin in this process and against the built command, each
- * started once for all of them. The backend's record and script are fresh in each case.
+ * Runs the cases that `define` makes against a server in this process and against the built command, each started once
+ * for all of them. The backend's record and script are fresh in each case.
  */
 export function forEachTarget(
   define: (target: () => Target) => void,
@@ -380,4 +393,9 @@ export function forEachTarget(
       define(current);
     });
   }
+}
+
+/** As `forEachTarget`, and against the plugin: for cases that are about operations, and not about what is around them. */
+export function forEveryTarget(define: (target: () => Target) => void, settings: GatewaySettings = {}): void {
+  forEachTarget(define, settings, { kinds: ['in-process', 'command', 'plugin'] });
 }

@@ -16,7 +16,7 @@ import {
 } from '../helpers/expected.ts';
 import { bytesOf, type Reply } from '../helpers/raw-client.ts';
 import { answer, chunked, endlessBody, rawThenClose, type Answer } from '../helpers/scripted-backend.ts';
-import { forEachTarget, type Target } from '../helpers/targets.ts';
+import { forEachTarget, forEveryTarget, type Target } from '../helpers/targets.ts';
 
 const item = '{"id":5}';
 /** Every operation gets this answer on a new and on a reused connection, and `assertIt` looks at the reply. */
@@ -43,7 +43,7 @@ function testEach(
   }
 }
 
-forEachTarget((target) => {
+forEveryTarget((target) => {
   for (const { name, method, path, options, failure } of passing) {
     test(`operation ${name}: no encoding is asked for, and an encoded answer is not JSON [D22]`, async () => {
       target().backend.answersOnce(answer(gzipSync(item), { headers: [['Content-Encoding', 'gzip']] }));

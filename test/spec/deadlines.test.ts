@@ -16,7 +16,7 @@ import {
   timeout,
   type Answer,
 } from '../helpers/scripted-backend.ts';
-import { forEachTarget, Target, targetKinds } from '../helpers/targets.ts';
+import { forEveryTarget, Target, targetKinds } from '../helpers/targets.ts';
 
 const timeoutMs = 500;
 const toleranceMs = Math.max(100, timeoutMs * 0.1);
@@ -83,7 +83,7 @@ function drip(piece: string): Answer {
   };
 }
 
-forEachTarget(
+forEveryTarget(
   (target) => {
     for (const each of operations) {
       const cases = each.passesBody ? [...stalls, ...bodyStalls] : stalls;

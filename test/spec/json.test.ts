@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { assertReply, operation, succeeded } from '../helpers/expected.ts';
 import { chunk, requestBytes } from '../helpers/raw-client.ts';
 import { answer, answerBytes, slicer } from '../helpers/scripted-backend.ts';
-import { forEachTarget } from '../helpers/targets.ts';
+import { forEveryTarget } from '../helpers/targets.ts';
 
 const bom = '\xef\xbb\xbf';
 
@@ -171,7 +171,7 @@ const invalid: [name: string, text: string][] = [
 const update = operation(4);
 const read = operation(3);
 
-forEachTarget((target) => {
+forEveryTarget((target) => {
   for (const [name, text] of valid) {
     test(`valid: ${name} arrives byte for byte, as request and as answer [D13, D14]`, async () => {
       const bytes = Buffer.from(text, 'latin1');

@@ -12,7 +12,7 @@ import {
   type Answer,
   type BackendRequest,
 } from '../helpers/scripted-backend.ts';
-import { forEachTarget, type Target } from '../helpers/targets.ts';
+import { forEveryTarget, type Target } from '../helpers/targets.ts';
 
 const good = answer('{"id":5}');
 
@@ -55,7 +55,7 @@ const reads = operations.filter(({ method }) => method === 'GET');
 const writes = operations.filter(({ method }) => method !== 'GET');
 const isNew = ({ indexOnConnection }: BackendRequest) => indexOnConnection === 0;
 
-forEachTarget((target) => {
+forEveryTarget((target) => {
   for (const [name, dies] of deaths) {
     for (const { name: operationName, method, path, options, status, body } of reads) {
       test(`operation ${operationName}: it is sent once more on a new connection even when other reused ones are idle, ${name} [D20]`, async () => {

@@ -7,13 +7,13 @@ import { createGate } from '../helpers/changes.ts';
 import { assertReply, unavailable } from '../helpers/expected.ts';
 import { chunk } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
-import { forEachTarget } from '../helpers/targets.ts';
+import { forEveryTarget } from '../helpers/targets.ts';
 
 const bufferedBytesMax = 100_000;
 const large = JSON.stringify('x'.repeat(89_998));
 const small = JSON.stringify('x'.repeat(19_998));
 
-forEachTarget(
+forEveryTarget(
   (target) => {
     /** The next call's answer waits for the gate. */
     const holdAnswer = () => {

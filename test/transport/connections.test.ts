@@ -7,7 +7,7 @@ import { poll } from '../helpers/changes.ts';
 import { assertReply, operations, succeeded } from '../helpers/expected.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { answer, rawThenClose } from '../helpers/scripted-backend.ts';
-import { forEachTarget, type Target } from '../helpers/targets.ts';
+import { forEveryTarget, type Target } from '../helpers/targets.ts';
 
 const warnings: string[] = [];
 const note = (warning: Error) => {
@@ -28,7 +28,7 @@ function countSockets({ command }: Target): number | undefined {
   }
 }
 
-forEachTarget((target) => {
+forEveryTarget((target) => {
   test('1,000 calls one after the other on one connection: 1,000 backend calls on one connection [spec 1]', async () => {
     const { backend } = target();
     await target().settle();

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createGate } from '../helpers/changes.ts';
 import { answer, answerBytes, type Answer } from '../helpers/scripted-backend.ts';
-import { forEachTarget } from '../helpers/targets.ts';
+import { forEveryTarget } from '../helpers/targets.ts';
 
 const failed = '{"error":"Failed to fetch work items"}';
 
@@ -16,7 +16,7 @@ function list(letter: string, length: number): Buffer {
   return bytes;
 }
 
-forEachTarget((target) => {
+forEveryTarget((target) => {
   /** What comes of a call whose answer comes in pieces, with a whole call of somebody else's between any two of them. */
   const callInterrupted = async (pieces: readonly Buffer[]) => {
     const gates = pieces.slice(1).map(() => ({ sent: createGate(), next: createGate() }));
