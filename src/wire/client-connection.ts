@@ -60,6 +60,8 @@ export class ClientConnection {
   #isSilent = true;
   #error: Error | undefined;
   #hasDiedUnsent = false;
+  // For the request to have gone out, though its answer is whole.
+  #hasWaited = false;
   #waitingHead = '';
   #waitingBody: Buffer | undefined;
 
@@ -240,20 +242,33 @@ export class ClientConnection {
     if (flaw !== undefined) {
       this.#breakOff(owner, flaw);
     } else if (isDone) {
-      this.#owner = undefined;
-      // Bytes behind an answer belong to nothing, and a request that is still going out has been answered early.
-      const isReusable = this.#persists && isAllTaken && this.#socket.writableLength === 0;
-      if (isReusable) {
-        this.#state = 'idle';
-        this.#reader.next();
+      if (this.#persists && isAllTaken && this.#socket.writableLength > 0 && !this.#hasWaited) {
+        // TLS says only in the next turn of the event loop that a request has gone out.
+        this.#hasWaited = true;
+        setImmediate(() => {
+          this.#settle(owner, true);
+        });
       } else {
-        this.#close();
+        this.#finish(owner, isAllTaken);
       }
-      try {
-        owner.onAnswerEnd(isReusable);
-      } catch (error) {
-        owner.onFault(error);
-      }
+    }
+  }
+
+  #finish(owner: ExchangeOwner, isAllTaken: boolean): void {
+    this.#owner = undefined;
+    this.#hasWaited = false;
+    // Bytes behind an answer belong to nothing, and a request that is still going out has been answered early.
+    const isReusable = this.#persists && isAllTaken && this.#socket.writableLength === 0;
+    if (isReusable) {
+      this.#state = 'idle';
+      this.#reader.next();
+    } else {
+      this.#close();
+    }
+    try {
+      owner.onAnswerEnd(isReusable);
+    } catch (error) {
+      owner.onFault(error);
     }
   }
 
@@ -283,7 +298,10 @@ export class ClientConnection {
     this.#owner = undefined;
     this.#state = 'closed';
     this.#onClose();
-    if (owner !== undefined) {
+    if (owner !== undefined && this.#reader.isDone) {
+      this.#persists = false;
+      this.#finish(owner, true);
+    } else if (owner !== undefined) {
       this.#breakOff(
         owner,
         this.#error ?? new Error('the connection was closed before the answer was whole'),
