@@ -163,6 +163,11 @@ for (const colorScheme of ['light', 'dark'] as const) {
     const { page, ink, live, backend, alarm } = colors;
     assert.equal(new Set([page, ink, live, backend, alarm]).size, 5, 'each its own');
     assert.equal(colors['backendFigure'], backend);
+    if (colorScheme === 'light') {
+      const icon = /fill="#([0-9a-f]{6})"/.exec((await command.admin('/dashboard/well.svg')).text)?.[1] ?? '';
+      const parts = [0, 2, 4].map((at) => Number.parseInt(icon.slice(at, at + 2), 16));
+      assert.equal(`rgb(${parts.join(', ')})`, live, "the tab's icon too");
+    }
     assert.equal(colors['unwell'], alarm);
     for (const name of ['gateway', 'changed']) assert.equal(colors[name], ink, name);
     for (const name of ['backend', 'live', 'alarm']) assert.notEqual(colors['link'], colors[name]);

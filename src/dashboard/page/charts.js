@@ -148,6 +148,10 @@ function logarithmicTicks(min, max) {
   return ticks.length > 6 ? ticks.filter((tick) => tick.toExponential().startsWith('1e')) : ticks;
 }
 
+const countSteps = Array.from({ length: 10 }, (_, power) =>
+  [1, 2, 5].map((step) => step * 10 ** power),
+).flat();
+
 /** @param {number} value */
 function tickOf(value) {
   return value.toLocaleString('en', {
@@ -183,9 +187,12 @@ function findLonely(plot, seriesIndex) {
  * @returns {uPlot.Series}
  */
 function lineOf(party) {
+  // In whole pixels of the screen, and as much on either side: the library moves lines of uneven widths by half of one.
+  const pixels = (/** @type {number} */ part) => Math.max(1, Math.round(part * rem() * devicePixelRatio));
+  const narrow = pixels(0.11);
   return {
     stroke: () => styleOf(`--${party}-line`),
-    width: (party === 'gateway' ? 0.26 : 0.09) * rem(),
+    width: (party === 'gateway' ? narrow + 2 * pixels(0.09) : narrow) / devicePixelRatio,
     points: { show: true, size: 0.4 * rem(), fill: () => styleOf(`--${party}-line`), filter: findLonely },
   };
 }
@@ -304,7 +311,7 @@ class Chart {
           },
           {
             ...axis,
-            space: 2 * rem(),
+            space: 1.6 * rem(),
             size: 2.5 * rem(),
             gap: 0.35 * rem(),
             values: (_, values) => values.map(tickOf),
@@ -314,6 +321,8 @@ class Chart {
                   filter: (/** @type {uPlot} */ _, /** @type {number[]} */ splits) => splits,
                 }
               : {}),
+            // There are no half requests.
+            ...(kind.shape === 'bars' ? { incrs: countSteps } : {}),
           },
         ],
         series: [
@@ -429,6 +438,8 @@ class Chart {
   #drawBars(plot) {
     const { ctx, bbox } = plot;
     const bottom = Math.floor(bbox.top + bbox.height);
+    // Asked for once: the browser computes it anew each time.
+    const colors = this.lines.map(({ party }) => styleOf(`--${party}-line`));
     ctx.save();
     ctx.beginPath();
     ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
@@ -437,11 +448,11 @@ class Chart {
       const left = Math.round(plot.valToPos(time - (this.#seconds[index] ?? 0), 'x', true));
       const right = Math.round(plot.valToPos(time, 'x', true));
       let below = bottom;
-      for (const [line, { party }] of this.lines.entries()) {
+      for (const [line, color] of colors.entries()) {
         const value = this.#values[line]?.[index] ?? 0;
         if (value > 0) {
           const height = Math.max(Math.round(bottom - plot.valToPos(value, 'y', true)), 2 * devicePixelRatio);
-          ctx.fillStyle = styleOf(`--${party}-line`);
+          ctx.fillStyle = color;
           ctx.fillRect(left, below - height, Math.max(right - left, devicePixelRatio), height);
           below -= height;
         }
