@@ -2,7 +2,7 @@
 // most, so pausing is simply not calling it; each byte is looked at once, however small the pieces are, and nothing but
 // a head that is not whole yet is kept. The grammar is in grammar.ts, what a head says in head.ts.
 
-import { fieldNameAt } from './fields.ts';
+import { fieldNameAt, type FieldName } from './fields.ts';
 import {
   backslash,
   carriageReturn,
@@ -171,14 +171,8 @@ export abstract class MessageReader<Head extends object> {
    * has ended it calls `endStartLine`.
    */
   protected abstract readStartLine(bytes: Buffer, at: number, end: number): number;
-  /** Takes a field whose name and value stand there; only fields of the head, not trailers. */
-  protected abstract takeField(
-    bytes: Buffer,
-    nameStart: number,
-    nameEnd: number,
-    valueStart: number,
-    valueEnd: number,
-  ): void;
+  /** Takes a field that is looked at; only fields of the head, not trailers. */
+  protected abstract takeField(name: FieldName, value: string): void;
   /** The head as a whole; a flaw where it makes none. */
   protected abstract finishHead(): Head | Flaw;
   /** How long the body behind `head` is; `interim` where another head follows instead. */
@@ -346,12 +340,17 @@ export abstract class MessageReader<Head extends object> {
 
   #takeField(bytes: Buffer, valueEnd: number): void {
     const start = this.#headStart;
+    const name = fieldNameAt(bytes, start + this.#nameStart, start + this.#nameEnd);
+    if (name === undefined) {
+      return;
+    }
+    const valueStart = start + this.#valueStart;
     let end = valueEnd;
     // White space behind a value is no part of it [RFC 9112, 5.1].
-    while (end > start + this.#valueStart && (bytes[end - 1] === space || bytes[end - 1] === tab)) {
+    while (end > valueStart && (bytes[end - 1] === space || bytes[end - 1] === tab)) {
       end -= 1;
     }
-    this.takeField(bytes, start + this.#nameStart, start + this.#nameEnd, start + this.#valueStart, end);
+    this.takeField(name, bytes.toString('latin1', valueStart, end));
   }
 
   #endHead(): void {
@@ -627,17 +626,8 @@ export class RequestReader extends MessageReader<RequestHead> {
     return at;
   }
 
-  protected takeField(
-    bytes: Buffer,
-    nameStart: number,
-    nameEnd: number,
-    valueStart: number,
-    valueEnd: number,
-  ): void {
-    const name = fieldNameAt(bytes, nameStart, nameEnd);
-    if (name !== undefined) {
-      this.#fields.take(name, bytes.toString('latin1', valueStart, valueEnd));
-    }
+  protected takeField(name: FieldName, value: string): void {
+    this.#fields.take(name, value);
   }
 
   protected finishHead(): RequestHead | Flaw {
@@ -706,17 +696,8 @@ export class AnswerReader extends MessageReader<AnswerHead> {
     return byte === space || byte === carriageReturn;
   }
 
-  protected takeField(
-    bytes: Buffer,
-    nameStart: number,
-    nameEnd: number,
-    valueStart: number,
-    valueEnd: number,
-  ): void {
-    const name = fieldNameAt(bytes, nameStart, nameEnd);
-    if (name !== undefined) {
-      this.#fields.take(name, bytes.toString('latin1', valueStart, valueEnd));
-    }
+  protected takeField(name: FieldName, value: string): void {
+    this.#fields.take(name, value);
   }
 
   protected finishHead(): AnswerHead | Flaw {
