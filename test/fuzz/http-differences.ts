@@ -267,6 +267,14 @@ export const knownRequestDifferences: readonly KnownDifference[] = [
     },
   },
   {
+    name: 'the method PRI',
+    why: 'Node takes it for the preface of HTTP/2; in HTTP/1.1 it is a method that no path has: RFC 9113, 3.4 [D6]',
+    applies: ({ kind, error, text }) =>
+      /^[\r\n]*PRI /.test(text) &&
+      // In HTTP/1.0 it says nothing, and gives no request.
+      (kind === 'count' || (kind === 'accepted' && error === 'HPE_INVALID_VERSION')),
+  },
+  {
     name: 'no host, or two',
     why: 'Node can be told to want one, and takes the first of two: RFC 9112, 3.2 [D27]',
     applies: (difference) =>
