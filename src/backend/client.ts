@@ -7,11 +7,15 @@ import { ClientConnection, createOpenSocket, type ExchangeOwner } from '../wire/
 import type { AnswerHead, Flaw } from '../wire/head.ts';
 import { writeRequestHead } from '../wire/writer.ts';
 import { Deadline, Deadlines, type DeadlineOwner } from './deadlines.ts';
-import { describeError } from './describe-error.ts';
+import { describeError, isShortOfDescriptors } from './describe-error.ts';
 import { ConnectionPool } from './pool.ts';
 
-/** Why a call brought no usable answer. Goes to the log and the metrics, never to a client. */
-export type BackendFailure = 'refused' | 'unreachable' | 'timed-out' | 'not-json' | 'too-large';
+/**
+ * Why a call brought no usable answer. Goes to the log and the metrics, never to a client. `no-descriptor`: the backend
+ * was not called, since we could not open a connection.
+ */
+export type BackendFailure =
+  'refused' | 'unreachable' | 'timed-out' | 'not-json' | 'too-large' | 'no-descriptor';
 
 /**
  * What came of one call: the answer (`pieces` are its exact bytes, empty when the caller did not need
@@ -277,7 +281,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     this.#end();
     if (wasWaiting) {
       this.#handler.onOutcome({
-        kind: 'unreachable',
+        kind: error instanceof Error && isShortOfDescriptors(error) ? 'no-descriptor' : 'unreachable',
         status: undefined,
         cause: error instanceof Error ? describeError(error) : error.reason,
       });

@@ -13,6 +13,15 @@ const closedEarly = 'Client network socket disconnected before secure TLS connec
 // `<thread>:error:<code>:SSL routines:<function>:<reason>:<file>:<line>:<more>`
 const openSslText = /error:[0-9A-F]{8}:[^:]*:[^:]*:([^:]+):[^:]*:\d+:(.*)/s;
 
+// This process, or the whole system, has as many descriptors open as it may.
+const shortageCodes = new Set(['EMFILE', 'ENFILE']);
+
+/** Whether a connection could not be opened for want of a file descriptor of our own. */
+export function isShortOfDescriptors(error: Error): boolean {
+  const errors: unknown[] = error instanceof AggregateError ? error.errors : [error];
+  return errors.some((each) => shortageCodes.has(String((each as NodeJS.ErrnoException).code)));
+}
+
 /** The messages of an error and of what caused it, on one line. */
 export function describeError(error: unknown): string {
   if (!(error instanceof Error)) {

@@ -264,6 +264,12 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
   onOutcome(outcome: Outcome): void {
     try {
       const operation = this.#calledOperation;
+      if (outcome.kind === 'no-descriptor') {
+        // For want of something of ours the backend has not been called: it says nothing about it [D26, D51].
+        this.cause = outcome.cause;
+        this.#reply(failureReplies[operation.name], 'overload');
+        return;
+      }
       this.#noteBackendOutcome(outcome.kind);
       if (outcome.kind === 'ok') {
         this.#heldBytes += outcome.length;

@@ -12,6 +12,7 @@ import type { HeldSignals } from './held-signals.ts';
 import { findInvocation, programName, type Invocation } from './invocation.ts';
 import { listenForReloads, listenForStop, runUntilStopped, type StopRequest } from './lifecycle.ts';
 import { createLog, type Log, type Logger } from '../telemetry/log.ts';
+import { neededDescriptors, readDescriptorLimit } from './descriptors.ts';
 import { addAdmin, startService, type WholeService } from './service.ts';
 import {
   briefOf,
@@ -342,6 +343,7 @@ async function serve(
   } else {
     logReady(log.logger, service, resolved);
   }
+  warnOfDescriptors(settings, log.logger);
   log.output.flush();
   reloads?.begin(async () => {
     if (stop.isWanted()) {
@@ -424,6 +426,18 @@ function logReady(
     { url, adminUrl, version, node: process.version, settings: inForce },
     'ready',
   );
+}
+
+function warnOfDescriptors(settings: Settings, logger: Logger): void {
+  const limit = readDescriptorLimit();
+  const needed = neededDescriptors(settings);
+  if (limit !== undefined && limit < needed) {
+    const { connectionsMax, inFlightMax } = settings;
+    logger.warn(
+      { limit, needed, connectionsMax, inFlightMax },
+      'too few file descriptors for the limits that are set: raise ulimit -n, or lower CONNECTIONS_MAX or IN_FLIGHT_MAX',
+    );
+  }
 }
 
 async function runDev(resolved: ResolvedSettings, terminal: Terminal, log: Log): Promise<number> {
@@ -574,5 +588,7 @@ function adviceFor(kind: Exclude<Outcome['kind'], 'ok'>): string {
       return 'Something answers there, but not with JSON: is BACKEND_URL the work-item backend, or some other site?';
     case 'too-large':
       return 'The list is larger than RESPONSE_BYTES_MAX allows.';
+    case 'no-descriptor':
+      return 'This process has no file descriptor left: raise ulimit -n.';
   }
 }

@@ -2,6 +2,7 @@
 // are some again. D26.
 
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
@@ -79,8 +80,13 @@ describe('ulimit -n 64', () => {
         }
       }
       assert.ok(failures > 0, 'some calls had no descriptor');
-      const line = await command.log(({ outcome }) => outcome === 'unreachable', 'a line that tells it');
+      // The backend is well: it is the gateway that has no descriptor [D51].
+      const line = await command.log(({ status }) => status === 500, 'a line that tells it');
       assert.match(String(line['cause']), /EMFILE/);
+      assert.deepEqual(
+        [line['level'], line['outcome'], line['msg'], line['backendMs']],
+        ['warn', 'overload', 'turned away', undefined],
+      );
       for (const client of clients) client.destroy();
       await poll(
         async () => (await tryCall(command, 'GET', '/api/work-items'))?.status === 200,
@@ -93,7 +99,33 @@ describe('ulimit -n 64', () => {
         'descriptors are back to base',
       );
       assert.equal(await figure(command, 'requests_in_flight'), 0);
+      assert.doesNotMatch(await command.metrics(), /backend_outcomes_total\{.*fault="backend"\} [1-9]/);
     });
+  }
+});
+
+const isWarning = ({ msg }: { msg?: unknown }) => String(msg).startsWith('too few file descriptors');
+
+test('fewer descriptors than the limits can need are told once, at the start [D26]', async (t) => {
+  if (!existsSync('/proc/self/limits')) {
+    t.skip('there is no /proc, so nothing was tested here');
+    return;
+  }
+  for (const WORKERS of ['1', '2']) {
+    const limits = { BACKEND_URL: backend.url, WORKERS, CONNECTIONS_MAX: '40', IN_FLIGHT_MAX: '20' };
+    const needed = 150 + 60 / Number(WORKERS);
+    await using enough = await startCommand(limits, { descriptors: needed });
+    await enough.log(({ msg }) => msg === 'ready', 'it is ready');
+    assertReply(await enough.call('GET', '/api/work-items/x'), 400, '{"error":"Invalid ID format"}');
+    await enough.log(({ outcome }) => outcome === 'invalid-id', 'the line of the call');
+    assert.deepEqual(enough.logs.filter(isWarning), []);
+
+    await using tooFew = await startCommand(limits, { descriptors: needed - 1 });
+    const { level, limit, needed: told } = await tooFew.log(isWarning, 'the warning');
+    assert.deepEqual({ level, limit, told }, { level: 'warn', limit: needed - 1, told: needed });
+    assertReply(await tooFew.call('GET', '/api/work-items/x'), 400, '{"error":"Invalid ID format"}');
+    await tooFew.log(({ outcome }) => outcome === 'invalid-id', 'the line of the call');
+    assert.equal(tooFew.logs.filter(isWarning).length, 1);
   }
 });
 
