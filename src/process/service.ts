@@ -15,6 +15,7 @@ import { normalizeHostName, parseHostNames } from '../guards/host-names.ts';
 import { listen, type Listener, type PortSharing } from './listen.ts';
 import { logCall, type Log, type Logger } from '../telemetry/log.ts';
 import { describeSettings, type ResolvedSettings, type Settings } from './settings.ts';
+import { createOpenSocket } from '../wire/client-connection.ts';
 import { ClientServer } from '../wire/server.ts';
 
 /** What can be drained and stopped. */
@@ -116,7 +117,7 @@ export async function startClientService(
   const records: Records = {
     figures: new Figures(),
     failures: new RecentFailures(),
-    backend: new BackendMonitor(settings.backendUrl),
+    backend: new BackendMonitor(createOpenSocket(settings.backendUrl)),
   };
   output.onDrop = (lines) => {
     records.figures.recordDroppedLogLines(lines);

@@ -1,7 +1,8 @@
-// Does the backend answer? As the last call showed, or, when the last one is old, a bare TCP connect; never
-// an HTTP call of our own [D34]. It takes nobody out of rotation: it only says what it knows.
+// Does the backend answer? As the last call showed, or, when the last one is old, a bare connection; never an HTTP call
+// of our own [D34]. It takes nobody out of rotation: it only says what it knows.
 
-import { connect } from 'node:net';
+import { describeError, isShortOfDescriptors } from '../backend/describe-error.ts';
+import type { OpenSocket } from '../wire/client-connection.ts';
 
 export interface BackendStatus {
   readonly isReachable: boolean;
@@ -34,7 +35,7 @@ export class JoinedBackendStatus {
         last === undefined
           ? latest
           : latest.isReachable === last.isReachable
-            ? { ...last, seenAt: latest.seenAt }
+            ? { ...last, cause: latest.cause, seenAt: latest.seenAt }
             : { ...latest, since: Math.max(latest.since, last.seenAt) };
     }
     const joined = this.#last;
@@ -48,7 +49,7 @@ const evidenceAgeMaxMs = 500;
 const probeTimeoutMs = 1_000;
 
 export class BackendMonitor {
-  readonly #url: URL;
+  readonly #open: OpenSocket;
   // Undefined until a call or a connect has shown it.
   #isReachable: boolean | undefined;
   #since = 0;
@@ -56,8 +57,9 @@ export class BackendMonitor {
   #evidenceAt = -Infinity;
   #probe: Promise<void> | undefined;
 
-  constructor(url: URL) {
-    this.#url = url;
+  /** Looks at the backend, when nothing else has shown it, with a socket that `open` opens. */
+  constructor(open: OpenSocket) {
+    this.#open = open;
   }
 
   /** Takes note of a call's end: `cause` when no answer came, undefined when one did, whatever it said. */
@@ -67,14 +69,14 @@ export class BackendMonitor {
     if (this.#isReachable !== isReachable) {
       this.#isReachable = isReachable;
       this.#since = Date.now();
-      this.#cause = cause;
     }
+    this.#cause = cause;
   }
 
   /** What is known now, looked at if need be; resolves within about a second, never rejects. */
   async check(): Promise<BackendStatus> {
     if (performance.now() - this.#evidenceAt >= evidenceAgeMaxMs) {
-      await (this.#probe ??= this.#connect());
+      await (this.#probe ??= this.#look());
     }
     return this.last();
   }
@@ -89,9 +91,12 @@ export class BackendMonitor {
     };
   }
 
-  async #connect(): Promise<void> {
+  async #look(): Promise<void> {
     try {
-      this.report(await probe(this.#url));
+      const seen = await probe(this.#open);
+      if (seen !== undefined) {
+        this.report(seen.cause);
+      }
     } finally {
       // Whatever came of it: what is kept would be the answer for ever.
       this.#probe = undefined;
@@ -99,29 +104,21 @@ export class BackendMonitor {
   }
 }
 
-/** Opens and closes one TCP connection to `url`; gives why it could not, or undefined. */
-export async function probe(url: URL): Promise<string | undefined> {
-  const port = url.port === '' ? (url.protocol === 'https:' ? 443 : 80) : Number(url.port);
-  const host = url.hostname.replace(/^\[|\]$/g, '');
-  // `localhost` is both loopback addresses, as for calls [D30].
-  const hosts = host === 'localhost' ? ['127.0.0.1', '::1'] : [host];
-  const causes = await Promise.all(hosts.map(async (each) => await probeOne(each, port)));
-  return causes.includes(undefined) ? undefined : causes.join('; ');
-}
-
-async function probeOne(host: string, port: number): Promise<string | undefined> {
-  const { promise, resolve } = Promise.withResolvers<string | undefined>();
-  const socket = connect({ host, port, timeout: probeTimeoutMs });
-  socket.once('connect', () => {
-    resolve(undefined);
+// Opens a connection as calls do, up to the end of TLS's handshake where there is TLS, and closes it. Undefined where it
+// shows nothing, since we had no descriptor for it.
+async function probe(open: OpenSocket): Promise<{ readonly cause: string | undefined } | undefined> {
+  const { promise, resolve } = Promise.withResolvers<{ cause: string | undefined } | undefined>();
+  const socket = open(
+    () => undefined,
+    () => {
+      resolve({ cause: undefined });
+    },
+  ).on('error', (error) => {
+    resolve(isShortOfDescriptors(error) ? undefined : { cause: describeError(error) });
   });
-  socket.once('timeout', () => {
-    resolve(`connect ETIMEDOUT ${host}:${port}`);
-  });
-  socket.once('error', (error) => {
-    resolve(error.message);
-  });
-  const cause = await promise;
+  const timer = setTimeout(resolve, probeTimeoutMs, { cause: `no connection within ${probeTimeoutMs} ms` });
+  const seen = await promise;
+  clearTimeout(timer);
   socket.destroy();
-  return cause;
+  return seen;
 }

@@ -169,7 +169,7 @@ function addGauges(registry: Registry, reports: readonly Report[]): void {
   const backend = latestBackendStatus(reports.map((each) => each.backend));
   gauge(
     'backend_reachable',
-    'Whether the backend answers, as the last call or a TCP connect showed: 1 or 0.',
+    'Whether the backend answers, as the last call or a bare connection showed: 1 or 0.',
     backend?.isReachable === true ? 1 : 0,
   );
   addMetric(registry, 'build_info', 'gauge', 'Always 1; the labels say what is running.', [

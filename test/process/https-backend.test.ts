@@ -117,22 +117,28 @@ for (const [what, onBytes, cause] of [
   ],
 ] as const) {
   test(`https: to a port that ${what}: the log, check and /readyz say what it means`, async () => {
-    const server = createTcpServer((socket) =>
-      socket.once('data', () => onBytes(socket)).on('error', () => undefined),
-    );
+    let connections = 0;
+    const server = createTcpServer((socket) => {
+      connections += 1;
+      socket.once('data', () => onBytes(socket)).on('error', () => undefined);
+    });
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');
     const url = `https://127.0.0.1:${(server.address() as AddressInfo).port}`;
     try {
       await using gateway = await startCommand({ BACKEND_URL: url });
-      // What a call has shown counts for half a second there.
+      assert.equal((await request(gateway.port, 'GET', '/api/work-items/7')).status, 500);
+      // What a call has shown counts for half a second there; then it is looked at anew.
+      const from = performance.now();
+      let looks = 0;
       await poll(async () => {
-        assert.equal((await request(gateway.port, 'GET', '/api/work-items/7')).status, 500);
         const { backend } = JSON.parse((await gateway.admin('/readyz')).text) as {
-          backend: { cause?: string };
+          backend: { reachable: boolean; cause?: string };
         };
-        return backend.cause === cause;
-      }, cause);
+        assert.deepEqual([backend.reachable, backend.cause], [false, cause]);
+        looks = connections - 1;
+        return looks >= 2 && performance.now() - from > 1_000;
+      }, 'it was looked at twice');
       const line = await gateway.log(
         (each) => each['msg'] === 'backend call failed',
         'a line about the failure',

@@ -1,8 +1,13 @@
-// What several processes have seen of one backend, told as one.
+// What is known of the backend: what one process has seen, and what several have, told as one [D34].
 
 import assert from 'node:assert/strict';
+import { Socket } from 'node:net';
 import { test } from 'node:test';
-import { JoinedBackendStatus, type BackendStatus } from '../../src/telemetry/backend-status.ts';
+import {
+  BackendMonitor,
+  JoinedBackendStatus,
+  type BackendStatus,
+} from '../../src/telemetry/backend-status.ts';
 
 const away = { isReachable: false, cause: 'refused' };
 const there = { isReachable: true, cause: undefined };
@@ -43,9 +48,9 @@ for (const [name, sets, expected] of [
     ],
     [
       { isReachable: false, since: 10 },
-      { isReachable: false, since: 10, cause: 'refused' },
+      { isReachable: false, since: 10, cause: 'timed out' },
       undefined,
-      { isReachable: false, since: 10 },
+      { isReachable: false, since: 10, cause: 'timed out' },
     ],
   ],
   [
@@ -69,4 +74,35 @@ for (const [name, sets, expected] of [
       assert.deepEqual(one === undefined ? undefined : { ...told[index], ...one }, told[index]);
     }
   });
+}
+
+/** Opens sockets that fail with `errors`, one after the other. */
+function failing(...errors: Error[]) {
+  return () => new Socket().destroy(errors.shift());
+}
+
+function errorOf(code: string): Error {
+  return Object.assign(new Error(`connect ${code}`), { code });
+}
+
+test('the last cause is told, for as long as the backend is away [D34]', async () => {
+  const monitor = new BackendMonitor(failing(errorOf('ECONNREFUSED')));
+  monitor.report('a certificate that is not trusted');
+  const { since } = await monitor.check();
+  monitor.report('a reset');
+  assert.deepEqual(
+    [monitor.last().isReachable, monitor.last().cause, monitor.last().since],
+    [false, 'a reset', since],
+  );
+});
+
+for (const code of ['EMFILE', 'ENFILE']) {
+  for (const error of [errorOf(code), new AggregateError([errorOf('ECONNREFUSED'), errorOf(code)])]) {
+    test(`a look without a descriptor of our own, ${error.name} of ${code}, says nothing about the backend [D34, D51]`, async () => {
+      const monitor = new BackendMonitor(failing(error, errorOf('ECONNREFUSED')));
+      const { isReachable, cause, seenAt } = await monitor.check();
+      assert.deepEqual({ isReachable, cause, seenAt }, { isReachable: false, cause: undefined, seenAt: 0 });
+      assert.equal((await monitor.check()).cause, 'connect ECONNREFUSED');
+    });
+  }
 }
