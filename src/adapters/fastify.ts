@@ -163,6 +163,8 @@ class NodeExchange implements Transport, Client {
   readonly #stallWatch: StallWatch<Incoming>;
   #incoming: Incoming | undefined;
   #hasReplied = false;
+  #isBodyHeld = false;
+  #giveBody: () => void = () => undefined;
   // Node goes on reading behind a request that asks for another protocol, and loses what came with it.
   #persists = true;
 
@@ -201,11 +203,16 @@ class NodeExchange implements Transport, Client {
     if (this.#response.destroyed) {
       return;
     }
+    this.#giveBody = () => {
+      if (body !== undefined) {
+        body.handOver(incoming);
+      } else if (head.bodyLength !== 0) {
+        this.#dropBody(gateway.requestBytesMax, incoming);
+      }
+    };
     incoming.start();
-    if (body !== undefined) {
-      body.handOver(incoming);
-    } else if (head.bodyLength !== 0) {
-      this.#dropBody(gateway.requestBytesMax, incoming);
+    if (!this.#isBodyHeld) {
+      this.#giveBody();
     }
   }
 
@@ -228,14 +235,27 @@ class NodeExchange implements Transport, Client {
       .on('error', () => undefined);
   }
 
+  holdBody(): void {
+    this.#isBodyHeld = true;
+  }
+
   /** Node has sent the `100 Continue`. */
   readBody(): void {
     this.#request.resume();
+    this.#releaseBody();
+  }
+
+  #releaseBody(): void {
+    if (this.#isBodyHeld) {
+      this.#isBodyHeld = false;
+      queueMicrotask(this.#giveBody);
+    }
   }
 
   reply(reply: Reply, onTaken: () => void): void {
     const response = this.#response;
     this.#hasReplied = true;
+    this.#releaseBody();
     const headers = [...listReplyHeaders(reply), ...this.#inheritedHeaders];
     const closes = reply.closes || !this.#persists;
     if (closes) {

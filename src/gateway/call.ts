@@ -7,6 +7,7 @@ import { RequestBody } from '../body/body.ts';
 import type { BufferBudget } from '../body/budget.ts';
 import type { RequestHead } from '../wire/head.ts';
 import type { Broken, Client, Incoming, Transport } from '../wire/transport.ts';
+import type { Admission, Guard } from './guard.ts';
 import { isRead, type Operation } from './operations.ts';
 import { outcomeOfAnswer, type BackendOutcome, type CallOutcome } from './outcomes.ts';
 import {
@@ -19,7 +20,7 @@ import {
   type FixedReply,
 } from './replies.ts';
 import { describePath, readRequestId, readTraceContext } from './request-context.ts';
-import { route, type RouteOptions } from './route.ts';
+import { route, type Route, type RouteOptions } from './route.ts';
 
 /** What is known of a request when it has ended. Never a body, never a header's value but request id and client. */
 export interface CallRecord {
@@ -66,6 +67,8 @@ export interface CallContext {
   readonly isFull: boolean;
   /** Whether the request may come in: from its page [D56], under its host's name [D57]. */
   admits(head: RequestHead): boolean;
+  /** Says whether a request of an operation may be called; undefined where nobody is asked. */
+  readonly guard: Guard | undefined;
   /** The client's address, as the connection or trusted proxies say it [D52]. */
   findClient(client: Client, head: RequestHead): string | undefined;
   /** Counts a call in flight; false, and nothing counted, when there are too many [D26]. */
@@ -78,15 +81,16 @@ export interface CallContext {
 }
 
 /**
- * What a call is doing. `checking` → `reading` → `calling` → `ended`; a call without a body goes on from `checking`, and
- * each can end it.
+ * What a call is doing. `checking` → `guarding` → `reading` → `calling` → `ended`; a call without a body skips `reading`,
+ * one whose guard answers at once skips `guarding`, and each can end it.
  *
  * - `checking`: what is asked for, and whether it is allowed.
+ * - `guarding`: waits for the guard to say whether it is allowed. Nothing is read of the body meanwhile.
  * - `reading`: waits for the whole request: its body is gathered, or dropped where the operation takes none.
  * - `calling`: the backend has been called. What comes of a body meanwhile is dropped.
  * - `ended`: the reply has been handed over, or the client had gone.
  */
-type State = 'checking' | 'reading' | 'calling' | 'ended';
+type State = 'checking' | 'guarding' | 'reading' | 'calling' | 'ended';
 
 export class Call implements Incoming, CallRecord, OutcomeHandler {
   readonly requestId: string;
@@ -161,6 +165,57 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
     }
     const found = route(method, target, this.#gateway.routeOptions);
     this.operation = found.operation;
+    const { guard } = this.#gateway;
+    if (guard === undefined || found.operation === undefined) {
+      this.#goOn(found);
+      return;
+    }
+    const admission = guard.admit({
+      head: this.#head,
+      operation: found.operation.name,
+      client: this.client,
+      identity: undefined,
+    });
+    if (admission instanceof Promise) {
+      this.#state = 'guarding';
+      this.#transport.holdBody();
+      admission.then(
+        (admitted) => {
+          this.#onAdmission(admitted, found);
+        },
+        (error: unknown) => {
+          this.#failWithBug(error);
+        },
+      );
+    } else if (this.#isAdmitted(admission)) {
+      this.#goOn(found);
+    }
+  }
+
+  #onAdmission(admission: Admission, found: Route): void {
+    // Its client may have gone meanwhile, or have sent what is no body.
+    if (this.#state !== 'guarding' || this.#isClientGone) {
+      return;
+    }
+    try {
+      if (this.#isAdmitted(admission)) {
+        this.#goOn(found);
+      }
+    } catch (error) {
+      this.#failWithBug(error);
+    }
+  }
+
+  #isAdmitted(admission: Admission): boolean {
+    if (!admission.isAdmitted) {
+      this.cause = admission.cause;
+      this.#reply(admission.reply, admission.outcome);
+    }
+    return admission.isAdmitted;
+  }
+
+  #goOn(found: Route): void {
+    const { method, bodyLength } = this.#head;
     if (found.refusal !== undefined) {
       this.#mustClose ||= method === 'CONNECT';
       this.#reply(found.refusal, found.outcome);
@@ -215,7 +270,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
   /** What had been decided stays; otherwise the reply says what is wrong. Both close the connection. */
   onBroken(reason: Broken): void {
     this.#mustClose = true;
-    if (this.#state === 'reading') {
+    if (this.#state === 'reading' || this.#state === 'guarding') {
       this.#reply(replyToBroken(reason), reason === 'overload' ? 'overload' : 'bad-request');
     }
   }

@@ -10,6 +10,7 @@ import { absoluteForm } from '../wire/grammar.ts';
 import { fieldValue, fieldValues, type RequestHead } from '../wire/head.ts';
 import type { Broken, Client, Incoming, Reply, RequestHandler, Transport } from '../wire/transport.ts';
 import { Call, type Backend, type CallContext, type CallRecord } from './call.ts';
+import { joinGuards, type Guard } from './guard.ts';
 import type { ItemIdParsing } from './item-id.ts';
 import { replyToBroken, type FixedReply, type Pages } from './replies.ts';
 import { createRequestId } from './request-context.ts';
@@ -23,6 +24,8 @@ export interface GatewayOptions {
   readonly inFlightMax: number;
   /** Undefined for none. */
   readonly trustedProxies: TrustedProxies | undefined;
+  /** Are asked in this order about requests of operations. */
+  readonly guards: readonly Guard[];
 }
 
 /** Is told of everything that ends; costs every request what it costs. What it throws goes to its `onBug`. */
@@ -41,6 +44,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
   readonly backend: B;
   readonly budget: BufferBudget;
   readonly observer: GatewayObserver;
+  readonly guard: Guard | undefined;
   /** Every reply now closes its connection [D33]. */
   isDraining = false;
   isCutting = false;
@@ -61,6 +65,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     this.#inFlightMax = options.inFlightMax;
     this.#allowedHosts = options.allowedHosts;
     this.#trustedProxies = options.trustedProxies;
+    this.guard = joinGuards(options.guards);
     this.backend = backend;
     this.budget = budget;
     this.observer = observer;

@@ -7,6 +7,7 @@ import { createTrustedProxies, isAddressRange } from '../guards/client-address.t
 import { parseHostNames } from '../guards/host-names.ts';
 import { suggest } from './similar.ts';
 import { Gateway, type GatewayObserver } from './gateway.ts';
+import type { Guard } from './guard.ts';
 import type { ItemIdParsing } from './item-id.ts';
 import { limits, limitsOf, type LimitName } from './limits.ts';
 import { collectionPath } from './operations.ts';
@@ -48,13 +49,14 @@ export interface GatewayLimits {
 /**
  * A gateway with its own connections to the backend; `observer` is told of every request that ends, `prefix` stands
  * before `/api/work-items`. Throws a `TypeError` that names every limit that cannot be one, and, where `otherNames` are
- * given, every name that is neither a limit's nor one of them.
+ * given, every name that is neither a limit's nor one of them. `guards` are asked in their order about requests of operations.
  */
 export function createGateway(
   options: GatewayLimits,
   observer: GatewayObserver,
   prefix = '',
   otherNames?: readonly string[],
+  guards: readonly Guard[] = [],
 ): Gateway {
   checkOptions(options, otherNames);
   const { requestBytesMax, inFlightMax, bufferedBytesMax, ...ofBackend } = limitsOf(options, callLimits);
@@ -74,6 +76,7 @@ export function createGateway(
       requestBytesMax,
       inFlightMax,
       trustedProxies: createTrustedProxies(options.trustedProxies ?? []),
+      guards,
     },
     backend,
     budget,

@@ -87,6 +87,8 @@ const noBytes = Buffer.alloc(0);
 export abstract class MessageReader<Head extends object> {
   /** Why nothing more can be read; undefined while all is well. */
   flaw: Flaw | undefined;
+  /** `read` takes nothing of the body as long as this is true; the sink may set it when it is told of the head. */
+  isHeld = false;
   protected state = stateStart;
   /** The version's second digit. */
   protected minorVersion = 1;
@@ -135,11 +137,11 @@ export abstract class MessageReader<Head extends object> {
 
   /**
    * Reads `bytes` from `from` on and gives the position behind what it has taken: all of them, unless the message has
-   * ended or has a flaw. It may write to what it has taken.
+   * ended, is held or has a flaw. It may write to what it has taken.
    */
   read(bytes: Buffer, from: number): number {
     let at = from;
-    while (at < bytes.length && this.state < stateDone) {
+    while (at < bytes.length && this.state < stateDone && !this.isHeld) {
       if (this.state >= stateChunkSizeStart) {
         at = this.#readChunks(bytes, at);
       } else if (this.state >= stateLength) {

@@ -212,7 +212,7 @@ export class ServerConnection implements Transport, Client, Sink<RequestHead> {
   }
 
   get #mayTake(): boolean {
-    return this.#phase !== 'answering' && !this.socket.writableNeedDrain;
+    return this.#phase !== 'answering' && !this.#reader.isHeld && !this.socket.writableNeedDrain;
   }
 
   // Takes requests from `bytes` until they are at their end, or wait for a reply, for the client to take what it has, or
@@ -381,10 +381,22 @@ export class ServerConnection implements Transport, Client, Sink<RequestHead> {
     }
   }
 
+  holdBody(): void {
+    this.#reader.isHeld = this.#phase === 'body';
+  }
+
   readBody(): void {
+    this.#releaseBody();
     if (this.#owesContinue) {
       this.#owesContinue = false;
       this.socket.write(continueText, 'latin1');
+    }
+  }
+
+  #releaseBody(): void {
+    if (this.#reader.isHeld) {
+      this.#reader.isHeld = false;
+      this.#goOnSoon();
     }
   }
 
@@ -400,6 +412,7 @@ export class ServerConnection implements Transport, Client, Sink<RequestHead> {
   }
 
   #send(reply: Reply, onTaken: () => void): void {
+    this.#releaseBody();
     const head = this.#head;
     const closes = reply.closes || this.#isLast || head?.persists !== true || this.#owesContinue;
     this.#write(reply, closes, head?.method === 'HEAD', onTaken);
@@ -449,12 +462,16 @@ export class ServerConnection implements Transport, Client, Sink<RequestHead> {
     this.#since = performance.now();
     this.#head = undefined;
     if (!this.#isTaking && (this.#aheadLength > 0 || this.#isPaused || this.#hasEnded)) {
-      // Whoever has replied comes to its end before the next request starts.
-      queueMicrotask(() => {
-        this.#startsLeft = 1;
-        this.#goOn();
-      });
+      this.#goOnSoon();
     }
+  }
+
+  // Whoever has called comes to its end first.
+  #goOnSoon(): void {
+    queueMicrotask(() => {
+      this.#startsLeft = 1;
+      this.#goOn();
+    });
   }
 
   #linger(): void {
@@ -493,6 +510,7 @@ export class ServerConnection implements Transport, Client, Sink<RequestHead> {
       return;
     }
     this.#phase = 'answering';
+    this.#reader.isHeld = false;
     this.#dropAhead();
     this.#broken = reason;
     this.#incoming?.onBroken(reason);

@@ -18,6 +18,8 @@ export interface Reply {
 
 /** Carries one request and its reply. */
 export interface Transport {
+  /** Nothing is told of the body before `readBody` or `reply` is called; what comes of it waits in the socket. */
+  holdBody(): void;
   /** Asks for the body: `100 Continue` is sent where it is owed. */
   readBody(): void;
   /**

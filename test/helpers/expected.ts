@@ -94,6 +94,7 @@ export const invalidId = '{"error":"Invalid ID format"}';
 export const itemNotFound = '{"error":"Work item not found"}';
 export const notFound = '{"error":"Not found"}';
 export const methodNotAllowed = '{"error":"Method not allowed"}';
+export const forbidden = '{"error":"Forbidden"}';
 export const tooLarge = '{"error":"Request body too large"}';
 export const unavailable = '{"error":"Service unavailable"}';
 export const badRequest = '{"error":"Bad request"}';

@@ -2,6 +2,7 @@
 
 import type { Backend } from '../../src/gateway/call.ts';
 import { Gateway, type GatewayObserver } from '../../src/gateway/gateway.ts';
+import type { Guard } from '../../src/gateway/guard.ts';
 import { BufferBudget } from '../../src/body/budget.ts';
 import { createGatewayServer, type CallRecord, type GatewayServerOptions } from '../../src/index.ts';
 import { listen } from '../../src/process/listen.ts';
@@ -74,8 +75,8 @@ export async function serveInProcess(options: Partial<GatewayServerOptions> = {}
   };
 }
 
-/** A server of the gateway alone, with `backend` behind it. */
-export async function serveBefore(backend: Backend) {
+/** A server of the gateway alone, with `backend` behind it and `guards` before it. */
+export async function serveBefore(backend: Backend, guards: readonly Guard[] = []) {
   const { told, observer } = createObserver();
   const limits = {
     itemIdParsing: 'leading',
@@ -83,6 +84,7 @@ export async function serveBefore(backend: Backend) {
     inFlightMax: 1_024,
     trustedProxies: undefined,
     allowedHosts: [],
+    guards,
   } as const;
   const gateway = new Gateway(limits, backend, new BufferBudget(1e9), observer, '/api/work-items');
   const clients = new ClientServer(

@@ -4,13 +4,12 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { workItemGateway } from '../../src/index.ts';
-import { assertReply, badRequest, headersTooLarge, operations } from '../helpers/expected.ts';
+import { assertReply, badRequest, forbidden, headersTooLarge, operations } from '../helpers/expected.ts';
 import { Fastify } from '../helpers/fastify.ts';
 import type { Headers } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { forEachTarget, startCommand, Target, targetKinds } from '../helpers/targets.ts';
 
-const forbidden = '{"error":"Forbidden"}';
 const under = (...hosts: readonly string[]): Headers => hosts.map((host) => ['Host', host]);
 const evil = ['evil.example', 'items.example.evil.example', 'evil.items.example', '127.0.0.1.nip.io', ''];
 

@@ -9,6 +9,7 @@ import {
   assertReply,
   badRequest,
   collectionMethods,
+  forbidden,
   invalidId,
   methodNotAllowed,
   operations,
@@ -18,7 +19,6 @@ import { bytesOf, chunk, requestBytes, type Headers } from '../helpers/raw-clien
 import { answer } from '../helpers/scripted-backend.ts';
 import { forEachTarget } from '../helpers/targets.ts';
 
-const forbidden = '{"error":"Forbidden"}';
 const crossSite: Headers = [['Sec-Fetch-Site', 'cross-site']];
 const writes = operations.filter(({ method }) => method !== 'GET');
 

@@ -1,0 +1,241 @@
+// A guard decides, at once or later, whether a request of an operation is called; what it has not said yet holds the body
+// back. Every door with a guard comes through here.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { BackendClient } from '../../src/backend/client.ts';
+import { BufferBudget } from '../../src/body/budget.ts';
+import { joinGuards, type Admission, type Guard, type GuardedRequest } from '../../src/gateway/guard.ts';
+import { limits, limitsOf } from '../../src/gateway/limits.ts';
+import { replies } from '../../src/gateway/replies.ts';
+import { createGate, poll } from '../helpers/changes.ts';
+import { assertReply, forbidden, operations } from '../helpers/expected.ts';
+import { serveBefore } from '../helpers/in-process.ts';
+import { chunk, requestBytes } from '../helpers/raw-client.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+
+const admitted: Admission = { isAdmitted: true, identity: undefined };
+const refused: Admission = {
+  isAdmitted: false,
+  reply: replies.forbidden,
+  outcome: 'forbidden',
+  cause: 'the test says so',
+};
+
+class Recorder implements Guard {
+  readonly asked: GuardedRequest[] = [];
+  readonly #says: () => Admission | Promise<Admission>;
+  constructor(says: () => Admission | Promise<Admission>) {
+    this.#says = says;
+  }
+  admit(request: GuardedRequest) {
+    this.asked.push(request);
+    return this.#says();
+  }
+}
+
+async function serveGuarded(...says: (() => Admission | Promise<Admission>)[]) {
+  const backend = await ScriptedBackend.start();
+  backend.answers(answer('{"id":5}'));
+  const ms = limitsOf({}, ['backendTimeoutMs', 'backendConnectTimeoutMs', 'backendIdleTimeoutMs']);
+  const client = new BackendClient({
+    backendUrl: new URL(backend.url),
+    timeoutMs: ms.backendTimeoutMs,
+    connectTimeoutMs: ms.backendConnectTimeoutMs,
+    idleTimeoutMs: ms.backendIdleTimeoutMs,
+    responseBytesMax: limits.responseBytesMax.standard,
+    budget: new BufferBudget(1e9),
+  });
+  const guards = says.map((each) => new Recorder(each));
+  const server = await serveBefore(client, guards);
+  return {
+    ...server,
+    backend,
+    guards,
+    asked: () => guards.map(({ asked }) => asked.length),
+    [Symbol.asyncDispose]: async () => {
+      await server[Symbol.asyncDispose]();
+      await client.close();
+      await backend.stop();
+    },
+  };
+}
+
+for (const [when, says] of [
+  ['at once', (admission: Admission) => admission],
+  ['later', async (admission: Admission) => await Promise.resolve(admission)],
+] as const) {
+  test(`a guard that refuses ${when}: its reply, no backend call, and the connection goes on`, async () => {
+    await using server = await serveGuarded(() => says(refused));
+    await using client = await server.connect();
+    for (const { method, path, options } of operations) {
+      assertReply(await client.call(method, path, options), 403, forbidden);
+    }
+    assert.equal(server.backend.requests.length, 0);
+    assert.deepEqual(
+      server.told.ended.map(({ operation, outcome, cause }) => [operation?.name, outcome, cause]),
+      operations.map(({ name }) => [name.slice(2), 'forbidden', 'the test says so']),
+    );
+  });
+
+  test(`a guard that admits ${when}: the call is made, with its body`, async () => {
+    await using server = await serveGuarded(() => says(admitted));
+    await using client = await server.connect();
+    for (const { method, path, options, status, body } of operations) {
+      server.backend.answers(answer(body === '{"success":true}' ? '{}' : body));
+      assertReply(await client.call(method, path, options), status, body);
+    }
+    assert.equal(server.backend.requests.length, operations.length);
+    assert.deepEqual(
+      server.backend.requests.map(({ body }) => body.toString()),
+      operations.map(({ options }) => String(options.body ?? '')),
+    );
+  });
+}
+
+test('a guard is asked before the id is read, and not where no operation is called', async () => {
+  await using server = await serveGuarded(() => refused);
+  await using client = await server.connect();
+  assertReply(await client.call('GET', '/api/work-items/abc'), 403, forbidden);
+  assert.equal((await client.call('OPTIONS', '/api/work-items')).status, 204);
+  assert.equal((await client.call('PATCH', '/api/work-items/5')).status, 405);
+  assert.equal((await client.call('GET', '/elsewhere')).status, 404);
+  assert.deepEqual(server.asked(), [1]);
+});
+
+test('guards are asked in order, up to the first that refuses; one tells the next whom it has found', async () => {
+  await using server = await serveGuarded(
+    async () => await Promise.resolve<Admission>({ isAdmitted: true, identity: 'Ada' }),
+    () => refused,
+    () => admitted,
+  );
+  await using client = await server.connect();
+  assertReply(await client.call('GET', '/api/work-items/5'), 403, forbidden);
+  assert.deepEqual(server.asked(), [1, 1, 0]);
+  assert.equal(server.guards[1]?.asked[0]?.identity, 'Ada');
+  assert.equal(joinGuards([]), undefined);
+});
+
+test('what a guard has not let in is not read: its body waits in the socket', async () => {
+  const gate = createGate();
+  await using server = await serveGuarded(async () => {
+    await gate.opened;
+    return admitted;
+  });
+  await using client = await server.connect();
+  const body = Buffer.from(`"${'x'.repeat(8_000_000)}"`);
+  client.send(requestBytes('PUT', '/api/work-items/5', { body }));
+  await poll(() => server.guards[0]?.asked.length === 1, 'the guard is asked');
+  // Another client is served meanwhile, and nothing of the body is held for the first.
+  assert.equal(server.gateway.budget.bytes, 0);
+  gate.open();
+  assert.equal((await client.reply()).status, 200);
+  assert.deepEqual(
+    server.backend.requests.map((request) => request.body.equals(body)),
+    [true],
+  );
+});
+
+test('`100 Continue` is sent only when the guard has admitted', async () => {
+  const gate = createGate();
+  await using server = await serveGuarded(async () => {
+    await gate.opened;
+    return admitted;
+  });
+  await using client = await server.connect();
+  client.send(
+    'PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n',
+  );
+  await poll(() => server.guards[0]?.asked.length === 1, 'the guard is asked');
+  assert.equal(client.bytesReceived, 0);
+  gate.open();
+  assert.equal((await client.reply()).status, 100);
+  client.send('{}');
+  assert.equal((await client.reply()).status, 200);
+});
+
+test('a client that leaves while the guard decides causes no call', async () => {
+  const gate = createGate();
+  await using server = await serveGuarded(async () => {
+    await gate.opened;
+    return admitted;
+  });
+  const client = await server.connect();
+  client.send(requestBytes('GET', '/api/work-items/5'));
+  await poll(() => server.guards[0]?.asked.length === 1, 'the guard is asked');
+  client.reset();
+  await poll(() => server.told.ended.length === 1, 'the call has ended');
+  gate.open();
+  await using other = await server.connect();
+  assert.equal((await other.call('GET', '/api/work-items/7')).status, 200);
+  assert.deepEqual(
+    server.told.ended.map(({ outcome }) => outcome),
+    ['client-gone', 'ok'],
+  );
+  assert.deepEqual(
+    server.backend.requests.map(({ target }) => target),
+    ['/api/WorkItem/7'],
+  );
+});
+
+test('a client that ends its side within the body that is held back is answered, and nothing is called', async () => {
+  const gate = createGate();
+  await using server = await serveGuarded(async () => {
+    await gate.opened;
+    return admitted;
+  });
+  await using client = await server.connect();
+  client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"a"');
+  await poll(() => server.guards[0]?.asked.length === 1, 'the guard is asked');
+  client.end();
+  gate.open();
+  assert.equal((await client.reply()).status, 400);
+  await client.closed();
+  assert.equal(server.backend.requests.length, 0);
+});
+
+test('requests sent ahead are answered in order, whatever their guards take', async () => {
+  let count = 0;
+  await using server = await serveGuarded(() => {
+    count += 1;
+    const admission = count % 3 === 0 ? refused : admitted;
+    return count % 2 === 0 ? admission : Promise.resolve(admission);
+  });
+  await using client = await server.connect();
+  const total = 60;
+  const requests = Array.from({ length: total }, (_, index) =>
+    index % 4 === 0
+      ? Buffer.concat([
+          Buffer.from('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n'),
+          chunk('{"n":'),
+          chunk(`${index}}`),
+          chunk(''),
+        ])
+      : requestBytes('GET', `/api/work-items/${index}`),
+  );
+  client.send(Buffer.concat(requests));
+  for (let index = 0; index < total; index += 1) {
+    const reply = await client.reply();
+    assert.equal(reply.status, (index + 1) % 3 === 0 ? 403 : 200, `reply ${index}`);
+  }
+});
+
+test("a guard that throws or rejects is a fault of ours: the operation's 500, and no call [D28]", async () => {
+  const fault = new TypeError('SECRET');
+  for (const says of [
+    () => {
+      throw fault;
+    },
+    () => Promise.reject(fault),
+  ]) {
+    await using server = await serveGuarded(says);
+    await using client = await server.connect();
+    const reply = await client.call('PUT', '/api/work-items/5', { body: '{}' });
+    assertReply(reply, 500, '{"error":"Failed to update work item"}');
+    assert.deepEqual(
+      server.told.ended.map(({ outcome, cause }) => [outcome, cause]),
+      [['bug', fault]],
+    );
+    assert.equal(server.backend.requests.length, 0);
+  }
+});
