@@ -11,6 +11,7 @@ import { limitsOf, msMax } from '../gateway/limits.ts';
 import { collectionPath } from '../gateway/operations.ts';
 import { createGateway, type GatewayLimits } from '../gateway/options.ts';
 import { outcomes } from '../gateway/outcomes.ts';
+import { stopListening } from '../process/listen.ts';
 import { fieldNameOf } from '../wire/fields.ts';
 import { RequestFields, type Flaw, type RequestHead } from '../wire/head.ts';
 import { StallWatch } from '../wire/stall-watch.ts';
@@ -123,6 +124,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   };
   fastify.addHook('preClose', async () => {
     gateway.isDraining = true;
+    const startedAt = performance.now();
     timer = setTimeout(() => {
       // What waits for the backend has its reply then; the others wait for their clients.
       void cut().then(() =>
@@ -131,8 +133,14 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
         }, lastReplyMs),
       );
     }, shutdownTimeoutMs);
+    // Now, and not when calls have ended: new ones would come for as long as there is load. The server's own `close`,
+    // which comes next, calls back when the connections that there are have closed, as ever.
+    if (fastify.server.listening) {
+      await stopListening(fastify.server);
+    }
     const hookMs = fastify.initialConfig.pluginTimeout ?? 0;
-    await openRequests.end(hookMs === 0 ? msMax : hookMs - Math.min(hookMarginMs, hookMs / 2));
+    const limitMs = hookMs === 0 ? msMax : hookMs - Math.min(hookMarginMs, hookMs / 2);
+    await openRequests.end(Math.max(0, limitMs - (performance.now() - startedAt)));
   });
   fastify.addHook('onClose', cut);
   done();

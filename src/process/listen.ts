@@ -126,7 +126,8 @@ async function startListening(server: Server, options: ListenOptions): Promise<v
 // loop; then the socket closes in the very callback that takes the next, or when none has come for a while.
 // A client that connects in those few microseconds is still reset: where that matters, a load balancer sends
 // no new connection during SHUTDOWN_DELAY_MS.
-async function stopListening(server: Server): Promise<void> {
+/** `server` takes no new connection from now on; those that there are stay as they are. */
+export async function stopListening(server: Server): Promise<void> {
   shortenQueue(server);
   // The first turn may have begun before now.
   await nextTurn();

@@ -71,6 +71,71 @@ for (const { name, create, options } of kinds) {
       await poll(() => server.backend.connectionsOpen === 0, 'the connections to the backend are closed');
     });
 
+    for (const return503OnClosing of [true, false]) {
+      test(`no new connection is taken meanwhile; one that is open gets ${return503OnClosing ? "Fastify's 503" : 'its reply'}, and closes [D55]`, async () => {
+        const app = create({ ...options, return503OnClosing });
+        await using server = await serve(app);
+        const gate = createGate();
+        await using open = await RawClient.open(server.port);
+        assertReply(await open.call('GET', '/api/work-items'), 200, '{"id":5}');
+        await using held = await RawClient.open(server.port);
+        server.backend.answersOnce(behind(gate, answer('{"id":6}')));
+        held.send(requestBytes('GET', '/api/work-items'));
+        await server.backend.until(() => server.backend.requests.length === 2, 'the held call');
+        const closing = close(app);
+        await poll(async () => await isRefused(server.port), 'no new connection is taken');
+        assert.ok(!closing.isDone, 'it waits for the call');
+        const reply = await open.call('GET', '/api/work-items');
+        if (return503OnClosing) assert.match(reply.text, /^\{"error":"Service Unavailable",/);
+        else assertReply(reply, 200, '{"id":5}');
+        assert.equal(reply.status, return503OnClosing ? 503 : 200);
+        assert.equal(reply.header('connection'), 'close');
+        await open.closed();
+        gate.open();
+        assertReply(await held.reply(), 200, '{"id":6}');
+        await within(closing.ended, 'it closes');
+      });
+    }
+
+    test('a load that does not end by itself ends, and loses no call, with return503OnClosing false [D55, D33]', async () => {
+      const app = create({ ...options, return503OnClosing: false });
+      await using server = await serve(app);
+      const gate = createGate();
+      server.backend.answersOnce(behind(gate, answer('{"id":6}')));
+      server.backend.answers(latency(5, answer('{"id":5}')));
+      await using held = await RawClient.open(server.port);
+      held.send(requestBytes('GET', '/api/work-items'));
+      await server.backend.nextRequest();
+      let isClosing = false;
+      // Opens another connection when one is closed, for as long as there is somebody.
+      const load = async (): Promise<void> => {
+        for (;;) {
+          const isLate = isClosing;
+          const client = await RawClient.open(server.port).catch(() => undefined);
+          if (client === undefined) return;
+          // A connection that the system made and nobody took is reset.
+          let reply = await client.call('GET', '/api/work-items/5').catch((error: unknown) => {
+            if (!isLate) throw error;
+          });
+          while (reply !== undefined) {
+            assertReply(reply, 200, '{"id":5}');
+            if (reply.header('connection') === 'close') break;
+            reply = await client.call('GET', '/api/work-items/5');
+          }
+          client.destroy();
+        }
+      };
+      const clients = Array.from({ length: 8 }, load);
+      await server.backend.until(() => server.backend.requests.length > 40, 'the load');
+      isClosing = true;
+      const closing = close(app);
+      await within(Promise.all(clients), 'the load ends', 3_000);
+      assert.ok(!closing.isDone, 'it waits for the call');
+      gate.open();
+      assertReply(await held.reply(), 200, '{"id":6}');
+      await within(closing.ended, 'it closes', 3_000);
+    });
+
     test('the limit of Fastify on hooks does not shorten that [D55]', async () => {
       const pluginTimeout = 400;
       const cutsItself = Object.keys(options).length > 0;
