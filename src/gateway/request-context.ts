@@ -1,10 +1,11 @@
 // What of a request's head goes further, checked: its request id [D25] and trace context [D12] to the backend, and its
 // path to the log [D52].
 
-import { randomUUID } from 'node:crypto';
-
 import { escapeNonAscii } from '../telemetry/escape.ts';
 import { fieldValues } from '../wire/head.ts';
+
+// Imported as a module it would bring all of web cryptography along.
+const { randomUUID } = process.getBuiltinModule('node:crypto');
 
 const requestIdForm = /^[A-Za-z0-9._~-]{1,128}$/;
 // W3C Trace Context, 3.2: version, trace-id, parent-id, flags; a later version may have more behind them.
