@@ -75,8 +75,12 @@ export async function serveInProcess(options: Partial<GatewayServerOptions> = {}
   };
 }
 
-/** A server of the gateway alone, with `backend` behind it and `guards` before it. */
-export async function serveBefore(backend: Backend, guards: readonly Guard[] = []) {
+/** A server of the gateway alone, with `backend` behind it and `guards` before it; `budget` counts what it holds. */
+export async function serveBefore(
+  backend: Backend,
+  guards: readonly Guard[] = [],
+  budget = new BufferBudget(1e9),
+) {
   const { told, observer } = createObserver();
   const limits = {
     itemIdParsing: 'leading',
@@ -86,7 +90,7 @@ export async function serveBefore(backend: Backend, guards: readonly Guard[] = [
     allowedHosts: [],
     guards,
   } as const;
-  const gateway = new Gateway(limits, backend, new BufferBudget(1e9), observer, '/api/work-items');
+  const gateway = new Gateway(limits, backend, budget, observer, '/api/work-items');
   const clients = new ClientServer(
     {
       ...limits,

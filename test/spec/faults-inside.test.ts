@@ -1,18 +1,19 @@
-// Faults of our own in the middle of a call, put in from outside: in the check of a body, in writing a reply, in the
-// observer. D28. The built command has the same in test/process/own-faults.test.ts.
+// Faults of our own in the middle of a call, by what is passed in: a budget, a backend, an observer, a response that
+// throws. D28. The built command has the same in test/process/own-faults.test.ts.
 
 import assert from 'node:assert/strict';
-import { mock, test } from 'node:test';
+import { test } from 'node:test';
 import type { FastifyInstance } from 'fastify';
-import { ConnectionPool } from '../../src/backend/pool.ts';
-import { Body } from '../../src/body/body.ts';
+import { BackendClient } from '../../src/backend/client.ts';
+import { BufferBudget } from '../../src/body/budget.ts';
+import type { Backend } from '../../src/gateway/call.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, badRequest, operations, succeeded, unavailable } from '../helpers/expected.ts';
 import { Fastify } from '../helpers/fastify.ts';
 import { serve } from '../helpers/hosts.ts';
-import { createObserver, serveInProcess } from '../helpers/in-process.ts';
+import { createObserver, serveBefore, serveInProcess } from '../helpers/in-process.ts';
 import { chunk, RawClient, requestBytes } from '../helpers/raw-client.ts';
-import { answer, behind } from '../helpers/scripted-backend.ts';
+import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
 
 const fault = new TypeError('SECRET');
 const throwFault = () => {
@@ -20,71 +21,130 @@ const throwFault = () => {
 };
 const withBody = operations.filter(({ options }) => options.body !== undefined);
 const withAnswer = operations.filter(({ body }) => body !== succeeded);
+const withoutAnswer = operations.filter(({ body }) => body === succeeded);
 
-for (const [part, met] of [
-  ['write', [...withBody, ...withAnswer]],
-  ['isJson', [...withBody, ...withAnswer]],
-  ['takePieces', [...withBody, ...withAnswer]],
+/** A budget of which one call throws: the `at`th `take` or `giveBack` after `broken` was set. */
+class FaultyBudget extends BufferBudget {
+  broken: { readonly method: 'take' | 'giveBack'; at: number } | undefined;
+  takes = 0;
+
+  override take(bytes: number): boolean {
+    this.takes += 1;
+    this.#meet('take');
+    return super.take(bytes);
+  }
+
+  override giveBack(bytes: number): void {
+    this.#meet('giveBack');
+    super.giveBack(bytes);
+  }
+
+  #meet(method: 'take' | 'giveBack'): void {
+    if (this.broken?.method === method) {
+      this.broken.at -= 1;
+      if (this.broken.at === 0) throw fault;
+    }
+  }
+}
+
+/** A gateway and its client of a scripted backend, which both count what they hold in a faulty budget. */
+async function serveFaulty() {
+  const backend = await ScriptedBackend.start();
+  const budget = new FaultyBudget(1_000);
+  const client = new BackendClient({
+    backendUrl: new URL(backend.url),
+    timeoutMs: 8_000,
+    connectTimeoutMs: 8_000,
+    idleTimeoutMs: 60_000,
+    responseBytesMax: 1_000,
+    budget,
+  });
+  const server = await serveBefore(client, [], budget);
+  return {
+    ...server,
+    backend,
+    budget,
+    client,
+    [Symbol.asyncDispose]: async () => {
+      await server[Symbol.asyncDispose]();
+      await client.close();
+      await backend.stop();
+    },
+  };
+}
+
+const json = answer('{"id":5}');
+for (const [what, met, method, at, answers] of [
+  ["as a request's body comes", withBody, 'take', 1, json],
+  ["as an answer's body comes", withAnswer, 'take', undefined, json],
+  ['as the body of an answer ends', withAnswer, 'giveBack', 1, answer('no JSON')],
+  ['as the head of an answer decides', withoutAnswer, 'giveBack', 1, json],
 ] as const) {
-  test(`a fault in the body's ${part} is the operation's 500, and nothing is held [D28]`, async () => {
-    await using server = await serveInProcess({ bufferedBytesMax: 100 });
-    for (const { method, path, options, failure } of met) {
-      const broken = mock.method(Body.prototype, part, throwFault);
-      try {
-        await using client = await server.connect();
-        const reply = await client.call(method, path, options);
-        assertReply(reply, 500, failure);
-        assert.doesNotMatch(JSON.stringify(reply.headers), /SECRET/);
-        await client.closed();
-      } finally {
-        broken.mock.restore();
-      }
-      const record = server.told.ended.at(-1);
-      assert.equal(record?.outcome, 'bug');
-      assert.equal(record.cause, fault);
-      assert.equal(record.status, 500);
-    }
-    // What had been counted is given back: twenty times as much as may be held at once goes through.
-    for (let count = 0; count < 40; count += 1) {
+  test(`a fault ${what} is the operation's 500, and nothing is held [D28]`, async () => {
+    await using server = await serveFaulty();
+    for (const { method: verb, path, options, failure } of met) {
+      server.backend.answers(answers);
+      // Where the request has a body of one piece, the answer's is the second.
+      server.budget.broken = { method, at: at ?? (options.body === undefined ? 1 : 2) };
       await using client = await server.connect();
-      const reply = await client.call('PUT', '/api/work-items/5', { body: `"${'x'.repeat(48)}"` });
-      assertReply(reply, 200, succeeded);
+      const reply = await client.call(verb, path, options);
+      assertReply(reply, 500, failure);
+      assert.doesNotMatch(JSON.stringify(reply.headers), /SECRET/);
+      await client.closed();
+      const record = server.told.ended.at(-1);
+      assert.deepEqual([record?.outcome, record?.cause, record?.status], ['bug', fault, 500]);
+      assert.ok(server.budget.broken.at <= 0, 'the fault was met');
+      assert.equal(server.budget.bytes, 0);
+      assert.equal(server.client.connectionCount, 0, 'its connection takes no other call');
     }
+    server.budget.broken = undefined;
+    server.backend.answers(json);
+    await using client = await server.connect();
+    assertReply(await client.call('PUT', '/api/work-items/5', { body: '{}' }), 200, succeeded);
+    assert.equal(server.told.bugs.length, 0);
   });
 }
 
 test('of a body whose check has failed nothing more is held [D28]', async () => {
-  await using server = await serveInProcess({ bufferedBytesMax: 100 });
-  for (let count = 0; count < 3; count += 1) {
-    const broken = mock.method(Body.prototype, 'write', throwFault);
-    try {
-      await using client = await server.connect();
-      client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
-      client.send(chunk('"abc'));
-      assert.equal((await client.reply()).status, 500);
-      await client.sendPieces([chunk('x'.repeat(45)), chunk('x'.repeat(45))]);
-      client.end();
-      await client.closed();
-    } finally {
-      broken.mock.restore();
-    }
-  }
+  await using server = await serveFaulty();
+  server.budget.broken = { method: 'take', at: 1 };
   await using client = await server.connect();
-  const reply = await client.call('PUT', '/api/work-items/5', { body: `"${'x'.repeat(98)}"` });
-  assertReply(reply, 200, succeeded);
+  client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
+  client.send(chunk('"abc'));
+  assert.equal((await client.reply()).status, 500);
+  await client.sendPieces([chunk('x'.repeat(45)), chunk('x'.repeat(45))]);
+  client.end();
+  await client.closed();
+  assert.equal(server.budget.takes, 1);
+  assert.equal(server.budget.bytes, 0);
+});
+
+test("a fault before a call is sent is the operation's 500, and nothing is held [D28]", async () => {
+  const budget = new BufferBudget(1_000);
+  await using server = await serveBefore({ send: throwFault }, [], budget);
+  for (const { method, path, options, failure } of operations) {
+    await using client = await server.connect();
+    assertReply(await client.call(method, path, options), 500, failure);
+    await client.closed();
+    assert.deepEqual([server.told.ended.at(-1)?.outcome, budget.bytes], ['bug', 0]);
+  }
+  assert.equal(server.gateway.inFlight, 0);
 });
 
 test('a fault behind the outcome of a call leaves its reply as it is, and is told of [D28]', async () => {
-  await using server = await serveInProcess();
-  const broken = mock.method(ConnectionPool.prototype, 'release', throwFault);
-  try {
-    await using client = await server.connect();
-    // The head of the answer decides; the fault comes with the end of its body.
-    assertReply(await client.call('PUT', '/api/work-items/5', { body: '{}' }), 200, succeeded);
-    await client.closed();
-  } finally {
-    broken.mock.restore();
-  }
+  const backend: Backend = {
+    send: (_request, handler) => {
+      setImmediate(() => {
+        handler.onOutcome({ kind: 'ok', status: 200, pieces: [], blocks: [], length: 0 });
+        handler.onFault(fault);
+      });
+      return { cancel: () => undefined };
+    },
+  };
+  await using server = await serveBefore(backend);
+  await using client = await server.connect();
+  assertReply(await client.call('PUT', '/api/work-items/5', { body: '{}' }), 200, succeeded);
+  await client.closed();
   assert.deepEqual(
     server.told.bugs.map(([error, record]) => [error, record?.method, record?.outcome]),
     [[fault, 'PUT', 'bug']],
