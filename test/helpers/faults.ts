@@ -1,12 +1,10 @@
-// Loaded into the built command by `node --import`, so that the product has no hook for tests: makes parts of it
-// throw. FAULTS names them, one by one: each SIGUSR2 switches the next one on, or off again, and each switch is a line
+// Loaded into the built command by `node --import`, so that the product has no hook for tests: makes what it calls of
+// Node throw, at the places where parts of it could. FAULTS names them, one by one: each SIGUSR2 switches the next one on, or off again, and each switch is a line
 // on stderr. FAULT_FROM_START is on from the beginning.
 
-import { createRequire } from 'node:module';
 import { Server, Socket } from 'node:net';
-import { resolve } from 'node:path';
+import { Writable } from 'node:stream';
 
-const load = createRequire(resolve(import.meta.dirname, '../../package.json'));
 const faults = (process.env['FAULTS'] ?? '').split(',');
 let current = process.env['FAULT_FROM_START'] ?? '';
 process.on('SIGUSR2', () => {
@@ -22,23 +20,11 @@ function fault(): Error {
 
 type Method = (this: unknown, ...parameters: unknown[]) => unknown;
 
-/** The method throws while `fault` is on, before or after it has done its work. */
-function breakMethod(
-  name: string,
-  holder: object,
-  method: string,
-  when: 'before' | 'after' = 'before',
-): void {
+/** Puts `broken(original)` in the place of a method of Node's. */
+function replace(name: string, holder: object, method: string, broken: (original: Method) => Method): void {
   if (!faults.includes(name)) return;
-  const methods = holder as Record<string, Method>;
-  const original = methods[method];
-  if (original === undefined) throw new Error(`there is no ${method}`);
-  methods[method] = function (...parameters) {
-    if (current === name && when === 'before') throw fault();
-    const result = original.apply(this, parameters);
-    if (current === name) throw fault();
-    return result;
-  };
+  const original = Reflect.get(holder, method) as Method;
+  Reflect.set(holder, method, broken(original));
 }
 
 const servers: Server[] = [];
@@ -61,23 +47,30 @@ function strike(): void {
   }
 }
 
-if (faults.includes('accept')) {
-  const listen = Reflect.get(Server.prototype, 'listen') as Method;
-  Reflect.set(Server.prototype, 'listen', function (this: Server, ...parameters: unknown[]) {
-    servers.push(this);
-    return listen.apply(this, parameters);
-  });
-}
+replace(
+  'accept',
+  Server.prototype,
+  'listen',
+  (listen) =>
+    function (...parameters) {
+      servers.push(this as Server);
+      return listen.apply(this, parameters);
+    },
+);
 
-if (faults.includes('log') || faults.includes('log and exceptions')) {
-  const { LogOutput } = load('./dist/telemetry/log-output.js') as {
-    LogOutput: { prototype: { write: Method } };
-  };
-  const { write } = LogOutput.prototype;
-  LogOutput.prototype.write = function (...parameters) {
-    if (current.startsWith('log')) throw fault();
-    return write.apply(this, parameters);
-  };
+// The log counts the bytes of a line as it takes it.
+for (const name of ['log', 'log and exceptions']) {
+  replace(
+    name,
+    Buffer,
+    'byteLength',
+    (byteLength) =>
+      function (...parameters) {
+        const [text] = parameters;
+        if (current === name && typeof text === 'string' && text.startsWith('{"level":')) throw fault();
+        return byteLength.apply(this, parameters);
+      },
+  );
 }
 
 if (faults.includes('scanner')) {
@@ -103,13 +96,58 @@ if (faults.includes('scanner')) {
   };
 }
 
-interface Class {
-  readonly prototype: object;
+// Sockets that the process has opened, to the backend; those of clients are the others with an address (standard error
+// is a socket too).
+const opened = new WeakSet<object>();
+if (faults.some((name) => name.includes('connection') || name.includes('reply'))) {
+  const connect = Reflect.get(Socket.prototype, 'connect') as Method;
+  Reflect.set(Socket.prototype, 'connect', function (this: Socket, ...parameters: unknown[]) {
+    opened.add(this);
+    return connect.apply(this, parameters);
+  });
 }
-const { ClientConnection } = load('./dist/wire/client-connection.js') as { ClientConnection: Class };
-const { ServerConnection } = load('./dist/wire/server-connection.js') as { ServerConnection: Class };
-breakMethod('backend connection', ClientConnection.prototype, 'send');
-breakMethod('backend socket', Socket.prototype, 'connect');
-breakMethod('beginning of a reply', ServerConnection.prototype, 'reply');
-breakMethod('end of a reply', ServerConnection.prototype, 'reply', 'after');
-breakMethod('drain', Server.prototype, 'close');
+for (const [name, isOpened] of [
+  ['backend connection', true],
+  ['beginning of a reply', false],
+] as const) {
+  replace(
+    name,
+    Socket.prototype,
+    'write',
+    (write) =>
+      function (...parameters) {
+        const socket = this as Socket;
+        const isMeant = socket.remoteAddress !== undefined && opened.has(socket) === isOpened;
+        if (current === name && isMeant) throw fault();
+        return write.apply(this, parameters);
+      },
+  );
+}
+
+// A client's connection asks for it when it has written a reply.
+if (faults.includes('end of a reply')) {
+  const length = Object.getOwnPropertyDescriptor(Writable.prototype, 'writableLength');
+  Object.defineProperty(Socket.prototype, 'writableLength', {
+    get(this: Socket) {
+      const isMeant = this.remoteAddress !== undefined && !opened.has(this) && this.bytesWritten > 0;
+      if (current === 'end of a reply' && isMeant) throw fault();
+      return length?.get?.call(this) as number;
+    },
+  });
+}
+
+for (const [name, holder, method] of [
+  ['backend socket', Socket.prototype, 'connect'],
+  ['drain', Server.prototype, 'close'],
+] as const) {
+  replace(
+    name,
+    holder,
+    method,
+    (original) =>
+      function (...parameters) {
+        if (current === name) throw fault();
+        return original.apply(this, parameters);
+      },
+  );
+}
