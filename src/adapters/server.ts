@@ -4,10 +4,11 @@
 import type { GatewayObserver } from '../gateway/gateway.ts';
 import { limitsOf, type LimitName } from '../gateway/limits.ts';
 import { createGateway, type GatewayLimits } from '../gateway/options.ts';
+import type { CorsOptions } from '../guards/cors.ts';
 import { listen, type Listener } from '../process/listen.ts';
 import { ClientServer } from '../wire/server.ts';
 
-export interface GatewayServerOptions extends GatewayLimits {
+export interface GatewayServerOptions extends GatewayLimits, CorsOptions {
   /** For a request's head, in milliseconds [D35]. Default 10,000. */
   readonly requestHeadersTimeoutMs?: number;
   /** Largest request head, in bytes; past it 431 [D27]. Default 16,384. */
@@ -68,6 +69,9 @@ const serverLimits = [
 const otherOptions: readonly (keyof GatewayServerOptions)[] = [
   ...serverLimits,
   'shutdownTimeoutMs',
+  'corsOrigins',
+  'corsCredentials',
+  'corsMaxAgeS',
   'observer',
 ];
 

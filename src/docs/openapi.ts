@@ -4,12 +4,16 @@
 import { collectionPath, operations, type Operation, type OperationName } from '../gateway/operations.ts';
 import { rejectedStatuses } from '../gateway/outcomes.ts';
 import { failureReplies, notFoundReplies, replies, type FixedReply } from '../gateway/replies.ts';
+import { anyOrigin, Cors } from '../guards/cors.ts';
 import { isCrossSiteWrite } from '../guards/cross-site.ts';
 import { version } from '../process/version.ts';
 
 /** What of the settings a client can meet. */
 export interface Limits {
   readonly allowedHosts: readonly string[];
+  readonly corsOrigins: readonly string[];
+  readonly corsCredentials: boolean;
+  readonly corsMaxAgeS: number;
   readonly itemIdParsing: 'leading' | 'whole';
   readonly requestHeadBytesMax: number;
   readonly requestBytesMax: number;
@@ -70,14 +74,17 @@ function createPath(on: Operation['on'], limits: Limits): JsonObject {
       tags: [methodsTag],
       summary:
         on === 'collection' ? 'Ask for the methods of the collection' : 'Ask for the methods of an item',
-      description: `The methods are in \`Allow\`.${on === 'item' ? ' Any id will do: it is not looked at.' : ''}`,
+      description: `The methods are in \`Allow\`.${on === 'item' ? ' Any id will do: it is not looked at.' : ''}${limits.corsOrigins.length > 0 ? ' Browsers ask so (a CORS preflight) before a page of another origin calls.' : ''}`,
       parameters: parametersOf(on),
-      responses: createResponses([
-        { ...methodsOf(on), when: 'The methods of this path.' },
-        badRequest,
-        ...refusalsOf('OPTIONS', limits),
-        ...answeredBeforeAnyOperation(limits),
-      ]),
+      responses: createResponses(
+        [
+          { ...methodsOf(on), when: 'The methods of this path.' },
+          badRequest,
+          ...refusalsOf('OPTIONS', limits),
+          ...answeredBeforeAnyOperation(limits),
+        ],
+        limits,
+      ),
     },
   };
 }
@@ -149,18 +156,18 @@ function createOperation(operation: Operation, limits: Limits): JsonObject {
     parameters: parametersOf(operation.on),
     ...(takesBody ? { requestBody: refTo('requestBodies', 'WorkItem') } : {}),
     responses: {
-      [operation.successStatus]: createSuccess(operation),
-      ...createResponses(errorsOf(operation, limits)),
+      [operation.successStatus]: createSuccess(operation, limits),
+      ...createResponses(errorsOf(operation, limits), limits),
     },
   };
 }
 
-function createSuccess({ name, passesAnswer }: Operation): JsonObject {
+function createSuccess({ name, passesAnswer }: Operation, limits: Limits): JsonObject {
   const schema = passesAnswer ? (name === 'list' ? 'WorkItems' : 'WorkItem') : 'Success';
   const value = passesAnswer ? sampleAnswers[name] : (JSON.parse(replies.success.body.toString()) as Json);
   return {
     description: texts[name].success,
-    headers: headersOf(replies.success, true),
+    headers: headersOf(replies.success, true, limits),
     content: {
       'application/json': {
         schema: refTo('schemas', schema),
@@ -182,10 +189,12 @@ const badRequest: Documented = {
 };
 
 /** What a guard refuses [D56, D57]. */
-function refusalsOf(method: string, { allowedHosts }: Limits): Documented[] {
+function refusalsOf(method: string, { allowedHosts, corsOrigins }: Limits): Documented[] {
   const reasons = [
     ...(isCrossSiteWrite(method, 'cross-site')
-      ? ['a browser sends it for a page of another site (`Sec-Fetch-Site: cross-site`)']
+      ? [
+          `a browser sends it for a page of another site (\`Sec-Fetch-Site: cross-site\`)${corsOrigins.length > 0 ? ' and of no origin that is allowed' : ''}`,
+        ]
       : []),
     ...(allowedHosts.length > 0 ? ['`Host` is no name under which this gateway is called'] : []),
   ];
@@ -247,7 +256,7 @@ function answeredBeforeAnyOperation(limits: Limits): Documented[] {
 }
 
 /** Responses by status; messages that share a status share its response. */
-function createResponses(documented: readonly Documented[]): JsonObject {
+function createResponses(documented: readonly Documented[], limits: Limits): JsonObject {
   const byStatus = Map.groupBy(documented, ({ reply }) => reply.status);
   return Object.fromEntries(
     [...byStatus].map(([status, group]) => {
@@ -257,7 +266,7 @@ function createResponses(documented: readonly Documented[]): JsonObject {
         status,
         {
           description: group.map(({ when }) => when).join(' Or: '),
-          headers: headersOf(reply, hasBody),
+          headers: headersOf(reply, hasBody, limits),
           ...(hasBody ? { content: { 'application/json': createErrorContent(group) } } : {}),
         },
       ];
@@ -293,13 +302,74 @@ const headerNames: Readonly<Record<string, string>> = {
   'content-length': 'ContentLength',
   'retry-after': 'RetryAfter',
   allow: 'Allow',
+  vary: 'Vary',
+  'access-control-allow-origin': 'CorsOrigin',
+  'access-control-allow-credentials': 'CorsCredentials',
+  'access-control-expose-headers': 'CorsExposedHeaders',
+  'access-control-allow-methods': 'CorsMethods',
+  'access-control-allow-headers': 'CorsHeaders',
+  'access-control-max-age': 'CorsMaxAge',
 };
 
 /** The reply's own, and those that differ each time [D24]; `content-type` is the key of the content. */
-function headersOf(reply: FixedReply, hasBody: boolean): JsonObject {
-  const own = reply.headers.filter((name, index) => index % 2 === 0 && name !== 'content-type');
+function headersOf(reply: FixedReply, hasBody: boolean, limits: Limits): JsonObject {
+  const all = corsListsOf(reply, limits).flat();
+  const own = [...new Set(all.filter((name, index) => index % 2 === 0 && name !== 'content-type'))];
   const names = ['x-request-id', ...(hasBody ? ['content-length'] : []), ...own];
   return Object.fromEntries(names.map((name) => [name, refTo('headers', headerNames[name] ?? name)]));
+}
+
+/** The headers that `reply` can have, with those that pages of other origins get [D45]. */
+function corsListsOf(
+  { status, headers }: FixedReply,
+  { corsOrigins, corsCredentials, corsMaxAgeS }: Limits,
+): (readonly string[])[] {
+  const [origin] = corsOrigins;
+  if (origin === undefined) {
+    return [headers];
+  }
+  const cors = new Cors(corsOrigins, corsCredentials, corsMaxAgeS);
+  const fields = ['origin', origin, 'access-control-request-method', 'GET'];
+  return [
+    cors.headersFor(headers, { method: 'GET', fields }),
+    ...(status === replies.collectionOptions.status
+      ? [cors.headersFor(headers, { method: 'OPTIONS', fields })]
+      : []),
+  ];
+}
+
+/** What the headers of CORS are, where they are sent. */
+function corsHeaders({ corsOrigins, corsCredentials, corsMaxAgeS }: Limits): JsonObject {
+  if (corsOrigins.length === 0) {
+    return {};
+  }
+  const isForAny = corsOrigins.includes(anyOrigin);
+  const text = (description: string, required: boolean, value?: string): JsonObject => ({
+    description,
+    required,
+    schema: value === undefined ? { type: 'string' } : { type: 'string', const: value },
+  });
+  const toAllowed = isForAny ? '' : ' Only to a page of an origin that is allowed.';
+  const toPreflight = ' Only to a CORS preflight of an origin that is allowed.';
+  return {
+    ...(isForAny ? {} : { Vary: text('Replies differ by the origin of the page.', true, 'origin') }),
+    CorsOrigin: text(
+      `The origin whose page may read the reply.${toAllowed}`,
+      isForAny,
+      isForAny ? anyOrigin : undefined,
+    ),
+    ...(corsCredentials
+      ? { CorsCredentials: text(`The page may call with credentials.${toAllowed}`, false, 'true') }
+      : {}),
+    CorsExposedHeaders: text(`The headers that the page may read.${toAllowed}`, false),
+    CorsMethods: text(`The methods that the page may call with.${toPreflight}`, false),
+    CorsHeaders: text(`The headers that the page may send.${toPreflight}`, false),
+    CorsMaxAge: {
+      description: `For how long the browser may remember it, in seconds.${toPreflight}`,
+      required: false,
+      schema: { type: 'integer', const: corsMaxAgeS },
+    },
+  };
 }
 
 function refTo(kind: string, name: string): JsonObject {
@@ -413,6 +483,7 @@ function createComponents(limits: Limits): JsonObject {
         required: true,
         schema: { type: 'string' },
       },
+      ...corsHeaders(limits),
     },
   };
 }

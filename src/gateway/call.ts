@@ -5,6 +5,7 @@ import type { BackendRequest, Exchange, Outcome, OutcomeHandler } from '../backe
 import { giveBackBlocks } from '../body/blocks.ts';
 import { RequestBody } from '../body/body.ts';
 import type { BufferBudget } from '../body/budget.ts';
+import type { Cors } from '../guards/cors.ts';
 import type { RequestHead } from '../wire/head.ts';
 import type { Broken, Client, Incoming, Transport } from '../wire/transport.ts';
 import type { Admission, Guard } from './guard.ts';
@@ -69,6 +70,8 @@ export interface CallContext {
   admits(head: RequestHead): boolean;
   /** Says whether a request of an operation may be called; undefined where nobody is asked. */
   readonly guard: Guard | undefined;
+  /** What every reply says to pages of other origins; undefined for nothing [D45]. */
+  readonly cors: Cors | undefined;
   /** The client's address, as the connection or trusted proxies say it [D52]. */
   findClient(client: Client, head: RequestHead): string | undefined;
   /** Counts a call in flight; false, and nothing counted, when there are too many [D26]. */
@@ -417,12 +420,13 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
     this.#gateway.notifyEnd(this);
   }
 
-  #write(status: number, headers: readonly string[], pieces: readonly Buffer[], length: number): void {
+  #write(status: number, own: readonly string[], pieces: readonly Buffer[], length: number): void {
     const { requestId } = this;
     this.status = status;
     this.replyBytes = length;
     const closes = this.#mustClose || this.#gateway.isDraining;
     try {
+      const headers = this.#gateway.cors?.headersFor(own, this.#head) ?? own;
       this.#transport.reply({ status, headers, requestId, pieces, length, closes }, this.#giveBack);
     } catch (error) {
       this.cause = error;
@@ -434,11 +438,12 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
 
   // After a fault in writing: the operation's 500 as long as nothing has been written, otherwise the connection is cut.
   #writeFault(): void {
-    const { status, headers, body } = this.#faultReply;
+    const { status, headers: own, body } = this.#faultReply;
     const { requestId } = this;
     this.status = status;
     this.replyBytes = body.length;
     try {
+      const headers = this.#gateway.cors?.headersFor(own, this.#head) ?? own;
       const reply = { status, headers, requestId, pieces: [body], length: body.length, closes: true };
       this.#transport.reply(reply, () => undefined);
     } catch {

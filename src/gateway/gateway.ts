@@ -4,6 +4,7 @@
 import type { BackendClient } from '../backend/client.ts';
 import type { BufferBudget } from '../body/budget.ts';
 import { clientAddress, normalizeAddress, type TrustedProxies } from '../guards/client-address.ts';
+import type { Cors } from '../guards/cors.ts';
 import { isCrossSiteWrite } from '../guards/cross-site.ts';
 import { isAllowedHost } from '../guards/host-names.ts';
 import { absoluteForm } from '../wire/grammar.ts';
@@ -26,6 +27,8 @@ export interface GatewayOptions {
   readonly trustedProxies: TrustedProxies | undefined;
   /** Are asked in this order about requests of operations. */
   readonly guards: readonly Guard[];
+  /** Undefined where no page of another origin is allowed [D45]. */
+  readonly cors: Cors | undefined;
 }
 
 /** Is told of everything that ends; costs every request what it costs. What it throws goes to its `onBug`. */
@@ -45,6 +48,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
   readonly budget: BufferBudget;
   readonly observer: GatewayObserver;
   readonly guard: Guard | undefined;
+  readonly cors: Cors | undefined;
   /** Every reply now closes its connection [D33]. */
   isDraining = false;
   isCutting = false;
@@ -66,6 +70,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     this.#allowedHosts = options.allowedHosts;
     this.#trustedProxies = options.trustedProxies;
     this.guard = joinGuards(options.guards);
+    this.cors = options.cors;
     this.backend = backend;
     this.budget = budget;
     this.observer = observer;
@@ -109,7 +114,11 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
 
   admits({ method, target, fields }: RequestHead): boolean {
     const site = fieldValue(fields, 'sec-fetch-site');
-    if (site !== undefined && isCrossSiteWrite(method, fieldValues(fields, 'sec-fetch-site').join())) {
+    if (
+      site !== undefined &&
+      isCrossSiteWrite(method, fieldValues(fields, 'sec-fetch-site').join()) &&
+      this.cors?.allows(fields) !== true
+    ) {
       return false;
     }
     const allowed = this.#allowedHosts;
@@ -150,7 +159,9 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     } catch (error) {
       this.notifyBug(error, undefined);
     }
-    const { status, headers, body } = reply;
+    const { status, body } = reply;
+    // Of which origin it was is not known.
+    const headers = this.cors?.headersFor(reply.headers, undefined) ?? reply.headers;
     return { status, headers, requestId, pieces: [body], length: body.length, closes: true };
   }
 

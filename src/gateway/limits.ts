@@ -33,6 +33,8 @@ export const limits = {
   replyStallTimeoutMs: ms(30_000),
   idleTimeoutMs: ms(72_000),
   shutdownTimeoutMs: ms(10_000),
+  // In seconds, as browsers are told it; none of them remembers it for longer than a day.
+  corsMaxAgeS: { standard: 600, min: 0, max: 86_400 },
 } as const satisfies Readonly<Record<string, Limit>>;
 
 export type LimitName = keyof typeof limits;

@@ -4,6 +4,7 @@ import { backendUrlExample, wishesForBackendUrl } from './accepted-values.ts';
 import { BackendClient } from '../backend/client.ts';
 import { BufferBudget } from '../body/budget.ts';
 import { createTrustedProxies, isAddressRange } from '../guards/client-address.ts';
+import { anyOrigin, createCors, isOriginList, type CorsOptions } from '../guards/cors.ts';
 import { parseHostNames } from '../guards/host-names.ts';
 import { suggest } from './similar.ts';
 import { Gateway, type GatewayObserver } from './gateway.ts';
@@ -52,7 +53,7 @@ export interface GatewayLimits {
  * given, every name that is neither a limit's nor one of them. `guards` are asked in their order about requests of operations.
  */
 export function createGateway(
-  options: GatewayLimits,
+  options: GatewayLimits & CorsOptions,
   observer: GatewayObserver,
   prefix = '',
   otherNames?: readonly string[],
@@ -77,6 +78,7 @@ export function createGateway(
       inFlightMax,
       trustedProxies: createTrustedProxies(options.trustedProxies ?? []),
       guards,
+      cors: createCors(options, limitsOf(options, ['corsMaxAgeS']).corsMaxAgeS),
     },
     backend,
     budget,
@@ -104,7 +106,7 @@ const names: readonly string[] = [
   ...callLimits,
 ];
 
-function checkOptions(options: GatewayLimits, otherNames: readonly string[] | undefined): void {
+function checkOptions(options: GatewayLimits & CorsOptions, otherNames: readonly string[] | undefined): void {
   const wishes = wishesForBackendUrl(String(options.backendUrl));
   const problems =
     wishes.length > 0 ? [`backendUrl must be ${wishes.join(' and ')}, ${backendUrlExample}`] : [];
@@ -118,6 +120,7 @@ function checkOptions(options: GatewayLimits, otherNames: readonly string[] | un
   if (trustedProxies !== undefined && !isListOf(trustedProxies, isAddressRange)) {
     problems.push('trustedProxies must be a list of IP addresses and ranges such as 10.0.0.0/8');
   }
+  problems.push(...checkCors(options));
   for (const [name, { min, max }] of Object.entries(limits)) {
     const value: unknown = Reflect.get(options, name);
     if (value !== undefined && !(Number.isInteger(value) && Number(value) >= min && Number(value) <= max)) {
@@ -137,6 +140,27 @@ function checkOptions(options: GatewayLimits, otherNames: readonly string[] | un
   if (problems.length > 0) {
     throw new TypeError(`The gateway cannot be made: ${problems.join('; ')}.`);
   }
+}
+
+function checkCors({ corsOrigins, corsCredentials, corsMaxAgeS }: CorsOptions): string[] {
+  const problems = [];
+  const given: unknown = corsOrigins;
+  const credentials: unknown = corsCredentials;
+  const isList = given === undefined || (Array.isArray(given) && isOriginList(given));
+  if (!isList) {
+    problems.push("corsOrigins must be an array of origins such as https://app.example.com, or ['*']");
+  }
+  if (credentials !== undefined && typeof credentials !== 'boolean') {
+    problems.push('corsCredentials must be true or false');
+  }
+  if (isList && credentials === true && corsOrigins?.includes(anyOrigin) === true) {
+    problems.push('corsCredentials cannot be with the origin *');
+  }
+  const { standard } = limits.corsMaxAgeS;
+  if ((corsOrigins ?? []).length === 0 && (credentials === true || (corsMaxAgeS ?? standard) !== standard)) {
+    problems.push('corsCredentials and corsMaxAgeS need corsOrigins');
+  }
+  return problems;
 }
 
 // One that lacks some would be told nothing, and nobody would be told of that.

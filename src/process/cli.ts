@@ -7,6 +7,7 @@ import { BackendClient, type Outcome } from '../backend/client.ts';
 import { BufferBudget } from '../body/budget.ts';
 import { escapeControls } from '../telemetry/escape.ts';
 import { backendPath } from '../gateway/operations.ts';
+import { describeOrigins } from './cors-advice.ts';
 import { createRequestId } from '../gateway/request-context.ts';
 import type { HeldSignals } from './held-signals.ts';
 import { findInvocation, programName, type Invocation } from './invocation.ts';
@@ -532,6 +533,11 @@ async function check({ settings, sources }: ResolvedSettings, terminal: Terminal
     `settings: all valid${changed.length === 0 ? ', every one at its default' : ''}\n${changed
       .map((name) => `  ${variableOf(name)} = ${showValue(name, settings)} (${sources[name]})\n`)
       .join('')}`,
+  );
+  terminal.write(
+    describeOrigins(settings)
+      .map((line) => `${line}\n`)
+      .join(''),
   );
   const client = new BackendClient({
     backendUrl: settings.backendUrl,

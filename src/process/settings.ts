@@ -9,6 +9,7 @@ import { parseEnv } from 'node:util';
 import { backendUrlExample, quoteIfPlain, wishesForBackendUrl } from '../gateway/accepted-values.ts';
 import { limits, msMax, type LimitName } from '../gateway/limits.ts';
 import { parseAddressRanges } from '../guards/client-address.ts';
+import { anyOrigin, parseOrigins } from '../guards/cors.ts';
 import { parseHostNames } from '../guards/host-names.ts';
 import { joinWithOr, suggest } from '../gateway/similar.ts';
 
@@ -26,6 +27,11 @@ export const settingGroups = {
   guards: {
     title: 'Who may call',
     introduction: 'Which names, proxies and pages of other sites are let in.',
+  },
+  cors: {
+    title: 'Pages of other origins (CORS)',
+    introduction:
+      'Which browser applications may call. Without these settings none of another origin may; other clients need none of them. How to set them up is in [security.md](security.md#cors).',
   },
   processes: {
     title: 'Processes',
@@ -72,7 +78,7 @@ interface Row {
 
 interface IntegerRow extends Row {
   readonly kind: 'integer';
-  readonly unit: 'port' | 'bytes' | 'ms' | 'calls' | 'connections';
+  readonly unit: 'port' | 'bytes' | 'ms' | 's' | 'calls' | 'connections';
   readonly default: number;
   readonly min: number;
   readonly max: number;
@@ -102,9 +108,9 @@ interface ChoiceRow<Choice extends string = string> extends Row {
   readonly default: Choice;
 }
 
-/** A comma list: of host names without ports, or of IP addresses and ranges of them. */
+/** A comma list: of host names without ports, of IP addresses and ranges of them, or of origins. */
 interface ListRow extends Row {
-  readonly kind: 'host-names' | 'address-ranges';
+  readonly kind: 'host-names' | 'address-ranges' | 'origins';
   readonly default: '';
 }
 
@@ -199,6 +205,27 @@ export const settingsTable = {
     help: "Load balancers and proxies in front; for instance `10.0.0.0/8,192.168.1.7,2001:db8::/32`. Where one of them calls, the client's address is what their `x-forwarded-for` says, read from the right up to the first address that is not theirs. From nobody else is that header read.",
     commands: gateway,
   },
+  corsOrigins: {
+    kind: 'origins',
+    default: '',
+    group: 'cors',
+    help: 'Origins whose pages may call and read replies; for instance `https://app.example.com,http://localhost:5173`. Each is written as browsers send it: scheme, host and, where it is not the usual one, port. `*` alone allows every page there is. Without any, no reply has a CORS header.',
+    commands: gateway,
+  },
+  corsCredentials: {
+    kind: 'boolean',
+    default: false,
+    invertedIn: [],
+    group: 'cors',
+    help: 'Whether these pages may call with cookies and client certificates. Tokens in `Authorization` need it not. Cannot be with `*`.',
+    commands: gateway,
+  },
+  corsMaxAgeS: limit(
+    'corsMaxAgeS',
+    's',
+    'How long browsers may remember what OPTIONS has told them; then they ask again. Chromium caps it at 7,200 s.',
+    'cors',
+  ),
   backendUrl: {
     kind: 'url',
     group: 'backend',
@@ -375,7 +402,7 @@ type ValueOf<R> = R extends { kind: 'integer' | 'count' }
     ? boolean
     : R extends { kind: 'url' }
       ? URL
-      : R extends { kind: 'host-names' | 'address-ranges' }
+      : R extends { kind: 'host-names' | 'address-ranges' | 'origins' }
         ? readonly string[]
         : R extends { choices: readonly (infer Choice)[] }
           ? Choice
@@ -454,6 +481,8 @@ export function describeValues(name: SettingName): string {
       return 'host names separated by commas, or nothing for none';
     case 'address-ranges':
       return 'IP addresses and ranges separated by commas, or nothing for none';
+    case 'origins':
+      return 'origins separated by commas, `*` for any, or nothing for none';
     case 'count':
       return `1 to ${row.max} or auto`;
     case 'name':
@@ -483,6 +512,8 @@ export function placeholderOf(name: SettingName): string {
       return 'names';
     case 'address-ranges':
       return 'ranges';
+    case 'origins':
+      return 'origins';
     case 'name':
       return 'name';
     case 'count':
@@ -618,10 +649,32 @@ export function resolveSettings(
   ) {
     problems.push('PORT and ADMIN_PORT are the same, but clients and operators need one each');
   }
+  problems.push(...findHalfSet(settings));
   if (problems.length > 0) {
     throw new SettingsError(problems);
   }
   return { command, settings: Object.freeze(settings) as Settings, sources: Object.freeze(sources) };
+}
+
+/** Settings that need another one, or cannot be with it; those that are wrong by themselves are not looked at. */
+function findHalfSet({
+  corsOrigins,
+  corsCredentials,
+  corsMaxAgeS,
+}: Partial<Record<SettingName, unknown>>): string[] {
+  const problems: string[] = [];
+  if (Array.isArray(corsOrigins) && corsOrigins.includes(anyOrigin) && corsCredentials === true) {
+    problems.push('CORS_CREDENTIALS cannot be true where CORS_ORIGINS is *: name the origins instead');
+  }
+  if (Array.isArray(corsOrigins) && corsOrigins.length === 0) {
+    if (corsCredentials === true) {
+      problems.push('CORS_CREDENTIALS is true, but CORS_ORIGINS names no origin');
+    }
+    if (corsMaxAgeS !== undefined && corsMaxAgeS !== limits.corsMaxAgeS.standard) {
+      problems.push('CORS_MAX_AGE_S is set, but CORS_ORIGINS names no origin');
+    }
+  }
+  return problems;
 }
 
 function givenText(text: string | undefined): string | undefined {
@@ -668,7 +721,7 @@ function parseValue(
   switch (row.kind) {
     case 'integer': {
       const value = /^\d{1,15}$/.test(text) ? Number(text) : NaN;
-      const unit = row.unit === 'ms' ? ' (milliseconds)' : row.unit === 'bytes' ? ' (bytes)' : '';
+      const unit = unitWords.get(row.unit) ?? '';
       return value >= row.min && value <= row.max
         ? value
         : new Problem(`a whole number from ${row.min} to ${row.max}${unit}`);
@@ -688,6 +741,13 @@ function parseValue(
       return (
         parseAddressRanges(text) ??
         new Problem('IP addresses and ranges separated by commas, for instance 10.0.0.0/8,192.168.1.7')
+      );
+    case 'origins':
+      return (
+        parseOrigins(text) ??
+        new Problem(
+          'origins as browsers send them, separated by commas, for instance https://app.example.com,http://localhost:5173: in small letters, without path, slash at the end, user name and the port that the scheme has anyway; or * alone',
+        )
       );
     case 'count': {
       const value = text === 'auto' ? availableParallelism() : /^\d{1,15}$/.test(text) ? Number(text) : NaN;
@@ -709,6 +769,12 @@ function parseValue(
       return booleans.get(text) ?? new Problem('true or false (or on, off, 1, 0)');
   }
 }
+
+const unitWords: ReadonlyMap<IntegerRow['unit'], string> = new Map([
+  ['ms', ' (milliseconds)'],
+  ['s', ' (seconds)'],
+  ['bytes', ' (bytes)'],
+]);
 
 const booleans: ReadonlyMap<string, boolean> = new Map([
   ['true', true],

@@ -87,6 +87,31 @@ describe('the OpenAPI document', () => {
     assert.doesNotMatch(printOpenApi({ ITEM_ID_PARSING: 'whole' }), /12abc/);
   });
 
+  test('it has the headers of CORS where pages of other origins may call, and only then [D45]', async () => {
+    assert.doesNotMatch(printed, /access-control|"vary"|CORS/i);
+    for (const environment of [
+      { CORS_ORIGINS: 'https://app.example.com', CORS_CREDENTIALS: 'true' },
+      { CORS_ORIGINS: '*', CORS_MAX_AGE_S: '5' },
+    ]) {
+      const text = printOpenApi(environment);
+      assert.equal((await new Validator().validate(text)).valid, true);
+      const { paths } = readOpenApi(text);
+      const isForAny = environment.CORS_ORIGINS === '*';
+      const own = isForAny ? [] : ['vary', 'access-control-allow-credentials'];
+      const ofReplies = ['access-control-allow-origin', 'access-control-expose-headers', ...own];
+      const ofPreflights = ['methods', 'headers', 'max-age'].map((name) =>
+        name === 'max-age' ? `access-control-${name}` : `access-control-allow-${name}`,
+      );
+      for (const [method, operation] of Object.entries(paths['/api/work-items/{id}'] ?? {})) {
+        for (const [status, { headers }] of Object.entries(operation.responses)) {
+          const names = Object.keys(headers).filter((name) => /^(?:vary|access-control-.*)$/.test(name));
+          const expected = status === '204' ? [...ofReplies, ...ofPreflights] : ofReplies;
+          assert.deepEqual(names.sort(), expected.toSorted(), `${method} ${status}`);
+        }
+      }
+    }
+  });
+
   test('a bad setting is told, and nothing printed', () => {
     assert.throws(
       () => printOpenApi({ REQUEST_BYTES_MAX: 'x' }),

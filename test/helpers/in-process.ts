@@ -89,6 +89,7 @@ export async function serveBefore(
     trustedProxies: undefined,
     allowedHosts: [],
     guards,
+    cors: undefined,
   } as const;
   const gateway = new Gateway(limits, backend, budget, observer, '/api/work-items');
   const clients = new ClientServer(

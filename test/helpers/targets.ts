@@ -25,6 +25,9 @@ export interface GatewaySettings {
   readonly bufferedBytesMax?: number;
   readonly itemIdParsing?: 'leading' | 'whole';
   readonly allowedHosts?: readonly string[];
+  readonly corsOrigins?: readonly string[];
+  readonly corsCredentials?: boolean;
+  readonly corsMaxAgeS?: number;
 }
 
 /** One line of the command's log. */

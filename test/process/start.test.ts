@@ -377,6 +377,22 @@ describe('check', () => {
     assert.ok(away.output.includes(String(backend.value.port)), away.output);
   });
 
+  test('it says which pages may call, and what is unwise about that [D45]', async () => {
+    await using backend = disposable(await ScriptedBackend.start());
+    backend.value.answers(answer('[]'));
+    const environment = { BACKEND_URL: backend.value.url };
+    const none = await runToEnd(['check'], environment);
+    assert.doesNotMatch(none.output, /cors/i);
+    const origins = 'https://app.example.com,http://app.example.com';
+    const some = await runToEnd(['check', '--cors-origins', origins], environment);
+    assert.equal(some.code, 0, some.output);
+    assert.match(
+      some.output,
+      /^cors: pages of https:\/\/app\.example\.com, http:\/\/app\.example\.com may call/m,
+    );
+    assert.match(some.output, /^ {2}http:\/\/app\.example\.com is not https/m);
+  });
+
   test('it reports every problem of the settings and exits 1', async () => {
     const { code, output } = await runToEnd(['check'], { PORT: 'x', BACKEND_URL: 'y' });
     assert.equal(code, 1);

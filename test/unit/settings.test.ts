@@ -31,6 +31,9 @@ const expected: readonly [SettingName, string, string, unknown][] = [
   ['allowedHosts', '--allowed-hosts', 'ALLOWED_HOSTS', ''],
   ['adminAllowedHosts', '--admin-allowed-hosts', 'ADMIN_ALLOWED_HOSTS', ''],
   ['trustedProxies', '--trusted-proxies', 'TRUSTED_PROXIES', ''],
+  ['corsOrigins', '--cors-origins', 'CORS_ORIGINS', ''],
+  ['corsCredentials', '--cors-credentials', 'CORS_CREDENTIALS', false],
+  ['corsMaxAgeS', '--cors-max-age-s', 'CORS_MAX_AGE_S', 600],
   ['backendUrl', '--backend-url', 'BACKEND_URL', 'http://localhost:5104/'],
   ['workers', '--workers', 'WORKERS', 1],
   ['portSharing', '--port-sharing', 'PORT_SHARING', 'auto'],
@@ -178,8 +181,8 @@ describe('docs', () => {
     }
   });
 
-  test('it and logClient are flags that need no value', () => {
-    assert.deepEqual(settingNames.filter(isSwitch), ['docs', 'logClient']);
+  test('it and others are flags that need no value', () => {
+    assert.deepEqual(settingNames.filter(isSwitch), ['corsCredentials', 'docs', 'logClient']);
   });
 });
 
@@ -329,6 +332,16 @@ describe('problems', () => {
     docs: ['', 'TRUE', 'yes', '2', ' true'],
     logClient: ['', 'no', '2'],
     trustedProxies: ['proxy.internal', '10.0.0.0/33', '10.0.0.1:80', '[::1]', '10.0.0.1 10.0.0.2', '*'],
+    corsOrigins: [
+      'https://a/',
+      'https://a:443',
+      'https://*.example.com',
+      'null',
+      'https://u:pw@a',
+      '*,http://a',
+    ],
+    corsCredentials: ['', 'yes'],
+    corsMaxAgeS: ['-1', '86401', '10m'],
     allowedHosts: ['items.example:3000', 'https://items.example', 'a;b'],
     adminAllowedHosts: ['a:80', 'http://a', '*.example.com', 'a b', '[::1]', 'a,,.', 'ä'],
     instanceName: ['a\nb', 'a\u001bb', 'a\u202eb', 'a\u2028b', 'x'.repeat(65)],
@@ -378,6 +391,7 @@ describe('problems', () => {
     itemIdParsing: ['leading', 'whole'],
     logLevel: ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'],
     logFormat: ['auto', 'pretty', 'json'],
+    corsOrigins: ['*', 'https://app.example.com', 'https://a,http://localhost:5173,capacitor://localhost'],
     host: ['0.0.0.0', '::', '::1', 'fe80::1%eth0', 'gateway.internal', 'localhost'],
     embeddedBackendDatabase: [':memory:', 'items.sqlite', '/var/lib/a b/items.sqlite'],
     backendUrl: [
@@ -401,6 +415,28 @@ describe('problems', () => {
       });
     }
   }
+
+  test('what belongs to CORS needs origins, and credentials need their names [D45]', () => {
+    assert.deepEqual(problemsOf({}, { CORS_CREDENTIALS: 'true', CORS_MAX_AGE_S: '5' }), [
+      'CORS_CREDENTIALS is true, but CORS_ORIGINS names no origin',
+      'CORS_MAX_AGE_S is set, but CORS_ORIGINS names no origin',
+    ]);
+    assert.deepEqual(problemsOf({ corsOrigins: '*' }, { CORS_CREDENTIALS: 'true', PORT: 'x' }), [
+      'PORT is "x", but must be a whole number from 0 to 65535',
+      'CORS_CREDENTIALS cannot be true where CORS_ORIGINS is *: name the origins instead',
+    ]);
+    const wrong = problemsOf({ corsOrigins: 'https://a/' }, { CORS_CREDENTIALS: 'true' });
+    assert.equal(wrong.length, 1, wrong.join());
+    for (const environment of [
+      { CORS_CREDENTIALS: 'false', CORS_MAX_AGE_S: '600' },
+      { CORS_ORIGINS: '*', CORS_CREDENTIALS: 'false', CORS_MAX_AGE_S: '0' },
+      { CORS_ORIGINS: 'https://a', CORS_CREDENTIALS: 'true', CORS_MAX_AGE_S: '86400' },
+    ]) {
+      assert.deepEqual(problemsOf({}, environment), []);
+    }
+    // Of another command's nothing is looked at.
+    assert.deepEqual(problemsOf({}, { CORS_CREDENTIALS: 'true' }, 'backend'), []);
+  });
 
   test('every time limit but the shutdown delay is at least 1 ms', () => {
     for (const name of settingNames.filter((each) => each.endsWith('TimeoutMs'))) {

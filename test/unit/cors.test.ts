@@ -1,0 +1,136 @@
+// Which origins can be allowed, and that a reply's list of headers is made once for each [D45].
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+
+import { createCors, isOrigin, parseOrigins } from '../../src/guards/cors.ts';
+import { describeOrigins } from '../../src/process/cors-advice.ts';
+
+const app = 'https://app.example.com';
+
+test('an origin is what browsers send, to the letter', () => {
+  for (const origin of [
+    app,
+    'http://app.example.com',
+    'https://app.example.com:8443',
+    'http://localhost:5173',
+    'http://127.0.0.1',
+    'http://[::1]:3000',
+    'https://xn--bcher-kva.example',
+    'capacitor://localhost',
+    'chrome-extension://abcdefghijklmnopabcdefghijklmnop',
+    'tauri://localhost',
+  ]) {
+    assert.equal(isOrigin(origin), true, origin);
+  }
+  for (const origin of [
+    '',
+    'null',
+    '*',
+    'app.example.com',
+    'https://',
+    'https://*.example.com',
+    'https://app.example.com/',
+    'https://app.example.com/path',
+    'https://app.example.com?a',
+    'https://app.example.com#a',
+    'https://App.example.com',
+    'HTTPS://app.example.com',
+    'https://app.example.com:443',
+    'http://app.example.com:80',
+    'https://app.example.com:',
+    'https://app.example.com:99999',
+    'https://user@app.example.com',
+    'https://user:secret@app.example.com',
+    'https://bücher.example',
+    ' https://app.example.com',
+    'https://app.example.com ',
+    'https://a\r\nset-cookie: b',
+    'capacitor://a\r\nset-cookie: b',
+    'https:app.example.com',
+    'file://',
+    'file:///a',
+    'file://a',
+    'data:text/html,a',
+    'about:blank',
+    'javascript://a/b',
+    5,
+    undefined,
+  ]) {
+    assert.equal(isOrigin(origin), false, String(origin));
+  }
+});
+
+test('a list has origins, or a star alone', () => {
+  assert.deepEqual(parseOrigins(''), []);
+  assert.deepEqual(parseOrigins(' * '), ['*']);
+  assert.deepEqual(parseOrigins(` ${app} ,, http://localhost:1 `), [app, 'http://localhost:1']);
+  for (const text of [`*,${app}`, '*,*', `${app} http://b`, `${app};http://b`, 'null', `${app},null`]) {
+    assert.equal(parseOrigins(text), undefined, text);
+  }
+});
+
+describe('lists of headers', () => {
+  const cors = createCors({ corsOrigins: [app, 'http://b'] }, 600) ?? assert.fail();
+  const own = ['a', 'b'];
+  const options = ['allow', 'GET'];
+  const get = (origin: string) => ({ method: 'GET', fields: ['origin', origin] });
+  const ask = (origin: string) => ({
+    method: 'OPTIONS',
+    fields: ['origin', origin, 'access-control-request-method', 'GET'],
+  });
+
+  test('the same list for the same reply and origin, others for others', () => {
+    const first = cors.headersFor(own, get(app));
+    assert.equal(cors.headersFor(own, get(app)), first);
+    const others = [
+      cors.headersFor([...own], get(app)),
+      cors.headersFor(own, get('http://b')),
+      cors.headersFor(own, get('http://c')),
+    ];
+    assert.equal(new Set([first, ...others]).size, 4);
+    // Whoever is not allowed, known or not: one list.
+    assert.equal(cors.headersFor(own, get('http://d')), others[2]);
+    assert.equal(cors.headersFor(own, undefined), others[2]);
+    const preflight = cors.headersFor(options, ask(app));
+    assert.equal(cors.headersFor(options, ask(app)), preflight);
+    assert.notEqual(cors.headersFor(options, get(app)), preflight);
+    assert.equal(cors.headersFor(options, ask('http://d')), cors.headersFor(options, get('http://d')));
+  });
+
+  test('what a reply has already stays as it is', () => {
+    assert.deepEqual(own, ['a', 'b']);
+    assert.deepEqual(cors.headersFor(own, get('http://c')), ['a', 'b', 'vary', 'origin']);
+  });
+
+  test('nothing at all without origins', () => {
+    assert.equal(createCors({}, 600), undefined);
+    assert.equal(createCors({ corsOrigins: [], corsCredentials: true }, 600), undefined);
+  });
+});
+
+describe('what check says of origins', () => {
+  const advice = (...corsOrigins: string[]): string[] => describeOrigins({ corsOrigins }).slice(1);
+
+  test('nothing without any, and no word against https, apps and development', () => {
+    assert.deepEqual(describeOrigins({}), []);
+    for (const origins of [
+      [app],
+      ['http://localhost:5173', 'http://127.0.0.1:1'],
+      [app, 'capacitor://localhost'],
+    ]) {
+      assert.deepEqual(advice(...origins), [], origins.join());
+    }
+    assert.deepEqual(describeOrigins({ corsOrigins: [app, 'https://b'], corsCredentials: true }), [
+      `cors: pages of ${app}, https://b may call and read replies, with cookies and client certificates`,
+    ]);
+  });
+
+  test('a star, http, and a page of the own machine beside others', () => {
+    assert.match(advice('*').join(), /name the origins/);
+    assert.match(advice('http://app.example.com').join(), /is not https/);
+    assert.doesNotMatch(advice('http://app.example.com').join(), /Leave it out/);
+    assert.match(advice('http://app.example.com', app).join(), /Leave it out/);
+    assert.match(advice('http://localhost:5173', app).join(), /for development only/);
+  });
+});
