@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
+import { holdCall } from '../helpers/held-call.ts';
 import { assertReply, operation, operations, succeeded } from '../helpers/expected.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, latency, ScriptedBackend, timeout } from '../helpers/scripted-backend.ts';
@@ -17,19 +18,6 @@ afterEach(() => backend.stop());
 
 function start(environment: NodeJS.ProcessEnv = {}): Promise<Command> {
   return startCommand({ BACKEND_URL: backend.url, ...environment });
-}
-
-/** A call that the backend holds until `open`. */
-async function hold(command: Command, bytes = requestBytes('GET', '/api/work-items/5')) {
-  const gate = createGate();
-  backend.answersOnce(async (exchange) => {
-    await Promise.race([gate.opened, exchange.closed]);
-    await answer('{"id":5}')(exchange);
-  });
-  const client = await command.connect();
-  client.send(bytes);
-  await backend.nextRequest();
-  return { client, open: gate.open };
 }
 
 function isDraining(command: Command): Promise<void> {
@@ -74,7 +62,7 @@ for (const [name, bytes, status, body] of [
 ] as const) {
   test(`a ${name} under way finishes, with /readyz at 503 at once and no new connection taken [D33]`, async () => {
     await using command = await start();
-    const { client, open } = await hold(command, bytes);
+    const { client, open } = await holdCall(backend, command, bytes);
     command.signal('SIGTERM');
     await isDraining(command);
     assert.equal((await command.admin('/livez')).status, 200, 'alive until the end');
@@ -252,7 +240,7 @@ test('slow reads and writes under way on keep-alive connections all get their re
 
 test('past SHUTDOWN_TIMEOUT_MS what is left is cut and the exit code is 1 [D33]', async () => {
   await using command = await start({ SHUTDOWN_TIMEOUT_MS: '1000' });
-  const { client } = await hold(command);
+  const { client } = await holdCall(backend, command);
   const started = performance.now();
   command.signal('SIGTERM');
   assert.equal(await command.exitCode(), 1);
@@ -271,7 +259,7 @@ for (const workers of ['1', '2']) {
       ['update', requestBytes('PUT', '/api/work-items/5', { body: '{}' })],
       ['delete', requestBytes('DELETE', '/api/work-items/5')],
     ] as const;
-    for (const [, bytes] of sent) await hold(command, bytes);
+    for (const [, bytes] of sent) await holdCall(backend, command, bytes);
     // One whose body does not come to its end.
     const slow = await command.connect();
     slow.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{');
@@ -299,7 +287,7 @@ for (const [first, second] of [
   // prettier-ignore
   test(`${first} and then ${second}: what is left is cut and the exit code is 1 [D33]`, async () => {
     await using command = await start();
-    const { client } = await hold(command);
+    const { client } = await holdCall(backend, command);
     command.signal(first);
     await isDraining(command);
     await signalAgain(command, second);

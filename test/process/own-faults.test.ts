@@ -5,7 +5,8 @@
 import assert from 'node:assert/strict';
 import { resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { createGate, poll } from '../helpers/changes.ts';
+import { poll } from '../helpers/changes.ts';
+import { holdCall } from '../helpers/held-call.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { figureIn } from '../helpers/process-figures.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
@@ -42,20 +43,6 @@ async function turn(command: Command, to: 'on' | 'off'): Promise<void> {
 
 async function figure(command: Command, name: string): Promise<number | undefined> {
   return figureIn(await command.metrics(), `work_item_gateway_${name}`);
-}
-
-/** A call that the backend holds until `open`. */
-async function hold(command: Command) {
-  const gate = createGate();
-  backend.answersOnce(async (exchange) => {
-    await Promise.race([gate.opened, exchange.closed]);
-    await answer('{"id":5}')(exchange);
-  });
-  const held = backend.requests.length + 1;
-  const client = await command.connect();
-  client.send(requestBytes('GET', '/api/work-items/5'));
-  await backend.until(() => backend.requests.length === held, 'the held call');
-  return { client, open: gate.open };
 }
 
 describe('inside a request', () => {
@@ -152,7 +139,7 @@ describe('outside of any request', () => {
   for (const fault of ['rejection', 'exceptions', 'log and exceptions']) {
     test(`${fault}: logged, calls under way finish, exit code 1 [D28]`, async () => {
       await using command = await start([fault]);
-      const { client, open } = await hold(command);
+      const { client, open } = await holdCall(backend, command);
       await turn(command, 'on');
       await poll(async () => (await command.admin('/readyz')).status === 503, 'it drains');
       if (!fault.startsWith('log')) {
@@ -180,7 +167,7 @@ describe('outside of any request', () => {
 
   test('a fault in a drain that a signal began: the call finishes, exit code 1 [D28, D33]', async () => {
     await using command = await start(['rejection']);
-    const { client, open } = await hold(command);
+    const { client, open } = await holdCall(backend, command);
     command.signal('SIGTERM');
     await poll(async () => (await command.admin('/readyz')).status === 503, 'it drains');
     await turn(command, 'on');
@@ -192,7 +179,7 @@ describe('outside of any request', () => {
 
   test('a fault of the drain itself, and a call that never ends, keep no process alive [D28, D33]', async () => {
     await using command = await start(['drain'], { SHUTDOWN_TIMEOUT_MS: '300' });
-    const { client } = await hold(command);
+    const { client } = await holdCall(backend, command);
     await turn(command, 'on');
     command.signal('SIGTERM');
     assert.equal(await command.exitCode(), 1);

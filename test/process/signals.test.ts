@@ -5,10 +5,10 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { after, afterEach, beforeEach, describe, test } from 'node:test';
-import { createGate, poll } from '../helpers/changes.ts';
+import { poll } from '../helpers/changes.ts';
+import { holdCall } from '../helpers/held-call.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { childrenOf, figureIn, stateOf } from '../helpers/process-figures.ts';
-import { requestBytes } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { runCommand, startCommand, type Command, type LogLine } from '../helpers/targets.ts';
 
@@ -46,20 +46,6 @@ const freePorts = { PORT: '0', ADMIN_PORT: '0', EMBEDDED_BACKEND_PORT: '0', LOG_
 
 function isReloaded(line: LogLine): boolean {
   return String(line['msg']).startsWith('reloaded');
-}
-
-/** A call that the backend holds until `open`. */
-async function hold(command: Command) {
-  const gate = createGate();
-  backend.answersOnce(async (exchange) => {
-    await Promise.race([gate.opened, exchange.closed]);
-    await answer('{"id":5}')(exchange);
-  });
-  const held = backend.requests.length + 1;
-  const client = await command.connect();
-  client.send(requestBytes('GET', '/api/work-items/5'));
-  await backend.until(() => backend.requests.length === held, 'the held call');
-  return { client, open: gate.open };
 }
 
 function isDraining(command: Command): Promise<void> {
@@ -127,7 +113,7 @@ describe('a reload', () => {
   for (const [name, come] of moments) {
     test(`SIGTERM during it, ${name}: calls in flight on each worker finish, exit code 0 [D33]`, async () => {
       await using command = await start();
-      const held = [await hold(command), await hold(command)];
+      const held = [await holdCall(backend, command), await holdCall(backend, command)];
       command.signal('SIGHUP');
       await come(command);
       command.signal('SIGTERM');
@@ -143,7 +129,7 @@ describe('a reload', () => {
 
   test('a primary process that is stopped in it for longer than its workers may take holds it against none', async () => {
     await using command = await start({ SHUTDOWN_TIMEOUT_MS: '1000' });
-    const { client, open } = await hold(command);
+    const { client, open } = await holdCall(backend, command);
     command.signal('SIGHUP');
     await poll(() => (childrenOf(command.process.pid)?.length ?? 3) > 2, 'a third process');
     command.signal('SIGSTOP');
@@ -171,7 +157,7 @@ describe('a reload', () => {
       // As if a worker had been struck already.
       writeFileSync(marker, '');
       await using command = await start({ SETTINGS_FILE: file, ...environment });
-      const held = [await hold(command), await hold(command)];
+      const held = [await holdCall(backend, command), await holdCall(backend, command)];
       writeFileSync(file, 'REQUEST_BYTES_MAX=10\n');
       if (isFirst) rmSync(marker);
       command.signal('SIGHUP');
@@ -220,7 +206,7 @@ describe('a drain', () => {
     ] as const) {
       test(`${signals.join(' and ')} together: a call in flight finishes, exit code 0: WORKERS=${workers} [D33]`, async () => {
         await using command = await start({ WORKERS: workers });
-        const { client, open } = await hold(command);
+        const { client, open } = await holdCall(backend, command);
         for (const signal of signals) command.signal(signal);
         await isDraining(command);
         command.signal('SIGHUP');
@@ -233,7 +219,7 @@ describe('a drain', () => {
 
   test('a worker that is killed in it cuts its own calls alone, holds nothing up, and is told by exit code 1', async () => {
     await using command = await start();
-    const held = [await hold(command), await hold(command)];
+    const held = [await holdCall(backend, command), await holdCall(backend, command)];
     command.signal('SIGTERM');
     await isDraining(command);
     const [victim] = childrenOf(command.process.pid) ?? [];
@@ -260,7 +246,7 @@ describe('a drain', () => {
   test('a primary process that is stopped in it for longer than the timeout does not hold that against anybody: exit code 0', async () => {
     await using command = await start({ SHUTDOWN_TIMEOUT_MS: '2000' });
     const pids = childrenOf(command.process.pid) ?? [];
-    const { client, open } = await hold(command);
+    const { client, open } = await holdCall(backend, command);
     command.signal('SIGTERM');
     await isDraining(command);
     command.signal('SIGSTOP');

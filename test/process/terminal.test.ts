@@ -8,10 +8,11 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { after, afterEach, beforeEach, describe, test } from 'node:test';
-import { createGate, poll } from '../helpers/changes.ts';
+import { poll } from '../helpers/changes.ts';
+import { holdCall } from '../helpers/held-call.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { childrenOf, stateOf } from '../helpers/process-figures.ts';
-import { RawClient, request, requestBytes } from '../helpers/raw-client.ts';
+import { RawClient, request } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 
 const { stdout: version } = spawnSync('script', ['--version']);
@@ -123,19 +124,6 @@ async function isRefused(port: number): Promise<boolean> {
   }
 }
 
-/** Held by the backend until `open`. */
-async function hold(port: number) {
-  const gate = createGate();
-  backend.answersOnce(async (exchange) => {
-    await Promise.race([gate.opened, exchange.closed]);
-    await answer('{"id":5}')(exchange);
-  });
-  const client = await RawClient.open(port);
-  client.send(requestBytes('GET', '/api/work-items/5'));
-  await backend.nextRequest();
-  return { client, open: gate.open };
-}
-
 const gateway = `${process.execPath} dist/main.js`;
 const firstPort = /http:\/\/127\.0\.0\.1:(\d+)/;
 
@@ -149,7 +137,7 @@ describe('a terminal that closes', { skip }, () => {
     test(`drains ${command}: ${JSON.stringify(environment)} [D54]`, async () => {
       const terminal = new OnTerminal(`${gateway} ${command}`, environment);
       const port = Number(await terminal.shows(firstPort));
-      const { client, open } = await hold(port);
+      const { client, open } = await holdCall(backend, { port: port });
       terminal.close();
       await poll(() => isRefused(port), 'no new connection is taken');
       open();
@@ -166,7 +154,7 @@ describe('a terminal that closes', { skip }, () => {
       const terminal = new OnTerminal('npm run serve', { LOG_FORMAT: 'json', WORKERS: workers });
       const port = Number(await terminal.shows(firstPort));
       const pid = Number(/"pid":(\d+)/.exec(terminal.output)?.[1]);
-      const { client, open } = await hold(port);
+      const { client, open } = await holdCall(backend, { port: port });
       terminal.close();
       await poll(() => isRefused(port), 'no new connection is taken');
       open();

@@ -1,0 +1,23 @@
+// A call that is under way for as long as a test wants.
+
+import { createGate } from './changes.ts';
+import { RawClient, requestBytes } from './raw-client.ts';
+import { answer, type ScriptedBackend } from './scripted-backend.ts';
+
+/** Sends `bytes` to the gateway at `port`; `backend` holds the call until `open`, and then answers `{"id":5}`. */
+export async function holdCall(
+  backend: ScriptedBackend,
+  { port }: { readonly port: number },
+  bytes = requestBytes('GET', '/api/work-items/5'),
+) {
+  const gate = createGate();
+  backend.answersOnce(async (exchange) => {
+    await Promise.race([gate.opened, exchange.closed]);
+    await answer('{"id":5}')(exchange);
+  });
+  const held = backend.requests.length + 1;
+  const client = await RawClient.open(port);
+  client.send(bytes);
+  await backend.until(() => backend.requests.length === held, 'the held call');
+  return { client, open: gate.open };
+}
