@@ -6,6 +6,7 @@ import { limitsOf, type LimitName } from '../gateway/limits.ts';
 import { createGateway, type GatewayLimits } from '../gateway/options.ts';
 import type { CorsOptions } from '../guards/cors.ts';
 import { listen, type Listener } from '../process/listen.ts';
+import type { ServerTls } from '../wire/handshake.ts';
 import { ClientServer } from '../wire/server.ts';
 
 export interface GatewayServerOptions extends GatewayLimits, CorsOptions {
@@ -17,6 +18,8 @@ export interface GatewayServerOptions extends GatewayLimits, CorsOptions {
   readonly requestTimeoutMs?: number;
   /** Between two requests of a connection, in milliseconds [D35]. Default 72,000. */
   readonly idleTimeoutMs?: number;
+  /** Serves https, and nothing else [D36, D38]. Default: plain http. */
+  readonly tls?: ServerTls;
   /** Connections open at once; past it idle ones make room, or the new one is closed [D26]. Default 10,000. */
   readonly connectionsMax?: number;
   /** How long `close` waits for requests in flight, in milliseconds [D33]. Default 10,000. */
@@ -28,6 +31,8 @@ export interface GatewayServerOptions extends GatewayLimits, CorsOptions {
 export interface GatewayServer {
   /** Listens on `host` (default `localhost`) and `port` (0 picks a free one). */
   listen(port: number, host?: string): Promise<{ readonly port: number; readonly url: string }>;
+  /** New connections get these certificates, open ones live on [D37]; throws, and changes nothing, when it cannot be. */
+  renewTls(tls: ServerTls): void;
   /** Takes no new connection, lets requests in flight finish, and closes [D33]; what is left past the timeout is cut. */
   close(): Promise<void>;
 }
@@ -35,13 +40,20 @@ export interface GatewayServer {
 /** A server that serves the gateway alone. Throws a `TypeError` that names every option that cannot be one. */
 export function createGatewayServer(options: GatewayServerOptions): GatewayServer {
   const gateway = createGateway(options, options.observer ?? nobody, '', otherOptions);
-  const clients = new ClientServer(limitsOf(options, serverLimits), gateway);
+  const clients = new ClientServer(
+    limitsOf(options, serverLimits),
+    gateway,
+    options.tls && { tls: options.tls },
+  );
   const { shutdownTimeoutMs } = limitsOf(options, ['shutdownTimeoutMs']);
   let listener: Listener | undefined;
   return {
     listen: async (port, host = 'localhost') => {
-      listener = await listen(clients.listener, host, port, '');
+      listener = await listen(clients.listener, host, port, '', 'none', clients.scheme);
       return { port: listener.port, url: listener.url };
+    },
+    renewTls: (tls) => {
+      clients.renewTls(tls);
     },
     close: async () => {
       gateway.isDraining = true;
@@ -73,6 +85,7 @@ const otherOptions: readonly (keyof GatewayServerOptions)[] = [
   'corsCredentials',
   'corsMaxAgeS',
   'observer',
+  'tls',
 ];
 
 const nobody: GatewayObserver = {

@@ -3,7 +3,12 @@
 
 import { AnswerBody } from '../body/body.ts';
 import type { BufferBudget } from '../body/budget.ts';
-import { ClientConnection, createOpenSocket, type ExchangeOwner } from '../wire/client-connection.ts';
+import {
+  ClientConnection,
+  createOpenSocket,
+  type ClientTls,
+  type ExchangeOwner,
+} from '../wire/client-connection.ts';
 import type { AnswerHead, Flaw } from '../wire/head.ts';
 import { writeRequestHead } from '../wire/writer.ts';
 import { Deadline, Deadlines, type DeadlineOwner } from './deadlines.ts';
@@ -47,6 +52,8 @@ export interface BackendRequest {
 export interface BackendClientOptions {
   /** `http:` or `https:`, with or without a base path; no query, fragment or credentials. */
   readonly backendUrl: URL;
+  /** For an `https:` address; it must have been found to be usable. Default: what Node trusts. */
+  readonly tls?: ClientTls | undefined;
   readonly timeoutMs: number;
   readonly connectTimeoutMs: number;
   readonly idleTimeoutMs: number;
@@ -83,13 +90,18 @@ export class BackendClient {
   readonly deadlines: ExchangeDeadlines;
   readonly #basePath: string;
   readonly #host: string;
+  #tls: ClientTls;
 
   constructor(options: BackendClientOptions) {
     const { backendUrl, idleTimeoutMs } = options;
     this.options = options;
     this.#basePath = backendUrl.pathname.replace(/\/+$/, '');
     this.#host = backendUrl.host;
-    this.pool = new ConnectionPool(createOpenSocket(backendUrl), idleTimeoutMs);
+    this.#tls = options.tls ?? {};
+    this.pool = new ConnectionPool(
+      createOpenSocket(backendUrl, () => this.#tls),
+      idleTimeoutMs,
+    );
     this.deadlines = {
       connecting: new Deadlines(options.connectTimeoutMs),
       answering: new Deadlines(options.timeoutMs),
@@ -100,6 +112,11 @@ export class BackendClient {
   /** Connections to the backend, open or being opened. */
   get connectionCount(): number {
     return this.pool.size;
+  }
+
+  /** New connections are opened with it, open ones live on [D37]. It must have been found to be usable. */
+  renewTls(tls: ClientTls): void {
+    this.#tls = tls;
   }
 
   /** Sends one call. */

@@ -42,11 +42,21 @@ function describeOne(error: NodeJS.ErrnoException): string {
   }
   if (unknownAuthorityCodes.has(code)) {
     // Behind it stands a flag of Node's, which whoever runs this does not start by itself.
-    return `${message.replace(/; if the root CA .*/s, '')}: NODE_EXTRA_CA_CERTS names a file with the authority to trust`;
+    return `${message.replace(/; if the root CA .*/s, '')}: BACKEND_CA_FILE names a file with the authorities to trust`;
   }
-  const [, reason, more = ''] = openSslText.exec(message) ?? [];
-  if (reason !== undefined) {
-    return `TLS failed: ${[reason, more.trim()].filter((each) => each !== '').join(', ')}`;
+  const openSsl = reasonOfOpenSsl(message);
+  if (openSsl !== undefined) {
+    return `TLS failed: ${openSsl}`;
   }
   return message === '' ? code : message;
+}
+
+/** What an error of TLS says, without what only OpenSSL's own developers need. */
+export function describeTlsError({ message }: Error): string {
+  return reasonOfOpenSsl(message) ?? message;
+}
+
+function reasonOfOpenSsl(message: string): string | undefined {
+  const [, reason, more = ''] = openSslText.exec(message) ?? [];
+  return reason && [reason, more.trim()].filter((each) => each !== '').join(', ');
 }

@@ -3,6 +3,7 @@
 import { backendUrlExample, wishesForBackendUrl } from './accepted-values.ts';
 import { BackendClient } from '../backend/client.ts';
 import { BufferBudget } from '../body/budget.ts';
+import type { ClientTls } from '../wire/client-connection.ts';
 import { createTrustedProxies, isAddressRange } from '../guards/client-address.ts';
 import { anyOrigin, createCors, isOriginList, type CorsOptions } from '../guards/cors.ts';
 import { parseHostNames } from '../guards/host-names.ts';
@@ -17,6 +18,11 @@ import { collectionPath } from './operations.ts';
 export interface GatewayLimits {
   /** The backend's base address, `http:` or `https:`; it may carry a base path. */
   readonly backendUrl: string | URL;
+  /**
+   * For an `https:` backend, all of it PEM text [D40]: `ca`, the authorities to trust; `cert` and `key`, a client's
+   * certificate; `serverName`, the name that its certificate must have. Default: what Node trusts, the name in `backendUrl`.
+   */
+  readonly backendTls?: ClientTls;
   /**
    * The names under which clients call, beside IP addresses, `localhost` and names under `.localhost`; a request under
    * another one is 403 [D57]. Default: none, and then any name will do.
@@ -64,6 +70,7 @@ export function createGateway(
   const budget = new BufferBudget(bufferedBytesMax);
   const backend = new BackendClient({
     backendUrl: new URL(options.backendUrl),
+    tls: options.backendTls,
     timeoutMs: ofBackend.backendTimeoutMs,
     connectTimeoutMs: ofBackend.backendConnectTimeoutMs,
     idleTimeoutMs: ofBackend.backendIdleTimeoutMs,
@@ -100,6 +107,7 @@ const callLimits = [
 
 const names: readonly string[] = [
   'backendUrl',
+  'backendTls',
   'allowedHosts',
   'itemIdParsing',
   'trustedProxies',
@@ -110,7 +118,10 @@ function checkOptions(options: GatewayLimits & CorsOptions, otherNames: readonly
   const wishes = wishesForBackendUrl(String(options.backendUrl));
   const problems =
     wishes.length > 0 ? [`backendUrl must be ${wishes.join(' and ')}, ${backendUrlExample}`] : [];
-  const { allowedHosts, itemIdParsing, trustedProxies } = options;
+  const { allowedHosts, backendTls, itemIdParsing, trustedProxies } = options;
+  if (backendTls !== undefined) {
+    problems.push(...findBackendTlsProblems(backendTls, String(options.backendUrl)));
+  }
   if (allowedHosts !== undefined && !isListOf(allowedHosts, isHostName)) {
     problems.push('allowedHosts must be an array of host names without ports');
   }
@@ -161,6 +172,31 @@ function checkCors({ corsOrigins, corsCredentials, corsMaxAgeS }: CorsOptions): 
     problems.push('corsCredentials and corsMaxAgeS need corsOrigins');
   }
   return problems;
+}
+
+function findBackendTlsProblems(tls: ClientTls, backendUrl: string): string[] {
+  if (!backendUrl.startsWith('https:')) {
+    return ['backendTls needs an https address in backendUrl'];
+  }
+  const values: Readonly<Record<string, unknown>> = { ...tls };
+  const known = ['ca', 'cert', 'key', 'serverName'];
+  if (!Object.entries(values).every(([name, value]) => known.includes(name) && isTextOrNone(value))) {
+    return [`backendTls must be an object with ${known.join(', ')}, each a text`];
+  }
+  if ((tls.cert === undefined) !== (tls.key === undefined)) {
+    return ['cert and key of backendTls belong together'];
+  }
+  try {
+    const { ca, cert, key } = tls;
+    process.getBuiltinModule('node:tls').createSecureContext({ ca, cert, key });
+    return [];
+  } catch (error) {
+    return [`backendTls cannot be used: ${(error as Error).message}`];
+  }
+}
+
+function isTextOrNone(value: unknown): boolean {
+  return value === undefined || typeof value === 'string';
 }
 
 // One that lacks some would be told nothing, and nobody would be told of that.

@@ -9,14 +9,16 @@ import { escapeControls } from '../telemetry/escape.ts';
 import { backendPath } from '../gateway/operations.ts';
 import { describeOrigins } from './cors-advice.ts';
 import { createRequestId } from '../gateway/request-context.ts';
+import { hasFiles } from './certificates.ts';
 import type { HeldSignals } from './held-signals.ts';
 import { findInvocation, programName, type Invocation } from './invocation.ts';
 import { listenForReloads, listenForStop, runUntilStopped, type StopRequest } from './lifecycle.ts';
 import { createLog, type Log, type Logger } from '../telemetry/log.ts';
 import { neededDescriptors, readDescriptorLimit } from './descriptors.ts';
-import { addAdmin, startService, type WholeService } from './service.ts';
+import { addAdmin, startService, type Certificates, type WholeService } from './service.ts';
 import {
   briefOf,
+  certificateFilesOf,
   changedSettings,
   commandNames,
   defaultOf,
@@ -219,8 +221,9 @@ async function runCommand(
     }
   }
   try {
-    const resolve = (): ResolvedSettings => resolveSettings(name, given, terminal.environment, problems);
-    return await entry.run(resolve(), terminal, resolve);
+    const resolve = (isReload: boolean): ResolvedSettings =>
+      resolveSettings(name, given, terminal.environment, problems, isReload);
+    return await entry.run(resolve(false), terminal, () => resolve(true));
   } catch (error) {
     if (error instanceof SettingsError) {
       const help = `Nothing was started. \`${invocation.line(name, '--help')}\` lists every setting.`;
@@ -322,18 +325,19 @@ async function serve(
   log: Log,
 ): Promise<number> {
   const { settings } = resolved;
+  const certificates = await openCertificates(settings, log.logger);
   const stop = listenForStopOf(terminal, log, terminal.isInteractive);
   const reloads = terminal.isInteractive ? undefined : listenForReloads(terminal.signals);
   let inForce = resolved;
   let service: WholeService;
   let apply: (fresh: Settings) => Promise<Settings>;
   if (settings.workers === 1) {
-    service = await startService(() => inForce, log);
+    service = await startService(() => inForce, log, certificates);
     apply = (fresh) => Promise.resolve(applyLive(inForce.settings, fresh, log.logger));
   } else {
     const { startPool } = await import('../workers/pool.ts');
-    const pool = await startPool(settings, log);
-    service = await addAdmin(pool, () => inForce, log.logger);
+    const pool = await startPool(settings, log, certificates?.inForce ?? {});
+    service = await addAdmin(pool, () => inForce, log.logger, certificates);
     apply = async (fresh) => {
       log.logger.info({ workers: fresh.workers }, 'SIGHUP: replacing the workers one by one');
       return await pool.reload(fresh);
@@ -351,10 +355,28 @@ async function serve(
       log.logger.warn('SIGHUP: the gateway is stopping, nothing was done');
       return;
     }
+    await certificates?.look();
     inForce = await reload(inForce, resolveAgain, apply, log.logger);
     log.logger.level = inForce.settings.logLevel;
   });
   return await runUntilStopped(service, settings, log.logger, stop);
+}
+
+// Loaded only where there are any: neither the start nor the memory of a gateway without them pays.
+async function openCertificates(settings: Settings, logger: Logger): Promise<Certificates | undefined> {
+  const { tlsMinVersion, tlsReloadMs, backendServerName } = settings;
+  const files = certificateFilesOf(settings);
+  if (backendServerName === '' && !hasFiles(files.clients) && !hasFiles(files.backend)) {
+    return undefined;
+  }
+  const { CertificateStore } = await import('./certificate-store.ts');
+  return new CertificateStore({
+    files,
+    minVersion: tlsMinVersion,
+    backendServerName,
+    reloadMs: tlsReloadMs,
+    logger,
+  });
 }
 
 // New settings with a mistake in them change nothing; gives those that are in force afterwards.
@@ -443,6 +465,7 @@ function warnOfDescriptors(settings: Settings, logger: Logger): void {
 
 async function runDev(resolved: ResolvedSettings, terminal: Terminal, log: Log): Promise<number> {
   const { settings, sources } = resolved;
+  const certificates = await openCertificates(settings, log.logger);
   // Nothing to reload: SIGHUP is the end of the terminal, or means the end all the same.
   const stop = listenForStopOf(terminal, log, true);
   const { startEmbeddedBackend } = await import('../embedded-backend/server.ts');
@@ -450,7 +473,7 @@ async function runDev(resolved: ResolvedSettings, terminal: Terminal, log: Log):
   let service;
   try {
     const inForce = { ...resolved, settings: { ...settings, backendUrl: new URL(backend.url) } };
-    service = await startService(() => inForce, log);
+    service = await startService(() => inForce, log, certificates);
   } catch (error) {
     await backend.stop();
     throw error;

@@ -8,7 +8,7 @@ import { StartError } from './start-error.ts';
 
 export interface Listener {
   readonly port: number;
-  /** For instance `http://localhost:3000`. */
+  /** For instance `http://localhost:3000`: one that a client on this machine can use. */
   readonly url: string;
   /** Takes no new connection from now on; those that there are stay as they are. */
   close(): Promise<void>;
@@ -22,9 +22,11 @@ export type PortSharing = 'none' | 'reuse-port' | 'cluster';
 
 const freePortTries = 20;
 
+type OpenListener = Omit<Listener, 'url'>;
+
 /**
  * Makes `server` listen on `host` and `port` (0 picks a free one). `variablePrefix` is what the names of their variables
- * begin with, for a message about what the operator would change. Rejects with a StartError.
+ * begin with, for a message about what the operator would change; `scheme` is of its URL. Rejects with a StartError.
  */
 export async function listen(
   server: Server,
@@ -32,12 +34,15 @@ export async function listen(
   port: number,
   variablePrefix: '' | 'ADMIN_' | 'EMBEDDED_BACKEND_',
   sharing: PortSharing = 'none',
+  scheme: 'http' | 'https' = 'http',
 ): Promise<Listener> {
   const reusePort = sharing === 'reuse-port';
   try {
-    return host === 'localhost'
-      ? await listenLocalhost(server, port, reusePort)
-      : await listenOn(server, host, port, reusePort);
+    const listener =
+      host === 'localhost'
+        ? await listenLocalhost(server, port, reusePort)
+        : await listenOn(server, host, port, reusePort);
+    return { ...listener, url: `${scheme}://${hostInUrl(host)}:${listener.port}` };
   } catch (error) {
     throw new StartError(
       describe(error as NodeJS.ErrnoException & { address?: string }, host, port, variablePrefix),
@@ -46,12 +51,16 @@ export async function listen(
   }
 }
 
-async function listenOn(server: Server, host: string, port: number, reusePort: boolean): Promise<Listener> {
+async function listenOn(
+  server: Server,
+  host: string,
+  port: number,
+  reusePort: boolean,
+): Promise<OpenListener> {
   await startListening(server, { host, port, reusePort });
   const actual = (server.address() as AddressInfo).port;
   return {
     port: actual,
-    url: `http://${hostInUrl(host)}:${actual}`,
     close: async () => {
       await stopListening(server);
     },
@@ -66,7 +75,7 @@ function hostInUrl(host: string): string {
   return host.includes(':') ? `[${host}]` : host;
 }
 
-async function listenLocalhost(server: Server, port: number, reusePort: boolean): Promise<Listener> {
+async function listenLocalhost(server: Server, port: number, reusePort: boolean): Promise<OpenListener> {
   for (let tries = 1; ; tries += 1) {
     await startListening(server, { host: '127.0.0.1', port, reusePort });
     const actual = (server.address() as AddressInfo).port;
@@ -81,7 +90,6 @@ async function listenLocalhost(server: Server, port: number, reusePort: boolean)
       if (code === 'EADDRNOTAVAIL' || code === 'EAFNOSUPPORT') {
         return {
           port: actual,
-          url: `http://localhost:${actual}`,
           close: async () => {
             await stopListening(server);
           },
@@ -98,7 +106,6 @@ async function listenLocalhost(server: Server, port: number, reusePort: boolean)
     second.on('error', (error) => server.emit('error', error));
     return {
       port: actual,
-      url: `http://localhost:${actual}`,
       close: async () => {
         await Promise.all([stopListening(server), stopListening(second)]);
       },

@@ -11,6 +11,9 @@ import { createAdminServer } from '../admin/server.ts';
 import type { GatewayObserver } from '../gateway/gateway.ts';
 import { createGateway } from '../gateway/options.ts';
 import { outcomeOfMalformed } from '../gateway/outcomes.ts';
+import type { CertificateStatus } from '../telemetry/certificate-status.ts';
+import { describeTlsError } from '../backend/describe-error.ts';
+import type { TlsInForce } from './certificates.ts';
 import { normalizeHostName, parseHostNames } from '../guards/host-names.ts';
 import { listen, type Listener, type PortSharing } from './listen.ts';
 import { logCall, type Log, type Logger } from '../telemetry/log.ts';
@@ -32,6 +35,8 @@ export interface Service {
 
 export interface ClientService extends Service, Reporter {
   readonly url: string;
+  /** New connections of clients and to the backend get these, open ones live on [D37]. */
+  renewTls(tls: TlsInForce): void;
 }
 
 export interface WholeService extends Service {
@@ -40,15 +45,29 @@ export interface WholeService extends Service {
 }
 
 /** What the admin listener is of: a service in this process, or several in others. */
-export interface AdminSubject extends Service, Reporter {
-  readonly url: string;
-}
+export type AdminSubject = ClientService;
 
 const acceptErrorReportMs = 1_000;
 
+/** The certificates in force; undefined where there are none. */
+export interface Certificates {
+  readonly inForce: TlsInForce;
+  onChange: (tls: TlsInForce) => void;
+  begin(): void;
+  /** Compares them with their files now. Never rejects. */
+  look(): Promise<void>;
+  end(): void;
+  status(): CertificateStatus[];
+}
+
 /** Starts both listeners in this process; rejects with a StartError, everything stopped again. */
-export async function startService(inForce: () => ResolvedSettings, log: Log): Promise<WholeService> {
-  return await addAdmin(await startClientService(inForce().settings, log, 'none'), inForce, log.logger);
+export async function startService(
+  inForce: () => ResolvedSettings,
+  log: Log,
+  certificates: Certificates | undefined,
+): Promise<WholeService> {
+  const clients = await startClientService(inForce().settings, log, 'none', certificates?.inForce ?? {});
+  return await addAdmin(clients, inForce, log.logger, certificates);
 }
 
 /**
@@ -59,6 +78,7 @@ export async function addAdmin(
   clients: AdminSubject,
   inForce: () => ResolvedSettings,
   logger: Logger,
+  certificates: Certificates | undefined,
 ): Promise<WholeService> {
   const { settings } = inForce();
   let isDraining = false;
@@ -89,6 +109,12 @@ export async function addAdmin(
     throw error;
   }
   surviveAcceptErrors(admin.server, logger);
+  if (certificates !== undefined) {
+    certificates.onChange = (tls) => {
+      clients.renewTls(tls);
+    };
+    certificates.begin();
+  }
   return {
     url: clients.url,
     adminUrl: listener.url,
@@ -101,6 +127,7 @@ export async function addAdmin(
     },
     stop: async () => {
       admin.close();
+      certificates?.end();
       await Promise.all([clients.stop(), listener.close()]);
       admin.cut();
     },
@@ -113,11 +140,14 @@ export async function startClientService(
   settings: Settings,
   { logger, output }: Log,
   sharing: PortSharing,
+  tls: TlsInForce,
 ): Promise<ClientService> {
+  // The last that were given, for what looks at the backend.
+  let { backend: backendTls } = tls;
   const records: Records = {
     figures: new Figures(),
     failures: new RecentFailures(),
-    backend: new BackendMonitor(createOpenSocket(settings.backendUrl)),
+    backend: new BackendMonitor(createOpenSocket(settings.backendUrl, () => backendTls)),
   };
   output.onDrop = (lines) => {
     records.figures.recordDroppedLogLines(lines);
@@ -125,6 +155,7 @@ export async function startClientService(
   const { allowedHosts, host } = settings;
   const limits = {
     ...settings,
+    ...(backendTls !== undefined && settings.backendUrl.protocol === 'https:' && { backendTls }),
     allowedHosts: allowedHosts.length === 0 ? [] : [...(parseHostNames(host) ?? []), ...allowedHosts],
   };
   const gateway = createGateway(limits, createObserver(logger, records, settings.logClient));
@@ -132,7 +163,12 @@ export async function startClientService(
     // Loaded only when wanted: neither the start nor the memory of a gateway without it pays.
     gateway.servePages((await import('../docs/pages.ts')).loadPages(settings));
   }
-  const connections = new ClientServer(settings, gateway);
+  const connections = new ClientServer(settings, gateway, tls.clients && { tls: tls.clients });
+  connections.onHandshakeFailure = (error, address) => {
+    records.figures.recordFailedHandshake();
+    const client = settings.logClient ? address : undefined;
+    logger.debug({ client, cause: describeTlsError(error) }, 'a client did not set up TLS');
+  };
   connections.onFull = () => {
     const { connectionsMax } = settings;
     logger.warn({ connectionsMax }, 'too many connections: those at rest make room, or newcomers are closed');
@@ -152,7 +188,14 @@ export async function startClientService(
     await nextTurn();
   };
   try {
-    listener = await listen(connections.listener, settings.host, settings.port, '', sharing);
+    listener = await listen(
+      connections.listener,
+      settings.host,
+      settings.port,
+      '',
+      sharing,
+      connections.scheme,
+    );
   } catch (error) {
     await stop();
     throw error;
@@ -162,6 +205,13 @@ export async function startClientService(
   return {
     url,
     ...createReporter(records, gateway, connections),
+    renewTls: (next) => {
+      if (next.clients !== undefined) {
+        connections.renewTls(next.clients);
+      }
+      backendTls = next.backend;
+      gateway.backend.renewTls(next.backend ?? {});
+    },
     beginDrain: () => {
       gateway.isDraining = true;
     },

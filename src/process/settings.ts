@@ -8,6 +8,14 @@ import { parseEnv } from 'node:util';
 
 import { backendUrlExample, quoteIfPlain, wishesForBackendUrl } from '../gateway/accepted-values.ts';
 import { limits, msMax, type LimitName } from '../gateway/limits.ts';
+import {
+  hasFiles,
+  readCertificateSet,
+  readFileTexts,
+  type CertificateFiles,
+  type CertificateUse,
+  type NamedFile,
+} from './certificates.ts';
 import { parseAddressRanges } from '../guards/client-address.ts';
 import { anyOrigin, parseOrigins } from '../guards/cors.ts';
 import { parseHostNames } from '../guards/host-names.ts';
@@ -32,6 +40,11 @@ export const settingGroups = {
     title: 'Pages of other origins (CORS)',
     introduction:
       'Which browser applications may call. Without these settings none of another origin may; other clients need none of them. How to set them up is in [security.md](security.md#cors).',
+  },
+  tls: {
+    title: 'TLS',
+    introduction:
+      'Certificates are PEM files. All of them are read again while the gateway runs, so that new ones need no restart: [security.md](security.md) has a worked example of each.',
   },
   processes: {
     title: 'Processes',
@@ -92,7 +105,7 @@ interface CountRow extends Row {
 }
 
 interface TextRow extends Row {
-  readonly kind: 'host' | 'path' | 'database' | 'name';
+  readonly kind: 'host' | 'server-name' | 'path' | 'database' | 'name';
   readonly default: string;
 }
 
@@ -231,6 +244,68 @@ export const settingsTable = {
     group: 'backend',
     default: 'http://localhost:5104',
     help: "The backend's base address, http or https; it may carry a base path.",
+    commands: ['serve', 'check', 'openapi'],
+  },
+  tlsCertFile: {
+    kind: 'path',
+    group: 'tls',
+    default: '',
+    help: 'Certificate that clients are shown; together with TLS_KEY_FILE it makes the client listener https, and nothing else. A PEM file with the own certificate first, then those between it and its authority.',
+    commands: gateway,
+  },
+  tlsKeyFile: {
+    kind: 'path',
+    group: 'tls',
+    default: '',
+    help: 'Private key of TLS_CERT_FILE; in PEM format and without a pass phrase.',
+    commands: gateway,
+  },
+  tlsMinVersion: {
+    kind: 'choice',
+    group: 'tls',
+    choices: ['1.2', '1.3'],
+    default: '1.2',
+    help: 'Oldest version of TLS that clients may speak; needs TLS_CERT_FILE.',
+    commands: gateway,
+  },
+  tlsClientCaFile: {
+    kind: 'path',
+    group: 'tls',
+    default: '',
+    help: 'Authorities of client certificates; a client without a certificate of one of them is not let in. A PEM file; needs TLS_CERT_FILE.',
+    commands: gateway,
+  },
+  tlsReloadMs: ms(
+    10_000,
+    'How often the certificate files are compared with those in force; SIGHUP does it at once. Valid ones take over for new connections, others are refused with a line in the log.',
+    'tls',
+  ),
+  backendCaFile: {
+    kind: 'path',
+    group: 'tls',
+    default: '',
+    help: "Authorities of the backend's certificate; in place of those that Node trusts. A PEM file; needs an https address in BACKEND_URL.",
+    commands: ['serve', 'check', 'openapi'],
+  },
+  backendCertFile: {
+    kind: 'path',
+    group: 'tls',
+    default: '',
+    help: 'Certificate that the backend is shown; together with BACKEND_KEY_FILE. A PEM file with the own certificate first, then those between it and its authority.',
+    commands: ['serve', 'check', 'openapi'],
+  },
+  backendKeyFile: {
+    kind: 'path',
+    group: 'tls',
+    default: '',
+    help: 'Private key of BACKEND_CERT_FILE; in PEM format and without a pass phrase.',
+    commands: ['serve', 'check', 'openapi'],
+  },
+  backendServerName: {
+    kind: 'server-name',
+    group: 'tls',
+    default: '',
+    help: "Name that the backend's certificate must have; where it is not the one in BACKEND_URL.",
     commands: ['serve', 'check', 'openapi'],
   },
   workers: {
@@ -477,6 +552,8 @@ export function describeValues(name: SettingName): string {
       return 'an http or https address';
     case 'host':
       return 'a host name or IP address';
+    case 'server-name':
+      return 'a host name, or nothing for that of the address';
     case 'host-names':
       return 'host names separated by commas, or nothing for none';
     case 'address-ranges':
@@ -508,6 +585,8 @@ export function placeholderOf(name: SettingName): string {
       return 'url';
     case 'host':
       return 'address';
+    case 'server-name':
+      return 'name';
     case 'host-names':
       return 'names';
     case 'address-ranges':
@@ -596,13 +675,15 @@ export function describeChanges(before: Settings, after: Settings): Partial<Reco
 
 /**
  * Every setting from the flags, else the environment, else the settings file, else its default. An empty
- * variable counts as unset. Problems, those in `known` first, are thrown together as one SettingsError.
+ * variable counts as unset. Problems, those in `known` first, are thrown together as one SettingsError; those with
+ * certificate files too, unless `isReload` (new ones are refused without the other settings) or nothing is to be served.
  */
 export function resolveSettings(
   command: Command,
   flags: Readonly<Partial<Record<SettingName, string>>>,
   environment: Readonly<Record<string, string | undefined>>,
   known: readonly string[] = [],
+  isReload = false,
 ): ResolvedSettings {
   const problems = [...known];
   const settings: Partial<Record<SettingName, unknown>> = {};
@@ -650,6 +731,7 @@ export function resolveSettings(
     problems.push('PORT and ADMIN_PORT are the same, but clients and operators need one each');
   }
   problems.push(...findHalfSet(settings));
+  findTlsProblems(settings as Partial<Settings>, sources, !isReload && command !== 'openapi', problems);
   if (problems.length > 0) {
     throw new SettingsError(problems);
   }
@@ -675,6 +757,68 @@ function findHalfSet({
     }
   }
   return problems;
+}
+
+/** The files with the certificates of each use. */
+export function certificateFilesOf(settings: Settings): Record<CertificateUse, CertificateFiles> {
+  const file = (name: SettingName): NamedFile => ({
+    variable: variableOf(name),
+    path: String(settings[name]),
+  });
+  return {
+    clients: { cert: file('tlsCertFile'), key: file('tlsKeyFile'), ca: file('tlsClientCaFile') },
+    backend: { cert: file('backendCertFile'), key: file('backendKeyFile'), ca: file('backendCaFile') },
+  };
+}
+
+const pairs = [
+  ['tlsCertFile', 'tlsKeyFile'],
+  ['backendCertFile', 'backendKeyFile'],
+] as const;
+const ofClientTls = ['tlsClientCaFile', 'tlsMinVersion'] as const;
+const ofBackendTls = ['backendCaFile', 'backendCertFile', 'backendKeyFile', 'backendServerName'] as const;
+
+// Settings of TLS that is off or half set are problems [D41], and so are files that cannot be used. What does not belong
+// to the command is at its default.
+function findTlsProblems(
+  settings: Partial<Settings>,
+  sources: Readonly<Record<SettingName, SettingSource>>,
+  readsFiles: boolean,
+  problems: string[],
+): void {
+  const before = problems.length;
+  for (const pair of pairs) {
+    const missing = pair.filter((name) => settings[name] === '');
+    if (missing.length === 1) {
+      problems.push(
+        `${pair.map(variableOf).join(' and ')} belong together: ${variableOf(missing[0] ?? pair[0])} is missing`,
+      );
+    }
+  }
+  const isSet = (name: SettingName): boolean => sources[name] !== 'default';
+  if (pairs[0].every((name) => settings[name] === '')) {
+    for (const name of ofClientTls.filter(isSet)) {
+      problems.push(
+        `${variableOf(name)} needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients speak plain http`,
+      );
+    }
+  }
+  if (settings.backendUrl !== undefined && settings.backendUrl.protocol !== 'https:') {
+    for (const name of ofBackendTls.filter(isSet)) {
+      problems.push(`${variableOf(name)} needs an https address in BACKEND_URL`);
+    }
+  }
+  const files = certificateFilesOf(settings as Settings);
+  const areAllEmpty = !Object.values(files).some(hasFiles);
+  if (areAllEmpty && isSet('tlsReloadMs')) {
+    problems.push('TLS_RELOAD_MS needs certificate files: there are none to be compared');
+  }
+  if (readsFiles && !areAllEmpty && problems.length === before) {
+    for (const each of Object.values(files)) {
+      const set = readCertificateSet(each, readFileTexts(each));
+      problems.push(...('own' in set ? [] : set));
+    }
+  }
 }
 
 function givenText(text: string | undefined): string | undefined {
@@ -735,6 +879,10 @@ function parseValue(
       return /^[A-Za-z0-9._-]+$/.test(text) || isIPv6(text)
         ? text
         : new Problem('a host name or an IP address, without brackets, port and http://');
+    case 'server-name':
+      return text === '' || serverName.test(text)
+        ? text
+        : new Problem('a host name, without port and http://');
     case 'host-names':
       return parseHostNames(text) ?? new Problem('host names separated by commas, without ports');
     case 'address-ranges':
@@ -775,6 +923,9 @@ const unitWords: ReadonlyMap<IntegerRow['unit'], string> = new Map([
   ['s', ' (seconds)'],
   ['bytes', ' (bytes)'],
 ]);
+
+// A host name, and no address: not digits alone behind the last dot.
+const serverName = /^(?:[\w-]+\.)*[\w-]*[A-Za-z_-][\w-]*$/;
 
 const booleans: ReadonlyMap<string, boolean> = new Map([
   ['true', true],

@@ -52,7 +52,8 @@ const bugsAt = nameSize * figureNames.length;
 const shedConnectionsAt = bugsAt + 1;
 const stalledConnectionsAt = shedConnectionsAt + 1;
 const droppedLogLinesAt = stalledConnectionsAt + 1;
-const blockSize = droppedLogLinesAt + 1;
+const failedHandshakesAt = droppedLogLinesAt + 1;
+const blockSize = failedHandshakesAt + 1;
 
 const offsets = new Map(figureNames.map((name, index) => [name, index * nameSize]));
 const noneOffset = offsets.get('none') ?? 0;
@@ -116,6 +117,11 @@ export class Figures {
     this.#block[droppedLogLinesAt] = this.droppedLogLines + lines;
   }
 
+  /** Adds a connection that was closed before TLS was set up. */
+  recordFailedHandshake(): void {
+    this.#count(failedHandshakesAt);
+  }
+
   /** Adds every figure of `other` to this. */
   add(other: Figures): void {
     for (let index = 0; index < blockSize; index += 1) {
@@ -171,6 +177,10 @@ export class Figures {
 
   get stalledConnections(): number {
     return this.#at(stalledConnectionsAt);
+  }
+
+  get failedHandshakes(): number {
+    return this.#at(failedHandshakesAt);
   }
 
   get droppedLogLines(): number {

@@ -2,7 +2,7 @@
 // deadlines, of resending, or of what an answer is for; whoever has the connection is told what comes.
 
 import { connect as connectTcp, type LookupFunction, type Socket } from 'node:net';
-import type { ConnectionOptions } from 'node:tls';
+import type { ConnectionOptions, SecureContext } from 'node:tls';
 
 import type { AnswerHead, Flaw } from './head.ts';
 import { AnswerReader } from './reader.ts';
@@ -322,8 +322,35 @@ const lookupLocalhost: LookupFunction = (_hostname, _options, callback) => {
   ]);
 };
 
-/** How sockets to the server at `url` are opened: every address of its name is tried, TLS where it is `https:`. */
-export function createOpenSocket(url: URL): OpenSocket {
+/** What a server is shown and asked for over TLS; all of it PEM. Its certificate is always verified [D40]. */
+export interface ClientTls {
+  /** Authorities to trust. Default: those that Node trusts. */
+  readonly ca?: string | undefined;
+  /** A client's certificate and its private key: both or neither. */
+  readonly cert?: string | undefined;
+  readonly key?: string | undefined;
+  /** The name that the server's certificate must have. Default: that of its address. */
+  readonly serverName?: string | undefined;
+}
+
+// Made of one `ClientTls`, and gone with it: a session is trusted without another look at the certificate.
+interface TlsState {
+  readonly tls: ClientTls;
+  readonly secureContext: SecureContext;
+  /** Kept for the next connection, which then needs no whole handshake. */
+  session: Buffer | undefined;
+}
+
+const nothingSpecial: ClientTls = {};
+
+/**
+ * How sockets to the server at `url` are opened: every address of its name is tried, TLS where it is `https:`, with what
+ * `tlsInForce` gives then.
+ */
+export function createOpenSocket(
+  url: URL,
+  tlsInForce: () => ClientTls | undefined = () => undefined,
+): OpenSocket {
   const isTls = url.protocol === 'https:';
   const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
   const target = {
@@ -334,9 +361,8 @@ export function createOpenSocket(url: URL): OpenSocket {
     ...(host === 'localhost' && { lookup: lookupLocalhost }),
   };
   // Loaded only where it is needed: it takes 5 MB.
-  const tls = isTls ? process.getBuiltinModule('node:tls') : undefined;
-  // Kept for the next connection, which then needs no whole handshake.
-  let session: Buffer | undefined;
+  const platform = isTls ? process.getBuiltinModule('node:tls') : undefined;
+  let state: TlsState | undefined;
   return (onArrival, onConnected) => {
     const onread = {
       buffer: arrivals,
@@ -345,18 +371,27 @@ export function createOpenSocket(url: URL): OpenSocket {
         return true;
       },
     };
-    if (tls === undefined) {
+    if (platform === undefined) {
       return connectTcp({ ...target, onread }, onConnected);
     }
+    const tls = tlsInForce() ?? nothingSpecial;
+    if (state?.tls !== tls) {
+      const { ca, cert, key } = tls;
+      state = { tls, secureContext: platform.createSecureContext({ ca, cert, key }), session: undefined };
+    }
+    const current = state;
+    const { secureContext, session } = current;
     const options: ConnectionOptions = {
       ...target,
       onread,
       ALPNProtocols: ['http/1.1'],
+      secureContext,
       ...(isName(host) && { servername: host }),
+      ...(tls.serverName !== undefined && { servername: tls.serverName }),
       ...(session !== undefined && { session }),
     } as ConnectionOptions;
-    return tls.connect(options, onConnected).on('session', (next: Buffer) => {
-      session = next;
+    return platform.connect(options, onConnected).on('session', (next: Buffer) => {
+      current.session = next;
     });
   };
 }

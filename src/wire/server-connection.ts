@@ -4,6 +4,7 @@
 
 import type { Socket } from 'node:net';
 
+import type { Connection } from './connection.ts';
 import type { RequestHead } from './head.ts';
 import { RequestReader, type Sink } from './reader.ts';
 import type { StallWatch } from './stall-watch.ts';
@@ -60,7 +61,7 @@ const lingerMs = 5_000;
 const continueText = 'HTTP/1.1 100 Continue\r\n\r\n';
 const closeLine = 'connection: close\r\n';
 
-export class ServerConnection implements Transport, Client, Sink<RequestHead> {
+export class ServerConnection implements Connection, Transport, Client, Sink<RequestHead> {
   readonly socket: Socket;
   readonly #context: ConnectionContext;
   readonly #reader: RequestReader;
@@ -128,13 +129,11 @@ export class ServerConnection implements Transport, Client, Sink<RequestHead> {
     return this.#address;
   }
 
-  /** For how long no request has been in flight, in ms; 0 while one is, and while a client takes its reply. */
   restsSince(now: number): number {
     const rests = this.#isWaiting && this.socket.writableLength === 0;
     return rests ? now - this.#since : 0;
   }
 
-  /** No request is in flight and none has begun to arrive, for `quietMs` since then or since `from`. */
   isQuiet(quietMs: number, from: number): boolean {
     return (
       (this.#phase === 'idle' || this.#phase === 'lingering') &&
@@ -148,7 +147,6 @@ export class ServerConnection implements Transport, Client, Sink<RequestHead> {
     return (this.#phase === 'idle' || this.#phase === 'head') && this.#aheadLength === 0;
   }
 
-  /** Looks whether the client has taken too long, as of `now` [D35]. */
   checkTime(now: number): void {
     try {
       this.#checkTime(now);

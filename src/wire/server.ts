@@ -3,6 +3,8 @@
 
 import { createServer, type Server, type Socket } from 'node:net';
 
+import type { Connection, Serve } from './connection.ts';
+import { Handshakes, type ServerTls } from './handshake.ts';
 import { ServerConnection, type ConnectionContext } from './server-connection.ts';
 import { StallWatch } from './stall-watch.ts';
 import type { RequestHandler } from './transport.ts';
@@ -31,21 +33,36 @@ const reportMsMin = 1_000;
 const drainQuietMs = 1_000;
 const drainPollMs = 20;
 
-export class ClientServer implements Iterable<ServerConnection> {
+// What `ServerConnection` speaks, by its names for ALPN [RFC 7301, 6].
+const ownProtocols = ['http/1.1', 'http/1.0'];
+
+/** TLS of a server, and what is spoken on its connections beside HTTP/1.1. */
+export interface SecureOptions {
+  readonly tls: ServerTls;
+  /** By their names for ALPN, the preferred one first: clients that know them get them before HTTP/1.1. */
+  readonly protocols?: Readonly<Record<string, Serve>>;
+}
+
+export class ClientServer implements Iterable<Connection> {
   /** Listens where it is told to; every connection that it emits is served. */
   readonly listener: Server;
   /** Is told, at most once a second, that the limit on connections has been met. */
   onFull: () => void = () => undefined;
   /** Is told of each connection that is closed because there are too many. */
   onShed: () => void = () => undefined;
+  /** Is told why a connection was closed before TLS was set up, and whose it was. */
+  onHandshakeFailure: (error: Error, address: string | undefined) => void = () => undefined;
   readonly #max: number;
   readonly #context: ConnectionContext;
-  readonly #connections = new Set<ServerConnection>();
+  readonly #connections = new Set<Connection>();
+  readonly #protocols: Readonly<Record<string, Serve>>;
+  readonly #handshakes: Handshakes | undefined;
   #sweepTimer: NodeJS.Timeout | undefined;
   #lookedAt = -Infinity;
   #reportedAt = -Infinity;
 
-  constructor(limits: ServerLimits, handler: RequestHandler) {
+  /** With `secure` every connection is one of TLS. Throws what the platform says of certificates that it cannot use. */
+  constructor(limits: ServerLimits, handler: RequestHandler, secure?: SecureOptions) {
     this.#max = limits.connectionsMax;
     this.#context = {
       ...limits,
@@ -55,18 +72,30 @@ export class ClientServer implements Iterable<ServerConnection> {
       }),
       keepAliveLines: `connection: keep-alive\r\nkeep-alive: timeout=${Math.floor(limits.idleTimeoutMs / 1_000)}\r\n`,
     };
+    this.#protocols = secure?.protocols ?? {};
+    this.#handshakes = secure && this.#createHandshakes(secure.tls, limits.requestHeadersTimeoutMs);
     this.listener = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
       this.#admit(socket);
     });
   }
 
-  /** How many are open. */
+  /** Of its addresses. */
+  get scheme(): 'http' | 'https' {
+    return this.#handshakes === undefined ? 'http' : 'https';
+  }
+
+  /** How many are open, those that have not set up TLS included. */
   get size(): number {
     return this.#connections.size;
   }
 
-  [Symbol.iterator](): Iterator<ServerConnection> {
+  [Symbol.iterator](): Iterator<Connection> {
     return this.#connections.values();
+  }
+
+  /** New connections get these certificates, open ones live on [D37]. Throws as the constructor does, with no change. */
+  renewTls(tls: ServerTls): void {
+    this.#handshakes?.renew(tls);
   }
 
   /**
@@ -102,12 +131,35 @@ export class ClientServer implements Iterable<ServerConnection> {
         return;
       }
     }
-    const connection = new ServerConnection(socket, this.#context);
-    this.#connections.add(connection);
-    socket.once('close', () => this.#connections.delete(connection));
+    this.#add(this.#handshakes?.begin(socket) ?? new ServerConnection(socket, this.#context));
     this.#sweepTimer ??= setInterval(() => {
       this.#sweep();
     }, sweepMs).unref();
+  }
+
+  #add(connection: Connection): void {
+    this.#connections.add(connection);
+    connection.socket.once('close', () => this.#connections.delete(connection));
+  }
+
+  // A connection is one and the same before and after its handshake, and counts as one.
+  #createHandshakes(tls: ServerTls, timeoutMs: number): Handshakes {
+    return new Handshakes(tls, [...Object.keys(this.#protocols), ...ownProtocols], timeoutMs, {
+      onSecure: (handshake, socket) => {
+        if (!this.#connections.delete(handshake)) {
+          socket.destroy();
+          return;
+        }
+        const serve = this.#protocols[String(socket.alpnProtocol)];
+        this.#add(serve?.(socket) ?? new ServerConnection(socket, this.#context));
+      },
+      onFailure: (handshake, error) => {
+        // One that made room for another has not failed.
+        if (this.#connections.delete(handshake)) {
+          this.onHandshakeFailure(error, handshake.address);
+        }
+      },
+    });
   }
 
   #sweep(): void {

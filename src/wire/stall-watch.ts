@@ -5,7 +5,7 @@
 
 import type { Socket } from 'node:net';
 
-import { handleOf, inodeOf, readUnacknowledged } from './tcp-table.ts';
+import { carrierOf, handleOf, inodeOf, readUnacknowledged } from './tcp-table.ts';
 
 interface Progress<Call> {
   /** The last call that has written to the socket. */
@@ -115,7 +115,8 @@ export class StallWatch<Call> {
 }
 
 // A large reply is one write for Node, so that `writableLength` stands still until its last byte has gone;
-// the handle's own queue shrinks with each piece that the system takes. Node's socket timeout reads it too.
+// the handle's own queue shrinks with each piece that the system takes. Node's socket timeout reads it too. TLS has all of
+// the reply encrypted at once, and only the socket below it shows what has left.
 function queuedBytes(socket: Socket): number {
-  return handleOf(socket)?.writeQueueSize ?? socket.writableLength;
+  return handleOf(carrierOf(socket) ?? socket)?.writeQueueSize ?? socket.writableLength;
 }

@@ -12,6 +12,11 @@ export function handleOf(
   return (socket as Socket & { readonly _handle?: { writeQueueSize?: number; fd?: number } | null })._handle;
 }
 
+/** The plain socket below `socket` where that is one of TLS. */
+export function carrierOf(socket: Socket): Socket | undefined {
+  return (socket as Socket & { readonly _parent?: Socket | null })._parent ?? undefined;
+}
+
 /** The number by which Linux knows `socket`; undefined elsewhere, and when it is closed. */
 export function inodeOf(socket: Socket): string | undefined {
   try {

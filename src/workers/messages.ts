@@ -1,6 +1,7 @@
 // What the primary process and its workers say to each other.
 
 import type { Report, ReportRequest } from '../telemetry/report.ts';
+import type { TlsInForce } from '../process/certificates.ts';
 import type { PortSharing } from '../process/listen.ts';
 import type { Settings } from '../process/settings.ts';
 
@@ -8,7 +9,14 @@ import type { Settings } from '../process/settings.ts';
 export type PlainSettings = Omit<Settings, 'backendUrl'> & { readonly backendUrl: string };
 
 export type ToWorker =
-  | { readonly kind: 'start'; readonly settings: PlainSettings; readonly sharing: PortSharing }
+  | {
+      readonly kind: 'start';
+      readonly settings: PlainSettings;
+      readonly sharing: PortSharing;
+      readonly tls: TlsInForce;
+    }
+  /** New connections get these [D37]. */
+  | { readonly kind: 'renew-tls'; readonly tls: TlsInForce }
   /** From now on every reply closes its connection [D33]. */
   | { readonly kind: 'begin-drain' }
   /** Finish what is under way, then exit. */

@@ -11,6 +11,7 @@ import { joinFailures, type Failure } from '../telemetry/failures.ts';
 import { Figures } from '../telemetry/figures.ts';
 import type { Report, ReportRequest } from '../telemetry/report.ts';
 import { startDeadline } from '../process/lifecycle.ts';
+import type { TlsInForce } from '../process/certificates.ts';
 import { listen, type PortSharing } from '../process/listen.ts';
 import type { Log, Logger } from '../telemetry/log.ts';
 import type { AdminSubject } from '../process/service.ts';
@@ -39,13 +40,31 @@ const lastTurnsMax = 100;
 const refusalReportMs = 1_000;
 
 // What belongs to the primary process, or to the port that it keeps: a new value needs a restart.
-const keptSettings = ['host', 'port', 'adminHost', 'adminPort', 'portSharing', 'shutdownDelayMs'] as const;
+const keptSettings = [
+  'host',
+  'port',
+  'adminHost',
+  'adminPort',
+  'portSharing',
+  'shutdownDelayMs',
+  'tlsCertFile',
+  'tlsKeyFile',
+  'tlsMinVersion',
+  'tlsClientCaFile',
+  'tlsReloadMs',
+  'backendCaFile',
+  'backendCertFile',
+  'backendKeyFile',
+  'backendServerName',
+] as const;
 
 interface Member {
   readonly worker: Worker;
   /** What it was started with: one whose settings are no longer those in force is replaced. */
   readonly settings: Settings;
   readonly startedAt: number;
+  /** What it was given last. */
+  tls: TlsInForce;
   readonly exited: Promise<void>;
   /** What it last said of itself: of a worker that has gone this is what stays. */
   lastReport: Report | undefined;
@@ -70,8 +89,8 @@ interface Reload {
   readonly end: (isDone: boolean) => void;
 }
 
-/** Starts `settings.workers` workers; rejects with a StartError, all of them stopped again. */
-export async function startPool(settings: Settings, log: Log): Promise<WorkerPool> {
+/** Starts `settings.workers` workers with `tls`; rejects with a StartError, all of them stopped again. */
+export async function startPool(settings: Settings, log: Log, tls: TlsInForce): Promise<WorkerPool> {
   const extension = extname(fileURLToPath(import.meta.url));
   cluster.setupPrimary({
     exec: fileURLToPath(new URL(`./worker${extension}`, import.meta.url)),
@@ -82,7 +101,7 @@ export async function startPool(settings: Settings, log: Log): Promise<WorkerPoo
   // With a shared port the system would let two gateways have it unnoticed [D31]; and where 0 was asked for, all
   // of them, and those that replace them, must have the same.
   const port = await findPort(settings);
-  const pool = new WorkerPool({ ...settings, port }, sharing, log);
+  const pool = new WorkerPool({ ...settings, port }, sharing, log, tls);
   try {
     await pool.start();
   } catch (error) {
@@ -122,6 +141,7 @@ export class WorkerPool implements AdminSubject {
   #failures: readonly Failure[] = [];
   #heartbeat: NodeJS.Timeout | undefined;
   #settings: Settings;
+  #tls: TlsInForce;
   #url = '';
   #nextReportId = 0;
   #earlyDeaths = 0;
@@ -132,7 +152,8 @@ export class WorkerPool implements AdminSubject {
   // Until it fires no missing worker is started.
   #pause: NodeJS.Timeout | undefined;
 
-  constructor(settings: Settings, sharing: PortSharing, { logger, output }: Log) {
+  constructor(settings: Settings, sharing: PortSharing, { logger, output }: Log, tls: TlsInForce) {
+    this.#tls = tls;
     this.#settings = settings;
     this.#sharing = sharing;
     this.#logger = logger;
@@ -188,6 +209,21 @@ export class WorkerPool implements AdminSubject {
       );
     }
     return this.#settings;
+  }
+
+  // One that starts meanwhile gets them when it is ready.
+  renewTls(tls: TlsInForce): void {
+    this.#tls = tls;
+    for (const member of this.#members) {
+      this.#renewTlsOf(member);
+    }
+  }
+
+  #renewTlsOf(member: Member): void {
+    if (member.isReady && member.tls !== this.#tls) {
+      member.tls = this.#tls;
+      send(member, { kind: 'renew-tls', tls: this.#tls });
+    }
   }
 
   readonly reports = async (request: ReportRequest): Promise<readonly Report[]> => {
@@ -357,6 +393,7 @@ export class WorkerPool implements AdminSubject {
       worker,
       settings: this.#settings,
       startedAt: performance.now(),
+      tls: this.#tls,
       exited: exited.promise.then(() => undefined),
       lastReport: undefined,
       missedBeats: 0,
@@ -372,6 +409,7 @@ export class WorkerPool implements AdminSubject {
       switch (message.kind) {
         case 'ready':
           member.isReady = true;
+          this.#renewTlsOf(member);
           outcome.resolve(message);
           break;
         case 'start-error':
@@ -412,6 +450,7 @@ export class WorkerPool implements AdminSubject {
       kind: 'start',
       settings: plainSettings(shareOf(member.settings)),
       sharing: this.#sharing,
+      tls: member.tls,
     });
     return await outcome.promise;
   }

@@ -25,13 +25,13 @@ process.once('message', (message: ToWorker) => {
   }
 });
 
-async function run({ settings: plain, sharing }: Extract<ToWorker, { kind: 'start' }>): Promise<void> {
+async function run({ settings: plain, sharing, tls }: Extract<ToWorker, { kind: 'start' }>): Promise<void> {
   const settings = settingsOfPlain(plain);
   const log = createLog({ ...settings, isShared: true });
   const request = listenForStop(log.logger);
   let service: ClientService;
   try {
-    service = await startClientService(settings, log, sharing);
+    service = await startClientService(settings, log, sharing, tls);
   } catch (error) {
     if (!(error instanceof StartError)) {
       throw error;
@@ -43,6 +43,8 @@ async function run({ settings: plain, sharing }: Extract<ToWorker, { kind: 'star
   process.on('message', (message: ToWorker) => {
     if (message.kind === 'begin-drain') {
       service.beginDrain();
+    } else if (message.kind === 'renew-tls') {
+      service.renewTls(message.tls);
     } else if (message.kind === 'report') {
       void reportsOf(service, message.request, log.logger).then(async (reports) => {
         await tell({ kind: 'reports', id: message.id, reports });

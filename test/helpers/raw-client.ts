@@ -2,6 +2,7 @@
 // reply and nothing else: no retries, no redirects, no normalising.
 
 import { connect, type Socket } from 'node:net';
+import { connect as connectTls, TLSSocket, type ConnectionOptions } from 'node:tls';
 import { Changes, DEADLINE_MS } from './changes.ts';
 
 export type Headers = readonly (readonly [name: string, value: string])[];
@@ -89,6 +90,29 @@ export class RawClient implements AsyncDisposable {
         resolve(new RawClient(socket));
       });
     });
+  }
+
+  /** Over TLS; rejects when the handshake fails. `options` are those of `tls.connect`. */
+  static openSecure(port: number, options: ConnectionOptions): Promise<RawClient> {
+    return new Promise((resolve, reject) => {
+      const socket = connectTls({
+        port,
+        host: '127.0.0.1',
+        allowHalfOpen: true,
+        ...options,
+      } as ConnectionOptions);
+      socket.once('error', reject);
+      socket.once('secureConnect', () => {
+        socket.off('error', reject);
+        resolve(new RawClient(socket));
+      });
+    });
+  }
+
+  /** The socket itself, for what is about TLS: of a client that `openSecure` has opened. */
+  get secureSocket(): TLSSocket {
+    if (!(this.#socket instanceof TLSSocket)) throw new Error('not a connection over TLS');
+    return this.#socket;
   }
 
   /** Sends bytes as they are; text goes one byte a character. */

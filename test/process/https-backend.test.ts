@@ -94,7 +94,7 @@ test('a backend whose certificate is not trusted gets no call', async () => {
   const line = await gateway.log((each) => each['msg'] === 'backend call failed', 'a line about the failure');
   assert.equal(
     line['cause'],
-    'self-signed certificate: NODE_EXTRA_CA_CERTS names a file with the authority to trust',
+    'self-signed certificate: BACKEND_CA_FILE names a file with the authorities to trust',
   );
 });
 

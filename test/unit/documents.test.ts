@@ -46,6 +46,10 @@ const otherFlags = [
   '--omit',
   '--test',
   '--max-http-header-size',
+  // Of curl.
+  '--cacert',
+  '--cert',
+  '--key',
 ];
 
 /** All texts of the first group of `pattern` in `text`, each once. */

@@ -35,6 +35,15 @@ const expected: readonly [SettingName, string, string, unknown][] = [
   ['corsCredentials', '--cors-credentials', 'CORS_CREDENTIALS', false],
   ['corsMaxAgeS', '--cors-max-age-s', 'CORS_MAX_AGE_S', 600],
   ['backendUrl', '--backend-url', 'BACKEND_URL', 'http://localhost:5104/'],
+  ['tlsCertFile', '--tls-cert-file', 'TLS_CERT_FILE', ''],
+  ['tlsKeyFile', '--tls-key-file', 'TLS_KEY_FILE', ''],
+  ['tlsMinVersion', '--tls-min-version', 'TLS_MIN_VERSION', '1.2'],
+  ['tlsClientCaFile', '--tls-client-ca-file', 'TLS_CLIENT_CA_FILE', ''],
+  ['tlsReloadMs', '--tls-reload-ms', 'TLS_RELOAD_MS', 10_000],
+  ['backendCaFile', '--backend-ca-file', 'BACKEND_CA_FILE', ''],
+  ['backendCertFile', '--backend-cert-file', 'BACKEND_CERT_FILE', ''],
+  ['backendKeyFile', '--backend-key-file', 'BACKEND_KEY_FILE', ''],
+  ['backendServerName', '--backend-server-name', 'BACKEND_SERVER_NAME', ''],
   ['workers', '--workers', 'WORKERS', 1],
   ['portSharing', '--port-sharing', 'PORT_SHARING', 'auto'],
   ['settingsFile', '--settings-file', 'SETTINGS_FILE', ''],
@@ -118,7 +127,17 @@ describe('commands', () => {
     openapi: gatewayAlone,
     // Its backend is the embedded one, and it is one process: nothing to set.
     dev: settingNames.filter(
-      (name) => !['backendUrl', 'workers', 'portSharing', 'settingsFile'].includes(name),
+      (name) =>
+        ![
+          'backendUrl',
+          'backendCaFile',
+          'backendCertFile',
+          'backendKeyFile',
+          'backendServerName',
+          'workers',
+          'portSharing',
+          'settingsFile',
+        ].includes(name),
     ),
     backend: [
       'logLevel',

@@ -1,0 +1,17 @@
+// What the server of clients' connections asks of each of them, whatever is spoken on it.
+
+import type { Socket } from 'node:net';
+
+export interface Connection {
+  /** The socket that it is served on; destroyed when the connection must go at once. */
+  readonly socket: Socket;
+  /** For how long no request has been in flight, in ms; 0 while one is, and while a client takes its reply. */
+  restsSince(now: number): number;
+  /** No request is in flight and none has begun to arrive, for `quietMs` since then or since `from`. */
+  isQuiet(quietMs: number, from: number): boolean;
+  /** Looks whether the client has taken too long, as of `now` [D35]. */
+  checkTime(now: number): void;
+}
+
+/** Takes a socket whose client may begin to speak, and serves it. */
+export type Serve = (socket: Socket) => Connection;

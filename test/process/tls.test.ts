@@ -1,0 +1,158 @@
+// Clients over TLS: the listener speaks nothing else [D36], and with authorities lets in nobody without a certificate of
+// theirs [D38].
+
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
+import { poll } from '../helpers/changes.ts';
+import { assertReply } from '../helpers/expected.ts';
+import { RawClient } from '../helpers/raw-client.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { runCommand, startCommand } from '../helpers/targets.ts';
+
+const item = '{"id":7,"weight":1.0000000000000000001}';
+
+describe('clients over TLS', { skip: noOpenssl }, () => {
+  let folder: CertificateFolder;
+  let authority: Issued;
+  let server: Issued;
+  let backend: ScriptedBackend;
+  const trust = () => ({ ca: authority.cert, servername: 'localhost' });
+  const environment = () => ({
+    BACKEND_URL: backend.url,
+    TLS_CERT_FILE: server.certFile,
+    TLS_KEY_FILE: server.keyFile,
+  });
+
+  before(async () => {
+    folder = new CertificateFolder();
+    authority = folder.authority('authority');
+    server = folder.issue(authority, 'server');
+    backend = await ScriptedBackend.start();
+    backend.answers(answer(item));
+  });
+  after(async () => {
+    await backend.stop();
+    folder[Symbol.dispose]();
+  });
+
+  for (const workers of ['1', '2']) {
+    test(`the same replies as without, on connections that are kept, WORKERS=${workers} [D36]`, async () => {
+      await using gateway = await startCommand({ ...environment(), WORKERS: workers, HOST: 'localhost' });
+      const ready = await gateway.log(({ msg }) => msg === 'ready', 'ready');
+      assert.equal(ready['url'], `https://localhost:${gateway.port}`);
+      for (const host of ['127.0.0.1', '::1']) {
+        await using client = await RawClient.openSecure(gateway.port, { ...trust(), host });
+        for (let round = 0; round < 3; round += 1) {
+          assertReply(await client.call('GET', '/api/work-items/7'), 200, item);
+        }
+      }
+    });
+  }
+
+  test('a session is resumed by whichever worker takes the next connection [D36]', async () => {
+    await using gateway = await startCommand({ ...environment(), WORKERS: '2' });
+    await using first = await RawClient.openSecure(gateway.port, trust());
+    let session: Buffer | undefined;
+    first.secureSocket.on('session', (next: Buffer) => (session = next));
+    assertReply(await first.call('GET', '/api/work-items/7'), 200, item);
+    await poll(() => session !== undefined, 'a session comes');
+    for (let round = 0; round < 4; round += 1) {
+      await using next = await RawClient.openSecure(gateway.port, { ...trust(), session });
+      assert.equal(next.secureSocket.isSessionReused(), true);
+      assertReply(await next.call('GET', '/api/work-items/7'), 200, item);
+    }
+  });
+
+  test('plain HTTP to the port is closed without a reply, and serves nobody [D36]', async () => {
+    await using gateway = await startCommand(environment());
+    await using client = await RawClient.open(gateway.port);
+    client.send('GET /api/work-items/7 HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    await client.closed();
+    assert.equal(client.unread.toString('latin1'), '');
+    assert.equal(gateway.isRunning, true);
+    await using good = await RawClient.openSecure(gateway.port, trust());
+    assertReply(await good.call('GET', '/api/work-items/7'), 200, item);
+  });
+
+  test('a version older than TLS_MIN_VERSION is not spoken [D36]', async () => {
+    await using gateway = await startCommand({ ...environment(), TLS_MIN_VERSION: '1.3' });
+    await assert.rejects(RawClient.openSecure(gateway.port, { ...trust(), maxVersion: 'TLSv1.2' }));
+    await using client = await RawClient.openSecure(gateway.port, trust());
+    assert.equal(client.secureSocket.getProtocol(), 'TLSv1.3');
+  });
+
+  for (const maxVersion of ['TLSv1.2', 'TLSv1.3'] as const) {
+    test(`only clients with a certificate of TLS_CLIENT_CA_FILE are let in, over ${maxVersion} [D38]`, async () => {
+      const others = folder.authority(`others-${maxVersion}`);
+      const known = folder.issue(authority, `known-${maxVersion}`, { names: ['DNS:client'] });
+      const expired = folder.issue(authority, `expired-${maxVersion}`, { names: ['DNS:client'], days: -1 });
+      const strange = folder.issue(others, `strange-${maxVersion}`, { names: ['DNS:client'] });
+      await using gateway = await startCommand({ ...environment(), TLS_CLIENT_CA_FILE: authority.certFile });
+      const calls = backend.requests.length;
+      for (const shown of [undefined, strange, expired]) {
+        const options = { ...trust(), maxVersion, cert: shown?.cert, key: shown?.key };
+        // With TLS 1.3 the client has ended its handshake before the server looks at the certificate.
+        await assert.rejects(async () => {
+          await using client = await RawClient.openSecure(gateway.port, options);
+          await client.call('GET', '/api/work-items/7');
+        });
+      }
+      assert.equal(backend.requests.length, calls);
+      const { cert, key } = known;
+      await using client = await RawClient.openSecure(gateway.port, { ...trust(), maxVersion, cert, key });
+      assertReply(await client.call('GET', '/api/work-items/7'), 200, item);
+    });
+  }
+
+  test('settings of TLS that are half set, or off, are problems of the start, all at once [D41]', async () => {
+    await using half = runCommand(['serve'], {
+      TLS_CERT_FILE: server.certFile,
+      BACKEND_URL: 'http://localhost:1',
+      BACKEND_CA_FILE: authority.certFile,
+      BACKEND_SERVER_NAME: '127.0.0.1',
+    });
+    assert.equal(await half.exitCode(), 1);
+    assert.equal(
+      half.stderr.replace(/Nothing was started.*\n/, ''),
+      `error: BACKEND_SERVER_NAME is "127.0.0.1", but must be a host name, without port and http://
+error: TLS_CERT_FILE and TLS_KEY_FILE belong together: TLS_KEY_FILE is missing
+error: BACKEND_CA_FILE needs an https address in BACKEND_URL
+error: BACKEND_SERVER_NAME needs an https address in BACKEND_URL
+`,
+    );
+    await using off = runCommand(['serve'], {
+      TLS_CLIENT_CA_FILE: authority.certFile,
+      TLS_MIN_VERSION: '1.2',
+      TLS_RELOAD_MS: '5',
+    });
+    assert.equal(await off.exitCode(), 1);
+    assert.equal(
+      off.stderr.replace(/Nothing was started.*\n/, ''),
+      `error: TLS_CLIENT_CA_FILE needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients speak plain http
+error: TLS_MIN_VERSION needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients speak plain http
+`,
+    );
+  });
+
+  test('files that cannot be used are problems of the start, all at once', async () => {
+    const other = folder.issue(authority, 'other');
+    const none = folder.file('none.pem');
+    const empty = folder.write('empty.pem', 'nothing\n');
+    await using gateway = runCommand(['serve'], {
+      TLS_CERT_FILE: server.certFile,
+      TLS_KEY_FILE: other.keyFile,
+      TLS_CLIENT_CA_FILE: none,
+      BACKEND_URL: 'https://localhost:1',
+      BACKEND_CA_FILE: empty,
+    });
+    assert.equal(await gateway.exitCode(), 1);
+    assert.equal(
+      gateway.stderr.replace(/Nothing was started.*\n/, ''),
+      `error: TLS_CLIENT_CA_FILE ("${none}") cannot be read (ENOENT)
+error: TLS_KEY_FILE ("${other.keyFile}") has a key that does not fit the certificate in TLS_CERT_FILE ("${server.certFile}")
+error: BACKEND_CA_FILE ("${empty}") has no certificate in PEM format
+`,
+    );
+  });
+});
