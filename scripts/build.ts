@@ -1,7 +1,7 @@
 // Builds dist/ for publishing: JavaScript and declarations by tsc, and what tsc does not copy.
 
 import { execFileSync } from 'node:child_process';
-import { chmodSync, cpSync, rmSync } from 'node:fs';
+import { chmodSync, cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
@@ -12,8 +12,8 @@ execFileSync(process.execPath, ['node_modules/typescript/bin/tsc', '-p', 'tsconf
 });
 chmodSync('dist/main.js', 0o755);
 cpSync('src/index.d.cts', 'dist/index.d.cts');
-// Compiled by `npm run build:scanner`, which `npm ci` runs.
-cpSync('src/json/scanner.wasm', 'dist/json/scanner.wasm');
+cpSync('src/adapters/fetch.d.cts', 'dist/adapters/fetch.d.cts');
+embedScanner();
 // The API reference: our page, and what `npm run build:docs` has copied beside it.
 cpSync('src/docs/page', 'dist/docs/page', { recursive: true });
 cpSync('src/docs/swagger-ui', 'dist/docs/swagger-ui', { recursive: true });
@@ -22,3 +22,23 @@ cpSync('src/dashboard/page', 'dist/dashboard/page', {
   recursive: true,
   filter: (path) => !path.endsWith('tsconfig.json'),
 });
+
+// A bundler takes what is imported, and no file that is read: so the scanner, compiled by `npm run build:scanner`, which
+// `npm ci` runs, stands in the code that uses it.
+function embedScanner(): void {
+  const file = 'dist/json/json.js';
+  const code = readFileSync(file, 'utf8');
+  const scanner = readFileSync('src/json/scanner.wasm').toString('base64');
+  const embedded = code.replace(
+    /function loadScanner\(\) \{\n.*?\n\}\n/s,
+    `function loadScanner() {
+    const code = Buffer.from('${scanner}', 'base64');
+    return new WebAssembly.Instance(new WebAssembly.Module(code)).exports;
+}
+`,
+  );
+  if (embedded === code) {
+    throw new Error(`${file} does not load the scanner as the build knows it`);
+  }
+  writeFileSync(file, embedded);
+}

@@ -1,7 +1,7 @@
 // The gateway as a server of its own in anyone's process: what the command serves with, without its settings, log and
 // signals.
 
-import type { GatewayObserver } from '../gateway/gateway.ts';
+import { nobody, type GatewayObserver } from '../gateway/gateway.ts';
 import { limitsOf, type LimitName } from '../gateway/limits.ts';
 import { createGateway, type GatewayLimits } from '../gateway/options.ts';
 import type { CorsOptions } from '../guards/cors.ts';
@@ -87,10 +87,3 @@ const otherOptions: readonly (keyof GatewayServerOptions)[] = [
   'observer',
   'tls',
 ];
-
-const nobody: GatewayObserver = {
-  onCallEnd: () => undefined,
-  onMalformed: () => undefined,
-  onStall: () => undefined,
-  onBug: () => undefined,
-};

@@ -64,8 +64,9 @@ export function createGateway(
   prefix = '',
   otherNames?: readonly string[],
   guards: readonly Guard[] = [],
+  known: readonly string[] = [],
 ): Gateway {
-  checkOptions(options, otherNames);
+  checkOptions(options, otherNames, known);
   const { requestBytesMax, inFlightMax, bufferedBytesMax, ...ofBackend } = limitsOf(options, callLimits);
   const budget = new BufferBudget(bufferedBytesMax);
   const backend = new BackendClient({
@@ -114,10 +115,16 @@ const names: readonly string[] = [
   ...callLimits,
 ];
 
-function checkOptions(options: GatewayLimits & CorsOptions, otherNames: readonly string[] | undefined): void {
+function checkOptions(
+  options: GatewayLimits & CorsOptions,
+  otherNames: readonly string[] | undefined,
+  known: readonly string[],
+): void {
   const wishes = wishesForBackendUrl(String(options.backendUrl));
-  const problems =
-    wishes.length > 0 ? [`backendUrl must be ${wishes.join(' and ')}, ${backendUrlExample}`] : [];
+  const problems = [...known];
+  if (wishes.length > 0) {
+    problems.push(`backendUrl must be ${wishes.join(' and ')}, ${backendUrlExample}`);
+  }
   const { allowedHosts, backendTls, itemIdParsing, trustedProxies } = options;
   if (backendTls !== undefined) {
     problems.push(...findBackendTlsProblems(backendTls, String(options.backendUrl)));
@@ -143,9 +150,9 @@ function checkOptions(options: GatewayLimits & CorsOptions, otherNames: readonly
     problems.push(`observer must be an object with the functions ${observerNames.join(', ')}`);
   }
   if (otherNames !== undefined) {
-    const known = [...names, ...otherNames];
-    for (const name of Object.keys(options).filter((each) => !known.includes(each))) {
-      problems.push(`there is no ${name}${suggest(name, known)}`);
+    const possible = [...names, ...otherNames];
+    for (const name of Object.keys(options).filter((each) => !possible.includes(each))) {
+      problems.push(`there is no ${name}${suggest(name, possible)}`);
     }
   }
   if (problems.length > 0) {

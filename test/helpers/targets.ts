@@ -4,11 +4,12 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import type { AddressInfo } from 'node:net';
 import { resolve } from 'node:path';
-import { after, afterEach, before, beforeEach, describe } from 'node:test';
+import { after, afterEach, before, beforeEach, describe, type TestContext } from 'node:test';
 import assert from 'node:assert/strict';
 import { createGatewayServer, workItemGateway } from '../../src/index.ts';
 import { Changes, DEADLINE_MS, poll } from './changes.ts';
 import { Fastify } from './fastify.ts';
+import { serveFetchHandler } from './fetch-host.ts';
 import { RawClient, request, type CallOptions, type Reply } from './raw-client.ts';
 import { answer, ScriptedBackend } from './scripted-backend.ts';
 
@@ -252,7 +253,7 @@ export function environmentOf(settings: GatewaySettings): Record<string, string>
   );
 }
 
-type TargetKind = 'in-process' | 'command' | 'plugin';
+type TargetKind = 'in-process' | 'command' | 'plugin' | 'fetch';
 
 /** The targets that are wanted, for cases that need one with settings of its own. */
 export const targetKinds = (['in-process', 'command'] as const).filter(isWanted);
@@ -309,6 +310,14 @@ export class Target implements AsyncDisposable {
         };
         return new Target(kind, backend, (app.server.address() as AddressInfo).port, stop);
       }
+      if (kind === 'fetch') {
+        const host = await serveFetchHandler({ backendUrl: backend.url, ...settings });
+        const stop = async () => {
+          await host.stop();
+          await backend.stop();
+        };
+        return new Target(kind, backend, host.port, stop);
+      }
       const server = createGatewayServer({ backendUrl: backend.url, ...settings });
       const { port } = await server.listen(0, '127.0.0.1');
       const stop = async () => {
@@ -357,6 +366,17 @@ export class Target implements AsyncDisposable {
 
 let settled = 0;
 
+/** Beside the server in this process and the command: for cases that a `Request` can express, apart from a few. */
+export const withFetch: TargetKind[] = ['in-process', 'command', 'fetch'];
+
+/** Skips the case for the fetch handler, and says so: a `Request` cannot express it, for this `reason`. */
+export function isBeyondRequest(context: TestContext, target: Target, reason: string): boolean {
+  if (target.kind === 'fetch') {
+    context.skip(reason);
+  }
+  return target.kind === 'fetch';
+}
+
 /**
  * Runs the cases that `define` makes against a server in this process and against the built command, each started once
  * for all of them. The backend's record and script are fresh in each case.
@@ -398,7 +418,7 @@ export function forEachTarget(
   }
 }
 
-/** As `forEachTarget`, and against the plugin: for cases that are about operations, and not about what is around them. */
+/** As `forEachTarget`, and against the plugin and the fetch handler: for cases that are about operations, and not about what is around them. */
 export function forEveryTarget(define: (target: () => Target) => void, settings: GatewaySettings = {}): void {
-  forEachTarget(define, settings, { kinds: ['in-process', 'command', 'plugin'] });
+  forEachTarget(define, settings, { kinds: ['in-process', 'command', 'plugin', 'fetch'] });
 }

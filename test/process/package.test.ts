@@ -108,7 +108,6 @@ describe('what is in it', () => {
   test('what the command needs beside its code, and no source, test or Node', () => {
     for (const file of [
       manifest.bin['work-item-gateway'] ?? '',
-      'dist/json/scanner.wasm',
       'dist/docs/swagger-ui/swagger-ui-bundle.js',
       'dist/docs/swagger-ui/LICENSE',
       'dist/dashboard/page/index.html',

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { operations, sorted } from '../helpers/expected.ts';
 import type { Headers } from '../helpers/raw-client.ts';
 import type { BackendRequest } from '../helpers/scripted-backend.ts';
-import { forEachTarget } from '../helpers/targets.ts';
+import { forEachTarget, isBeyondRequest, withFetch } from '../helpers/targets.ts';
 
 const requestId = 'id-1';
 const traceId = '4bf92f3577b34da6a3ce929d0e0e4736';
@@ -57,60 +57,61 @@ function headersOf(call: BackendRequest): string[] {
   return sorted(call.headers).filter((line) => line !== 'connection: keep-alive');
 }
 
-forEachTarget((target) => {
-  for (const { name, method, path, options } of operations) {
-    const length = options.body === undefined ? [] : [`content-length: ${options.body.length}`];
+forEachTarget(
+  (target) => {
+    for (const { name, method, path, options } of operations) {
+      const length = options.body === undefined ? [] : [`content-length: ${options.body.length}`];
 
-    test(`operation ${name}: of all that a client sends, the backend gets the request id alone [D12, D23]`, async () => {
-      await target().call(method, path, { ...options, headers: clientHeaders });
-      assert.deepEqual(headersOf(await target().backend.nextRequest()), [
+      test(`operation ${name}: of all that a client sends, the backend gets the request id alone [D12, D23]`, async () => {
+        await target().call(method, path, { ...options, headers: clientHeaders });
+        assert.deepEqual(headersOf(await target().backend.nextRequest()), [
         ...length,
         ...['content-type: application/json', `host: 127.0.0.1:${target().backend.port}`],
         `x-request-id: ${requestId}`,
       ].sort()); // prettier-ignore
-    });
-
-    test(`operation ${name}: a valid trace context is passed on [D12, D23]`, async () => {
-      await target().call(method, path, {
-        ...options,
-        headers: [['X-Request-Id', requestId], ['traceparent', traceparent], ['tracestate', 'vendor=value,other=1']], // prettier-ignore
       });
-      const call = await target().backend.nextRequest();
-      assert.match(call.header('traceparent') ?? '(none)', new RegExp(`^00-${traceId}-[0-9a-f]{16}-01$`));
-      assert.equal(call.header('tracestate'), 'vendor=value,other=1');
-      assert.deepEqual(
-        headersOf(call).filter((line) => !line.startsWith('trace')),
-        [
-          ...length,
-          'content-type: application/json',
-          `host: 127.0.0.1:${target().backend.port}`,
-          `x-request-id: ${requestId}`,
-        ].sort(),
-      );
-    });
-  }
 
-  for (const [name, headers] of [
-    ['no version', [['traceparent', `${traceId}-00f067aa0ba902b7-01`]]],
-    ['capitals', [['traceparent', traceparent.toUpperCase()]]],
-    ['a trace id of zeros', [['traceparent', `00-${'0'.repeat(32)}-00f067aa0ba902b7-01`]]],
-    ['a parent id of zeros', [['traceparent', `00-${traceId}-${'0'.repeat(16)}-01`]]],
-    ['the version ff', [['traceparent', traceparent.replace(/^00/, 'ff')]]],
-    ['more behind version 00', [['traceparent', `${traceparent}-extra`]]],
-    ['a short trace id', [['traceparent', `00-${traceId.slice(1)}-00f067aa0ba902b7-01`]]],
-    ['nonsense', [['traceparent', 'garbage']]],
-    ['nothing', [['traceparent', '']]],
-    [
-      'two of them',
+      test(`operation ${name}: a valid trace context is passed on [D12, D23]`, async () => {
+        await target().call(method, path, {
+          ...options,
+          headers: [['X-Request-Id', requestId], ['traceparent', traceparent], ['tracestate', 'vendor=value,other=1']], // prettier-ignore
+        });
+        const call = await target().backend.nextRequest();
+        assert.match(call.header('traceparent') ?? '(none)', new RegExp(`^00-${traceId}-[0-9a-f]{16}-01$`));
+        assert.equal(call.header('tracestate'), 'vendor=value,other=1');
+        assert.deepEqual(
+          headersOf(call).filter((line) => !line.startsWith('trace')),
+          [
+            ...length,
+            'content-type: application/json',
+            `host: 127.0.0.1:${target().backend.port}`,
+            `x-request-id: ${requestId}`,
+          ].sort(),
+        );
+      });
+    }
+
+    for (const [name, headers] of [
+      ['no version', [['traceparent', `${traceId}-00f067aa0ba902b7-01`]]],
+      ['capitals', [['traceparent', traceparent.toUpperCase()]]],
+      ['a trace id of zeros', [['traceparent', `00-${'0'.repeat(32)}-00f067aa0ba902b7-01`]]],
+      ['a parent id of zeros', [['traceparent', `00-${traceId}-${'0'.repeat(16)}-01`]]],
+      ['the version ff', [['traceparent', traceparent.replace(/^00/, 'ff')]]],
+      ['more behind version 00', [['traceparent', `${traceparent}-extra`]]],
+      ['a short trace id', [['traceparent', `00-${traceId.slice(1)}-00f067aa0ba902b7-01`]]],
+      ['nonsense', [['traceparent', 'garbage']]],
+      ['nothing', [['traceparent', '']]],
       [
-        ['traceparent', traceparent],
-        ['traceparent', traceparent],
+        'two of them',
+        [
+          ['traceparent', traceparent],
+          ['traceparent', traceparent],
+        ],
       ],
-    ],
-    ['a state without a parent', []],
-  ] as [string, Headers][]) {
-    // prettier-ignore
-    test(`a trace context that is not well formed does not reach the backend: ${name} [D12]`, async () => {
+      ['a state without a parent', []],
+    ] as [string, Headers][]) {
+      // prettier-ignore
+      test(`a trace context that is not well formed does not reach the backend: ${name} [D12]`, async () => {
       await target().call('GET', '/api/work-items', {
         headers: [['X-Request-Id', requestId], ['tracestate', 'vendor=value'], ...headers],
       });
@@ -118,112 +119,114 @@ forEachTarget((target) => {
       assert.doesNotMatch(call.head, /vendor=value|garbage|extra/);
       assert.notEqual(call.header('traceparent'), traceparent);
     });
-  }
+    }
 
-  const longest = `a=${'x'.repeat(253)},b=${'x'.repeat(254)}`;
-  const most = Array.from({ length: 32 }, (_, index) => `k${index}=v`).join(',');
-  for (const [name, parent, states, expected] of [
-    ['ids that begin with a zero', `00-0${traceId.slice(1)}-0${'1'.repeat(15)}-01`, [], ['01']],
-    ['ids that end with a zero', `00-${traceId.slice(1)}0-${'1'.repeat(15)}0-00`, [], ['00']],
-    ['a later version, with more behind it', `01-${traceId}-00f067aa0ba902b7-01-more`, [], ['01']],
-    ['a state in two lines', traceparent, ['a=1', 'b=2'], ['01', 'a=1,b=2']],
-    ['a state of 512 characters', traceparent, [longest], ['01', longest]],
-    ['a state of 513 characters', traceparent, [`${longest}x`], ['01']],
-    ['a state of 32 members', traceparent, [most], ['01', most]],
-    ['a state of 33 members', traceparent, [`${most},k=v`], ['01']],
-    ['a state with an empty member', traceparent, ['a=1,,b=2'], ['01', 'a=1,,b=2']],
-    ['a state with a member that has no value', traceparent, ['a=1,b'], ['01']],
-    ['a state with a key in capitals', traceparent, ['A=1'], ['01']],
-  ] satisfies [string, string, string[], string[]][]) {
-    test(`a trace context with ${name} reaches the backend in version 00, its state when that is well formed [D12]`, async () => {
-      const headers: Headers = [
-        ['traceparent', parent],
-        ...states.map((state): [string, string] => ['tracestate', state]),
-      ];
-      await target().call('GET', '/api/work-items', { headers });
+    const longest = `a=${'x'.repeat(253)},b=${'x'.repeat(254)}`;
+    const most = Array.from({ length: 32 }, (_, index) => `k${index}=v`).join(',');
+    for (const [name, parent, states, expected] of [
+      ['ids that begin with a zero', `00-0${traceId.slice(1)}-0${'1'.repeat(15)}-01`, [], ['01']],
+      ['ids that end with a zero', `00-${traceId.slice(1)}0-${'1'.repeat(15)}0-00`, [], ['00']],
+      ['a later version, with more behind it', `01-${traceId}-00f067aa0ba902b7-01-more`, [], ['01']],
+      ['a state in two lines', traceparent, ['a=1', 'b=2'], ['01', 'a=1,b=2']],
+      ['a state of 512 characters', traceparent, [longest], ['01', longest]],
+      ['a state of 513 characters', traceparent, [`${longest}x`], ['01']],
+      ['a state of 32 members', traceparent, [most], ['01', most]],
+      ['a state of 33 members', traceparent, [`${most},k=v`], ['01']],
+      ['a state with an empty member', traceparent, ['a=1,,b=2'], ['01', 'a=1,,b=2']],
+      ['a state with a member that has no value', traceparent, ['a=1,b'], ['01']],
+      ['a state with a key in capitals', traceparent, ['A=1'], ['01']],
+    ] satisfies [string, string, string[], string[]][]) {
+      test(`a trace context with ${name} reaches the backend in version 00, its state when that is well formed [D12]`, async (context) => {
+        if (states.length > 1 && isBeyondRequest(context, target(), 'its headers are joined with a space'))
+          return;
+        const headers: Headers = [
+          ['traceparent', parent],
+          ...states.map((state): [string, string] => ['tracestate', state]),
+        ];
+        await target().call('GET', '/api/work-items', { headers });
+        const call = await target().backend.nextRequest();
+        const [flags, state] = expected;
+        assert.equal(call.header('traceparent'), `00-${parent.slice(3, 52)}-${flags}`);
+        assert.equal(call.header('tracestate'), state);
+      });
+    }
+
+    test('headers as long as those that count are none of them [D12, D27]', async () => {
+      await using client = await target().connect();
+      const names = ['Date', 'Accept', 'Trailer', 'User-Agent', 'Traceparenx', 'Tracestatx', 'Content-Type'];
+      const more = ['Accept-Charset', 'If-Modified-Since'];
+      const lines = [...names, ...more].map((name) => `${name}: a b@c\r\n`).join('');
+      client.send(`GET /api/work-items HTTP/1.1\r\nHost: x\r\nX-Request-Id: id-1\r\n${lines}\r\n`);
+      assert.equal((await client.reply()).status, 200);
       const call = await target().backend.nextRequest();
-      const [flags, state] = expected;
-      assert.equal(call.header('traceparent'), `00-${parent.slice(3, 52)}-${flags}`);
-      assert.equal(call.header('tracestate'), state);
+      assert.deepEqual(headersOf(call), [
+        'content-type: application/json',
+        `host: 127.0.0.1:${target().backend.port}`,
+        'x-request-id: id-1',
+      ]);
+      client.send('GET /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n');
+      assert.equal((await client.reply()).status, 200);
     });
-  }
 
-  test('headers as long as those that count are none of them [D12, D27]', async () => {
-    await using client = await target().connect();
-    const names = ['Date', 'Accept', 'Trailer', 'User-Agent', 'Traceparenx', 'Tracestatx', 'Content-Type'];
-    const more = ['Accept-Charset', 'If-Modified-Since'];
-    const lines = [...names, ...more].map((name) => `${name}: a b@c\r\n`).join('');
-    client.send(`GET /api/work-items HTTP/1.1\r\nHost: x\r\nX-Request-Id: id-1\r\n${lines}\r\n`);
-    assert.equal((await client.reply()).status, 200);
-    const call = await target().backend.nextRequest();
-    assert.deepEqual(headersOf(call), [
-      'content-type: application/json',
-      `host: 127.0.0.1:${target().backend.port}`,
-      'x-request-id: id-1',
-    ]);
-    client.send('GET /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n');
-    assert.equal((await client.reply()).status, 200);
-  });
+    test('a request that came chunked is sent with an exact content-length and no transfer-encoding [D23]', async () => {
+      await using client = await target().connect();
+      client.send(
+        'POST /api/work-items HTTP/1.1\r\nHost: x\r\nX-Request-Id: id-1\r\nTransfer-Encoding: chunked\r\n',
+      );
+      client.send(
+        'Trailer: X-Trailer\r\n\r\n3;ext=1\r\n[1,\r\n2\r\n2]\r\n0\r\nX-Trailer: 1\r\nAuthorization: secret\r\n\r\n',
+      );
+      await client.reply();
+      const call = await target().backend.nextRequest();
+      assert.equal(call.body.toString(), '[1,2]');
+      assert.deepEqual(headersOf(call), [
+        'content-length: 5',
+        'content-type: application/json',
+        `host: 127.0.0.1:${target().backend.port}`,
+        'x-request-id: id-1',
+      ]);
+    });
 
-  test('a request that came chunked is sent with an exact content-length and no transfer-encoding [D23]', async () => {
-    await using client = await target().connect();
-    client.send(
-      'POST /api/work-items HTTP/1.1\r\nHost: x\r\nX-Request-Id: id-1\r\nTransfer-Encoding: chunked\r\n',
-    );
-    client.send(
-      'Trailer: X-Trailer\r\n\r\n3;ext=1\r\n[1,\r\n2\r\n2]\r\n0\r\nX-Trailer: 1\r\nAuthorization: secret\r\n\r\n',
-    );
-    await client.reply();
-    const call = await target().backend.nextRequest();
-    assert.equal(call.body.toString(), '[1,2]');
-    assert.deepEqual(headersOf(call), [
-      'content-length: 5',
-      'content-type: application/json',
-      `host: 127.0.0.1:${target().backend.port}`,
-      'x-request-id: id-1',
-    ]);
-  });
-
-  for (const id of [
-    'a',
-    '0',
-    'a'.repeat(128),
-    'A-Z.a_z~0-9',
-    '7d1c2b1e-6f9c-4f5e-9d53-0a1b2c3d4e5f',
-    '...',
-    '__proto__',
-  ]) {
-    // prettier-ignore
-    test(`the request id ${id.slice(0, 40)} is kept: in the reply and to the backend [D25]`, async () => {
+    for (const id of [
+      'a',
+      '0',
+      'a'.repeat(128),
+      'A-Z.a_z~0-9',
+      '7d1c2b1e-6f9c-4f5e-9d53-0a1b2c3d4e5f',
+      '...',
+      '__proto__',
+    ]) {
+      // prettier-ignore
+      test(`the request id ${id.slice(0, 40)} is kept: in the reply and to the backend [D25]`, async () => {
       for (const path of ['/api/work-items', '/api/work-items/abc', '/nowhere']) {
         const reply = await target().call('GET', path, { headers: [['X-Request-Id', id]] });
         assert.equal(reply.header('x-request-id'), id);
       }
       assert.equal((await target().backend.nextRequest()).header('x-request-id'), id);
     });
-  }
+    }
 
-  for (const [name, headers] of [
-    ['none', []],
-    ['an empty one', [['X-Request-Id', '']]],
-    ['one of 129 characters', [['X-Request-Id', 'a'.repeat(129)]]],
-    ['one with a space', [['X-Request-Id', 'a b']]],
-    ['one with a slash', [['X-Request-Id', 'a/b']]],
-    ['one with a comma', [['X-Request-Id', 'a,b']]],
-    ['one with markup', [['X-Request-Id', '<script>']]],
-    ['one with a percent sign', [['X-Request-Id', 'a%0d%0a']]],
-    ['one that is not ASCII', [['X-Request-Id', '\xe9']]],
-    ['one with a tab', [['X-Request-Id', 'a\tb']]],
-    [
-      'two',
+    for (const [name, headers] of [
+      ['none', []],
+      ['an empty one', [['X-Request-Id', '']]],
+      ['one of 129 characters', [['X-Request-Id', 'a'.repeat(129)]]],
+      ['one with a space', [['X-Request-Id', 'a b']]],
+      ['one with a slash', [['X-Request-Id', 'a/b']]],
+      ['one with a comma', [['X-Request-Id', 'a,b']]],
+      ['one with markup', [['X-Request-Id', '<script>']]],
+      ['one with a percent sign', [['X-Request-Id', 'a%0d%0a']]],
+      ['one that is not ASCII', [['X-Request-Id', '\xe9']]],
+      ['one with a tab', [['X-Request-Id', 'a\tb']]],
       [
-        ['X-Request-Id', 'a'],
-        ['X-Request-Id', 'b'],
+        'two',
+        [
+          ['X-Request-Id', 'a'],
+          ['X-Request-Id', 'b'],
+        ],
       ],
-    ],
-  ] as [string, Headers][]) {
-    // prettier-ignore
-    test(`with ${name} a new request id is made, the same in the reply and to the backend [D25]`, async () => {
+    ] as [string, Headers][]) {
+      // prettier-ignore
+      test(`with ${name} a new request id is made, the same in the reply and to the backend [D25]`, async () => {
       const sent = headers.map(([, value]) => value);
       const made = new Set<string>();
       for (let count = 0; count < 3; count += 1) {
@@ -236,5 +239,8 @@ forEachTarget((target) => {
       }
       assert.equal(made.size, 3, 'each call has its own');
     });
-  }
-});
+    }
+  },
+  {},
+  { kinds: withFetch },
+);

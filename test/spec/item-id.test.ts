@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { assertReply, invalidId } from '../helpers/expected.ts';
-import { forEachTarget } from '../helpers/targets.ts';
+import { forEachTarget, isBeyondRequest, withFetch } from '../helpers/targets.ts';
 
 const digits30 = '123456789012345678901234567890';
 const digits200 = '9'.repeat(200);
@@ -145,37 +145,46 @@ const refused = [
 ];
 
 describe('ITEM_ID_PARSING=leading, the default', () => {
-  forEachTarget((target) => {
-    for (const [segment, id] of accepted) {
-      test(`the segment ${shorten(segment)} is the integer ${shorten(id)} [spec 4, rules 1 and 2; D1, D2]`, async () => {
-        for (const method of ['GET', 'PUT', 'DELETE']) {
-          const options = method === 'PUT' ? { body: '{}' } : {};
-          const reply = await target().call(method, `/api/work-items/${segment}`, options);
-          assert.equal(reply.status, 200, `${method}: ${reply.text}`);
-          const call = await target().backend.nextRequest();
-          assert.equal(`${call.method} ${call.target}`, `${method} /api/WorkItem/${id}`);
-        }
-      });
-    }
-
-    for (const segment of refused) {
-      test(`the segment ${segment} is no integer: 400 and no backend call [spec 4, rule 1; D1]`, async () => {
-        await target().withoutBackendCall(async () => {
+  forEachTarget(
+    (target) => {
+      for (const [segment, id] of accepted) {
+        test(`the segment ${shorten(segment)} is the integer ${shorten(id)} [spec 4, rules 1 and 2; D1, D2]`, async () => {
           for (const method of ['GET', 'PUT', 'DELETE']) {
             const options = method === 'PUT' ? { body: '{}' } : {};
-            assertReply(await target().call(method, `/api/work-items/${segment}`, options), 400, invalidId);
+            const reply = await target().call(method, `/api/work-items/${segment}`, options);
+            assert.equal(reply.status, 200, `${method}: ${reply.text}`);
+            const call = await target().backend.nextRequest();
+            assert.equal(`${call.method} ${call.target}`, `${method} /api/WorkItem/${id}`);
           }
         });
-      });
-    }
-
-    test('an id is followed by a query: only the segment counts [D8]', async () => {
-      for (const query of ['?', '?id=6', '?%zz', '?a=/../7', '?x?y', '?%0D%0A']) {
-        assert.equal((await target().call('GET', `/api/work-items/5${query}`)).status, 200);
-        assert.equal((await target().backend.nextRequest()).target, '/api/WorkItem/5');
       }
-    });
-  });
+
+      for (const segment of refused) {
+        test(`the segment ${segment} is no integer: 400 and no backend call [spec 4, rule 1; D1]`, async (context) => {
+          if (
+            /^(?:\.|%2e){2}$/i.test(segment) &&
+            isBeyondRequest(context, target(), 'a URL has no dot segments')
+          )
+            return;
+          await target().withoutBackendCall(async () => {
+            for (const method of ['GET', 'PUT', 'DELETE']) {
+              const options = method === 'PUT' ? { body: '{}' } : {};
+              assertReply(await target().call(method, `/api/work-items/${segment}`, options), 400, invalidId);
+            }
+          });
+        });
+      }
+
+      test('an id is followed by a query: only the segment counts [D8]', async () => {
+        for (const query of ['?', '?id=6', '?%zz', '?a=/../7', '?x?y', '?%0D%0A']) {
+          assert.equal((await target().call('GET', `/api/work-items/5${query}`)).status, 200);
+          assert.equal((await target().backend.nextRequest()).target, '/api/WorkItem/5');
+        }
+      });
+    },
+    {},
+    { kinds: withFetch },
+  );
 });
 
 describe('ITEM_ID_PARSING=whole', () => {
@@ -232,6 +241,7 @@ describe('ITEM_ID_PARSING=whole', () => {
       }
     },
     { itemIdParsing: 'whole' },
+    { kinds: withFetch },
   );
 });
 

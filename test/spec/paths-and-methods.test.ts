@@ -16,7 +16,7 @@ import {
 } from '../helpers/expected.ts';
 import type { Reply } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
-import { forEachTarget } from '../helpers/targets.ts';
+import { forEachTarget, isBeyondRequest, withFetch } from '../helpers/targets.ts';
 
 const unknownPaths = [
   '/',
@@ -83,165 +83,170 @@ const otherMethods = [
   'UNSUBSCRIBE',
 ];
 
-forEachTarget((target) => {
-  for (const method of ['GET', 'PUT', 'DELETE']) {
-    test(`${method} /api/work-items/ has an empty id segment: 400 and no backend call [D4]`, async () => {
-      await target().withoutBackendCall(async () => {
-        for (const path of ['/api/work-items/', '/api/work-items/?id=5']) {
-          const options = method === 'PUT' ? { body: '{}' } : {};
-          assertReply(await target().call(method, path, options), 400, invalidId);
-        }
-      });
-    });
-  }
-
-  test('POST on an item path is 405, whatever its id [D4]', async () => {
-    await target().withoutBackendCall(async () => {
-      for (const path of [
-        '/api/work-items/',
-        '/api/work-items/5',
-        '/api/work-items/abc',
-        '/api/work-items/%zz',
-      ]) {
-        const reply = await target().call('POST', path, { body: '{}' });
-        assertReply(reply, 405, methodNotAllowed, ['allow']);
-        assert.deepEqual(allowed(reply), itemMethods);
-      }
-    });
-  });
-
-  for (const path of unknownPaths) {
-    test(`the path ${path} is unknown: 404 Not found and no backend call [D4, D5]`, async () => {
-      await target().withoutBackendCall(async () => {
-        for (const method of ['GET', 'PUT', 'DELETE', 'POST', 'PATCH', 'OPTIONS', 'PROPFIND']) {
-          const options = method === 'PUT' || method === 'POST' ? { body: '{}' } : {};
-          assertReply(await target().call(method, path, options), 404, notFound);
-        }
-        const head = await target().call('HEAD', path);
-        assert.equal(head.status, 404);
-        assertHeaders(head, ['content-type', 'content-length']);
-      });
-    });
-  }
-
-  test('an unknown path with any content type and any body is 404 [D5, D10]', async () => {
-    await target().withoutBackendCall(async () => {
-      for (const type of ['text/plain', 'multipart/form-data', 'garbage', '']) {
-        const reply = await target().call('POST', '/nowhere', {
-          headers: [['Content-Type', type]],
-          body: '{',
+forEachTarget(
+  (target) => {
+    for (const method of ['GET', 'PUT', 'DELETE']) {
+      test(`${method} /api/work-items/ has an empty id segment: 400 and no backend call [D4]`, async () => {
+        await target().withoutBackendCall(async () => {
+          for (const path of ['/api/work-items/', '/api/work-items/?id=5']) {
+            const options = method === 'PUT' ? { body: '{}' } : {};
+            assertReply(await target().call(method, path, options), 400, invalidId);
+          }
         });
-        assertReply(reply, 404, notFound);
-      }
-    });
-  });
+      });
+    }
 
-  for (const method of otherMethods) {
-    test(`${method} is a method that no known path has: 405 with Allow and no backend call [D6]`, async () => {
+    test('POST on an item path is 405, whatever its id [D4]', async () => {
       await target().withoutBackendCall(async () => {
-        for (const [path, methods] of [
-          ['/api/work-items', collectionMethods],
-          ['/api/work-items/5', itemMethods],
-          ['/api/work-items/abc', itemMethods],
-        ] as const) {
-          const reply = await target().call(method, path);
+        for (const path of [
+          '/api/work-items/',
+          '/api/work-items/5',
+          '/api/work-items/abc',
+          '/api/work-items/%zz',
+        ]) {
+          const reply = await target().call('POST', path, { body: '{}' });
           assertReply(reply, 405, methodNotAllowed, ['allow']);
-          assert.deepEqual(allowed(reply), methods);
+          assert.deepEqual(allowed(reply), itemMethods);
         }
       });
     });
-  }
 
-  for (const method of ['PUT', 'DELETE', 'PATCH']) {
-    test(`${method} /api/work-items is 405, its body is not taken for the next request [D6]`, async () => {
-      await using client = await target().connect();
-      await target().withoutBackendCall(async () => {
-        const reply = await client.call(method, '/api/work-items?x=1', { body: '{"a":1}' });
-        assertReply(reply, 405, methodNotAllowed, ['allow']);
-        assert.deepEqual(allowed(reply), collectionMethods);
+    for (const path of unknownPaths) {
+      test(`the path ${path} is unknown: 404 Not found and no backend call [D4, D5]`, async () => {
+        await target().withoutBackendCall(async () => {
+          for (const method of ['GET', 'PUT', 'DELETE', 'POST', 'PATCH', 'OPTIONS', 'PROPFIND']) {
+            const options = method === 'PUT' || method === 'POST' ? { body: '{}' } : {};
+            assertReply(await target().call(method, path, options), 404, notFound);
+          }
+          const head = await target().call('HEAD', path);
+          assert.equal(head.status, 404);
+          assertHeaders(head, ['content-type', 'content-length']);
+        });
       });
-      if (client.isOpen) assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
-    });
-  }
+    }
 
-  for (const method of ['BREW', 'get', 'Get', 'GETT']) {
-    test(`${method} is a method that nobody knows, refused in JSON [D6, D27]`, async () => {
+    test('an unknown path with any content type and any body is 404 [D5, D10]', async () => {
       await target().withoutBackendCall(async () => {
-        const reply = await target().call(method, '/api/work-items');
-        assert.ok([400, 405].includes(reply.status), `status ${reply.status}`);
-        assert.deepEqual(Object.keys(JSON.parse(reply.text) as object), ['error']);
+        for (const type of ['text/plain', 'multipart/form-data', 'garbage', '']) {
+          const reply = await target().call('POST', '/nowhere', {
+            headers: [['Content-Type', type]],
+            body: '{',
+          });
+          assertReply(reply, 404, notFound);
+        }
       });
     });
-  }
 
-  for (const [path, methods] of [
-    ['/api/work-items', collectionMethods],
-    ['/api/work-items?x=1', collectionMethods],
-    ['/api/work-items/5', itemMethods],
-    ['/api/work-items/abc', itemMethods],
-    ['/api/work-items/', itemMethods],
-  ] as const) {
-    test(`OPTIONS ${path} answers 204 with Allow and no backend call [D6]`, async () => {
-      const reply = await target().withoutBackendCall(() => target().call('OPTIONS', path));
-      assert.equal(reply.status, 204);
-      assertHeaders(reply, ['allow']);
-      assert.deepEqual(allowed(reply), methods);
-    });
-  }
+    for (const method of otherMethods) {
+      test(`${method} is a method that no known path has: 405 with Allow and no backend call [D6]`, async () => {
+        await target().withoutBackendCall(async () => {
+          for (const [path, methods] of [
+            ['/api/work-items', collectionMethods],
+            ['/api/work-items/5', itemMethods],
+            ['/api/work-items/abc', itemMethods],
+          ] as const) {
+            const reply = await target().call(method, path);
+            assertReply(reply, 405, methodNotAllowed, ['allow']);
+            assert.deepEqual(allowed(reply), methods);
+          }
+        });
+      });
+    }
 
-  for (const [path, backendTarget] of [
-    ['/api/work-items', '/api/WorkItem'],
-    ['/api/work-items/5', '/api/WorkItem/5'],
-  ] as const) {
-    test(`HEAD ${path} is as GET without the body: one backend GET, the same status and headers [D7]`, async () => {
-      target().backend.answers(answer('{"id":5,"title":"\u00e9"}'));
+    for (const method of ['PUT', 'DELETE', 'PATCH']) {
+      test(`${method} /api/work-items is 405, its body is not taken for the next request [D6]`, async () => {
+        await using client = await target().connect();
+        await target().withoutBackendCall(async () => {
+          const reply = await client.call(method, '/api/work-items?x=1', { body: '{"a":1}' });
+          assertReply(reply, 405, methodNotAllowed, ['allow']);
+          assert.deepEqual(allowed(reply), collectionMethods);
+        });
+        if (client.isOpen) assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
+      });
+    }
+
+    for (const method of ['BREW', 'get', 'Get', 'GETT']) {
+      test(`${method} is a method that nobody knows, refused in JSON [D6, D27]`, async (context) => {
+        if (isBeyondRequest(context, target(), 'the host answers it')) return;
+        await target().withoutBackendCall(async () => {
+          const reply = await target().call(method, '/api/work-items');
+          assert.ok([400, 405].includes(reply.status), `status ${reply.status}`);
+          assert.deepEqual(Object.keys(JSON.parse(reply.text) as object), ['error']);
+        });
+      });
+    }
+
+    for (const [path, methods] of [
+      ['/api/work-items', collectionMethods],
+      ['/api/work-items?x=1', collectionMethods],
+      ['/api/work-items/5', itemMethods],
+      ['/api/work-items/abc', itemMethods],
+      ['/api/work-items/', itemMethods],
+    ] as const) {
+      test(`OPTIONS ${path} answers 204 with Allow and no backend call [D6]`, async () => {
+        const reply = await target().withoutBackendCall(() => target().call('OPTIONS', path));
+        assert.equal(reply.status, 204);
+        assertHeaders(reply, ['allow']);
+        assert.deepEqual(allowed(reply), methods);
+      });
+    }
+
+    for (const [path, backendTarget] of [
+      ['/api/work-items', '/api/WorkItem'],
+      ['/api/work-items/5', '/api/WorkItem/5'],
+    ] as const) {
+      test(`HEAD ${path} is as GET without the body: one backend GET, the same status and headers [D7]`, async () => {
+        target().backend.answers(answer('{"id":5,"title":"\u00e9"}'));
+        await using client = await target().connect();
+        const get = await client.call('GET', path);
+        const head = await client.call('HEAD', path);
+        const next = await client.call('GET', path);
+        assertReply(next, 200, '{"id":5,"title":"\u00e9"}');
+        assert.equal(head.header('content-length'), '21');
+        assert.deepEqual(comparable(head), comparable(get));
+        assert.deepEqual(
+          target().backend.requests.map((call) => `${call.method} ${call.target}`),
+          Array<string>(3).fill(`GET ${backendTarget}`),
+        );
+      });
+    }
+
+    test('HEAD has the status and length of the error that GET has [D7]', async () => {
       await using client = await target().connect();
-      const get = await client.call('GET', path);
-      const head = await client.call('HEAD', path);
-      const next = await client.call('GET', path);
-      assertReply(next, 200, '{"id":5,"title":"\u00e9"}');
-      assert.equal(head.header('content-length'), '21');
-      assert.deepEqual(comparable(head), comparable(get));
-      assert.deepEqual(
-        target().backend.requests.map((call) => `${call.method} ${call.target}`),
-        Array<string>(3).fill(`GET ${backendTarget}`),
-      );
+      for (const [path, status, body] of [
+        ['/api/work-items/5', 404, itemNotFound],
+        ['/api/work-items/5', 500, operation(3).failure],
+        ['/api/work-items', 500, operation(1).failure],
+        ['/api/work-items/abc', 400, invalidId],
+      ] as const) {
+        target().backend.answers(answer('', { status }));
+        const reply = await client.call('HEAD', path);
+        assert.equal(reply.status, status);
+        assert.equal(reply.header('content-length'), String(body.length));
+        assertReply(await client.call('GET', path), status, body);
+      }
     });
-  }
 
-  test('HEAD has the status and length of the error that GET has [D7]', async () => {
-    await using client = await target().connect();
-    for (const [path, status, body] of [
-      ['/api/work-items/5', 404, itemNotFound],
-      ['/api/work-items/5', 500, operation(3).failure],
-      ['/api/work-items', 500, operation(1).failure],
-      ['/api/work-items/abc', 400, invalidId],
-    ] as const) {
-      target().backend.answers(answer('', { status }));
-      const reply = await client.call('HEAD', path);
-      assert.equal(reply.status, status);
-      assert.equal(reply.header('content-length'), String(body.length));
-      assertReply(await client.call('GET', path), status, body);
-    }
-  });
-
-  test('the query string is ignored and never forwarded [D8]', async () => {
-    for (const [method, path, backendTarget] of [
-      ['GET', '/api/work-items?', '/api/WorkItem'],
-      ['GET', '/api/work-items?a=1&a=2', '/api/WorkItem'],
-      ['GET', '/api/work-items?/5', '/api/WorkItem'],
-      ['GET', '/api/work-items?%zz=%ff', '/api/WorkItem'],
-      ['POST', '/api/work-items?id=5', '/api/WorkItem'],
-      ['PUT', '/api/work-items/5?id=6', '/api/WorkItem/5'],
-      ['DELETE', '/api/work-items/5?force=true', '/api/WorkItem/5'],
-    ] as const) {
-      const options = method === 'POST' || method === 'PUT' ? { body: '{}' } : {};
-      const reply = await target().call(method, path, options);
-      assert.equal(reply.status, method === 'POST' ? 201 : 200, `${method} ${path}`);
-      assert.equal((await target().backend.nextRequest()).target, backendTarget);
-    }
-  });
-});
+    test('the query string is ignored and never forwarded [D8]', async () => {
+      for (const [method, path, backendTarget] of [
+        ['GET', '/api/work-items?', '/api/WorkItem'],
+        ['GET', '/api/work-items?a=1&a=2', '/api/WorkItem'],
+        ['GET', '/api/work-items?/5', '/api/WorkItem'],
+        ['GET', '/api/work-items?%zz=%ff', '/api/WorkItem'],
+        ['POST', '/api/work-items?id=5', '/api/WorkItem'],
+        ['PUT', '/api/work-items/5?id=6', '/api/WorkItem/5'],
+        ['DELETE', '/api/work-items/5?force=true', '/api/WorkItem/5'],
+      ] as const) {
+        const options = method === 'POST' || method === 'PUT' ? { body: '{}' } : {};
+        const reply = await target().call(method, path, options);
+        assert.equal(reply.status, method === 'POST' ? 201 : 200, `${method} ${path}`);
+        assert.equal((await target().backend.nextRequest()).target, backendTarget);
+      }
+    });
+  },
+  {},
+  { kinds: withFetch },
+);
 
 function comparable(reply: Reply): unknown {
   const differing = ['date', 'x-request-id'];

@@ -15,11 +15,12 @@ import {
   unavailable,
 } from '../helpers/expected.ts';
 import { type Answer, answer, behind } from '../helpers/scripted-backend.ts';
-import { forEachTarget } from '../helpers/targets.ts';
+import { forEachTarget, isBeyondRequest, withFetch } from '../helpers/targets.ts';
 
-forEachTarget((target) => {
-  for (const { name, method, path, options, status, body, failure } of operations) {
-    test(`operation ${name}: a reply has the headers of ours and none of the backend's [D24]`, async () => {
+forEachTarget(
+  (target) => {
+    for (const { name, method, path, options, status, body, failure } of operations) {
+      test(`operation ${name}: a reply has the headers of ours and none of the backend's [D24]`, async () => {
       const headers = [
         ['ETag', '"1"'],
         ['Server', 'Kestrel'],
@@ -46,50 +47,54 @@ forEachTarget((target) => {
         assert.notEqual(reply.header('date'), 'Mon, 01 Jan 2024 00:00:00 GMT');
       }
     }); // prettier-ignore
-  }
-
-  test('content-length counts bytes, not characters [D24]', async () => {
-    target().backend.answers(answer('"\u00e9\u20ac\u{1f600}"'));
-    const reply = await target().call('GET', '/api/work-items');
-    assert.equal(reply.header('content-length'), '11');
-    assert.equal(reply.header('transfer-encoding'), undefined);
-  });
-
-  test('no reply is compressed, whatever the client accepts [D24]', async () => {
-    target().backend.answers(answer(`"${'x'.repeat(10_000)}"`));
-    const reply = await target().call('GET', '/api/work-items', {
-      headers: [['Accept-Encoding', 'gzip, br, *']],
-    });
-    assertReply(reply, 200, `"${'x'.repeat(10_000)}"`);
-  });
-
-  test('a client that accepts no JSON gets JSON [D24]', async () => {
-    for (const accept of ['text/html', 'application/xml;q=1, */*;q=0', 'garbage', '']) {
-      assertReply(
-        await target().call('GET', '/api/work-items', { headers: [['Accept', accept]] }),
-        200,
-        '[]',
-      );
     }
-  });
 
-  test('a reply from outside the operations has the same headers [D24]', async () => {
-    assertReply(await target().call('GET', '/nowhere'), 404, notFound);
-    assertReply(await target().call('GET', '/api/work-items/x'), 400, invalidId);
-    assertReply(await target().call('PATCH', '/api/work-items'), 405, methodNotAllowed, ['allow']);
-    await using client = await target().connect();
-    client.send('nonsense\r\n\r\n');
-    assertReply(await client.reply(), 400, badRequest);
-  });
+    test('content-length counts bytes, not characters [D24]', async () => {
+      target().backend.answers(answer('"\u00e9\u20ac\u{1f600}"'));
+      const reply = await target().call('GET', '/api/work-items');
+      assert.equal(reply.header('content-length'), '11');
+      assert.equal(reply.header('transfer-encoding'), undefined);
+    });
 
-  test('every reply is said to stay as long as the connection: HTTP/1.1 keeps it open, Connection: close closes it [D24]', async () => {
-    await using client = await target().connect();
-    assert.notEqual((await client.call('GET', '/api/work-items')).header('connection'), 'close');
-    const last = await client.call('GET', '/api/work-items', { headers: [['Connection', 'close']] });
-    assert.equal(last.header('connection'), 'close');
-    await client.closed();
-  });
-});
+    test('no reply is compressed, whatever the client accepts [D24]', async () => {
+      target().backend.answers(answer(`"${'x'.repeat(10_000)}"`));
+      const reply = await target().call('GET', '/api/work-items', {
+        headers: [['Accept-Encoding', 'gzip, br, *']],
+      });
+      assertReply(reply, 200, `"${'x'.repeat(10_000)}"`);
+    });
+
+    test('a client that accepts no JSON gets JSON [D24]', async () => {
+      for (const accept of ['text/html', 'application/xml;q=1, */*;q=0', 'garbage', '']) {
+        assertReply(
+          await target().call('GET', '/api/work-items', { headers: [['Accept', accept]] }),
+          200,
+          '[]',
+        );
+      }
+    });
+
+    test('a reply from outside the operations has the same headers [D24]', async (context) => {
+      if (isBeyondRequest(context, target(), "malformed HTTP is the host's to answer")) return;
+      assertReply(await target().call('GET', '/nowhere'), 404, notFound);
+      assertReply(await target().call('GET', '/api/work-items/x'), 400, invalidId);
+      assertReply(await target().call('PATCH', '/api/work-items'), 405, methodNotAllowed, ['allow']);
+      await using client = await target().connect();
+      client.send('nonsense\r\n\r\n');
+      assertReply(await client.reply(), 400, badRequest);
+    });
+
+    test('every reply is said to stay as long as the connection: HTTP/1.1 keeps it open, Connection: close closes it [D24]', async () => {
+      await using client = await target().connect();
+      assert.notEqual((await client.call('GET', '/api/work-items')).header('connection'), 'close');
+      const last = await client.call('GET', '/api/work-items', { headers: [['Connection', 'close']] });
+      assert.equal(last.header('connection'), 'close');
+      await client.closed();
+    });
+  },
+  {},
+  { kinds: withFetch },
+);
 
 describe('IN_FLIGHT_MAX=2', () => {
   forEachTarget(
@@ -166,5 +171,6 @@ describe('IN_FLIGHT_MAX=2', () => {
       });
     },
     { inFlightMax: 2 },
+    { kinds: withFetch },
   );
 });

@@ -14,7 +14,7 @@ import {
 } from '../helpers/expected.ts';
 import { bytesOf, chunk, requestBytes, type Headers, type RawClient } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
-import { forEachTarget } from '../helpers/targets.ts';
+import { forEachTarget, isBeyondRequest, withFetch } from '../helpers/targets.ts';
 
 const chunkedHeader: Headers = [['Transfer-Encoding', 'chunked']];
 const lastChunk = bytesOf('0\r\n\r\n');
@@ -51,187 +51,200 @@ async function assertNextIsSafe(client: RawClient): Promise<void> {
   }
 }
 
-forEachTarget((target) => {
-  const deletion = 'DELETE /api/work-items/5 HTTP/1.1\r\nHost: x\r\n';
-  for (const [name, bytes, status] of [
-    ['breaks off in its chunks', `${deletion}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n`, 400],
-    ['ends within its chunks', `${deletion}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n`, undefined],
-    ['ends before its length says', `${deletion}Content-Length: 10\r\n\r\nabc`, undefined],
-    ['ends before its body has begun', `${deletion}Content-Length: 10\r\n\r\n`, undefined],
-    ['has two lengths', `${deletion}Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc`, 400],
-  ] as const) {
-    test(`a DELETE whose request ${name} deletes nothing [D11]`, async () => {
-      await target().withoutBackendCall(async () => {
-        await using client = await target().connect();
-        client.send(bytes);
-        if (status === undefined) {
-          client.end();
-        } else {
-          assertReply(await client.reply(), status, '{"error":"Bad request"}');
-        }
-        await client.closed();
-      });
-    });
-  }
-
-  test('a DELETE with a body goes to the backend when its request is whole, without the body [D11]', async () => {
-    await using client = await target().connect();
-    const before = target().backend.requests.length;
-    client.send(`${deletion}Content-Length: 3\r\n\r\nab`);
-    await target().settle();
-    assert.equal(target().backend.requests.length, before + 1, 'nothing but the known call');
-    client.send('c');
-    assertReply(await client.reply(), 200, succeeded);
-    const call = target().backend.requests.at(-1);
-    assert.deepEqual([call?.method, call?.target, call?.body.length], ['DELETE', '/api/WorkItem/5', 0]);
-    assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
-  });
-
-  for (const [name, body] of [
-    ['a good body', '{"a":1}'],
-    ['a body that is not JSON', '{'],
-    ['an empty body', ''],
-    ['a body shaped like a request', smuggled],
-    ['a large body', jsonOfLength(300_000)],
-  ] as const) {
-    for (const [framing, bytes] of framings('PUT', '/api/work-items/abc', body)) {
-      test(`a bad id is 400 whatever the body, and the next request is safe: ${name}, ${framing} [D9]`, async () => {
-        await using client = await target().connect();
+forEachTarget(
+  (target) => {
+    const deletion = 'DELETE /api/work-items/5 HTTP/1.1\r\nHost: x\r\n';
+    for (const [name, bytes, status] of [
+      ['breaks off in its chunks', `${deletion}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n`, 400],
+      ['ends within its chunks', `${deletion}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n`, undefined],
+      ['ends before its length says', `${deletion}Content-Length: 10\r\n\r\nabc`, undefined],
+      ['ends before its body has begun', `${deletion}Content-Length: 10\r\n\r\n`, undefined],
+      ['has two lengths', `${deletion}Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc`, 400],
+    ] as const) {
+      test(`a DELETE whose request ${name} deletes nothing [D11]`, async (context) => {
+        if (status === 400 && isBeyondRequest(context, target(), "malformed HTTP is the host's to answer"))
+          return;
         await target().withoutBackendCall(async () => {
+          await using client = await target().connect();
           client.send(bytes);
-          assertReply(await client.reply(), 400, invalidId);
+          if (status === undefined) {
+            client.end();
+          } else {
+            assertReply(await client.reply(), status, '{"error":"Bad request"}');
+          }
+          await client.closed();
         });
-        await assertNextIsSafe(client);
-        assert.ok(!target().backend.requests.some((call) => call.target.endsWith('666')));
       });
+    }
 
-      test(`a request pipelined behind a bad id is answered rightly or not at all: ${name}, ${framing} [D9]`, async () => {
-        await using client = await target().connect();
-        client.send(Buffer.concat([bytes, requestBytes('GET', '/api/work-items')]));
-        assertReply(await client.reply(), 400, invalidId);
-        try {
-          assertReply(await client.reply(), 200, '[]');
-        } catch {
-          assert.ok(!client.isOpen);
-          assert.equal(client.unread.length, 0);
+    test('a DELETE with a body goes to the backend when its request is whole, without the body [D11]', async () => {
+      await using client = await target().connect();
+      const before = target().backend.requests.length;
+      client.send(`${deletion}Content-Length: 3\r\n\r\nab`);
+      await target().settle();
+      assert.equal(target().backend.requests.length, before + 1, 'nothing but the known call');
+      client.send('c');
+      assertReply(await client.reply(), 200, succeeded);
+      const call = target().backend.requests.at(-1);
+      assert.deepEqual([call?.method, call?.target, call?.body.length], ['DELETE', '/api/WorkItem/5', 0]);
+      assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
+    });
+
+    for (const [name, body] of [
+      ['a good body', '{"a":1}'],
+      ['a body that is not JSON', '{'],
+      ['an empty body', ''],
+      ['a body shaped like a request', smuggled],
+      ['a large body', jsonOfLength(300_000)],
+    ] as const) {
+      for (const [framing, bytes] of framings('PUT', '/api/work-items/abc', body)) {
+        test(`a bad id is 400 whatever the body, and the next request is safe: ${name}, ${framing} [D9]`, async () => {
+          await using client = await target().connect();
+          await target().withoutBackendCall(async () => {
+            client.send(bytes);
+            assertReply(await client.reply(), 400, invalidId);
+          });
+          await assertNextIsSafe(client);
+          assert.ok(!target().backend.requests.some((call) => call.target.endsWith('666')));
+        });
+
+        test(`a request pipelined behind a bad id is answered rightly or not at all: ${name}, ${framing} [D9]`, async () => {
+          await using client = await target().connect();
+          client.send(Buffer.concat([bytes, requestBytes('GET', '/api/work-items')]));
+          assertReply(await client.reply(), 400, invalidId);
+          try {
+            assertReply(await client.reply(), 200, '[]');
+          } catch {
+            assert.ok(!client.isOpen);
+            assert.equal(client.unread.length, 0);
+          }
+          assert.ok(!target().backend.requests.some((call) => call.target.endsWith('666')));
+        });
+      }
+    }
+
+    for (const [status, method, path, reply] of [
+      [405, 'PATCH', '/api/work-items/5', methodNotAllowed],
+      [404, 'POST', '/nowhere', notFound],
+    ] as const) {
+      test(`${status} to ${method} ${path} is safe for the next request, whatever its body [D9]`, async () => {
+        for (const body of ['{"a":1}', smuggled, jsonOfLength(300_000)]) {
+          for (const [, bytes] of framings(method, path, body)) {
+            await using client = await target().connect();
+            client.send(bytes);
+            const early = await client.reply();
+            assertReply(early, status, reply, status === 405 ? ['allow'] : []);
+            await assertNextIsSafe(client);
+          }
         }
         assert.ok(!target().backend.requests.some((call) => call.target.endsWith('666')));
       });
     }
-  }
 
-  for (const [status, method, path, reply] of [
-    [405, 'PATCH', '/api/work-items/5', methodNotAllowed],
-    [404, 'POST', '/nowhere', notFound],
-  ] as const) {
-    test(`${status} to ${method} ${path} is safe for the next request, whatever its body [D9]`, async () => {
-      for (const body of ['{"a":1}', smuggled, jsonOfLength(300_000)]) {
-        for (const [, bytes] of framings(method, path, body)) {
-          await using client = await target().connect();
-          client.send(bytes);
-          const early = await client.reply();
-          assertReply(early, status, reply, status === 405 ? ['allow'] : []);
-          await assertNextIsSafe(client);
-        }
-      }
-      assert.ok(!target().backend.requests.some((call) => call.target.endsWith('666')));
+    for (const type of [
+      undefined,
+      '',
+      'application/json',
+      'application/json; charset=utf-16',
+      'APPLICATION/JSON;CHARSET="latin1"',
+      'application/vnd.api+json',
+      'text/plain',
+      'text/plain; charset=;;',
+      'text/html',
+      'application/x-www-form-urlencoded',
+      'multipart/form-data',
+      'multipart/form-data; boundary=x',
+      'garbage',
+      '/',
+      ';;;',
+      'application/json, text/plain',
+      'application/json\x09; a',
+      '*/*',
+      '\xe9',
+    ]) {
+      test(`the content type ${type === undefined ? '(none)' : JSON.stringify(type)} is irrelevant: the bytes decide [D10]`, async () => {
+        const headers: Headers = type === undefined ? [] : [['Content-Type', type]];
+        await using client = await target().connect();
+        assertReply(await client.call('POST', '/api/work-items', { headers, body: '{"a":1}' }), 201, '[]');
+        assertReply(
+          await client.call('PUT', '/api/work-items/5', { headers, body: ' [1] ' }),
+          200,
+          succeeded,
+        );
+        assert.deepEqual(
+          target().backend.requests.map((call) => [call.body.toString(), call.header('content-type')]),
+          [
+            ['{"a":1}', 'application/json'],
+            [' [1] ', 'application/json'],
+          ],
+        );
+        await target().withoutBackendCall(async () => {
+          const { failure } = operation(2);
+          assertReply(await client.call('POST', '/api/work-items', { headers, body: 'a=1' }), 500, failure);
+          const update = await client.call('PUT', '/api/work-items/5', { headers, body: '{' });
+          assertReply(update, 500, operation(4).failure);
+        });
+      });
+    }
+
+    test('two Content-Type headers are as irrelevant as one [D10]', async () => {
+      const headers: Headers = [['Content-Type', 'text/plain'], ['Content-Type', 'application/json']]; // prettier-ignore
+      assertReply(await target().call('PUT', '/api/work-items/5', { headers, body: '{}' }), 200, succeeded);
     });
-  }
 
-  for (const type of [
-    undefined,
-    '',
-    'application/json',
-    'application/json; charset=utf-16',
-    'APPLICATION/JSON;CHARSET="latin1"',
-    'application/vnd.api+json',
-    'text/plain',
-    'text/plain; charset=;;',
-    'text/html',
-    'application/x-www-form-urlencoded',
-    'multipart/form-data',
-    'multipart/form-data; boundary=x',
-    'garbage',
-    '/',
-    ';;;',
-    'application/json, text/plain',
-    'application/json\x09; a',
-    '*/*',
-    '\xe9',
-  ]) {
-    test(`the content type ${type === undefined ? '(none)' : JSON.stringify(type)} is irrelevant: the bytes decide [D10]`, async () => {
-      const headers: Headers = type === undefined ? [] : [['Content-Type', type]];
+    for (const encoding of ['gzip', 'deflate', 'br', 'identity', 'zstd', 'nonsense', 'gzip, gzip']) {
+      test(`Content-Encoding: ${encoding} is ignored: JSON is accepted, compressed bytes are not JSON [D10]`, async () => {
+        const headers: Headers = [['Content-Encoding', encoding]];
+        assertReply(
+          await target().call('PUT', '/api/work-items/5', { headers, body: '{"a":1}' }),
+          200,
+          succeeded,
+        );
+        const call = await target().backend.nextRequest();
+        assert.equal(call.body.toString(), '{"a":1}');
+        assert.equal(call.header('content-encoding'), undefined);
+        await target().withoutBackendCall(async () => {
+          const reply = await target().call('PUT', '/api/work-items/5', {
+            headers,
+            body: gzipSync('{"a":1}'),
+          });
+          assertReply(reply, 500, operation(4).failure);
+        });
+      });
+    }
+
+    test('a body in many chunks reaches the backend whole, with a content-length [D11, D23]', async () => {
+      const pieces = ['{"a"', ':', '"', '\u00e9'.repeat(1000), '"', '}', ' '];
       await using client = await target().connect();
-      assertReply(await client.call('POST', '/api/work-items', { headers, body: '{"a":1}' }), 201, '[]');
-      assertReply(await client.call('PUT', '/api/work-items/5', { headers, body: ' [1] ' }), 200, succeeded);
-      assert.deepEqual(
-        target().backend.requests.map((call) => [call.body.toString(), call.header('content-type')]),
-        [
-          ['{"a":1}', 'application/json'],
-          [' [1] ', 'application/json'],
-        ],
-      );
-      await target().withoutBackendCall(async () => {
-        const { failure } = operation(2);
-        assertReply(await client.call('POST', '/api/work-items', { headers, body: 'a=1' }), 500, failure);
-        const update = await client.call('PUT', '/api/work-items/5', { headers, body: '{' });
-        assertReply(update, 500, operation(4).failure);
-      });
-    });
-  }
-
-  test('two Content-Type headers are as irrelevant as one [D10]', async () => {
-    const headers: Headers = [['Content-Type', 'text/plain'], ['Content-Type', 'application/json']]; // prettier-ignore
-    assertReply(await target().call('PUT', '/api/work-items/5', { headers, body: '{}' }), 200, succeeded);
-  });
-
-  for (const encoding of ['gzip', 'deflate', 'br', 'identity', 'zstd', 'nonsense', 'gzip, gzip']) {
-    test(`Content-Encoding: ${encoding} is ignored: JSON is accepted, compressed bytes are not JSON [D10]`, async () => {
-      const headers: Headers = [['Content-Encoding', encoding]];
-      assertReply(
-        await target().call('PUT', '/api/work-items/5', { headers, body: '{"a":1}' }),
-        200,
-        succeeded,
-      );
+      client.send(requestBytes('PUT', '/api/work-items/5', { headers: chunkedHeader }));
+      await client.sendPieces([...pieces.map(chunk), lastChunk]);
+      assertReply(await client.reply(), 200, succeeded);
       const call = await target().backend.nextRequest();
-      assert.equal(call.body.toString(), '{"a":1}');
-      assert.equal(call.header('content-encoding'), undefined);
+      assert.equal(call.body.toString(), pieces.join(''));
+      assert.equal(call.header('content-length'), String(Buffer.byteLength(pieces.join(''))));
+    });
+
+    test('a request that arrives one byte at a time is served [D11]', async () => {
+      const bytes = requestBytes('PUT', '/api/work-items/5', { body: '{"a":"\u00e9"}' });
+      await using client = await target().connect();
+      await client.sendPieces(Array.from(bytes, (byte) => Uint8Array.of(byte)));
+      assertReply(await client.reply(), 200, succeeded);
+      assert.equal((await target().backend.nextRequest()).body.toString(), '{"a":"\u00e9"}');
+    });
+
+    test('the limit is 10 MiB when nothing sets it [D11]', async () => {
+      const body = jsonOfLength(10 * 1024 * 1024);
+      await using client = await target().connect();
+      assertReply(await client.call('POST', '/api/work-items', { body }), 201, '[]');
+      assert.ok((await target().backend.nextRequest()).body.equals(Buffer.from(body)));
       await target().withoutBackendCall(async () => {
-        const reply = await target().call('PUT', '/api/work-items/5', { headers, body: gzipSync('{"a":1}') });
-        assertReply(reply, 500, operation(4).failure);
+        assertReply(await client.call('POST', '/api/work-items', { body: `${body} ` }), 413, tooLarge);
       });
     });
-  }
-
-  test('a body in many chunks reaches the backend whole, with a content-length [D11, D23]', async () => {
-    const pieces = ['{"a"', ':', '"', '\u00e9'.repeat(1000), '"', '}', ' '];
-    await using client = await target().connect();
-    client.send(requestBytes('PUT', '/api/work-items/5', { headers: chunkedHeader }));
-    await client.sendPieces([...pieces.map(chunk), lastChunk]);
-    assertReply(await client.reply(), 200, succeeded);
-    const call = await target().backend.nextRequest();
-    assert.equal(call.body.toString(), pieces.join(''));
-    assert.equal(call.header('content-length'), String(Buffer.byteLength(pieces.join(''))));
-  });
-
-  test('a request that arrives one byte at a time is served [D11]', async () => {
-    const bytes = requestBytes('PUT', '/api/work-items/5', { body: '{"a":"\u00e9"}' });
-    await using client = await target().connect();
-    await client.sendPieces(Array.from(bytes, (byte) => Uint8Array.of(byte)));
-    assertReply(await client.reply(), 200, succeeded);
-    assert.equal((await target().backend.nextRequest()).body.toString(), '{"a":"\u00e9"}');
-  });
-
-  test('the limit is 10 MiB when nothing sets it [D11]', async () => {
-    const body = jsonOfLength(10 * 1024 * 1024);
-    await using client = await target().connect();
-    assertReply(await client.call('POST', '/api/work-items', { body }), 201, '[]');
-    assert.ok((await target().backend.nextRequest()).body.equals(Buffer.from(body)));
-    await target().withoutBackendCall(async () => {
-      assertReply(await client.call('POST', '/api/work-items', { body: `${body} ` }), 413, tooLarge);
-    });
-  });
-});
+  },
+  {},
+  { kinds: withFetch },
+);
 
 describe('REQUEST_BYTES_MAX=1000', () => {
   forEachTarget(
@@ -274,7 +287,8 @@ describe('REQUEST_BYTES_MAX=1000', () => {
           });
         });
 
-        test(`${method}: a length over the limit is refused instead of invited by 100 Continue [D11]`, async () => {
+        test(`${method}: a length over the limit is refused instead of invited by 100 Continue [D11]`, async (context) => {
+          if (isBeyondRequest(context, target(), 'the host sends 100 Continue')) return;
           await using client = await target().connect();
           client.send(
             requestBytes(method, path, {
@@ -383,5 +397,6 @@ describe('REQUEST_BYTES_MAX=1000', () => {
       });
     },
     { requestBytesMax: 1000 },
+    { kinds: withFetch },
   );
 });

@@ -1,0 +1,218 @@
+// The gateway as a web-standard handler, `Request` in and `Response` out, for servers that speak that: Next.js, Hono, Bun,
+// Deno [D50]. From the request's head on it is the same call as everywhere. Who reads and writes HTTP is the host.
+
+import { nobody, type Gateway, type GatewayObserver } from '../gateway/gateway.ts';
+import { createGateway, type GatewayLimits } from '../gateway/options.ts';
+import type { CorsOptions } from '../guards/cors.ts';
+import { fieldNameOf, type FieldName } from '../wire/fields.ts';
+import type { BodyLength, RequestHead } from '../wire/head.ts';
+import { parseContentLength } from '../wire/grammar.ts';
+import type { Client, Incoming, Reply, Transport } from '../wire/transport.ts';
+import { listReplyHeaders } from '../wire/writer.ts';
+
+export interface FetchHandlerOptions extends GatewayLimits, CorsOptions {
+  /** What stands before `/api/work-items` in the path of a URL, such as the base path of a site. Default: nothing. */
+  readonly prefix?: string;
+  /** The client's address, which a `Request` does not say: for records, and where proxies are trusted. Default: unknown. */
+  readonly clientAddress?: (request: Request) => string | undefined;
+  /** Is told of every request that ends. Default: nobody. */
+  readonly observer?: GatewayObserver;
+}
+
+export interface FetchHandler {
+  /**
+   * Answers one request; never rejects. What the client sends and gets is that of the command, but for the headers of a
+   * connection, which are the host's. A client that has left, which `request.signal` says, gets a 499 that nobody reads.
+   */
+  (request: Request): Promise<Response>;
+  /** Closes the connections to the backend; calls in flight fail. */
+  close(): Promise<void>;
+}
+
+/** A handler with its own connections to the backend. Throws a `TypeError` that names every option that is wrong. */
+export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
+  const { prefix = '', clientAddress = unknownAddress } = options;
+  const problems = prefixPattern.test(prefix) ? [] : ['prefix must begin with a slash and not end in one'];
+  const observer = options.observer ?? nobody;
+  const gateway = createGateway(options, observer, prefix, otherOptions, [], problems);
+  const handler = (request: Request): Promise<Response> =>
+    new Promise((resolve) => {
+      new FetchExchange(request, resolve, clientAddress).begin(gateway);
+    });
+  return Object.assign(handler, {
+    close: async () => {
+      gateway.isCutting = true;
+      await gateway.backend.close();
+    },
+  });
+}
+
+const otherOptions = ['prefix', 'clientAddress', 'observer', 'corsOrigins', 'corsCredentials', 'corsMaxAgeS'];
+const prefixPattern = /^(?:\/[^/?#]+)*$/;
+const unknownAddress = (): undefined => undefined;
+
+// What a client that has left would get.
+const clientGoneStatus = 499;
+// A URL as a `Request` has it: with scheme and authority, and without what is not to be sent, a fragment apart.
+const urlPattern = /^[a-z][a-z0-9+.-]*:\/\/([^/?#]*)([^#]*)/i;
+
+class FetchExchange implements Transport, Client {
+  readonly #request: Request;
+  readonly #clientAddress: (request: Request) => string | undefined;
+  readonly #resolve: (response: Response) => void;
+  #incoming: Incoming | undefined;
+  #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
+  #hasReplied = false;
+
+  constructor(
+    request: Request,
+    resolve: (response: Response) => void,
+    clientAddress: (request: Request) => string | undefined,
+  ) {
+    this.#request = request;
+    this.#resolve = resolve;
+    this.#clientAddress = clientAddress;
+  }
+
+  get address(): string | undefined {
+    return this.#clientAddress(this.#request);
+  }
+
+  begin(gateway: Gateway): void {
+    const { signal } = this.#request;
+    let incoming: Incoming;
+    try {
+      incoming = gateway.accept(readHead(this.#request), this, this);
+    } catch (error) {
+      gateway.acceptFault(this.#request.method, this.#request.url, this, this, error);
+      return;
+    }
+    this.#incoming = incoming;
+    if (signal.aborted) {
+      this.#onAbort();
+      return;
+    }
+    signal.addEventListener('abort', this.#onAbort, { once: true });
+    incoming.start();
+  }
+
+  readonly #onAbort = (): void => {
+    if (!this.#hasReplied) {
+      this.#finish(new Response(null, { status: clientGoneStatus }));
+      this.#incoming?.onGone();
+    }
+  };
+
+  #finish(response: Response): void {
+    this.#hasReplied = true;
+    this.#request.signal.removeEventListener('abort', this.#onAbort);
+    this.#resolve(response);
+    // What is left of a body is the host's to drop.
+    this.#reader?.cancel().catch(() => undefined);
+  }
+
+  /** Nothing is read before it is asked for. */
+  holdBody(): void {
+    // Nothing to do.
+  }
+
+  readBody(): void {
+    void this.#readBody();
+  }
+
+  async #readBody(): Promise<void> {
+    const incoming = this.#incoming;
+    const { body } = this.#request;
+    try {
+      if (body !== null) {
+        const reader: ReadableStreamDefaultReader<Uint8Array> = body.getReader();
+        this.#reader = reader;
+        for (let read = await reader.read(); !read.done; read = await reader.read()) {
+          const { buffer, byteOffset, byteLength } = read.value;
+          incoming?.onBody(Buffer.from(buffer, byteOffset, byteLength));
+          if (this.#hasReplied) {
+            return;
+          }
+        }
+      }
+    } catch {
+      // Its client has stopped in the middle, or somebody has read it before us.
+      incoming?.onBroken({ kind: 'malformed', reason: 'a body that cannot be read' });
+      return;
+    }
+    if (!this.#hasReplied) {
+      incoming?.onBodyEnd();
+    }
+  }
+
+  reply(reply: Reply, onTaken: () => void): void {
+    if (this.#hasReplied) {
+      throw new Error('the request has had its reply, or its client has gone');
+    }
+    const { status, pieces, length } = reply;
+    const [first] = pieces;
+    const hasBody = length > 0 && this.#request.method !== 'HEAD';
+    const bytes = hasBody
+      ? pieces.length === 1 && first !== undefined
+        ? first
+        : Buffer.concat(pieces)
+      : null;
+    // It copies what it is given: the memory can be used again.
+    const response = new Response(bytes, { status, headers: pairs(listReplyHeaders(reply)) });
+    this.#finish(response);
+    onTaken();
+  }
+
+  cut(): void {
+    if (!this.#hasReplied) {
+      this.#finish(new Response(null, { status: clientGoneStatus }));
+    }
+  }
+}
+
+function readHead({ method, url, headers, body }: Request): RequestHead {
+  const [, authority = '', target = ''] = urlPattern.exec(url) ?? [];
+  const fields: string[] = [];
+  for (const [name, value] of headers) {
+    const known = fieldNameOf(name);
+    if (known !== undefined && !framing.has(known)) {
+      fields.push(known, value);
+    }
+  }
+  if (!headers.has('host')) {
+    fields.push('host', authority);
+  }
+  return {
+    method,
+    target: target === '' || target.startsWith('?') ? `/${target}` : target,
+    bodyLength: body === null ? 0 : announcedLength(headers.get('content-length')),
+    expectation: 'none',
+    persists: true,
+    isOld: false,
+    fields,
+  };
+}
+
+// Of the host, which has found where the body ends, and answers an expectation.
+const framing: ReadonlySet<FieldName> = new Set([
+  'expect',
+  'upgrade',
+  'connection',
+  'keep-alive',
+  'content-length',
+  'transfer-encoding',
+]);
+
+// A length of none is no promise: what comes counts.
+function announcedLength(value: string | null): Exclude<BodyLength, 'until-close'> {
+  const length = value === null ? undefined : parseContentLength(value);
+  return length === undefined || length === 0 ? 'chunked' : length;
+}
+
+function pairs(list: readonly string[]): [string, string][] {
+  const headers: [string, string][] = [];
+  for (let index = 0; index < list.length; index += 2) {
+    headers.push([list[index] ?? '', list[index + 1] ?? '']);
+  }
+  return headers;
+}

@@ -1,0 +1,261 @@
+// What is the fetch handler's own [D50]: options, the end of a client, bodies of all kinds, its end. That its replies are
+// those of the command is in test/spec/, where it is one of the targets.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { createFetchHandler, type FetchHandlerOptions } from '../../src/adapters/fetch.ts';
+import { createFetchHandler as createOnEdge } from '../../src/adapters/fetch-edge.ts';
+import { createGate, poll } from '../helpers/changes.ts';
+import { badRequest, forbidden, notFound, operations, succeeded, tooLarge } from '../helpers/expected.ts';
+import { createObserver } from '../helpers/in-process.ts';
+import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
+
+const base = 'http://gateway.localhost';
+
+async function serve(options: Partial<FetchHandlerOptions> = {}) {
+  const backend = await ScriptedBackend.start();
+  backend.answers(answer('{"id":5}'));
+  const { told, observer } = createObserver();
+  const handler = createFetchHandler({ backendUrl: backend.url, observer, ...options });
+  return {
+    backend,
+    told,
+    handler,
+    call: (path: string, init?: RequestInit) => handler(new Request(base + path, init)),
+    [Symbol.asyncDispose]: async () => {
+      await handler.close();
+      await backend.stop();
+    },
+  };
+}
+
+async function assertResponse(response: Response, status: number, body: string): Promise<void> {
+  assert.deepEqual([response.status, await response.text()], [status, body]);
+}
+
+test('the five operations, with the headers of every reply and none of a connection [D24, D50]', async () => {
+  await using server = await serve();
+  for (const { method, path, options, status, body } of operations) {
+    const response = await server.call(path, {
+      method,
+      ...(options.body !== undefined && { body: options.body as string }),
+    });
+    assert.deepEqual([...response.headers].map(([name]) => name).sort(), [
+      'cache-control',
+      'content-length',
+      'content-type',
+      'x-content-type-options',
+      'x-request-id',
+    ]);
+    assert.equal(response.headers.get('content-length'), String(body.length));
+    await assertResponse(response, status, body);
+  }
+  assert.deepEqual(
+    server.backend.requests.map(({ method, target }) => `${method} ${target}`),
+    operations.map(({ method, backendTarget }) => `${method} ${backendTarget}`),
+  );
+});
+
+test("the id is that of the URL's path as it is written, also behind a prefix [D1, D50]", async () => {
+  await using server = await serve({ prefix: '/intern/items' });
+  for (const [path, target] of [
+    ['/007', '/api/WorkItem/7'],
+    ['/%31%32?id=9', '/api/WorkItem/12'],
+    ['/9007199254740993', '/api/WorkItem/9007199254740993'],
+    ['', '/api/WorkItem'],
+  ] as const) {
+    assert.equal((await server.call(`/intern/items/api/work-items${path}`)).status, 200);
+    assert.equal(server.backend.requests.at(-1)?.target, target);
+  }
+  const calls = server.backend.requests.length;
+  await assertResponse(
+    await server.call('/intern/items/api/work-items/%zz'),
+    400,
+    '{"error":"Invalid ID format"}',
+  );
+  await assertResponse(await server.call('/api/work-items/7'), 404, notFound);
+  await assertResponse(await server.call('/'), 404, notFound);
+  assert.equal(server.backend.requests.length, calls);
+});
+
+test('a body may come in pieces, as a stream, a form or a blob: its bytes decide [D10]', async () => {
+  await using server = await serve();
+  const bytes = Buffer.from('{"name":"Ünïcode","n":1.0}');
+  const stream = new ReadableStream({
+    start: (controller) => {
+      for (const byte of bytes) controller.enqueue(Uint8Array.of(byte));
+      controller.close();
+    },
+  });
+  for (const body of [bytes, new Blob([bytes]), stream]) {
+    const init = { method: 'PUT', body, duplex: 'half' } as RequestInit;
+    await assertResponse(await server.call('/api/work-items/5', init), 200, succeeded);
+    assert.deepEqual(server.backend.requests.at(-1)?.body, bytes);
+  }
+  const calls = server.backend.requests.length;
+  const form = new URLSearchParams({ a: '1' });
+  assert.equal((await server.call('/api/work-items', { method: 'POST', body: form })).status, 500);
+  assert.equal((await server.call('/api/work-items', { method: 'POST' })).status, 500);
+  assert.equal(server.backend.requests.length, calls);
+});
+
+test('a body over the limit is 413, announced or not, and is read no further [D11]', async () => {
+  await using server = await serve({ requestBytesMax: 1_000 });
+  await assertResponse(
+    await server.call('/api/work-items', { method: 'POST', body: `"${'x'.repeat(999)}"` }),
+    413,
+    tooLarge,
+  );
+  let pulled = 0;
+  let isCancelled = false;
+  const body = new ReadableStream({
+    pull: (controller) => {
+      pulled += 1;
+      controller.enqueue(new Uint8Array(400).fill(0x20));
+    },
+    cancel: () => {
+      isCancelled = true;
+    },
+  });
+  await assertResponse(
+    await server.call('/api/work-items', { method: 'POST', body, duplex: 'half' }),
+    413,
+    tooLarge,
+  );
+  await poll(() => isCancelled, 'the body is cancelled');
+  assert.ok(pulled <= 5, `${pulled} pieces`);
+  assert.equal(server.backend.requests.length, 0);
+});
+
+test('a body that breaks off, or that somebody has read before, is 400 and no call', async () => {
+  await using server = await serve();
+  const broken = new ReadableStream({
+    start: (controller) => {
+      controller.enqueue(Buffer.from('{'));
+      controller.error(new Error('SECRET'));
+    },
+  });
+  const init = { method: 'PUT', body: broken, duplex: 'half' } as RequestInit;
+  await assertResponse(await server.call('/api/work-items/5', init), 400, badRequest);
+  const read = new Request(`${base}/api/work-items/5`, { method: 'PUT', body: '{}' });
+  await read.text();
+  await assertResponse(await server.handler(read), 400, badRequest);
+  assert.equal(server.backend.requests.length, 0);
+});
+
+test('a client that leaves cancels a read, and not a write [D21]', async () => {
+  await using server = await serve();
+  const gate = createGate();
+  server.backend.answers(behind(gate, answer('{"id":5}')));
+  for (const { method, status } of [
+    { method: 'GET', status: 499 },
+    { method: 'DELETE', status: 499 },
+  ]) {
+    const controller = new AbortController();
+    const response = server.call('/api/work-items/5', { method, signal: controller.signal });
+    await server.backend.nextRequest();
+    controller.abort();
+    assert.equal((await response).status, status);
+  }
+  await server.backend.connectionClosed(0);
+  assert.equal(server.backend.isClosed(1), false);
+  gate.open();
+  await poll(() => server.told.ended.length === 2, 'both have ended');
+  assert.deepEqual(
+    server.told.ended.map(({ method, outcome, backendOutcome }) => [method, outcome, backendOutcome]),
+    [
+      ['GET', 'client-gone', 'cancelled'],
+      ['DELETE', 'client-gone', 'ok'],
+    ],
+  );
+  // One that has left before.
+  const response = await server.call('/api/work-items/5', { method: 'DELETE', signal: AbortSignal.abort() });
+  assert.equal(response.status, 499);
+  assert.equal(server.backend.requests.length, 2);
+});
+
+test('large lists come whole, and what they lay in is used again only when they have been copied', async () => {
+  await using server = await serve();
+  const lists = Array.from(
+    { length: 20 },
+    (_, index) => `[${100 + index}${`,"${'x'.repeat(997)}"`.repeat(300)}]`,
+  );
+  let next = 0;
+  server.backend.answers((exchange) => answer(lists[next++] ?? '')(exchange));
+  const responses: Response[] = [];
+  while (responses.length < lists.length) {
+    responses.push(await server.call('/api/work-items'));
+  }
+  for (const [index, response] of responses.entries()) {
+    assert.equal(await response.text(), lists[index]);
+  }
+});
+
+test('clientAddress says who calls; proxies that are trusted may say otherwise [D46, D52]', async () => {
+  await using server = await serve({
+    clientAddress: (request) => request.headers.get('x-peer') ?? undefined,
+    trustedProxies: ['10.0.0.0/8'],
+  });
+  for (const peer of ['10.1.2.3', '192.0.2.1']) {
+    await server.call('/api/work-items', { headers: { 'x-peer': peer, 'x-forwarded-for': '203.0.113.9' } });
+  }
+  await server.call('/api/work-items');
+  assert.deepEqual(
+    server.told.ended.map(({ client }) => client),
+    ['203.0.113.9', '192.0.2.1', undefined],
+  );
+});
+
+test('pages of other sites, and names that are not ours, are refused as everywhere [D56, D57]', async () => {
+  await using server = await serve({ allowedHosts: ['items.example'] });
+  const crossSite = { 'sec-fetch-site': 'cross-site' };
+  await assertResponse(
+    await server.call('/api/work-items/5', { method: 'DELETE', headers: crossSite }),
+    403,
+    forbidden,
+  );
+  await assertResponse(
+    await server.handler(new Request('http://evil.example/api/work-items')),
+    403,
+    forbidden,
+  );
+  assert.equal((await server.handler(new Request('http://items.example/api/work-items'))).status, 200);
+});
+
+test('pages of origins that are named may call [D45]', async () => {
+  await using server = await serve({ corsOrigins: ['https://app.example'] });
+  const headers = { origin: 'https://app.example', 'access-control-request-method': 'PUT' };
+  const preflight = await server.call('/api/work-items/5', { method: 'OPTIONS', headers });
+  assert.equal(preflight.status, 204);
+  assert.equal(preflight.headers.get('access-control-allow-origin'), 'https://app.example');
+  const response = await server.call('/api/work-items/x', { headers: { origin: 'https://app.example' } });
+  assert.equal(response.status, 400);
+  assert.equal(response.headers.get('access-control-allow-origin'), 'https://app.example');
+  assert.equal(server.backend.requests.length, 0);
+});
+
+test('options that are wrong are told all at once [D32]', () => {
+  assert.throws(
+    () =>
+      createFetchHandler({ backendUrl: 'ftp://x', prefix: 'items/', inFlightMax: 0, timeout: 1 } as never),
+    /^TypeError: The gateway cannot be made: prefix must .*; backendUrl must be .*; inFlightMax must be .*; there is no timeout/,
+  );
+});
+
+test('when it is closed, calls in flight fail and nothing is left open', async () => {
+  const server = await serve();
+  server.backend.answers(behind(createGate(), answer('{}')));
+  const response = server.call('/api/work-items/5');
+  await server.backend.nextRequest();
+  await server.handler.close();
+  await assertResponse(await response, 500, '{"error":"Failed to fetch work item"}');
+  await server.backend.connectionClosed(0);
+  await server.backend.stop();
+});
+
+test('where there are no sockets it says so, and what to do', () => {
+  assert.throws(
+    () => createOnEdge({ backendUrl: 'http://localhost:5104' }),
+    /needs sockets.*runtime = 'nodejs'/,
+  );
+});
