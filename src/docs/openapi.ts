@@ -3,9 +3,16 @@
 
 import { collectionPath, operations, type Operation, type OperationName } from '../gateway/operations.ts';
 import { rejectedStatuses } from '../gateway/outcomes.ts';
-import { failureReplies, notFoundReplies, replies, type FixedReply } from '../gateway/replies.ts';
+import {
+  failureReplies,
+  notFoundReplies,
+  replies,
+  replyTooManyRequests,
+  type FixedReply,
+} from '../gateway/replies.ts';
 import { anyOrigin, Cors } from '../guards/cors.ts';
 import { isCrossSiteWrite } from '../guards/cross-site.ts';
+import { parseRate, rateHeaders } from '../guards/rate.ts';
 import { version } from '../process/version.ts';
 
 /** What of the settings a client can meet. */
@@ -15,6 +22,9 @@ export interface Limits {
   readonly corsCredentials: boolean;
   readonly corsMaxAgeS: number;
   readonly itemIdParsing: 'leading' | 'whole';
+  /** As `parseRate` reads it; empty for none. */
+  readonly rateLimit: string;
+  readonly rateLimitKey: 'address' | 'identity';
   readonly requestHeadBytesMax: number;
   readonly requestBytesMax: number;
   readonly responseBytesMax: number;
@@ -203,6 +213,17 @@ function refusalsOf(method: string, { allowedHosts, corsOrigins }: Limits): Docu
     : [{ reply: replies.forbidden, when: `Refused: ${reasons.join(', or ')}. The backend is not called.` }];
 }
 
+/** What a client gets that makes too many requests [D46]. */
+function tooManyOf({ rateLimit, rateLimitKey }: Limits): Documented[] {
+  const rate = parseRate(rateLimit);
+  if (rate === undefined) {
+    return [];
+  }
+  const who = rateLimitKey === 'identity' ? 'whom the token names' : 'from this address (IPv6: from its /64)';
+  const when = `More than ${count(rate.limit)} requests in ${seconds(rate.windowMs)} ${who}. The backend is not called: try again after \`Retry-After\` seconds.`;
+  return [{ reply: replyTooManyRequests(rateHeaders(rate, rate.windowMs / 1_000)), when }];
+}
+
 /** Every error of an operation, in the order in which it is decided within a status. */
 function errorsOf(operation: Operation, limits: Limits): Documented[] {
   const { name, method, on, takesBody, passesAnswer } = operation;
@@ -221,6 +242,7 @@ function errorsOf(operation: Operation, limits: Limits): Documented[] {
       : []),
     badRequest,
     ...refusalsOf(method, limits),
+    ...tooManyOf(limits),
     ...(operation.notFoundMessage === undefined
       ? []
       : [{ reply: notFoundReplies[name], when: 'The backend has no such work item.' }]),
@@ -309,6 +331,8 @@ const headerNames: Readonly<Record<string, string>> = {
   'access-control-allow-methods': 'CorsMethods',
   'access-control-allow-headers': 'CorsHeaders',
   'access-control-max-age': 'CorsMaxAge',
+  'ratelimit-policy': 'RateLimitPolicy',
+  ratelimit: 'RateLimit',
 };
 
 /** The reply's own, and those that differ each time [D24]; `content-type` is the key of the content. */
@@ -484,9 +508,24 @@ function createComponents(limits: Limits): JsonObject {
         schema: { type: 'string' },
       },
       ...corsHeaders(limits),
+      ...(limits.rateLimit === '' ? {} : rateLimitHeaders),
     },
   };
 }
+
+const rateLimitHeaders: JsonObject = {
+  RateLimitPolicy: {
+    description:
+      'The limit: `q` requests in `w` seconds (draft-ietf-httpapi-ratelimit-headers, a structured field).',
+    required: true,
+    schema: { type: 'string', pattern: '^"default";q=\\d+;w=\\d+$' },
+  },
+  RateLimit: {
+    description: 'What is left of it: `r` requests, until it begins anew in `t` seconds.',
+    required: true,
+    schema: { type: 'string', pattern: '^"default";r=0;t=\\d+$' },
+  },
+};
 
 function describeGateway(limits: Limits): string {
   return `A gateway in front of a work-item backend. It passes JSON through byte for byte, stores nothing, and turns every failure into a fixed error.
@@ -502,7 +541,7 @@ A 500 can be the request's own fault: its body is not JSON, or the backend is we
 | Request body | ${count(limits.requestBytesMax)} bytes, then 413 |
 | Request head | ${count(limits.requestHeadBytesMax)} bytes, then 431 |
 | Calls at once | ${count(limits.inFlightMax)}, then 503 |
-| Time to send a request | ${seconds(limits.requestTimeoutMs)} (its head: ${seconds(limits.requestHeadersTimeoutMs)}), then 408 |
+${describeRate(limits)}| Time to send a request | ${seconds(limits.requestTimeoutMs)} (its head: ${seconds(limits.requestHeadersTimeoutMs)}), then 408 |
 | Time for the backend | ${seconds(limits.backendTimeoutMs)}, then 500 |
 
 ## Outside the operations
@@ -520,6 +559,13 @@ ${[
   .map(({ reply, when }) => `| ${reply.status} | ${messageOf(reply)} | ${when} |`)
   .join('\n')}
 `;
+}
+
+function describeRate({ rateLimit }: Limits): string {
+  const rate = parseRate(rateLimit);
+  return rate === undefined
+    ? ''
+    : `| Requests of a client | ${count(rate.limit)} in ${seconds(rate.windowMs)}, then 429 |\n`;
 }
 
 function count(amount: number): string {

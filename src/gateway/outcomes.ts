@@ -30,6 +30,7 @@ export const outcomes = {
   'bad-request':    { fault: 'client',  level: 'info',  message: 'request',                title: 'malformed HTTP', meaning: 'malformed or too slow' },
   'no-operation':   { fault: 'client',  level: 'info',  message: 'request',                title: 'no operation',   meaning: 'an unknown path or method' },
   'forbidden':      { fault: 'client',  level: 'info',  message: 'request',                title: 'forbidden',      meaning: 'from a page of another site, or for a name that is not ours' },
+  'rate-limited':   { fault: 'client',  level: 'info',  message: 'request',                title: 'rate limited',   meaning: 'more requests than the rate limit lets this client make' },
   'overload':       { fault: 'gateway', level: 'warn',  message: 'turned away',            title: 'overload',       meaning: 'turned away: too much at once, or no file descriptor left' },
   'bug':            { fault: 'gateway', level: 'error', message: 'a fault of the gateway', title: 'own fault',      meaning: 'a defect of the gateway: see the log' },
   'client-gone':    { fault: 'nobody',  level: 'info',  message: 'request',                title: 'client gone',    meaning: 'the client went away first' },

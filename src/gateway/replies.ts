@@ -78,6 +78,11 @@ export const replies = {
   internalError: errorReply(500, 'Internal server error'),
 };
 
+/** One request too many; `headers`, as name, value, ..., say when there can be another [D46]. */
+export function replyTooManyRequests(headers: readonly string[]): FixedReply {
+  return errorReply(429, 'Too many requests', headers);
+}
+
 /** What a request gets that does not go on [D26, D27, D35]. */
 export function replyToBroken(reason: Broken): FixedReply {
   if (reason === 'timeout') {

@@ -15,6 +15,8 @@ import type { CertificateStatus } from '../telemetry/certificate-status.ts';
 import { describeTlsError } from '../backend/describe-error.ts';
 import type { TlsInForce } from './certificates.ts';
 import { normalizeHostName, parseHostNames } from '../guards/host-names.ts';
+import type { Counter } from '../guards/shared-count.ts';
+import { createGuards } from './guards.ts';
 import { listen, type Listener, type PortSharing } from './listen.ts';
 import { logCall, type Log, type Logger } from '../telemetry/log.ts';
 import { describeSettings, type ResolvedSettings, type Settings } from './settings.ts';
@@ -135,12 +137,16 @@ export async function addAdmin(
   };
 }
 
-/** Starts the client listener in this process; rejects with a StartError, everything stopped again. */
+/**
+ * Starts the client listener in this process; rejects with a StartError, everything stopped again. `primary` counts for
+ * all workers, where this is one of several.
+ */
 export async function startClientService(
   settings: Settings,
   { logger, output }: Log,
   sharing: PortSharing,
   tls: TlsInForce,
+  primary?: Counter,
 ): Promise<ClientService> {
   // The last that were given, for what looks at the backend.
   let { backend: backendTls } = tls;
@@ -158,7 +164,9 @@ export async function startClientService(
     ...(backendTls !== undefined && settings.backendUrl.protocol === 'https:' && { backendTls }),
     allowedHosts: allowedHosts.length === 0 ? [] : [...(parseHostNames(host) ?? []), ...allowedHosts],
   };
-  const gateway = createGateway(limits, createObserver(logger, records, settings.logClient));
+  const guards = await createGuards(settings, logger, primary);
+  const observer = createObserver(logger, records, settings.logClient);
+  const gateway = createGateway(limits, observer, '', undefined, guards.guards);
   if (settings.docs) {
     // Loaded only when wanted: neither the start nor the memory of a gateway without it pays.
     gateway.servePages((await import('../docs/pages.ts')).loadPages(settings));
@@ -181,6 +189,7 @@ export async function startClientService(
     await listener?.close();
     gateway.isCutting = true;
     connections.closeAll();
+    guards.close();
     // Their calls hear of it, reads are cancelled; then the backend's connections, and with them writes.
     await nextTurn();
     await gateway.backend.close();

@@ -19,7 +19,10 @@ import {
 import { parseAddressRanges } from '../guards/client-address.ts';
 import { anyOrigin, parseOrigins } from '../guards/cors.ts';
 import { parseHostNames } from '../guards/host-names.ts';
+import { rateGrammar } from '../guards/rate.ts';
 import { joinWithOr, suggest } from '../gateway/similar.ts';
+import { Problem } from './problem.ts';
+import { findRateProblems, parseRateText } from './rate-settings.ts';
 
 export const commandNames = ['serve', 'dev', 'backend', 'check', 'openapi'] as const;
 
@@ -45,6 +48,11 @@ export const settingGroups = {
     title: 'TLS',
     introduction:
       'Certificates are PEM files. All of them are read again while the gateway runs, so that new ones need no restart: [security.md](security.md) has a worked example of each.',
+  },
+  rateLimit: {
+    title: 'Rate limit',
+    introduction:
+      'How many requests each client may make; off unless `RATE_LIMIT` is set. How it counts is in [security.md](security.md#rate-limit).',
   },
   processes: {
     title: 'Processes',
@@ -121,6 +129,16 @@ interface ChoiceRow<Choice extends string = string> extends Row {
   readonly default: Choice;
 }
 
+/** A text that a function of its own reads; empty for none. */
+interface CheckedTextRow extends Row {
+  readonly kind: 'checked-text';
+  readonly default: string;
+  readonly parse: (text: string) => string | Problem;
+  /** For the help and the documents. */
+  readonly takes: string;
+  readonly placeholder: string;
+}
+
 /** A comma list: of host names without ports, of IP addresses and ranges of them, or of origins. */
 interface ListRow extends Row {
   readonly kind: 'host-names' | 'address-ranges' | 'origins';
@@ -134,7 +152,7 @@ interface BooleanRow extends Row {
   readonly invertedIn: readonly Command[];
 }
 
-type AnyRow = IntegerRow | CountRow | TextRow | UrlRow | ChoiceRow | ListRow | BooleanRow;
+type AnyRow = IntegerRow | CountRow | TextRow | UrlRow | ChoiceRow | CheckedTextRow | ListRow | BooleanRow;
 
 const nameLengthMax = 64;
 
@@ -239,6 +257,24 @@ export const settingsTable = {
     'How long browsers may remember what OPTIONS has told them; then they ask again. Chromium caps it at 7,200 s.',
     'cors',
   ),
+  rateLimit: {
+    kind: 'checked-text',
+    group: 'rateLimit',
+    default: '',
+    parse: parseRateText,
+    takes: `${rateGrammar}, or nothing for any number`,
+    placeholder: 'rate',
+    help: 'Requests of operations that each client may make in a window; for instance `100/60s`, `1000/5m` or `10000/1h`: up to 1000000 in up to a day. The window begins with the first request. What is over is answered with 429 and does not count. All workers count together.',
+    commands: gateway,
+  },
+  rateLimitKey: {
+    kind: 'choice',
+    group: 'rateLimit',
+    choices: ['address', 'identity'],
+    default: 'address',
+    help: 'What a client is; `address` is its IP address (of IPv6 the /64), behind TRUSTED_PROXIES the forwarded one, `identity` whom its token names (`sub`).',
+    commands: gateway,
+  },
   backendUrl: {
     kind: 'url',
     group: 'backend',
@@ -560,6 +596,8 @@ export function describeValues(name: SettingName): string {
       return 'IP addresses and ranges separated by commas, or nothing for none';
     case 'origins':
       return 'origins separated by commas, `*` for any, or nothing for none';
+    case 'checked-text':
+      return row.takes;
     case 'count':
       return `1 to ${row.max} or auto`;
     case 'name':
@@ -595,6 +633,8 @@ export function placeholderOf(name: SettingName): string {
       return 'origins';
     case 'name':
       return 'name';
+    case 'checked-text':
+      return row.placeholder;
     case 'count':
       return 'number|auto';
     case 'path':
@@ -732,6 +772,11 @@ export function resolveSettings(
   }
   problems.push(...findHalfSet(settings));
   findTlsProblems(settings as Partial<Settings>, sources, !isReload && command !== 'openapi', problems);
+  if (used.has('rateLimit')) {
+    problems.push(
+      ...findRateProblems(settings as Partial<Settings>, (name) => sources[name] !== 'default', variableOf),
+    );
+  }
   if (problems.length > 0) {
     throw new SettingsError(problems);
   }
@@ -851,13 +896,6 @@ function readSettingsFile(name: string, problems: string[]): NodeJS.Dict<string>
   return variables;
 }
 
-class Problem {
-  readonly expectation: string;
-  constructor(expectation: string) {
-    this.expectation = expectation;
-  }
-}
-
 function parseValue(
   row: AnyRow,
   text: string,
@@ -897,6 +935,8 @@ function parseValue(
           'origins as browsers send them, separated by commas, for instance https://app.example.com,http://localhost:5173: in small letters, without path, slash at the end, user name and the port that the scheme has anyway; or * alone',
         )
       );
+    case 'checked-text':
+      return row.parse(text);
     case 'count': {
       const value = text === 'auto' ? availableParallelism() : /^\d{1,15}$/.test(text) ? Number(text) : NaN;
       return value >= 1 && value <= row.max

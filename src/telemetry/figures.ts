@@ -18,7 +18,7 @@ export type FigureName = OperationName | 'none';
 export const figureNames: readonly FigureName[] = [...operations.map(({ name }) => name), 'none'];
 
 /** Every status that a reply can have; 0 is a request that ended without one. */
-export const statuses = [0, 200, 201, 204, 400, 403, 404, 405, 408, 413, 417, 431, 500, 503] as const;
+export const statuses = [0, 200, 201, 204, 400, 403, 404, 405, 408, 413, 417, 429, 431, 500, 503] as const;
 
 /** Upper bounds of the published duration buckets, in seconds: part of the metrics' surface. */
 export const publishedBounds: readonly number[] = [

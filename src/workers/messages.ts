@@ -2,6 +2,7 @@
 
 import type { Report, ReportRequest } from '../telemetry/report.ts';
 import type { TlsInForce } from '../process/certificates.ts';
+import type { Question } from '../guards/shared-count.ts';
 import type { PortSharing } from '../process/listen.ts';
 import type { Settings } from '../process/settings.ts';
 
@@ -23,13 +24,16 @@ export type ToWorker =
   | { readonly kind: 'finish-drain' }
   /** Cut what is left, then exit. */
   | { readonly kind: 'cut' }
-  | { readonly kind: 'report'; readonly id: number; readonly request: ReportRequest };
+  | { readonly kind: 'report'; readonly id: number; readonly request: ReportRequest }
+  /** The answer to a question of the rate limit, as a `Counter` gives it. */
+  | { readonly kind: 'counted'; readonly id: number; readonly answer: readonly number[] };
 
 export type FromWorker =
   /** It takes calls. */
   | { readonly kind: 'ready'; readonly url: string }
   /** It cannot listen; `message` is for the operator. */
   | { readonly kind: 'start-error'; readonly message: string }
+  | { readonly kind: 'count'; readonly id: number; readonly question: Question }
   | { readonly kind: 'reports'; readonly id: number; readonly reports: readonly Report[] };
 
 export function plainSettings(settings: Settings): PlainSettings {

@@ -17,6 +17,7 @@ import type { Log, Logger } from '../telemetry/log.ts';
 import type { AdminSubject } from '../process/service.ts';
 import { describeChanges, type Settings } from '../process/settings.ts';
 import { StartError } from '../process/start-error.ts';
+import { JoinedCount } from './joined-count.ts';
 import { plainSettings, type FromWorker, type ToWorker } from './messages.ts';
 import { closeUntakenConnections } from './untaken-connections.ts';
 
@@ -139,6 +140,8 @@ export class WorkerPool implements AdminSubject {
   // What workers that have gone had counted and kept: a counter must not fall because one was replaced.
   readonly #counted = new Figures();
   #failures: readonly Failure[] = [];
+  // What the rate limit counts, for all workers together.
+  readonly #count = new JoinedCount();
   #heartbeat: NodeJS.Timeout | undefined;
   #settings: Settings;
   #tls: TlsInForce;
@@ -415,6 +418,11 @@ export class WorkerPool implements AdminSubject {
         case 'start-error':
           outcome.resolve({ kind: 'failed', message: message.message });
           break;
+        case 'count': {
+          const { id, question } = message;
+          send(member, { kind: 'counted', id, answer: this.#count.answer(question, performance.now()) });
+          break;
+        }
         case 'reports':
           member.lastReport = message.reports[0] ?? member.lastReport;
           this.#awaitedReports.get(message.id)?.(message.reports[0]);

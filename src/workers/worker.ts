@@ -8,6 +8,7 @@ import { listenForFaults, runUntilStopped, type StopRequest } from '../process/l
 import { createLog, type Logger } from '../telemetry/log.ts';
 import { startClientService, type ClientService } from '../process/service.ts';
 import { StartError } from '../process/start-error.ts';
+import { PrimaryCounter } from './primary-counter.ts';
 import { settingsOfPlain, type FromWorker, type ToWorker } from './messages.ts';
 
 // Less than the primary process gives a worker that it has told to cut everything.
@@ -29,9 +30,17 @@ async function run({ settings: plain, sharing, tls }: Extract<ToWorker, { kind: 
   const settings = settingsOfPlain(plain);
   const log = createLog({ ...settings, isShared: true });
   const request = listenForStop(log.logger);
+  const primary = new PrimaryCounter((id, question) => {
+    void tell({ kind: 'count', id, question });
+  });
+  process.on('message', (message: ToWorker) => {
+    if (message.kind === 'counted') {
+      primary.onAnswer(message.id, message.answer);
+    }
+  });
   let service: ClientService;
   try {
-    service = await startClientService(settings, log, sharing, tls);
+    service = await startClientService(settings, log, sharing, tls, primary);
   } catch (error) {
     if (!(error instanceof StartError)) {
       throw error;

@@ -49,6 +49,23 @@ describe('the OpenAPI document', () => {
     assert.doesNotMatch(stdout + stderr, /warning/i);
   });
 
+  test('with a rate limit every operation has its 429, with all headers, and the methods have none [D46]', async () => {
+    const text = printOpenApi({ RATE_LIMIT: '1000/5m' });
+    assert.deepEqual((await new Validator().validate(text)).errors ?? [], []);
+    const limited = Object.values(readOpenApi(text).paths).flatMap((item) => Object.entries(item));
+    assert.deepEqual(
+      limited.map(([method, { responses }]) => [method, Object.keys(responses['429']?.headers ?? {})]),
+      limited.map(([method]) => [
+        method,
+        method === 'options'
+          ? []
+          : ['x-request-id', 'content-length', 'cache-control', 'x-content-type-options', 'retry-after', 'ratelimit-policy', 'ratelimit'],
+      ]),
+    ); // prettier-ignore
+    assert.match(readOpenApi(text).info.description, /1,000 in 300 s, then 429/);
+    assert.doesNotMatch(printed, /429|ratelimit/i);
+  });
+
   test('its version is that of the package', () => {
     const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
     assert.equal(document.info.version, version);

@@ -26,6 +26,7 @@ const expected: Record<CallOutcome, readonly [fault: string, level: string, mess
   'bad-request': ['client', 'info', 'request'],
   'no-operation': ['client', 'info', 'request'],
   forbidden: ['client', 'info', 'request'],
+  'rate-limited': ['client', 'info', 'request'],
   overload: ['gateway', 'warn', 'turned away'],
   bug: ['gateway', 'error', 'a fault of the gateway'],
   'client-gone': ['nobody', 'info', 'request'],

@@ -34,6 +34,8 @@ const expected: readonly [SettingName, string, string, unknown][] = [
   ['corsOrigins', '--cors-origins', 'CORS_ORIGINS', ''],
   ['corsCredentials', '--cors-credentials', 'CORS_CREDENTIALS', false],
   ['corsMaxAgeS', '--cors-max-age-s', 'CORS_MAX_AGE_S', 600],
+  ['rateLimit', '--rate-limit', 'RATE_LIMIT', ''],
+  ['rateLimitKey', '--rate-limit-key', 'RATE_LIMIT_KEY', 'address'],
   ['backendUrl', '--backend-url', 'BACKEND_URL', 'http://localhost:5104/'],
   ['tlsCertFile', '--tls-cert-file', 'TLS_CERT_FILE', ''],
   ['tlsKeyFile', '--tls-key-file', 'TLS_KEY_FILE', ''],

@@ -1,0 +1,134 @@
+// The rate limit of the built command: who a client is behind proxies, and several workers that count together [D46].
+
+import assert from 'node:assert/strict';
+import { after, before, beforeEach, describe, test } from 'node:test';
+import type { RawClient } from '../helpers/raw-client.ts';
+import { requestBytes } from '../helpers/raw-client.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
+
+let backend: ScriptedBackend;
+before(async () => {
+  backend = await ScriptedBackend.start();
+});
+after(() => backend.stop());
+beforeEach(() => {
+  backend.reset();
+  backend.answers(answer('{"id":5}'));
+});
+
+const path = '/api/work-items/5';
+
+async function statusOf(command: Command, forwardedFor?: string): Promise<number> {
+  const headers = forwardedFor === undefined ? [] : ([['X-Forwarded-For', forwardedFor]] as const);
+  return (await command.call('GET', path, { headers })).status;
+}
+
+test('the metrics, the log and the API document say what is limited', async () => {
+  await using command = await startCommand({ BACKEND_URL: backend.url, RATE_LIMIT: '1/1h', DOCS: 'true' });
+  assert.equal(await statusOf(command), 200);
+  assert.equal(
+    await statusOf(command, '1.2.3.4'),
+    429,
+    'nobody is trusted: what is forwarded does not count',
+  );
+  const line = await command.log(({ status }) => status === 429, 'the line of the refused request');
+  assert.deepEqual(
+    [line['level'], line['outcome'], line['operation'], line['client'], line['cause'], line['msg']],
+    ['info', 'rate-limited', 'read', '127.0.0.1', 'more than 1 requests in 3600 s', 'request'],
+  );
+  const metrics = await command.metrics();
+  assert.match(metrics, /^work_item_gateway_requests_total\{operation="read",status="429"\} 1$/m);
+  assert.match(
+    metrics,
+    /^work_item_gateway_request_outcomes_total\{operation="read",outcome="rate-limited",fault="client"\} 1$/m,
+  );
+  const { paths } = JSON.parse((await command.call('GET', '/openapi.json')).text) as {
+    paths: Record<string, Record<string, { responses: Record<string, { headers: object }> }>>;
+  };
+  const response = paths['/api/work-items']?.['get']?.responses['429'];
+  for (const name of ['retry-after', 'ratelimit-policy', 'ratelimit']) {
+    assert.ok(Object.hasOwn(response?.headers ?? {}, name), name);
+  }
+});
+
+test('behind trusted proxies the client is whom they name, whatever it claims itself', async () => {
+  await using command = await startCommand({
+    BACKEND_URL: backend.url,
+    RATE_LIMIT: '1/1h',
+    TRUSTED_PROXIES: '127.0.0.1,10.0.0.0/8',
+  });
+  for (const [forwardedFor, status] of [
+    ['203.0.113.1', 200],
+    ['203.0.113.1', 429],
+    ['203.0.113.1:4711', 429],
+    ['6.6.6.6, 203.0.113.1', 429],
+    ['6.6.6.7,203.0.113.1, 10.1.2.3', 429],
+    ['[::ffff:203.0.113.1]:80', 429],
+    ['203.0.113.2', 200],
+    // A malformed hop ends the walk at the last good one: the proxy that wrote it.
+    ['203.0.113.3, evil', 200],
+    ['203.0.113.4, evil', 429],
+    ['203.0.113.5, evil, 203.0.113.6', 200],
+    ['203.0.113.7, evil, 203.0.113.6', 429],
+    ['2001:db8:1:2::1', 200],
+    ['2001:db8:1:2:ffff:ffff:ffff:ffff', 429],
+    ['[2001:DB8:1:2:0:0:0:9]:443', 429],
+    ['2001:db8:1:3::1', 200],
+  ] as const) {
+    assert.equal(await statusOf(command, forwardedFor), status, forwardedFor);
+  }
+  assert.equal(await statusOf(command), 429, 'the proxy itself, which has had its one');
+});
+
+describe('with workers', () => {
+  for (const sharing of ['cluster', 'reuse-port']) {
+    test(`${sharing}: they count together, and a new one goes on where the old one was`, async () => {
+      await using command = await startCommand({
+        BACKEND_URL: backend.url,
+        WORKERS: '2',
+        PORT_SHARING: sharing,
+        RATE_LIMIT: '100/1h',
+      });
+      // Connections go to both of them, and each sends ahead what it has.
+      const clients: RawClient[] = [];
+      for (let index = 0; index < 20; index += 1) clients.push(await command.connect());
+      for (const client of clients) {
+        client.send(Buffer.concat(Array.from({ length: 10 }, () => requestBytes('GET', path))));
+      }
+      const counts = new Map<number, number>();
+      await Promise.all(
+        clients.map(async (client) => {
+          for (let index = 0; index < 10; index += 1) {
+            const { status } = await client.reply();
+            counts.set(status, (counts.get(status) ?? 0) + 1);
+          }
+          await client[Symbol.asyncDispose]();
+        }),
+      );
+      assert.deepEqual([...counts].toSorted(), [
+        [200, 100],
+        [429, 100],
+      ]);
+      assert.equal(backend.requests.length, 100);
+      const pids = new Set(command.logs.filter(({ status }) => status === 429).map(({ pid }) => pid));
+      assert.equal(pids.size, 2, 'both have refused some');
+      command.signal('SIGHUP');
+      await command.log(({ msg }) => msg === 'reloaded: every worker is a new one', 'the reload');
+      assert.equal(await statusOf(command), 429);
+    });
+  }
+});
+
+test('what a rate limit lacks is a problem at the start', async () => {
+  for (const [environment, problem] of [
+    [{ RATE_LIMIT: '100' }, 'RATE_LIMIT is "100", but must be requests/window, for instance 100/60s'],
+    [{ RATE_LIMIT_KEY: 'address' }, 'RATE_LIMIT_KEY is set, but does nothing without RATE_LIMIT'],
+    [{ RATE_LIMIT: '1/1s', RATE_LIMIT_KEY: 'cookie' }, 'RATE_LIMIT_KEY is "cookie", but must be one of address, identity'],
+    [{ RATE_LIMIT: '1/1s', RATE_LIMIT_KEY: 'identity' }, 'RATE_LIMIT_KEY is identity, but no tokens say who a client is'],
+  ] as const) {
+    await using command = runCommand(['serve'], environment);
+    assert.equal(await command.exitCode(), 1);
+    assert.ok(command.stderr.includes(problem), `${problem}\n${command.stderr}`);
+  } // prettier-ignore
+});

@@ -1,0 +1,170 @@
+// So many requests of each client in a window, and what comes beyond it [D46].
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { BackendClient } from '../../src/backend/client.ts';
+import { BufferBudget } from '../../src/body/budget.ts';
+import type { Guard } from '../../src/gateway/guard.ts';
+import { replies } from '../../src/gateway/replies.ts';
+import { OwnCount } from '../../src/guards/count.ts';
+import { createRateLimit } from '../../src/guards/rate-limit.ts';
+import { assertReply, operations } from '../helpers/expected.ts';
+import { serveBefore } from '../helpers/in-process.ts';
+import { requestBytes } from '../helpers/raw-client.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+
+const limitHeaders = ['retry-after', 'ratelimit-policy', 'ratelimit'];
+const tooMany = '{"error":"Too many requests"}';
+
+async function serveLimited(limit: number, windowMs: number, ...before: Guard[]) {
+  const backend = await ScriptedBackend.start();
+  backend.answers(answer('{"id":5}'));
+  const client = new BackendClient({
+    backendUrl: new URL(backend.url),
+    timeoutMs: 30_000,
+    connectTimeoutMs: 5_000,
+    idleTimeoutMs: 4_000,
+    responseBytesMax: 1_000_000,
+    budget: new BufferBudget(1e9),
+  });
+  const clock = { now: 1_000_000 };
+  const rate = { limit, windowMs };
+  const guard = createRateLimit(rate, 'address', new OwnCount(rate, () => clock.now));
+  const server = await serveBefore(client, [...before, guard]);
+  return {
+    ...server,
+    backend,
+    clock,
+    [Symbol.asyncDispose]: async () => {
+      await server[Symbol.asyncDispose]();
+      await client.close();
+      await backend.stop();
+    },
+  };
+}
+
+test('beyond the limit every operation is 429, byte for byte, without a backend call', async () => {
+  await using server = await serveLimited(1, 60_000);
+  await using client = await server.connect();
+  assert.equal((await client.call('GET', '/api/work-items/5')).status, 200);
+  server.clock.now += 48_000;
+  for (const { method, path, options } of operations) {
+    const reply = await client.call(method, path, {
+      ...options,
+      headers: [['X-Request-Id', `limited-${method}`]],
+    });
+    assertReply(reply, 429, tooMany, limitHeaders);
+    const headers = reply.headers.filter(([field]) => !['Date', 'date'].includes(field));
+    assert.deepEqual(headers, [
+      ['content-type', 'application/json'],
+      ['cache-control', 'no-store'],
+      ['x-content-type-options', 'nosniff'],
+      ['retry-after', '12'],
+      ['ratelimit-policy', '"default";q=1;w=60'],
+      ['ratelimit', '"default";r=0;t=12'],
+      ['content-length', '29'],
+      ['x-request-id', `limited-${method}`],
+      ['connection', 'keep-alive'],
+      ...headers.slice(9),
+    ]);
+  }
+  assert.equal(server.backend.requests.length, 1);
+  assert.deepEqual(
+    server.told.ended.slice(1).map(({ status, outcome, cause }) => [status, outcome, cause]),
+    operations.map(() => [429, 'rate-limited', 'more than 1 requests in 60 s']),
+  );
+});
+
+test('a window ends so long after its first request, to the millisecond, and not before', async () => {
+  await using server = await serveLimited(2, 10_000);
+  await using client = await server.connect();
+  const ask = async (): Promise<string> => {
+    const reply = await client.call('GET', '/api/work-items/5');
+    return reply.status === 200
+      ? 'ok'
+      : `${reply.header('retry-after') ?? ''} ${reply.header('ratelimit') ?? ''}`;
+  };
+  assert.equal(await ask(), 'ok');
+  server.clock.now += 9_000;
+  assert.equal(await ask(), 'ok');
+  assert.equal(await ask(), '1 "default";r=0;t=1');
+  server.clock.now += 999.9;
+  assert.equal(await ask(), '1 "default";r=0;t=1');
+  server.clock.now += 0.1;
+  assert.equal(await ask(), 'ok');
+  assert.equal(await ask(), 'ok');
+  assert.equal(await ask(), '10 "default";r=0;t=10');
+});
+
+test('HEAD, writes, ids that are none and bodies that are no JSON count', async () => {
+  await using server = await serveLimited(6, 60_000);
+  await using client = await server.connect();
+  for (const [method, path, body, status] of [
+    ['HEAD', '/api/work-items/5', undefined, 200],
+    ['PUT', '/api/work-items/5', '{}', 200],
+    ['GET', '/api/work-items/abc', undefined, 400],
+    ['POST', '/api/work-items', '{', 500],
+    ['DELETE', '/api/work-items/5', undefined, 200],
+    ['GET', '/api/work-items', undefined, 200],
+    ['HEAD', '/api/work-items/5', undefined, 429],
+    ['PUT', '/api/work-items/5', '{}', 429],
+    ['GET', '/api/work-items/abc', undefined, 429],
+    ['POST', '/api/work-items', '{', 429],
+  ] as const) {
+    const reply = await client.call(method, path, body === undefined ? {} : { body });
+    assert.equal(reply.status, status, `${method} ${path}`);
+    assert.equal(reply.text, method === 'HEAD' ? '' : reply.text);
+  }
+});
+
+test('what is no operation does not count, and is served beyond the limit', async () => {
+  await using server = await serveLimited(1, 60_000);
+  await using client = await server.connect();
+  for (let round = 0; round < 2; round += 1) {
+    assert.equal((await client.call('OPTIONS', '/api/work-items')).status, 204);
+    assert.equal((await client.call('PATCH', '/api/work-items/5')).status, 405);
+    assert.equal((await client.call('GET', '/nowhere')).status, 404);
+    const cross = { headers: [['Sec-Fetch-Site', 'cross-site']] as [string, string][], body: '{}' };
+    assert.equal((await client.call('POST', '/api/work-items', cross)).status, 403);
+    assert.equal((await client.call('GET', '/api/work-items/5')).status, round === 0 ? 200 : 429);
+  }
+});
+
+test('what another guard refuses before it does not count', async () => {
+  let refusals = 3;
+  await using server = await serveLimited(1, 60_000, {
+    admit: () =>
+      (refusals -= 1) >= 0
+        ? { isAdmitted: false, reply: replies.forbidden, outcome: 'forbidden', cause: undefined }
+        : { isAdmitted: true, identity: 'Ada' },
+  });
+  await using client = await server.connect();
+  for (const status of [403, 403, 403, 200, 429]) {
+    assert.equal((await client.call('GET', '/api/work-items/5')).status, status);
+  }
+});
+
+test('1,000 requests in one write: as many as the limit pass, and the connection goes on', async () => {
+  await using server = await serveLimited(100, 60_000);
+  await using client = await server.connect();
+  client.send(Buffer.concat(Array.from({ length: 1_000 }, () => requestBytes('GET', '/api/work-items/5'))));
+  const statuses: number[] = [];
+  for (let index = 0; index < 1_000; index += 1) {
+    statuses.push((await client.reply()).status);
+  }
+  assert.deepEqual(statuses, [
+    ...Array.from({ length: 100 }, () => 200),
+    ...Array.from({ length: 900 }, () => 429),
+  ]);
+  assert.equal(server.backend.requests.length, 100);
+});
+
+test('a body beyond the limit is not waited for, and what comes of it is dropped', async () => {
+  await using server = await serveLimited(1, 60_000);
+  await using client = await server.connect();
+  assert.equal((await client.call('GET', '/api/work-items/5')).status, 200);
+  const body = Buffer.from(`"${'x'.repeat(200_000)}"`);
+  assertReply(await client.call('PUT', '/api/work-items/5', { body }), 429, tooMany, limitHeaders);
+  assertReply(await client.call('GET', '/api/work-items/5'), 429, tooMany, limitHeaders);
+  assert.equal(server.backend.requests.length, 1);
+});

@@ -1,0 +1,130 @@
+// Counts of many keys in bounded memory, and whom a request is counted for [D46].
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { GuardedRequest } from '../../src/gateway/guard.ts';
+import { OwnCount, type Count } from '../../src/guards/count.ts';
+import { createRateLimit, networkOf } from '../../src/guards/rate-limit.ts';
+import { WindowTable } from '../../src/guards/window-table.ts';
+
+const rate = { limit: 3, windowMs: 1_000 };
+
+describe('counts in this process', () => {
+  test('a window begins with the first request and takes so many, burst included; then it begins anew', () => {
+    let now = 5_000;
+    const count = new OwnCount(rate, () => now);
+    assert.deepEqual([count.take('a'), count.take('a'), count.take('a')], [0, 0, 0]);
+    assert.equal(count.take('a'), 1_000);
+    now = 5_999.5;
+    assert.equal(count.take('a'), 0.5);
+    assert.equal(count.take('b'), 0, 'others are counted by themselves');
+    now = 6_000;
+    assert.deepEqual([count.take('a'), count.take('a'), count.take('a'), count.take('a')], [0, 0, 0, 1_000]);
+    now = 6_998;
+    assert.equal(count.take('b'), 0);
+    assert.equal(count.take('b'), 0);
+    now = 6_999.5;
+    assert.equal(count.take('b'), 0, 'its first window is over');
+    assert.equal(count.take('a'), 0.5);
+  });
+
+  test('what is refused does not count: who goes on asking gets in when the window ends', () => {
+    let now = 0;
+    const count = new OwnCount(rate, () => now);
+    for (; now < 1_000; now += 1) {
+      count.take('a');
+    }
+    assert.equal(count.take('a'), 0);
+  });
+
+  test('keys may be anything', () => {
+    const count = new OwnCount({ limit: 1, windowMs: 1 }, () => 0);
+    for (const key of ['__proto__', 'constructor', '', 'toString', '\0', '\ud800', 'x'.repeat(100_000)]) {
+      assert.equal(count.take(key), 0, JSON.stringify(key.slice(0, 20)));
+      assert.equal(count.take(key), 1);
+    }
+  });
+
+  test('a million keys at once take the room of so many as it may hold; the youngest are kept', () => {
+    const table = new WindowTable(1_000);
+    const count = new OwnCount({ limit: 1, windowMs: 60_000 }, () => 0, table);
+    for (let key = 0; key < 1_000_000; key += 1) {
+      assert.equal(count.take(`2001:db8:0:${key}::/64`), 0);
+    }
+    assert.equal(table.size, 1_000);
+    assert.equal(count.take('2001:db8:0:999999::/64'), 60_000);
+    assert.equal(count.take('2001:db8:0:999000::/64'), 60_000);
+    assert.equal(count.take('2001:db8:0:998999::/64'), 0, 'the oldest are forgotten');
+  });
+
+  test('windows that have ended make room as others open, whatever their order', () => {
+    let now = 0;
+    const table = new WindowTable(1_000_000);
+    const count = new OwnCount({ limit: 1, windowMs: 1_000 }, () => now, table);
+    for (let key = 0; key < 10_000; key += 1) {
+      count.take(String(key));
+    }
+    now = 2_000;
+    // Half of them again, among others.
+    for (let key = 0; key < 10_000; key += 2) {
+      count.take(String(key));
+      count.take(`other ${key}`);
+    }
+    assert.equal(table.size, 10_000);
+    assert.equal(count.take('4'), 1_000);
+    assert.equal(count.take('5'), 0);
+  });
+});
+
+describe('whom a request is counted for', () => {
+  const keyOf = (by: 'address' | 'identity', client: string | undefined, identity?: string) => {
+    let taken = '';
+    const count: Count = {
+      take: (key) => {
+        taken = key;
+        return 0;
+      },
+    };
+    const head = { method: 'GET', target: '/', bodyLength: 0, expectation: 'none', persists: true, isOld: false, fields: [] } as const; // prettier-ignore
+    const request: GuardedRequest = { head, operation: 'list', client, identity };
+    assert.deepEqual(createRateLimit(rate, by, count).admit(request), { isAdmitted: true, identity });
+    return taken;
+  };
+
+  test('an IPv4 address is itself, an IPv6 address its /64', () => {
+    for (const [address, key] of [
+      ['192.0.2.7', '192.0.2.7'],
+      ['2001:db8::1', '2001:db8:0:0'],
+      ['2001:db8::ffff:ffff:ffff:ffff', '2001:db8:0:0'],
+      ['2001:db8:0:1::1', '2001:db8:0:1'],
+      ['2001:db8:1:2:3:4:5:6', '2001:db8:1:2'],
+      ['::1', '0:0:0:0'],
+      ['::', '0:0:0:0'],
+      ['1::', '1:0:0:0'],
+      ['1:2:3:4:5:6:7::', '1:2:3:4'],
+      ['::2:3:4:5:6:7:8', '0:2:3:4'],
+      ['1:2:3::6:7:8', '1:2:3:0'],
+      ['64:ff9b::192.0.2.7', '64:ff9b:0:0'],
+      ['1:2:3:4:5:6:192.0.2.7', '1:2:3:4'],
+      ['::4:5:6:192.0.2.7', '0:0:0:4'],
+    ] as const) {
+      assert.equal(networkOf(address), key, address);
+    }
+    assert.equal(keyOf('address', '2001:db8::1', 'Ada'), '2001:db8:0:0');
+  });
+
+  test('those whose address is not known count together', () => {
+    assert.equal(keyOf('address', undefined), 'unknown');
+    assert.equal(keyOf('identity', undefined), 'unknown');
+  });
+
+  test('an identity is itself, a long one is hashed, and none can be taken for an address', () => {
+    assert.equal(keyOf('identity', '192.0.2.7', 'Ada Lovelace\r\n*'), 'sub:Ada Lovelace\r\n*');
+    assert.equal(keyOf('identity', '192.0.2.7', '192.0.2.8'), 'sub:192.0.2.8');
+    assert.equal(keyOf('identity', '192.0.2.7', ''), 'sub:');
+    assert.equal(keyOf('identity', '192.0.2.7', undefined), '192.0.2.7');
+    const hashed = keyOf('identity', '192.0.2.7', 'x'.repeat(65));
+    assert.match(hashed, /^sub-sha256:[\w-]{43}$/);
+    assert.notEqual(hashed, keyOf('identity', '192.0.2.7', 'x'.repeat(66)));
+  });
+});
