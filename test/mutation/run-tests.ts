@@ -17,6 +17,8 @@ export type TestsResult =
 export interface TestsOptions {
   /** How often a failure must come to be one; 1 when undefined. */
   readonly failures?: number;
+  /** How much longer than usual may pass without the end of a test; 1 when undefined. */
+  readonly patience?: number;
   readonly cwd: string;
   readonly environment?: NodeJS.ProcessEnv;
   readonly nodeArguments?: readonly string[];
@@ -35,6 +37,7 @@ export async function runTests(files: readonly string[], options: TestsOptions):
 
 function runOnce(files: readonly string[], options: TestsOptions): Promise<TestsResult> {
   const startedAt = performance.now();
+  const patience = options.patience ?? 1;
   const child = spawn(
     process.execPath,
     [
@@ -79,7 +82,8 @@ function runOnce(files: readonly string[], options: TestsOptions): Promise<Tests
       }
     };
     const timer = setInterval(() => {
-      if (performance.now() - lastTestAt > hangMs || cpuMsOf(child.pid) - cpuMsThen > hangCpuMs) {
+      const isStuck = performance.now() - lastTestAt > patience * hangMs;
+      if (isStuck || cpuMsOf(child.pid) - cpuMsThen > patience * hangCpuMs) {
         end({ kind: 'hung', ms: ms(), test: `behind: ${lastTest}` });
       }
     }, 500);

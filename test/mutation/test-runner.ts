@@ -95,6 +95,8 @@ class NodeTestRunner implements TestRunner {
       const result = await runTests(isCommand ? files : [name], {
         cwd: process.cwd(),
         failures: isTimed ? 3 : 1,
+        // Counting what is covered costs many times the tests themselves.
+        patience: 10,
         environment: isCommand
           ? commandEnvironment()
           : { MUTATION_COVERAGE: coveragePath, MUTATION_FILE: name },
