@@ -7,6 +7,7 @@ export default tseslint.config(
       'dist/',
       'build/',
       'bench/',
+      'examples/',
       'test/mutation/',
       'node_modules/',
       '**/*.as.ts',

@@ -1,0 +1,216 @@
+// examples/nextjs, built by Next.js itself with nothing configured, over real sockets: the gateway's route, the handlers by
+// hand beside it, and the page in a browser [D50].
+
+import assert from 'node:assert/strict';
+import { after, before, beforeEach, describe, test } from 'node:test';
+import { TestBrowser } from '../helpers/browser.ts';
+import { createGate } from '../helpers/changes.ts';
+import { Example, type RunningExample } from '../helpers/examples.ts';
+import {
+  forbidden,
+  invalidId,
+  itemNotFound,
+  notFound,
+  operations,
+  succeeded,
+  tooLarge,
+} from '../helpers/expected.ts';
+import { RawClient, type CallOptions, type Reply } from '../helpers/raw-client.ts';
+import { answer, behind, noContent, resetPeer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+
+const example = Example.install('nextjs');
+// It takes twelve seconds of processor time.
+const buildLimitMs = 400_000;
+const [gateway, byHand] = ['/api/work-items', '/api/by-hand/work-items'];
+
+describe('in Next.js', { skip: typeof example === 'string' && example, timeout: buildLimitMs }, () => {
+  let backend: ScriptedBackend;
+  let site: RunningExample;
+  before(async () => {
+    assert.ok(typeof example === 'object');
+    backend = await ScriptedBackend.start();
+    example.run('next', ['build']);
+    site = await example.start('next', ['start', '--hostname', '127.0.0.1'], backend.url);
+  });
+  beforeEach(() => {
+    backend.reset();
+    backend.answers(answer('{"id":5}'));
+  });
+  after(async () => {
+    await site[Symbol.asyncDispose]();
+    await backend.stop();
+    if (typeof example === 'object') example[Symbol.dispose]();
+  });
+
+  for (const { name, method, path, options, backendTarget, status, body } of operations) {
+    test(`operation ${name}: the bytes and the headers of the gateway`, async () => {
+      const reply = await site.call(method, path, options);
+      assertBytes(reply, status, body);
+      assert.equal(reply.header('content-type'), 'application/json');
+      assert.equal(reply.header('cache-control'), 'no-store');
+      assert.equal(reply.header('x-content-type-options'), 'nosniff');
+      const calls = backend.requests.map((each) => `${each.method} ${each.target}`);
+      assert.deepEqual(calls, [`${method} ${backendTarget}`]);
+      assert.equal(backend.requests[0]?.header('x-request-id'), reply.header('x-request-id'));
+      assert.equal(backend.requests[0]?.body.toString(), options.body ?? '');
+    });
+  }
+
+  test('errors are those of the gateway', async () => {
+    assertBytes(await site.call('GET', '/api/work-items/abc'), 400, invalidId);
+    assertBytes(await site.call('GET', '/api/work-items/5/6'), 404, notFound);
+    assertBytes(await site.call('PATCH', '/api/work-items/5'), 405, '{"error":"Method not allowed"}');
+    const create = { body: '{"a":' };
+    assertBytes(
+      await site.call('POST', '/api/work-items', create),
+      500,
+      '{"error":"Failed to create work item"}',
+    );
+    assert.equal(backend.requests.length, 0);
+    backend.answersOnce(answer('', { status: 404 }), resetPeer(), answer('<p>'));
+    assertBytes(await site.call('GET', '/api/work-items/5'), 404, itemNotFound);
+    assertBytes(await site.call('PUT', '/api/work-items/5', { body: '{}' }), 500, '{"error":"Failed to update work item"}'); // prettier-ignore
+    assertBytes(await site.call('GET', '/api/work-items'), 500, '{"error":"Failed to fetch work items"}');
+    backend.answersOnce(noContent);
+    assertBytes(await site.call('DELETE', '/api/work-items/%31%32'), 200, succeeded);
+    assert.equal(backend.requests.at(-1)?.target, '/api/WorkItem/12');
+  });
+
+  describe('what the handlers by hand get wrong, as the README says', () => {
+    const json = '{"n":9007199254740993,"x":1.0,"y":1e400,"a":1,"a":2}';
+    const changed = '{"n":9007199254740992,"x":1,"y":null,"a":2}';
+    const create = async (path: string, options: CallOptions) => {
+      const reply = await site.call('POST', path, options);
+      return { reply, sent: backend.requests.at(-1)?.body };
+    };
+
+    test('1: JSON is changed', async () => {
+      backend.answers(answer(json));
+      assertBytes(await site.call('GET', gateway), 200, json);
+      assertBytes(await site.call('GET', byHand), 200, changed);
+      assert.equal((await create(gateway, { body: json })).sent?.toString(), json);
+      assert.equal((await create(byHand, { body: json })).sent?.toString(), changed);
+    });
+
+    test('2: the backend works on for a client that has left', async () => {
+      const gate = createGate();
+      backend.answers(behind(gate, answer('[]')));
+      const leave = async (path: string) => {
+        await using client = await RawClient.open(site.port);
+        client.send(`GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`);
+        return (await backend.nextRequest()).connection;
+      };
+      const kept = await leave(byHand);
+      // Cancelled after the one before was left, which is still there.
+      await backend.connectionClosed(await leave(gateway));
+      assert.equal(backend.isClosed(kept), false);
+      gate.open();
+    });
+
+    test('3: a body that is not UTF-8 is stored as something else', async () => {
+      const body = Buffer.from('{"title":"Caf\xe9"}', 'latin1');
+      assert.equal((await create(gateway, { body })).reply.status, 500);
+      assert.equal(backend.requests.length, 0);
+      const { reply, sent } = await create(byHand, { body });
+      assert.equal(reply.status, 201);
+      assert.equal(sent?.toString(), '{"title":"Caf\ufffd"}');
+    });
+
+    test('4: another item is deleted', async () => {
+      for (const path of [gateway, byHand]) {
+        assertBytes(await site.call('DELETE', `${path}/9007199254740993`), 200, succeeded);
+      }
+      assert.deepEqual(
+        backend.requests.map(({ target }) => target),
+        ['/api/WorkItem/9007199254740993', '/api/WorkItem/9007199254740992'],
+      );
+    });
+
+    test('5: a redirect of a create is followed with a GET', async () => {
+      const redirect = answer('', { status: 302, headers: [['Location', '/api/WorkItem']] });
+      backend.answersOnce(redirect);
+      assert.equal((await create(gateway, { body: '{}' })).reply.status, 500);
+      backend.answersOnce(redirect);
+      assert.equal((await create(byHand, { body: '{}' })).reply.status, 201);
+      assert.deepEqual(
+        backend.requests.map(({ method }) => method),
+        ['POST', 'POST', 'GET'],
+      );
+    });
+
+    test('6: a body of any size is taken', async () => {
+      const body = `"${'x'.repeat(11 << 20)}"`;
+      assertBytes((await create(gateway, { body })).reply, 413, tooLarge);
+      assert.equal(backend.requests.length, 0);
+      assert.equal((await create(byHand, { body })).reply.status, 201);
+      const largest = `"${'x'.repeat((10 << 20) - 2)}"`;
+      const { reply, sent } = await create(gateway, { body: largest });
+      assert.equal(reply.status, 201);
+      assert.ok(sent?.equals(Buffer.from(largest)));
+    });
+
+    test('7: nothing says that a reply is not to be stored', async () => {
+      assert.equal((await site.call('GET', gateway)).header('cache-control'), 'no-store');
+      assert.equal((await site.call('GET', byHand)).header('cache-control'), undefined);
+    });
+
+    test('8: a page of another site may send a form', async () => {
+      const form: CallOptions = {
+        headers: [
+          ['Sec-Fetch-Site', 'cross-site'],
+          ['Content-Type', 'text/plain'],
+        ],
+        body: '{"a":"="}',
+      };
+      assertBytes((await create(gateway, form)).reply, 403, forbidden);
+      assert.equal(backend.requests.length, 0);
+      assert.equal((await create(byHand, form)).reply.status, 201);
+    });
+  });
+
+  test("what is Next.js's own, as the README says", async () => {
+    assert.equal((await site.call('GET', '/api/work-items/%zz')).status, 500);
+    for (const path of ['/api/work-items/', '//api/work-items']) {
+      assert.equal((await site.call('GET', path)).status, 308);
+    }
+    assert.equal(backend.requests.length, 0);
+  });
+
+  test('a list of 5 MB comes whole', async () => {
+    const list = `[1${',"Ünïcode"'.repeat(400_000)}]`;
+    backend.answers(answer(list));
+    const reply = await site.call('GET', gateway);
+    assert.ok(reply.body.equals(Buffer.from(list)));
+  });
+
+  test('the page lists work items, creates one, and says what failed', async () => {
+    const items = [{ id: 1, title: 'Paint the fence', state: 'New' }];
+    backend.answers((exchange) => {
+      const { method, body } = exchange.request;
+      if (method === 'POST') {
+        items.push({ id: 2, ...(JSON.parse(body.toString()) as { title: string; state: string }) });
+      }
+      return answer(JSON.stringify(method === 'POST' ? items.at(-1) : items))(exchange);
+    });
+    await using browser = await TestBrowser.start();
+    await using watched = await browser.open(`${site.url}/`);
+    const { page } = watched;
+    await page.getByText('1: Paint the fence (New)').waitFor();
+    await page.getByLabel('Title').fill('Mow the lawn');
+    await page.getByRole('button', { name: 'Create' }).click();
+    await page.getByText('2: Mow the lawn (New)').waitFor();
+    await page.getByText('2 work items').waitFor();
+    await watched.savePicture('example-nextjs');
+    watched.assertClean(site.url);
+    assert.deepEqual(await watched.findAccessibilityProblems(), []);
+    backend.answers(answer('', { status: 503 }));
+    await page.getByLabel('Title').fill('Not to be');
+    await page.getByRole('button', { name: 'Create' }).click();
+    await page.getByText('Failed to create work item').waitFor();
+  });
+});
+
+/** Status and body; the headers of a connection and of caches are Next.js's. */
+function assertBytes(reply: Reply, status: number, body: string): void {
+  assert.deepEqual([reply.status, reply.text], [status, body]);
+}

@@ -1,0 +1,165 @@
+// What is in examples/, as its readers have it: installed from the package that `npm pack` makes, in a folder elsewhere,
+// and started as a process of its own.
+
+import assert from 'node:assert/strict';
+import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { cpSync, globSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, delimiter, dirname, join, resolve } from 'node:path';
+import { Changes } from './changes.ts';
+import { request, type CallOptions, type Reply } from './raw-client.ts';
+
+const root = resolve(import.meta.dirname, '../..');
+// Of whoever runs the tests, with the project's Node first, and without what the test runner tells its own processes.
+const environment: NodeJS.ProcessEnv = {
+  ...process.env,
+  PATH: [dirname(process.execPath), process.env['PATH']].join(delimiter),
+  NEXT_TELEMETRY_DISABLED: '1',
+};
+for (const name of ['NODE_TEST_CONTEXT', 'NODE_OPTIONS', 'NODE_ENV', 'PORT']) {
+  Reflect.deleteProperty(environment, name);
+}
+const notThere = /\b(?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED)\b/;
+// On a busy machine.
+const deadlineMs = 200_000;
+
+/** An example with all that it needs. */
+export class Example implements Disposable {
+  readonly folder: string;
+
+  private constructor(folder: string) {
+    this.folder = folder;
+  }
+
+  /** Installs `examples/<name>`; where that cannot be, since there is no registry, gives the reason. */
+  static install(name: string): Example | string {
+    const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-example-'));
+    const example = new Example(folder);
+    try {
+      const place = join(folder, name);
+      cpSync(join(root, 'examples', name), place, {
+        recursive: true,
+        filter: (path) => !['node_modules', '.next'].includes(basename(path)),
+      });
+      // What `npm pack` would build before has been built.
+      const packed = runNpm(['pack', '--ignore-scripts', '--pack-destination', folder], root);
+      assert.equal(packed.status, 0, packed.output);
+      const [tarball = ''] = globSync('*.tgz', { cwd: folder });
+      const options = ['--prefer-offline', '--no-audit', '--no-fund'];
+      const { status, output } = runNpm(['install', ...options, join(folder, tarball)], place);
+      if (status !== 0) {
+        assert.match(output, notThere);
+        example[Symbol.dispose]();
+        return `the packages of examples/${name} cannot be installed here: ${notThere.exec(output)?.[0] ?? ''}`;
+      }
+      return new Example(place);
+    } catch (error) {
+      example[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  /** Runs one of its programs to the end. */
+  run(program: string, args: readonly string[]): void {
+    const { status, stdout, stderr } = spawnSync(this.#find(program), args, {
+      cwd: this.folder,
+      env: environment,
+      encoding: 'utf8',
+      timeout: deadlineMs,
+    });
+    assert.equal(status, 0, stdout + stderr);
+  }
+
+  /** Starts one of its programs, or Node, before a backend; it is there when it has said where it listens. */
+  async start(program: string, args: readonly string[], backendUrl: string): Promise<RunningExample> {
+    const running = new RunningExample(
+      spawn(program === 'node' ? process.execPath : this.#find(program), args, {
+        cwd: this.folder,
+        env: { ...environment, PORT: '0', BACKEND_URL: backendUrl },
+        stdio: ['ignore', 'pipe', 'pipe'],
+      }),
+    );
+    await running.listens();
+    return running;
+  }
+
+  #find(program: string): string {
+    return join(this.folder, 'node_modules/.bin', program);
+  }
+
+  [Symbol.dispose](): void {
+    const { folder } = this;
+    rmSync(dirname(folder) === tmpdir() ? folder : dirname(folder), { recursive: true });
+  }
+}
+
+export class RunningExample implements AsyncDisposable {
+  output = '';
+  readonly #process: ChildProcess;
+  readonly #changes = new Changes();
+  #port = 0;
+  readonly #exited: Promise<void>;
+
+  constructor(child: ChildProcess) {
+    this.#process = child;
+    running.add(child);
+    for (const stream of [child.stdout, child.stderr]) {
+      stream?.on('data', (data: Buffer) => {
+        this.output += data.toString('utf8');
+        this.#changes.notify();
+      });
+    }
+    this.#exited = new Promise((done) => {
+      child.on('close', () => {
+        running.delete(child);
+        this.#changes.notify();
+        done();
+      });
+    });
+  }
+
+  get port(): number {
+    return this.#port;
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.#port}`;
+  }
+
+  async listens(): Promise<void> {
+    this.#port = await this.#changes.until(
+      () => {
+        assert.equal(this.#process.exitCode, null, this.output);
+        const port = /https?:\/\/[a-z0-9.[\]:-]*:([1-9][0-9]*)/.exec(this.output)?.[1];
+        return port === undefined ? undefined : Number(port);
+      },
+      () => `it says where it listens: ${this.output}`,
+      deadlineMs,
+    );
+  }
+
+  /** One request on a connection of its own. */
+  call(method: string, path: string, options?: CallOptions): Promise<Reply> {
+    return request(this.#port, method, path, options);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#process.kill('SIGKILL');
+    await this.#exited;
+  }
+}
+
+const running = new Set<ChildProcess>();
+process.on('exit', () => {
+  for (const child of running) child.kill('SIGKILL');
+});
+
+function runNpm(args: readonly string[], cwd: string): { status: number | null; output: string } {
+  const { status, stdout, stderr } = spawnSync('npm', args, {
+    cwd,
+    env: environment,
+    encoding: 'utf8',
+    timeout: deadlineMs,
+  });
+  return { status, output: stdout + stderr };
+}
