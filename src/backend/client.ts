@@ -10,7 +10,7 @@ import {
   type ExchangeOwner,
 } from '../wire/client-connection.ts';
 import type { AnswerHead, Flaw } from '../wire/head.ts';
-import { writeRequestHead } from '../wire/writer.ts';
+import { encodeFieldText, writeRequestHead } from '../wire/writer.ts';
 import { Deadline, Deadlines, type DeadlineOwner } from './deadlines.ts';
 import { describeError, isShortOfDescriptors } from './describe-error.ts';
 import { ConnectionPool } from './pool.ts';
@@ -43,6 +43,8 @@ export interface BackendRequest {
   readonly path: string;
   readonly body: Buffer | undefined;
   readonly requestId: string;
+  /** Who calls, as far as a guard has found that out; sent where the backend wants to know it [D48]. */
+  readonly identity?: string | undefined;
   /** As name, value, ...; with the request id all that is sent beyond our own headers [D23]. */
   readonly traceContext: readonly string[];
   /** The answer's body is needed and must be JSON; otherwise a well-formed head decides alone [D17]. */
@@ -58,6 +60,8 @@ export interface BackendClientOptions {
   readonly connectTimeoutMs: number;
   readonly idleTimeoutMs: number;
   readonly responseBytesMax: number;
+  /** The name of the header that tells the backend who calls; default: none does [D48]. */
+  readonly identityHeader?: string | undefined;
   /** What answers are counted against while they are held; `ok` hands its count on with its pieces. */
   readonly budget: BufferBudget;
 }
@@ -121,13 +125,16 @@ export class BackendClient {
 
   /** Sends one call. */
   send(request: BackendRequest, handler: OutcomeHandler): Exchange {
-    const { method, path, body, requestId, traceContext } = request;
+    const { method, path, body, requestId, traceContext, identity } = request;
+    const { identityHeader } = this.options;
     const head = writeRequestHead(
       method,
       this.#basePath + path,
       this.#host,
       requestId,
-      traceContext,
+      identityHeader === undefined || identity === undefined
+        ? traceContext
+        : [...traceContext, identityHeader, encodeFieldText(identity)],
       body?.length,
     );
     return new BackendExchange(this, head, request, handler);

@@ -4,6 +4,7 @@
 import { collectionPath, operations, type Operation, type OperationName } from '../gateway/operations.ts';
 import { rejectedStatuses } from '../gateway/outcomes.ts';
 import {
+  createScopeReply,
   failureReplies,
   notFoundReplies,
   replies,
@@ -13,6 +14,7 @@ import {
 import { anyOrigin, Cors } from '../guards/cors.ts';
 import { isCrossSiteWrite } from '../guards/cross-site.ts';
 import { parseRate, rateHeaders } from '../guards/rate.ts';
+import { scopesOf } from '../process/token-settings.ts';
 import { version } from '../process/version.ts';
 
 /** What of the settings a client can meet. */
@@ -21,6 +23,9 @@ export interface Limits {
   readonly corsOrigins: readonly string[];
   readonly corsCredentials: boolean;
   readonly corsMaxAgeS: number;
+  /** Empty where no tokens are wanted. */
+  readonly authIssuer: string;
+  readonly authScopes: readonly string[];
   readonly itemIdParsing: 'leading' | 'whole';
   /** As `parseRate` reads it; empty for none. */
   readonly rateLimit: string;
@@ -54,7 +59,7 @@ function createOpenApi(limits: Limits): JsonObject {
       license: { name: 'MIT', identifier: 'MIT' },
     },
     servers: [{ url: '/', description: 'The gateway that serves this document.' }],
-    security: [],
+    security: wantsTokens(limits) ? [{ [bearerScheme]: [] }] : [],
     tags: [
       { name: itemsTag, description: 'The five operations. Each makes one call to the backend.' },
       { name: methodsTag, description: 'What can be asked of a path. The backend is not called.' },
@@ -85,6 +90,7 @@ function createPath(on: Operation['on'], limits: Limits): JsonObject {
       summary:
         on === 'collection' ? 'Ask for the methods of the collection' : 'Ask for the methods of an item',
       description: `The methods are in \`Allow\`.${on === 'item' ? ' Any id will do: it is not looked at.' : ''}${limits.corsOrigins.length > 0 ? ' Browsers ask so (a CORS preflight) before a page of another origin calls.' : ''}`,
+      ...(wantsTokens(limits) ? { security: [] } : {}),
       parameters: parametersOf(on),
       responses: createResponses(
         [
@@ -155,6 +161,7 @@ const sampleAnswers: Partial<Record<OperationName, Json>> = {
 function createOperation(operation: Operation, limits: Limits): JsonObject {
   const { name, takesBody } = operation;
   const text = texts[name];
+  const scope = scopeOf(name, limits);
   return {
     operationId: name === 'list' ? 'listWorkItems' : `${name}WorkItem`,
     tags: [itemsTag],
@@ -163,6 +170,7 @@ function createOperation(operation: Operation, limits: Limits): JsonObject {
       operation.method === 'GET'
         ? `${text.description} \`HEAD\` answers the same, without the body.`
         : text.description,
+    ...(scope === undefined ? {} : { security: [{ [bearerScheme]: [scope] }] }),
     parameters: parametersOf(operation.on),
     ...(takesBody ? { requestBody: refTo('requestBodies', 'WorkItem') } : {}),
     responses: {
@@ -224,6 +232,32 @@ function tooManyOf({ rateLimit, rateLimitKey }: Limits): Documented[] {
   return [{ reply: replyTooManyRequests(rateHeaders(rate, rate.windowMs / 1_000)), when }];
 }
 
+const bearerScheme = 'bearer';
+
+function wantsTokens({ authIssuer }: Limits): boolean {
+  return authIssuer !== '';
+}
+
+function scopeOf(name: OperationName, limits: Limits): string | undefined {
+  return wantsTokens(limits) ? scopesOf(limits.authScopes).get(name) : undefined;
+}
+
+/** What a call without the right token gets [D43]. */
+function tokenRefusalsOf(name: OperationName, limits: Limits): Documented[] {
+  if (!wantsTokens(limits)) {
+    return [];
+  }
+  const scope = scopeOf(name, limits);
+  return [
+    { reply: replies.unauthorized, when: 'No token. The backend is not called.' },
+    { reply: replies.invalidToken, when: 'A token that is not valid, or not any more.' },
+    ...(scope === undefined
+      ? []
+      : [{ reply: createScopeReply(scope), when: `The token lacks the scope \`${scope}\`.` }]),
+    { reply: replies.noKeys, when: 'There is no key to check the token with: try again later.' },
+  ];
+}
+
 /** Every error of an operation, in the order in which it is decided within a status. */
 function errorsOf(operation: Operation, limits: Limits): Documented[] {
   const { name, method, on, takesBody, passesAnswer } = operation;
@@ -242,6 +276,7 @@ function errorsOf(operation: Operation, limits: Limits): Documented[] {
       : []),
     badRequest,
     ...refusalsOf(method, limits),
+    ...tokenRefusalsOf(name, limits),
     ...tooManyOf(limits),
     ...(operation.notFoundMessage === undefined
       ? []
@@ -283,12 +318,13 @@ function createResponses(documented: readonly Documented[], limits: Limits): Jso
   return Object.fromEntries(
     [...byStatus].map(([status, group]) => {
       const [{ reply }] = group as [Documented];
+      const headers = group.flatMap((each) => each.reply.headers);
       const hasBody = reply.body.length > 0;
       return [
         status,
         {
           description: group.map(({ when }) => when).join(' Or: '),
-          headers: headersOf(reply, hasBody, limits),
+          headers: headersOf({ ...reply, headers }, hasBody, limits),
           ...(hasBody ? { content: { 'application/json': createErrorContent(group) } } : {}),
         },
       ];
@@ -323,6 +359,7 @@ const headerNames: Readonly<Record<string, string>> = {
   'x-content-type-options': 'ContentTypeOptions',
   'content-length': 'ContentLength',
   'retry-after': 'RetryAfter',
+  'www-authenticate': 'WwwAuthenticate',
   allow: 'Allow',
   vary: 'Vary',
   'access-control-allow-origin': 'CorsOrigin',
@@ -432,6 +469,18 @@ function createComponents(limits: Limits): JsonObject {
         examples: [JSON.parse(replies.invalidId.body.toString()) as Json],
       },
     },
+    ...(wantsTokens(limits)
+      ? {
+          securitySchemes: {
+            [bearerScheme]: {
+              type: 'http',
+              scheme: 'bearer',
+              bearerFormat: 'JWT',
+              description: `A token of the issuer ${limits.authIssuer}.`,
+            },
+          },
+        }
+      : {}),
     requestBodies: {
       WorkItem: {
         description: `One JSON text in UTF-8, of at most ${count(requestBytesMax)} bytes. The bytes decide: any \`Content-Type\` will do.`,
@@ -502,6 +551,15 @@ function createComponents(limits: Limits): JsonObject {
         required: true,
         schema: { type: 'integer', minimum: 0 },
       },
+      ...(wantsTokens(limits)
+        ? {
+            WwwAuthenticate: {
+              description: 'What is wanted, and what was wrong [RFC 6750]; not where a page was refused.',
+              required: false,
+              schema: { type: 'string' },
+            },
+          }
+        : {}),
       Allow: {
         description: 'The methods that the path has.',
         required: true,

@@ -114,6 +114,8 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
   readonly #startedAt = performance.now();
   #state: State = 'checking';
   #backendPath = '';
+  // Whom the guard has found the client to be.
+  #identity: string | undefined;
   #body: RequestBody | undefined;
   #exchange: Exchange | undefined;
   #exchangeStartedAt = 0;
@@ -210,7 +212,9 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
   }
 
   #isAdmitted(admission: Admission): boolean {
-    if (!admission.isAdmitted) {
+    if (admission.isAdmitted) {
+      this.#identity = admission.identity;
+    } else {
       this.cause = admission.cause;
       this.#reply(admission.reply, admission.outcome);
     }
@@ -304,6 +308,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
         path: this.#backendPath,
         body,
         requestId: this.requestId,
+        identity: this.#identity,
         traceContext: readTraceContext(this.#head.fields),
         needsAnswer: operation.passesAnswer,
       },

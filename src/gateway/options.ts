@@ -56,7 +56,8 @@ export interface GatewayLimits {
 /**
  * A gateway with its own connections to the backend; `observer` is told of every request that ends, `prefix` stands
  * before `/api/work-items`. Throws a `TypeError` that names every limit that cannot be one, and, where `otherNames` are
- * given, every name that is neither a limit's nor one of them. `guards` are asked in their order about requests of operations.
+ * given, every name that is neither a limit's nor one of them. `guards` are asked in their order about requests of operations;
+ * `identityHeader` is the name of the header that tells the backend whom they have found [D48].
  */
 export function createGateway(
   options: GatewayLimits & CorsOptions,
@@ -65,6 +66,7 @@ export function createGateway(
   otherNames?: readonly string[],
   guards: readonly Guard[] = [],
   known: readonly string[] = [],
+  identityHeader?: string,
 ): Gateway {
   checkOptions(options, otherNames, known);
   const { requestBytesMax, inFlightMax, bufferedBytesMax, ...ofBackend } = limitsOf(options, callLimits);
@@ -76,6 +78,7 @@ export function createGateway(
     connectTimeoutMs: ofBackend.backendConnectTimeoutMs,
     idleTimeoutMs: ofBackend.backendIdleTimeoutMs,
     responseBytesMax: ofBackend.responseBytesMax,
+    identityHeader,
     budget,
   });
   return new Gateway(

@@ -53,6 +53,9 @@ export const collectionMethods = 'GET, HEAD, POST, OPTIONS';
 export const itemMethods = 'GET, HEAD, PUT, DELETE, OPTIONS';
 export const pageMethods = 'GET, HEAD, OPTIONS';
 
+// What a client has to bring [RFC 6750, 3; D43].
+const challenge = 'Bearer realm="work-items"';
+
 export const replies = {
   success: {
     status: 200,
@@ -60,6 +63,8 @@ export const replies = {
     headers: replyHeaders(json),
   } satisfies FixedReply,
   invalidId: errorReply(400, 'Invalid ID format'),
+  unauthorized: errorReply(401, 'Unauthorized', ['www-authenticate', challenge]),
+  invalidToken: errorReply(401, 'Unauthorized', ['www-authenticate', `${challenge}, error="invalid_token"`]),
   forbidden: errorReply(403, 'Forbidden'),
   bodyTooLarge: errorReply(413, 'Request body too large'),
   notFound: errorReply(404, 'Not found'),
@@ -71,6 +76,7 @@ export const replies = {
   itemOptions: optionsReply(itemMethods),
   pageOptions: optionsReply(pageMethods),
   overload: errorReply(503, 'Service unavailable', ['retry-after', '1']),
+  noKeys: errorReply(503, 'Service unavailable', ['retry-after', '1']),
   badRequest: errorReply(400, 'Bad request'),
   requestTimeout: errorReply(408, 'Request timeout'),
   expectationFailed: errorReply(417, 'Expectation failed'),
@@ -81,6 +87,12 @@ export const replies = {
 /** One request too many; `headers`, as name, value, ..., say when there can be another [D46]. */
 export function replyTooManyRequests(headers: readonly string[]): FixedReply {
   return errorReply(429, 'Too many requests', headers);
+}
+
+/** Of a call whose token lacks `scope`, which has no quotes and no backslashes [RFC 6749, 3.3; D43]. */
+export function createScopeReply(scope: string): FixedReply {
+  const value = `${challenge}, error="insufficient_scope", scope="${scope}"`;
+  return errorReply(403, 'Forbidden', ['www-authenticate', value]);
 }
 
 /** What a request gets that does not go on [D26, D27, D35]. */

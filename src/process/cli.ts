@@ -13,6 +13,7 @@ import { hasFiles } from './certificates.ts';
 import type { HeldSignals } from './held-signals.ts';
 import { findInvocation, programName, type Invocation } from './invocation.ts';
 import { listenForReloads, listenForStop, runUntilStopped, type StopRequest } from './lifecycle.ts';
+import { checkTokens } from './check-tokens.ts';
 import { createLog, type Log, type Logger } from '../telemetry/log.ts';
 import { neededDescriptors, readDescriptorLimit } from './descriptors.ts';
 import { addAdmin, startService, type Certificates, type WholeService } from './service.ts';
@@ -98,7 +99,7 @@ const commands: Record<Command, CommandEntry> = {
   check: {
     summary: 'check the settings and try the backend once',
     description:
-      'Reads the settings as serve would, reports every problem, asks the backend once for its work items and says what it found. Exits 0 when all is well and 1 when not; starts nothing.',
+      'Reads the settings as serve would, reports every problem, asks the backend once for its work items, fetches the keys of tokens where AUTH_ISSUER is set, and says what it found. Exits 0 when all is well and 1 when not; starts nothing.',
     examples: ['--backend-url http://backend.internal:5104'],
     run: check,
   },
@@ -562,6 +563,15 @@ async function check({ settings, sources }: ResolvedSettings, terminal: Terminal
       .map((line) => `${line}\n`)
       .join(''),
   );
+  const isBackendWell = await checkBackend(settings, terminal);
+  const tokens = await checkTokens(settings);
+  if (tokens !== undefined) {
+    (tokens.isWell ? terminal.write : terminal.writeError)(tokens.text);
+  }
+  return isBackendWell && tokens?.isWell !== false ? 0 : 1;
+}
+
+async function checkBackend(settings: Settings, terminal: Terminal): Promise<boolean> {
   const client = new BackendClient({
     backendUrl: settings.backendUrl,
     timeoutMs: settings.backendTimeoutMs,
@@ -591,12 +601,12 @@ async function check({ settings, sources }: ResolvedSettings, terminal: Terminal
     terminal.write(
       `backend: ${target} answered ${outcome.status} with ${outcome.length} bytes of JSON in ${durationMs} ms\n`,
     );
-    return 0;
+    return true;
   }
   terminal.writeError(
     `backend: ${target}: ${outcome.kind}: ${escapeControls(outcome.cause)}\n  ${adviceFor(outcome.kind)}\n`,
   );
-  return 1;
+  return false;
 }
 
 async function printOpenApi({ settings }: ResolvedSettings, terminal: Terminal): Promise<number> {

@@ -4,9 +4,14 @@
 import type { Guard } from '../gateway/guard.ts';
 import type { Count } from '../guards/count.ts';
 import { parseRate, type Rate } from '../guards/rate.ts';
+import type { KeySetObserver } from '../guards/key-set.ts';
 import type { Counter } from '../guards/shared-count.ts';
+import { isSignatureAlgorithm } from '../guards/signature-algorithms.ts';
 import type { Logger } from '../telemetry/log.ts';
+import type { Records } from '../telemetry/report.ts';
 import type { Settings } from './settings.ts';
+import { StartError } from './start-error.ts';
+import { scopesOf } from './token-settings.ts';
 
 export interface Guards {
   readonly guards: readonly Guard[];
@@ -14,14 +19,23 @@ export interface Guards {
   close(): void;
 }
 
-/** Guards of one process that serves clients; `primary` counts for all workers, where it is one of several. */
+/** What guards are counted in. */
+export type GuardRecords = Pick<Records, 'figures' | 'keys'>;
+
+/** Guards of one process that serves clients; `primary` counts for all workers, where it is one of several. Rejects with a StartError. */
 export async function createGuards(
   settings: Settings,
   logger: Logger,
+  records: GuardRecords,
   primary: Counter | undefined,
 ): Promise<Guards> {
   const closers: (() => void)[] = [];
   const guards: Guard[] = [];
+  if (settings.authIssuer !== '') {
+    const tokens = await createTokenGuard(settings, logger, records);
+    guards.push(tokens.guard);
+    closers.push(tokens.close);
+  }
   const rate = parseRate(settings.rateLimit);
   if (rate !== undefined) {
     const { createRateLimit } = await import('../guards/rate-limit.ts');
@@ -71,4 +85,105 @@ async function createLocalCount(
   });
   await count.start();
   return count;
+}
+
+async function createTokenGuard(
+  settings: Settings,
+  logger: Logger,
+  records: GuardRecords,
+): Promise<{ readonly guard: Guard; readonly close: () => void }> {
+  const [{ KeySet }, { TokenGuard }, { systemClock: clock }] = await Promise.all([
+    import('../guards/key-set.ts'),
+    import('../guards/tokens.ts'),
+    import('../guards/clock.ts'),
+  ]);
+  const algorithms = settings.authAlgorithms.filter(isSignatureAlgorithm);
+  const said = createKeyLog(logger, records);
+  const keys = new KeySet({
+    source: await createKeySource(settings),
+    algorithms,
+    refreshMs: settings.authJwksRefreshMs,
+    staleMs: settings.authJwksStaleMs,
+    clock,
+    observer: {
+      onKeys: (each) => {
+        guard.forgetAll();
+        said.onKeys(each);
+      },
+      onFetch: (error) => {
+        said.onFetch(error);
+      },
+    },
+  });
+  const guard = new TokenGuard(
+    {
+      issuer: settings.authIssuer,
+      audiences: settings.authAudience,
+      algorithms,
+      clockSkewMs: settings.authClockSkewMs,
+      type: settings.authTokenType === 'any' ? undefined : settings.authTokenType,
+      scopes: scopesOf(settings.authScopes),
+      scopeClaim: settings.authScopeClaim,
+    },
+    keys,
+    clock,
+  );
+  const first = keys.start();
+  if (settings.authJwksFile !== '') {
+    // A file is there or it is not: who names a wrong one is told at once, as with every other file.
+    await first;
+    if (keys.current.keys.length === 0) {
+      keys.close();
+      throw new StartError(
+        `AUTH_JWKS_FILE has no keys: ${records.keys.status?.cause ?? 'nothing was read'}`,
+        undefined,
+      );
+    }
+  }
+  return {
+    guard,
+    close: () => {
+      keys.close();
+    },
+  };
+}
+
+/** Where the keys come from. */
+export async function createKeySource({ authJwksUrl, authJwksFile }: Settings) {
+  const { createFileSource, createUrlSource } = await import('../guards/key-source.ts');
+  return authJwksUrl === '' ? createFileSource(authJwksFile) : createUrlSource(new URL(authJwksUrl));
+}
+
+// One line a change: keys come, go and come back, and an outage begins and ends.
+function createKeyLog(logger: Logger, records: GuardRecords): KeySetObserver {
+  let isFailing = false;
+  return {
+    onKeys: ({ keys }) => {
+      records.keys.noteKeys(keys.length);
+      const names = keys.map(({ kid, algorithm }) => `${kid ?? '(no kid)'} ${algorithm}`);
+      logger.info({ keys: names }, 'the keys of the issuer');
+    },
+    onFetch: (error) => {
+      const cause = error === undefined ? undefined : describeFetchError(error);
+      records.keys.noteFetch(cause);
+      records.figures.recordKeyFetch(error === undefined);
+      if (error !== undefined && !isFailing) {
+        logger.error({ cause }, 'the keys of the issuer cannot be fetched');
+      } else if (error === undefined && isFailing) {
+        logger.info('the keys of the issuer can be fetched again');
+      }
+      isFailing = error !== undefined;
+    },
+  };
+}
+
+/** What has kept keys from being fetched, in one line. */
+export function describeFetchError(error: Error): string {
+  const errors: readonly unknown[] = error instanceof AggregateError ? error.errors : [error];
+  return errors
+    .map((each) => {
+      const { message, code = String(each) } = each as NodeJS.ErrnoException;
+      return message === '' ? code : message;
+    })
+    .join('; ');
 }

@@ -12,13 +12,14 @@ export function parseRateText(text: string): string | Problem {
 interface RateSettings {
   readonly rateLimit: string;
   readonly rateLimitKey: string;
+  readonly authIssuer: string;
 }
 
 /** What does not go together; `isSet` says whether somebody has set it. Undefined where it has a problem of its own. */
 export function findRateProblems(
   settings: Partial<RateSettings>,
-  isSet: (name: keyof RateSettings) => boolean,
-  variableOf: (name: keyof RateSettings) => string,
+  isSet: (name: 'rateLimit' | 'rateLimitKey') => boolean,
+  variableOf: (name: 'rateLimit' | 'rateLimitKey') => string,
 ): string[] {
   const problems: string[] = [];
   // Whoever sets more of what is off thinks that it is on [D41].
@@ -27,8 +28,8 @@ export function findRateProblems(
       problems.push(`${variableOf(name)} is set, but does nothing without ${variableOf(needed)}`);
     }
   }
-  if (settings.rateLimitKey === 'identity') {
-    problems.push('RATE_LIMIT_KEY is identity, but no tokens say who a client is');
+  if (settings.rateLimitKey === 'identity' && settings.authIssuer === '') {
+    problems.push('RATE_LIMIT_KEY is identity, but no tokens say who a client is: AUTH_ISSUER is not set');
   }
   return problems;
 }

@@ -3,6 +3,7 @@
 
 import type { Server } from 'node:net';
 
+import { KeyRecords } from '../telemetry/key-status.ts';
 import { BackendMonitor, JoinedBackendStatus } from '../telemetry/backend-status.ts';
 import { RecentFailures } from '../telemetry/failures.ts';
 import { Figures } from '../telemetry/figures.ts';
@@ -154,6 +155,7 @@ export async function startClientService(
     figures: new Figures(),
     failures: new RecentFailures(),
     backend: new BackendMonitor(createOpenSocket(settings.backendUrl, () => backendTls)),
+    keys: new KeyRecords(),
   };
   output.onDrop = (lines) => {
     records.figures.recordDroppedLogLines(lines);
@@ -164,9 +166,10 @@ export async function startClientService(
     ...(backendTls !== undefined && settings.backendUrl.protocol === 'https:' && { backendTls }),
     allowedHosts: allowedHosts.length === 0 ? [] : [...(parseHostNames(host) ?? []), ...allowedHosts],
   };
-  const guards = await createGuards(settings, logger, primary);
+  const guards = await createGuards(settings, logger, records, primary);
   const observer = createObserver(logger, records, settings.logClient);
-  const gateway = createGateway(limits, observer, '', undefined, guards.guards);
+  const identityHeader = settings.backendIdentityHeader === '' ? undefined : settings.backendIdentityHeader;
+  const gateway = createGateway(limits, observer, '', undefined, guards.guards, undefined, identityHeader);
   if (settings.docs) {
     // Loaded only when wanted: neither the start nor the memory of a gateway without it pays.
     gateway.servePages((await import('../docs/pages.ts')).loadPages(settings));

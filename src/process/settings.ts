@@ -23,6 +23,16 @@ import { rateGrammar } from '../guards/rate.ts';
 import { joinWithOr, suggest } from '../gateway/similar.ts';
 import { Problem } from './problem.ts';
 import { findRateProblems, parseRateText } from './rate-settings.ts';
+import {
+  findTokenProblems,
+  parseAlgorithms,
+  parseClaimName,
+  parseIdentityHeader,
+  parseKeysUrl,
+  parseScopes,
+  parseWord,
+  parseWords,
+} from './token-settings.ts';
 
 export const commandNames = ['serve', 'dev', 'backend', 'check', 'openapi'] as const;
 
@@ -53,6 +63,11 @@ export const settingGroups = {
     title: 'Rate limit',
     introduction:
       'How many requests each client may make; off unless `RATE_LIMIT` is set. How it counts is in [security.md](security.md#rate-limit).',
+  },
+  tokens: {
+    title: 'Tokens',
+    introduction:
+      'Off until `AUTH_ISSUER` is set; then every operation needs a valid token. How they work together is in [security.md](security.md#tokens).',
   },
   processes: {
     title: 'Processes',
@@ -129,20 +144,30 @@ interface ChoiceRow<Choice extends string = string> extends Row {
   readonly default: Choice;
 }
 
-/** A text that a function of its own reads; empty for none. */
-interface CheckedTextRow extends Row {
-  readonly kind: 'checked-text';
+/** A comma list: of host names without ports, of IP addresses and ranges of them, or of origins. */
+interface ListRow extends Row {
+  readonly kind: 'host-names' | 'address-ranges' | 'origins';
+  readonly default: '';
+}
+
+/** A text, or a comma list of texts, that a function of its own reads; empty for none. */
+interface CheckedRow<Value extends string | readonly string[]> extends Row {
+  readonly kind: 'checked-text' | 'checked-list';
   readonly default: string;
-  readonly parse: (text: string) => string | Problem;
+  readonly parse: (text: string) => Value | Problem;
   /** For the help and the documents. */
   readonly takes: string;
   readonly placeholder: string;
 }
 
-/** A comma list: of host names without ports, of IP addresses and ranges of them, or of origins. */
-interface ListRow extends Row {
-  readonly kind: 'host-names' | 'address-ranges' | 'origins';
-  readonly default: '';
+interface CheckedTextRow extends CheckedRow<string> {
+  readonly kind: 'checked-text';
+  /** May hold a secret, as the query of an address: no more is ever shown of it than stands before a `?`. */
+  readonly isAddress?: boolean;
+}
+
+interface CheckedListRow extends CheckedRow<readonly string[]> {
+  readonly kind: 'checked-list';
 }
 
 interface BooleanRow extends Row {
@@ -152,7 +177,16 @@ interface BooleanRow extends Row {
   readonly invertedIn: readonly Command[];
 }
 
-type AnyRow = IntegerRow | CountRow | TextRow | UrlRow | ChoiceRow | CheckedTextRow | ListRow | BooleanRow;
+type AnyRow =
+  | IntegerRow
+  | CountRow
+  | TextRow
+  | UrlRow
+  | ChoiceRow
+  | ListRow
+  | CheckedTextRow
+  | CheckedListRow
+  | BooleanRow;
 
 const nameLengthMax = 64;
 
@@ -273,6 +307,109 @@ export const settingsTable = {
     choices: ['address', 'identity'],
     default: 'address',
     help: 'What a client is; `address` is its IP address (of IPv6 the /64), behind TRUSTED_PROXIES the forwarded one, `identity` whom its token names (`sub`).',
+    commands: gateway,
+  },
+  authIssuer: {
+    kind: 'checked-text',
+    default: '',
+    group: 'tokens',
+    parse: parseWord,
+    takes: "the issuer's name, or nothing for no tokens",
+    placeholder: 'name',
+    help: 'Who issues the tokens; turns them on. For instance `https://login.example.com/`: what stands in the claim `iss` of its tokens, to the letter. Then an operation without a token is answered with 401.',
+    commands: gateway,
+  },
+  authAudience: {
+    kind: 'checked-list',
+    default: '',
+    group: 'tokens',
+    parse: parseWords,
+    takes: 'names separated by commas',
+    placeholder: 'names',
+    help: 'For whom tokens must be; one of these must be in the claim `aud`. Required with AUTH_ISSUER: a token that the same issuer has made for another service must not do here.',
+    commands: gateway,
+  },
+  authJwksUrl: {
+    kind: 'checked-text',
+    default: '',
+    group: 'tokens',
+    parse: parseKeysUrl,
+    isAddress: true,
+    takes: 'an https address, http for this machine alone, or nothing for none',
+    placeholder: 'url',
+    help: "Where the issuer's keys are, as a JSON Web Key Set; it is what the issuer's `/.well-known/openid-configuration` calls `jwks_uri`. Fetched in the background, without following redirects.",
+    commands: gateway,
+  },
+  authJwksFile: {
+    kind: 'path',
+    default: '',
+    group: 'tokens',
+    help: "File with the issuer's keys, as a JSON Web Key Set; instead of AUTH_JWKS_URL. Read as often as the address would be fetched.",
+    commands: gateway,
+  },
+  authAlgorithms: {
+    kind: 'checked-list',
+    default: 'RS256,ES256',
+    group: 'tokens',
+    parse: parseAlgorithms,
+    takes:
+      'some of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, Ed25519, separated by commas',
+    placeholder: 'names',
+    help: 'Algorithms that tokens may be signed with; others are answered with 401.',
+    commands: gateway,
+  },
+  authClockSkewMs: {
+    ...ms(
+      30_000,
+      "How far the issuer's clock may be from ours; for the claims `exp` and `nbf`.",
+      'tokens',
+      0,
+    ),
+    max: 600_000,
+  },
+  authTokenType: {
+    kind: 'choice',
+    group: 'tokens',
+    choices: ['any', 'at+jwt'],
+    default: 'any',
+    help: 'What the header `typ` of a token must be; `at+jwt` is that of access tokens by RFC 9068, so that no other token of the issuer will do.',
+    commands: gateway,
+  },
+  authScopes: {
+    kind: 'checked-list',
+    default: '',
+    group: 'tokens',
+    parse: parseScopes,
+    takes: 'a list of operation=scope separated by commas, or nothing for none',
+    placeholder: 'list',
+    help: 'Scopes that operations need; for instance `list=items.read,read=items.read,create=items.write,update=items.write,delete=items.write`. A token without it is answered with 403; an operation that is not named needs only a valid token.',
+    commands: gateway,
+  },
+  authScopeClaim: {
+    kind: 'checked-text',
+    default: 'scope',
+    group: 'tokens',
+    parse: parseClaimName,
+    takes: 'the name of a claim',
+    placeholder: 'name',
+    help: 'Claim that has the scopes of a token; words with spaces between them, or an array of words.',
+    commands: gateway,
+  },
+  authJwksRefreshMs: ms(300_000, 'From one fetch of the keys to the next.', 'tokens', 1_000),
+  authJwksStaleMs: ms(
+    86_400_000,
+    'For how long keys count that cannot be fetched anew; then a call with a token is answered with 503.',
+    'tokens',
+    1_000,
+  ),
+  backendIdentityHeader: {
+    kind: 'checked-text',
+    default: '',
+    group: 'tokens',
+    parse: parseIdentityHeader,
+    takes: 'the name of a header, or nothing for none',
+    placeholder: 'name',
+    help: "Header that tells the backend who calls; for instance `x-user`. Its value is the token's claim `sub`, with everything but printable ASCII, and `%`, percent-encoded. Without that claim there is none; what a client sends under that name never gets there.",
     commands: gateway,
   },
   backendUrl: {
@@ -513,7 +650,7 @@ type ValueOf<R> = R extends { kind: 'integer' | 'count' }
     ? boolean
     : R extends { kind: 'url' }
       ? URL
-      : R extends { kind: 'host-names' | 'address-ranges' | 'origins' }
+      : R extends { kind: 'host-names' | 'address-ranges' | 'origins' | 'checked-list' }
         ? readonly string[]
         : R extends { choices: readonly (infer Choice)[] }
           ? Choice
@@ -596,8 +733,6 @@ export function describeValues(name: SettingName): string {
       return 'IP addresses and ranges separated by commas, or nothing for none';
     case 'origins':
       return 'origins separated by commas, `*` for any, or nothing for none';
-    case 'checked-text':
-      return row.takes;
     case 'count':
       return `1 to ${row.max} or auto`;
     case 'name':
@@ -606,6 +741,9 @@ export function describeValues(name: SettingName): string {
       return 'a file name, or nothing for none';
     case 'database':
       return 'a file name or :memory:';
+    case 'checked-text':
+    case 'checked-list':
+      return row.takes;
     case 'boolean':
       return 'true or false; as a flag alone it is true';
   }
@@ -633,13 +771,14 @@ export function placeholderOf(name: SettingName): string {
       return 'origins';
     case 'name':
       return 'name';
-    case 'checked-text':
-      return row.placeholder;
     case 'count':
       return 'number|auto';
     case 'path':
     case 'database':
       return 'file';
+    case 'checked-text':
+    case 'checked-list':
+      return row.placeholder;
     case 'boolean':
       return 'true|false';
   }
@@ -685,6 +824,10 @@ export interface DescribedSetting {
 /** The value of a setting in force, without what must not be shown. */
 export function showValue(name: SettingName, settings: Settings): string {
   const value = settings[name];
+  const row: AnyRow = settingsTable[name];
+  if (row.kind === 'checked-text' && row.isAddress === true) {
+    return String(value).replace(/\?.*/s, '');
+  }
   // Whatever the checks let through, credentials and query are not among it.
   return value instanceof URL ? value.origin + value.pathname : String(value);
 }
@@ -706,10 +849,13 @@ export function changedSettings(before: Settings, after: Settings): SettingName[
   return settingNames.filter((name) => String(before[name]) !== String(after[name]));
 }
 
-/** What has changed, for the log. No setting is a secret: an address of the backend has no credentials in it. */
+/** What has changed, for the log, without what must not be shown. */
 export function describeChanges(before: Settings, after: Settings): Partial<Record<SettingName, string>> {
   return Object.fromEntries(
-    changedSettings(before, after).map((name) => [name, `${String(before[name])} → ${String(after[name])}`]),
+    changedSettings(before, after).map((name) => [
+      name,
+      `${showValue(name, before)} → ${showValue(name, after)}`,
+    ]),
   );
 }
 
@@ -755,7 +901,8 @@ export function resolveSettings(
           : sources[name] === 'file'
             ? `${variableOf(name)} in the settings file`
             : variableOf(name);
-      const shown = row.kind === 'url' ? undefined : quoteIfPlain(text);
+      const isAddress = row.kind === 'url' || (row.kind === 'checked-text' && row.isAddress === true);
+      const shown = isAddress ? undefined : quoteIfPlain(text);
       problems.push(`${given} ${shown === undefined ? '' : `is ${shown}, but `}must be ${value.expectation}`);
     } else {
       settings[name] = value;
@@ -775,6 +922,11 @@ export function resolveSettings(
   if (used.has('rateLimit')) {
     problems.push(
       ...findRateProblems(settings as Partial<Settings>, (name) => sources[name] !== 'default', variableOf),
+    );
+  }
+  if (used.has('authIssuer')) {
+    problems.push(
+      ...findTokenProblems(settings as Partial<Settings>, (name) => sources[name] !== 'default', variableOf),
     );
   }
   if (problems.length > 0) {
@@ -936,6 +1088,7 @@ function parseValue(
         )
       );
     case 'checked-text':
+    case 'checked-list':
       return row.parse(text);
     case 'count': {
       const value = text === 'auto' ? availableParallelism() : /^\d{1,15}$/.test(text) ? Number(text) : NaN;

@@ -11,6 +11,7 @@ import {
   type BackendOutcome,
   type CallOutcome,
 } from '../gateway/outcomes.ts';
+import { tokenFlawNames, type TokenFlaw } from '../guards/token-flaws.ts';
 
 /** An operation, or `none` for requests that called no operation. */
 export type FigureName = OperationName | 'none';
@@ -18,7 +19,9 @@ export type FigureName = OperationName | 'none';
 export const figureNames: readonly FigureName[] = [...operations.map(({ name }) => name), 'none'];
 
 /** Every status that a reply can have; 0 is a request that ended without one. */
-export const statuses = [0, 200, 201, 204, 400, 403, 404, 405, 408, 413, 417, 429, 431, 500, 503] as const;
+export const statuses = [
+  0, 200, 201, 204, 400, 401, 403, 404, 405, 408, 413, 417, 429, 431, 500, 503,
+] as const;
 
 /** Upper bounds of the published duration buckets, in seconds: part of the metrics' surface. */
 export const publishedBounds: readonly number[] = [
@@ -53,12 +56,16 @@ const shedConnectionsAt = bugsAt + 1;
 const stalledConnectionsAt = shedConnectionsAt + 1;
 const droppedLogLinesAt = stalledConnectionsAt + 1;
 const failedHandshakesAt = droppedLogLinesAt + 1;
-const blockSize = failedHandshakesAt + 1;
+const keyFetchesAt = failedHandshakesAt + 1;
+const failedKeyFetchesAt = keyFetchesAt + 1;
+const tokenFlawsAt = failedKeyFetchesAt + 1;
+const blockSize = tokenFlawsAt + tokenFlawNames.length;
 
 const offsets = new Map(figureNames.map((name, index) => [name, index * nameSize]));
 const noneOffset = offsets.get('none') ?? 0;
 const outcomeIndexes = new Map(callOutcomes.map((outcome, index) => [outcome, index]));
 const backendOutcomeIndexes = new Map(backendOutcomes.map((outcome, index) => [outcome, index]));
+const tokenFlawIndexes = new Map<unknown, number>(tokenFlawNames.map((flaw, index) => [flaw, index]));
 // Direct, since every request asks; statuses are below 600.
 const statusIndexes = new Uint8Array(600);
 for (const [index, status] of statuses.entries()) {
@@ -89,6 +96,8 @@ export class Figures {
     }
     if (call.outcome === 'bug') {
       this.recordBug();
+    } else if (call.outcome === 'invalid-token') {
+      this.#count(tokenFlawsAt + (tokenFlawIndexes.get(call.cause) ?? 0));
     }
   }
 
@@ -120,6 +129,11 @@ export class Figures {
   /** Adds a connection that was closed before TLS was set up. */
   recordFailedHandshake(): void {
     this.#count(failedHandshakesAt);
+  }
+
+  /** Adds a fetch of the issuer's keys. */
+  recordKeyFetch(isOk: boolean): void {
+    this.#count(isOk ? keyFetchesAt : failedKeyFetchesAt);
   }
 
   /** Adds every figure of `other` to this. */
@@ -185,6 +199,16 @@ export class Figures {
 
   get droppedLogLines(): number {
     return this.#at(droppedLogLinesAt);
+  }
+
+  /** Fetches of the issuer's keys that brought some, or none. */
+  keyFetches(isOk: boolean): number {
+    return this.#at(isOk ? keyFetchesAt : failedKeyFetchesAt);
+  }
+
+  /** Calls whose token was invalid for that reason. */
+  tokenFlaws(flaw: TokenFlaw): number {
+    return this.#at(tokenFlawsAt + tokenFlawNames.indexOf(flaw));
   }
 
   /** For another process, and for the constructor there. */

@@ -16,6 +16,7 @@ import {
   type Durations,
   type FigureName,
 } from './figures.ts';
+import { tokenFlawNames } from '../guards/token-flaws.ts';
 import { latestBackendStatus } from './backend-status.ts';
 import { loadPromClient } from './prom-client.ts';
 import type { ProcessMetric } from './process-metrics.ts';
@@ -134,6 +135,25 @@ function addFigures(registry: Registry, figures: Figures): void {
     'Connections closed because their clients took nothing more of their replies.',
     [{ labels: {}, value: figures.stalledConnections }],
   );
+  addMetric(
+    registry,
+    'invalid_tokens_total',
+    'counter',
+    'Calls whose token was not valid, by what was wrong with it.',
+    tokenFlawNames
+      .map((reason) => ({ labels: { reason }, value: figures.tokenFlaws(reason) }))
+      .filter(({ value }) => value > 0),
+  );
+  addMetric(
+    registry,
+    'key_fetches_total',
+    'counter',
+    "Fetches of the issuer's keys, by whether they brought any: `ok` or `failed`.",
+    [
+      { labels: { outcome: 'ok' }, value: figures.keyFetches(true) },
+      { labels: { outcome: 'failed' }, value: figures.keyFetches(false) },
+    ],
+  );
   addMetric(registry, 'log_lines_dropped_total', 'counter', 'Lines of the log that could not be written.', [
     { labels: {}, value: figures.droppedLogLines },
   ]);
@@ -171,6 +191,22 @@ function addGauges(registry: Registry, reports: readonly Report[]): void {
     'backend_reachable',
     'Whether the backend answers, as the last call or a bare connection showed: 1 or 0.',
     backend?.isReachable === true ? 1 : 0,
+  );
+  const keys = reports.flatMap((report) => report.keys ?? []);
+  addMetric(
+    registry,
+    'keys',
+    'gauge',
+    'Keys of the issuer that can be used, in the process that has fewest; absent without AUTH_ISSUER.',
+    keys.length === 0 ? [] : [{ labels: {}, value: Math.min(...keys.map((each) => each.keys)) }],
+  );
+  const fetchedAt = keys.flatMap((each) => each.fetchedAt ?? []);
+  addMetric(
+    registry,
+    'keys_fetched_timestamp_seconds',
+    'gauge',
+    "When the issuer's keys were last fetched, in the process where that is longest ago; absent before.",
+    fetchedAt.length === 0 ? [] : [{ labels: {}, value: Math.min(...fetchedAt) / 1_000 }],
   );
   addMetric(registry, 'build_info', 'gauge', 'Always 1; the labels say what is running.', [
     { labels: { version, node_version: process.versions.node }, value: 1 },

@@ -5,6 +5,7 @@ import type { Gateway } from '../gateway/gateway.ts';
 import type { BackendMonitor, BackendStatus } from './backend-status.ts';
 import { RecentFailures, type Failure } from './failures.ts';
 import { Figures } from './figures.ts';
+import type { KeyRecords, KeyStatus } from './key-status.ts';
 import { readProcessMetrics, type ProcessMetric } from './process-metrics.ts';
 
 export interface Report {
@@ -16,6 +17,8 @@ export interface Report {
   readonly clientConnections: number;
   readonly backendConnections: number;
   readonly backend: BackendStatus;
+  /** Of the issuer's keys; undefined where there are no tokens. */
+  readonly keys: KeyStatus | undefined;
   /** The latest first. */
   readonly failures: readonly Failure[];
   readonly residentBytes: number;
@@ -45,6 +48,7 @@ export interface Records {
   readonly figures: Figures;
   readonly failures: RecentFailures;
   readonly backend: BackendMonitor;
+  readonly keys: KeyRecords;
 }
 
 /** Reports of this process. */
@@ -71,6 +75,7 @@ export function createReporter(
           clientConnections: clientConnections.size,
           backendConnections: gateway.backend.connectionCount,
           backend,
+          keys: records.keys.status,
           failures: records.failures.list(),
           ...memory,
           eventLoopDelayMs: eventLoop.delayMs(),

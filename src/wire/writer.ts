@@ -5,22 +5,36 @@ import { STATUS_CODES } from './node-http.ts';
 import type { Reply } from './transport.ts';
 
 /**
- * The head of a request to the backend, with its empty line [D12, D23]. `traceContext` is name, value, ...;
- * `bodyLength` in bytes, undefined without a body.
+ * The head of a request to the backend, with its empty line [D12, D23]. `fields` is name, value, ...; `bodyLength`
+ * in bytes, undefined without a body.
  */
 export function writeRequestHead(
   method: string,
   path: string,
   host: string,
   requestId: string,
-  traceContext: readonly string[],
+  fields: readonly string[],
   bodyLength: number | undefined,
 ): string {
   let head = `${method} ${path} HTTP/1.1\r\nhost: ${host}\r\ncontent-type: application/json\r\nx-request-id: ${requestId}\r\n`;
-  for (let index = 0; index < traceContext.length; index += 2) {
-    head += `${traceContext[index] ?? ''}: ${traceContext[index + 1] ?? ''}\r\n`;
+  for (let index = 0; index < fields.length; index += 2) {
+    head += `${fields[index] ?? ''}: ${fields[index + 1] ?? ''}\r\n`;
   }
   return bodyLength === undefined ? `${head}\r\n` : `${head}content-length: ${bodyLength}\r\n\r\n`;
+}
+
+const plainFieldText = /^[!-$&-~](?:[ -$&-~]*[!-$&-~])?$/;
+
+/**
+ * Any well-formed text as a field's value: its UTF-8, with everything but printable ASCII percent-encoded, `%` itself, and
+ * spaces at its ends, which a field's value cannot have [RFC 9110, 5.5]. Percent-decoding gives the text back [D48].
+ */
+export function encodeFieldText(text: string): string {
+  return plainFieldText.test(text)
+    ? text
+    : text.replace(/^ +| +$|[^ -$&-~]+/g, (part) =>
+        Buffer.from(part).toString('hex').toUpperCase().replace(/../g, '%$&'),
+      );
 }
 
 // The text of a reply's head up to what differs each time, made once for each list of headers.

@@ -17,6 +17,7 @@ export function createReport(more: Partial<Report> = {}): Report {
     clientConnections: 0,
     backendConnections: 0,
     backend: { isReachable: true, since: 0, cause: undefined, seenAt: 0 },
+    keys: undefined,
     failures: [],
     residentBytes: 0,
     heapUsedBytes: 0,

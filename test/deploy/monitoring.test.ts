@@ -9,6 +9,7 @@ import { join, resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
 import { createGate, poll } from '../helpers/changes.ts';
+import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer } from '../helpers/issuer.ts';
 import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand } from '../helpers/targets.ts';
 
@@ -47,16 +48,26 @@ let published: Published;
 before(async () => {
   const backend = await ScriptedBackend.start();
   const gate = createGate();
-  const command = await startCommand({ BACKEND_URL: backend.url, IN_FLIGHT_MAX: '1' });
+  // With tokens, whose keys have metrics of their own.
+  const pair = createPair('key', 'ES256');
+  await using keys = await KeyServer.start(keySetOf(pair));
+  const withToken = { headers: [['Authorization', `Bearer ${goodToken(pair)}`]] } as const;
+  const command = await startCommand({
+    BACKEND_URL: backend.url,
+    IN_FLIGHT_MAX: '1',
+    AUTH_ISSUER: issuerName,
+    AUTH_AUDIENCE: audience,
+    AUTH_JWKS_URL: keys.url,
+  });
   try {
     backend.answers(answer('[]'));
-    await command.call('GET', '/api/work-items');
+    await command.call('GET', '/api/work-items', withToken);
     await command.call('GET', '/nowhere');
     backend.answersOnce(behind(gate, answer('[]')));
-    const held = command.call('GET', '/api/work-items');
+    const held = command.call('GET', '/api/work-items', withToken);
     await backend.nextRequest();
     await backend.until(() => backend.requests.length === 2, 'the held call is at the backend');
-    assert.equal((await command.call('GET', '/api/work-items')).status, 503, 'one call too many');
+    assert.equal((await command.call('GET', '/api/work-items', withToken)).status, 503, 'one call too many');
     gate.open();
     await held;
     // The first scrape has no sample of the event loop.

@@ -125,7 +125,7 @@ test('what a rate limit lacks is a problem at the start', async () => {
     [{ RATE_LIMIT: '100' }, 'RATE_LIMIT is "100", but must be requests/window, for instance 100/60s'],
     [{ RATE_LIMIT_KEY: 'address' }, 'RATE_LIMIT_KEY is set, but does nothing without RATE_LIMIT'],
     [{ RATE_LIMIT: '1/1s', RATE_LIMIT_KEY: 'cookie' }, 'RATE_LIMIT_KEY is "cookie", but must be one of address, identity'],
-    [{ RATE_LIMIT: '1/1s', RATE_LIMIT_KEY: 'identity' }, 'RATE_LIMIT_KEY is identity, but no tokens say who a client is'],
+    [{ RATE_LIMIT: '1/1s', RATE_LIMIT_KEY: 'identity' }, 'RATE_LIMIT_KEY is identity, but no tokens say who a client is: AUTH_ISSUER is not set'],
   ] as const) {
     await using command = runCommand(['serve'], environment);
     assert.equal(await command.exitCode(), 1);

@@ -78,6 +78,14 @@ function findTrouble(now, facts) {
       detail: `${formatCount(bugs)} calls ${inLastMinute(now)} ended in it. The log has the stack; please report it.`,
     };
   }
+  if (countKind(now, 'no-keys') > 0 && recoveredAt(now, 'gateway') === undefined) {
+    return {
+      level: 'unwell',
+      party: 'gateway',
+      title: 'The gateway has no keys for tokens',
+      detail: `${formatCount(countKind(now, 'no-keys'))} calls had a token ${inLastMinute(now)}, and there was no key to check it with. Does the issuer answer? The log has the cause.`,
+    };
+  }
   if (countKind(now, 'overload') > 0 && recoveredAt(now, 'gateway') === undefined) {
     return {
       level: 'unwell',
@@ -116,14 +124,15 @@ function findTrouble(now, facts) {
  * @returns {Verdict | undefined}
  */
 function findRecovery(now, facts) {
-  const gatewayAt = countKind(now, 'overload') > 0 ? recoveredAt(now, 'gateway') : undefined;
+  const turnedAway = countKind(now, 'overload') + countKind(now, 'no-keys');
+  const gatewayAt = turnedAway > 0 ? recoveredAt(now, 'gateway') : undefined;
   if (gatewayAt !== undefined) {
     return {
       level: 'notice',
       isOver: true,
       party: 'gateway',
       title: 'The gateway takes all calls again',
-      detail: `Recovered ${formatAge(now.at - gatewayAt)} ago. ${formatCount(countKind(now, 'overload'))} calls were turned away ${inLastMinute(now)}.`,
+      detail: `Recovered ${formatAge(now.at - gatewayAt)} ago. ${formatCount(turnedAway)} calls were turned away ${inLastMinute(now)}.`,
     };
   }
   const backendAt = failedShareOf(now) >= failedShareNotice ? recoveredAt(now, 'backend') : undefined;

@@ -1,0 +1,84 @@
+// Where an issuer's keys come from: an address or a file, read whole, up to a size [D44]. Node's own client and not
+// `fetch`, which takes 16 MB. It follows no redirect: the keys come from the address that was set, or not at all.
+
+import { open } from 'node:fs/promises';
+import type { IncomingMessage } from 'node:http';
+
+const { request: requestHttp } = process.getBuiltinModule('node:http');
+const { request: requestHttps } = process.getBuiltinModule('node:https');
+
+/** Gives the text of a JSON Web Key Set. */
+export interface KeySource {
+  /** Rejects with an `Error` for the log; when `signal` is aborted, soon. */
+  read(signal: AbortSignal): Promise<string>;
+}
+
+/** A set has a few keys of a kilobyte each. */
+export const keySetBytesMax = 1_048_576;
+
+/** Of an address, `https:` or `http:`. TLS is verified with the authorities that Node trusts. */
+export function createUrlSource(url: URL): KeySource {
+  return {
+    read: async (signal) => {
+      const answer = await get(url, signal);
+      try {
+        if (answer.statusCode !== 200) {
+          throw new Error(`it answered with status ${answer.statusCode ?? 0}`);
+        }
+        return decode(await readWhole(answer));
+      } finally {
+        answer.destroy();
+      }
+    },
+  };
+}
+
+/** Of a file. */
+export function createFileSource(path: string): KeySource {
+  return {
+    read: async () => {
+      const file = await open(path, 'r');
+      try {
+        return decode(await readWhole(file.createReadStream({ autoClose: false })));
+      } finally {
+        await file.close();
+      }
+    },
+  };
+}
+
+async function get(url: URL, signal: AbortSignal): Promise<IncomingMessage> {
+  return await new Promise((resolve, reject) => {
+    const request = url.protocol === 'https:' ? requestHttps : requestHttp;
+    request(url, {
+      // A connection of its own: the next fetch is minutes away.
+      agent: false,
+      headers: { accept: 'application/jwk-set+json, application/json', 'user-agent': 'work-item-gateway' },
+      signal,
+    })
+      .on('response', resolve)
+      .on('error', reject)
+      .end();
+  });
+}
+
+async function readWhole(stream: AsyncIterable<unknown>): Promise<Buffer> {
+  const pieces: Buffer[] = [];
+  let length = 0;
+  for await (const piece of stream as AsyncIterable<Buffer>) {
+    pieces.push(piece);
+    length += piece.length;
+    if (length > keySetBytesMax) {
+      throw new Error(`it has more than ${keySetBytesMax} bytes`);
+    }
+  }
+  return Buffer.concat(pieces);
+}
+
+function decode(bytes: Buffer): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch {
+    throw new Error('it is not UTF-8');
+  }
+}

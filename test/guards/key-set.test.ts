@@ -1,0 +1,228 @@
+// When the issuer's keys are fetched, and how long they count [D44]. The clock is the test's.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { KeySet, type KeySetOptions } from '../../src/guards/key-set.ts';
+import type { SigningKeys } from '../../src/guards/signing-keys.ts';
+import { poll } from '../helpers/changes.ts';
+import { HandClock, settle } from '../helpers/hand-clock.ts';
+import { createPair, keySetOf } from '../helpers/issuer.ts';
+
+const first = createPair('first', 'ES256');
+const second = createPair('second', 'ES256');
+
+type Source = () => Promise<string>;
+const away: Source = () => Promise.reject(new Error('away'));
+const giving =
+  (text: string): Source =>
+  () =>
+    Promise.resolve(text);
+
+function createKeySet(source: Source, more: Partial<KeySetOptions> = {}) {
+  const clock = new HandClock();
+  const fetchedAt: number[] = [];
+  const told: string[] = [];
+  const state = { source };
+  const keys = new KeySet({
+    source: {
+      read: async (signal) => {
+        fetchedAt.push(clock.steady());
+        signal.addEventListener('abort', () => told.push('aborted'));
+        return await state.source();
+      },
+    },
+    algorithms: ['RS256', 'ES256'],
+    refreshMs: 300_000,
+    staleMs: 86_400_000,
+    clock,
+    observer: {
+      onKeys: (each: SigningKeys) => told.push(`keys: ${each.keys.map(({ kid }) => kid).join()}`),
+      onFetch: (error) => told.push(error === undefined ? 'ok' : error.message),
+    },
+    ...more,
+  });
+  const kids = () => keys.current.keys.map(({ kid }) => kid);
+  /** Lets time pass until as many fetches have ended. */
+  const ended = async (count: number) => {
+    const isEnd = (each: string) => !each.startsWith('keys: ') && each !== 'aborted';
+    await poll(() => told.filter(isEnd).length === count, `${count} fetches have ended`);
+    await settle();
+  };
+  return { keys, clock, fetchedAt, told, kids, ended, state };
+}
+
+test('keys are fetched at the start and every refreshMs after the last fetch', async () => {
+  const { keys, clock, fetchedAt, told, kids, ended } = createKeySet(giving(keySetOf(first)));
+  assert.deepEqual(kids(), []);
+  await keys.start();
+  assert.deepEqual(kids(), ['first']);
+  for (let count = 2; count <= 4; count += 1) {
+    await clock.pass(300_000);
+    await ended(count);
+  }
+  assert.deepEqual(fetchedAt, [0, 300_000, 600_000, 900_000]);
+  assert.deepEqual(told, ['keys: first', 'ok', 'ok', 'ok', 'ok']);
+  keys.close();
+  await clock.pass(10_000_000);
+  assert.equal(fetchedAt.length, 4, 'none after its end');
+});
+
+test('without any key it is tried again after 1 s, then 2, 4, 8, 16 and 30 s', async () => {
+  const { keys, clock, fetchedAt, state, ended, kids } = createKeySet(away);
+  await keys.start();
+  for (const [index, seconds] of [1, 2, 4, 8, 16, 30, 30].entries()) {
+    assert.deepEqual(clock.waits, [seconds * 1_000]);
+    await clock.pass(seconds * 1_000);
+    await ended(index + 2);
+  }
+  assert.deepEqual(fetchedAt, [0, 1_000, 3_000, 7_000, 15_000, 31_000, 61_000, 91_000]);
+  state.source = giving(keySetOf(first));
+  await clock.pass(30_000);
+  await ended(9);
+  assert.deepEqual(kids(), ['first']);
+  assert.deepEqual(clock.waits, [300_000]);
+});
+
+test('an outage keeps the last keys, for staleMs and no longer; they come back with the issuer', async () => {
+  const { keys, clock, state, ended, kids, told } = createKeySet(giving(keySetOf(first)), {
+    staleMs: 700_000,
+  });
+  await keys.start();
+  state.source = away;
+  await clock.pass(699_999);
+  await ended(3);
+  assert.deepEqual(kids(), ['first']);
+  await clock.pass(1);
+  assert.deepEqual(kids(), [], 'too stale');
+  await ended(4);
+  state.source = giving(keySetOf(first));
+  await clock.pass(1_000);
+  await ended(5);
+  assert.deepEqual(kids(), ['first']);
+  assert.deepEqual(told, ['keys: first', 'ok', 'away', 'away', 'away', 'ok']);
+});
+
+test('a key that is not there is sought at most once in 30 s, whoever asks', async () => {
+  const { keys, clock, fetchedAt, state, kids } = createKeySet(giving(keySetOf(first)));
+  await keys.start();
+  state.source = giving(keySetOf(first, second));
+  const sought = Array.from({ length: 1_000 }, () => keys.seek());
+  assert.equal(new Set(sought).size, 1, 'all wait for the same fetch');
+  await sought[0];
+  assert.deepEqual(kids(), ['first', 'second']);
+  for (let round = 0; round < 1_000; round += 1) assert.equal(keys.seek(), undefined);
+  await clock.pass(29_999);
+  assert.equal(keys.seek(), undefined);
+  await clock.pass(1);
+  await keys.seek();
+  assert.equal(keys.seek(), undefined);
+  assert.deepEqual(fetchedAt, [0, 0, 30_000]);
+  keys.close();
+});
+
+test('who seeks a key while a fetch is under way waits for that one, and it counts for nobody', async () => {
+  const gate = Promise.withResolvers<string>();
+  const { keys, fetchedAt, state, kids } = createKeySet(() => gate.promise);
+  const start = keys.start();
+  const sought = keys.seek();
+  assert.notEqual(sought, undefined);
+  gate.resolve(keySetOf(first));
+  await Promise.all([start, sought]);
+  assert.deepEqual([fetchedAt.length, kids()], [1, ['first']]);
+  state.source = giving(keySetOf(second));
+  await keys.seek();
+  assert.deepEqual([fetchedAt.length, kids()], [2, ['second']]);
+  keys.close();
+});
+
+test('a fetch that does not end is given up after 5 s, and what comes of it later is dropped', async () => {
+  const late = Promise.withResolvers<string>();
+  const { keys, clock, told, state, ended, kids } = createKeySet(() => late.promise);
+  const start = keys.start();
+  assert.notEqual(keys.first, undefined);
+  await clock.pass(5_000);
+  await start;
+  assert.deepEqual(told, ['aborted', 'no whole answer within 5000 ms']);
+  assert.equal(keys.first, undefined);
+  late.resolve(keySetOf(first));
+  await settle();
+  assert.deepEqual(kids(), []);
+  state.source = giving(keySetOf(second));
+  await clock.pass(1_000);
+  await ended(2);
+  assert.deepEqual(kids(), ['second']);
+  keys.close();
+});
+
+test('a set that is none changes nothing; one without any key takes all keys away', async () => {
+  for (const text of ['', '{', '[]', 'null', '7', '{"keys":{}}', '{"keys":"x"}', '<html>']) {
+    const { keys, clock, state, ended, kids } = createKeySet(giving(keySetOf(first)));
+    await keys.start();
+    state.source = giving(text);
+    await clock.pass(300_000);
+    await ended(2);
+    assert.deepEqual(kids(), ['first'], text);
+    state.source = giving('{"keys":[]}');
+    await clock.pass(300_000);
+    await ended(3);
+    assert.deepEqual(kids(), []);
+    assert.deepEqual(clock.waits, [1_000], 'and it is tried again soon');
+    keys.close();
+  }
+});
+
+test('the same keys in another order are no change', async () => {
+  const { keys, clock, state, ended, told } = createKeySet(giving(keySetOf(first, second)));
+  await keys.start();
+  state.source = giving(keySetOf(second, first));
+  await clock.pass(300_000);
+  await ended(2);
+  // The same name with another key is one.
+  state.source = giving(
+    JSON.stringify({
+      keys: [first.jwk, { ...first.jwk, ...second.jwk, kid: 'second', x: first.jwk['x'], y: first.jwk['y'] }],
+    }),
+  );
+  await clock.pass(300_000);
+  await ended(3);
+  assert.deepEqual(told, ['keys: first,second', 'ok', 'ok', 'keys: first,second', 'ok']);
+  keys.close();
+});
+
+test('only keys that one of the algorithms can use are taken', async () => {
+  const rsa = createPair('rsa', 'RS256');
+  const { alg, ...withoutAlg } = rsa.jwk;
+  assert.equal(alg, 'RS256');
+  const rows: [what: string, jwk: unknown, expected: string[]][] = [
+    ['RSA for RS256', rsa.jwk, ['RS256']],
+    ['RSA for nothing in particular', withoutAlg, ['RS256']],
+    ['ES256', first.jwk, ['ES256']],
+    ['without a name', { ...first.jwk, kid: undefined }, ['ES256']],
+    ['to verify with', { ...first.jwk, use: undefined, key_ops: ['verify'] }, ['ES256']],
+    ['for another algorithm', { ...rsa.jwk, alg: 'PS256' }, []],
+    ['for encryption', { ...rsa.jwk, use: 'enc' }, []],
+    ['to sign with', { ...first.jwk, key_ops: ['sign'] }, []],
+    ['operations that are none', { ...first.jwk, key_ops: 'verify' }, []],
+    ['a private key', { ...first.privateKey.export({ format: 'jwk' }), kid: 'x' }, []],
+    ['of 1,024 bits', createPair('short', 'RS256', 1_024).jwk, []],
+    ['a shared secret', { kty: 'oct', k: 'c2VjcmV0', alg: 'HS256', kid: 'x' }, []],
+    ['of another curve', createPair('p384', 'ES384').jwk, []],
+    ['of another kind than its algorithm', { ...first.jwk, alg: 'RS256' }, []],
+    ['broken', { ...first.jwk, x: 'AAAA' }, []],
+    ['without its parts', { kty: 'RSA', kid: 'x', alg: 'RS256' }, []],
+    ['parts that are no texts', { ...rsa.jwk, n: 7 }, []],
+    ['a name that is none', { ...first.jwk, kid: 7 }, []],
+    ['a name of 2,000 characters', { ...first.jwk, kid: 'x'.repeat(2_000) }, []],
+    ['no object', 'x', []],
+    ['null', null, []],
+    ['a list', [first.jwk], []],
+  ];
+  for (const [what, jwk, expected] of rows) {
+    const { keys } = createKeySet(giving(JSON.stringify({ keys: [jwk, second.jwk] })));
+    await keys.start();
+    const found = keys.current.keys.filter(({ kid }) => kid !== 'second').map(({ algorithm }) => algorithm);
+    assert.deepEqual(found, expected, what);
+    assert.equal(keys.current.find('ES256', 'second').length, 1, 'the others are taken all the same');
+    keys.close();
+  }
+});
