@@ -1,0 +1,165 @@
+// A real identity provider in front: it issues access tokens, changes its keys, goes away and comes back [D41 to D44].
+
+import assert from 'node:assert/strict';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { test } from 'node:test';
+import { Provider, type ResourceServer } from 'oidc-provider';
+import { createPair, type Pair } from '../helpers/issuer.ts';
+import { request } from '../helpers/raw-client.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { startCommand } from '../helpers/targets.ts';
+import { assertInvalidToken, assertNoScope, assertNoToken, bearer } from '../helpers/tokens.ts';
+
+const audience = 'https://items.example.com';
+
+/** The provider on one port; `serve` puts another one with other keys in its place, `stop` takes it away. */
+class IdentityProvider implements AsyncDisposable {
+  readonly #server: Server;
+  #listener: ReturnType<Provider['callback']> | undefined;
+
+  private constructor(server: Server) {
+    this.#server = server;
+  }
+
+  static async start(): Promise<IdentityProvider> {
+    const server = createServer((incoming, outgoing) => {
+      if (provider.#listener === undefined) incoming.socket.destroy();
+      else void provider.#listener(incoming, outgoing);
+    });
+    const provider = new IdentityProvider(server);
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    return provider;
+  }
+
+  get #port(): number {
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  get issuer(): string {
+    return `http://127.0.0.1:${this.#port}`;
+  }
+
+  serve(alg: 'RS256' | 'ES256', ...pairs: readonly Pair[]): void {
+    const info: ResourceServer = {
+      scope: 'items.read items.write',
+      audience,
+      accessTokenTTL: 600,
+      accessTokenFormat: 'jwt',
+      jwt: { sign: { alg } },
+    };
+    const provider = new Provider(this.issuer, {
+      clients: [
+        {
+          client_id: 'program',
+          client_secret: 'secret',
+          grant_types: ['client_credentials'],
+          redirect_uris: [],
+          response_types: [],
+          id_token_signed_response_alg: alg,
+        },
+      ],
+      scopes: ['items.read', 'items.write'],
+      jwks: {
+        keys: pairs.map((pair) => ({
+          ...pair.privateKey.export({ format: 'jwk' }),
+          kid: pair.kid,
+          alg: pair.alg,
+          use: 'sig',
+        })),
+      },
+      features: {
+        devInteractions: { enabled: false },
+        clientCredentials: { enabled: true },
+        resourceIndicators: { enabled: true, getResourceServerInfo: () => info },
+      },
+    });
+    this.#listener = provider.callback();
+  }
+
+  stop(): void {
+    this.#listener = undefined;
+  }
+
+  /** An access token for the work items. */
+  async issue(scope: string): Promise<string> {
+    const reply = await request(this.#port, 'POST', '/token', {
+      headers: [
+        ['Host', `127.0.0.1:${this.#port}`],
+        ['Content-Type', 'application/x-www-form-urlencoded'],
+        ['Authorization', `Basic ${Buffer.from('program:secret').toString('base64')}`],
+      ],
+      body: new URLSearchParams({ grant_type: 'client_credentials', resource: audience, scope }).toString(),
+    });
+    const { access_token: token } = JSON.parse(reply.text) as { access_token?: string };
+    assert.ok(token, reply.text);
+    return token;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#server.closeAllConnections();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+}
+
+test('tokens of a real provider: issued, scoped, with new keys, and while it is away', async () => {
+  const first = createPair('first', 'RS256');
+  const second = createPair('second', 'ES256');
+  await using provider = await IdentityProvider.start();
+  provider.serve('RS256', first);
+  const discovery = await request(
+    Number(new URL(provider.issuer).port),
+    'GET',
+    '/.well-known/openid-configuration',
+    {
+      headers: [['Host', new URL(provider.issuer).host]],
+    },
+  );
+  const { issuer, jwks_uri: keysUrl } = JSON.parse(discovery.text) as { issuer: string; jwks_uri: string };
+  const backend = await ScriptedBackend.start();
+  backend.answers(answer('[]'));
+  await using command = await startCommand({
+    BACKEND_URL: backend.url,
+    AUTH_ISSUER: issuer,
+    AUTH_AUDIENCE: audience,
+    AUTH_JWKS_URL: keysUrl,
+    AUTH_TOKEN_TYPE: 'at+jwt',
+    AUTH_SCOPES: 'list=items.read,delete=items.write',
+    AUTH_JWKS_REFRESH_MS: '1000',
+    BACKEND_IDENTITY_HEADER: 'x-user',
+  });
+  const call = (token: string, method = 'GET', path = '/api/work-items') =>
+    command.call(method, path, { headers: [bearer(token)] });
+  try {
+    const reader = await provider.issue('items.read');
+    assertNoToken(await command.call('GET', '/api/work-items'));
+    assert.equal((await call(reader)).status, 200);
+    assert.equal(backend.requests.at(-1)?.header('x-user'), 'program');
+    assertNoScope(await call(reader, 'DELETE', '/api/work-items/5'), 'items.write');
+    const writer = await provider.issue('items.read items.write');
+    assert.equal((await call(writer, 'DELETE', '/api/work-items/5')).status, 200);
+
+    // It signs with a new key, and goes on publishing the old one: both are good, at once.
+    provider.serve('ES256', second, first);
+    assert.equal((await call(await provider.issue('items.read'))).status, 200);
+    assert.equal((await call(reader)).status, 200);
+
+    // It is away: what is signed is still good.
+    provider.stop();
+    await command.log(
+      ({ msg }) => msg === 'the keys of the issuer cannot be fetched',
+      'the outage is noticed',
+    );
+    assert.equal((await call(reader)).status, 200);
+
+    // It comes back without the old key: what was signed with it is good no longer.
+    provider.serve('ES256', second);
+    const late = await provider.issue('items.read');
+    await command.log(({ msg }) => msg === 'the keys of the issuer can be fetched again', 'it is back');
+    assertInvalidToken(await call(reader));
+    assert.equal((await call(late)).status, 200);
+  } finally {
+    await command.stop();
+    await backend.stop();
+  }
+});
