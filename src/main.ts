@@ -22,6 +22,7 @@ let exitCode = 1;
 try {
   exitCode = await runCli(process.argv.slice(2), {
     environment: process.env,
+    pid: process.pid,
     script: process.argv[1],
     columns: process.stdout.isTTY ? process.stdout.columns : undefined,
     signals,

@@ -14,6 +14,8 @@ import type { HeldSignals } from './held-signals.ts';
 import { findInvocation, programName, type Invocation } from './invocation.ts';
 import { listenForReloads, listenForStop, runUntilStopped, type StopRequest } from './lifecycle.ts';
 import { checkTokens } from './check-tokens.ts';
+import { findPassedSockets } from './passed-sockets.ts';
+import { openServiceManager, type ServiceManager } from './service-manager.ts';
 import { createLog, type Log, type Logger } from '../telemetry/log.ts';
 import { neededDescriptors, readDescriptorLimit } from './descriptors.ts';
 import { addAdmin, startService, type Certificates, type WholeService } from './service.ts';
@@ -47,6 +49,8 @@ import { version } from './version.ts';
 
 export interface Terminal {
   readonly environment: Readonly<Record<string, string | undefined>>;
+  /** Of this process. */
+  readonly pid: number;
   /** The file that Node was told to run. */
   readonly script: string | undefined;
   /** Its width; undefined where there is no terminal. */
@@ -80,7 +84,14 @@ const commands: Record<Command, CommandEntry> = {
       '--host 0.0.0.0 --port 8080 --workers auto --log-level warn',
     ],
     run: (resolved, terminal, resolveAgain) =>
-      withLog(resolved.settings, (log) => serve(resolved, terminal, resolveAgain, log)),
+      withLog(resolved.settings, async (log) => {
+        const manager = openServiceManager(terminal.environment, terminal.pid, log.logger);
+        try {
+          return await serve(resolved, terminal, resolveAgain, log, manager);
+        } finally {
+          manager.end();
+        }
+      }),
   },
   dev: {
     summary: 'run the gateway and the embedded backend together',
@@ -324,8 +335,16 @@ async function serve(
   terminal: Terminal,
   resolveAgain: () => ResolvedSettings,
   log: Log,
+  manager: ServiceManager,
 ): Promise<number> {
   const { settings } = resolved;
+  const passed = findPassedSockets(terminal.environment, terminal.pid);
+  if (passed.clients.length > 0 && settings.workers > 1 && settings.portSharing !== 'auto') {
+    throw new StartError(
+      `PORT_SHARING is ${settings.portSharing}, but workers share the socket that LISTEN_FDS passes on: leave it out`,
+      undefined,
+    );
+  }
   const certificates = await openCertificates(settings, log.logger);
   const stop = listenForStopOf(terminal, log, terminal.isInteractive);
   const reloads = terminal.isInteractive ? undefined : listenForReloads(terminal.signals);
@@ -333,12 +352,12 @@ async function serve(
   let service: WholeService;
   let apply: (fresh: Settings) => Promise<Settings>;
   if (settings.workers === 1) {
-    service = await startService(() => inForce, log, certificates);
+    service = await startService(() => inForce, log, certificates, passed);
     apply = (fresh) => Promise.resolve(applyLive(inForce.settings, fresh, log.logger));
   } else {
     const { startPool } = await import('../workers/pool.ts');
-    const pool = await startPool(settings, log, certificates?.inForce ?? {});
-    service = await addAdmin(pool, () => inForce, log.logger, certificates);
+    const pool = await startPool(settings, log, certificates?.inForce ?? {}, passed.clients);
+    service = await addAdmin(pool, () => inForce, log.logger, certificates, passed);
     apply = async (fresh) => {
       log.logger.info({ workers: fresh.workers }, 'SIGHUP: replacing the workers one by one');
       return await pool.reload(fresh);
@@ -351,14 +370,23 @@ async function serve(
   }
   warnOfDescriptors(settings, log.logger);
   log.output.flush();
+  const status = `serving at ${service.url}`;
+  manager.ready(status);
+  void stop.wanted.then(() => {
+    manager.stopping();
+  });
   reloads?.begin(async () => {
     if (stop.isWanted()) {
       log.logger.warn('SIGHUP: the gateway is stopping, nothing was done');
       return;
     }
+    manager.reloading();
     await certificates?.look();
     inForce = await reload(inForce, resolveAgain, apply, log.logger);
     log.logger.level = inForce.settings.logLevel;
+    if (!stop.isWanted()) {
+      manager.ready(status);
+    }
   });
   return await runUntilStopped(service, settings, log.logger, stop);
 }

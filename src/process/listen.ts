@@ -2,7 +2,7 @@
 // do when that fails. Stopping here takes no connection away, unlike http.Server.close().
 
 import { once } from 'node:events';
-import { createServer, Server, type AddressInfo, type ListenOptions, type Socket } from 'node:net';
+import { createServer, Server, Socket, type AddressInfo, type ListenOptions } from 'node:net';
 
 import { StartError } from './start-error.ts';
 
@@ -21,6 +21,7 @@ export interface Listener {
 export type PortSharing = 'none' | 'reuse-port' | 'cluster';
 
 const freePortTries = 20;
+const backlog = 4_096;
 
 type OpenListener = Omit<Listener, 'url'>;
 
@@ -51,6 +52,69 @@ export async function listen(
   }
 }
 
+/**
+ * Makes `server` take the connections of listening sockets that this process was given as `descriptors`, one or more: a
+ * process that shares them, or comes after it, takes those that it leaves. Rejects with a StartError.
+ */
+export async function listenOnPassed(
+  server: Server,
+  descriptors: readonly number[],
+  scheme: 'http' | 'https' = 'http',
+): Promise<Listener> {
+  const servers: Server[] = [];
+  for (const descriptor of descriptors) {
+    const each = servers.length === 0 ? server : createHelper(server);
+    try {
+      // By this way, and not by its number alone, node:cluster leaves it to the process that it is in.
+      const socket = new Socket({ fd: descriptor, readable: false, writable: false });
+      await startListening(each, socket);
+    } catch (error) {
+      closeAll(servers);
+      throw new StartError(describePassed(descriptor, (error as Error).message), error);
+    }
+    servers.push(each);
+    if (each !== server) {
+      each.on('error', (error) => server.emit('error', error));
+    }
+    if (!isOnPort(each.address())) {
+      closeAll(servers);
+      throw new StartError(describePassed(descriptor, 'it has no port'), undefined);
+    }
+  }
+  const { address, port } = server.address() as AddressInfo;
+  return {
+    port,
+    url: `${scheme}://${hostInUrl(address)}:${port}`,
+    // At once: whoever has the sockets besides us has their queues too, and what waits in them.
+    close: () => {
+      closeAll(servers);
+      return Promise.resolve();
+    },
+  };
+}
+
+function isOnPort(address: AddressInfo | string | null): address is AddressInfo {
+  return typeof address === 'object' && address !== null && address.port > 0;
+}
+
+function describePassed(descriptor: number, why: string): string {
+  return `descriptor ${descriptor}, which LISTEN_FDS passes on, is no listening TCP socket: ${why}`;
+}
+
+function closeAll(servers: readonly Server[]): void {
+  for (const each of servers) {
+    Server.prototype.close.call(each);
+  }
+}
+
+// Hands its connections to the one server that knows what to do with them.
+function createHelper(server: Server): Server {
+  const helper = createServer({ allowHalfOpen: true, noDelay: true }, (socket: Socket) => {
+    server.emit('connection', socket);
+  });
+  return helper;
+}
+
 async function listenOn(
   server: Server,
   host: string,
@@ -79,10 +143,7 @@ async function listenLocalhost(server: Server, port: number, reusePort: boolean)
   for (let tries = 1; ; tries += 1) {
     await startListening(server, { host: '127.0.0.1', port, reusePort });
     const actual = (server.address() as AddressInfo).port;
-    // Hands its connections to the one server that knows what to do with them.
-    const second = createServer({ allowHalfOpen: true, noDelay: true }, (socket: Socket) => {
-      server.emit('connection', socket);
-    });
+    const second = createHelper(server);
     try {
       await startListening(second, { host: '::1', port: actual, ipv6Only: true, reusePort });
     } catch (error) {
@@ -113,13 +174,17 @@ async function listenLocalhost(server: Server, port: number, reusePort: boolean)
   }
 }
 
-async function startListening(server: Server, options: ListenOptions): Promise<void> {
+async function startListening(server: Server, place: ListenOptions | Socket): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<undefined>();
   const onListening = (): void => {
     resolve(undefined);
   };
   server.once('listening', onListening).once('error', reject);
-  server.listen({ backlog: 4_096, ...options });
+  if (place instanceof Socket) {
+    server.listen(place, backlog);
+  } else {
+    server.listen({ backlog, ...place });
+  }
   try {
     await promise;
   } finally {

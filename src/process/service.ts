@@ -18,8 +18,9 @@ import type { TlsInForce } from './certificates.ts';
 import { normalizeHostName, parseHostNames } from '../guards/host-names.ts';
 import type { Counter } from '../guards/shared-count.ts';
 import { createGuards } from './guards.ts';
-import { listen, type Listener, type PortSharing } from './listen.ts';
+import { listen, listenOnPassed, type Listener, type PortSharing } from './listen.ts';
 import { logCall, type Log, type Logger } from '../telemetry/log.ts';
+import type { PassedSockets } from './passed-sockets.ts';
 import { describeSettings, type ResolvedSettings, type Settings } from './settings.ts';
 import { createOpenSocket } from '../wire/client-connection.ts';
 import { ClientServer } from '../wire/server.ts';
@@ -63,14 +64,19 @@ export interface Certificates {
   status(): CertificateStatus[];
 }
 
+const noSockets: PassedSockets = { clients: [], admin: [] };
+
 /** Starts both listeners in this process; rejects with a StartError, everything stopped again. */
 export async function startService(
   inForce: () => ResolvedSettings,
   log: Log,
   certificates: Certificates | undefined,
+  passed: PassedSockets = noSockets,
 ): Promise<WholeService> {
-  const clients = await startClientService(inForce().settings, log, 'none', certificates?.inForce ?? {});
-  return await addAdmin(clients, inForce, log.logger, certificates);
+  const { settings } = inForce();
+  const tls = certificates?.inForce ?? {};
+  const clients = await startClientService(settings, log, 'none', tls, undefined, passed.clients);
+  return await addAdmin(clients, inForce, log.logger, certificates, passed);
 }
 
 /**
@@ -82,6 +88,7 @@ export async function addAdmin(
   inForce: () => ResolvedSettings,
   logger: Logger,
   certificates: Certificates | undefined,
+  passed: PassedSockets = noSockets,
 ): Promise<WholeService> {
   const { settings } = inForce();
   let isDraining = false;
@@ -105,7 +112,10 @@ export async function addAdmin(
   });
   let listener: Listener;
   try {
-    listener = await listen(admin.server, settings.adminHost, settings.adminPort, 'ADMIN_');
+    listener =
+      passed.admin.length > 0
+        ? await listenOnPassed(admin.server, passed.admin)
+        : await listen(admin.server, settings.adminHost, settings.adminPort, 'ADMIN_');
   } catch (error) {
     admin.close();
     await clients.stop();
@@ -139,8 +149,8 @@ export async function addAdmin(
 }
 
 /**
- * Starts the client listener in this process; rejects with a StartError, everything stopped again. `primary` counts for
- * all workers, where this is one of several.
+ * Starts the client listener in this process, on the listening sockets `passed` where there are any; rejects with a
+ * StartError, everything stopped again. `primary` counts for all workers, where this is one of several.
  */
 export async function startClientService(
   settings: Settings,
@@ -148,6 +158,7 @@ export async function startClientService(
   sharing: PortSharing,
   tls: TlsInForce,
   primary?: Counter,
+  passed: readonly number[] = [],
 ): Promise<ClientService> {
   // The last that were given, for what looks at the backend.
   let { backend: backendTls } = tls;
@@ -200,14 +211,11 @@ export async function startClientService(
     await nextTurn();
   };
   try {
-    listener = await listen(
-      connections.listener,
-      settings.host,
-      settings.port,
-      '',
-      sharing,
-      connections.scheme,
-    );
+    const { listener: server, scheme } = connections;
+    listener =
+      passed.length > 0
+        ? await listenOnPassed(server, passed, scheme)
+        : await listen(server, settings.host, settings.port, '', sharing, scheme);
   } catch (error) {
     await stop();
     throw error;

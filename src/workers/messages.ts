@@ -15,6 +15,8 @@ export type ToWorker =
       readonly settings: PlainSettings;
       readonly sharing: PortSharing;
       readonly tls: TlsInForce;
+      /** Descriptors of listening sockets that it has from the primary process, or none. */
+      readonly passed: readonly number[];
     }
   /** New connections get these [D37]. */
   | { readonly kind: 'renew-tls'; readonly tls: TlsInForce }

@@ -39,6 +39,8 @@ const groupSignals: ReadonlySet<string | null> = new Set(['SIGTERM', 'SIGINT', '
 // What a process said before it ended is read within a turn or two.
 const lastTurnsMax = 100;
 const refusalReportMs = 1_000;
+// Behind input, outputs and the channel of node:cluster.
+const firstPassed = 4;
 
 // What belongs to the primary process, or to the port that it keeps: a new value needs a restart.
 const keptSettings = [
@@ -90,19 +92,28 @@ interface Reload {
   readonly end: (isDone: boolean) => void;
 }
 
-/** Starts `settings.workers` workers with `tls`; rejects with a StartError, all of them stopped again. */
-export async function startPool(settings: Settings, log: Log, tls: TlsInForce): Promise<WorkerPool> {
+/**
+ * Starts `settings.workers` workers with `tls`, which share the listening sockets `passed` where there are any; rejects
+ * with a StartError, all of them stopped again.
+ */
+export async function startPool(
+  settings: Settings,
+  log: Log,
+  tls: TlsInForce,
+  passed: readonly number[] = [],
+): Promise<WorkerPool> {
   const extension = extname(fileURLToPath(import.meta.url));
   cluster.setupPrimary({
     exec: fileURLToPath(new URL(`./worker${extension}`, import.meta.url)),
     args: [],
     serialization: 'advanced',
+    stdio: ['inherit', 'inherit', 'inherit', 'ipc', ...passed],
   });
   const sharing = settings.portSharing === 'auto' ? findSharing() : settings.portSharing;
   // With a shared port the system would let two gateways have it unnoticed [D31]; and where 0 was asked for, all
   // of them, and those that replace them, must have the same.
-  const port = await findPort(settings);
-  const pool = new WorkerPool({ ...settings, port }, sharing, log, tls);
+  const port = passed.length > 0 ? settings.port : await findPort(settings);
+  const pool = new WorkerPool({ ...settings, port }, sharing, log, tls, passed.length);
   try {
     await pool.start();
   } catch (error) {
@@ -143,6 +154,8 @@ export class WorkerPool implements AdminSubject {
   // What the rate limit counts, for all workers together.
   readonly #count = new JoinedCount();
   #heartbeat: NodeJS.Timeout | undefined;
+  // As the workers have them: this process listens on none, so that they stay open whatever becomes of a worker.
+  readonly #passed: readonly number[];
   #settings: Settings;
   #tls: TlsInForce;
   #url = '';
@@ -155,8 +168,15 @@ export class WorkerPool implements AdminSubject {
   // Until it fires no missing worker is started.
   #pause: NodeJS.Timeout | undefined;
 
-  constructor(settings: Settings, sharing: PortSharing, { logger, output }: Log, tls: TlsInForce) {
+  constructor(
+    settings: Settings,
+    sharing: PortSharing,
+    { logger, output }: Log,
+    tls: TlsInForce,
+    passedSockets: number,
+  ) {
     this.#tls = tls;
+    this.#passed = Array.from({ length: passedSockets }, (_, index) => firstPassed + index);
     this.#settings = settings;
     this.#sharing = sharing;
     this.#logger = logger;
@@ -459,6 +479,7 @@ export class WorkerPool implements AdminSubject {
       settings: plainSettings(shareOf(member.settings)),
       sharing: this.#sharing,
       tls: member.tls,
+      passed: this.#passed,
     });
     return await outcome.promise;
   }

@@ -26,7 +26,12 @@ process.once('message', (message: ToWorker) => {
   }
 });
 
-async function run({ settings: plain, sharing, tls }: Extract<ToWorker, { kind: 'start' }>): Promise<void> {
+async function run({
+  settings: plain,
+  sharing,
+  tls,
+  passed,
+}: Extract<ToWorker, { kind: 'start' }>): Promise<void> {
   const settings = settingsOfPlain(plain);
   const log = createLog({ ...settings, isShared: true });
   const request = listenForStop(log.logger);
@@ -40,7 +45,7 @@ async function run({ settings: plain, sharing, tls }: Extract<ToWorker, { kind: 
   });
   let service: ClientService;
   try {
-    service = await startClientService(settings, log, sharing, tls, primary);
+    service = await startClientService(settings, log, sharing, tls, primary, passed);
   } catch (error) {
     if (!(error instanceof StartError)) {
       throw error;

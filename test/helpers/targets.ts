@@ -51,6 +51,8 @@ export interface ProcessLimits {
   readonly isUnderNpm?: boolean;
   /** Descriptor of ours that is its standard output, or (default) a pipe to the test. */
   readonly stdout?: number | 'pipe';
+  /** Descriptors of ours that it gets as 3, 4, …, with LISTEN_FDS and LISTEN_PID, as a service manager does it. */
+  readonly passed?: readonly number[];
 }
 
 /** The built command in a process of its own. */
@@ -70,19 +72,23 @@ export class Command implements AsyncDisposable {
   constructor(
     args: readonly string[],
     environment: NodeJS.ProcessEnv,
-    { descriptors, isUnderNpm = false, stdout = 'pipe' }: ProcessLimits = {},
+    { descriptors, isUnderNpm = false, stdout = 'pipe', passed = [] }: ProcessLimits = {},
   ) {
     this.#isUnderNpm = isUnderNpm;
     const command = isUnderNpm
       ? ['npm', 'run', args[0] ?? '', '--', ...args.slice(1)]
       : [process.env['GATEWAY_NODE'] ?? process.execPath, resolve(root, 'dist/main.js'), ...args];
+    const preparations = [
+      ...(descriptors === undefined ? [] : [`ulimit -n ${descriptors}`]),
+      ...(passed.length === 0 ? [] : [`export LISTEN_FDS=${passed.length} LISTEN_PID=$$`]),
+    ];
     const limited =
-      descriptors === undefined
+      preparations.length === 0
         ? command
-        : ['sh', '-c', `ulimit -n ${descriptors} && exec "$0" "$@"`, ...command];
+        : ['/bin/sh', '-c', [...preparations, 'exec "$0" "$@"'].join(' && '), ...command];
     this.process = spawn(limited[0] ?? '', limited.slice(1), {
       env: { PATH: process.env['PATH'], ...environment },
-      stdio: ['ignore', stdout, 'pipe'],
+      stdio: ['ignore', stdout, 'pipe', ...passed],
       ...(isUnderNpm && { cwd: root, detached: true }),
     });
     running.add(this.process);

@@ -37,6 +37,7 @@ async function run(
   const written = { stdout: '', stderr: '' };
   const code = await runCli(args, {
     environment,
+    pid: process.pid,
     script,
     columns,
     isInteractive: false,

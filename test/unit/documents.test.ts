@@ -32,6 +32,13 @@ const otherVariables = [
   'TEST_FASTIFY',
   'GATEWAY_NODE',
   'SHUT_WR',
+  // Of systemd (sd_listen_fds(3), sd_notify(3), sd_watchdog_enabled(3)).
+  'LISTEN_FDS',
+  'LISTEN_PID',
+  'LISTEN_FDNAMES',
+  'NOTIFY_SOCKET',
+  'WATCHDOG_USEC',
+  'WATCHDOG_PID',
 ];
 const otherFlags = [
   '--seconds',
@@ -50,6 +57,10 @@ const otherFlags = [
   '--cacert',
   '--cert',
   '--key',
+  // Of npm and systemctl.
+  '--global',
+  '--prefix',
+  '--now',
 ];
 
 /** All texts of the first group of `pattern` in `text`, each once. */

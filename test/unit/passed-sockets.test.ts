@@ -1,0 +1,54 @@
+// Which of the sockets that a service manager passes on are for whom (sd_listen_fds(3)).
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { findPassedSockets } from '../../src/process/passed-sockets.ts';
+
+const pid = 4711;
+
+function find(count: string, names?: string, receiver = String(pid)) {
+  return findPassedSockets(
+    { LISTEN_FDS: count, LISTEN_PID: receiver, ...(names !== undefined && { LISTEN_FDNAMES: names }) },
+    pid,
+  );
+}
+
+test('without any, and where they are for another process, there are none', () => {
+  const none = { clients: [], admin: [] };
+  assert.deepEqual(findPassedSockets({}, pid), none);
+  assert.deepEqual(findPassedSockets({ LISTEN_FDS: '2' }, pid), none);
+  assert.deepEqual(find('2', undefined, '4712'), none);
+  assert.deepEqual(find('nonsense', undefined, '4712'), none);
+  assert.deepEqual(find('0'), none);
+});
+
+test('without names the first is for clients, the second for operators', () => {
+  assert.deepEqual(find('1'), { clients: [3], admin: [] });
+  assert.deepEqual(find('2'), { clients: [3], admin: [4] });
+  // Names that systemd makes of the unit's.
+  assert.deepEqual(find('2', 'a.socket:b.socket'), { clients: [3], admin: [4] });
+});
+
+test('with names any order is right, and any number', () => {
+  assert.deepEqual(find('2', 'admin:clients'), { clients: [4], admin: [3] });
+  assert.deepEqual(find('4', 'clients:admin:clients:admin'), { clients: [3, 5], admin: [4, 6] });
+  assert.deepEqual(find('1', 'admin'), { clients: [], admin: [3] });
+});
+
+test('what cannot be told apart, or is no number, ends the start', () => {
+  for (const [count, names] of [
+    ['3', undefined],
+    ['2', 'clients:client'],
+    ['2', 'clients'],
+    ['3', 'x:y:z'],
+  ] as const) {
+    assert.throws(
+      () => find(count, names),
+      /^StartError: \d sockets were passed on by LISTEN_FDS, .*FileDescriptorName/,
+    );
+  }
+  for (const count of ['-1', '1e1', '2 ', '065', '65', 'two', '999999999']) {
+    assert.throws(() => find(count), /LISTEN_FDS must be a number of sockets, 0 to 64/, count);
+  }
+});
