@@ -51,6 +51,9 @@ const otherFlags = [
   '--package',
   '--ignore-scripts',
   '--omit',
+  // Of Deno.
+  '--allow-net',
+  '--allow-env',
   '--test',
   '--max-http-header-size',
   // Of curl.

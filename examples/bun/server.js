@@ -1,0 +1,12 @@
+import { createFetchHandler } from 'work-item-gateway/fetch';
+
+const call = createFetchHandler({ backendUrl: process.env.BACKEND_URL ?? 'http://localhost:5104' });
+
+const server = Bun.serve({
+  port: Number(process.env.PORT ?? 3000),
+  // In seconds, and more than the backend has, which is 30: Bun cuts what waits longer for its reply, after 10.
+  idleTimeout: 40,
+  routes: { '/api/work-items': call, '/api/work-items/*': call },
+  fetch: () => new Response('Work items are at /api/work-items'),
+});
+console.log(`http://localhost:${server.port}/api/work-items`);

@@ -1,0 +1,213 @@
+// examples/hono, examples/bun and examples/deno: the fetch handler on three servers and three runtimes, over real sockets. A
+// small part of test/spec/, which runs against it on Node.js [D50].
+
+import assert from 'node:assert/strict';
+import { after, before, beforeEach, describe, test } from 'node:test';
+import { createGate } from '../helpers/changes.ts';
+import { Example, type RunningExample } from '../helpers/examples.ts';
+import {
+  assertHeaders,
+  assertReply,
+  forbidden,
+  invalidId,
+  itemNotFound,
+  methodNotAllowed,
+  notFound,
+  operation,
+  operations,
+  succeeded,
+  tooLarge,
+} from '../helpers/expected.ts';
+import { chunk, RawClient } from '../helpers/raw-client.ts';
+import {
+  answer,
+  behind,
+  chunked,
+  garbage,
+  noContent,
+  resetPeer,
+  ScriptedBackend,
+  slicer,
+  answerBytes,
+  twoAnswers,
+  wrongLength,
+} from '../helpers/scripted-backend.ts';
+
+const programs = {
+  hono: ['node', 'server.js'],
+  bun: ['bun', 'server.js'],
+  deno: ['deno', 'run', '--allow-net', '--allow-env', 'server.js'],
+} as const;
+
+for (const [name, [program, ...args]] of Object.entries(programs)) {
+  const example = Example.install(name);
+
+  describe(name, { skip: typeof example === 'string' && example }, () => {
+    let backend: ScriptedBackend;
+    let server: RunningExample;
+    before(async () => {
+      assert.ok(typeof example === 'object');
+      backend = await ScriptedBackend.start();
+      server = await example.start(program, args, backend.url);
+    });
+    beforeEach(() => {
+      backend.reset();
+      backend.answers(answer('{"id":5}'));
+    });
+    after(async () => {
+      await server[Symbol.asyncDispose]();
+      await backend.stop();
+      if (typeof example === 'object') example[Symbol.dispose]();
+    });
+    const calls = () => backend.requests.map(({ method, target }) => `${method} ${target}`);
+
+    for (const { name: title, method, path, options, backendTarget, status, body } of operations) {
+      test(`operation ${title}: the bytes of the reply and of the backend call [spec 4]`, async () => {
+        const headers = [
+          ['X-Request-Id', 'mine'],
+          ['Cookie', 'secret'],
+        ] as const;
+        const reply = await server.call(method, path, { ...options, headers });
+        assertReply(reply, status, body);
+        assert.equal(reply.header('x-request-id'), 'mine');
+        assert.deepEqual(calls(), [`${method} ${backendTarget}`]);
+        const [call] = backend.requests;
+        assert.ok(call);
+        const length = Buffer.byteLength(options.body ?? '');
+        assert.deepEqual(call.headers.map(([key, value]) => `${key.toLowerCase()}: ${value}`).sort(), [
+          ...(options.body === undefined ? [] : [`content-length: ${length}`]),
+          'content-type: application/json',
+          `host: 127.0.0.1:${backend.port}`,
+          'x-request-id: mine',
+        ]);
+        assert.equal(call.body.toString(), options.body ?? '');
+        assert.deepEqual(backend.violations, []);
+      });
+
+      test(`operation ${title}: each failure of the backend is its one message [spec 7]`, async () => {
+        const { failure, passesBody } = operation(Number(title[0]) as 1);
+        const faults = [
+          answer('{"secret":1}', { status: 500 }),
+          answer('', { status: 302, headers: [['Location', '/']] }),
+          resetPeer(),
+          resetPeer(30, answerBytes('{"id":5}')),
+          garbage,
+          // Where it is not passed on, an answer's body does not matter [spec 4, rule 4].
+          ...(passesBody
+            ? [wrongLength(5, '[1]'), chunked('5\r\n{"a":\r\nx'), answer('<p>'), answer(''), noContent]
+            : []),
+        ];
+        for (const fault of faults) {
+          backend.answers(fault);
+          assertReply(await server.call(method, path, options), 500, failure);
+        }
+        backend.answers(twoAnswers(answerBytes('{"id":5}'), answerBytes('{"id":6}')));
+        assertReply(await server.call(method, path, options), status, body);
+      });
+    }
+
+    test('errors of the request make no backend call [spec 4, spec 7, D1]', async () => {
+      for (const path of ['abc', '%zz', '-', '%20x', '%2F5']) {
+        assertReply(await server.call('GET', `/api/work-items/${path}`), 400, invalidId);
+      }
+      assertReply(await server.call('GET', '/api/work-items/5/6'), 404, notFound);
+      assertReply(await server.call('PATCH', '/api/work-items/5', { body: '{}' }), 405, methodNotAllowed, [
+        'allow',
+      ]);
+      const headers = [['Sec-Fetch-Site', 'cross-site']] as const;
+      assertReply(await server.call('DELETE', '/api/work-items/5', { headers }), 403, forbidden);
+      assert.deepEqual(calls(), []);
+      backend.answersOnce(answer('', { status: 404 }));
+      assertReply(await server.call('GET', '/api/work-items/5'), 404, itemNotFound);
+      assertHeaders(await server.call('OPTIONS', '/api/work-items'), ['allow']);
+    });
+
+    test('the id is a number of any length, read from what is written [D1]', async () => {
+      for (const [path, id] of [
+        ['007', '7'],
+        ['12abc', '12'],
+        ['%31%32', '12'],
+        ['9007199254740993', '9007199254740993'],
+        ['5%2F6', '5'],
+        ['-5?x=1', '-5'],
+      ] as const) {
+        await server.call('GET', `/api/work-items/${path}`);
+        assert.equal(backend.requests.at(-1)?.target, `/api/WorkItem/${id}`, path);
+      }
+    });
+
+    test('a body that is not JSON is a failure and no call, whatever its type [spec 4, rule 6]', async () => {
+      const bodies = ['', '{', '{"a":1,}', 'undefined', '[1] x', "{'a':1}", '\ufeff\ufeff1', '{"a":"\n"}'];
+      const bytes = [Buffer.from('"\xe9"', 'latin1'), Buffer.from([0x22, 0xed, 0xa0, 0x80, 0x22])];
+      for (const body of [...bodies, ...bytes]) {
+        for (const { method, path, failure } of [operation(2), operation(4)]) {
+          const headers = [['Content-Type', 'text/plain']] as const;
+          assertReply(await server.call(method, path, { body, headers }), 500, failure);
+        }
+      }
+      assert.deepEqual(calls(), []);
+    });
+
+    test('bodies and answers are the same bytes, in pieces too [spec 4, rule 6]', async () => {
+      const json = ' {"n":9007199254740993,"x":1.0,"y":1e400,"a":1,"a":2,"ü":"\\ud800"}\r\n';
+      backend.answers(slicer(answerBytes(json)));
+      assertReply(await server.call('GET', '/api/work-items/5'), 200, json);
+      backend.answers(answer(json));
+      await using client = await RawClient.open(server.port);
+      client.send('POST /api/work-items HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
+      await client.sendPieces([
+        ...Array.from(Buffer.from(json), (byte) => chunk(Uint8Array.of(byte))),
+        '0\r\n\r\n',
+      ]);
+      assertReply(await client.reply(), 201, json);
+      assert.equal(backend.requests.at(-1)?.body.toString(), json);
+    });
+
+    test('a body of 10 MiB is taken, and one byte more is 413 [D11]', async () => {
+      const body = Buffer.from(`"${'x'.repeat((10 << 20) - 2)}"`);
+      assertReply(await server.call('PUT', '/api/work-items/5', { body }), 200, succeeded);
+      assert.ok(backend.requests[0]?.body.equals(body));
+      const reply = await server.call('POST', '/api/work-items', { body: `${body.toString()} ` });
+      assertReply(reply, 413, tooLarge);
+      assert.equal(backend.requests.length, 1);
+    });
+
+    test('a list of 5 MB comes whole, many times at once', async () => {
+      const list = Buffer.from(`[1${',"Ünïcode"'.repeat(400_000)}]`);
+      backend.answers(answer(list));
+      const replies = await Promise.all(
+        Array.from({ length: 8 }, () => server.call('GET', '/api/work-items')),
+      );
+      for (const reply of replies) assert.ok(reply.body.equals(list));
+    });
+
+    test('a client that leaves cancels a read and not a write, and the server lives on [D21]', async () => {
+      const gate = createGate();
+      backend.answers(behind(gate, answer('{"id":5}')));
+      const leave = async (method: string) => {
+        await using client = await RawClient.open(server.port);
+        client.send(`${method} /api/work-items/5 HTTP/1.1\r\nHost: x\r\n\r\n`);
+        return (await backend.nextRequest()).connection;
+      };
+      const write = await leave('DELETE');
+      await backend.connectionClosed(await leave('GET'));
+      assert.equal(backend.isClosed(write), false);
+      gate.open();
+      assertReply(await server.call('GET', '/api/work-items/5'), 200, '{"id":5}');
+    });
+
+    test('a client that goes away in the middle of its body makes no call', async () => {
+      await using client = await RawClient.open(server.port);
+      client.send('POST /api/work-items HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"a":');
+      client.reset();
+      assertReply(await server.call('GET', '/api/work-items/5'), 200, '{"id":5}');
+      assert.deepEqual(calls(), ['GET /api/WorkItem/5']);
+    });
+
+    test('the rest of the server is its own', async () => {
+      assert.equal((await server.call('GET', '/')).text, 'Work items are at /api/work-items');
+      await server.call('GET', '/api/work-itemsx');
+      assert.deepEqual(calls(), []);
+    });
+  });
+}
