@@ -7,6 +7,6 @@ export {
 } from './adapters/fastify.ts';
 export { createGatewayServer, type GatewayServer, type GatewayServerOptions } from './adapters/server.ts';
 export type { GatewayLimits } from './gateway/options.ts';
-export type { CallRecord } from './gateway/call.ts';
+export type { CallRecord } from './gateway/call-record.ts';
 export type { CallOutcome } from './gateway/outcomes.ts';
 export type { GatewayObserver } from './gateway/gateway.ts';

@@ -5,7 +5,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify';
 
-import type { CallRecord } from '../gateway/call.ts';
+import type { CallRecord } from '../gateway/call-record.ts';
 import type { Gateway, GatewayObserver } from '../gateway/gateway.ts';
 import { limitsOf, msMax } from '../gateway/limits.ts';
 import { collectionPath } from '../gateway/operations.ts';

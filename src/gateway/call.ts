@@ -8,6 +8,7 @@ import type { BufferBudget } from '../body/budget.ts';
 import type { Cors } from '../guards/cors.ts';
 import type { RequestHead } from '../wire/head.ts';
 import type { Broken, Client, Incoming, Transport } from '../wire/transport.ts';
+import type { CallRecord } from './call-record.ts';
 import type { Admission, Guard } from './guard.ts';
 import { isRead, type Operation } from './operations.ts';
 import { outcomeOfAnswer, type BackendOutcome, type CallOutcome } from './outcomes.ts';
@@ -22,31 +23,7 @@ import {
 } from './replies.ts';
 import { describePath, readRequestId, readTraceContext } from './request-context.ts';
 import { route, type Route, type RouteOptions } from './route.ts';
-
-/** What is known of a request when it has ended. Never a body, never a header's value but request id and client. */
-export interface CallRecord {
-  readonly requestId: string;
-  /** Undefined where no operation was called: an unknown path, a method that the path does not have. */
-  readonly operation: Operation | undefined;
-  readonly method: string;
-  /** The target's path, without its query: safe to show [D52]. */
-  readonly path: string;
-  /** The client's address, as far as it is known; behind trusted proxies that which they say [D52]. */
-  readonly client: string | undefined;
-  /** The reply's status; 0 when the client had gone, or was cut off by our stop, before there was one. */
-  readonly status: number;
-  readonly outcome: CallOutcome;
-  /** Why the backend's answer was of no use, or the error behind a `bug`. */
-  readonly cause: unknown;
-  /** What came of the call to the backend; undefined where it was not called, `cancelled` when its client left. */
-  readonly backendOutcome: BackendOutcome | undefined;
-  /** From the request's head to the reply being handed to the socket. */
-  readonly durationMs: number;
-  /** From sending to the outcome; undefined where the backend was not called. */
-  readonly backendDurationMs: number | undefined;
-  readonly requestBytes: number;
-  readonly replyBytes: number;
-}
+import type { CallTrace, Tracer } from './tracer.ts';
 
 /** Sends one call to the backend; its outcome comes later, never from within `send`. */
 export interface Backend {
@@ -72,12 +49,14 @@ export interface CallContext {
   readonly guard: Guard | undefined;
   /** What every reply says to pages of other origins; undefined for nothing [D45]. */
   readonly cors: Cors | undefined;
+  /** Undefined where nothing is traced [D49]. */
+  readonly tracer: Tracer | undefined;
   /** The client's address, as the connection or trusted proxies say it [D52]. */
   findClient(client: Client, head: RequestHead): string | undefined;
   /** Counts a call in flight; false, and nothing counted, when there are too many [D26]. */
   enter(): boolean;
   exit(): void;
-  notifyEnd(record: CallRecord): void;
+  notifyEnd(record: CallRecord, trace: CallTrace | undefined): void;
   notifyStall(record: CallRecord): void;
   /** Of a fault that changes no reply any more [D28]. */
   notifyBug(error: unknown, record: CallRecord | undefined): void;
@@ -104,6 +83,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
   durationMs = 0;
   backendOutcome: BackendOutcome | undefined;
   backendDurationMs: number | undefined;
+  backendStatus: number | undefined;
   requestBytes = 0;
   replyBytes = 0;
 
@@ -119,6 +99,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
   #body: RequestBody | undefined;
   #exchange: Exchange | undefined;
   #exchangeStartedAt = 0;
+  #trace: CallTrace | undefined;
   #isClientGone = false;
   // The request's body breaks its limit or is no HTTP: its connection cannot go on.
   #mustClose = false;
@@ -148,6 +129,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
 
   start(): void {
     try {
+      this.#trace = this.#gateway.tracer?.start(this.#head);
       this.#check();
     } catch (error) {
       this.#failWithBug(error);
@@ -309,7 +291,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
         body,
         requestId: this.requestId,
         identity: this.#identity,
-        traceContext: readTraceContext(this.#head.fields),
+        traceContext: this.#trace?.startBackendCall(this.#backendPath) ?? readTraceContext(this.#head.fields),
         needsAnswer: operation.passesAnswer,
       },
       this,
@@ -334,6 +316,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
         return;
       }
       this.#noteBackendOutcome(outcome.kind);
+      this.backendStatus = outcome.status;
       if (outcome.kind === 'ok') {
         this.#heldBytes += outcome.length;
         this.#blocks = outcome.blocks;
@@ -422,7 +405,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
       this.#write(status, headers, pieces, length);
     }
     this.durationMs = performance.now() - this.#startedAt;
-    this.#gateway.notifyEnd(this);
+    this.#gateway.notifyEnd(this, this.#trace);
   }
 
   #write(status: number, own: readonly string[], pieces: readonly Buffer[], length: number): void {

@@ -10,12 +10,14 @@ import { isAllowedHost } from '../guards/host-names.ts';
 import { absoluteForm } from '../wire/grammar.ts';
 import { fieldValue, fieldValues, type RequestHead } from '../wire/head.ts';
 import type { Broken, Client, Incoming, Reply, RequestHandler, Transport } from '../wire/transport.ts';
-import { Call, type Backend, type CallContext, type CallRecord } from './call.ts';
+import { Call, type Backend, type CallContext } from './call.ts';
+import type { CallRecord } from './call-record.ts';
 import { joinGuards, type Guard } from './guard.ts';
 import type { ItemIdParsing } from './item-id.ts';
 import { replyToBroken, type FixedReply, type Pages } from './replies.ts';
 import { createRequestId } from './request-context.ts';
 import type { RouteOptions } from './route.ts';
+import type { CallTrace, Tracer } from './tracer.ts';
 
 export interface GatewayOptions {
   /** As `isAllowedHost` takes them; empty for any name [D57]. */
@@ -29,6 +31,8 @@ export interface GatewayOptions {
   readonly guards: readonly Guard[];
   /** Undefined where no page of another origin is allowed [D45]. */
   readonly cors: Cors | undefined;
+  /** Undefined where nothing is traced [D49]. */
+  readonly tracer: Tracer | undefined;
 }
 
 /** Is told of everything that ends; costs every request what it costs. What it throws goes to its `onBug`. */
@@ -57,6 +61,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
   readonly observer: GatewayObserver;
   readonly guard: Guard | undefined;
   readonly cors: Cors | undefined;
+  readonly tracer: Tracer | undefined;
   /** Every reply now closes its connection [D33]. */
   isDraining = false;
   isCutting = false;
@@ -79,6 +84,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     this.#trustedProxies = options.trustedProxies;
     this.guard = joinGuards(options.guards);
     this.cors = options.cors;
+    this.tracer = options.tracer;
     this.backend = backend;
     this.budget = budget;
     this.observer = observer;
@@ -185,10 +191,15 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     this.notifyBug(error, undefined);
   }
 
-  /** Tells the observer of a request's end. What it throws is a fault of its own, and the reply stands [D28]. */
-  notifyEnd(record: CallRecord): void {
+  /** Tells the observer and the trace of a request's end. What they throw is their own fault, and the reply stands [D28]. */
+  notifyEnd(record: CallRecord, trace: CallTrace | undefined): void {
     try {
       this.observer.onCallEnd(record);
+    } catch (error) {
+      this.notifyBug(error, record);
+    }
+    try {
+      trace?.end(record);
     } catch (error) {
       this.notifyBug(error, record);
     }

@@ -13,6 +13,7 @@ import type { Guard } from './guard.ts';
 import type { ItemIdParsing } from './item-id.ts';
 import { limits, limitsOf, type LimitName } from './limits.ts';
 import { collectionPath } from './operations.ts';
+import type { Tracer } from './tracer.ts';
 
 /** Where the backend is, who may call, and every limit. */
 export interface GatewayLimits {
@@ -57,7 +58,7 @@ export interface GatewayLimits {
  * A gateway with its own connections to the backend; `observer` is told of every request that ends, `prefix` stands
  * before `/api/work-items`. Throws a `TypeError` that names every limit that cannot be one, and, where `otherNames` are
  * given, every name that is neither a limit's nor one of them. `guards` are asked in their order about requests of operations;
- * `identityHeader` is the name of the header that tells the backend whom they have found [D48].
+ * `identityHeader` is the name of the header that tells the backend whom they have found [D48], `tracer` traces calls [D49].
  */
 export function createGateway(
   options: GatewayLimits & CorsOptions,
@@ -67,6 +68,7 @@ export function createGateway(
   guards: readonly Guard[] = [],
   known: readonly string[] = [],
   identityHeader?: string,
+  tracer?: Tracer,
 ): Gateway {
   checkOptions(options, otherNames, known);
   const { requestBytesMax, inFlightMax, bufferedBytesMax, ...ofBackend } = limitsOf(options, callLimits);
@@ -90,6 +92,7 @@ export function createGateway(
       trustedProxies: createTrustedProxies(options.trustedProxies ?? []),
       guards,
       cors: createCors(options, limitsOf(options, ['corsMaxAgeS']).corsMaxAgeS),
+      tracer,
     },
     backend,
     budget,

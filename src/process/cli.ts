@@ -184,6 +184,9 @@ export async function runCli(argv: readonly string[], terminal: Terminal): Promi
   }
 }
 
+// More than that is read in the document of settings.
+const choicesLengthMax = 70;
+
 // Wide enough for a setting a line, for whoever looks for one with grep.
 const unboundColumns = 160;
 
@@ -196,9 +199,9 @@ const terms = new Map(
 );
 
 function createOption(name: SettingName, command: Command): Option {
-  const choices = choicesOf(name);
+  const choices = joinWithOr(choicesOf(name));
   const facts = [
-    ...(choices.length === 0 ? [] : [joinWithOr(choices)]),
+    ...(choices === '' || choices.length > choicesLengthMax ? [] : [choices]),
     `default ${defaultOf(name, command) || 'none'}`,
     variableOf(name),
   ];

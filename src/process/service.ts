@@ -22,8 +22,11 @@ import { listen, listenOnPassed, type Listener, type PortSharing } from './liste
 import { logCall, type Log, type Logger } from '../telemetry/log.ts';
 import type { PassedSockets } from './passed-sockets.ts';
 import { describeSettings, type ResolvedSettings, type Settings } from './settings.ts';
+import { parseExporterHeaders } from '../telemetry/trace-settings.ts';
+import type { Traces } from '../telemetry/traces.ts';
 import { createOpenSocket } from '../wire/client-connection.ts';
 import { ClientServer } from '../wire/server.ts';
+import { version } from './version.ts';
 
 /** What can be drained and stopped. */
 export interface Service {
@@ -52,6 +55,8 @@ export interface WholeService extends Service {
 export type AdminSubject = ClientService;
 
 const acceptErrorReportMs = 1_000;
+// How long the end of the process waits for the collector [D49].
+const tracesEndMs = 1_000;
 
 /** The certificates in force; undefined where there are none. */
 export interface Certificates {
@@ -177,10 +182,20 @@ export async function startClientService(
     ...(backendTls !== undefined && settings.backendUrl.protocol === 'https:' && { backendTls }),
     allowedHosts: allowedHosts.length === 0 ? [] : [...(parseHostNames(host) ?? []), ...allowedHosts],
   };
+  const traces = await startTraces(settings, logger, records.figures);
   const guards = await createGuards(settings, logger, records, primary);
   const observer = createObserver(logger, records, settings.logClient);
   const identityHeader = settings.backendIdentityHeader === '' ? undefined : settings.backendIdentityHeader;
-  const gateway = createGateway(limits, observer, '', undefined, guards.guards, undefined, identityHeader);
+  const gateway = createGateway(
+    limits,
+    observer,
+    '',
+    undefined,
+    guards.guards,
+    undefined,
+    identityHeader,
+    traces?.tracer,
+  );
   if (settings.docs) {
     // Loaded only when wanted: neither the start nor the memory of a gateway without it pays.
     gateway.servePages((await import('../docs/pages.ts')).loadPages(settings));
@@ -199,6 +214,7 @@ export async function startClientService(
     records.figures.recordShedConnection();
   };
   let listener: Listener | undefined;
+  let isDrained = false;
   const stop = async (): Promise<void> => {
     await listener?.close();
     gateway.isCutting = true;
@@ -209,6 +225,12 @@ export async function startClientService(
     await gateway.backend.close();
     // The turn in which the last of them is recorded.
     await nextTurn();
+    // Where what was left has been cut, nothing waits any more.
+    const lost = (await traces?.end(isDrained ? tracesEndMs : 0)) ?? 0;
+    if (lost > 0) {
+      records.figures.recordDroppedSpans(lost);
+      logger.warn({ spans: lost }, 'the collector has not taken the last traces');
+    }
   };
   try {
     const { listener: server, scheme } = connections;
@@ -238,9 +260,45 @@ export async function startClientService(
     finishDrain: async (signal) => {
       await listener.close();
       await connections.drain(signal, () => gateway.inFlight === 0);
+      isDrained = !signal.aborted;
     },
     stop,
   };
+}
+
+// Loaded only when wanted, as the pages are; undefined where nothing is traced [D49].
+async function startTraces(
+  settings: Settings,
+  logger: Logger,
+  figures: Figures,
+): Promise<Traces | undefined> {
+  const endpoint = settings.otelExporterOtlpEndpoint;
+  if (endpoint === '') {
+    return undefined;
+  }
+  const { createTraces } = await import('../telemetry/traces.ts');
+  return createTraces({
+    endpoint,
+    headers: parseExporterHeaders(settings.otelExporterOtlpHeaders) ?? {},
+    serviceName: settings.otelServiceName || 'work-item-gateway',
+    serviceVersion: version,
+    sampler: settings.otelTracesSampler,
+    samplerRatio: settings.otelTracesSamplerArg,
+    backendUrl: settings.backendUrl,
+    scheme: settings.tlsCertFile === '' ? 'http' : 'https',
+    showsClients: settings.logClient,
+    observer: {
+      onDropped: (spans) => {
+        figures.recordDroppedSpans(spans);
+      },
+      onFailing: (cause) => {
+        logger.warn({ endpoint, cause }, 'the collector does not take traces: they are dropped');
+      },
+      onRecovered: () => {
+        logger.info({ endpoint }, 'the collector takes traces again');
+      },
+    },
+  });
 }
 
 async function nextTurn(): Promise<void> {

@@ -21,6 +21,7 @@ import { anyOrigin, parseOrigins } from '../guards/cors.ts';
 import { parseHostNames } from '../guards/host-names.ts';
 import { rateGrammar } from '../guards/rate.ts';
 import { joinWithOr, suggest } from '../gateway/similar.ts';
+import { parseExporterHeaders, samplerNames } from '../telemetry/trace-settings.ts';
 import { Problem } from './problem.ts';
 import { findRateProblems, parseRateText } from './rate-settings.ts';
 import {
@@ -93,6 +94,11 @@ export const settingGroups = {
   },
   shutdown: { title: 'Shutdown', introduction: 'How the process ends.' },
   log: { title: 'Log', introduction: 'What goes to standard output.' },
+  traces: {
+    title: 'Traces',
+    introduction:
+      'Spans for an OpenTelemetry collector, in the standard variables. Off without an endpoint; [operating.md](operating.md#traces) has what is in them.',
+  },
   embeddedBackend: {
     title: 'Embedded backend',
     introduction:
@@ -138,6 +144,18 @@ interface UrlRow extends Row {
   readonly default: string;
 }
 
+/** An address or nothing, or what is secret altogether: a value of it is never shown. */
+interface OptionalUrlRow extends Row {
+  readonly kind: 'optional-url' | 'secret-headers';
+  readonly default: '';
+}
+
+/** From 0 to 1. */
+interface RatioRow extends Row {
+  readonly kind: 'ratio';
+  readonly default: number;
+}
+
 interface ChoiceRow<Choice extends string = string> extends Row {
   readonly kind: 'choice';
   readonly choices: readonly Choice[];
@@ -178,6 +196,8 @@ interface BooleanRow extends Row {
 }
 
 type AnyRow =
+  | OptionalUrlRow
+  | RatioRow
   | IntegerRow
   | CountRow
   | TextRow
@@ -620,6 +640,42 @@ export const settingsTable = {
     help: "Whether the log has clients' addresses; where not, the dashboard's failed calls have none either.",
     commands: gateway,
   },
+  otelExporterOtlpEndpoint: {
+    kind: 'optional-url',
+    group: 'traces',
+    default: '',
+    help: 'Collector that traces are exported to, by OTLP over HTTP; for instance `http://localhost:4318`, to which `/v1/traces` is added. Without it nothing is traced.',
+    commands: gateway,
+  },
+  otelExporterOtlpHeaders: {
+    kind: 'secret-headers',
+    group: 'traces',
+    default: '',
+    help: 'Headers for the collector, such as its key; `name=value` separated by commas, percent-encoded. Never shown anywhere: set it by the variable, since a flag can be read in the list of processes.',
+    commands: gateway,
+  },
+  otelServiceName: {
+    kind: 'name',
+    group: 'traces',
+    default: 'work-item-gateway',
+    help: 'What traces call this service.',
+    commands: gateway,
+  },
+  otelTracesSampler: {
+    kind: 'choice',
+    group: 'traces',
+    choices: samplerNames,
+    default: 'parentbased_always_on',
+    help: 'Which calls are traced; those that begin with `parentbased_` do as the client has decided where it has a trace, and as their other half says where it has none.',
+    commands: gateway,
+  },
+  otelTracesSamplerArg: {
+    kind: 'ratio',
+    group: 'traces',
+    default: 1,
+    help: 'Share of traces that the samplers with `traceidratio` take; 0.01 is one in a hundred. The others do not look at it.',
+    commands: gateway,
+  },
   embeddedBackendHost: {
     kind: 'host',
     group: 'embeddedBackend',
@@ -644,7 +700,7 @@ export const settingsTable = {
 
 export type SettingName = keyof typeof settingsTable;
 
-type ValueOf<R> = R extends { kind: 'integer' | 'count' }
+type ValueOf<R> = R extends { kind: 'integer' | 'count' | 'ratio' }
   ? number
   : R extends { kind: 'boolean' }
     ? boolean
@@ -723,6 +779,12 @@ export function describeValues(name: SettingName): string {
       return joinWithOr(row.choices);
     case 'url':
       return 'an http or https address';
+    case 'optional-url':
+      return 'an http or https address, or nothing for none';
+    case 'secret-headers':
+      return '`name=value` separated by commas, or nothing for none';
+    case 'ratio':
+      return 'a number from 0 to 1';
     case 'host':
       return 'a host name or IP address';
     case 'server-name':
@@ -736,7 +798,7 @@ export function describeValues(name: SettingName): string {
     case 'count':
       return `1 to ${row.max} or auto`;
     case 'name':
-      return `up to ${nameLengthMax} characters, or nothing for the name of the machine`;
+      return `up to ${nameLengthMax} characters${row.default === '' ? ', or nothing for the name of the machine' : ''}`;
     case 'path':
       return 'a file name, or nothing for none';
     case 'database':
@@ -758,7 +820,12 @@ export function placeholderOf(name: SettingName): string {
     case 'choice':
       return 'word';
     case 'url':
+    case 'optional-url':
       return 'url';
+    case 'secret-headers':
+      return 'list';
+    case 'ratio':
+      return 'ratio';
     case 'host':
       return 'address';
     case 'server-name':
@@ -827,6 +894,9 @@ export function showValue(name: SettingName, settings: Settings): string {
   const row: AnyRow = settingsTable[name];
   if (row.kind === 'checked-text' && row.isAddress === true) {
     return String(value).replace(/\?.*/s, '');
+  }
+  if (row.kind === 'secret-headers') {
+    return value === '' ? '' : '(not shown)';
   }
   // Whatever the checks let through, credentials and query are not among it.
   return value instanceof URL ? value.origin + value.pathname : String(value);
@@ -901,8 +971,8 @@ export function resolveSettings(
           : sources[name] === 'file'
             ? `${variableOf(name)} in the settings file`
             : variableOf(name);
-      const isAddress = row.kind === 'url' || (row.kind === 'checked-text' && row.isAddress === true);
-      const shown = isAddress ? undefined : quoteIfPlain(text);
+      const isSecret = secretKinds.has(row.kind) || (row.kind === 'checked-text' && row.isAddress === true);
+      const shown = isSecret ? undefined : quoteIfPlain(text);
       problems.push(`${given} ${shown === undefined ? '' : `is ${shown}, but `}must be ${value.expectation}`);
     } else {
       settings[name] = value;
@@ -1018,6 +1088,9 @@ function findTlsProblems(
   }
 }
 
+/** A value of these that is refused may have a secret in it. */
+const secretKinds: ReadonlySet<AnyRow['kind']> = new Set(['url', 'optional-url', 'secret-headers']);
+
 function givenText(text: string | undefined): string | undefined {
   return text === '' ? undefined : text;
 }
@@ -1064,6 +1137,20 @@ function parseValue(
       return row.choices.includes(text) ? text : new Problem(`one of ${row.choices.join(', ')}`);
     case 'url':
       return parseUrl(text);
+    case 'optional-url': {
+      const url = text === '' ? undefined : parseUrl(text, 'for instance http://localhost:4318');
+      return url instanceof URL ? url.href : (url ?? '');
+    }
+    case 'secret-headers':
+      return parseExporterHeaders(text) === undefined
+        ? new Problem(
+            'name=value separated by commas, each percent-encoded where it has more than plain text',
+          )
+        : text;
+    case 'ratio': {
+      const value = /^(?:\d{1,3}(?:\.\d{0,20})?|\.\d{1,20})$/.test(text) ? Number(text) : NaN;
+      return value <= 1 ? value : new Problem('a number from 0 to 1');
+    }
     case 'host':
       // An address in brackets is what URLs have; the platform wants it bare.
       return /^[A-Za-z0-9._-]+$/.test(text) || isIPv6(text)
@@ -1129,7 +1216,7 @@ const booleans: ReadonlyMap<string, boolean> = new Map([
   ['0', false],
 ]);
 
-function parseUrl(text: string): URL | Problem {
+function parseUrl(text: string, example = backendUrlExample): URL | Problem {
   const wishes = wishesForBackendUrl(text);
-  return wishes.length > 0 ? new Problem(`${wishes.join(' and ')}, ${backendUrlExample}`) : new URL(text);
+  return wishes.length > 0 ? new Problem(`${wishes.join(' and ')}, ${example}`) : new URL(text);
 }

@@ -2,7 +2,7 @@
 // nothing but mistakes does not push out what the backend did. Never a body.
 
 import { escapeControls } from './escape.ts';
-import type { CallRecord } from '../gateway/call.ts';
+import type { CallRecord } from '../gateway/call-record.ts';
 import { outcomeOfMalformed, outcomes, type CallOutcome, type Fault } from '../gateway/outcomes.ts';
 
 /** Who is at fault when a request has failed. */

@@ -2,7 +2,7 @@
 // comes from here and from nowhere else. A request adds to about eight of them and allocates nothing; blocks
 // of several workers are added up number by number. It knows neither Prometheus nor HTTP.
 
-import type { CallRecord } from '../gateway/call.ts';
+import type { CallRecord } from '../gateway/call-record.ts';
 import { operations, type OperationName } from '../gateway/operations.ts';
 import {
   backendOutcomes,
@@ -59,7 +59,8 @@ const failedHandshakesAt = droppedLogLinesAt + 1;
 const keyFetchesAt = failedHandshakesAt + 1;
 const failedKeyFetchesAt = keyFetchesAt + 1;
 const tokenFlawsAt = failedKeyFetchesAt + 1;
-const blockSize = tokenFlawsAt + tokenFlawNames.length;
+const droppedSpansAt = tokenFlawsAt + tokenFlawNames.length;
+const blockSize = droppedSpansAt + 1;
 
 const offsets = new Map(figureNames.map((name, index) => [name, index * nameSize]));
 const noneOffset = offsets.get('none') ?? 0;
@@ -136,6 +137,11 @@ export class Figures {
     this.#count(isOk ? keyFetchesAt : failedKeyFetchesAt);
   }
 
+  /** Adds spans that will not reach the collector [D49]. */
+  recordDroppedSpans(spans: number): void {
+    this.#block[droppedSpansAt] = this.droppedSpans + spans;
+  }
+
   /** Adds every figure of `other` to this. */
   add(other: Figures): void {
     for (let index = 0; index < blockSize; index += 1) {
@@ -209,6 +215,10 @@ export class Figures {
   /** Calls whose token was invalid for that reason. */
   tokenFlaws(flaw: TokenFlaw): number {
     return this.#at(tokenFlawsAt + tokenFlawNames.indexOf(flaw));
+  }
+
+  get droppedSpans(): number {
+    return this.#at(droppedSpansAt);
   }
 
   /** For another process, and for the constructor there. */

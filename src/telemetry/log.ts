@@ -6,7 +6,7 @@ import { isatty } from 'node:tty';
 import { pino, type DestinationStream, type Logger } from 'pino';
 
 import { escapeControls } from './escape.ts';
-import type { CallRecord } from '../gateway/call.ts';
+import type { CallRecord } from '../gateway/call-record.ts';
 import { outcomes } from '../gateway/outcomes.ts';
 import { LogOutput, writeToStandardOutput } from './log-output.ts';
 import { createPrettyFormat, type Format } from './pretty-log.ts';

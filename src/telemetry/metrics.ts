@@ -157,6 +157,13 @@ function addFigures(registry: Registry, figures: Figures): void {
   addMetric(registry, 'log_lines_dropped_total', 'counter', 'Lines of the log that could not be written.', [
     { labels: {}, value: figures.droppedLogLines },
   ]);
+  addMetric(
+    registry,
+    'trace_spans_dropped_total',
+    'counter',
+    'Spans of traced calls that did not reach the collector.',
+    [{ labels: {}, value: figures.droppedSpans }],
+  );
 }
 
 function addGauges(registry: Registry, reports: readonly Report[]): void {

@@ -6,7 +6,7 @@ import { mock, test } from 'node:test';
 import { Figures } from '../../src/telemetry/figures.ts';
 import { addFigures, History, historyMs } from '../../src/dashboard/history.ts';
 import type { Report } from '../../src/telemetry/report.ts';
-import type { CallRecord } from '../../src/gateway/call.ts';
+import type { CallRecord } from '../../src/gateway/call-record.ts';
 import { operations } from '../../src/gateway/operations.ts';
 import { createReport } from './report.ts';
 
@@ -29,6 +29,7 @@ function call(name: string, more: Partial<CallRecord> = {}): CallRecord {
     backendOutcome: 'ok',
     durationMs: 10,
     backendDurationMs: 8,
+    backendStatus: undefined,
     requestBytes: 0,
     replyBytes: 0,
     ...more,

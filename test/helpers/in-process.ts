@@ -90,6 +90,7 @@ export async function serveBefore(
     allowedHosts: [],
     guards,
     cors: undefined,
+    tracer: undefined,
   } as const;
   const gateway = new Gateway(limits, backend, budget, observer, '/api/work-items');
   const clients = new ClientServer(

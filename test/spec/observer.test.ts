@@ -35,10 +35,10 @@ async function serve(settings: ServerSettings = {}) {
     observer: {
       onCallEnd: (record) => {
         const { requestId, operation, method, path, client, status, outcome, cause, backendOutcome } = record;
-        const { durationMs, backendDurationMs, requestBytes, replyBytes } = record;
+        const { durationMs, backendDurationMs, backendStatus, requestBytes, replyBytes } = record;
         records.push({
           ...{ requestId, operation, method, path, client, status, outcome, cause, backendOutcome },
-          ...{ durationMs, backendDurationMs, requestBytes, replyBytes },
+          ...{ durationMs, backendDurationMs, backendStatus, requestBytes, replyBytes },
         });
       },
       onMalformed: (requestId, { status }, reason, client) =>

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { failuresMax, RecentFailures } from '../../src/telemetry/failures.ts';
-import type { CallRecord } from '../../src/gateway/call.ts';
+import type { CallRecord } from '../../src/gateway/call-record.ts';
 import type { CallOutcome } from '../../src/gateway/outcomes.ts';
 
 function call(requestId: string, outcome: CallOutcome): CallRecord {
@@ -18,6 +18,7 @@ function call(requestId: string, outcome: CallOutcome): CallRecord {
     backendOutcome: undefined,
     durationMs: 1,
     backendDurationMs: undefined,
+    backendStatus: undefined,
     requestBytes: 0,
     replyBytes: 0,
   };

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { CallRecord } from '../../src/gateway/call.ts';
+import type { CallRecord } from '../../src/gateway/call-record.ts';
 import { operations } from '../../src/gateway/operations.ts';
 import { createLogger, logCall } from '../../src/telemetry/log.ts';
 
@@ -22,6 +22,7 @@ const read: CallRecord = {
   durationMs: 12.34567,
   backendOutcome: 'ok',
   backendDurationMs: 11,
+  backendStatus: undefined,
   requestBytes: 0,
   replyBytes: 432,
   cause: undefined,

@@ -8,6 +8,8 @@ import { after, describe, test } from 'node:test';
 
 import {
   defaultOf,
+  describeChanges,
+  describeSettings,
   flagOf,
   groupSettings,
   isSwitch,
@@ -17,6 +19,7 @@ import {
   settingNames,
   settingsOf,
   settingsTable,
+  showValue,
   variableOf,
   type Command,
   type SettingName,
@@ -82,6 +85,11 @@ const expected: readonly [SettingName, string, string, unknown][] = [
   ['logLevel', '--log-level', 'LOG_LEVEL', 'info'],
   ['logFormat', '--log-format', 'LOG_FORMAT', 'auto'],
   ['logClient', '--log-client', 'LOG_CLIENT', true],
+  ['otelExporterOtlpEndpoint', '--otel-exporter-otlp-endpoint', 'OTEL_EXPORTER_OTLP_ENDPOINT', ''],
+  ['otelExporterOtlpHeaders', '--otel-exporter-otlp-headers', 'OTEL_EXPORTER_OTLP_HEADERS', ''],
+  ['otelServiceName', '--otel-service-name', 'OTEL_SERVICE_NAME', 'work-item-gateway'],
+  ['otelTracesSampler', '--otel-traces-sampler', 'OTEL_TRACES_SAMPLER', 'parentbased_always_on'],
+  ['otelTracesSamplerArg', '--otel-traces-sampler-arg', 'OTEL_TRACES_SAMPLER_ARG', 1],
   ['embeddedBackendHost', '--embedded-backend-host', 'EMBEDDED_BACKEND_HOST', 'localhost'],
   ['embeddedBackendPort', '--embedded-backend-port', 'EMBEDDED_BACKEND_PORT', 5104],
   ['embeddedBackendDatabase', '--embedded-backend-database', 'EMBEDDED_BACKEND_DATABASE', ':memory:'],
@@ -216,6 +224,21 @@ describe('docs', () => {
 
   test('it and others are flags that need no value', () => {
     assert.deepEqual(settingNames.filter(isSwitch), ['corsCredentials', 'docs', 'logClient']);
+  });
+});
+
+describe('secrets', () => {
+  const headers = { OTEL_EXPORTER_OTLP_HEADERS: 'x-key=a-secret' };
+
+  test('headers for the collector are shown nowhere [D49]', () => {
+    const resolved = resolveSettings('serve', {}, headers);
+    const other = resolveSettings('serve', {}, { OTEL_EXPORTER_OTLP_HEADERS: 'x-key=another-secret' });
+    assert.equal(showValue('otelExporterOtlpHeaders', resolved.settings), '(not shown)');
+    assert.equal(showValue('otelExporterOtlpHeaders', resolveSettings('serve', {}, {}).settings), '');
+    const shown = [describeSettings(resolved), describeChanges(resolved.settings, other.settings)];
+    assert.match(JSON.stringify(shown), /"otelExporterOtlpHeaders":"\(not shown\) → \(not shown\)"/);
+    assert.doesNotMatch(JSON.stringify(shown), /secret"/);
+    assert.doesNotMatch(problemsOf({}, { OTEL_EXPORTER_OTLP_HEADERS: 'a secret' }, 'serve').join(), /secret/);
   });
 });
 
@@ -374,6 +397,23 @@ describe('problems', () => {
       '*,http://a',
     ],
     corsCredentials: ['', 'yes'],
+    otelExporterOtlpEndpoint: [
+      'localhost:4318',
+      'ftp://a',
+      'http://user:secret@a',
+      'http://a/?key=secret',
+      ' ',
+    ],
+    otelExporterOtlpHeaders: [
+      'secret',
+      '=secret',
+      'a b=secret',
+      'key=secret%0d%0ax:y',
+      'key=%zz',
+      'key=se\ncret',
+    ],
+    otelTracesSampler: ['on', 'ALWAYS_ON', 'jaeger_remote', ''],
+    otelTracesSamplerArg: ['', '-0.1', '1.1', '1e-3', '10%', 'Infinity', '.'],
     corsMaxAgeS: ['-1', '86401', '10m'],
     allowedHosts: ['items.example:3000', 'https://items.example', 'a;b'],
     adminAllowedHosts: ['a:80', 'http://a', '*.example.com', 'a b', '[::1]', 'a,,.', 'ä'],
@@ -405,7 +445,9 @@ describe('problems', () => {
         assert.equal(problems.length, 1);
         // What may hold a password is not repeated.
         const isShown =
-          name !== 'backendUrl' && value.length <= 100 && !/[:@%?=#[&;\p{C}\u2028]/u.test(value);
+          !['backendUrl', 'otelExporterOtlpEndpoint', 'otelExporterOtlpHeaders'].includes(name) &&
+          value.length <= 100 &&
+          !/[:@%?=#[&;\p{C}\u2028]/u.test(value);
         const told = isShown ? `is ${JSON.stringify(value)}, but ` : '';
         assert.ok(problems[0]?.startsWith(`${flagOf(name)} ${told}must be `), problems.join());
       });
@@ -425,6 +467,11 @@ describe('problems', () => {
     logLevel: ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'],
     logFormat: ['auto', 'pretty', 'json'],
     corsOrigins: ['*', 'https://app.example.com', 'https://a,http://localhost:5173,capacitor://localhost'],
+    otelExporterOtlpEndpoint: ['', 'http://localhost:4318/', 'https://otel.example/base'],
+    otelExporterOtlpHeaders: ['', 'x-key=secret', 'a=b%3D%2Cc, d=', 'a=b=c'],
+    otelServiceName: ['items', ''],
+    otelTracesSampler: ['traceidratio', 'always_off'],
+    otelTracesSamplerArg: ['0', '1', '0.01', '.5', '1.0'],
     host: ['0.0.0.0', '::', '::1', 'fe80::1%eth0', 'gateway.internal', 'localhost'],
     embeddedBackendDatabase: [':memory:', 'items.sqlite', '/var/lib/a b/items.sqlite'],
     backendUrl: [
@@ -438,12 +485,11 @@ describe('problems', () => {
     for (const value of values) {
       test(`${name} takes ${JSON.stringify(value)}`, () => {
         const { settings } = resolveSettings('serve', { [name]: value }, {});
-        const wanted =
-          settingsTable[name].kind === 'integer' || settingsTable[name].kind === 'count'
-            ? Number(value)
-            : settingsTable[name].kind === 'url'
-              ? new URL(value).href
-              : value;
+        const wanted = ['integer', 'count', 'ratio'].includes(settingsTable[name].kind)
+          ? Number(value)
+          : settingsTable[name].kind === 'url'
+            ? new URL(value).href
+            : value;
         assert.equal(plain(settings[name]), wanted);
       });
     }

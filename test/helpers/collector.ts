@@ -1,0 +1,153 @@
+// A collector of OpenTelemetry's: takes traces by OTLP over HTTP, decodes them, and answers as it is told.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type IncomingHttpHeaders, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { Changes } from './changes.ts';
+import { bytesIn, numberIn, readMessage, type WireField } from './protobuf.ts';
+
+export interface ReceivedSpan {
+  readonly traceId: string;
+  readonly spanId: string;
+  /** Empty for a root. */
+  readonly parentSpanId: string;
+  readonly traceState: string;
+  readonly name: string;
+  readonly kind: 'server' | 'client' | number;
+  /** In nanoseconds since 1970. */
+  readonly start: bigint;
+  readonly end: bigint;
+  readonly attributes: Readonly<Record<string, string | number | boolean>>;
+  readonly status: 'unset' | 'error' | number;
+  readonly resource: Readonly<Record<string, string | number | boolean>>;
+}
+
+/** What it does with a request; the default takes it. */
+export type CollectorReply = (response: ServerResponse) => void;
+
+export class Collector implements AsyncDisposable {
+  readonly spans: ReceivedSpan[] = [];
+  /** The raw bodies, as they came. */
+  readonly bodies: Buffer[] = [];
+  readonly headers: IncomingHttpHeaders[] = [];
+  reply: CollectorReply = takes;
+  readonly #server: Server;
+  readonly #changes = new Changes();
+
+  private constructor(server: Server) {
+    this.#server = server;
+    server.on('request', (request, response) => {
+      const pieces: Buffer[] = [];
+      request.on('data', (piece: Buffer) => pieces.push(piece));
+      request.on('end', () => {
+        const body = Buffer.concat(pieces);
+        assert.equal(request.url, '/v1/traces');
+        assert.equal(request.headers['content-type'], 'application/x-protobuf');
+        this.bodies.push(body);
+        this.headers.push(request.headers);
+        this.spans.push(...decodeSpans(body));
+        this.#changes.notify();
+        this.reply(response);
+      });
+    });
+  }
+
+  static async start(port = 0): Promise<Collector> {
+    const server = createServer();
+    await once(server.listen(port, '127.0.0.1'), 'listening');
+    return new Collector(server);
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.port}`;
+  }
+
+  /** Waits for what `find` finds among the spans. */
+  until<T>(find: (spans: readonly ReceivedSpan[]) => T | undefined, expected: string): Promise<T> {
+    return this.#changes.until(
+      () => find(this.spans),
+      () =>
+        `${expected}; ${this.spans.length} spans came, the last of ${this.spans.at(-1)?.name ?? 'nothing'}`,
+    );
+  }
+
+  /** The server and the client span of the request with that id. */
+  async pair(requestId: string): Promise<{ server: ReceivedSpan; client: ReceivedSpan }> {
+    return await this.until((spans) => {
+      const server = spans.find((each) => each.attributes['work_item_gateway.request_id'] === requestId);
+      const client = spans.find((each) => each.parentSpanId === server?.spanId);
+      return server && client && { server, client };
+    }, `both spans of ${requestId}`);
+  }
+
+  async stop(): Promise<void> {
+    this.#server.closeAllConnections();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#server.listening) await this.stop();
+  }
+}
+
+export const takes: CollectorReply = (response) => {
+  response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end();
+};
+
+// opentelemetry/proto/trace/v1/trace.proto, by the numbers of its fields.
+function decodeSpans(body: Buffer): ReceivedSpan[] {
+  return bytesIn(readMessage(body), 1).flatMap((resourceSpans) => {
+    const message = readMessage(resourceSpans);
+    const [resource] = bytesIn(message, 1);
+    const resourceAttributes = attributesIn(resource === undefined ? [] : readMessage(resource), 1);
+    return bytesIn(message, 2).flatMap((scopeSpans) =>
+      bytesIn(readMessage(scopeSpans), 2).map((span) => decodeSpan(readMessage(span), resourceAttributes)),
+    );
+  });
+}
+
+function decodeSpan(fields: readonly WireField[], resource: ReceivedSpan['resource']): ReceivedSpan {
+  const hex = (number: number): string => bytesIn(fields, number)[0]?.toString('hex') ?? '';
+  const text = (number: number): string => bytesIn(fields, number)[0]?.toString('utf8') ?? '';
+  const kind = Number(numberIn(fields, 6));
+  const [status] = bytesIn(fields, 15);
+  const code = status === undefined ? 0 : Number(numberIn(readMessage(status), 3));
+  return {
+    traceId: hex(1),
+    spanId: hex(2),
+    traceState: text(3),
+    parentSpanId: hex(4),
+    name: text(5),
+    kind: kind === 2 ? 'server' : kind === 3 ? 'client' : kind,
+    start: numberIn(fields, 7),
+    end: numberIn(fields, 8),
+    attributes: attributesIn(fields, 9),
+    status: code === 0 ? 'unset' : code === 2 ? 'error' : code,
+    resource,
+  };
+}
+
+function attributesIn(
+  fields: readonly WireField[],
+  number: number,
+): Record<string, string | number | boolean> {
+  return Object.fromEntries(
+    bytesIn(fields, number).map((keyValue) => {
+      const [key, value] = [1, 2].map((each) => bytesIn(readMessage(keyValue), each)[0]);
+      const [any] = readMessage(value ?? Buffer.alloc(0));
+      assert.ok(key !== undefined && any !== undefined, 'an attribute has a key and a value');
+      const plain =
+        typeof any.value !== 'bigint'
+          ? any.value.toString('utf8')
+          : any.number === 2
+            ? any.value === 1n
+            : Number(any.value);
+      return [key.toString('utf8'), plain];
+    }),
+  );
+}

@@ -1,0 +1,469 @@
+// Traces of calls, as a collector gets them, and what a collector that is slow, away or mad does to calls: nothing [D49].
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer, type Socket } from 'node:net';
+import type { AddressInfo } from 'node:net';
+import { after, before, beforeEach, describe, test } from 'node:test';
+import { createGate, poll } from '../helpers/changes.ts';
+import { Collector, takes } from '../helpers/collector.ts';
+import { requestBytes, type Headers } from '../helpers/raw-client.ts';
+import { answer, behind, noContent, resetPeer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { startCommand, type Command } from '../helpers/targets.ts';
+
+const parentTrace = '4bf92f3577b34da6a3ce929d0e0e4736';
+const parentSpan = '00f067aa0ba902b7';
+const path = '/api/work-items/5';
+
+let backend: ScriptedBackend;
+before(async () => {
+  backend = await ScriptedBackend.start();
+});
+beforeEach(() => {
+  backend.reset();
+  backend.answers(answer('{"id":5}'));
+});
+after(async () => {
+  await backend.stop();
+});
+
+const start = (url: string, environment: NodeJS.ProcessEnv = {}): Promise<Command> =>
+  startCommand({ BACKEND_URL: backend.url, OTEL_EXPORTER_OTLP_ENDPOINT: url, ...environment });
+
+let ids = 0;
+/** The headers of a request with an id of its own, and that id. */
+function withId(...headers: Headers): { id: string; headers: Headers } {
+  const id = `request-${(ids += 1)}`;
+  return { id, headers: [['X-Request-Id', id], ...headers] };
+}
+
+async function dropped(command: Command): Promise<number> {
+  return Number(/^work_item_gateway_trace_spans_dropped_total (\d+)$/m.exec(await command.metrics())?.[1]);
+}
+
+describe('spans', () => {
+  let collector: Collector;
+  let command: Command;
+  before(async () => {
+    collector = await Collector.start();
+    command = await start(collector.url, { OTEL_EXPORTER_OTLP_HEADERS: 'x-key=a%20secret,x-other=b' });
+  });
+  after(async () => {
+    await command.stop();
+    await collector.stop();
+  });
+
+  test('a call has a server and a client span, by the conventions, and nothing else in them [D49]', async () => {
+    const { id, headers } = withId(['Authorization', 'Bearer secret'], ['Cookie', 'a=secret']);
+    const before = BigInt(Date.now()) * 1_000_000n;
+    await command.call('PUT', `${path}?token=secret`, { headers, body: '{"title":"secret"}' });
+    const { server, client } = await collector.pair(id);
+    assert.deepEqual(server.attributes, {
+      'http.request.method': 'PUT',
+      'http.route': '/api/work-items/{id}',
+      'url.path': path,
+      'url.scheme': 'http',
+      'network.protocol.version': '1.1',
+      'server.address': 'gateway.localhost',
+      'client.address': '127.0.0.1',
+      'http.response.status_code': 200,
+      'work_item_gateway.request_id': id,
+      'work_item_gateway.outcome': 'ok',
+    });
+    assert.deepEqual(client.attributes, {
+      'http.request.method': 'PUT',
+      'url.full': `${backend.url}/api/WorkItem/5`,
+      'server.address': '127.0.0.1',
+      'server.port': backend.port,
+      'network.protocol.version': '1.1',
+      'http.response.status_code': 200,
+      'work_item_gateway.outcome': 'ok',
+    });
+    assert.deepEqual(
+      [server.name, server.kind, server.status, client.name, client.kind, client.status],
+      ['PUT /api/work-items/{id}', 'server', 'unset', 'PUT', 'client', 'unset'],
+    );
+    assert.deepEqual([server.parentSpanId, client.traceId], ['', server.traceId]);
+    const { resource } = server;
+    assert.deepEqual(
+      [resource['service.name'], resource['process.pid'], resource['telemetry.sdk.name']],
+      ['work-item-gateway', command.process.pid, 'opentelemetry'],
+    );
+    assert.ok(before - 1_000_000n <= server.start && server.start <= client.start, 'they begin in order');
+    assert.ok(client.end <= server.end && server.end - server.start < 10_000_000_000n, 'and end in order');
+    assert.doesNotMatch(Buffer.concat(collector.bodies).toString('latin1'), /secret/);
+  });
+
+  test('the backend gets the trace context of the client span, made for it [D49]', async () => {
+    const { id, headers } = withId();
+    await command.call('GET', path, { headers });
+    const { server, client } = await collector.pair(id);
+    const [request] = backend.requests;
+    assert.equal(request?.header('traceparent'), `00-${server.traceId}-${client.spanId}-03`);
+    assert.equal(request.header('tracestate'), undefined);
+    assert.match(server.traceId, /^(?!0{32})[0-9a-f]{32}$/);
+  });
+
+  test("a client's trace goes on, with its state [D49]", async () => {
+    const state = 'congo=t61rcWkgMzE, rojo=00f067aa0ba902b7';
+    const { id, headers } = withId(
+      ['Traceparent', `00-${parentTrace}-${parentSpan}-01`],
+      ['Tracestate', 'congo=t61rcWkgMzE'],
+      ['Tracestate', ' rojo=00f067aa0ba902b7'],
+    );
+    await command.call('GET', path, { headers });
+    const { server, client } = await collector.pair(id);
+    assert.deepEqual(
+      [server.traceId, server.parentSpanId, client.traceId],
+      [parentTrace, parentSpan, parentTrace],
+    );
+    const [request] = backend.requests;
+    assert.equal(request?.header('traceparent'), `00-${parentTrace}-${client.spanId}-01`);
+    assert.equal(request.header('tracestate')?.replaceAll(' ', ''), state.replaceAll(' ', ''));
+    assert.deepEqual(
+      server.traceState.split(',').map((each) => each.trim()),
+      state.split(', '),
+    );
+  });
+
+  test('a client that does not sample is not traced, and its backend hears of it [D49]', async () => {
+    for (const flags of ['00', '02', 'fe']) {
+      const { id, headers } = withId(['Traceparent', `00-${parentTrace}-${parentSpan}-${flags}`]);
+      await command.call('GET', path, { headers });
+      const { traceparent } = Object.fromEntries(
+        (backend.requests.at(-1)?.headers ?? []).map(([name, value]) => [name.toLowerCase(), value]),
+      );
+      assert.match(traceparent ?? '', new RegExp(`^00-${parentTrace}-(?!${parentSpan})[0-9a-f]{16}-0[02]$`));
+      const next = withId();
+      await command.call('GET', path, { headers: next.headers });
+      await collector.pair(next.id);
+      assert.ok(collector.spans.every(({ attributes }) => attributes['work_item_gateway.request_id'] !== id));
+    }
+  });
+
+  test('a trace context that is none begins a trace [D12, D49]', async () => {
+    for (const traceparent of [
+      '',
+      'garbage',
+      `ff-${parentTrace}-${parentSpan}-01`,
+      `00-${'0'.repeat(32)}-${parentSpan}-01`,
+      `00-${parentTrace}-${'0'.repeat(16)}-01`,
+      `00-${parentTrace.toUpperCase()}-${parentSpan}-01`,
+      `00-${parentTrace}-${parentSpan}-01-more`,
+      `00-${parentTrace}-${parentSpan}`,
+      `00-${parentTrace}-${parentSpan}-01,00-${parentTrace}-${parentSpan}-01`,
+    ]) {
+      const { id, headers } = withId(['Traceparent', traceparent], ['Tracestate', 'a=b']);
+      await command.call('GET', path, { headers });
+      const { server } = await collector.pair(id);
+      assert.equal(server.parentSpanId, '', traceparent);
+      assert.notEqual(server.traceId, parentTrace, traceparent);
+      assert.equal(server.traceState, '', traceparent);
+      assert.equal(backend.requests.at(-1)?.header('tracestate'), undefined);
+    }
+    // A later version may have more behind it.
+    const { id, headers } = withId(['Traceparent', `cc-${parentTrace}-${parentSpan}-01-what-comes`]);
+    await command.call('GET', path, { headers });
+    assert.equal((await collector.pair(id)).server.parentSpanId, parentSpan);
+  });
+
+  test('what fails is an error of whose doing it is [D49, D51]', async () => {
+    for (const [method, target, each, status, serverError, clientStatus, clientError] of [
+      ['GET', path, answer('', { status: 404 }), 404, undefined, 404, '404'],
+      ['DELETE', path, answer('', { status: 404 }), 500, '500', 404, '404'],
+      ['GET', path, answer('', { status: 503 }), 500, '500', 503, '503'],
+      ['GET', path, answer('<p>'), 500, '500', 200, 'not-json'],
+      ['POST', '/api/work-items', resetPeer(), 500, '500', undefined, 'unreachable'],
+      ['DELETE', path, noContent, 200, undefined, 204, undefined],
+    ] as const) {
+      backend.answersOnce(each);
+      const { id, headers } = withId();
+      const reply = await command.call(method, target, { headers, ...(method === 'POST' && { body: '{}' }) });
+      assert.equal(reply.status, status);
+      const { server, client } = await collector.pair(id);
+      assert.deepEqual(
+        [server.attributes['http.response.status_code'], server.attributes['error.type'], server.status],
+        [status, serverError, serverError === undefined ? 'unset' : 'error'],
+        `${method} ${status}`,
+      );
+      assert.deepEqual(
+        [client.attributes['http.response.status_code'], client.attributes['error.type'], client.status],
+        [clientStatus, clientError, clientError === undefined ? 'unset' : 'error'],
+        `${method} ${status}`,
+      );
+    }
+  });
+
+  test('a request that calls nobody has a server span alone, and its method is none that it has made up [D49]', async () => {
+    for (const [method, target, status, name, route] of [
+      ['GET', '/api/work-items/x', 400, 'GET /api/work-items/{id}', '/api/work-items/{id}'],
+      ['GET', '/nowhere?secret', 404, 'GET', undefined],
+      ['BREW', '/api/work-items', 405, 'HTTP', undefined],
+      ['OPTIONS', '/api/work-items', 204, 'OPTIONS', undefined],
+    ] as const) {
+      const { id, headers } = withId();
+      assert.equal((await command.call(method, target, { headers })).status, status);
+      const next = withId();
+      await command.call('GET', path, { headers: next.headers });
+      await collector.pair(next.id);
+      const span = collector.spans.find((each) => each.attributes['work_item_gateway.request_id'] === id);
+      assert.ok(span);
+      assert.deepEqual([span.name, span.attributes['http.route'], span.status], [name, route, 'unset']);
+      assert.equal(span.attributes['http.request.method'], method === 'BREW' ? '_OTHER' : method);
+      assert.equal(span.attributes['http.request.method_original'], method === 'BREW' ? 'BREW' : undefined);
+      assert.ok(collector.spans.every(({ parentSpanId }) => parentSpanId !== span.spanId));
+    }
+  });
+
+  test('a read that is cancelled ends both spans, the client span as an error [D21, D49]', async () => {
+    const gate = createGate();
+    backend.answers(behind(gate, answer('{}')));
+    const { id, headers } = withId();
+    const client = await command.connect();
+    client.send(requestBytes('GET', path, { headers }));
+    await poll(() => backend.requests.length === 1, 'the backend is called');
+    client.destroy();
+    const spans = await collector.pair(id);
+    gate.open();
+    assert.deepEqual(
+      [spans.server.status, spans.server.attributes['http.response.status_code']],
+      ['unset', undefined],
+    );
+    assert.equal(spans.server.attributes['work_item_gateway.outcome'], 'client-gone');
+    assert.deepEqual([spans.client.status, spans.client.attributes['error.type']], ['error', 'cancelled']);
+  });
+
+  test('a read that was sent again is one call that went well [D20, D49]', async () => {
+    await command.call('GET', path);
+    backend.answersOnce(resetPeer());
+    const { id, headers } = withId();
+    assert.equal((await command.call('GET', path, { headers })).status, 200);
+    assert.equal(backend.requests.length, 3);
+    const spans = await collector.pair(id);
+    assert.deepEqual([spans.server.status, spans.client.status], ['unset', 'unset']);
+    assert.equal(backend.requests[2]?.header('traceparent'), backend.requests[1]?.header('traceparent'));
+  });
+
+  test('the collector gets the headers that are set, and nobody else sees them [D49]', async () => {
+    assert.deepEqual([collector.headers[0]?.['x-key'], collector.headers[0]?.['x-other']], ['a secret', 'b']);
+    const { text } = await command.admin('/');
+    for (const shown of [command.output, text, await command.metrics()]) {
+      assert.doesNotMatch(shown, /a(?:%20| )secret/);
+    }
+    assert.match(command.stdout, /"otelExporterOtlpHeaders":"\(not shown\) \(environment\)"/);
+  });
+
+  test('protoc reads in the bodies what our decoder reads', (t) => {
+    const [body] = collector.bodies;
+    assert.ok(body);
+    const { status, stdout, error } = spawnSync('protoc', ['--decode_raw'], { input: body });
+    if (error !== undefined) {
+      t.skip('there is no protoc');
+      return;
+    }
+    assert.equal(status, 0);
+    const [first] = collector.spans;
+    assert.ok(stdout.toString().includes(`5: "${first?.name}"`), stdout.toString());
+    for (const name of Object.keys(first?.attributes ?? {})) {
+      assert.ok(stdout.toString().includes(`1: "${name}"`), name);
+    }
+  });
+});
+
+describe('sampling', () => {
+  const calls = 400;
+  /** How many of `calls` calls are sampled, as the backend hears it. */
+  async function sampledOf(environment: NodeJS.ProcessEnv, headers: Headers = []): Promise<number> {
+    await using collector = await Collector.start();
+    await using command = await start(collector.url, environment);
+    await using client = await command.connect();
+    for (let count = 0; count < calls; count += 1) {
+      assert.equal((await client.call('GET', path, { headers })).status, 200);
+    }
+    const flags = backend.requests.map((request) => Number(request.header('traceparent')?.at(-1)));
+    const sampled = flags.filter((each) => (each & 1) === 1).length;
+    await collector.until(
+      (spans) => (spans.length === 2 * sampled ? true : undefined),
+      `${2 * sampled} spans`,
+    );
+    return sampled;
+  }
+  const parent = (flags: string): Headers => [['Traceparent', `00-${parentTrace}-${parentSpan}-${flags}`]];
+
+  test('the ratio is that of the argument, and without a parent only [D49]', async () => {
+    const environment = { OTEL_TRACES_SAMPLER: 'parentbased_traceidratio', OTEL_TRACES_SAMPLER_ARG: '0.25' };
+    const sampled = await sampledOf(environment);
+    // Seven standard deviations.
+    assert.ok(sampled > 40 && sampled < 160, String(sampled));
+    backend.reset();
+    backend.answers(answer('{}'));
+    assert.equal(await sampledOf({ ...environment, OTEL_TRACES_SAMPLER_ARG: '0' }, parent('01')), calls);
+  });
+
+  test('samplers that do not look at the parent, and none at all [D49]', async () => {
+    for (const [sampler, ratio, flags, expected] of [
+      ['always_on', '0', '00', calls],
+      ['always_off', '1', '01', 0],
+      ['traceidratio', '0', '01', 0],
+      ['traceidratio', '1', '00', calls],
+      ['parentbased_always_off', '1', '01', calls],
+      ['parentbased_always_on', '1', '00', 0],
+    ] as const) {
+      backend.reset();
+      backend.answers(answer('{}'));
+      const environment = { OTEL_TRACES_SAMPLER: sampler, OTEL_TRACES_SAMPLER_ARG: ratio };
+      assert.equal(await sampledOf(environment, parent(flags)), expected, sampler);
+    }
+  });
+});
+
+describe('a collector that does not take spans', () => {
+  const failing = (command: Command) =>
+    command.log(({ msg }) => String(msg).includes('does not take traces'), 'the line that says so');
+
+  /** Serves calls, each within time, and then ends within its bound. */
+  async function assertUnharmed(command: Command): Promise<void> {
+    await using client = await command.connect();
+    const startedAt = performance.now();
+    for (let count = 0; count < 200; count += 1) {
+      assert.equal((await client.call('GET', path)).status, 200);
+    }
+    assert.ok(performance.now() - startedAt < 5_000, 'calls are served as ever');
+  }
+
+  async function assertEndsInTime(command: Command): Promise<void> {
+    const startedAt = performance.now();
+    command.signal('SIGTERM');
+    assert.equal(await command.exitCode(), 0, command.output);
+    assert.ok(performance.now() - startedAt < 3_500, `it ended after ${performance.now() - startedAt} ms`);
+  }
+
+  test('that is away: dropped, counted, one line, and it ends in time [D49]', async () => {
+    const gone = await Collector.start();
+    const { url } = gone;
+    await gone.stop();
+    await using command = await start(url);
+    await assertUnharmed(command);
+    await assertEndsInTime(command);
+    assert.match(command.stdout, /"spans":400,"msg":"the collector has not taken the last traces"/);
+  });
+
+  test('that takes connections and never answers: no call waits, and it ends in time [D49]', async () => {
+    await using sockets = await silentServer();
+    await using command = await start(sockets.url);
+    await assertUnharmed(command);
+    await poll(() => sockets.count() > 0, 'it is connected');
+    await assertEndsInTime(command);
+  });
+
+  test('that refuses and then takes: one line each, spans that came between are counted [D49]', async () => {
+    await using collector = await Collector.start();
+    collector.reply = (response) => response.writeHead(400).end('a secret of the collector');
+    await using command = await start(collector.url);
+    await assertUnharmed(command);
+    const line = await failing(command);
+    assert.deepEqual(
+      [line['level'], line['cause'], line['endpoint']],
+      ['warn', 'status 400', `${collector.url}/`],
+    );
+    await poll(async () => (await dropped(command)) === 400, 'all are counted');
+    await assertUnharmed(command);
+    await poll(async () => (await dropped(command)) === 800, 'these as well');
+    collector.reply = takes;
+    await command.call('GET', path);
+    await command.log(({ msg }) => String(msg).includes('takes traces again'), 'the line that says it');
+    assert.equal(command.logs.filter(({ msg }) => String(msg).includes('collector')).length, 2);
+    assert.doesNotMatch(command.output, /a secret/);
+    assert.equal(await dropped(command), 800);
+    await assertEndsInTime(command);
+  });
+
+  test('that answers nonsense: it has taken them [D49]', async () => {
+    await using collector = await Collector.start();
+    collector.reply = (response) => response.writeHead(200).end(Buffer.alloc(10_000, 0xff));
+    await using command = await start(collector.url);
+    await assertUnharmed(command);
+    await collector.until((spans) => (spans.length === 400 ? true : undefined), 'every span');
+    assert.equal(await dropped(command), 0);
+    await assertEndsInTime(command);
+    assert.equal(command.stderr, '');
+  });
+
+  test('that is slow: more spans than may be held are dropped and counted, and none else [D49]', async () => {
+    await using collector = await Collector.start();
+    const held: (() => void)[] = [];
+    collector.reply = (response) => {
+      held.push(() => {
+        takes(response);
+      });
+    };
+    await using command = await start(collector.url);
+    await using client = await command.connect();
+    const calls = 1_500;
+    const request = requestBytes('GET', '/nowhere');
+    for (let count = 0; count < 2 * calls; count += 100) {
+      client.send(Buffer.concat(Array.from({ length: 100 }, () => request)));
+      for (let each = 0; each < 100; each += 1) assert.equal((await client.reply()).status, 404);
+    }
+    await poll(async () => (await dropped(command)) === 2 * calls - 2_048, 'what is too much is dropped');
+    collector.reply = takes;
+    for (const release of held) release();
+    await collector.until((spans) => (spans.length === 2_048 ? true : undefined), 'the others arrive');
+    await assertEndsInTime(command);
+  });
+
+  test('the last spans are exported before the end, also of workers, each by itself [D49]', async () => {
+    for (const environment of [{}, { WORKERS: '2' }]) {
+      await using collector = await Collector.start();
+      await using command = await start(collector.url, environment);
+      const clients = await Promise.all(Array.from({ length: 8 }, () => command.connect()));
+      for (const client of clients) await client.call('GET', path);
+      for (const client of clients) client.destroy();
+      command.signal('SIGTERM');
+      assert.equal(await command.exitCode(), 0, command.output);
+      assert.equal(collector.spans.length, 16);
+      const pids = new Set(collector.spans.map(({ resource }) => resource['process.pid']));
+      assert.equal(pids.size, environment.WORKERS === undefined ? 1 : 2);
+    }
+  });
+});
+
+test('without an endpoint the SDK is not loaded, and the trace context is passed on as it came [D12, D49]', async () => {
+  await using command = await startCommand({ BACKEND_URL: backend.url, OTEL_TRACES_SAMPLER: 'always_on' });
+  const headers: Headers = [['Traceparent', `00-${parentTrace}-${parentSpan}-01`]];
+  await command.call('GET', path, { headers });
+  await command.call('GET', path);
+  assert.deepEqual(
+    backend.requests.map((request) => request.header('traceparent')),
+    [`00-${parentTrace}-${parentSpan}-01`, undefined],
+  );
+});
+
+test('LOG_CLIENT=false leaves the client out of spans [D49, D52]', async () => {
+  await using collector = await Collector.start();
+  await using command = await start(collector.url, { LOG_CLIENT: 'false', OTEL_SERVICE_NAME: 'items' });
+  const { id, headers } = withId(['Host', '[::1]:3000']);
+  await command.call('GET', path, { headers });
+  const { server } = await collector.pair(id);
+  assert.equal(server.attributes['client.address'], undefined);
+  assert.deepEqual([server.attributes['server.address'], server.attributes['server.port']], ['::1', 3000]);
+  assert.equal(server.resource['service.name'], 'items');
+});
+
+/** Takes connections and says nothing. */
+async function silentServer() {
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => {
+    sockets.add(socket.on('error', () => undefined).resume());
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    count: () => sockets.size,
+    [Symbol.asyncDispose]: async () => {
+      for (const socket of sockets) socket.destroy();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
