@@ -9,6 +9,7 @@ import type { RequestHead } from './head.ts';
 import { RequestReader, type Sink } from './reader.ts';
 import type { StallWatch } from './stall-watch.ts';
 import type { Broken, Client, Incoming, Reply, RequestHandler, Transport } from './transport.ts';
+import { queueForTurn, type TurnTaker } from './turns.ts';
 import { writeDate, writeReplyHead } from './writer.ts';
 
 /** What all connections of a server share. */
@@ -61,7 +62,7 @@ const lingerMs = 5_000;
 const continueText = 'HTTP/1.1 100 Continue\r\n\r\n';
 const closeLine = 'connection: close\r\n';
 
-export class ServerConnection implements Connection, Transport, Client, Sink<RequestHead> {
+export class ServerConnection implements Connection, Transport, Client, Sink<RequestHead>, TurnTaker {
   readonly socket: Socket;
   readonly #context: ConnectionContext;
   readonly #reader: RequestReader;
@@ -324,9 +325,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     if (!this.#isYielding) {
       this.#isYielding = true;
       this.#pause();
-      if (turnQueue.push(this) === 1) {
-        setImmediate(giveTurn);
-      }
+      queueForTurn(this);
     }
   }
 
@@ -607,18 +606,6 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     this.socket.destroy();
     this.#context.handler.onFault(error);
   }
-}
-
-// Those that let others have their turn, in order. One has its own in each turn of the event loop: what all of them have
-// sent ahead takes no more of everybody's time than what one has, however many they are [D58].
-const turnQueue: ServerConnection[] = [];
-
-function giveTurn(): void {
-  const next = turnQueue.shift();
-  if (turnQueue.length > 0) {
-    setImmediate(giveTurn);
-  }
-  next?.takeTurn();
 }
 
 const endFlaw: Broken = { kind: 'malformed', reason: 'a request that is cut off' };
