@@ -200,7 +200,15 @@ export async function startClientService(
     // Loaded only when wanted: neither the start nor the memory of a gateway without it pays.
     gateway.servePages((await import('../docs/pages.ts')).loadPages(settings));
   }
-  const connections = new ClientServer(settings, gateway, tls.clients && { tls: tls.clients });
+  // Loaded only when wanted, as well.
+  const protocols = settings.http2
+    ? { h2: (await import('../adapters/http2.ts')).serveHttp2(settings, gateway) }
+    : undefined;
+  const connections = new ClientServer(
+    settings,
+    gateway,
+    tls.clients && { tls: tls.clients, ...(protocols && { protocols }) },
+  );
   connections.onHandshakeFailure = (error, address) => {
     records.figures.recordFailedHandshake();
     const client = settings.logClient ? address : undefined;

@@ -473,6 +473,14 @@ export const settingsTable = {
     'How often the certificate files are compared with those in force; SIGHUP does it at once. Valid ones take over for new connections, others are refused with a line in the log.',
     'tls',
   ),
+  http2: {
+    kind: 'boolean',
+    default: false,
+    invertedIn: [],
+    group: 'tls',
+    help: 'Whether clients that can may speak HTTP/2; the others speak HTTP/1.1 as before. Needs TLS_CERT_FILE.',
+    commands: gateway,
+  },
   backendCaFile: {
     kind: 'path',
     group: 'tls',
@@ -1042,7 +1050,7 @@ const pairs = [
   ['tlsCertFile', 'tlsKeyFile'],
   ['backendCertFile', 'backendKeyFile'],
 ] as const;
-const ofClientTls = ['tlsClientCaFile', 'tlsMinVersion'] as const;
+const ofClientTls = ['tlsClientCaFile', 'tlsMinVersion', 'http2'] as const;
 const ofBackendTls = ['backendCaFile', 'backendCertFile', 'backendKeyFile', 'backendServerName'] as const;
 
 // Settings of TLS that is off or half set are problems [D41], and so are files that cannot be used. What does not belong
@@ -1064,7 +1072,7 @@ function findTlsProblems(
   }
   const isSet = (name: SettingName): boolean => sources[name] !== 'default';
   if (pairs[0].every((name) => settings[name] === '')) {
-    for (const name of ofClientTls.filter(isSet)) {
+    for (const name of ofClientTls.filter((each) => isSet(each) && settings[each] !== false)) {
       problems.push(
         `${variableOf(name)} needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients speak plain http`,
       );

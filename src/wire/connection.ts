@@ -11,6 +11,8 @@ export interface Connection {
   isQuiet(quietMs: number, from: number): boolean;
   /** Looks whether the client has taken too long, as of `now` [D35]. */
   checkTime(now: number): void;
+  /** Tells the client to send no more requests; missing where the protocol has no word for it but in a reply [D33]. */
+  announceEnd?(): void;
 }
 
 /** Takes a socket whose client may begin to speak, and serves it. */

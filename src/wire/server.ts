@@ -106,6 +106,7 @@ export class ClientServer implements Iterable<Connection> {
     const from = performance.now();
     while (!signal.aborted && (this.#connections.size > 0 || !isDone())) {
       for (const connection of this.#connections) {
+        connection.announceEnd?.();
         if (connection.isQuiet(drainQuietMs, from)) {
           connection.socket.destroy();
         }

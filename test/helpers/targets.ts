@@ -10,6 +10,8 @@ import { createGatewayServer, workItemGateway } from '../../src/index.ts';
 import { Changes, DEADLINE_MS, poll } from './changes.ts';
 import { Fastify } from './fastify.ts';
 import { serveFetchHandler } from './fetch-host.ts';
+import { noOpenssl } from './certificates.ts';
+import { Http2Client, serveHttp2Before } from './http2-client.ts';
 import { RawClient, request, type CallOptions, type Reply } from './raw-client.ts';
 import { answer, ScriptedBackend } from './scripted-backend.ts';
 
@@ -259,10 +261,16 @@ export function environmentOf(settings: GatewaySettings): Record<string, string>
   );
 }
 
-type TargetKind = 'in-process' | 'command' | 'plugin' | 'fetch';
+type TargetKind = 'in-process' | 'command' | 'plugin' | 'fetch' | 'http2';
 
 /** The targets that are wanted, for cases that need one with settings of its own. */
 export const targetKinds = (['in-process', 'command'] as const).filter(isWanted);
+
+/** A connection on which whole requests are made. */
+export interface Caller extends AsyncDisposable {
+  readonly isOpen: boolean;
+  call(method: string, path: string, options?: CallOptions): Promise<Reply>;
+}
 
 /** A running gateway and the scripted backend behind it. */
 export class Target implements AsyncDisposable {
@@ -324,6 +332,14 @@ export class Target implements AsyncDisposable {
         };
         return new Target(kind, backend, host.port, stop);
       }
+      if (kind === 'http2') {
+        const server = await serveHttp2Before(backend, settings);
+        const stop = async () => {
+          await server[Symbol.asyncDispose]();
+          await backend.stop();
+        };
+        return new Target(kind, backend, server.port, stop);
+      }
       const server = createGatewayServer({ backendUrl: backend.url, ...settings });
       const { port } = await server.listen(0, '127.0.0.1');
       const stop = async () => {
@@ -342,12 +358,19 @@ export class Target implements AsyncDisposable {
   }
 
   connect(): Promise<RawClient> {
+    assert.notEqual(this.kind, 'http2', 'bytes are those of HTTP/1.1');
     return RawClient.open(this.port);
   }
 
+  /** A connection for calls, whatever is spoken on it. */
+  client(): Promise<Caller> {
+    return this.kind === 'http2' ? Http2Client.open(this.port) : RawClient.open(this.port);
+  }
+
   /** One request on a connection of its own. */
-  call(method: string, path: string, options?: CallOptions): Promise<Reply> {
-    return request(this.port, method, path, options);
+  async call(method: string, path: string, options?: CallOptions): Promise<Reply> {
+    await using client = await this.client();
+    return await client.call(method, path, options);
   }
 
   /** Fails when `act` led to a backend call: a known call is sent after it, and must be the only one in the record. */
@@ -375,6 +398,9 @@ let settled = 0;
 /** Beside the server in this process and the command: for cases that a `Request` can express, apart from a few. */
 export const withFetch: TargetKind[] = ['in-process', 'command', 'fetch'];
 
+/** The same, for cases that make whole calls: their bytes are not those of one protocol. */
+export const withHttp2: TargetKind[] = [...withFetch, 'http2'];
+
 /** Skips the case for the fetch handler, and says so: a `Request` cannot express it, for this `reason`. */
 export function isBeyondRequest(context: TestContext, target: Target, reason: string): boolean {
   if (target.kind === 'fetch') {
@@ -396,7 +422,7 @@ export function forEachTarget(
   }: { kinds?: TargetKind[]; environment?: NodeJS.ProcessEnv } = {},
 ): void {
   for (const kind of kinds.filter(isWanted)) {
-    describe(kind, () => {
+    describe(kind, { skip: kind === 'http2' ? noOpenssl : false }, () => {
       let target: Target | undefined;
       const current = () => {
         assert.ok(target, 'the target is started');
@@ -427,4 +453,9 @@ export function forEachTarget(
 /** As `forEachTarget`, and against the plugin and the fetch handler: for cases that are about operations, and not about what is around them. */
 export function forEveryTarget(define: (target: () => Target) => void, settings: GatewaySettings = {}): void {
   forEachTarget(define, settings, { kinds: ['in-process', 'command', 'plugin', 'fetch'] });
+}
+
+/** As `forEveryTarget`, and over HTTP/2: for cases that make whole calls, and are not about a connection. */
+export function forEveryProtocol(define: (target: () => Target) => void): void {
+  forEachTarget(define, {}, { kinds: ['in-process', 'command', 'plugin', 'fetch', 'http2'] });
 }

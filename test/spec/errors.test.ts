@@ -4,11 +4,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { assertReply, invalidId, itemNotFound, operations, passing } from '../helpers/expected.ts';
 import { answer, resetPeer, type Answer } from '../helpers/scripted-backend.ts';
-import { forEveryTarget } from '../helpers/targets.ts';
+import { forEveryProtocol } from '../helpers/targets.ts';
 
 const failureStatuses = [400, 401, 403, 404, 405, 409, 410, 415, 418, 422, 429, 500, 501, 502, 503, 504];
 
-forEveryTarget((target) => {
+forEveryProtocol((target) => {
   for (const { name, method, path, options, failure } of operations) {
     for (const status of failureStatuses) {
       const isMapped = method === 'GET' && path.endsWith('/5') && status === 404;

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { assertReply, invalidId } from '../helpers/expected.ts';
-import { forEachTarget, isBeyondRequest, withFetch } from '../helpers/targets.ts';
+import { forEachTarget, isBeyondRequest, withHttp2 } from '../helpers/targets.ts';
 
 const digits30 = '123456789012345678901234567890';
 const digits200 = '9'.repeat(200);
@@ -183,7 +183,7 @@ describe('ITEM_ID_PARSING=leading, the default', () => {
       });
     },
     {},
-    { kinds: withFetch },
+    { kinds: withHttp2 },
   );
 });
 
@@ -241,7 +241,7 @@ describe('ITEM_ID_PARSING=whole', () => {
       }
     },
     { itemIdParsing: 'whole' },
-    { kinds: withFetch },
+    { kinds: withHttp2 },
   );
 });
 

@@ -4,9 +4,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { assertReply, discarding, operation, operations, passing } from '../helpers/expected.ts';
 import { answer, noContent } from '../helpers/scripted-backend.ts';
-import { forEveryTarget } from '../helpers/targets.ts';
+import { forEveryProtocol } from '../helpers/targets.ts';
 
-forEveryTarget((target) => {
+forEveryProtocol((target) => {
   for (const { name, method, path, options, backendTarget, status, body } of operations) {
     test(`operation ${name}: ${method} ${path} answers ${status} and makes one call, ${method} {backend_url}${backendTarget} [spec 4]`, async () => {
       target().backend.answers(answer('{"id":5}'));

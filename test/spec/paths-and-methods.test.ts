@@ -16,7 +16,7 @@ import {
 } from '../helpers/expected.ts';
 import type { Reply } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
-import { forEachTarget, isBeyondRequest, withFetch } from '../helpers/targets.ts';
+import { forEachTarget, isBeyondRequest, withHttp2 } from '../helpers/targets.ts';
 
 const unknownPaths = [
   '/',
@@ -155,7 +155,7 @@ forEachTarget(
 
     for (const method of ['PUT', 'DELETE', 'PATCH']) {
       test(`${method} /api/work-items is 405, its body is not taken for the next request [D6]`, async () => {
-        await using client = await target().connect();
+        await using client = await target().client();
         await target().withoutBackendCall(async () => {
           const reply = await client.call(method, '/api/work-items?x=1', { body: '{"a":1}' });
           assertReply(reply, 405, methodNotAllowed, ['allow']);
@@ -197,7 +197,7 @@ forEachTarget(
     ] as const) {
       test(`HEAD ${path} is as GET without the body: one backend GET, the same status and headers [D7]`, async () => {
         target().backend.answers(answer('{"id":5,"title":"\u00e9"}'));
-        await using client = await target().connect();
+        await using client = await target().client();
         const get = await client.call('GET', path);
         const head = await client.call('HEAD', path);
         const next = await client.call('GET', path);
@@ -212,7 +212,7 @@ forEachTarget(
     }
 
     test('HEAD has the status and length of the error that GET has [D7]', async () => {
-      await using client = await target().connect();
+      await using client = await target().client();
       for (const [path, status, body] of [
         ['/api/work-items/5', 404, itemNotFound],
         ['/api/work-items/5', 500, operation(3).failure],
@@ -245,7 +245,7 @@ forEachTarget(
     });
   },
   {},
-  { kinds: withFetch },
+  { kinds: withHttp2 },
 );
 
 function comparable(reply: Reply): unknown {

@@ -364,7 +364,7 @@ describe('--help', () => {
       assert.deepEqual(titles.slice(-2), ['Options', 'Examples']);
       for (const name of settingsOf(command)) {
         const line = stdout.split('\n').find((each) => each.startsWith(`  ${flagOf(name)} `)) ?? '';
-        assert.ok(line.includes(briefOf(name)) && / \(.*default .*; [A-Z_]+\)$/.test(line), line);
+        assert.ok(line.includes(briefOf(name)) && / \(.*default .*; [A-Z0-9_]+\)$/.test(line), line);
         assert.ok(line.endsWith(`; ${variableOf(name)})`), line);
       }
     });

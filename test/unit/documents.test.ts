@@ -126,7 +126,7 @@ for (const document of documents) {
 
     test('every flag is that of a setting', () => {
       const known = [...settingNames.map(flagOf), ...otherFlags];
-      for (const flag of namesIn(text, /(?<![\w-])(--[a-z][a-z-]*)/g)) {
+      for (const flag of namesIn(text, /(?<![\w-])(--[a-z][a-z0-9-]*)/g)) {
         assert.ok(known.includes(flag), `${flag} is no flag`);
       }
     });

@@ -57,6 +57,7 @@ const expected: readonly [SettingName, string, string, unknown][] = [
   ['tlsMinVersion', '--tls-min-version', 'TLS_MIN_VERSION', '1.2'],
   ['tlsClientCaFile', '--tls-client-ca-file', 'TLS_CLIENT_CA_FILE', ''],
   ['tlsReloadMs', '--tls-reload-ms', 'TLS_RELOAD_MS', 10_000],
+  ['http2', '--http2', 'HTTP2', false],
   ['backendCaFile', '--backend-ca-file', 'BACKEND_CA_FILE', ''],
   ['backendCertFile', '--backend-cert-file', 'BACKEND_CERT_FILE', ''],
   ['backendKeyFile', '--backend-key-file', 'BACKEND_KEY_FILE', ''],
@@ -223,7 +224,7 @@ describe('docs', () => {
   });
 
   test('it and others are flags that need no value', () => {
-    assert.deepEqual(settingNames.filter(isSwitch), ['corsCredentials', 'docs', 'logClient']);
+    assert.deepEqual(settingNames.filter(isSwitch), ['corsCredentials', 'http2', 'docs', 'logClient']);
   });
 });
 

@@ -1,0 +1,118 @@
+// A socket whose bytes are handed on in turns [D58]. The platform's HTTP/2 reads a socket for as long as there is
+// something to read, up to 512 KB in one go; 50,000 frames of one byte are in that, and everybody else waits.
+
+import type { Socket } from 'node:net';
+import { Duplex } from 'node:stream';
+
+import { queueForTurn, type TurnTaker } from '../wire/turns.ts';
+import { FrameMeter, type Allowance } from './frame-meter.ts';
+
+// Whoever sends little waits for nobody.
+const atOnce: Allowance = { frames: 64, heads: 4 };
+// In a turn of its own.
+const inTurn: Allowance = { frames: 256, heads: 12 };
+
+export class PacedSocket extends Duplex implements TurnTaker {
+  readonly #socket: Socket;
+  readonly #meter = new FrameMeter();
+  #headSince: number | undefined;
+  // What has come and was not handed on; the socket is paused meanwhile.
+  #held: Buffer | undefined;
+  #isYielding = false;
+
+  constructor(socket: Socket) {
+    super({ allowHalfOpen: true });
+    this.#socket = socket;
+    socket
+      .on('data', (bytes: Buffer) => {
+        this.#held = this.#held === undefined ? bytes : Buffer.concat([this.#held, bytes]);
+        if (this.#isYielding || this.isPaused()) {
+          socket.pause();
+        } else {
+          this.#give(atOnce);
+        }
+      })
+      .on('error', () => {
+        socket.destroy();
+      })
+      // A client that sends no more has gone.
+      .once('end', () => {
+        socket.destroy();
+      })
+      .once('close', () => {
+        this.destroy();
+      });
+  }
+
+  /** For how long a request's head has been on its way, in ms as of `now`; 0 while none is. */
+  headTook(now: number): number {
+    return this.#headSince === undefined ? 0 : now - this.#headSince;
+  }
+
+  /** Sends a frame of ours between those of the library, which hands over whole ones. */
+  sendFrame(frame: Buffer): void {
+    if (!this.destroyed && !this.writableEnded) {
+      this.write(frame);
+    }
+  }
+
+  /** @internal */
+  takeTurn(): void {
+    this.#isYielding = false;
+    if (!this.isPaused()) {
+      this.#give(inTurn);
+    }
+  }
+
+  /** @internal The library goes on reading. */
+  override _read(): void {
+    if (!this.#isYielding) {
+      this.#give(atOnce);
+    }
+  }
+
+  #give(allowance: Allowance): void {
+    const bytes = this.#held;
+    if (bytes === undefined || this.destroyed) {
+      return;
+    }
+    const end = this.#meter.take(bytes, allowance);
+    this.#headSince = this.#meter.isInHead ? (this.#headSince ?? performance.now()) : undefined;
+    if (end < bytes.length) {
+      this.#held = bytes.subarray(end);
+      this.#isYielding = true;
+      this.#socket.pause();
+      queueForTurn(this);
+    } else {
+      this.#held = undefined;
+      if (this.#socket.isPaused()) {
+        this.#socket.resume();
+      }
+    }
+    if (end > 0) {
+      this.push(end < bytes.length ? bytes.subarray(0, end) : bytes);
+    }
+  }
+
+  /** @internal */
+  override _write(bytes: Buffer, _encoding: string, done: (error?: Error | null) => void): void {
+    this.#socket.write(bytes, done);
+  }
+
+  /** @internal */
+  override _writev(pieces: { readonly chunk: Buffer }[], done: (error?: Error | null) => void): void {
+    this.#socket.write(Buffer.concat(pieces.map(({ chunk }) => chunk)), done);
+  }
+
+  /** @internal */
+  override _final(done: () => void): void {
+    this.#socket.end(done);
+  }
+
+  /** @internal */
+  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
+    this.#held = undefined;
+    this.#socket.destroy();
+    done(error);
+  }
+}

@@ -1,0 +1,192 @@
+// A client of HTTP/2 that keeps to the standard, and a gateway in this process that speaks it.
+
+import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
+import { serveHttp2 } from '../../src/adapters/http2.ts';
+import { limitsOf } from '../../src/gateway/limits.ts';
+import { createGateway } from '../../src/gateway/options.ts';
+import type { GatewayServerOptions } from '../../src/index.ts';
+import { listen } from '../../src/process/listen.ts';
+import { ClientServer } from '../../src/wire/server.ts';
+import { CertificateFolder } from './certificates.ts';
+import { createObserver } from './in-process.ts';
+import type { CallOptions, Headers, Reply } from './raw-client.ts';
+import { answer, ScriptedBackend } from './scripted-backend.ts';
+
+/** A certificate of this run's own, for every server that needs just any; made when it is first asked for. */
+export function anyCertificate(): { cert: string; key: string; certFile: string; keyFile: string } {
+  if (made === undefined) {
+    const folder = new CertificateFolder();
+    process.once('exit', () => {
+      folder[Symbol.dispose]();
+    });
+    made = folder.issue(folder.authority('authority'), 'server');
+  }
+  return made;
+}
+
+let made: ReturnType<typeof anyCertificate> | undefined;
+
+type ServerLimits = Partial<Omit<GatewayServerOptions, 'backendUrl' | 'tls' | 'observer'>>;
+
+/** A gateway in this process that speaks HTTP/2, and HTTP/1.1 with those who do not; a backend that answers `{"id":5}`. */
+export async function serveHttp2InProcess(limits: ServerLimits = {}) {
+  const backend = await ScriptedBackend.start();
+  backend.answers(answer('{"id":5}'));
+  const server = await serveHttp2Before(backend, limits);
+  return {
+    ...server,
+    backend,
+    [Symbol.asyncDispose]: async () => {
+      await server[Symbol.asyncDispose]();
+      await backend.stop();
+    },
+  };
+}
+
+/** The same before a backend of the test's own. */
+export async function serveHttp2Before(
+  { url }: { readonly url: string },
+  limits: ServerLimits & { readonly backendUrl?: string } = {},
+) {
+  const { told, observer } = createObserver();
+  const gateway = createGateway({ backendUrl: url, ...limits }, observer);
+  const ofServer = limitsOf(limits, [
+    'requestHeadBytesMax',
+    'requestBytesMax',
+    'requestHeadersTimeoutMs',
+    'requestTimeoutMs',
+    'replyStallTimeoutMs',
+    'idleTimeoutMs',
+    'connectionsMax',
+  ]);
+  const { cert, key } = anyCertificate();
+  const clients = new ClientServer(ofServer, gateway, {
+    tls: { cert, key },
+    protocols: { h2: serveHttp2(ofServer, gateway) },
+  });
+  const listener = await listen(clients.listener, '127.0.0.1', 0, '');
+  return {
+    told,
+    gateway,
+    clients,
+    port: listener.port,
+    connect: async () => await Http2Client.open(listener.port),
+    drain: async (signal: AbortSignal) => {
+      gateway.isDraining = true;
+      await listener.close();
+      await clients.drain(signal, () => gateway.inFlight === 0);
+    },
+    [Symbol.asyncDispose]: async () => {
+      await listener.close();
+      gateway.isCutting = true;
+      clients.closeAll();
+      await gateway.backend.close();
+    },
+  };
+}
+
+/** One connection; calls on it may be made at the same time. */
+export class Http2Client implements AsyncDisposable {
+  readonly session: ClientHttp2Session;
+
+  private constructor(session: ClientHttp2Session) {
+    this.session = session;
+  }
+
+  static async open(port: number): Promise<Http2Client> {
+    const session = connect(`https://127.0.0.1:${port}`, { rejectUnauthorized: false });
+    // The streams have it, too.
+    session.on('error', () => undefined);
+    await new Promise((resolve, reject) => {
+      session.once('connect', resolve).once('error', reject);
+    });
+    return new Http2Client(session);
+  }
+
+  get isOpen(): boolean {
+    return !this.session.closed && !this.session.destroyed;
+  }
+
+  /** Sends a request and reads its reply; rejects when the stream is reset before the reply is whole. */
+  async call(method: string, path: string, options: CallOptions = {}): Promise<Reply> {
+    const { stream, reply } = this.begin(method, path, options);
+    stream.end(options.body === undefined ? undefined : Buffer.from(options.body));
+    return await reply;
+  }
+
+  /** Sends a request's head; its body is the caller's to write and end. */
+  begin(
+    method: string,
+    path: string,
+    { headers = [], body }: CallOptions = {},
+  ): { readonly stream: ClientHttp2Stream; readonly reply: Promise<Reply> } {
+    const small = headers.map(([name, value]) => [name.toLowerCase(), value] as const);
+    const host = small.find(([name]) => name === 'host')?.[1] ?? 'gateway.localhost';
+    const others = small.filter(([name]) => name !== 'host');
+    const fields = [
+      [':method', method],
+      [':scheme', 'https'],
+      [':authority', host],
+      [':path', path],
+      ...others,
+      ...(body === undefined
+        ? []
+        : [['content-length', String(Buffer.byteLength(Buffer.from(body)))] as const]),
+    ];
+    const stream = this.session.request(fields.flat(), { endStream: false });
+    return { stream, reply: readReply(stream) };
+  }
+
+  destroy(): void {
+    this.session.destroy();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    this.session.destroy();
+    return Promise.resolve();
+  }
+}
+
+function readReply(stream: ClientHttp2Stream): Promise<Reply> {
+  const { promise, resolve, reject } = Promise.withResolvers<Reply>();
+  let headers: Headers = [];
+  const pieces: Buffer[] = [];
+  let isWhole = false;
+  stream
+    .on('response', (_headers, _flags, fields: readonly string[]) => {
+      headers = fields.flatMap((name, index) =>
+        index % 2 === 0 ? [[name, fields[index + 1] ?? ''] as const] : [],
+      );
+    })
+    .on('data', (piece: Buffer) => {
+      pieces.push(piece);
+    })
+    .on('end', () => {
+      isWhole = headers.length > 0 && stream.rstCode === constants.NGHTTP2_NO_ERROR;
+    })
+    .on('error', reject)
+    .on('close', () => {
+      if (!isWhole) {
+        reject(new Error(`the stream ended with ${stream.rstCode} before a whole reply`));
+        return;
+      }
+      const status = Number(headers.find(([name]) => name === ':status')?.[1]);
+      const others = headers.filter(([name]) => name !== ':status');
+      const body = Buffer.concat(pieces);
+      resolve({
+        status,
+        statusLine: `HTTP/2 ${status}`,
+        headers: others,
+        header: (name) => {
+          const values = others.filter(([each]) => each === name).map(([, value]) => value);
+          if (values.length > 1) throw new Error(`${name} occurs ${values.length} times`);
+          return values[0];
+        },
+        body,
+        text: body.toString('utf8'),
+      });
+    });
+  // Whoever does not wait for it has another way to see.
+  promise.catch(() => undefined);
+  return promise;
+}

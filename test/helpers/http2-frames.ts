@@ -1,0 +1,275 @@
+// A client of HTTP/2 that sends whatever frames a test makes, and reads frames: what no library would send. It knows no
+// more of HPACK than how to write a field in full.
+
+import { connect, type TLSSocket } from 'node:tls';
+import { Changes, DEADLINE_MS } from './changes.ts';
+
+/** RFC 9113, 6. */
+export const frameTypes = {
+  data: 0x0,
+  headers: 0x1,
+  priority: 0x2,
+  resetStream: 0x3,
+  settings: 0x4,
+  pushPromise: 0x5,
+  ping: 0x6,
+  goAway: 0x7,
+  windowUpdate: 0x8,
+  continuation: 0x9,
+} as const;
+
+export const flags = { endStream: 0x1, ack: 0x1, endHeaders: 0x4 } as const;
+
+/** RFC 9113, 7. */
+export const errorCodes = {
+  noError: 0x0,
+  protocolError: 0x1,
+  internalError: 0x2,
+  flowControlError: 0x3,
+  streamClosed: 0x5,
+  frameSizeError: 0x6,
+  refusedStream: 0x7,
+  cancel: 0x8,
+  compressionError: 0x9,
+  enhanceYourCalm: 0xb,
+} as const;
+
+/** RFC 9113, 6.5.2. */
+export const settingIds = { headerTableSize: 1, initialWindowSize: 4 } as const;
+
+export interface Frame {
+  readonly type: number;
+  readonly flags: number;
+  readonly stream: number;
+  readonly payload: Buffer;
+}
+
+export const preface = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1');
+
+export function frame(
+  type: number,
+  frameFlags = 0,
+  stream = 0,
+  payload: Uint8Array = Buffer.alloc(0),
+): Buffer {
+  const head = Buffer.alloc(9);
+  head.writeUIntBE(payload.length, 0, 3);
+  head.writeUInt8(type, 3);
+  head.writeUInt8(frameFlags, 4);
+  head.writeUInt32BE(stream, 5);
+  return Buffer.concat([head, payload]);
+}
+
+/** A SETTINGS frame of these ids and values. */
+export function settings(values: readonly (readonly [id: number, value: number])[] = []): Buffer {
+  const payload = Buffer.alloc(6 * values.length);
+  for (const [index, [id, value]] of values.entries()) {
+    payload.writeUInt16BE(id, 6 * index);
+    payload.writeUInt32BE(value, 6 * index + 2);
+  }
+  return frame(frameTypes.settings, 0, 0, payload);
+}
+
+export function resetStream(stream: number, code: number): Buffer {
+  return frame(frameTypes.resetStream, 0, stream, uint32(code));
+}
+
+export function windowUpdate(stream: number, increment: number): Buffer {
+  return frame(frameTypes.windowUpdate, 0, stream, uint32(increment));
+}
+
+export function uint32(value: number): Buffer {
+  const bytes = Buffer.alloc(4);
+  bytes.writeUInt32BE(value);
+  return bytes;
+}
+
+export type Fields = readonly (readonly [name: string, value: string])[];
+
+/** The fields of a request, with those that every request has; `others` come behind them. */
+export function requestFields(method: string, path: string, others: Fields = []): Fields {
+  return [
+    [':method', method],
+    [':scheme', 'https'],
+    [':authority', 'gateway.localhost'],
+    [':path', path],
+    ...others,
+  ];
+}
+
+/** A block of fields, each in full and remembered by nobody [RFC 7541, 6.2.2]; text goes one byte a character. */
+export function fieldBlock(fields: Fields): Buffer {
+  return Buffer.concat(
+    fields.flatMap(([name, value]) => [Buffer.of(0), ...hpackString(name), ...hpackString(value)]),
+  );
+}
+
+/** A field that is put into the table, whose first entry is 62 from then on [RFC 7541, 6.2.1]. */
+export function indexedField(name: string, value: string): Buffer {
+  return Buffer.concat([Buffer.of(0x40), ...hpackString(name), ...hpackString(value)]);
+}
+
+/** So many times the first entry of the table, one byte each [RFC 7541, 6.1]. */
+export function firstOfTable(count: number): Buffer {
+  return Buffer.alloc(count, 0x80 | 62);
+}
+
+function hpackString(text: string): [length: Buffer, bytes: Buffer] {
+  const bytes = Buffer.from(text, 'latin1');
+  return [hpackInteger(bytes.length), bytes];
+}
+
+// With a prefix of 7 bits [RFC 7541, 5.1].
+function hpackInteger(value: number): Buffer {
+  if (value < 127) return Buffer.of(value);
+  const bytes = [127];
+  let rest = value - 127;
+  for (; rest >= 128; rest = Math.floor(rest / 128)) bytes.push((rest % 128) + 128);
+  return Buffer.from([...bytes, rest]);
+}
+
+/** A HEADERS frame of a whole request without a body, or with `frameFlags` of its own. */
+export function headers(
+  stream: number,
+  fields: Fields,
+  frameFlags: number = flags.endHeaders | flags.endStream,
+): Buffer {
+  return frame(frameTypes.headers, frameFlags, stream, fieldBlock(fields));
+}
+
+export class FrameClient implements AsyncDisposable {
+  readonly socket: TLSSocket;
+  /** All frames that have come, but for acknowledgements and the payload of DATA. */
+  readonly frames: Frame[] = [];
+  readonly #changes = new Changes();
+  #bytes = Buffer.alloc(0);
+  #isClosed = false;
+
+  private constructor(socket: TLSSocket) {
+    this.socket = socket;
+    socket
+      .on('data', (bytes: Buffer) => {
+        this.#read(bytes);
+        this.#changes.notify();
+      })
+      .on('error', () => undefined)
+      .on('close', () => {
+        this.#isClosed = true;
+        this.#changes.notify();
+      });
+  }
+
+  /** A connection of TLS that has agreed on `h2`, and has sent nothing of it. */
+  static async open(port: number): Promise<FrameClient> {
+    const socket = connect({ port, host: '127.0.0.1', ALPNProtocols: ['h2'], rejectUnauthorized: false });
+    const client = new FrameClient(socket);
+    await new Promise((resolve, reject) => {
+      socket.once('secureConnect', resolve).once('error', reject);
+    });
+    return client;
+  }
+
+  /** As `open`, and the connection is set up. */
+  static async begin(
+    port: number,
+    values?: readonly (readonly [id: number, value: number])[],
+  ): Promise<FrameClient> {
+    const client = await FrameClient.open(port);
+    client.send(preface, settings(values));
+    await client.receives((each) => each.type === frameTypes.settings && each.flags === 0, 'its settings');
+    client.send(frame(frameTypes.settings, flags.ack));
+    return client;
+  }
+
+  send(...frames: readonly Uint8Array[]): void {
+    this.socket.write(Buffer.concat(frames));
+  }
+
+  /** Sends, and resolves when the system has the bytes or the connection has closed. */
+  async sent(...frames: readonly Uint8Array[]): Promise<void> {
+    if (this.#isClosed || this.socket.destroyed) return;
+    await new Promise<void>((resolve) => {
+      this.socket.once('close', resolve);
+      this.socket.write(Buffer.concat(frames), () => {
+        this.socket.off('close', resolve);
+        resolve();
+      });
+    });
+  }
+
+  get isOpen(): boolean {
+    return !this.#isClosed;
+  }
+
+  /** The first frame, from now or from before, that `isIt` accepts. */
+  receives(isIt: (each: Frame) => boolean, expected: string, limitMs = DEADLINE_MS): Promise<Frame> {
+    return this.#changes.until(
+      () => {
+        const found = this.frames.find(isIt);
+        if (found === undefined && this.#isClosed)
+          throw new Error(`closed before ${expected}; ${this.#seen()}`);
+        return found;
+      },
+      () => `${expected}; ${this.#seen()}`,
+      limitMs,
+    );
+  }
+
+  /** The code with which the gateway reset `stream`. */
+  async resetCode(stream: number, limitMs = DEADLINE_MS): Promise<number> {
+    const reset = await this.receives(
+      (each) => each.type === frameTypes.resetStream && each.stream === stream,
+      `a reset of ${stream}`,
+      limitMs,
+    );
+    return reset.payload.readUInt32BE(0);
+  }
+
+  /** The last stream and the code of a GOAWAY that has come; undefined for none. */
+  get goAway(): { readonly lastStream: number; readonly code: number } | undefined {
+    const last = this.frames.findLast(({ type }) => type === frameTypes.goAway);
+    return last && { lastStream: last.payload.readUInt32BE(0), code: last.payload.readUInt32BE(4) };
+  }
+
+  /** Resolves when the gateway has closed the connection. */
+  async closed(limitMs = DEADLINE_MS): Promise<void> {
+    await this.#changes.until(
+      () => (this.#isClosed ? true : undefined),
+      () => `the connection is closed; ${this.#seen()}`,
+      limitMs,
+    );
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    this.socket.destroy();
+    return Promise.resolve();
+  }
+
+  #read(bytes: Buffer): void {
+    this.#bytes = Buffer.concat([this.#bytes, bytes]);
+    while (this.#bytes.length >= 9) {
+      const length = this.#bytes.readUIntBE(0, 3);
+      if (this.#bytes.length < 9 + length) return;
+      const type = this.#bytes.readUInt8(3);
+      const payload = this.#bytes.subarray(9, 9 + length);
+      const frameFlags = this.#bytes.readUInt8(4);
+      const isAck = (type === frameTypes.settings || type === frameTypes.ping) && frameFlags === flags.ack;
+      if (!isAck) {
+        this.frames.push({
+          type,
+          flags: frameFlags,
+          stream: this.#bytes.readUInt32BE(5),
+          payload: type === frameTypes.data ? Buffer.alloc(0) : Buffer.from(payload),
+        });
+      }
+      this.#bytes = this.#bytes.subarray(9 + length);
+    }
+  }
+
+  #seen(): string {
+    const last = this.frames
+      .slice(-20)
+      .map(({ type, stream, payload }) => `${type}/${stream}/${payload.toString('hex')}`);
+    return `${this.frames.length} frames came, at last ${last.join(' ')}`;
+  }
+}

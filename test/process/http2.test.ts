@@ -1,0 +1,152 @@
+// HTTP/2 of the built command: on by a setting, in every worker, drained as everything is. D39, D33, D41.
+
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { connect } from 'node:tls';
+import { describe, test } from 'node:test';
+import { promisify } from 'node:util';
+import { noOpenssl } from '../helpers/certificates.ts';
+import { createGate } from '../helpers/changes.ts';
+import { assertReply } from '../helpers/expected.ts';
+import { anyCertificate, Http2Client } from '../helpers/http2-client.ts';
+import { FrameClient, headers, requestFields, resetStream } from '../helpers/http2-frames.ts';
+import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { runCommand, startCommand } from '../helpers/targets.ts';
+
+const run = promisify(execFile);
+const item = '/api/work-items/5';
+
+async function startWith(environment: NodeJS.ProcessEnv) {
+  const backend = await ScriptedBackend.start();
+  backend.answers(answer('{"id":5}'));
+  const { certFile, keyFile } = anyCertificate();
+  const command = await startCommand({
+    BACKEND_URL: backend.url,
+    TLS_CERT_FILE: certFile,
+    TLS_KEY_FILE: keyFile,
+    ...environment,
+  });
+  return {
+    backend,
+    command,
+    [Symbol.asyncDispose]: async () => {
+      await command[Symbol.asyncDispose]();
+      await backend.stop();
+    },
+  };
+}
+
+/** What a client that would speak either agrees on. */
+async function protocolOf(port: number): Promise<string | false | null> {
+  const socket = connect({
+    port,
+    host: '127.0.0.1',
+    ALPNProtocols: ['h2', 'http/1.1'],
+    rejectUnauthorized: false,
+  });
+  await new Promise((resolve, reject) => {
+    socket.once('secureConnect', resolve).once('error', reject);
+  });
+  socket.destroy();
+  return socket.alpnProtocol;
+}
+
+describe('HTTP/2 of the command', { skip: noOpenssl }, () => {
+  test('without HTTP2 nothing but HTTP/1.1 is agreed on [D39]', async () => {
+    for (const environment of [{}, { HTTP2: 'false' }]) {
+      await using gateway = await startWith(environment);
+      assert.equal(await protocolOf(gateway.command.port), 'http/1.1');
+    }
+  });
+
+  for (const workers of ['1', '2']) {
+    test(`with HTTP2 h2 comes first, in every worker, WORKERS=${workers} [D39]`, async () => {
+      await using gateway = await startWith({ HTTP2: 'true', WORKERS: workers });
+      for (let round = 0; round < 4; round += 1) {
+        assert.equal(await protocolOf(gateway.command.port), 'h2');
+        await using client = await Http2Client.open(gateway.command.port);
+        assertReply(await client.call('PUT', item, { body: '{"a":1}' }), 200, '{"success":true}');
+        assertReply(await client.call('GET', item), 200, '{"id":5}');
+      }
+      const line = await gateway.command.log(({ path }) => path === item, 'a line of a request');
+      assert.equal(line['client'], '127.0.0.1');
+      assert.match(
+        await gateway.command.metrics(),
+        /work_item_gateway_requests_total\{[^}]*operation="read"[^}]*\} 4/,
+      );
+    });
+  }
+
+  test('HTTP2 without TLS is a problem of the start, and HTTP2=false is none [D41]', async () => {
+    await using on = runCommand(['serve'], { HTTP2: 'true' });
+    assert.equal(await on.exitCode(), 1);
+    assert.match(
+      on.stderr,
+      /^error: HTTP2 needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients speak plain http$/m,
+    );
+    await using off = await startCommand({ HTTP2: 'false', BACKEND_URL: 'http://localhost:1' });
+    assert.ok(off.isRunning);
+  });
+
+  test('SIGTERM: calls in flight on streams get their replies, and the exit code is 0 [D33]', async () => {
+    await using gateway = await startWith({ HTTP2: 'true' });
+    await using client = await Http2Client.open(gateway.command.port);
+    const gate = createGate();
+    gateway.backend.answersOnce(behind(gate, answer('"late"')));
+    const late = client.call('GET', item);
+    await gateway.backend.nextRequest();
+    gateway.command.signal('SIGTERM');
+    await new Promise((resolve) => client.session.once('goaway', resolve));
+    gate.open();
+    assertReply(await late, 200, '"late"');
+    assert.equal(await gateway.command.exitCode(), 0);
+  });
+
+  test('while it serves on after SIGTERM, the first reply tells the client to go [D33]', async () => {
+    await using gateway = await startWith({ HTTP2: 'true', SHUTDOWN_DELAY_MS: '60000' });
+    await using client = await Http2Client.open(gateway.command.port);
+    assertReply(await client.call('GET', item), 200, '{"id":5}');
+    const gone = new Promise((resolve) => client.session.once('goaway', resolve));
+    gateway.command.signal('SIGTERM');
+    await gateway.command.log(({ signal }) => signal === 'SIGTERM', 'the signal is heard');
+    assertReply(await client.call('GET', item), 200, '{"id":5}');
+    await gone;
+  });
+
+  test('a call that does not end is cut at SHUTDOWN_TIMEOUT_MS, and the exit code is 1 [D33]', async () => {
+    await using gateway = await startWith({ HTTP2: 'true', SHUTDOWN_TIMEOUT_MS: '300' });
+    await using client = await Http2Client.open(gateway.command.port);
+    gateway.backend.answersOnce(behind(createGate(), answer('1')));
+    const cut = client.call('GET', item);
+    await gateway.backend.nextRequest();
+    gateway.command.signal('SIGTERM');
+    await assert.rejects(cut);
+    assert.equal(await gateway.command.exitCode(), 1);
+  });
+
+  test('hostile connections end, the process lives, and nothing is on stderr', async () => {
+    await using gateway = await startWith({ HTTP2: 'true' });
+    const { port } = gateway.command;
+    for (const bytes of [
+      Buffer.alloc(1000, 0xff),
+      Buffer.concat(
+        Array.from({ length: 2000 }, (_, index) =>
+          Buffer.concat([headers(1 + 2 * index, requestFields('GET', item)), resetStream(1 + 2 * index, 8)]),
+        ),
+      ),
+    ]) {
+      await using hostile = await FrameClient.begin(port);
+      await hostile.sent(bytes);
+      await hostile.closed();
+    }
+    await using good = await Http2Client.open(port);
+    assertReply(await good.call('GET', item), 200, '{"id":5}');
+    assert.equal(gateway.command.stderr, '');
+  });
+
+  test('what it needs is loaded where it is on, and nowhere else', async () => {
+    const look = "import('./src/process/service.ts').then(() => console.log(process.moduleLoadList.some((name) => name.includes('http2'))))"; // prettier-ignore
+    const { stdout } = await run(process.execPath, ['-e', look], { cwd: `${import.meta.dirname}/../..` });
+    assert.equal(stdout.trim(), 'false');
+  });
+});

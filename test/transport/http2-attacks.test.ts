@@ -1,0 +1,381 @@
+// What a client of HTTP/2 can send to hurt: each kind is bounded in what it makes the gateway hold and do, and whoever else
+// calls meanwhile is served. D39, D58.
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { noOpenssl } from '../helpers/certificates.ts';
+import { poll } from '../helpers/changes.ts';
+import { assertReply } from '../helpers/expected.ts';
+import { serveHttp2InProcess } from '../helpers/http2-client.ts';
+import {
+  errorCodes,
+  fieldBlock,
+  firstOfTable,
+  flags,
+  frame,
+  FrameClient,
+  frameTypes,
+  headers,
+  indexedField,
+  requestFields,
+  resetStream,
+  settings,
+  settingIds,
+  windowUpdate,
+} from '../helpers/http2-frames.ts';
+import { answer, timeout } from '../helpers/scripted-backend.ts';
+
+const item = '/api/work-items/5';
+type Server = Awaited<ReturnType<typeof serveHttp2InProcess>>;
+const megabyte = 1_048_576;
+
+/** Good calls, one after the other, for as long as `attack` lasts; each must be served. Gives how many there were. */
+async function servedWhile(server: Server, attack: () => Promise<unknown>): Promise<number> {
+  const attacking = { isOver: false };
+  await using client = await server.connect();
+  const attacked = attack().finally(() => {
+    attacking.isOver = true;
+  });
+  let calls = 0;
+  do {
+    assertReply(await client.call('GET', item), 200, '{"id":5}');
+    calls += 1;
+  } while (!attacking.isOver);
+  await attacked;
+  assertReply(await client.call('GET', item), 200, '{"id":5}');
+  assert.deepEqual(server.told.bugs, []);
+  return calls;
+}
+
+/** By how much `act` made this process grow, in bytes: what it still holds when it is over. */
+async function growth(act: () => Promise<unknown>): Promise<number> {
+  const before = process.memoryUsage().rss;
+  await act();
+  return process.memoryUsage().rss - before;
+}
+
+/** Sends `frames` again and again, `times` in all, or until the gateway closes the connection. */
+async function flood(client: FrameClient, frames: (round: number) => Buffer, times: number): Promise<void> {
+  for (let round = 0; round < times && client.isOpen; round += 1) await client.sent(frames(round));
+}
+
+function repeat(bytes: Uint8Array, count: number): Buffer {
+  return Buffer.concat(Array.from({ length: count }, () => bytes));
+}
+
+describe('attacks over HTTP/2', { skip: noOpenssl }, () => {
+  test('rapid reset, CVE-2023-44487: the connection ends after 200 of them, and no read goes on', async () => {
+    await using server = await serveHttp2InProcess();
+    server.backend.answersOnce();
+    await servedWhile(server, async () => {
+      await using client = await FrameClient.begin(server.port);
+      const request = requestFields('GET', '/api/work-items');
+      await flood(
+        client,
+        (round) => Buffer.concat(Array.from({ length: 50 }, (_, index) => {
+          const stream = 1 + 2 * (50 * round + index);
+          return Buffer.concat([headers(stream, request), resetStream(stream, errorCodes.cancel)]);
+        })), // prettier-ignore
+        200,
+      );
+      await client.closed();
+      assert.ok(client.goAway !== undefined && client.goAway.code !== errorCodes.noError, 'GOAWAY says so');
+      assert.ok(client.goAway.lastStream < 2 * 600, `stopped at ${client.goAway.lastStream}`);
+    });
+    await poll(() => server.gateway.inFlight === 0, 'nothing is left in flight');
+  });
+
+  test('streams that the gateway is made to reset itself, CVE-2025-8671: the connection ends as well', async () => {
+    await using server = await serveHttp2InProcess();
+    await servedWhile(server, async () => {
+      await using client = await FrameClient.begin(server.port);
+      // A window update of nothing is an error of the stream [RFC 9113, 6.9].
+      const request = requestFields('GET', '/api/work-items');
+      await flood(
+        client,
+        (round) => Buffer.concat([headers(1 + 2 * round, request), windowUpdate(1 + 2 * round, 0)]),
+        5000,
+      );
+      await client.closed();
+    });
+    await poll(() => server.gateway.inFlight === 0, 'nothing is left in flight');
+  });
+
+  test('more streams at once than are allowed: 100 calls are made, the rest is refused', async () => {
+    await using server = await serveHttp2InProcess();
+    for (const hasSettings of [true, false]) {
+      await using good = await server.connect();
+      assertReply(await good.call('GET', item), 200, '{"id":5}');
+      const before = server.backend.requests.length;
+      server.backend.answers(timeout);
+      // One that never acknowledges the settings is bound by them all the same.
+      await using client = hasSettings
+        ? await FrameClient.begin(server.port)
+        : await FrameClient.open(server.port);
+      if (!hasSettings) client.send(Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'), settings());
+      const all = Array.from({ length: 150 }, (_, index) =>
+        headers(1 + 2 * index, requestFields('GET', item)),
+      );
+      client.send(...all);
+      await Promise.race([
+        client.closed(),
+        poll(() => server.backend.requests.length >= before + 100, '100 calls'),
+      ]);
+      assert.ok(server.gateway.inFlight <= 100, `${server.gateway.inFlight} in flight`);
+      client.socket.destroy();
+      await poll(() => server.gateway.inFlight === 0, 'nothing is left in flight');
+      server.backend.answers(answer('{"id":5}'));
+    }
+  });
+
+  for (const [name, one] of [
+    ['SETTINGS', settings([[settingIds.initialWindowSize, 65_535]])],
+    ['SETTINGS without an entry', settings()],
+    ['PING', frame(frameTypes.ping, 0, 0, Buffer.alloc(8))],
+    ['PRIORITY', frame(frameTypes.priority, 0, 1, Buffer.of(0, 0, 0, 0, 1))],
+    ['WINDOW_UPDATE', windowUpdate(0, 1)],
+    ['frames of an unknown type', frame(0x77, 0, 0, Buffer.alloc(1))],
+  ] as const) {
+    for (const reads of [true, false]) {
+      test(`a flood of 60,000 ${name} from a client that ${reads ? 'reads' : 'reads nothing'}: bounded, and others are served`, async () => {
+        await using server = await serveHttp2InProcess();
+        const bytes = await growth(() =>
+          servedWhile(server, async () => {
+            await using client = await FrameClient.begin(server.port);
+            if (!reads) client.socket.pause();
+            await flood(client, () => repeat(one, 3000), 20);
+            client.send(headers(1, requestFields('GET', '/last')));
+            await poll(() => server.told.ended.some(({ path }) => path === '/last') || server.clients.size === 1, 'all are taken, or the connection is closed'); // prettier-ignore
+          }),
+        );
+        assert.ok(bytes < 100 * megabyte, `grew by ${bytes} bytes`);
+      });
+    }
+  }
+
+  test('frames of DATA with one byte each: others have their turn between them', async () => {
+    await using server = await serveHttp2InProcess();
+    const clients = await Promise.all(Array.from({ length: 10 }, () => FrameClient.begin(server.port)));
+    const one = frame(frameTypes.data, 0, 1, Buffer.from(' '));
+    const bytes = repeat(one, 30_000);
+    const calls = await servedWhile(server, async () => {
+      await Promise.all(
+        clients.map(async (client) => {
+          client.send(headers(1, requestFields('PUT', item), flags.endHeaders));
+          await client.sent(bytes, frame(frameTypes.data, flags.endStream, 1, Buffer.from('x')));
+          await client.receives((each) => each.type === frameTypes.data && each.stream === 1, 'the reply');
+        }),
+      );
+    });
+    // At 256 frames a turn they take 1,000 turns and more; a call takes a few.
+    assert.ok(calls >= 10, `${calls} calls`);
+    for (const client of clients) client.socket.destroy();
+  });
+
+  test('DATA without a byte in it ends the connection', async () => {
+    await using server = await serveHttp2InProcess();
+    await servedWhile(server, async () => {
+      await using client = await FrameClient.begin(server.port);
+      client.send(headers(1, requestFields('PUT', item), flags.endHeaders));
+      const empty = repeat(frame(frameTypes.data, 0, 1), 1000);
+      await flood(client, () => empty, 50);
+      await client.closed();
+    });
+  });
+
+  for (const size of [0, 1, 16_000]) {
+    test(`CONTINUATION without end, ${size} bytes each: the connection ends at the ninth or so`, async () => {
+      await using server = await serveHttp2InProcess();
+      await servedWhile(server, async () => {
+        await using client = await FrameClient.begin(server.port);
+        client.send(headers(1, requestFields('GET', item), flags.endStream));
+        const block = Buffer.concat([
+          fieldBlock([['x-a', 'x'.repeat(Math.max(0, size - 20))]]),
+          Buffer.alloc(0),
+        ]);
+        const more = frame(frameTypes.continuation, 0, 1, size < 20 ? Buffer.alloc(size) : block);
+        await flood(client, () => repeat(more, 4), 1000);
+        await client.closed();
+      });
+    });
+  }
+
+  test('a bomb of fields: one byte each for 4,000 bytes of it; refused at the limit, and little is held', async () => {
+    await using server = await serveHttp2InProcess();
+    const bytes = await growth(() =>
+      servedWhile(server, async () => {
+        await using client = await FrameClient.begin(server.port);
+        const start = fieldBlock(requestFields('GET', item));
+        const large = indexedField('x-large', 'x'.repeat(4000));
+        client.send(
+          frame(frameTypes.headers, flags.endHeaders | flags.endStream, 1, Buffer.concat([start, large])),
+        );
+        await client.receives(
+          (each) => each.type === frameTypes.data && each.stream === 1,
+          'a reply to the first',
+        );
+        for (let stream = 3; stream < 400 && client.isOpen; stream += 2) {
+          const bomb = Buffer.concat([start, firstOfTable(16_000)]);
+          await client.sent(frame(frameTypes.headers, flags.endHeaders | flags.endStream, stream, bomb));
+        }
+        if (client.isOpen) assert.equal(await client.resetCode(3), errorCodes.enhanceYourCalm);
+      }),
+    );
+    assert.ok(bytes < 100 * megabyte, `grew by ${bytes} bytes`);
+    assert.equal(
+      server.backend.requests.filter(({ headers: each }) => each.some(([name]) => name === 'x-large')).length,
+      0,
+    );
+  });
+
+  for (const [name, bytes] of [
+    ['no preface', Buffer.from('GET / HTTP/1.1\r\nHost: x\r\n\r\n'.padEnd(64))],
+    ['noise', Buffer.from(Array.from({ length: 4096 }, (_, index) => (index * 167 + 13) % 256))],
+  ] as const) {
+    test(`${name} where the preface should be closes the connection`, async () => {
+      await using server = await serveHttp2InProcess();
+      await servedWhile(server, async () => {
+        await using client = await FrameClient.open(server.port);
+        client.send(bytes);
+        await client.closed();
+      });
+    });
+  }
+
+  for (const [name, bytes] of [
+    ['a frame over the largest size', frame(frameTypes.data, 0, 1, Buffer.alloc(20_000))],
+    ['a frame that announces 16 MB', Buffer.of(0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1)],
+    ['DATA on a stream that nobody has opened', frame(frameTypes.data, 0, 5, Buffer.alloc(5))],
+    ['DATA on the connection', frame(frameTypes.data, 0, 0, Buffer.alloc(5))],
+    ['HEADERS on a stream of the server', headers(2, requestFields('GET', item))],
+    ['HEADERS on the connection', headers(0, requestFields('GET', item))],
+    ['CONTINUATION of nothing', frame(frameTypes.continuation, flags.endHeaders, 1, Buffer.alloc(5))],
+    [
+      'another frame within a head',
+      Buffer.concat([
+        headers(1, requestFields('GET', item), 0),
+        frame(frameTypes.ping, 0, 0, Buffer.alloc(8)),
+      ]),
+    ],
+    [
+      'fields that cannot be unpacked',
+      frame(
+        frameTypes.headers,
+        flags.endHeaders | flags.endStream,
+        1,
+        Buffer.of(0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
+      ),
+    ],
+    [
+      'an entry that the table does not have',
+      frame(frameTypes.headers, flags.endHeaders | flags.endStream, 1, Buffer.of(0x80 | 100)),
+    ],
+    ['a push', frame(frameTypes.pushPromise, flags.endHeaders, 1, Buffer.alloc(10))],
+    ['SETTINGS of a wrong length', frame(frameTypes.settings, 0, 0, Buffer.alloc(5))],
+    [
+      'SETTINGS with 100 entries',
+      settings(Array.from({ length: 100 }, () => [settingIds.initialWindowSize, 1] as const)),
+    ],
+    ['SETTINGS with a window that is too large', settings([[settingIds.initialWindowSize, 2 ** 31]])],
+    ['PING of a wrong length', frame(frameTypes.ping, 0, 0, Buffer.alloc(7))],
+    ['a window update of nothing', windowUpdate(0, 0)],
+    [
+      'window updates beyond the largest',
+      Buffer.concat([windowUpdate(0, 2 ** 31 - 1), windowUpdate(0, 2 ** 31 - 1)]),
+    ],
+    ['a reset of a stream that nobody has opened', resetStream(7, 0)],
+    ['GOAWAY with an error', frame(frameTypes.goAway, 0, 0, Buffer.of(0, 0, 0, 0, 0, 0, 0, 2))],
+    [
+      'padding that is longer than its frame',
+      frame(frameTypes.headers, 0x8 | flags.endHeaders, 1, Buffer.of(200, 0)),
+    ],
+  ] as const) {
+    // prettier-ignore
+    test(`${name} closes the connection, and nothing else`, async () => {
+      await using server = await serveHttp2InProcess();
+      await servedWhile(server, async () => {
+        await using client = await FrameClient.begin(server.port);
+        client.send(bytes);
+        await client.closed(3000);
+      });
+      await poll(() => server.gateway.inFlight === 0, 'nothing is left in flight');
+    });
+  }
+
+  test('windows of nothing: replies wait within the budget, and are given back', async () => {
+    await using server = await serveHttp2InProcess({
+      replyStallTimeoutMs: 700,
+      bufferedBytesMax: 20 * megabyte,
+    });
+    const large = `"${'x'.repeat(megabyte)}"`;
+    server.backend.answers(answer(large));
+    await using client = await FrameClient.begin(server.port, [[settingIds.initialWindowSize, 0]]);
+    client.send(
+      ...Array.from({ length: 60 }, (_, index) => headers(1 + 2 * index, requestFields('GET', item))),
+    );
+    await poll(() => server.told.ended.length === 60, 'all have an end');
+    assert.ok(server.gateway.budget.bytes <= 20 * megabyte, `${server.gateway.budget.bytes} bytes are held`);
+    const overloaded = server.told.ended.filter(({ status }) => status !== 200).length;
+    assert.ok(overloaded >= 30, `${overloaded} were refused`);
+    await poll(() => server.gateway.budget.bytes === 0, 'all of it is given back');
+    server.backend.answers(answer('{"id":5}'));
+    await using good = await server.connect();
+    assertReply(await good.call('GET', item), 200, '{"id":5}');
+  });
+
+  test('100,000 streams one after the other on one connection: memory comes back, and others are served', async () => {
+    await using server = await serveHttp2InProcess();
+    const bytes = await growth(() =>
+      servedWhile(server, async () => {
+        await using client = await FrameClient.begin(server.port);
+        client.send(windowUpdate(0, 2 ** 30));
+        const request = fieldBlock(requestFields('GET', '/x'));
+        const ends = frameTypes.data;
+        let ended = 0;
+        client.frames.push = (...frames) => {
+          for (const { type, flags: each } of frames)
+            if (type === ends && (each & flags.endStream) !== 0) ended += 1;
+          return 0;
+        };
+        for (let count = 0; count < 100_000; count += 50) {
+          await client.sent(...Array.from({ length: 50 }, (_, index) => frame(frameTypes.headers, flags.endHeaders | flags.endStream, 1 + 2 * (count + index), request))); // prettier-ignore
+          await poll(() => ended >= count || !client.isOpen, 'the replies of those before');
+          server.told.ended.length = 0;
+        }
+        assert.ok(client.isOpen, 'the connection lives');
+      }),
+    );
+    assert.ok(bytes < 150 * megabyte, `grew by ${bytes} bytes`);
+    assert.equal(server.clients.size <= 2, true);
+  });
+
+  test('of one connection at most 16 requests are started in one turn of the event loop [D58]', async () => {
+    await using server = await serveHttp2InProcess();
+    let inTurn = 0;
+    let most = 0;
+    let seen = 0;
+    const countTurn = (): void => {
+      inTurn = server.told.ended.length - seen;
+      seen = server.told.ended.length;
+      most = Math.max(most, inTurn);
+      ticker = setImmediate(countTurn);
+    };
+    let ticker = setImmediate(countTurn);
+    await using client = await FrameClient.begin(server.port);
+    for (let round = 0; round < 20; round += 1) {
+      const before = server.told.ended.length;
+      client.send(
+        ...Array.from({ length: 100 }, (_, index) =>
+          headers(1 + 2 * (100 * round + index), requestFields('GET', '/x')),
+        ),
+      );
+      await poll(() => server.told.ended.length === before + 100, 'all are answered');
+      await client.receives(
+        (each) => each.stream === 1 + 2 * (100 * round + 99) && each.type === frameTypes.data,
+        'the last reply',
+      );
+    }
+    clearImmediate(ticker);
+    assert.ok(most <= 16, `${most} in one turn`);
+  });
+});
