@@ -39,6 +39,7 @@ export interface GatewayServer {
 
 /** A server that serves the gateway alone. Throws a `TypeError` that names every option that cannot be one. */
 export function createGatewayServer(options: GatewayServerOptions): GatewayServer {
+  checkTls(options.tls);
   const gateway = createGateway(options, options.observer ?? nobody, '', otherOptions);
   const clients = new ClientServer(
     limitsOf(options, serverLimits),
@@ -53,6 +54,7 @@ export function createGatewayServer(options: GatewayServerOptions): GatewayServe
       return { port: listener.port, url: listener.url };
     },
     renewTls: (tls) => {
+      checkTls(tls);
       clients.renewTls(tls);
     },
     close: async () => {
@@ -77,6 +79,27 @@ const serverLimits = [
   'idleTimeoutMs',
   'connectionsMax',
 ] as const satisfies readonly LimitName[];
+
+// Whether the platform takes them is found out now, and not with the first connection.
+function checkTls(tls: ServerTls | undefined): void {
+  if (tls === undefined) {
+    return;
+  }
+  const { cert, key, clientCa = '', minVersion = '1.2', ticketKeys } = tls as Partial<ServerTls>;
+  const hasTexts = [cert, key, clientCa].every((each) => typeof each === 'string');
+  if (!hasTexts || !['1.2', '1.3'].includes(minVersion) || (ticketKeys?.length ?? 48) !== 48) {
+    throw new TypeError(
+      "The gateway cannot be made: tls must be an object with cert and key in PEM text, and maybe clientCa, minVersion ('1.2' or '1.3') and ticketKeys (48 bytes).",
+    );
+  }
+  try {
+    process.getBuiltinModule('node:tls').createSecureContext({ cert, key, ca: tls.clientCa });
+  } catch (error) {
+    throw new TypeError(`The gateway cannot be made: tls cannot be used: ${(error as Error).message}.`, {
+      cause: error,
+    });
+  }
+}
 
 const otherOptions: readonly (keyof GatewayServerOptions)[] = [
   ...serverLimits,

@@ -146,8 +146,9 @@ function describeReadiness(reports: readonly Report[], isDraining: boolean): Pag
 }
 
 // As bytes, which replies that wait for their clients can share.
-async function makeMetrics({ reports }: AdminSources): Promise<Page> {
-  const text = await renderMetrics(await reports({ withProcessMetrics: true, probesBackend: true }));
+async function makeMetrics({ reports, facts }: AdminSources): Promise<Page> {
+  const all = await reports({ withProcessMetrics: true, probesBackend: true });
+  const text = await renderMetrics(all, facts().certificates);
   return { status: 200, contentType: metricsContentType, body: Buffer.from(text) };
 }
 

@@ -7,6 +7,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { hostname } from 'node:os';
 
 import { version } from '../process/version.ts';
+import type { CertificateStatus } from '../telemetry/certificate-status.ts';
 import { latestBackendStatus } from '../telemetry/backend-status.ts';
 import type { Facts, Message, Now, ShownSetting } from './state.ts';
 import { callOutcomes, outcomes } from '../gateway/outcomes.ts';
@@ -23,6 +24,7 @@ export interface DashboardFacts {
   readonly backendUrl: string;
   readonly inFlightMax: number;
   readonly bufferedBytesMax: number;
+  readonly certificates: readonly CertificateStatus[];
   /** Secrets are hidden in it already. */
   readonly settings: readonly ShownSetting[];
 }
@@ -238,7 +240,8 @@ export class Dashboard {
   }
 
   #describeFacts(): Facts {
-    const { instanceName, url, backendUrl, inFlightMax, bufferedBytesMax, settings } = this.#sources.facts();
+    const { instanceName, url, backendUrl, inFlightMax, bufferedBytesMax, certificates, settings } =
+      this.#sources.facts();
     const kindsOf = (party: Party): string[] =>
       callOutcomes.filter((outcome) => outcomes[outcome].fault === party);
     return {
@@ -252,6 +255,12 @@ export class Dashboard {
       backendUrl,
       inFlightMax,
       bufferedBytesMax,
+      certificates: certificates.map(({ use, own, problems }) => ({
+        use,
+        names: own?.names.join(', ') ?? '',
+        expiresAt: own?.expiresAt ?? null,
+        problems,
+      })),
       settings,
       historyMs,
       stepMs: this.#history.stepMs,

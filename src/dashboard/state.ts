@@ -83,7 +83,17 @@ export interface ShownSetting {
   readonly help: string;
 }
 
-/** What does not change while the process lives. */
+/** Certificates in force: those that clients are shown, or the backend. */
+export interface ShownCertificate {
+  readonly use: 'clients' | 'backend';
+  readonly names: string;
+  /** Milliseconds since 1970; null where there are only authorities. */
+  readonly expiresAt: number | null;
+  /** Why the files that are there now were refused. */
+  readonly problems: readonly string[];
+}
+
+/** What does not change while the process lives, or seldom. */
 export interface Facts {
   readonly version: string;
   readonly nodeVersion: string;
@@ -99,6 +109,8 @@ export interface Facts {
   readonly backendUrl: string;
   readonly inFlightMax: number;
   readonly bufferedBytesMax: number;
+  /** Of each use that has files. */
+  readonly certificates: readonly ShownCertificate[];
   readonly settings: readonly ShownSetting[];
   /** How far back the history goes, and its step. */
   readonly historyMs: number;

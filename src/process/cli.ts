@@ -9,14 +9,14 @@ import { escapeControls } from '../telemetry/escape.ts';
 import { backendPath } from '../gateway/operations.ts';
 import { describeOrigins } from './cors-advice.ts';
 import { createRequestId } from '../gateway/request-context.ts';
-import { hasFiles } from './certificates.ts';
+import { hasFiles, type CertificateFiles, type CertificateUse } from './certificates.ts';
 import type { HeldSignals } from './held-signals.ts';
 import { findInvocation, programName, type Invocation } from './invocation.ts';
 import { listenForReloads, listenForStop, runUntilStopped, type StopRequest } from './lifecycle.ts';
 import { checkTokens } from './check-tokens.ts';
 import { findPassedSockets } from './passed-sockets.ts';
 import { openServiceManager, type ServiceManager } from './service-manager.ts';
-import { createLog, type Log, type Logger } from '../telemetry/log.ts';
+import { createLog, createLogger, type Log, type Logger } from '../telemetry/log.ts';
 import { neededDescriptors, readDescriptorLimit } from './descriptors.ts';
 import { addAdmin, startService, type Certificates, type WholeService } from './service.ts';
 import {
@@ -594,17 +594,20 @@ async function check({ settings, sources }: ResolvedSettings, terminal: Terminal
       .map((line) => `${line}\n`)
       .join(''),
   );
+  const areCertificatesWell = (await checkTls(settings, terminal)) === 0;
   const isBackendWell = await checkBackend(settings, terminal);
   const tokens = await checkTokens(settings);
   if (tokens !== undefined) {
     (tokens.isWell ? terminal.write : terminal.writeError)(tokens.text);
   }
-  return isBackendWell && tokens?.isWell !== false ? 0 : 1;
+  return areCertificatesWell && isBackendWell && tokens?.isWell !== false ? 0 : 1;
 }
 
 async function checkBackend(settings: Settings, terminal: Terminal): Promise<boolean> {
+  const certificates = await openCertificates(settings, createLogger('silent', { write: () => undefined }));
   const client = new BackendClient({
     backendUrl: settings.backendUrl,
+    tls: certificates?.inForce.backend,
     timeoutMs: settings.backendTimeoutMs,
     connectTimeoutMs: settings.backendConnectTimeoutMs,
     idleTimeoutMs: settings.backendIdleTimeoutMs,
@@ -638,6 +641,22 @@ async function checkBackend(settings: Settings, terminal: Terminal): Promise<boo
     `backend: ${target}: ${outcome.kind}: ${escapeControls(outcome.cause)}\n  ${adviceFor(outcome.kind)}\n`,
   );
   return false;
+}
+
+// Says what the certificates are, and gives the number of problems with them.
+async function checkTls(settings: Settings, terminal: Terminal): Promise<number> {
+  const { checkCertificates } = await import('./certificate-check.ts');
+  let count = 0;
+  for (const [use, files] of Object.entries(certificateFilesOf(settings)) as [
+    CertificateUse,
+    CertificateFiles,
+  ][]) {
+    const { lines, problems } = checkCertificates(use, files, Date.now());
+    terminal.write(lines.map((line) => `${escapeControls(line)}\n`).join(''));
+    terminal.writeError(problems.map((problem) => `error: ${escapeControls(problem)}\n`).join(''));
+    count += problems.length;
+  }
+  return count;
 }
 
 async function printOpenApi({ settings }: ResolvedSettings, terminal: Terminal): Promise<number> {

@@ -112,6 +112,7 @@ export async function addAdmin(
       backendUrl: inForce().settings.backendUrl.href,
       inFlightMax: inForce().settings.inFlightMax,
       bufferedBytesMax: inForce().settings.bufferedBytesMax,
+      certificates: certificates?.status() ?? [],
       settings: describeSettings(inForce()),
     }),
   });

@@ -18,6 +18,7 @@ import {
 } from './figures.ts';
 import { tokenFlawNames } from '../guards/token-flaws.ts';
 import { latestBackendStatus } from './backend-status.ts';
+import { daysLeft, type CertificateStatus } from './certificate-status.ts';
 import { loadPromClient } from './prom-client.ts';
 import type { ProcessMetric } from './process-metrics.ts';
 import type { Report } from './report.ts';
@@ -31,16 +32,22 @@ interface Sample {
   readonly metricName?: string;
 }
 
-/** Every figure of `reports`, added up, in the Prometheus text format. */
-export async function renderMetrics(reports: readonly Report[]): Promise<string> {
-  return await createRegistry(reports).metrics();
+/** Every figure of `reports`, added up, and what is said of `certificates`, in the Prometheus text format. */
+export async function renderMetrics(
+  reports: readonly Report[],
+  certificates: readonly CertificateStatus[],
+): Promise<string> {
+  return await createRegistry(reports, certificates).metrics();
 }
 
 /** The media type of that text. */
 export const metricsContentType: PrometheusContentType = 'text/plain; version=0.0.4; charset=utf-8';
 
-/** A registry that holds the figures of `reports`, added up. */
-export function createRegistry(reports: readonly Report[]): Registry {
+/** A registry that holds the figures of `reports`, added up, and what is said of `certificates`. */
+export function createRegistry(
+  reports: readonly Report[],
+  certificates: readonly CertificateStatus[],
+): Registry {
   const { AggregatorRegistry, Registry } = loadPromClient();
   const ofProcesses = reports.flatMap(({ processMetrics }) =>
     processMetrics === undefined ? [] : [processMetrics],
@@ -57,6 +64,7 @@ export function createRegistry(reports: readonly Report[]): Registry {
   }
   addFigures(registry, figures);
   addGauges(registry, reports);
+  addCertificates(registry, certificates);
   return registry;
 }
 
@@ -154,6 +162,13 @@ function addFigures(registry: Registry, figures: Figures): void {
       { labels: { outcome: 'failed' }, value: figures.keyFetches(false) },
     ],
   );
+  addMetric(
+    registry,
+    'tls_handshakes_failed_total',
+    'counter',
+    'Connections closed before their clients had set up TLS.',
+    [{ labels: {}, value: figures.failedHandshakes }],
+  );
   addMetric(registry, 'log_lines_dropped_total', 'counter', 'Lines of the log that could not be written.', [
     { labels: {}, value: figures.droppedLogLines },
   ]);
@@ -218,6 +233,37 @@ function addGauges(registry: Registry, reports: readonly Report[]): void {
   addMetric(registry, 'build_info', 'gauge', 'Always 1; the labels say what is running.', [
     { labels: { version, node_version: process.versions.node }, value: 1 },
   ]);
+}
+
+// Without TLS there are none: no sample, and no alert.
+function addCertificates(registry: Registry, certificates: readonly CertificateStatus[]): void {
+  const now = Date.now();
+  addMetric(
+    registry,
+    'certificate_days_left',
+    'gauge',
+    'Days until the certificate in force expires, by what it is for; below 0 when it has.',
+    certificates.flatMap(({ use, own }) =>
+      own === undefined ? [] : [{ labels: { use }, value: daysLeft(own.expiresAt, now) }],
+    ),
+  );
+  addMetric(
+    registry,
+    'certificate_files_refused',
+    'gauge',
+    'Whether the certificate files that are there now were refused: 1 or 0.',
+    certificates.map(({ use, problems }) => ({ labels: { use }, value: problems.length > 0 ? 1 : 0 })),
+  );
+  addMetric(
+    registry,
+    'certificate_reloads_total',
+    'counter',
+    'New certificate files that were seen, by what they are for and whether they were taken or refused.',
+    certificates.flatMap(({ use, taken, refused }) => [
+      { labels: { use, result: 'taken' }, value: taken },
+      { labels: { use, result: 'refused' }, value: refused },
+    ]),
+  );
 }
 
 function addHistogram<Name extends FigureName>(

@@ -108,6 +108,8 @@ export class Handshake implements Connection {
   constructor(socket: Socket, timeoutMs: number, owner: HandshakeOwner) {
     this.socket = socket;
     this.address = socket.remoteAddress;
+    // A client that ends before it has set up TLS has gone; the socket of TLS takes this over as it is made.
+    socket.allowHalfOpen = false;
     this.#timeoutMs = timeoutMs;
     this.#owner = owner;
     socket
@@ -139,6 +141,7 @@ export class Handshake implements Connection {
   succeed(socket: TLSSocket): void {
     if (this.#isUnderWay) {
       this.#isUnderWay = false;
+      socket.allowHalfOpen = true;
       this.#owner.onSecure(this, socket);
     } else {
       socket.destroy();

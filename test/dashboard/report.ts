@@ -46,6 +46,7 @@ export async function withAdmin(
       backendUrl: '',
       inFlightMax: 1,
       bufferedBytesMax: 1,
+      certificates: [],
       settings: [],
     }),
   });

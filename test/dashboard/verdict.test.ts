@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import type { Facts, Flow, Now, Summary } from '../../src/dashboard/state.ts';
+import type { Facts, Flow, Now, ShownCertificate, Summary } from '../../src/dashboard/state.ts';
 
 // The page's own modules are plain JavaScript with types in comments; here only their values are of interest.
 interface Verdict {
@@ -14,8 +14,9 @@ interface Verdict {
   readonly isOver?: boolean;
 }
 const verdictModule = new URL('../../src/dashboard/page/verdict.js', import.meta.url).href;
-const { judge, describeParties } = (await import(verdictModule)) as {
+const { judge, describeCertificate, describeParties } = (await import(verdictModule)) as {
   judge: (now: Now, facts: Facts) => Verdict;
+  describeCertificate: (certificate: ShownCertificate, now: number) => { text: string; isUnwell: boolean };
   describeParties: (now: Now, facts: Facts) => Record<string, { text: string; isUnwell: boolean }>;
 };
 
@@ -43,6 +44,7 @@ const facts: Facts = {
   backendUrl: 'http://localhost:5104',
   inFlightMax: 1_024,
   bufferedBytesMax: 1_000_000,
+  certificates: [],
   settings: [],
   historyMs: 900_000,
   stepMs: 5_000,
@@ -306,4 +308,26 @@ test('a gateway that turned calls away and takes them again says so', () => {
   assert.deepEqual([at(600).level, at(600).title], ['notice', 'The gateway takes all calls again']);
   assert.equal(at(600).isOver, true);
   assert.match(at(600).detail, /^Recovered 20\ss ago\. 30 calls were turned away in the last minute/);
+});
+
+test('a certificate is said with its days, and marked when somebody has to do something [D37]', () => {
+  const day = 86_400_000;
+  const now = Date.parse('2026-11-22T12:00:00Z');
+  const certificate: ShownCertificate = {
+    use: 'clients',
+    names: '',
+    expiresAt: now + 14 * day,
+    problems: [],
+  };
+  for (const [more, text, isUnwell] of [
+    [{}, 'until 2026-12-06, 14 days left', false],
+    [{ expiresAt: now + 14 * day - 1 }, 'until 2026-12-06, 13 days left', true],
+    [{ expiresAt: now + day }, 'until 2026-11-23, 1 day left', true],
+    [{ expiresAt: now - 1 }, 'expired on 2026-11-22', true],
+    [{ problems: ['x'] }, 'until 2026-12-06, 14 days left; the new files are refused', true],
+    [{ expiresAt: null }, 'authorities only', false],
+    [{ expiresAt: null, problems: ['x'] }, 'authorities only; the new files are refused', true],
+  ] as const) {
+    assert.deepEqual(describeCertificate({ ...certificate, ...more }, now), { text, isUnwell });
+  }
 });

@@ -75,11 +75,27 @@ before(async () => {
       published = parse((await command.admin('/metrics')).text);
       return published.has('nodejs_eventloop_lag_p99_seconds');
     }, 'every metric is published');
+    published = new Map([...published, ...(await readCertificateMetrics(backend.url))]);
   } finally {
     await command.stop();
     await backend.stop();
   }
 });
+
+// Of a gateway with TLS: without it there are none.
+async function readCertificateMetrics(backendUrl: string): Promise<Published> {
+  const command = await startCommand({
+    BACKEND_URL: backendUrl,
+    TLS_CERT_FILE: join(root, 'test/vectors/tls/backend-certificate.pem'),
+    TLS_KEY_FILE: join(root, 'test/vectors/tls/backend-key.pem'),
+  });
+  try {
+    const all = parse((await command.admin('/metrics')).text);
+    return new Map([...all].filter(([name]) => name.startsWith('work_item_gateway_certificate_')));
+  } finally {
+    await command.stop();
+  }
+}
 
 function parse(text: string): Published {
   const metrics = new Map<string, Map<string, Set<string>>>();

@@ -155,4 +155,41 @@ error: BACKEND_CA_FILE ("${empty}") has no certificate in PEM format
 `,
     );
   });
+
+  test('check says whose certificates there are, until when, and what is wrong with them', async () => {
+    const plain = folder.issue(authority, 'plain', {
+      names: ['DNS:items.example.com', 'IP:10.0.0.1'],
+      days: 3,
+    });
+    const full = folder.write('full-chain.pem', plain.cert + authority.cert);
+    await using good = runCommand(['check'], {
+      TLS_CERT_FILE: full,
+      TLS_KEY_FILE: plain.keyFile,
+      TLS_CLIENT_CA_FILE: authority.certFile,
+      BACKEND_URL: backend.url,
+    });
+    assert.equal(await good.exitCode(), 0, good.output);
+    assert.ok(
+      good.stdout.replace(/\d{4}-\d\d-\d\d/g, 'DATE').includes(
+        `TLS for clients: key and certificate fit
+  CN=plain for DNS:items.example.com, IP Address:10.0.0.1: until DATE, 2 days left
+  issued by CN=authority
+  then CN=authority: until DATE, 29 days left
+  it is time to renew it
+  clients need a certificate of CN=authority (until DATE, 29 days left)
+`,
+      ),
+      good.output,
+    );
+    const expired = folder.issue(authority, 'expired-server', { days: -1 });
+    const chain = folder.write('wrong-chain.pem', expired.cert + plain.cert);
+    await using bad = runCommand(['check'], {
+      TLS_CERT_FILE: chain,
+      TLS_KEY_FILE: expired.keyFile,
+      BACKEND_URL: backend.url,
+    });
+    assert.equal(await bad.exitCode(), 1);
+    assert.match(bad.stderr, /^error: the certificate in TLS_CERT_FILE .* expired on \d{4}-\d\d-\d\d$/m);
+    assert.match(bad.stderr, /^error: the certificates in TLS_CERT_FILE are no chain/m);
+  });
 });

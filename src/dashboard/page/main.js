@@ -22,9 +22,9 @@ import {
   showSettings,
   showWorkers,
 } from './tables.js';
-import { describeParties, judge } from './verdict.js';
+import { describeCertificate, describeParties, judge } from './verdict.js';
 
-/** @import { Facts, FlowName, Message, Now, Point, ShownFailure } from '../state.ts' */
+/** @import { Facts, FlowName, Message, Now, Point, ShownCertificate, ShownFailure } from '../state.ts' */
 /** @import { StreamState } from './stream.js' */
 /** @import { Load } from './charts.js' */
 
@@ -182,6 +182,13 @@ function showFacts(facts, now) {
   setText(byId('fact-version'), `${facts.version} on Node ${facts.nodeVersion.replace('v', '')}`);
   setText(byId('fact-backend'), facts.backendUrl.replace(/\/$/, ''));
   setText(byId('fact-backend-connections'), formatCount(now.backendConnections));
+  for (const use of /** @type {const} */ (['clients', 'backend'])) {
+    showCertificate(
+      byId(`fact-certificate-${use}`),
+      facts.certificates.find((each) => each.use === use),
+      now.at,
+    );
+  }
   const last = failures.find(({ party }) => party === 'backend');
   const failure = byId('fact-failure');
   setText(
@@ -191,6 +198,23 @@ function showFacts(facts, now) {
       : `${nameOfKind(last.outcome)}, ${formatAge(now.at - last.at)} ago`,
   );
   failure.title = last === undefined ? '' : `at ${formatMoment(last.at, now.at)}`;
+}
+
+/**
+ * @param {HTMLElement} place
+ * @param {ShownCertificate | undefined} certificate
+ * @param {number} now
+ */
+function showCertificate(place, certificate, now) {
+  if (place.parentElement !== null) {
+    place.parentElement.hidden = certificate === undefined;
+  }
+  if (certificate !== undefined) {
+    const { text, isUnwell } = describeCertificate(certificate, now);
+    setText(place, isUnwell ? `! ${text}` : text);
+    place.classList.toggle('bad', isUnwell);
+    place.title = [certificate.names, ...certificate.problems].join('\n');
+  }
 }
 
 /**

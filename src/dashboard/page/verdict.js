@@ -3,7 +3,7 @@
 
 import { formatAge, formatCount, formatMs, formatRate, formatTime } from './format.js';
 
-/** @import { Facts, Now } from '../state.ts' */
+/** @import { Facts, Now, ShownCertificate } from '../state.ts' */
 
 /** @typedef {'client' | 'gateway' | 'backend'} Party */
 
@@ -26,6 +26,9 @@ const fullShare = 0.8;
 // once in a hundred times.
 const chanceMax = 0.01;
 const quietMs = 2_000;
+const dayMs = 86_400_000;
+// As the alert has it.
+const certificateDaysMin = 14;
 
 /**
  * @param {Now} now
@@ -295,6 +298,23 @@ export function describeParties(now, facts) {
         !backend.isReachable || (backendRecoveredAt === undefined && failedShareOf(now) >= failedShareNotice),
     },
   };
+}
+
+/**
+ * What is said of a certificate in force, and whether somebody has to do something about it.
+ * @param {ShownCertificate} certificate
+ * @param {number} now in milliseconds since 1970
+ * @returns {{ text: string, isUnwell: boolean }}
+ */
+export function describeCertificate({ expiresAt, problems }, now) {
+  const refused = problems.length === 0 ? '' : '; the new files are refused';
+  if (expiresAt === null) {
+    return { text: `authorities only${refused}`, isUnwell: refused !== '' };
+  }
+  const days = Math.floor((expiresAt - now) / dayMs);
+  const date = new Date(expiresAt).toISOString().slice(0, 10);
+  const text = expiresAt < now ? `expired on ${date}` : `until ${date}, ${countOf(days, 'day')} left`;
+  return { text: text + refused, isUnwell: days < certificateDaysMin || refused !== '' };
 }
 
 /**

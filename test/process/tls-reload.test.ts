@@ -1,0 +1,293 @@
+// New certificate files while the gateway runs [D37]: what is whole, fits and is valid takes over for new connections,
+// and nothing else ever does.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdirSync, renameSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import type { ConnectionOptions } from 'node:tls';
+import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
+import { createGate, poll } from '../helpers/changes.ts';
+import { assertReply } from '../helpers/expected.ts';
+import { RawClient, request } from '../helpers/raw-client.ts';
+import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { startCommand, type Command, type LogLine } from '../helpers/targets.ts';
+
+const item = '{"id":7}';
+const taken = 'new certificates are in force';
+const refused = 'the new certificate files cannot be used: what is in force stays';
+
+describe('new certificate files', { skip: noOpenssl }, () => {
+  let folder: CertificateFolder;
+  let authority: Issued;
+  let first: Issued;
+  let second: Issued;
+  let backend: ScriptedBackend;
+
+  before(async () => {
+    folder = new CertificateFolder();
+    authority = folder.authority('authority');
+    first = folder.issue(authority, 'first');
+    second = folder.issue(authority, 'second');
+    backend = await ScriptedBackend.start();
+    backend.answers(answer(item));
+  });
+  after(async () => {
+    await backend.stop();
+    folder[Symbol.dispose]();
+  });
+
+  let count = 0;
+  /** Files of their own for one gateway, that begin as `issued`. */
+  function place(issued: Issued) {
+    const name = `place-${(count += 1)}`;
+    mkdirSync(folder.file(name));
+    const certFile = folder.write(join(name, 'tls.crt'), issued.cert);
+    const keyFile = folder.write(join(name, 'tls.key'), issued.key);
+    return { certFile, keyFile, environment: { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile } };
+  }
+
+  async function start(environment: NodeJS.ProcessEnv) {
+    return await startCommand({ BACKEND_URL: backend.url, TLS_RELOAD_MS: '50', ...environment });
+  }
+
+  async function connect(gateway: Command, options: ConnectionOptions = {}) {
+    return await RawClient.openSecure(gateway.port, {
+      ca: authority.cert,
+      servername: 'localhost',
+      ...options,
+    });
+  }
+
+  /** The name of the certificate that a new connection is shown. */
+  async function shownName(gateway: Command): Promise<string | undefined> {
+    await using client = await connect(gateway);
+    assertReply(await client.call('GET', '/api/work-items/7'), 200, item);
+    return client.secureSocket.getPeerX509Certificate()?.subject;
+  }
+
+  async function linesOf(gateway: Command, message: string, atLeast: number): Promise<readonly LogLine[]> {
+    const lines = () => gateway.logs.filter(({ msg }) => msg === message);
+    await poll(() => lines().length >= atLeast, `${atLeast} lines that say: ${message}`);
+    return lines();
+  }
+
+  for (const workers of ['1', '2']) {
+    test(`take over for new connections while open ones live on, and end resumption, WORKERS=${workers}`, async () => {
+      const files = place(first);
+      await using gateway = await start({ ...files.environment, WORKERS: workers });
+      await using open = await connect(gateway);
+      let session: Buffer | undefined;
+      open.secureSocket.on('session', (next: Buffer) => (session = next));
+      assertReply(await open.call('GET', '/api/work-items/7'), 200, item);
+      await poll(() => session !== undefined, 'a session comes');
+      writeFileSync(files.certFile, second.cert);
+      writeFileSync(files.keyFile, second.key);
+      const [line] = await linesOf(gateway, taken, 1);
+      assert.equal(line?.['use'], 'clients');
+      assert.equal(line['subject'], 'CN=second');
+      await poll(async () => (await shownName(gateway)) === 'CN=second', 'the new certificate is shown');
+      // Each worker is told by itself.
+      for (let round = 0; round < 4; round += 1) assert.equal(await shownName(gateway), 'CN=second');
+      await using next = await connect(gateway, { session });
+      assert.equal(next.secureSocket.isSessionReused(), false);
+      assertReply(await next.call('GET', '/api/work-items/7'), 200, item);
+      assertReply(await open.call('GET', '/api/work-items/7'), 200, item);
+      assert.equal((await linesOf(gateway, taken, 1)).length, 1);
+    });
+  }
+
+  test('are seen where a symbolic link above them is swapped, as Kubernetes does it', async () => {
+    for (const [name, issued] of [
+      ['v1', first],
+      ['v2', second],
+    ] as const) {
+      mkdirSync(folder.file(name));
+      folder.write(join(name, 'tls.crt'), issued.cert);
+      folder.write(join(name, 'tls.key'), issued.key);
+    }
+    const link = folder.file('current');
+    symlinkSync('v1', link);
+    await using gateway = await start({
+      TLS_CERT_FILE: join(link, 'tls.crt'),
+      TLS_KEY_FILE: join(link, 'tls.key'),
+    });
+    assert.equal(await shownName(gateway), 'CN=first');
+    symlinkSync('v2', folder.file('next'));
+    renameSync(folder.file('next'), link);
+    await linesOf(gateway, taken, 1);
+    assert.equal(await shownName(gateway), 'CN=second');
+  });
+
+  test('that do not fit, are cut off, encrypted, expired or gone are refused, once for each change', async () => {
+    const files = place(first);
+    const expired = folder.issue(authority, 'expired', { days: -1 });
+    await using gateway = await start(files.environment);
+    const cert = `TLS_CERT_FILE ("${files.certFile}")`;
+    const key = `TLS_KEY_FILE ("${files.keyFile}")`;
+    const date = new Date(Date.now() - 86_400_000).toISOString().slice(0, 10);
+    const steps: readonly (readonly [certText: string, keyText: string, problem: string])[] = [
+      [second.cert, first.key, `${key} has a key that does not fit the certificate in ${cert}`],
+      [second.cert.slice(0, 200), second.key, `${cert} has a certificate that is cut off`],
+      [
+        `${authority.cert}${second.cert}`,
+        second.key,
+        `${key} has the key of certificate number 2 in ${cert}: its own has to come first`,
+      ],
+      [second.cert, second.key.slice(0, 100), `${key} has no whole private key in PEM format`],
+      ['', second.key, `${cert} has no certificate in PEM format`],
+      [expired.cert, expired.key, `the certificate in ${cert} expired on ${date}`],
+    ];
+    for (const [index, [certText, keyText, problem]] of steps.entries()) {
+      // In this order, so that no step is seen half done as another one: 0.1 s would have to pass between the two.
+      writeFileSync(files.keyFile, keyText);
+      writeFileSync(files.certFile, certText);
+      const lines = await linesOf(gateway, refused, index + 1);
+      assert.equal(lines.length, index + 1);
+      assert.deepEqual(lines.at(-1)?.['problems'], [problem]);
+      assert.equal(lines.at(-1)?.['level'], 'error');
+      assert.equal(await shownName(gateway), 'CN=first');
+    }
+    const metrics = await gateway.metrics();
+    assert.match(metrics, /^work_item_gateway_certificate_files_refused\{use="clients"\} 1$/m);
+    assert.match(
+      metrics,
+      /^work_item_gateway_certificate_reloads_total\{use="clients",result="refused"\} 6$/m,
+    );
+    assert.match(metrics, /^work_item_gateway_certificate_days_left\{use="clients"\} 29\.\d+$/m);
+    writeFileSync(files.keyFile, second.key);
+    writeFileSync(files.certFile, second.cert);
+    await linesOf(gateway, taken, 1);
+    assert.equal(await shownName(gateway), 'CN=second');
+    assert.match(
+      await gateway.metrics(),
+      /^work_item_gateway_certificate_files_refused\{use="clients"\} 0$/m,
+    );
+    assert.equal((await linesOf(gateway, refused, 6)).length, 6);
+  });
+
+  test('of the authorities of clients take over, and a certificate is asked for as before [D38]', async () => {
+    const files = place(first);
+    const others = folder.authority('others');
+    const known = folder.issue(authority, 'known');
+    const other = folder.issue(others, 'other-client');
+    const caFile = folder.write('client-ca.pem', authority.cert);
+    await using gateway = await start({ ...files.environment, TLS_CLIENT_CA_FILE: caFile });
+    const callAs = async (client?: Issued) => {
+      await using each = await connect(gateway, { cert: client?.cert, key: client?.key });
+      assertReply(await each.call('GET', '/api/work-items/7'), 200, item);
+    };
+    await callAs(known);
+    await assert.rejects(callAs(other));
+    // A new certificate, with the authorities as they were.
+    writeFileSync(files.certFile, second.cert);
+    writeFileSync(files.keyFile, second.key);
+    await linesOf(gateway, taken, 1);
+    await assert.rejects(callAs());
+    await assert.rejects(callAs(other));
+    await callAs(known);
+    writeFileSync(caFile, others.cert);
+    await linesOf(gateway, taken, 2);
+    await assert.rejects(callAs());
+    await assert.rejects(callAs(known));
+    await callAs(other);
+  });
+
+  test('are looked at on SIGHUP, and twice close together is once', async () => {
+    const files = place(first);
+    await using gateway = await start({ ...files.environment, TLS_RELOAD_MS: '3600000' });
+    writeFileSync(files.certFile, second.cert);
+    writeFileSync(files.keyFile, second.key);
+    gateway.signal('SIGHUP');
+    gateway.signal('SIGHUP');
+    await linesOf(gateway, taken, 1);
+    await linesOf(gateway, 'reloaded', 1);
+    assert.equal(await shownName(gateway), 'CN=second');
+    writeFileSync(files.certFile, first.cert);
+    gateway.signal('SIGHUP');
+    // A mistake in the files keeps no other setting from being read.
+    await linesOf(gateway, refused, 1);
+    await linesOf(gateway, 'reloaded', 2);
+    assert.equal(await shownName(gateway), 'CN=second');
+    assert.equal((await linesOf(gateway, taken, 1)).length, 1);
+  });
+
+  test('that come while it drains change nothing about the drain [D33]', async () => {
+    const files = place(first);
+    await using gateway = await start(files.environment);
+    const gate = createGate();
+    backend.answersOnce(behind(gate, answer(item)));
+    await using client = await connect(gateway);
+    const calls = backend.requests.length;
+    const reply = client.call('GET', '/api/work-items/7');
+    await backend.until(() => backend.requests.length === calls + 1, 'the call is at the backend');
+    gateway.signal('SIGTERM');
+    await gateway.log(({ msg }) => String(msg).startsWith('draining'), 'the drain begins');
+    writeFileSync(files.certFile, second.cert);
+    writeFileSync(files.keyFile, second.key);
+    await linesOf(gateway, taken, 1);
+    gate.open();
+    assertReply(await reply, 200, item);
+    assert.equal(await gateway.exitCode(), 0);
+  });
+
+  test('that have expired are shown at the start, and said to be in log and metrics', async () => {
+    const expired = folder.issue(authority, 'long-expired', { days: -1 });
+    const files = place(expired);
+    await using gateway = await start(files.environment);
+    const line = await gateway.log(({ level, use }) => level === 'error' && use === 'clients', 'an error');
+    assert.match(
+      String(line['msg']),
+      /^certificate in force, but the certificate in TLS_CERT_FILE .* expired on /,
+    );
+    assert.match(
+      await gateway.metrics(),
+      /^work_item_gateway_certificate_days_left\{use="clients"\} -1\.\d+$/m,
+    );
+    await assert.rejects(connect(gateway), /certificate has expired/);
+    await using client = await connect(gateway, { rejectUnauthorized: false });
+    assertReply(await client.call('GET', '/api/work-items/7'), 200, item);
+    // What was there comes back: nothing new is in force.
+    writeFileSync(files.certFile, first.cert);
+    await linesOf(gateway, refused, 1);
+    writeFileSync(files.certFile, expired.cert);
+    await linesOf(gateway, 'the certificate files are again what is in force', 1);
+    assert.match(
+      await gateway.metrics(),
+      /^work_item_gateway_certificate_files_refused\{use="clients"\} 0$/m,
+    );
+  });
+
+  test('of the authorities of the backend take over for new connections to it [D40]', async () => {
+    const others = folder.authority('other-authority');
+    let { cert, key } = folder.issue(authority, 'backend-1', { names: ['DNS:items.internal'] });
+    const server = createServer({ cert, key }, (_, outgoing) => outgoing.end(item));
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    try {
+      const caFile = folder.write('backend-ca.pem', authority.cert);
+      await using gateway = await startCommand({
+        BACKEND_URL: `https://127.0.0.1:${(server.address() as AddressInfo).port}`,
+        BACKEND_CA_FILE: caFile,
+        BACKEND_SERVER_NAME: 'items.internal',
+        BACKEND_IDLE_TIMEOUT_MS: '1',
+        TLS_RELOAD_MS: '50',
+      });
+      const call = async () => (await request(gateway.port, 'GET', '/api/work-items/7')).status;
+      assert.equal(await call(), 200);
+      ({ cert, key } = folder.issue(others, 'backend-2', { names: ['DNS:items.internal'] }));
+      server.setSecureContext({ cert, key });
+      server.closeAllConnections();
+      assert.equal(await call(), 500);
+      writeFileSync(caFile, others.cert);
+      await linesOf(gateway, taken, 1);
+      assert.equal(await call(), 200);
+    } finally {
+      server.closeAllConnections();
+      server.close();
+    }
+  });
+});
