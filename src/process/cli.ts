@@ -600,7 +600,20 @@ async function check({ settings, sources }: ResolvedSettings, terminal: Terminal
   if (tokens !== undefined) {
     (tokens.isWell ? terminal.write : terminal.writeError)(tokens.text);
   }
-  return areCertificatesWell && isBackendWell && tokens?.isWell !== false ? 0 : 1;
+  const redis = await checkRateLimit(settings);
+  if (redis !== undefined) {
+    (redis.isWell ? terminal.write : terminal.writeError)(redis.text);
+  }
+  return areCertificatesWell && isBackendWell && tokens?.isWell !== false && redis?.isWell !== false ? 0 : 1;
+}
+
+// Loaded only where there is one.
+async function checkRateLimit({
+  rateLimitRedisUrl,
+}: Settings): Promise<{ readonly isWell: boolean; readonly text: string } | undefined> {
+  return rateLimitRedisUrl === ''
+    ? undefined
+    : await (await import('./redis-check.ts')).checkRedis(rateLimitRedisUrl);
 }
 
 async function checkBackend(settings: Settings, terminal: Terminal): Promise<boolean> {

@@ -2,10 +2,11 @@
 // loaded.
 
 import type { Guard } from '../gateway/guard.ts';
+import { escapeControls } from '../telemetry/escape.ts';
 import type { Count } from '../guards/count.ts';
 import { parseRate, type Rate } from '../guards/rate.ts';
 import type { KeySetObserver } from '../guards/key-set.ts';
-import type { Counter } from '../guards/shared-count.ts';
+import type { Counter, SharedCount } from '../guards/shared-count.ts';
 import { isSignatureAlgorithm } from '../guards/signature-algorithms.ts';
 import type { Logger } from '../telemetry/log.ts';
 import type { Records } from '../telemetry/report.ts';
@@ -15,6 +16,8 @@ import { scopesOf } from './token-settings.ts';
 
 export interface Guards {
   readonly guards: readonly Guard[];
+  /** Whether Redis counts; undefined where none is asked. */
+  redisAnswers(): boolean | undefined;
   /** Lets go of whatever they hold, at once. */
   close(): void;
 }
@@ -31,6 +34,7 @@ export async function createGuards(
 ): Promise<Guards> {
   const closers: (() => void)[] = [];
   const guards: Guard[] = [];
+  let redisAnswers: (() => boolean) | undefined;
   if (settings.authIssuer !== '') {
     const tokens = await createTokenGuard(settings, logger, records);
     guards.push(tokens.guard);
@@ -39,11 +43,20 @@ export async function createGuards(
   const rate = parseRate(settings.rateLimit);
   if (rate !== undefined) {
     const { createRateLimit } = await import('../guards/rate-limit.ts');
-    const count = await createLocalCount(rate, logger, primary, closers);
+    let count = await createLocalCount(rate, logger, primary, closers);
+    if (settings.rateLimitRedisUrl !== '') {
+      const shared = await createRedisCount(rate, settings, logger, count);
+      redisAnswers = () => shared.isAnswering;
+      closers.push(() => {
+        shared.close();
+      });
+      count = shared;
+    }
     guards.push(createRateLimit(rate, settings.rateLimitKey, count));
   }
   return {
     guards,
+    redisAnswers: () => redisAnswers?.(),
     close: () => {
       for (const close of closers) {
         close();
@@ -187,3 +200,37 @@ export function describeFetchError(error: Error): string {
     })
     .join('; ');
 }
+
+// With other gateways; `local` counts for this one alone.
+async function createRedisCount(
+  rate: Rate,
+  { rateLimitRedisUrl, rateLimitFallback }: Settings,
+  logger: Logger,
+  local: Count,
+): Promise<SharedCount> {
+  const [{ keysMax }, { SharedCount }, { RedisCounter }] = await Promise.all([
+    import('../guards/count.ts'),
+    import('../guards/shared-count.ts'),
+    import('../guards/redis-counter.ts'),
+  ]);
+  const count = new SharedCount({
+    rate,
+    clock: () => performance.now(),
+    counter: new RedisCounter(new URL(rateLimitRedisUrl)),
+    fallback: rateLimitFallback === 'local' ? local : { take: () => msLeftOf[rateLimitFallback] },
+    keysMax,
+    onChange: (cause) => {
+      if (cause === undefined) {
+        logger.info('Redis counts requests again');
+      } else {
+        const text = cause instanceof Error ? escapeControls(cause.message) : undefined;
+        logger.error({ cause: text, fallback: rateLimitFallback }, 'Redis does not count requests');
+      }
+    },
+  });
+  await count.start();
+  return count;
+}
+
+// Who is refused while Redis is away may try again soon.
+const msLeftOf = { allow: 0, deny: 1_000 } as const;

@@ -255,7 +255,7 @@ export async function startClientService(
   const { url } = listener;
   return {
     url,
-    ...createReporter(records, gateway, connections),
+    ...createReporter(records, gateway, connections, () => guards.redisAnswers()),
     renewTls: (next) => {
       if (next.clients !== undefined) {
         connections.renewTls(next.clients);

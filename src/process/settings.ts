@@ -23,7 +23,7 @@ import { rateGrammar } from '../guards/rate.ts';
 import { joinWithOr, suggest } from '../gateway/similar.ts';
 import { parseExporterHeaders, samplerNames } from '../telemetry/trace-settings.ts';
 import { Problem } from './problem.ts';
-import { findRateProblems, parseRateText } from './rate-settings.ts';
+import { findRateProblems, parseRateText, parseRedisUrl, showRedisUrl } from './rate-settings.ts';
 import {
   findTokenProblems,
   parseAlgorithms,
@@ -176,6 +176,8 @@ interface CheckedRow<Value extends string | readonly string[]> extends Row {
   /** For the help and the documents. */
   readonly takes: string;
   readonly placeholder: string;
+  /** Of what may hold a secret: what may be shown of one in force. A value that is refused is never shown. */
+  readonly show?: (text: string) => string;
 }
 
 interface CheckedTextRow extends CheckedRow<string> {
@@ -327,6 +329,25 @@ export const settingsTable = {
     choices: ['address', 'identity'],
     default: 'address',
     help: 'What a client is; `address` is its IP address (of IPv6 the /64), behind TRUSTED_PROXIES the forwarded one, `identity` whom its token names (`sub`).',
+    commands: gateway,
+  },
+  rateLimitRedisUrl: {
+    kind: 'checked-text',
+    group: 'rateLimit',
+    default: '',
+    parse: parseRedisUrl,
+    show: showRedisUrl,
+    takes: 'a redis or rediss address, or nothing for none',
+    placeholder: 'url',
+    help: 'Redis or Valkey that counts for all gateways; for instance `redis://redis.internal:6379/0`, or over TLS `rediss://user:password@redis.internal`. User name and password are never shown.',
+    commands: gateway,
+  },
+  rateLimitFallback: {
+    kind: 'choice',
+    group: 'rateLimit',
+    choices: ['local', 'allow', 'deny'],
+    default: 'local',
+    help: 'What counts while Redis does not answer within 100 ms; `local`: each gateway counts by itself, `allow`: every request is let in, `deny`: every one is answered with 429.',
     commands: gateway,
   },
   authIssuer: {
@@ -906,6 +927,9 @@ export function showValue(name: SettingName, settings: Settings): string {
   if (row.kind === 'secret-headers') {
     return value === '' ? '' : '(not shown)';
   }
+  if (row.kind === 'checked-text' && row.show !== undefined) {
+    return row.show(String(value));
+  }
   // Whatever the checks let through, credentials and query are not among it.
   return value instanceof URL ? value.origin + value.pathname : String(value);
 }
@@ -979,7 +1003,9 @@ export function resolveSettings(
           : sources[name] === 'file'
             ? `${variableOf(name)} in the settings file`
             : variableOf(name);
-      const isSecret = secretKinds.has(row.kind) || (row.kind === 'checked-text' && row.isAddress === true);
+      const isSecret =
+        secretKinds.has(row.kind) ||
+        (row.kind === 'checked-text' && (row.isAddress === true || row.show !== undefined));
       const shown = isSecret ? undefined : quoteIfPlain(text);
       problems.push(`${given} ${shown === undefined ? '' : `is ${shown}, but `}must be ${value.expectation}`);
     } else {

@@ -230,6 +230,14 @@ function addGauges(registry: Registry, reports: readonly Report[]): void {
     "When the issuer's keys were last fetched, in the process where that is longest ago; absent before.",
     fetchedAt.length === 0 ? [] : [{ labels: {}, value: Math.min(...fetchedAt) / 1_000 }],
   );
+  const ofRedis = reports.flatMap(({ redisAnswers }) => redisAnswers ?? []);
+  addMetric(
+    registry,
+    'rate_limit_redis_reachable',
+    'gauge',
+    'Whether Redis counts requests for every process: 1 or 0; absent without RATE_LIMIT_REDIS_URL.',
+    ofRedis.length === 0 ? [] : [{ labels: {}, value: ofRedis.every(Boolean) ? 1 : 0 }],
+  );
   addMetric(registry, 'build_info', 'gauge', 'Always 1; the labels say what is running.', [
     { labels: { version, node_version: process.versions.node }, value: 1 },
   ]);

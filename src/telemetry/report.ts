@@ -19,6 +19,8 @@ export interface Report {
   readonly backend: BackendStatus;
   /** Of the issuer's keys; undefined where there are no tokens. */
   readonly keys: KeyStatus | undefined;
+  /** Whether the Redis of the rate limit counts; undefined where none is asked. */
+  readonly redisAnswers: boolean | undefined;
   /** The latest first. */
   readonly failures: readonly Failure[];
   readonly residentBytes: number;
@@ -56,6 +58,7 @@ export function createReporter(
   records: Records,
   gateway: Gateway,
   clientConnections: { readonly size: number },
+  redisAnswers: () => boolean | undefined = () => undefined,
 ): Reporter {
   const eventLoop = watchEventLoop();
   let memory: Memory = { residentBytes: 0, heapUsedBytes: 0 };
@@ -76,6 +79,7 @@ export function createReporter(
           backendConnections: gateway.backend.connectionCount,
           backend,
           keys: records.keys.status,
+          redisAnswers: redisAnswers(),
           failures: records.failures.list(),
           ...memory,
           eventLoopDelayMs: eventLoop.delayMs(),

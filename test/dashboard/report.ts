@@ -18,6 +18,7 @@ export function createReport(more: Partial<Report> = {}): Report {
     backendConnections: 0,
     backend: { isReachable: true, since: 0, cause: undefined, seenAt: 0 },
     keys: undefined,
+    redisAnswers: undefined,
     failures: [],
     residentBytes: 0,
     heapUsedBytes: 0,

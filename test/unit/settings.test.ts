@@ -39,6 +39,8 @@ const expected: readonly [SettingName, string, string, unknown][] = [
   ['corsMaxAgeS', '--cors-max-age-s', 'CORS_MAX_AGE_S', 600],
   ['rateLimit', '--rate-limit', 'RATE_LIMIT', ''],
   ['rateLimitKey', '--rate-limit-key', 'RATE_LIMIT_KEY', 'address'],
+  ['rateLimitRedisUrl', '--rate-limit-redis-url', 'RATE_LIMIT_REDIS_URL', ''],
+  ['rateLimitFallback', '--rate-limit-fallback', 'RATE_LIMIT_FALLBACK', 'local'],
   ['authIssuer', '--auth-issuer', 'AUTH_ISSUER', ''],
   ['authAudience', '--auth-audience', 'AUTH_AUDIENCE', ''],
   ['authJwksUrl', '--auth-jwks-url', 'AUTH_JWKS_URL', ''],

@@ -1,0 +1,160 @@
+// Counts in Redis, or Valkey, for all gateways that share it [D47]: one script for many clients, on one connection. The only
+// file that knows ioredis, and is loaded only where there is an address of a Redis.
+
+import { isIP } from 'node:net';
+
+import { Redis } from 'ioredis';
+
+import type { Counter, Question } from './shared-count.ts';
+import { answerMsMax } from './shared-count.ts';
+
+// A key's count lives as long as its window, which begins with the first request. In Redis a script is one step: no other
+// gateway comes between. Gives what is granted of each key and the milliseconds that its window still lasts.
+const script = `
+local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
+local next_wanted = string.gmatch(ARGV[3], '%d+')
+local answer = {}
+for index, key in ipairs(KEYS) do
+  local wanted = tonumber(next_wanted())
+  local count = tonumber(redis.call('GET', key) or 0)
+  local granted = math.max(0, math.min(wanted, limit - count))
+  local left = window
+  if granted > 0 then
+    redis.call('INCRBY', key, granted)
+  end
+  if count > 0 then
+    left = redis.call('PTTL', key)
+  end
+  if left < 0 or count == 0 then
+    left = window
+    redis.call('PEXPIRE', key, window)
+  end
+  answer[index * 2 - 1] = granted
+  answer[index * 2] = left
+end
+return answer
+`;
+
+/** What keys begin with; then the window in seconds, and the client. */
+const keyPrefix = 'work-item-gateway:rate:';
+const probeLimit = 1_000_000;
+// With an answer's time well below the second within which it is to count again.
+const connectMsMax = 350;
+
+interface CountingRedis extends Redis {
+  countRates(keys: number, ...keysAndArguments: (string | number)[]): Promise<number[]>;
+}
+
+export class RedisCounter implements Counter {
+  readonly #url: URL;
+  #redis: CountingRedis | undefined;
+
+  /** At `url`: `redis:` or `rediss:`, with or without user name, password and number of the database. */
+  constructor(url: URL) {
+    this.#url = url;
+  }
+
+  async ask({ rate, keys, wanted }: Question): Promise<readonly number[]> {
+    const redis = this.#redis;
+    if (redis === undefined) {
+      throw new Error('there is no connection');
+    }
+    try {
+      const { limit, windowMs } = rate;
+      const prefix = `${keyPrefix}${windowMs / 1_000}:`;
+      const names = keys.map((key) => prefix + key);
+      return await redis.countRates(keys.length, ...names, limit, windowMs, wanted.join());
+    } catch (error) {
+      throw this.#describe(error);
+    }
+  }
+
+  async revive(): Promise<void> {
+    this.close();
+    const redis = createRedis(this.#url);
+    this.#redis = redis;
+    let failure: Error | undefined;
+    redis.on('error', (error: Error) => {
+      failure ??= error;
+    });
+    try {
+      await redis.connect();
+      // Not merely there: one that is read-only, full or still loading cannot count. So something is written each time.
+      const answer: unknown = await redis.countRates(1, `${keyPrefix}probe`, probeLimit, 1_000, '1');
+      const isAnswer = Array.isArray(answer) && answer.length === 2 && answer.every(Number.isSafeInteger);
+      if (failure === undefined && !isAnswer) {
+        failure = new Error('what it answers makes no sense');
+      }
+      if (failure !== undefined) {
+        throw failure;
+      }
+    } catch (error) {
+      redis.disconnect();
+      throw this.#describe(failure ?? error);
+    }
+  }
+
+  /** What answers, for people: `Redis 8.0.2`; undefined where it does not say. */
+  async version(): Promise<string | undefined> {
+    try {
+      const text = (await this.#redis?.info('server')) ?? '';
+      const [, name, version] =
+        /^(redis|valkey)_version:([\w.-]{1,40})/m.exec(
+          text.replace(/^redis_version.*\r?\n(?=[^]*^valkey_version)/m, ''),
+        ) ?? [];
+      return name === undefined ? undefined : `${name === 'valkey' ? 'Valkey' : 'Redis'} ${version ?? ''}`;
+    } catch {
+      // Not every user may ask.
+      return undefined;
+    }
+  }
+
+  close(): void {
+    this.#redis?.disconnect();
+    this.#redis = undefined;
+  }
+
+  // Words only: the library's errors carry the command with its arguments, and with AUTH that is the password. Some servers
+  // repeat it in their words, too.
+  #describe(error: unknown): Error {
+    let text = error instanceof Error ? error.message : String(error);
+    const { username, password } = this.#url;
+    for (const secret of [password, decode(password), username, decode(username)]) {
+      if (secret !== '') {
+        text = text.replaceAll(secret, '***');
+      }
+    }
+    return new Error(text.slice(0, causeLengthMax));
+  }
+}
+
+const causeLengthMax = 200;
+
+function decode(text: string): string {
+  return decodeURIComponent(text);
+}
+
+// It connects once and never again by itself, queues nothing, and waits for nothing: whoever asks decides all that.
+function createRedis(url: URL): CountingRedis {
+  const host = url.hostname.replace(/^\[|\]$/g, '');
+  return new Redis({
+    host,
+    port: url.port === '' ? 6_379 : Number(url.port),
+    username: url.username === '' ? undefined : decode(url.username),
+    password: url.password === '' ? undefined : decode(url.password),
+    db: Number(url.pathname.slice(1)),
+    ...(url.protocol === 'rediss:' && { tls: isIP(host) === 0 ? { servername: host } : {} }),
+    lazyConnect: true,
+    retryStrategy: null,
+    enableOfflineQueue: false,
+    autoResendUnfulfilledCommands: false,
+    maxRetriesPerRequest: 0,
+    // Needs INFO, which not every user may ask.
+    enableReadyCheck: false,
+    disableClientInfo: true,
+    protocol: 2,
+    connectTimeout: connectMsMax,
+    commandTimeout: answerMsMax,
+    scripts: { countRates: { lua: script } },
+  }) as CountingRedis;
+}

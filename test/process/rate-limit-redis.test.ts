@@ -1,0 +1,273 @@
+// One limit for many gateways: a real Redis that counts for them, and what happens while it does not [D47].
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type AddressInfo, type Socket } from 'node:net';
+import { after, before, beforeEach, describe, test } from 'node:test';
+import { poll } from '../helpers/changes.ts';
+import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { redisPrograms, RedisServer, withoutRedis } from '../helpers/redis.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
+
+let backend: ScriptedBackend;
+before(async () => {
+  backend = await ScriptedBackend.start();
+});
+after(() => backend.stop());
+beforeEach(() => {
+  backend.reset();
+  backend.answers(answer('{"id":5}'));
+});
+
+const path = '/api/work-items/5';
+
+async function startGateway(url: string, more: NodeJS.ProcessEnv = {}): Promise<Command> {
+  return await startCommand({
+    BACKEND_URL: backend.url,
+    RATE_LIMIT: '100/1h',
+    RATE_LIMIT_REDIS_URL: url,
+    TRUSTED_PROXIES: '127.0.0.1',
+    ...more,
+  });
+}
+
+/** How often each status came when `client` sends so many requests at once to each gateway. */
+async function statusesOf(gateways: readonly Command[], amount: number, client: string) {
+  const counts: Record<number, number> = {};
+  await Promise.all(
+    gateways.map(async ({ port }) => {
+      await using connection = await RawClient.open(port);
+      const request = requestBytes('GET', path, { headers: [['X-Forwarded-For', client]] });
+      connection.send(Buffer.concat(Array.from({ length: amount }, () => request)));
+      for (let index = 0; index < amount; index += 1) {
+        const { status } = await connection.reply();
+        counts[status] = (counts[status] ?? 0) + 1;
+      }
+    }),
+  );
+  return counts;
+}
+
+const isAway = ({ msg }: Readonly<Record<string, unknown>>) => msg === 'Redis does not count requests';
+const isBack = ({ msg }: Readonly<Record<string, unknown>>) => msg === 'Redis counts requests again';
+
+/**
+ * Runs `act`, with other clients each time, until Redis has counted throughout: on a machine that is busy enough a process
+ * waits longer than 100 ms for its turn, and then Redis does not count, as it should.
+ */
+async function undisturbed(gateways: readonly Command[], act: (client: string) => Promise<void>) {
+  const outages = () => gateways.flatMap(({ logs }) => logs.filter(isAway)).length;
+  for (let round = 1; ; round += 1) {
+    const before = outages();
+    try {
+      await act(`198.51.100.${round}`);
+      return;
+    } catch (error) {
+      if (outages() === before || round === 8) throw error;
+      await poll(async () => {
+        const states = await Promise.all(gateways.map((gateway) => reachable(gateway)));
+        return states.every((state) => state === '1');
+      }, 'Redis counts again');
+    }
+  }
+}
+
+async function reachable(command: Command): Promise<string | undefined> {
+  return /^work_item_gateway_rate_limit_redis_reachable (\d)$/m.exec(await command.metrics())?.[1];
+}
+
+for (const { name, program } of redisPrograms) {
+  test(`${name}: three gateways, one with workers, let pass as many as the limit between them`, async () => {
+    await using redis = await RedisServer.start([], program);
+    await using one = await startGateway(redis.url);
+    await using two = await startGateway(redis.url);
+    await using three = await startGateway(`${redis.url}/0`, { WORKERS: '2' });
+    const gateways = [one, two, three];
+    await undisturbed(gateways, async (client) => {
+      assert.deepEqual(await statusesOf(gateways, 300, client), { 200: 100, 429: 800 });
+    });
+    await undisturbed(gateways, async (client) => {
+      const network = `2001:db8:0:${client.split('.')[3] ?? ''}`;
+      assert.deepEqual(await statusesOf(gateways, 100, `${network}::1`), { 200: 100, 429: 200 });
+      assert.deepEqual(await statusesOf(gateways, 1, `${network}:ffff::9`), { 429: 3 });
+    });
+    await undisturbed(gateways, async () => {
+      assert.equal(await reachable(one), '1');
+      await statusesOf([one], 1, '203.0.113.1');
+      assert.match((await redis.send('KEYS *')) ?? '', /rate:3600:203\.0\.113\.1\r/);
+    });
+    const keys = await redis.send('KEYS *');
+    assert.match(keys ?? '', /work-item-gateway:rate:3600:203\.0\.113\.1\r/);
+    const ttl = Number((await redis.send('PTTL work-item-gateway:rate:3600:203.0.113.1'))?.slice(1));
+    assert.ok(ttl > 3_500_000 && ttl <= 3_600_000, `it is forgotten by itself: ${ttl}`);
+  });
+}
+
+describe('while Redis does not count', { skip: withoutRedis }, () => {
+  for (const [what, stop, resume] of [
+    ['is stopped', (redis: RedisServer) => { redis.signal('SIGSTOP'); }, (redis: RedisServer) => { redis.signal('SIGCONT'); }],
+    ['is killed', (redis: RedisServer) => redis.kill(), (redis: RedisServer) => redis.restart()],
+  ] as const) {
+    test(`it ${what}: each counts by itself, nobody waits or fails, and within a second it counts again`, async () => {
+      await using redis = await RedisServer.start();
+      await using one = await startGateway(redis.url);
+      await using two = await startGateway(redis.url);
+      const gateways = [one, two];
+      assert.deepEqual(await statusesOf(gateways, 40, '203.0.113.1'), { 200: 80 });
+      await stop(redis);
+      const startedAt = performance.now();
+      // The limit is exceeded by no more than gateways x limit.
+      assert.deepEqual(await statusesOf(gateways, 300, '203.0.113.1'), { 200: 200, 429: 400 });
+      assert.ok(performance.now() - startedAt < 3_000, 'not every request waits 100 ms');
+      for (const gateway of gateways) {
+        const line = await gateway.log(isAway, 'the outage is told');
+        assert.deepEqual([line['level'], line['fallback']], ['error', 'local']);
+      }
+      assert.equal(await reachable(one), '0');
+      await resume(redis);
+      const resumedAt = performance.now();
+      await Promise.all(gateways.map((gateway) => gateway.log(isBack, 'it counts again')));
+      assert.ok(performance.now() - resumedAt < 1_500, `after ${performance.now() - resumedAt} ms`);
+      for (const { logs } of gateways) {
+        assert.equal(logs.filter(isAway).length, logs.filter(isBack).length, 'one line a change');
+        assert.ok(!logs.some(({ status }) => status !== undefined && status !== 200 && status !== 429));
+      }
+      await undisturbed(gateways, async (client) => {
+        assert.deepEqual(await statusesOf(gateways, 100, client), { 200: 100, 429: 100 });
+        assert.equal(await reachable(one), '1');
+      });
+    });
+  } // prettier-ignore
+
+  test('with workers they count together, in their primary process', async () => {
+    await using redis = await RedisServer.start();
+    await using gateway = await startGateway(redis.url, { WORKERS: '2' });
+    await redis.kill();
+    const all = Array.from({ length: 8 }, () => gateway);
+    // What both workers ask for before they know of it is refused by nobody, and counted by the primary process.
+    assert.deepEqual(await statusesOf(all, 50, '203.0.113.1'), { 200: 100, 429: 300 });
+  });
+
+  for (const [fallback, statuses] of [
+    ['allow', { 200: 300 }],
+    ['deny', { 429: 300 }],
+  ] as const) {
+    test(`RATE_LIMIT_FALLBACK=${fallback}, from the start on: ${JSON.stringify(statuses)}`, async () => {
+      await using redis = await RedisServer.start();
+      await redis.kill();
+      await using gateway = await startGateway(redis.url, { RATE_LIMIT_FALLBACK: fallback });
+      assert.deepEqual(await statusesOf([gateway], 300, '203.0.113.1'), statuses);
+      if (fallback === 'deny') {
+        const reply = await gateway.call('GET', path);
+        assert.equal(reply.header('retry-after'), '1');
+        assert.equal(reply.header('ratelimit'), '"default";r=0;t=1');
+      }
+      await redis.restart();
+      await gateway.log(isBack, 'it counts');
+      assert.deepEqual(await statusesOf([gateway], 150, '203.0.113.1'), { 200: 100, 429: 50 });
+    });
+  }
+
+  test('it is emptied: who is known to be over stays so, others begin anew', async () => {
+    await using redis = await RedisServer.start();
+    await using gateway = await startGateway(redis.url);
+    await undisturbed([gateway], async (client) => {
+      const other = client.replace('198.51.100', '203.0.113');
+      assert.deepEqual(await statusesOf([gateway], 101, client), { 200: 100, 429: 1 });
+      assert.deepEqual(await statusesOf([gateway], 60, other), { 200: 60 });
+      await redis.send('FLUSHALL');
+      await redis.send('SCRIPT FLUSH');
+      assert.deepEqual(await statusesOf([gateway], 5, client), { 429: 5 });
+      assert.deepEqual(await statusesOf([gateway], 101, other), { 200: 100, 429: 1 });
+    });
+  });
+
+  test('a key that is no count, one without an end, and a full Redis', async () => {
+    await using redis = await RedisServer.start();
+    await using gateway = await startGateway(redis.url);
+    await redis.send('SET work-item-gateway:rate:3600:203.0.113.1 100');
+    assert.deepEqual(await statusesOf([gateway], 1, '203.0.113.1'), { 429: 1 });
+    assert.ok(Number((await redis.send('TTL work-item-gateway:rate:3600:203.0.113.1'))?.slice(1)) > 3_500);
+    await redis.send('SET work-item-gateway:rate:3600:203.0.113.2 odd');
+    assert.deepEqual(await statusesOf([gateway], 1, '203.0.113.2'), { 200: 1 });
+    await gateway.log(isAway, 'it cannot count that');
+    await gateway.log(isBack, 'and counts others');
+    await redis.send('CONFIG SET maxmemory 1');
+    assert.deepEqual(await statusesOf([gateway], 1, '203.0.113.3'), { 200: 1 });
+    await poll(() => gateway.logs.filter(isAway).length === 2, 'it is full');
+    assert.match(String(gateway.logs.filter(isAway)[1]?.['cause']), /OOM/);
+    assert.deepEqual(await statusesOf([gateway], 100, '203.0.113.4'), { 200: 100 });
+    assert.equal(gateway.logs.filter(isBack).length, 1, 'one that is there and cannot write does not count');
+  });
+
+  test('a wrong password: it is said, and never shown, nor in the metrics, the dashboard or at the start', async () => {
+    await using redis = await RedisServer.start(['--requirepass', 'Tr0ub4dor%&']);
+    const url = (password: string) => `redis://:${encodeURIComponent(password)}@127.0.0.1:${redis.port}/2`;
+    await using gateway = await startGateway(url('hunter2%&'));
+    assert.match(String((await gateway.log(isAway, 'it is told'))['cause']), /WRONGPASS|NOAUTH/);
+    assert.deepEqual(await statusesOf([gateway], 101, '203.0.113.1'), { 200: 100, 429: 1 });
+    assert.match(gateway.output, new RegExp(`redis://127\\.0\\.0\\.1:${redis.port}/2`));
+    const settings = (await gateway.admin('/')).text + (await gateway.admin('/readyz')).text;
+    for (const text of [gateway.output, await gateway.metrics(), settings]) {
+      assert.doesNotMatch(text, /hunter2/);
+    }
+    await using right = await startGateway(url('Tr0ub4dor%&'));
+    assert.deepEqual(await statusesOf([right], 101, '203.0.113.1'), { 200: 100, 429: 1 });
+    assert.ok(!right.logs.some(isAway));
+    assert.doesNotMatch(right.output, /Tr0ub4dor/);
+  });
+});
+
+for (const bytes of ['HTTP/1.1 400 Bad Request\r\n\r\n', '+OK\r\n+OK\r\n', ':1\r\n', '*2\r\n$1\r\n1\r\n$1\r\n9\r\n', '\0\xff', '-ERR AUTH with hunter2\r\n', '*99999999\r\n', '']) {
+  test(`what answers ${JSON.stringify(bytes)} is no Redis: each counts by itself, and the end is not delayed`, async () => {
+    const sockets = new Set<Socket>();
+    const server = createServer((socket) => {
+      sockets.add(socket.on('error', () => undefined).on('data', () => socket.write(bytes, 'latin1')));
+    }).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    await using cleanUp = new AsyncDisposableStack();
+    cleanUp.defer(async () => {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+      await once(server, 'close');
+    });
+    await using gateway = await startGateway(`redis://:hunter2@127.0.0.1:${port}`);
+    await gateway.log(isAway, 'it is told');
+    assert.deepEqual(await statusesOf([gateway], 101, '203.0.113.1'), { 200: 100, 429: 1 });
+    const startedAt = performance.now();
+    gateway.signal('SIGTERM');
+    assert.equal(await gateway.exitCode(), 0);
+    assert.ok(performance.now() - startedAt < 2_000);
+    assert.doesNotMatch(gateway.output, /hunter2/);
+  });
+} // prettier-ignore
+
+test('`check` says what it finds, and no password', { skip: withoutRedis }, async () => {
+  await using redis = await RedisServer.start(['--requirepass', 'Tr0ub4dor']);
+  const environment = { BACKEND_URL: backend.url, RATE_LIMIT: '1/1s' };
+  for (const [password, code, said] of [
+    ['Tr0ub4dor', 0, /^rate limit: Redis at redis:\/\/127\.0\.0\.1:\d+ counts, in [\d.]+ ms: (Redis|Valkey) \d+\.\d/m],
+    ['hunter2', 1, /^rate limit: Redis at redis:\/\/127\.0\.0\.1:\d+ does not count: WRONGPASS/m],
+  ] as const) {
+    const url = `redis://:${password}@127.0.0.1:${redis.port}`;
+    await using command = runCommand(['check'], { ...environment, RATE_LIMIT_REDIS_URL: url });
+    assert.equal(await command.exitCode(), code, command.output);
+    assert.match(command.stdout + command.stderr, said);
+    assert.match(command.stdout, /^backend: .* answered 200/m);
+    assert.doesNotMatch(command.output, /Tr0ub4dor|hunter2/);
+  } // prettier-ignore
+});
+
+test('an address that is none is a problem at the start, and not shown', async () => {
+  for (const url of [
+    'http://user:hunter2@127.0.0.1', 'redis://user:hunter2@', 'redis://:hunter2@a/x', 'redis://:hunter2@a/0?tls=1',
+    'redis://:hunter2@a#b', 'redis://:hunter2%zz@a', 'hunter2', '/tmp/hunter2.sock',
+  ]) {
+    await using command = runCommand(['serve'], { RATE_LIMIT: '1/1s', RATE_LIMIT_REDIS_URL: url });
+    assert.equal(await command.exitCode(), 1);
+    assert.match(command.stderr, /^error: RATE_LIMIT_REDIS_URL must be an address such as redis:/m);
+    assert.doesNotMatch(command.output, /hunter2/);
+  } // prettier-ignore
+});
