@@ -1,0 +1,64 @@
+// `npm run secure` shows the gateway with every door locked: what it prints to type does what it says.
+
+import assert from 'node:assert/strict';
+import { execFile, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { createServer, type AddressInfo } from 'node:net';
+import { dirname, resolve } from 'node:path';
+import { test } from 'node:test';
+import { promisify } from 'node:util';
+import { poll } from '../helpers/changes.ts';
+
+const script = resolve(import.meta.dirname, '../../examples/secure/start.ts');
+const isInstalled = (command: string): boolean => spawnSync(command, ['version']).error === undefined;
+const missing = ['openssl', 'curl'].filter((command) => !isInstalled(command));
+const skip = missing.length > 0 && `${missing.join(' and ')} not installed`;
+
+async function findFreePort(): Promise<number> {
+  const server = createServer().listen(0, 'localhost');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+test('its curl lines get what it says, and nothing of it is left', { skip }, async () => {
+  const child = spawn(process.execPath, [script], {
+    env: {
+      PATH: process.env['PATH'],
+      PORT: String(await findFreePort()),
+      ADMIN_PORT: '0',
+      EMBEDDED_BACKEND_PORT: '0',
+    },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const exited = once(child, 'exit');
+  let output = '';
+  child.stdout.on('data', (data: Buffer) => (output += data.toString()));
+  child.stderr.on('data', (data: Buffer) => (output += data.toString()));
+  try {
+    await poll(() => output.includes('may: 201') || child.exitCode !== null, 'the advice is printed', 30_000);
+    const lines = [...output.matchAll(/^ {2}(curl .*)$/gm)].map(([, line = '']) => line);
+    assert.equal(lines.length, 3, output);
+    const [, , write = ''] = lines;
+    for (const [line, version, status] of [
+      [lines[0], 'HTTP/2', '401'],
+      [lines[1], 'HTTP/2', '200'],
+      [write, 'HTTP/2', '403'],
+      [write.replace('/reader ', '/writer '), 'HTTP/2', '201'],
+      [`${write.replace('/reader ', '/writer ')} --http1.1`, 'HTTP/1.1', '201'],
+    ] as const) {
+      const { stdout } = await promisify(execFile)('sh', ['-c', line ?? '']);
+      assert.deepEqual(stdout.split(' ', 2), [version, status], String(line));
+    }
+    const [, authority = ''] = /--cacert (\S+)/.exec(output) ?? [];
+    assert.ok(existsSync(authority));
+    child.kill('SIGTERM');
+    assert.deepEqual(await exited, [0, null]);
+    assert.equal(existsSync(dirname(authority)), false, 'the folder is gone');
+  } finally {
+    child.kill('SIGKILL');
+  }
+});
