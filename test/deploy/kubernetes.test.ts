@@ -1,0 +1,314 @@
+// The manifests for Kubernetes: a strict decoder takes each of them, and they fit the gateway: its settings, its ports,
+// its time limits, its alerts.
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { globSync, readFileSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
+import { describe, test } from 'node:test';
+import { parse, parseAllDocuments } from 'yaml';
+
+import { resolveSettings, settingNames, variableOf } from '../../src/process/settings.ts';
+import { findWrongFields, validate, type Manifest } from '../helpers/manifests.ts';
+
+const root = resolve(import.meta.dirname, '../..');
+const folder = join(root, 'deploy/kubernetes');
+
+interface Kustomization {
+  readonly kind: 'Kustomization' | 'Component';
+  readonly resources?: readonly string[];
+  readonly components?: readonly string[];
+  readonly patches?: readonly { readonly path?: string; readonly patch?: string }[];
+  readonly configMapGenerator?: readonly { readonly literals: readonly string[] }[];
+}
+interface Container {
+  readonly name: string;
+  readonly image: string;
+  readonly args: readonly string[];
+  readonly env: readonly { readonly name: string; readonly value?: string }[];
+  readonly ports: readonly { readonly name: string; readonly containerPort: number }[];
+  readonly resources: { readonly limits: Record<string, string>; readonly requests: Record<string, string> };
+  readonly securityContext: object;
+  readonly [probe: `${string}Probe`]: { readonly httpGet: { readonly port: string; readonly path: string } };
+}
+interface Deployment extends Manifest {
+  readonly spec: {
+    readonly replicas?: number;
+    readonly template: {
+      readonly spec: {
+        readonly terminationGracePeriodSeconds: number;
+        readonly securityContext: object;
+        readonly containers: readonly Container[];
+      };
+    };
+  };
+}
+interface ServiceManifest extends Manifest {
+  readonly spec: {
+    readonly selector: Readonly<Record<string, string>>;
+    readonly ports: readonly { readonly name: string; readonly port: number; readonly targetPort: string }[];
+  };
+}
+interface ConfigMap extends Manifest {
+  readonly data: Readonly<Record<string, string>>;
+}
+
+function readDocuments(text: string): Manifest[] {
+  // By the rules of YAML 1.1 and 1.2 alike: kubectl reads by the older ones.
+  const [older, newer] = (['1.1', '1.2'] as const).map((version) =>
+    parseAllDocuments(text, { version }).map((document) => document.toJS() as Manifest),
+  );
+  assert.deepEqual(older, newer, 'it means the same by the rules of YAML 1.1');
+  return newer ?? [];
+}
+
+const kustomizations = globSync('*/kustomization.yaml', { cwd: folder }).map((path) => ({
+  name: dirname(path),
+  content: parse(readFileSync(join(folder, path), 'utf8')) as Kustomization,
+}));
+const filesIn = (pick: (content: Kustomization) => readonly string[]): string[] =>
+  kustomizations.flatMap(({ name, content }) =>
+    pick(content)
+      .filter((path) => path.endsWith('.yaml'))
+      .map((path) => join(name, path)),
+  );
+const resourceFiles = filesIn(({ resources = [] }) => resources);
+const patchFiles = filesIn(({ patches = [] }) => patches.flatMap(({ path }) => path ?? []));
+const readAll = (paths: readonly string[]): Manifest[] =>
+  paths.flatMap((path) => readDocuments(readFileSync(join(folder, path), 'utf8')));
+const resources = readAll(resourceFiles);
+
+function resourceOf(kind: string, name = 'work-item-gateway'): Manifest {
+  const found = resources.find((each) => each.kind === kind && each.metadata.name === name);
+  assert.ok(found, `${kind} ${name}`);
+  return found;
+}
+
+const variables = settingNames.map(variableOf);
+const deployment = resourceOf('Deployment') as Deployment;
+const [gateway] = deployment.spec.template.spec.containers;
+assert.ok(gateway);
+
+/** The settings in a kustomization's ConfigMap, with those of the base. */
+function settingsIn(...names: readonly string[]): Record<string, string> {
+  return Object.fromEntries(
+    ['base', ...names]
+      .flatMap((name) => kustomizations.find((each) => each.name === name)?.content.configMapGenerator ?? [])
+      .flatMap(({ literals }) => literals)
+      .map((literal) => literal.split(/=(.*)/s).slice(0, 2)),
+  ) as Record<string, string>;
+}
+
+describe('the manifests', () => {
+  test('every file is part of a kustomization', () => {
+    const used = [...resourceFiles, ...patchFiles].toSorted();
+    const there = globSync('*/*.yaml', { cwd: folder }).filter(
+      (path) => basename(path) !== 'kustomization.yaml',
+    );
+    assert.deepEqual(used, there.toSorted());
+  });
+
+  test('the strict decoder takes each of them', async () => {
+    assert.deepEqual(findWrongFields(resources).flat(), []);
+    assert.deepEqual(findWrongFields(withoutDirectives(readAll(patchFiles)), true).flat(), []);
+    for (const manifest of resources) await validate(manifest);
+  });
+
+  test('the strict decoder refuses each of their fields when it is misspelt', () => {
+    const changed = resources.flatMap((manifest) => misspell(manifest));
+    assert.ok(changed.length > 200, String(changed.length));
+    const problems = findWrongFields(changed.map(({ manifest }) => manifest as Manifest));
+    const taken = changed.filter((_, index) => problems[index]?.length === 0).map(({ path }) => path);
+    assert.deepEqual(taken, []);
+  });
+});
+
+// What a patch says of itself to the strategic merge.
+function withoutDirectives(manifests: Manifest[]): Manifest[] {
+  return JSON.parse(JSON.stringify(manifests).replaceAll(/,"\$patch":"delete"/g, '')) as Manifest[];
+}
+
+// Names in these are anybody's.
+const freeNames = ['labels', 'annotations', 'matchLabels', 'selector', 'limits', 'requests', 'data'];
+
+/** `value` once for each of its fields, with that one misspelt. */
+function misspell(value: unknown, path = ''): { path: string; manifest: unknown }[] {
+  if (Array.isArray(value)) {
+    return value.flatMap((item, index) =>
+      misspell(item, `${path}[${index}]`).map((each) => ({
+        ...each,
+        manifest: value.with(index, each.manifest),
+      })),
+    );
+  }
+  if (typeof value !== 'object' || value === null) {
+    return [];
+  }
+  return Object.entries(value).flatMap(([key, field]: [string, unknown]) => {
+    const at = `${path}.${key}`;
+    // By these two the decoder knows what it is.
+    const isKind = path === '' && (key === 'kind' || key === 'apiVersion');
+    const isFree = freeNames.includes(key) && isMapOfTexts(field);
+    const others = Object.fromEntries(Object.entries(value).filter(([other]) => other !== key));
+    return [
+      ...(isKind ? [] : [{ path: at, manifest: { ...others, [`${key}x`]: field } }]),
+      ...(isFree
+        ? []
+        : misspell(field, at).map((each) => ({ ...each, manifest: { ...value, [key]: each.manifest } }))),
+    ];
+  });
+}
+
+function isMapOfTexts(value: unknown): boolean {
+  return Object.values(value as object).every((each) => typeof each === 'string');
+}
+
+describe('what kustomize makes of them', () => {
+  const hasKubectl = spawnSync('kubectl', ['kustomize', '--help']).status === 0;
+  const skip = !hasKubectl && 'kubectl is not installed, so nothing was rendered here';
+
+  const rendered = new Map<string, Manifest[]>();
+  function render(name: string): Manifest[] {
+    const { status, stdout, stderr } = spawnSync('kubectl', ['kustomize', join(folder, name)], {
+      encoding: 'utf8',
+    });
+    assert.equal(status, 0, stderr);
+    const manifests = readDocuments(stdout);
+    rendered.set(name, manifests);
+    return manifests;
+  }
+
+  for (const { name, content } of kustomizations.filter((each) => each.content.kind === 'Kustomization')) {
+    test(
+      `${name}: the strict decoder takes it, and the settings are those that are meant`,
+      { skip },
+      async () => {
+        const manifests = render(name);
+        assert.deepEqual(findWrongFields(manifests).flat(), []);
+        for (const manifest of manifests) await validate(manifest);
+        const map = manifests.find(({ kind }) => kind === 'ConfigMap') as ConfigMap;
+        const components = (content.components ?? []).map((path) => basename(path));
+        assert.deepEqual(map.data, settingsIn(...components, name));
+        const use = manifests.find(
+          ({ kind, metadata }) => kind === 'Deployment' && metadata.name === 'work-item-gateway',
+        );
+        assert.ok(JSON.stringify(use).includes(`"configMapRef":{"name":"${map.metadata.name}"}`));
+      },
+    );
+  }
+
+  test('production: https on port 443 alone, with the files of the Secret', { skip }, () => {
+    const manifests = rendered.get('production') ?? render('production');
+    const service = manifests.find(
+      ({ kind, metadata }) => kind === 'Service' && metadata.name === 'work-item-gateway',
+    ) as ServiceManifest;
+    assert.deepEqual(service.spec.ports, [{ name: 'clients', port: 443, targetPort: 'clients' }]);
+    const [pod] = manifests.filter(({ kind }) => kind === 'Deployment') as Deployment[];
+    const text = JSON.stringify(pod);
+    const path = dirname(settingsIn('tls')['TLS_CERT_FILE'] ?? '');
+    assert.ok(text.includes(`"volumeMounts":[{"mountPath":"${path}","name":"tls","readOnly":true}]`));
+    assert.ok(text.includes('"secretName":"work-item-gateway-tls"'));
+    assert.ok(text.includes('"image":"registry.example.com/work-item-gateway:0.1.0"'));
+    const policy = JSON.stringify(manifests.find(({ kind }) => kind === 'NetworkPolicy'));
+    assert.ok(policy.includes('"ports":[{"port":443}]'), 'the keys of the issuer can be fetched');
+  });
+});
+
+describe('they fit the gateway', () => {
+  test('every variable is a setting, with a value that it takes', () => {
+    for (const { name, content } of kustomizations) {
+      const own = (content.configMapGenerator ?? []).flatMap(({ literals }) => literals);
+      for (const variable of own.map((literal) => literal.replace(/=.*/s, ''))) {
+        assert.ok(variables.includes(variable), `${variable} of ${name} is a setting`);
+      }
+      const components = (content.components ?? []).map((path) => basename(path));
+      // Throws what is wrong with them; files of certificates are not looked for.
+      resolveSettings('serve', {}, settingsIn(...components, name), [], true);
+    }
+    const containers = (resources.filter(({ kind }) => kind === 'Deployment') as Deployment[]).flatMap(
+      ({ spec }) => spec.template.spec.containers,
+    );
+    assert.equal(containers.length, 2);
+    for (const { name } of containers.flatMap(({ env }) => env)) {
+      assert.ok(variables.includes(name), `${name} is a setting`);
+    }
+  });
+
+  test('a pod has longer to end than the gateway takes', () => {
+    const { settings } = resolveSettings('serve', {}, settingsIn());
+    const { terminationGracePeriodSeconds } = deployment.spec.template.spec;
+    // And what stopping takes after that, at most.
+    const stopS = 4;
+    assert.ok(
+      terminationGracePeriodSeconds > (settings.shutdownDelayMs + settings.shutdownTimeoutMs) / 1_000 + stopS,
+    );
+    assert.ok(
+      settings.shutdownDelayMs >= 3_000,
+      'whoever sends connections hears of it before the listener closes',
+    );
+  });
+
+  test('the memory limit is above what the settings let it hold', () => {
+    const { settings } = resolveSettings('serve', {}, settingsIn());
+    const limit = /^(\d+)Mi$/.exec(gateway.resources.limits['memory'] ?? '');
+    // docs/operating.md, Sizing.
+    assert.ok(Number(limit?.[1]) * 2 ** 20 > (settings.bufferedBytesMax * 4) / 3 + 200e6);
+    assert.equal(gateway.resources.limits['cpu'], undefined);
+  });
+
+  test('ports are those of the settings, and probes ask what the admin listener has', () => {
+    const settings = settingsIn();
+    assert.deepEqual(gateway.ports, [
+      { name: 'clients', containerPort: Number(settings['PORT']) },
+      { name: 'admin', containerPort: Number(settings['ADMIN_PORT']) },
+    ]);
+    for (const [probe, path] of [
+      ['startupProbe', '/livez'],
+      ['livenessProbe', '/livez'],
+      ['readinessProbe', '/readyz'],
+    ] as const) {
+      assert.deepEqual(gateway[probe]?.httpGet, { port: 'admin', path });
+    }
+    for (const name of ['work-item-gateway', 'work-item-gateway-admin']) {
+      const { spec } = resourceOf('Service', name) as ServiceManifest;
+      assert.deepEqual(spec.selector, { 'app.kubernetes.io/name': 'work-item-gateway' });
+      assert.ok(spec.ports.every(({ targetPort }) => gateway.ports.some((port) => port.name === targetPort)));
+    }
+  });
+
+  test('nothing says how many pods there are but the autoscaler', () => {
+    assert.equal(deployment.spec.replicas, undefined);
+    resourceOf('HorizontalPodAutoscaler');
+    resourceOf('PodDisruptionBudget');
+  });
+
+  test('no container may write, be root or gain rights', () => {
+    for (const { spec } of resources.filter(({ kind }) => kind === 'Deployment') as Deployment[]) {
+      const { securityContext, containers } = spec.template.spec;
+      assert.partialDeepStrictEqual(securityContext, {
+        runAsNonRoot: true,
+        runAsUser: 65_532,
+        seccompProfile: { type: 'RuntimeDefault' },
+      });
+      for (const container of containers) {
+        assert.deepEqual(container.securityContext, {
+          allowPrivilegeEscalation: false,
+          readOnlyRootFilesystem: true,
+          capabilities: { drop: ['ALL'] },
+        });
+      }
+    }
+  });
+
+  test('the alerts are those of deploy/prometheus-alerts.yml, under the job that they know', () => {
+    const alerts = parse(readFileSync(join(root, 'deploy/prometheus-alerts.yml'), 'utf8')) as object;
+    const rule = resourceOf('PrometheusRule') as Manifest & { spec: object };
+    assert.deepEqual(rule.spec, alerts, 'npm run rules has not been run');
+    const monitor = resourceOf('ServiceMonitor') as Manifest & {
+      spec: { jobLabel: string; selector: { matchLabels: Record<string, string> } };
+    };
+    const { labels } = resourceOf('Service', 'work-item-gateway-admin').metadata;
+    assert.deepEqual(labels, monitor.spec.selector.matchLabels);
+    assert.equal(labels[monitor.spec.jobLabel], 'work-item-gateway');
+  });
+});

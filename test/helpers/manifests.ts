@@ -1,0 +1,90 @@
+// A strict decoder of Kubernetes' objects: by the types of each kind, with a field that they do not have as an error, and
+// by its schema, which knows what is required and how values are written. Neither of them alone finds a misspelt field
+// and a wrong value.
+
+import { resolve } from 'node:path';
+import ts from 'typescript';
+
+export interface Manifest {
+  readonly apiVersion: string;
+  readonly kind: string;
+  readonly metadata: { readonly name: string; readonly labels?: Readonly<Record<string, string>> };
+}
+
+interface Model {
+  validate(): void;
+}
+
+/** Of each kind that we have, the module with its type and its schema. */
+const modules: Readonly<Record<string, string>> = {
+  'v1 ConfigMap': 'kubernetes-models/v1',
+  'v1 Namespace': 'kubernetes-models/v1',
+  'v1 Service': 'kubernetes-models/v1',
+  'apps/v1 Deployment': 'kubernetes-models/apps/v1',
+  'autoscaling/v2 HorizontalPodAutoscaler': 'kubernetes-models/autoscaling/v2',
+  'policy/v1 PodDisruptionBudget': 'kubernetes-models/policy/v1',
+  'networking.k8s.io/v1 NetworkPolicy': 'kubernetes-models/networking.k8s.io/v1',
+  'monitoring.coreos.com/v1 ServiceMonitor':
+    '@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1',
+  'monitoring.coreos.com/v1 PrometheusRule':
+    '@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1',
+};
+
+function moduleOf({ apiVersion, kind }: Manifest): string {
+  const found = modules[`${apiVersion} ${kind}`];
+  if (found === undefined) {
+    throw new Error(`${apiVersion} ${kind} is no kind that is known here`);
+  }
+  return found;
+}
+
+/** For each of `manifests`, what is wrong with its fields by the types; `isPatch`: it may lack any of them. */
+export function findWrongFields(manifests: readonly Manifest[], isPatch = false): string[][] {
+  const partial = isPatch
+    ? 'type Whole<T> = T extends readonly (infer E)[] ? Whole<E>[] : T extends object ? { [K in keyof T]?: Whole<T[K]> } : T;\n'
+    : 'type Whole<T> = T;\n';
+  const lines = manifests.map(
+    (manifest, index) =>
+      `export const m${index}: Whole<import('${moduleOf(manifest)}').I${manifest.kind}> = ${JSON.stringify(manifest)};\n`,
+  );
+  // Where the packages are found from; it is never written.
+  const path = resolve(import.meta.dirname, 'of-manifests.ts');
+  const text = partial + lines.join('');
+  const options: ts.CompilerOptions = {
+    strict: true,
+    noEmit: true,
+    skipLibCheck: true,
+    types: [],
+    module: ts.ModuleKind.NodeNext,
+    moduleResolution: ts.ModuleResolutionKind.NodeNext,
+    target: ts.ScriptTarget.ES2022,
+  };
+  const host = ts.createCompilerHost(options);
+  const fileExists = host.fileExists.bind(host);
+  const getSourceFile = host.getSourceFile.bind(host);
+  host.fileExists = (name) => name === path || fileExists(name);
+  host.getSourceFile = (name, version, ...others) =>
+    name === path ? ts.createSourceFile(name, text, version) : getSourceFile(name, version, ...others);
+  const program = ts.createProgram([path], options, host);
+  const problems: string[][] = manifests.map(() => []);
+  for (const { file, start = 0, messageText } of ts.getPreEmitDiagnostics(program)) {
+    const message = ts.flattenDiagnosticMessageText(messageText, ' ');
+    const line = file?.getLineAndCharacterOfPosition(start).line ?? 0;
+    const of = file?.fileName === path ? problems[line - 1] : undefined;
+    if (of === undefined) {
+      throw new Error(message);
+    }
+    of.push(message);
+  }
+  return problems;
+}
+
+/** Rejects with what is wrong with a whole manifest by its schema. */
+export async function validate(manifest: Manifest): Promise<void> {
+  const models = (await import(moduleOf(manifest))) as Record<string, new (data: Manifest) => Model>;
+  const Kind = models[manifest.kind];
+  if (Kind === undefined) {
+    throw new Error(`there is no schema of ${manifest.kind}`);
+  }
+  new Kind(manifest).validate();
+}
