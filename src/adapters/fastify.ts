@@ -7,23 +7,26 @@ import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastif
 
 import type { CallRecord } from '../gateway/call-record.ts';
 import type { Gateway, GatewayObserver } from '../gateway/gateway.ts';
-import { limitsOf, msMax } from '../gateway/limits.ts';
-import { collectionPath } from '../gateway/operations.ts';
+import { limits, limitsOf, msMax, type LimitName } from '../gateway/limits.ts';
+import { collectionPath, operations, type Operation } from '../gateway/operations.ts';
 import { createGateway, type GatewayLimits } from '../gateway/options.ts';
 import { outcomes } from '../gateway/outcomes.ts';
+import { isRequestId } from '../gateway/request-context.ts';
 import { stopListening } from '../process/listen.ts';
 import { fieldNameOf } from '../wire/fields.ts';
 import { RequestFields, type Flaw, type RequestHead } from '../wire/head.ts';
 import { StallWatch } from '../wire/stall-watch.ts';
 import type { Client, Incoming, Reply, Transport } from '../wire/transport.ts';
 import { listReplyHeaders } from '../wire/writer.ts';
+import type { Limits } from '../docs/openapi.ts';
+import type { RouteSchemas } from '../docs/route-schemas.ts';
 import { HeldBody } from './held-body.ts';
 import { OpenRequests } from './open-requests.ts';
 
 export interface WorkItemGatewayOptions extends GatewayLimits {
   /** How long `app.close()` waits for calls in flight, in milliseconds [D55]. Default 10,000. */
   readonly shutdownTimeoutMs?: number;
-  /** Is told of every request that ends. Default: failures go to the Fastify instance's logger. */
+  /** Is told of every request that ends. Default: failures go to `request.log`. */
   readonly observer?: GatewayObserver;
 }
 
@@ -33,13 +36,15 @@ export interface WorkItemGatewayOptions extends GatewayLimits {
  */
 export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (fastify, options, done) => {
   let gateway: Gateway;
+  const logs = new WeakMap<object, Log>();
   try {
     if (fastify.initialConfig.http2 === true) {
       throw new TypeError('The gateway speaks HTTP/1.1: it cannot be mounted in a server with http2.');
     }
     // As Fastify joins them: a slash at the end of the prefix is that of the path.
     const prefix = fastify.prefix.replace(/\/$/, '');
-    gateway = createGateway(options, options.observer ?? logFailures(fastify.log), prefix, otherOptions);
+    const observer = options.observer ?? logFailures(fastify.log, logs);
+    gateway = createGateway(options, observer, prefix, otherOptions);
   } catch (error) {
     done(error as Error);
     return;
@@ -94,7 +99,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   const handler = (request: FastifyRequest, reply: FastifyReply): void => {
     const inheritedHeaders = flatten(reply.getHeaders());
     reply.hijack();
-    const exchange = new NodeExchange(request.raw, reply.raw, inheritedHeaders, stallWatch);
+    const exchange = new NodeExchange(request, reply.raw, inheritedHeaders, stallWatch, logs);
     const begin = (): void => {
       try {
         exchange.begin(gateway, bodies.get(request));
@@ -110,9 +115,32 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
       begin();
     }
   };
-  const method = fastify.supportedMethods;
-  fastify.route({ method, url: collectionPath, handler });
-  fastify.route({ method, url: `${collectionPath}/*`, handler });
+  // Routes have no schema: Fastify would validate and serialise by it. What `@fastify/swagger` shows is given to it alone.
+  let schemas: RouteSchemas | undefined;
+  if (fastify.hasDecorator('swagger')) {
+    fastify.addHook('onReady', async () => {
+      const { createRouteSchemas } = await import('../docs/route-schemas.ts');
+      schemas = createRouteSchemas(describeLimits(options), fastify.prefix);
+    });
+  }
+  const shown = (operation: Operation | undefined) => ({
+    swaggerTransform: ({ url }: { readonly url: string }) =>
+      operation === undefined || schemas === undefined
+        ? { schema: { hide: true }, url }
+        : { schema: schemas(operation), url: url.replace('*', ':id') },
+  });
+  for (const [on, url] of [
+    ['collection', collectionPath],
+    ['item', `${collectionPath}/*`],
+  ] as const) {
+    const here = operations.filter((operation) => operation.on === on);
+    for (const operation of here) {
+      const { method } = operation;
+      fastify.route({ method, url, handler, exposeHeadRoute: false, config: shown(operation) });
+    }
+    const others = fastify.supportedMethods.filter((name) => !here.some(({ method }) => method === name));
+    fastify.route({ method: others, url, handler, config: shown(undefined) });
+  }
 
   // Fastify closes connections while large replies are still on their way, and all of them where it is told to; so it is
   // kept waiting for as long as it lets a hook take, and goes on waiting for those that it does not close. [D55]
@@ -146,8 +174,30 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   done();
 };
 
+// What `fastify-plugin` would say of it: its name, and which Fastify it is for. It stays in a scope of its own.
+Object.assign(workItemGateway, {
+  [Symbol.for('plugin-meta')]: { name: 'work-item-gateway', fastify: '>=5.0.0 <6' },
+  [Symbol.for('fastify.display-name')]: 'work-item-gateway',
+});
+
 // Ours beside the limits, and those that Fastify has for every plugin.
 const otherOptions = ['observer', 'shutdownTimeoutMs', 'prefix', 'logLevel', 'logSerializers'];
+
+/** What of the options a client can meet. */
+function describeLimits(options: WorkItemGatewayOptions): Limits {
+  return {
+    ...limitsOf(options, Object.keys(limits) as LimitName[]),
+    allowedHosts: options.allowedHosts ?? [],
+    itemIdParsing: options.itemIdParsing ?? 'leading',
+    // These are the host's.
+    corsOrigins: [],
+    corsCredentials: false,
+    authIssuer: '',
+    authScopes: [],
+    rateLimit: '',
+    rateLimitKey: 'address',
+  };
+}
 
 const lastReplyMs = 50;
 const hookMarginMs = 250;
@@ -165,8 +215,10 @@ function restoreContentType({ headers }: IncomingMessage, contentType: string | 
 
 // One request that node:http has read.
 class NodeExchange implements Transport, Client {
+  readonly #hosted: FastifyRequest;
   readonly #request: IncomingMessage;
   readonly #response: ServerResponse;
+  readonly #logs: WeakMap<object, Log>;
   readonly #inheritedHeaders: readonly string[];
   readonly #stallWatch: StallWatch<Incoming>;
   #incoming: Incoming | undefined;
@@ -177,12 +229,15 @@ class NodeExchange implements Transport, Client {
   #persists = true;
 
   constructor(
-    request: IncomingMessage,
+    hosted: FastifyRequest,
     response: ServerResponse,
     inheritedHeaders: readonly string[],
     stallWatch: StallWatch<Incoming>,
+    logs: WeakMap<object, Log>,
   ) {
-    this.#request = request;
+    this.#hosted = hosted;
+    this.#request = hosted.raw;
+    this.#logs = logs;
     this.#response = response;
     this.#inheritedHeaders = inheritedHeaders;
     this.#stallWatch = stallWatch;
@@ -193,7 +248,7 @@ class NodeExchange implements Transport, Client {
   }
 
   begin(gateway: Gateway, body: HeldBody | undefined): void {
-    const head = readHead(this.#request, body);
+    const head = readHead(this.#request, body, this.#hosted.id);
     if ('reason' in head) {
       body?.drop();
       this.reply(gateway.refuse(head, this), () => undefined);
@@ -202,6 +257,7 @@ class NodeExchange implements Transport, Client {
     this.#persists = head.persists;
     const incoming = gateway.accept(head, this, this);
     this.#incoming = incoming;
+    this.#logs.set(incoming, this.#hosted.log);
     this.#response.once('close', () => {
       if (!this.#hasReplied) {
         this.#hasReplied = true;
@@ -317,7 +373,7 @@ function linger(socket: Socket): void {
 const lingerMs = 5_000;
 
 // Node has found where the message ends; what two parsers could read differently all the same is refused here [D27].
-function readHead(request: IncomingMessage, body: HeldBody | undefined): RequestHead | Flaw {
+function readHead(request: IncomingMessage, body: HeldBody | undefined, hostId: string): RequestHead | Flaw {
   const fields = new RequestFields();
   const { rawHeaders } = request;
   for (let index = 0; index < rawHeaders.length; index += 2) {
@@ -327,6 +383,10 @@ function readHead(request: IncomingMessage, body: HeldBody | undefined): Request
       fields.take(name, rawHeaders[index + 1] ?? '');
     }
   }
+  // The host's id for the request, where its client has sent none [D25]. Fastify's own, a count, is no id elsewhere.
+  if (request.headers['x-request-id'] === undefined && isRequestId(hostId) && !countedId.test(hostId)) {
+    fields.take('x-request-id', hostId);
+  }
   // A host may have rewritten the target for its router.
   const target = request.url ?? '';
   const minorVersion = request.httpVersionMajor === 1 ? request.httpVersionMinor : 0;
@@ -334,6 +394,8 @@ function readHead(request: IncomingMessage, body: HeldBody | undefined): Request
   // What hooks have left of the body counts, and not what was announced.
   return 'reason' in head || body === undefined ? head : { ...head, bodyLength: body.announcedLength(head) };
 }
+
+const countedId = /^req-[0-9a-z]+$/;
 
 // Ours on every reply [D24]; a host's hook does not replace them.
 const ownHeaders = new Set([
@@ -359,10 +421,14 @@ function flatten(headers: ReturnType<FastifyReply['getHeaders']>): readonly stri
   return flat;
 }
 
-function logFailures(log: {
+interface Log {
   warn: (details: object, message: string) => void;
   error: (details: object, message: string) => void;
-}): GatewayObserver {
+}
+
+/** Failures, each in the log of its request; what belongs to none goes to `serverLog`. */
+function logFailures(serverLog: Log, logs: WeakMap<object, Log>): GatewayObserver {
+  const logOf = (record: CallRecord): Log => logs.get(record) ?? serverLog;
   const describe = (record: CallRecord) => ({
     requestId: record.requestId,
     operation: record.operation?.name,
@@ -374,15 +440,16 @@ function logFailures(log: {
     onCallEnd: (record) => {
       const { level, message } = outcomes[record.outcome];
       if (level === 'error') {
-        log.error({ ...describe(record), err: record.cause }, message);
+        logOf(record).error({ ...describe(record), err: record.cause }, message);
       } else if (level === 'warn') {
-        log.warn({ ...describe(record), cause: record.cause }, message);
+        logOf(record).warn({ ...describe(record), cause: record.cause }, message);
       }
     },
     onMalformed: () => undefined,
     onStall: () => undefined,
     onBug: (error, record) => {
       const details = record === undefined ? {} : describe(record);
+      const log = record === undefined ? serverLog : logOf(record);
       log.error({ ...details, err: error }, 'a fault of the gateway after its reply had begun');
     },
   };

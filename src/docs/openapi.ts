@@ -40,15 +40,16 @@ export interface Limits {
   readonly requestTimeoutMs: number;
 }
 
-type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json };
-type JsonObject = Readonly<Record<string, Json>>;
+export type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json };
+export type JsonObject = Readonly<Record<string, Json>>;
 
 /** The document as it is served and printed. */
 export function createOpenApiText(limits: Limits): string {
   return `${JSON.stringify(createOpenApi(limits), null, 2)}\n`;
 }
 
-function createOpenApi(limits: Limits): JsonObject {
+/** The document. */
+export function createOpenApi(limits: Limits): JsonObject {
   return {
     openapi: '3.1.1',
     info: {

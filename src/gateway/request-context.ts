@@ -36,7 +36,12 @@ export function describePath(target: string): string {
 /** The client's request id where it sent one that is valid, otherwise a new one [D25]. */
 export function readRequestId(fields: readonly string[]): string {
   const [first, second] = fieldValues(fields, 'x-request-id');
-  return first !== undefined && second === undefined && requestIdForm.test(first) ? first : createRequestId();
+  return first !== undefined && second === undefined && isRequestId(first) ? first : createRequestId();
+}
+
+/** Whether `text` can be a request id [D25]. */
+export function isRequestId(text: string): boolean {
+  return requestIdForm.test(text);
 }
 
 /** A new request id: a random UUID [D25]. */

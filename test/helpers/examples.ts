@@ -71,11 +71,16 @@ export class Example implements Disposable {
   }
 
   /** Starts one of its programs, or Node, before a backend; it is there when it has said where it listens. */
-  async start(program: string, args: readonly string[], backendUrl: string): Promise<RunningExample> {
+  async start(
+    program: string,
+    args: readonly string[],
+    backendUrl: string,
+    variables: NodeJS.ProcessEnv = {},
+  ): Promise<RunningExample> {
     const running = new RunningExample(
       spawn(program === 'node' ? process.execPath : this.#find(program), args, {
         cwd: this.folder,
-        env: { ...environment, PORT: '0', BACKEND_URL: backendUrl },
+        env: { ...environment, PORT: '0', BACKEND_URL: backendUrl, ...variables },
         stdio: ['ignore', 'pipe', 'pipe'],
       }),
     );

@@ -32,6 +32,8 @@ const otherVariables = [
   'TEST_FASTIFY',
   'GATEWAY_NODE',
   'SHUT_WR',
+  // Of examples/fastify.
+  'JWT_SECRET',
   // Of systemd (sd_listen_fds(3), sd_notify(3), sd_watchdog_enabled(3)).
   'LISTEN_FDS',
   'LISTEN_PID',

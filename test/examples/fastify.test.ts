@@ -1,0 +1,131 @@
+// examples/fastify: the plugin among the plugins that people have, over real sockets. Tokens cannot be walked around [D60],
+// and what `@fastify/swagger` shows changes no byte.
+
+import assert from 'node:assert/strict';
+import { createHmac } from 'node:crypto';
+import { after, before, beforeEach, describe, test } from 'node:test';
+import { Validator } from '@seriousme/openapi-schema-validator';
+import { poll } from '../helpers/changes.ts';
+import { Example, type RunningExample } from '../helpers/examples.ts';
+import { assertReply, operations } from '../helpers/expected.ts';
+import { oddTargets } from '../helpers/odd-targets.ts';
+import { RawClient } from '../helpers/raw-client.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+
+const example = Example.install('fastify');
+const origin = 'https://app.example';
+const secret = 'a secret of the tests';
+const hostHeaders = [
+  'access-control-allow-origin',
+  ...['x-ratelimit-limit', 'x-ratelimit-remaining', 'x-ratelimit-reset'],
+];
+const encode = (text: string | Buffer): string => Buffer.from(text).toString('base64url');
+const signed = `${encode('{"alg":"HS256","typ":"JWT"}')}.${encode('{"sub":"anna"}')}`;
+const token = `${signed}.${encode(createHmac('sha256', secret).update(signed).digest())}`;
+const authorization = ['Authorization', `Bearer ${token}`] as const;
+
+describe('in Fastify', { skip: typeof example === 'string' && example }, () => {
+  let backend: ScriptedBackend;
+  let server: RunningExample;
+  before(async () => {
+    assert.ok(typeof example === 'object');
+    backend = await ScriptedBackend.start();
+    server = await example.start('node', ['server.js'], backend.url, {
+      JWT_SECRET: secret,
+      ORIGIN: origin,
+      RATE_LIMIT: '100000',
+    });
+  });
+  beforeEach(() => {
+    backend.reset();
+    backend.answers(answer('{"id":5}'));
+  });
+  after(async () => {
+    await server[Symbol.asyncDispose]();
+    await backend.stop();
+    if (typeof example === 'object') example[Symbol.dispose]();
+  });
+
+  for (const { name, method, path, options, backendTarget, status, body } of operations) {
+    test(`operation ${name} with a token: our reply, with the headers of the other plugins`, async () => {
+      const headers = [authorization, ['Origin', origin]] as const;
+      const reply = await server.call(method, path, { ...options, headers });
+      assertReply(reply, status, body, hostHeaders);
+      assert.equal(reply.header('access-control-allow-origin'), origin);
+      assert.equal(
+        `${backend.requests[0]?.method} ${backend.requests[0]?.target}`,
+        `${method} ${backendTarget}`,
+      );
+      assert.equal(backend.requests[0]?.header('authorization'), undefined);
+    });
+
+    test(`operation ${name} without one is not called`, async () => {
+      assert.equal((await server.call(method, path, options)).status, 401);
+      assert.equal(backend.requests.length, 0);
+    });
+  }
+
+  test('no odd target is a way around the token [D60]', async () => {
+    let client: RawClient | undefined;
+    for (const target of oddTargets('')) {
+      for (const method of ['GET', 'DELETE']) {
+        client = client?.isOpen === true ? client : await RawClient.open(server.port);
+        const reply = await client.call(method, target).catch(() => undefined);
+        assert.ok(reply === undefined || reply.status >= 400, `${method} ${target}: ${reply?.status ?? 0}`);
+        if (reply === undefined || reply.status === 400) client.destroy();
+      }
+    }
+    client?.destroy();
+    assert.deepEqual(backend.requests, []);
+  });
+
+  test('bytes pass unchanged, whatever the document says', async () => {
+    const json = ' {"n":9007199254740993,"x":1.0,"y":1e400,"a":1,"a":2}\r\n';
+    backend.answers(answer(json));
+    const options = { headers: [authorization, ['Content-Type', 'text/plain']] as const, body: json };
+    assertReply(await server.call('POST', '/api/work-items', options), 201, json, hostHeaders);
+    assert.equal(backend.requests[0]?.body.toString(), json);
+    assertReply(
+      await server.call('POST', '/api/work-items', { ...options, body: '{' }),
+      500,
+      '{"error":"Failed to create work item"}',
+      hostHeaders,
+    );
+  });
+
+  test('a failure is a line of its request in the log', async () => {
+    backend.answers(answer('{}', { status: 500 }));
+    const headers = [authorization, ['X-Request-Id', 'to-be-found']] as const;
+    await server.call('GET', '/api/work-items', { headers });
+    await poll(() => server.output.includes('to-be-found'), 'the line');
+    const [line] = server.output.split('\n').filter((each) => each.includes('to-be-found'));
+    const { reqId, outcome } = JSON.parse(line ?? '{}') as Record<string, unknown>;
+    assert.match(String(reqId), /^req-/);
+    assert.equal(outcome, 'refused');
+  });
+
+  test('@fastify/swagger shows the five operations with their schemas, in a valid document', async () => {
+    const { text } = await server.call('GET', '/openapi.json');
+    const { valid, errors } = await new Validator().validate(JSON.parse(text) as Record<string, unknown>);
+    assert.ok(valid, JSON.stringify(errors));
+    const { paths } = JSON.parse(text) as {
+      paths: Record<string, Record<string, { operationId: string; responses: object; requestBody?: object }>>;
+    };
+    const shown = Object.entries(paths).flatMap(([path, methods]) =>
+      Object.entries(methods).map(([method, { operationId, responses, requestBody }]) => [
+        `${method} ${path} ${operationId}`,
+        requestBody !== undefined,
+        ...Object.keys(responses),
+      ]),
+    );
+    assert.deepEqual(shown, [
+      ['get /api/work-items listWorkItems', false, '200', '400', '500', '503'],
+      ['post /api/work-items createWorkItem', true, '201', '400', '403', '413', '500', '503'],
+      ['get /api/work-items/{id} readWorkItem', false, '200', '400', '404', '500', '503'],
+      ['put /api/work-items/{id} updateWorkItem', true, '200', '400', '403', '413', '500', '503'],
+      ['delete /api/work-items/{id} deleteWorkItem', false, '200', '400', '403', '500', '503'],
+    ]);
+    assert.match(text, /Invalid ID format/);
+    assert.doesNotMatch(text, /"\$ref"/);
+  });
+});

@@ -1,0 +1,96 @@
+// What the plugin has of the Fastify that it is in: the log of the request, its id, and no schema of its own.
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { RouteOptions } from 'fastify';
+import { workItemGateway } from '../../src/index.ts';
+import { hosts, serve, serveApp, type HostOptions } from '../helpers/hosts.ts';
+import { answer } from '../helpers/scripted-backend.ts';
+
+type Line = Readonly<Record<string, unknown>>;
+
+function captured(): { lines: Line[]; options: HostOptions } {
+  const lines: Line[] = [];
+  const write = (line: string) => lines.push(JSON.parse(line) as Line);
+  return { lines, options: { logger: { level: 'warn', stream: { write } } } };
+}
+
+for (const host of hosts) {
+  describe(host.name, () => {
+    test("a failure is a line in the request's own log", async () => {
+      const { lines, options } = captured();
+      const app = host.create(options);
+      app.setChildLoggerFactory((logger, bindings, childOptions) =>
+        logger.child({ ...bindings, tenant: 'a' }, childOptions),
+      );
+      await using server = await serve(app);
+      server.backend.answers(answer('{}', { status: 500 }));
+      const reply = await server.call('GET', '/api/work-items/5');
+      assert.equal(reply.status, 500);
+      assert.equal(lines.length, 1);
+      const [line] = lines;
+      assert.deepEqual(
+        [line?.['reqId'], line?.['tenant'], line?.['requestId'], line?.['outcome'], line?.['path']],
+        ['req-1', 'a', reply.header('x-request-id'), 'refused', '/api/work-items/5'],
+      );
+    });
+
+    test('in a scope with another level of the log, that counts', async () => {
+      const { lines, options } = captured();
+      const app = host.create(options);
+      await using server = await serve(app, { logLevel: 'silent' } as object);
+      server.backend.answers(answer('{}', { status: 500 }));
+      assert.equal((await server.call('GET', '/api/work-items/5')).status, 500);
+      assert.deepEqual(lines, []);
+    });
+
+    test("the id is the client's, or the host's where that is one, and goes to the backend [D25]", async () => {
+      for (const [hostId, sent, expected] of [
+        ['of-the-host', undefined, /^of-the-host$/],
+        ['of-the-host', 'mine', /^mine$/],
+        ['of-the-host', 'no id\u00e9', /^[0-9a-f-]{36}$/],
+        ['no id', undefined, /^[0-9a-f-]{36}$/],
+        ['req-1z', undefined, /^[0-9a-f-]{36}$/],
+      ] as const) {
+        const app = host.create({ genReqId: () => hostId });
+        await using server = await serve(app);
+        const headers = sent === undefined ? [] : ([['X-Request-Id', sent]] as const);
+        const reply = await server.call('GET', '/api/work-items/5', { headers });
+        assert.match(reply.header('x-request-id') ?? '', expected);
+        assert.equal(server.backend.requests[0]?.header('x-request-id'), reply.header('x-request-id'));
+      }
+    });
+
+    test('its routes have no schema, so that Fastify validates and serialises nothing', async () => {
+      const app = host.create();
+      const routes: RouteOptions[] = [];
+      app.addHook('onRoute', (route) => {
+        routes.push(route);
+      });
+      await using server = await serve(app);
+      assert.ok(routes.length > 2);
+      assert.deepEqual(
+        routes.map(({ schema }) => schema),
+        routes.map(() => undefined),
+      );
+      const body = ' {"n":1.0,"n":9007199254740993}\n';
+      server.backend.answers(answer(body));
+      const reply = await server.call('POST', '/api/work-items', { body });
+      assert.deepEqual([reply.text, server.backend.requests[0]?.body.toString()], [body, body]);
+    });
+
+    test('it says its name, is in a scope of its own, and can be there twice', async () => {
+      const app = host.create();
+      await using server = await serveApp(app, async (backendUrl) => {
+        await app.register(workItemGateway, { backendUrl });
+        await app.register(workItemGateway, { backendUrl, prefix: '/v1' });
+      });
+      assert.match(app.printPlugins(), /work-item-gateway/);
+      for (const path of ['/api/work-items/5', '/v1/api/work-items/6']) {
+        assert.equal((await server.call('GET', path)).status, 200);
+      }
+      // The host's parser of JSON is still its own.
+      assert.ok(app.hasContentTypeParser('application/json'));
+    });
+  });
+}
