@@ -44,7 +44,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     // As Fastify joins them: a slash at the end of the prefix is that of the path.
     const prefix = fastify.prefix.replace(/\/$/, '');
     const observer = options.observer ?? logFailures(fastify.log, logs);
-    gateway = createGateway(options, observer, prefix, otherOptions);
+    gateway = createGateway(options, { observer, prefix, otherNames: otherOptions });
   } catch (error) {
     done(error as Error);
     return;

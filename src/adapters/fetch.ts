@@ -34,7 +34,7 @@ export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
   const { prefix = '', clientAddress = unknownAddress } = options;
   const problems = prefixPattern.test(prefix) ? [] : ['prefix must begin with a slash and not end in one'];
   const observer = options.observer ?? nobody;
-  const gateway = createGateway(options, observer, prefix, otherOptions, [], problems);
+  const gateway = createGateway(options, { observer, prefix, otherNames: otherOptions, problems });
   const handler = (request: Request): Promise<Response> =>
     new Promise((resolve) => {
       new FetchExchange(request, resolve, clientAddress).begin(gateway);

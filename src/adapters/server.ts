@@ -39,8 +39,11 @@ export interface GatewayServer {
 
 /** A server that serves the gateway alone. Throws a `TypeError` that names every option that cannot be one. */
 export function createGatewayServer(options: GatewayServerOptions): GatewayServer {
-  checkTls(options.tls);
-  const gateway = createGateway(options, options.observer ?? nobody, '', otherOptions);
+  const gateway = createGateway(options, {
+    observer: options.observer ?? nobody,
+    otherNames: otherOptions,
+    problems: findTlsProblems(options.tls),
+  });
   const clients = new ClientServer(
     limitsOf(options, serverLimits),
     gateway,
@@ -54,7 +57,10 @@ export function createGatewayServer(options: GatewayServerOptions): GatewayServe
       return { port: listener.port, url: listener.url };
     },
     renewTls: (tls) => {
-      checkTls(tls);
+      const problems = findTlsProblems(tls);
+      if (problems.length > 0) {
+        throw new TypeError(`The gateway cannot be made: ${problems.join('; ')}.`);
+      }
       clients.renewTls(tls);
     },
     close: async () => {
@@ -81,23 +87,23 @@ const serverLimits = [
 ] as const satisfies readonly LimitName[];
 
 // Whether the platform takes them is found out now, and not with the first connection.
-function checkTls(tls: ServerTls | undefined): void {
+function findTlsProblems(tls: ServerTls | undefined): string[] {
   if (tls === undefined) {
-    return;
+    return [];
   }
-  const { cert, key, clientCa = '', minVersion = '1.2', ticketKeys } = tls as Partial<ServerTls>;
+  const given = tls as Partial<ServerTls> | null;
+  const { cert, key, clientCa = '', minVersion = '1.2', ticketKeys } = given ?? {};
   const hasTexts = [cert, key, clientCa].every((each) => typeof each === 'string');
   if (!hasTexts || !['1.2', '1.3'].includes(minVersion) || (ticketKeys?.length ?? 48) !== 48) {
-    throw new TypeError(
-      "The gateway cannot be made: tls must be an object with cert and key in PEM text, and maybe clientCa, minVersion ('1.2' or '1.3') and ticketKeys (48 bytes).",
-    );
+    return [
+      "tls must be an object with cert and key in PEM text, and maybe clientCa, minVersion ('1.2' or '1.3') and ticketKeys (48 bytes)",
+    ];
   }
   try {
     process.getBuiltinModule('node:tls').createSecureContext({ cert, key, ca: tls.clientCa });
+    return [];
   } catch (error) {
-    throw new TypeError(`The gateway cannot be made: tls cannot be used: ${(error as Error).message}.`, {
-      cause: error,
-    });
+    return [`tls cannot be used: ${(error as Error).message}`];
   }
 }
 

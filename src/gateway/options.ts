@@ -54,23 +54,41 @@ export interface GatewayLimits {
   readonly trustedProxies?: readonly string[];
 }
 
+/** What whoever carries the calls puts around a gateway. */
+export interface GatewaySurroundings {
+  /** Is told of every request that ends. */
+  readonly observer: GatewayObserver;
+  /** Stands before `/api/work-items`. Default: nothing. */
+  readonly prefix?: string;
+  /** The names of options that are not the gateway's. Default: any name will do. */
+  readonly otherNames?: readonly string[];
+  /** What is wrong with the options that are not the gateway's. Default: nothing. */
+  readonly problems?: readonly string[];
+  /** Are asked in this order about requests of operations. Default: nobody is. */
+  readonly guards?: readonly Guard[];
+  /** Name of the header that tells the backend whom the guards have found [D48]. Default: it is not told. */
+  readonly identityHeader?: string | undefined;
+  /** Default: nothing is traced [D49]. */
+  readonly tracer?: Tracer | undefined;
+}
+
 /**
- * A gateway with its own connections to the backend; `observer` is told of every request that ends, `prefix` stands
- * before `/api/work-items`. Throws a `TypeError` that names every limit that cannot be one, and, where `otherNames` are
- * given, every name that is neither a limit's nor one of them. `guards` are asked in their order about requests of operations;
- * `identityHeader` is the name of the header that tells the backend whom they have found [D48], `tracer` traces calls [D49].
+ * A gateway with its own connections to the backend. Throws a `TypeError` that names every problem, every limit that
+ * cannot be one, and every name that is known to nobody.
  */
 export function createGateway(
   options: GatewayLimits & CorsOptions,
-  observer: GatewayObserver,
-  prefix = '',
-  otherNames?: readonly string[],
-  guards: readonly Guard[] = [],
-  known: readonly string[] = [],
-  identityHeader?: string,
-  tracer?: Tracer,
+  {
+    observer,
+    prefix = '',
+    otherNames,
+    problems = [],
+    guards = [],
+    identityHeader,
+    tracer,
+  }: GatewaySurroundings,
 ): Gateway {
-  checkOptions(options, otherNames, known);
+  checkOptions(options, otherNames, problems);
   const { requestBytesMax, inFlightMax, bufferedBytesMax, ...ofBackend } = limitsOf(options, callLimits);
   const budget = new BufferBudget(bufferedBytesMax);
   const backend = new BackendClient({

@@ -187,16 +187,12 @@ export async function startClientService(
   const guards = await createGuards(settings, logger, records, primary);
   const observer = createObserver(logger, records, settings.logClient);
   const identityHeader = settings.backendIdentityHeader === '' ? undefined : settings.backendIdentityHeader;
-  const gateway = createGateway(
-    limits,
+  const gateway = createGateway(limits, {
     observer,
-    '',
-    undefined,
-    guards.guards,
-    undefined,
+    guards: guards.guards,
     identityHeader,
-    traces?.tracer,
-  );
+    tracer: traces?.tracer,
+  });
   if (settings.docs) {
     // Loaded only when wanted: neither the start nor the memory of a gateway without it pays.
     gateway.servePages((await import('../docs/pages.ts')).loadPages(settings));

@@ -49,7 +49,7 @@ export async function serveHttp2Before(
   limits: ServerLimits & { readonly backendUrl?: string } = {},
 ) {
   const { told, observer } = createObserver();
-  const gateway = createGateway({ backendUrl: url, ...limits }, observer);
+  const gateway = createGateway({ backendUrl: url, ...limits }, { observer });
   const ofServer = limitsOf(limits, [
     'requestHeadBytesMax',
     'requestBytesMax',

@@ -358,6 +358,17 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     assert.throws(make({ cert: issued.cert }), /tls must be an object with cert and key/);
     assert.throws(make({ ...tls(), minVersion: '1.1' }), /minVersion/);
     assert.throws(make({ ...tls(), key: other.key }), /tls cannot be used/);
+    // Each with all the others, in one message.
+    assert.throws(
+      () =>
+        createGatewayServer({
+          backendUrl: 'http://localhost:1',
+          tls: { ...tls(), key: other.key },
+          inFlightMax: 0,
+          ...{ backlog: 5 },
+        }),
+      /^TypeError: The gateway cannot be made: tls cannot be used: .*; inFlightMax must be .*; there is no backlog\.$/,
+    );
     await using gateway = await serve();
     assert.throws(() => {
       gateway.server.renewTls({ cert: issued.cert, key: other.key });
