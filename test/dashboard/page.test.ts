@@ -206,7 +206,7 @@ describe('the dashboard', () => {
       (await kinds.locator('td:first-of-type, button').allTextContents()).join(' '),
       'not found 1 rejected 1 body not JSON 1 no operation 2 refused 1',
     );
-    await reads(watched, '#kind-tables [data-party=gateway] .hint', /^None: overload, own fault\.$/);
+    await reads(watched, '#kind-tables [data-party=gateway] .hint', /^None: no keys, overload, own fault\.$/);
     await reads(watched, '#kind-tables [data-party=backend] .hint', /^None else: unreachable, timed out, /);
   });
 
