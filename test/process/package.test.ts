@@ -172,7 +172,21 @@ describe('its types and its code, for whoever uses it', () => {
   const required = `
     import required = require('work-item-gateway');
     export const isSame: boolean = required.workItemGateway === gateway;`;
+  const fetchUse = `
+    import { createFetchHandler, type FetchHandler, type FetchHandlerOptions } from 'work-item-gateway/fetch';
+    const options: FetchHandlerOptions = { backendUrl: 'http://localhost:5104', corsOrigins: ['*'] };
+    const call: FetchHandler = createFetchHandler(options);
+    void call(new Request('http://localhost/api/work-items/x')).then(async (response) => {
+      console.log(response.status, await response.text());
+      await call.close();
+    });
+    // @ts-expect-error an option that there is not
+    export const other: FetchHandlerOptions = { backendUrl: '', timeout: 5 };
+    // @ts-expect-error it takes a request and no text
+    export const unasked = () => call('/');`;
   const sources: Record<string, string> = {
+    'fetch.cts': fetchUse,
+    'fetch.mts': fetchUse,
     'use.cts': imports + required + use,
     'use.mts': imports + use,
   };
@@ -236,15 +250,19 @@ describe('its types and its code, for whoever uses it', () => {
   for (const [name, files, options] of [
     [
       'node16',
-      ['use.cts', 'use.mts'],
+      ['use.cts', 'use.mts', 'fetch.cts', 'fetch.mts'],
       { module: ModuleKind.Node16, moduleResolution: ModuleResolutionKind.Node16 },
     ],
     [
       'nodenext',
-      ['use.cts', 'use.mts'],
+      ['use.cts', 'use.mts', 'fetch.cts', 'fetch.mts'],
       { module: ModuleKind.NodeNext, moduleResolution: ModuleResolutionKind.NodeNext },
     ],
-    ['bundler', ['use.mts'], { module: ModuleKind.ESNext, moduleResolution: ModuleResolutionKind.Bundler }],
+    [
+      'bundler',
+      ['use.mts', 'fetch.mts'],
+      { module: ModuleKind.ESNext, moduleResolution: ModuleResolutionKind.Bundler },
+    ],
     [
       'node10',
       ['use.cts'],
@@ -277,6 +295,8 @@ describe('its types and its code, for whoever uses it', () => {
     for (const [source, name] of [
       ['use.cts', 'use.cjs'],
       ['use.mts', 'use.mjs'],
+      ['fetch.cts', 'fetch.cjs'],
+      ['fetch.mts', 'fetch.mjs'],
     ] as const) {
       program.emit(program.getSourceFile(join(consumer, source)));
       const { stdout, stderr } = spawnSync(process.env['GATEWAY_NODE'] ?? process.execPath, [name], {
