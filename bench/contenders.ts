@@ -76,6 +76,38 @@ function readPackageVersion(folder: string): string {
   return (JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8')) as { version: string }).version;
 }
 
+/** A site of Next.js in contenders/: built once, then started. */
+function inNext(site: string): Pick<Contender, 'prepare' | 'start'> {
+  const folder = join(here, 'contenders', site);
+  return {
+    prepare: () => {
+      rmSync(join(folder, 'build'), { recursive: true, force: true });
+      execFileSync(process.execPath, [require.resolve('next/dist/bin/next'), 'build'], {
+        cwd: folder,
+        env: { ...process.env, NEXT_TELEMETRY_DISABLED: '1' },
+        stdio: 'ignore',
+      });
+    },
+    start: ({ port, backendPort }) => ({
+      command: process.execPath,
+      args: [
+        require.resolve('next/dist/bin/next'),
+        'start',
+        '--port',
+        String(port),
+        '--hostname',
+        '127.0.0.1',
+      ],
+      cwd: folder,
+      env: {
+        NODE_ENV: 'production',
+        NEXT_TELEMETRY_DISABLED: '1',
+        BACKEND_URL: `http://127.0.0.1:${String(backendPort)}`,
+      },
+    }),
+  };
+}
+
 function peerVersion(name: string): () => string {
   return () => readPackageVersion(join(here, 'node_modules', name));
 }
@@ -293,31 +325,16 @@ export const CONTENDERS: Contender[] = [
     exact: false,
     findMissing: needPackage('next'),
     version: peerVersion('next'),
-    prepare: () => {
-      const folder = join(here, 'contenders/next');
-      rmSync(join(folder, 'build'), { recursive: true, force: true });
-      execFileSync(process.execPath, [require.resolve('next/dist/bin/next'), 'build'], {
-        cwd: folder,
-        env: { ...process.env, NEXT_TELEMETRY_DISABLED: '1' },
-        stdio: 'ignore',
-      });
-    },
-    start: ({ port, backendPort }) => ({
-      command: process.execPath,
-      args: [
-        require.resolve('next/dist/bin/next'),
-        'start',
-        '--port',
-        String(port),
-        '--hostname',
-        '127.0.0.1',
-      ],
-      cwd: join(here, 'contenders/next'),
-      env: {
-        NODE_ENV: 'production',
-        NEXT_TELEMETRY_DISABLED: '1',
-        BACKEND_URL: `http://127.0.0.1:${String(backendPort)}`,
-      },
-    }),
+    ...inNext('next'),
+  },
+  {
+    name: 'next-gateway',
+    title: 'Work Item Gateway in a Next.js route',
+    job: 'gateway',
+    checksJson: true,
+    exact: true,
+    findMissing: () => needBuild() ?? needPackage('next')(),
+    version: () => readPackageVersion(root),
+    ...inNext('next-gateway'),
   },
 ];

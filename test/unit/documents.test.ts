@@ -43,6 +43,11 @@ const otherVariables = [
   'WATCHDOG_PID',
 ];
 const otherFlags = [
+  // Of bench/run.ts.
+  '--contenders',
+  '--workloads',
+  '--rounds',
+  '--rates',
   '--seconds',
   '--silent',
   '--minutes',

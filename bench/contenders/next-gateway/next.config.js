@@ -1,0 +1,7 @@
+import { fileURLToPath } from 'node:url';
+
+export default {
+  distDir: 'build',
+  compress: false,
+  turbopack: { root: fileURLToPath(new URL('../../../', import.meta.url)) },
+};
