@@ -23,6 +23,8 @@ export interface ExchangeContext {
 export interface ExchangeOwner extends Client {
   /** The client shall send no more requests on this connection. */
   announceEnd(): void;
+  /** What was kept of the body is read: there is room for more of any stream. */
+  onRoom(): void;
   /** The stream has closed. Told once of each. */
   onClosed(exchange: Http2Exchange): void;
 }
@@ -105,6 +107,11 @@ export class Http2Exchange implements Transport, Client {
     return this.#onTaken !== undefined;
   }
 
+  /** Of the body, in bytes: what has come and waits for a guard [D58]. */
+  get keptBytes(): number {
+    return this.#isReading || this.#isWhole ? 0 : this.#stream.readableLength;
+  }
+
   /** Whoever is to hear that the client takes nothing; undefined for bytes that were no request. */
   get incoming(): Incoming | undefined {
     return this.#incoming;
@@ -164,7 +171,6 @@ export class Http2Exchange implements Transport, Client {
 
   #break(reason: Broken): void {
     this.#state = 'answering';
-    this.#stream.pause();
     this.#incoming?.onBroken(reason);
   }
 
@@ -202,6 +208,7 @@ export class Http2Exchange implements Transport, Client {
           this.#fail(error);
         }
       });
+    this.#owner.onRoom();
   }
 
   #onData(piece: Buffer): void {
@@ -258,7 +265,8 @@ export class Http2Exchange implements Transport, Client {
     }
     if (this.#refusesRest) {
       this.#refuseRest();
-    } else {
+    }
+    if (!this.#stream.closed) {
       this.#read();
     }
   }
@@ -306,13 +314,12 @@ export class Http2Exchange implements Transport, Client {
     }
   }
 
-  // Behind the whole reply, which a reset would cut off [RFC 9113, 8.1].
+  // Behind the whole reply, which a reset would cut off [RFC 9113, 8.1]. What comes until then is dropped: kept, it would
+  // be a window of each stream.
   #refuseRest(): void {
     this.#refusesRest = true;
     if (this.#onTaken === undefined) {
       this.#reset(constants.NGHTTP2_NO_ERROR);
-    } else {
-      this.#stream.pause();
     }
   }
 

@@ -91,7 +91,7 @@ class Http2Connection implements Connection, ExchangeOwner {
     this.socket = socket;
     this.address = socket.remoteAddress;
     this.#context = context;
-    this.#paced = new PacedSocket(socket);
+    this.#paced = new PacedSocket(socket, () => this.#keptBytes());
     this.#session = performServerHandshake(this.#paced, sessionOptions(context))
       .on('stream', (stream, headers, flags, fields: readonly string[]) => {
         try {
@@ -174,8 +174,21 @@ class Http2Connection implements Connection, ExchangeOwner {
     exchange.begin();
   }
 
+  #keptBytes(): number {
+    let bytes = 0;
+    for (const exchange of this.#exchanges) {
+      bytes += exchange.keptBytes;
+    }
+    return bytes;
+  }
+
+  onRoom(): void {
+    this.#paced.goOn();
+  }
+
   onClosed(exchange: Http2Exchange): void {
     this.#exchanges.delete(exchange);
+    this.#paced.goOn();
     if (this.#exchanges.size === 0) {
       this.#since = performance.now();
     }

@@ -1,11 +1,15 @@
 // A socket whose bytes are handed on in turns [D58]. The platform's HTTP/2 reads a socket for as long as there is
-// something to read, up to 512 KB in one go; 50,000 frames of one byte are in that, and everybody else waits.
+// something to read, up to 512 KB in one go; 50,000 frames of one byte are in that, and everybody else waits. And what
+// has to be kept is bounded here for all streams together: the library bounds it for each.
 
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 
 import { queueForTurn, type TurnTaker } from '../wire/turns.ts';
 import { FrameMeter, type Allowance } from './frame-meter.ts';
+
+/** Of bodies that nobody reads yet, in bytes, for a connection [D58]. */
+export const keptBytesMax = 65_536;
 
 // Whoever sends little waits for nobody.
 const atOnce: Allowance = { frames: 64, heads: 4 };
@@ -15,14 +19,17 @@ const inTurn: Allowance = { frames: 256, heads: 12 };
 export class PacedSocket extends Duplex implements TurnTaker {
   readonly #socket: Socket;
   readonly #meter = new FrameMeter();
+  readonly #keptBytes: () => number;
   #headSince: number | undefined;
   // What has come and was not handed on; the socket is paused meanwhile.
   #held: Buffer | undefined;
   #isYielding = false;
 
-  constructor(socket: Socket) {
+  /** `keptBytes` says how many bytes of what was handed on are kept unread. */
+  constructor(socket: Socket, keptBytes: () => number) {
     super({ allowHalfOpen: true });
     this.#socket = socket;
+    this.#keptBytes = keptBytes;
     socket
       .on('data', (bytes: Buffer) => {
         this.#held = this.#held === undefined ? bytes : Buffer.concat([this.#held, bytes]);
@@ -56,6 +63,13 @@ export class PacedSocket extends Duplex implements TurnTaker {
     }
   }
 
+  /** Less is kept than before. */
+  goOn(): void {
+    if (!this.#isYielding && !this.isPaused()) {
+      this.#give(atOnce);
+    }
+  }
+
   /** @internal */
   takeTurn(): void {
     this.#isYielding = false;
@@ -76,7 +90,14 @@ export class PacedSocket extends Duplex implements TurnTaker {
     if (bytes === undefined || this.destroyed) {
       return;
     }
-    const end = this.#meter.take(bytes, allowance);
+    const room = keptBytesMax - this.#keptBytes();
+    if (room <= 0) {
+      // It is we who keep a head from coming.
+      this.#headSince = undefined;
+      this.#socket.pause();
+      return;
+    }
+    const end = this.#meter.take(bytes.length > room ? bytes.subarray(0, room) : bytes, allowance);
     this.#headSince = this.#meter.isInHead ? (this.#headSince ?? performance.now()) : undefined;
     if (end < bytes.length) {
       this.#held = bytes.subarray(end);

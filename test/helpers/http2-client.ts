@@ -3,7 +3,7 @@
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
 import { serveHttp2 } from '../../src/adapters/http2.ts';
 import { limitsOf } from '../../src/gateway/limits.ts';
-import { createGateway } from '../../src/gateway/options.ts';
+import { createGateway, type GatewaySurroundings } from '../../src/gateway/options.ts';
 import type { GatewayServerOptions } from '../../src/index.ts';
 import { listen } from '../../src/process/listen.ts';
 import { ClientServer } from '../../src/wire/server.ts';
@@ -27,12 +27,13 @@ export function anyCertificate(): { cert: string; key: string; certFile: string;
 let made: ReturnType<typeof anyCertificate> | undefined;
 
 type ServerLimits = Partial<Omit<GatewayServerOptions, 'backendUrl' | 'tls' | 'observer'>>;
+type Surroundings = Omit<GatewaySurroundings, 'observer'>;
 
 /** A gateway in this process that speaks HTTP/2, and HTTP/1.1 with those who do not; a backend that answers `{"id":5}`. */
-export async function serveHttp2InProcess(limits: ServerLimits = {}) {
+export async function serveHttp2InProcess(limits: ServerLimits = {}, surroundings?: Surroundings) {
   const backend = await ScriptedBackend.start();
   backend.answers(answer('{"id":5}'));
-  const server = await serveHttp2Before(backend, limits);
+  const server = await serveHttp2Before(backend, limits, surroundings);
   return {
     ...server,
     backend,
@@ -47,9 +48,10 @@ export async function serveHttp2InProcess(limits: ServerLimits = {}) {
 export async function serveHttp2Before(
   { url }: { readonly url: string },
   limits: ServerLimits & { readonly backendUrl?: string } = {},
+  surroundings: Surroundings = {},
 ) {
   const { told, observer } = createObserver();
-  const gateway = createGateway({ backendUrl: url, ...limits }, { observer });
+  const gateway = createGateway({ backendUrl: url, ...limits }, { ...surroundings, observer });
   const ofServer = limitsOf(limits, [
     'requestHeadBytesMax',
     'requestBytesMax',

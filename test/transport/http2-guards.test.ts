@@ -1,0 +1,170 @@
+// Guards over HTTP/2: what one has not let in is held by the connection, and not by each of its streams [D39, D58].
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { Admission, Guard } from '../../src/gateway/guard.ts';
+import { noOpenssl } from '../helpers/certificates.ts';
+import { createGate, poll } from '../helpers/changes.ts';
+import { assertReply, succeeded } from '../helpers/expected.ts';
+import { serveHttp2InProcess } from '../helpers/http2-client.ts';
+import {
+  errorCodes,
+  flags,
+  frame,
+  FrameClient,
+  frameTypes,
+  headers,
+  requestFields,
+  resetStream,
+  settingIds,
+  windowUpdate,
+} from '../helpers/http2-frames.ts';
+
+const item = '/api/work-items/5';
+const admitted: Admission = { isAdmitted: true, identity: undefined };
+const streams = 100;
+/** Calls of another client while the guard waits: more turns than it takes to send all that may be sent. */
+const rounds = 400;
+/** What a connection may have sent before any of it is acknowledged [RFC 9113, 6.9.2]. */
+const firstWindow = 65_535;
+/** Of what one client sends ahead, in bytes [D58]. */
+const aheadMax = 65_536;
+
+async function serveGuarded() {
+  const gate = createGate();
+  const asked = { count: 0 };
+  const guard: Guard = {
+    admit: async ({ head }) => {
+      asked.count += 1;
+      if (head.method === 'PUT') await gate.opened;
+      return admitted;
+    },
+  };
+  return { server: await serveHttp2InProcess({}, { guards: [guard] }), gate, asked };
+}
+
+/** What the gateway has let a connection, or a stream of it, send in all, in bytes. */
+function allowed(client: FrameClient, of = 0): number {
+  return client.frames
+    .filter(({ type, stream }) => type === frameTypes.windowUpdate && stream === of)
+    .reduce((sum, { payload }) => sum + payload.readUInt32BE(0), firstWindow);
+}
+
+const pieceBytes = 16_000;
+/** Of each stream: within the window that a stream begins with. */
+const piecesOfStream = 4;
+
+/** Opens streams whose bodies wait, and sends pieces of them in turn, as far as the connection's window allows. */
+class Sender {
+  readonly #client: FrameClient;
+  #sent = 0;
+  #pieces = 0;
+
+  constructor(client: FrameClient) {
+    this.#client = client;
+    client.send(
+      ...Array.from({ length: streams }, (_, index) =>
+        headers(1 + 2 * index, requestFields('PUT', item), flags.endHeaders),
+      ),
+    );
+  }
+
+  get sent(): number {
+    return this.#sent;
+  }
+
+  /** Gives whether all has been sent. */
+  sendMore(): boolean {
+    while (this.#pieces < streams * piecesOfStream && this.#sent + pieceBytes <= allowed(this.#client)) {
+      const stream = 1 + 2 * (this.#pieces % streams);
+      this.#client.send(frame(frameTypes.data, 0, stream, Buffer.alloc(pieceBytes, ' ')));
+      this.#pieces += 1;
+      this.#sent += pieceBytes;
+    }
+    return this.#pieces === streams * piecesOfStream;
+  }
+
+  /** Ends all bodies. */
+  end(): void {
+    this.#client.send(
+      ...Array.from({ length: streams }, (_, index) =>
+        frame(frameTypes.data, flags.endStream, 1 + 2 * index, Buffer.from('{}')),
+      ),
+    );
+  }
+}
+
+describe('guards over HTTP/2', { skip: noOpenssl }, () => {
+  test('while a guard waits, bodies of all streams together are held up to 64 KiB a connection [D58]', async () => {
+    const { server, gate, asked } = await serveGuarded();
+    await using _server = server;
+    await using client = await FrameClient.begin(server.port);
+    const sender = new Sender(client);
+    await poll(() => asked.count === streams, 'the guard is asked about each');
+    sender.sendMore();
+    // Nothing says that no more is allowed: others are served meanwhile, and far more turns go by than it would take.
+    await using other = await server.connect();
+    for (let round = 0; round < rounds; round += 1) {
+      assertReply(await other.call('GET', item), 200, '{"id":5}');
+      sender.sendMore();
+    }
+    assert.ok(sender.sent <= firstWindow + aheadMax, `${sender.sent} bytes could be sent`);
+    assert.equal(server.gateway.budget.bytes, 0);
+    gate.open();
+    await poll(() => sender.sendMore(), 'the rest can be sent');
+    sender.end();
+    await poll(
+      () => server.told.ended.filter(({ status }) => status === 200).length >= streams + rounds,
+      'each is answered',
+    );
+    assert.equal(server.backend.requests.filter(({ method }) => method === 'PUT').length, streams);
+    assert.deepEqual(server.told.bugs, []);
+  });
+
+  test('a body that is held and whose stream is reset gives its room to the others [D58]', async () => {
+    const { server, gate, asked } = await serveGuarded();
+    await using _server = server;
+    await using client = await FrameClient.begin(server.port);
+    const fill = frame(frameTypes.data, 0, 1, Buffer.alloc(pieceBytes, ' '));
+    client.send(headers(1, requestFields('PUT', item), flags.endHeaders), fill, fill, fill, fill);
+    await poll(() => asked.count === 1, 'the guard is asked');
+    client.send(resetStream(1, errorCodes.cancel), headers(3, requestFields('GET', item)));
+    await client.receives(
+      ({ type, stream }) => type === frameTypes.data && stream === 3,
+      'the reply of another',
+    );
+    gate.open();
+    await poll(() => server.told.ended.length === 2, 'both have ended');
+    assert.deepEqual(server.told.ended.map(({ outcome }) => outcome).sort(), ['client-gone', 'ok']);
+  });
+
+  test('a body behind a reply that its client does not take is dropped, and not kept [D58]', async () => {
+    await using server = await serveHttp2InProcess({ requestBytesMax: 1000 });
+    await using client = await FrameClient.begin(server.port, [[settingIds.initialWindowSize, 0]]);
+    const tooLong = requestFields('PUT', item, [['content-length', '1000000']]);
+    client.send(headers(1, tooLong, flags.endHeaders));
+    await client.receives(
+      ({ type, stream }) => type === frameTypes.headers && stream === 1,
+      'the head of the 413',
+    );
+    // More than the first window of its stream: it is taken for as long as the reply is not.
+    for (let pieces = 0; pieces < 20; pieces += 1) {
+      await poll(() => pieces * pieceBytes + pieceBytes <= allowed(client, 1), 'the stream may go on');
+      await client.sent(frame(frameTypes.data, 0, 1, Buffer.alloc(pieceBytes, ' ')));
+    }
+    client.send(windowUpdate(1, 100));
+    assert.equal(await client.resetCode(1), errorCodes.noError);
+  });
+
+  test('a body of more than 64 KiB comes whole when its guard has let it in', async () => {
+    const { server, gate, asked } = await serveGuarded();
+    await using _server = server;
+    await using client = await server.connect();
+    const body = `"${'x'.repeat(3_000_000)}"`;
+    const reply = client.call('PUT', item, { body });
+    await poll(() => asked.count === 1, 'the guard is asked');
+    gate.open();
+    assertReply(await reply, 200, succeeded);
+    assert.ok((await server.backend.nextRequest()).body.equals(Buffer.from(body)));
+  });
+});
