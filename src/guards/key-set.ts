@@ -15,6 +15,15 @@ export interface KeySetOptions {
   readonly staleMs: number;
   readonly clock: Clock;
   readonly observer: KeySetObserver;
+  /** Is given each set that could be read, for other processes; must not throw. Undefined where there are none. */
+  readonly share?: ((keys: FetchedKeys) => void) | undefined;
+}
+
+/** A set as it was fetched. */
+export interface FetchedKeys {
+  readonly text: string;
+  /** How long ago it was asked for, in milliseconds. */
+  readonly ageMs: number;
 }
 
 /** Is told of what changes. Must not throw. */
@@ -47,6 +56,19 @@ export class KeySet {
 
   constructor(options: KeySetOptions) {
     this.#options = options;
+  }
+
+  /** Takes keys that another process has fetched, as old as they are. To be called before `start`. */
+  async inherit({ text, ageMs }: FetchedKeys): Promise<void> {
+    const { algorithms, clock, observer } = this.#options;
+    const keys = await readSigningKeys(text, algorithms);
+    if (keys.keys.length > 0) {
+      this.#keys = keys;
+      this.#keysAt = clock.steady() - ageMs;
+      // Nobody has to wait for the first fetch.
+      this.#hasTried = true;
+      observer.onKeys(keys);
+    }
   }
 
   /** Fetches the keys, from now on to `close`. Resolves when the first fetch has ended, however it did. */
@@ -103,7 +125,7 @@ export class KeySet {
   }
 
   async #fetchOnce(): Promise<void> {
-    const { source, algorithms, clock, observer } = this.#options;
+    const { source, algorithms, clock, observer, share } = this.#options;
     const startedAt = clock.steady();
     const deadline = new AbortController();
     const { promise: late, reject } = Promise.withResolvers<never>();
@@ -121,6 +143,7 @@ export class KeySet {
         this.#keys = keys;
         observer.onKeys(keys);
       }
+      share?.({ text, ageMs: clock.steady() - startedAt });
       observer.onFetch(
         keys.keys.length === 0 ? new Error('it has no key that AUTH_ALGORITHMS can use') : undefined,
       );

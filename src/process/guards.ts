@@ -5,7 +5,7 @@ import type { Guard } from '../gateway/guard.ts';
 import { escapeControls } from '../telemetry/escape.ts';
 import type { Count } from '../guards/count.ts';
 import { parseRate, type Rate } from '../guards/rate.ts';
-import type { KeySetObserver } from '../guards/key-set.ts';
+import type { FetchedKeys, KeySetObserver } from '../guards/key-set.ts';
 import type { Counter, SharedCount } from '../guards/shared-count.ts';
 import { isSignatureAlgorithm } from '../guards/signature-algorithms.ts';
 import type { Logger } from '../telemetry/log.ts';
@@ -22,28 +22,38 @@ export interface Guards {
   close(): void;
 }
 
+/** The primary process, as one of several workers has it. */
+export interface Primary {
+  /** Counts for all workers. */
+  readonly counter: Counter;
+  /** What another worker has fetched last from `AUTH_JWKS_URL`; undefined where none has. */
+  readonly keys: FetchedKeys | undefined;
+  /** Keeps it for workers that start later. */
+  readonly keepKeys: (keys: FetchedKeys) => void;
+}
+
 /** What guards are counted in. */
 export type GuardRecords = Pick<Records, 'figures' | 'keys'>;
 
-/** Guards of one process that serves clients; `primary` counts for all workers, where it is one of several. Rejects with a StartError. */
+/** Guards of one process that serves clients; `primary` is undefined where it is not one of several. Rejects with a StartError. */
 export async function createGuards(
   settings: Settings,
   logger: Logger,
   records: GuardRecords,
-  primary: Counter | undefined,
+  primary: Primary | undefined,
 ): Promise<Guards> {
   const closers: (() => void)[] = [];
   const guards: Guard[] = [];
   let redisAnswers: (() => boolean) | undefined;
   if (settings.authIssuer !== '') {
-    const tokens = await createTokenGuard(settings, logger, records);
+    const tokens = await createTokenGuard(settings, logger, records, primary);
     guards.push(tokens.guard);
     closers.push(tokens.close);
   }
   const rate = parseRate(settings.rateLimit);
   if (rate !== undefined) {
     const { createRateLimit } = await import('../guards/rate-limit.ts');
-    let count = await createLocalCount(rate, logger, primary, closers);
+    let count = await createLocalCount(rate, logger, primary?.counter, closers);
     if (settings.rateLimitRedisUrl !== '') {
       const shared = await createRedisCount(rate, settings, logger, count);
       redisAnswers = () => shared.isAnswering;
@@ -104,6 +114,7 @@ async function createTokenGuard(
   settings: Settings,
   logger: Logger,
   records: GuardRecords,
+  primary: Primary | undefined,
 ): Promise<{ readonly guard: Guard; readonly close: () => void }> {
   const [{ KeySet }, { TokenGuard }, { systemClock: clock }] = await Promise.all([
     import('../guards/key-set.ts'),
@@ -118,6 +129,7 @@ async function createTokenGuard(
     refreshMs: settings.authJwksRefreshMs,
     staleMs: settings.authJwksStaleMs,
     clock,
+    share: primary?.keepKeys,
     observer: {
       onKeys: (each) => {
         guard.forgetAll();
@@ -141,6 +153,13 @@ async function createTokenGuard(
     keys,
     clock,
   );
+  // A file is there, whoever is away.
+  if (primary?.keys !== undefined && settings.authJwksFile === '') {
+    await keys.inherit(primary.keys);
+    if (keys.current.keys.length > 0) {
+      records.keys.noteInherited(primary.keys.ageMs);
+    }
+  }
   const first = keys.start();
   if (settings.authJwksFile !== '') {
     // A file is there or it is not: who names a wrong one is told at once, as with every other file.

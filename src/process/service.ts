@@ -16,8 +16,7 @@ import type { CertificateStatus } from '../telemetry/certificate-status.ts';
 import { describeTlsError } from '../backend/describe-error.ts';
 import type { TlsInForce } from './certificates.ts';
 import { normalizeHostName, parseHostNames } from '../guards/host-names.ts';
-import type { Counter } from '../guards/shared-count.ts';
-import { createGuards } from './guards.ts';
+import { createGuards, type Primary } from './guards.ts';
 import { listen, listenOnPassed, type Listener, type PortSharing } from './listen.ts';
 import { logCall, type Log, type Logger } from '../telemetry/log.ts';
 import type { PassedSockets } from './passed-sockets.ts';
@@ -156,14 +155,14 @@ export async function addAdmin(
 
 /**
  * Starts the client listener in this process, on the listening sockets `passed` where there are any; rejects with a
- * StartError, everything stopped again. `primary` counts for all workers, where this is one of several.
+ * StartError, everything stopped again. `primary` is undefined where this is not one of several workers.
  */
 export async function startClientService(
   settings: Settings,
   { logger, output }: Log,
   sharing: PortSharing,
   tls: TlsInForce,
-  primary?: Counter,
+  primary?: Primary,
   passed: readonly number[] = [],
 ): Promise<ClientService> {
   // The last that were given, for what looks at the backend.

@@ -16,6 +16,11 @@ export class KeyRecords {
     this.#status = { fetchedAt: undefined, cause: undefined, ...this.#status, keys };
   }
 
+  /** They were fetched elsewhere, so many milliseconds ago. */
+  noteInherited(ageMs: number): void {
+    this.#status = { keys: 0, cause: undefined, ...this.#status, fetchedAt: Date.now() - ageMs };
+  }
+
   noteFetch(cause: string | undefined): void {
     const { keys = 0, fetchedAt } = this.#status ?? {};
     this.#status = { keys, fetchedAt: cause === undefined ? Date.now() : fetchedAt, cause };

@@ -2,6 +2,7 @@
 
 import type { Report, ReportRequest } from '../telemetry/report.ts';
 import type { TlsInForce } from '../process/certificates.ts';
+import type { FetchedKeys } from '../guards/key-set.ts';
 import type { Question } from '../guards/shared-count.ts';
 import type { PortSharing } from '../process/listen.ts';
 import type { Settings } from '../process/settings.ts';
@@ -17,6 +18,8 @@ export type ToWorker =
       readonly tls: TlsInForce;
       /** Descriptors of listening sockets that it has from the primary process, or none. */
       readonly passed: readonly number[];
+      /** What another worker has fetched from its `AUTH_JWKS_URL`, if one has [D44]. */
+      readonly keys: FetchedKeys | undefined;
     }
   /** New connections get these [D37]. */
   | { readonly kind: 'renew-tls'; readonly tls: TlsInForce }
@@ -35,6 +38,8 @@ export type FromWorker =
   | { readonly kind: 'ready'; readonly url: string }
   /** It cannot listen; `message` is for the operator. */
   | { readonly kind: 'start-error'; readonly message: string }
+  /** It has fetched these from its `AUTH_JWKS_URL`. */
+  | { readonly kind: 'keys'; readonly keys: FetchedKeys }
   | { readonly kind: 'count'; readonly id: number; readonly question: Question }
   | { readonly kind: 'reports'; readonly id: number; readonly reports: readonly Report[] };
 

@@ -18,6 +18,7 @@ import type { AdminSubject } from '../process/service.ts';
 import { describeChanges, type Settings } from '../process/settings.ts';
 import { StartError } from '../process/start-error.ts';
 import { JoinedCount } from './joined-count.ts';
+import { KeptKeys } from './kept-keys.ts';
 import { plainSettings, type FromWorker, type ToWorker } from './messages.ts';
 import { closeUntakenConnections } from './untaken-connections.ts';
 
@@ -153,6 +154,7 @@ export class WorkerPool implements AdminSubject {
   #failures: readonly Failure[] = [];
   // What the rate limit counts, for all workers together.
   readonly #count = new JoinedCount();
+  readonly #keys = new KeptKeys();
   #heartbeat: NodeJS.Timeout | undefined;
   // As the workers have them: this process listens on none, so that they stay open whatever becomes of a worker.
   readonly #passed: readonly number[];
@@ -443,6 +445,9 @@ export class WorkerPool implements AdminSubject {
           send(member, { kind: 'counted', id, answer: this.#count.answer(question, performance.now()) });
           break;
         }
+        case 'keys':
+          this.#keys.keep(member.settings.authJwksUrl, message.keys, performance.now());
+          break;
         case 'reports':
           member.lastReport = message.reports[0] ?? member.lastReport;
           this.#awaitedReports.get(message.id)?.(message.reports[0]);
@@ -480,6 +485,7 @@ export class WorkerPool implements AdminSubject {
       sharing: this.#sharing,
       tls: member.tls,
       passed: this.#passed,
+      keys: this.#keys.find(member.settings.authJwksUrl, performance.now()),
     });
     return await outcome.promise;
   }

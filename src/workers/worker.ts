@@ -3,6 +3,7 @@
 
 import cluster from 'node:cluster';
 
+import type { FetchedKeys } from '../guards/key-set.ts';
 import type { Report, ReportRequest } from '../telemetry/report.ts';
 import { listenForFaults, runUntilStopped, type StopRequest } from '../process/lifecycle.ts';
 import { createLog, type Logger } from '../telemetry/log.ts';
@@ -31,18 +32,26 @@ async function run({
   sharing,
   tls,
   passed,
+  keys,
 }: Extract<ToWorker, { kind: 'start' }>): Promise<void> {
   const settings = settingsOfPlain(plain);
   const log = createLog({ ...settings, isShared: true });
   const request = listenForStop(log.logger);
-  const primary = new PrimaryCounter((id, question) => {
+  const counter = new PrimaryCounter((id, question) => {
     void tell({ kind: 'count', id, question });
   });
   process.on('message', (message: ToWorker) => {
     if (message.kind === 'counted') {
-      primary.onAnswer(message.id, message.answer);
+      counter.onAnswer(message.id, message.answer);
     }
   });
+  const primary = {
+    counter,
+    keys,
+    keepKeys: (fetched: FetchedKeys): void => {
+      void tell({ kind: 'keys', keys: fetched });
+    },
+  };
   let service: ClientService;
   try {
     service = await startClientService(settings, log, sharing, tls, primary, passed);

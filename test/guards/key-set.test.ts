@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { KeySet, type KeySetOptions } from '../../src/guards/key-set.ts';
+import { KeySet, type FetchedKeys, type KeySetOptions } from '../../src/guards/key-set.ts';
 import type { SigningKeys } from '../../src/guards/signing-keys.ts';
 import { poll } from '../helpers/changes.ts';
 import { HandClock, settle } from '../helpers/hand-clock.ts';
@@ -225,4 +225,40 @@ test('only keys that one of the algorithms can use are taken', async () => {
     assert.equal(keys.current.find('ES256', 'second').length, 1, 'the others are taken all the same');
     keys.close();
   }
+});
+
+test('keys of another process count at once, as long as they would have there, and are fetched all the same', async () => {
+  const shared: FetchedKeys[] = [];
+  const { keys: other } = createKeySet(giving(keySetOf(first)), {
+    share: (each) => shared.push(each),
+  });
+  await other.start();
+  other.close();
+  const [{ text, ageMs } = { text: '', ageMs: NaN }] = shared;
+  assert.deepEqual([shared.length, text, ageMs], [1, keySetOf(first), 0]);
+
+  const { keys, clock, kids, ended, told } = createKeySet(away, { staleMs: 1_000 });
+  await keys.inherit({ text, ageMs: 400 });
+  assert.deepEqual(kids(), ['first']);
+  const started = keys.start();
+  assert.equal(keys.first, undefined, 'nobody waits for the first fetch');
+  await started;
+  await ended(1);
+  assert.deepEqual(told, ['keys: first', 'away']);
+  await clock.pass(599);
+  assert.deepEqual(kids(), ['first']);
+  await clock.pass(1);
+  assert.deepEqual(kids(), []);
+  keys.close();
+});
+
+test('of another process nothing is taken that no algorithm can use', async () => {
+  const { keys, kids, told } = createKeySet(giving(keySetOf(second)));
+  await keys.inherit({ text: '{"keys":[]}', ageMs: 0 });
+  assert.deepEqual(told, []);
+  const started = keys.start();
+  assert.notEqual(keys.first, undefined);
+  await started;
+  assert.deepEqual(kids(), ['second']);
+  keys.close();
 });

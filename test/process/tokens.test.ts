@@ -197,6 +197,35 @@ test('workers have their keys each, and a reload fails no call', async () => {
   assert.ok(calls > 10 && keys.count >= 4, `${calls} calls, ${keys.count} fetches`);
 });
 
+test('while the issuer is away new workers have the keys of those before, and no others', async () => {
+  await using keys = await KeyServer.start(keySetOf(pair));
+  await using elsewhere = await KeyServer.start('');
+  elsewhere.respond = sending('', 500);
+  const file = join(folder, 'outage.env');
+  writeFileSync(file, `AUTH_JWKS_URL=${keys.url}\n`);
+  await using command = await startCommand(environment({ SETTINGS_FILE: file, WORKERS: '2' }));
+  const headers = [bearer(goodToken(pair))];
+  const call = async () => await command.call('GET', '/api/work-items', { headers });
+  const reloads = () => command.logs.filter(({ msg }) => String(msg).startsWith('reloaded')).length;
+  assert.equal((await call()).status, 200);
+  keys.respond = sending('', 500);
+  // Twice: what came from another process goes on to the next.
+  for (const count of [1, 2]) {
+    command.signal('SIGHUP');
+    await poll(() => reloads() === count, 'the reload is done', 20_000);
+    const replies = await Promise.all(Array.from({ length: 8 }, call));
+    assert.deepEqual(
+      replies.map(({ status }) => status),
+      replies.map(() => 200),
+    );
+    assert.match(await command.metrics(), /^work_item_gateway_keys_fetched_timestamp_seconds [1-9]/m);
+  }
+  writeFileSync(file, `AUTH_JWKS_URL=${elsewhere.url}\n`);
+  command.signal('SIGHUP');
+  await poll(() => reloads() === 3, 'the reload is done', 20_000);
+  for (const reply of await Promise.all(Array.from({ length: 8 }, call))) assertNoKeys(reply);
+});
+
 test('`check` says which keys there are, and what keeps them away', async () => {
   await using keys = await KeyServer.start(
     keySetOf(pair, createPair('other\n', 'ES256'), createPair('x', 'ES384')),
