@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
+import { poll } from '../helpers/changes.ts';
 import type { RawClient } from '../helpers/raw-client.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
@@ -111,8 +112,9 @@ describe('with workers', () => {
         [429, 100],
       ]);
       assert.equal(backend.requests.length, 100);
-      const pids = new Set(command.logs.filter(({ status }) => status === 429).map(({ pid }) => pid));
-      assert.equal(pids.size, 2, 'both have refused some');
+      const refusing = () =>
+        new Set(command.logs.filter(({ status }) => status === 429).map(({ pid }) => pid));
+      await poll(() => refusing().size === 2, 'both have refused some');
       command.signal('SIGHUP');
       await command.log(({ msg }) => msg === 'reloaded: every worker is a new one', 'the reload');
       assert.equal(await statusOf(command), 429);
