@@ -188,7 +188,7 @@ function readHead({ method, url, headers, body }: Request): RequestHead {
     bodyLength: body === null ? 0 : announcedLength(headers.get('content-length')),
     expectation: 'none',
     persists: true,
-    isOld: false,
+    version: '1.1',
     fields,
   };
 }

@@ -67,7 +67,11 @@ export function readHead(
     return head;
   }
   // A body that is announced with no bytes can still be broken off: it is whole when the stream says so [D11].
-  return { ...head, bodyLength: endsThere ? 0 : head.bodyLength === 0 ? 'chunked' : head.bodyLength };
+  return {
+    ...head,
+    version: '2',
+    bodyLength: endsThere ? 0 : head.bodyLength === 0 ? 'chunked' : head.bodyLength,
+  };
 }
 
 interface Pseudo {

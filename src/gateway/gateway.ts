@@ -223,7 +223,7 @@ const emptyHead: RequestHead = {
   bodyLength: 0,
   expectation: 'none',
   persists: false,
-  isOld: false,
+  version: '1.1',
   fields: [],
 };
 

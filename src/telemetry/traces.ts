@@ -320,7 +320,7 @@ class SpanWriter {
       ...(route !== undefined && { 'http.route': route }),
       'url.path': record.path,
       'url.scheme': this.#scheme,
-      'network.protocol.version': head.isOld ? '1.0' : '1.1',
+      'network.protocol.version': head.version,
       ...hostAttributes(head),
       ...(this.#showsClients && client !== undefined && { 'client.address': client }),
       ...(status !== 0 && { 'http.response.status_code': status }),

@@ -28,8 +28,8 @@ export interface RequestHead {
   readonly expectation: 'none' | 'continue' | 'unknown';
   /** The client does not ask for the connection to be closed [RFC 9112, 9.3]. */
   readonly persists: boolean;
-  /** HTTP/1.0: whoever wants to keep the connection has to say so. */
-  readonly isOld: boolean;
+  /** Of the protocol, as OpenTelemetry writes it. */
+  readonly version: '1.0' | '1.1' | '2';
   /** The other fields that somebody here reads, in order, as name, value, name, value. */
   readonly fields: readonly string[];
 }
@@ -162,7 +162,7 @@ export class RequestFields extends Framing {
       // A client of HTTP/1.0 knows no 100: it would take it for its reply [RFC 9110, 10.1.1].
       expectation: this.#expectation === 'continue' && minorVersion === 0 ? 'none' : this.#expectation,
       persists: this.persists(minorVersion),
-      isOld: minorVersion === 0,
+      version: minorVersion === 0 ? '1.0' : '1.1',
       fields: this.#fields ?? noFields,
     };
   }

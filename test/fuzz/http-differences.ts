@@ -55,7 +55,7 @@ function compareMessage(
   }
   if (isRequest(head)) {
     const fields = judged.fields.filter(([name]) => compared.has(name)).flat();
-    if (fields.join('\0') !== head.fields.join('\0') || head.isOld !== judged.isOld) {
+    if (fields.join('\0') !== head.fields.join('\0') || (head.version === '1.0') !== judged.isOld) {
       return 'fields';
     }
     if (head.method === 'CONNECT') {

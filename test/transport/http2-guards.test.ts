@@ -40,7 +40,7 @@ async function serveGuarded() {
       return admitted;
     },
   };
-  return { server: await serveHttp2InProcess({}, { guards: [guard] }), gate, asked };
+  return { ...(await serveHttp2InProcess({}, { guards: [guard] })), gate, asked };
 }
 
 /** What the gateway has let a connection, or a stream of it, send in all, in bytes. */
@@ -96,8 +96,8 @@ class Sender {
 
 describe('guards over HTTP/2', { skip: noOpenssl }, () => {
   test('while a guard waits, bodies of all streams together are held up to 64 KiB a connection [D58]', async () => {
-    const { server, gate, asked } = await serveGuarded();
-    await using _server = server;
+    await using server = await serveGuarded();
+    const { gate, asked } = server;
     await using client = await FrameClient.begin(server.port);
     const sender = new Sender(client);
     await poll(() => asked.count === streams, 'the guard is asked about each');
@@ -122,8 +122,8 @@ describe('guards over HTTP/2', { skip: noOpenssl }, () => {
   });
 
   test('a body that is held and whose stream is reset gives its room to the others [D58]', async () => {
-    const { server, gate, asked } = await serveGuarded();
-    await using _server = server;
+    await using server = await serveGuarded();
+    const { gate, asked } = server;
     await using client = await FrameClient.begin(server.port);
     const fill = frame(frameTypes.data, 0, 1, Buffer.alloc(pieceBytes, ' '));
     client.send(headers(1, requestFields('PUT', item), flags.endHeaders), fill, fill, fill, fill);
@@ -157,8 +157,8 @@ describe('guards over HTTP/2', { skip: noOpenssl }, () => {
   });
 
   test('a body of more than 64 KiB comes whole when its guard has let it in', async () => {
-    const { server, gate, asked } = await serveGuarded();
-    await using _server = server;
+    await using server = await serveGuarded();
+    const { gate, asked } = server;
     await using client = await server.connect();
     const body = `"${'x'.repeat(3_000_000)}"`;
     const reply = client.call('PUT', item, { body });

@@ -85,7 +85,7 @@ describe('whom a request is counted for', () => {
         return 0;
       },
     };
-    const head = { method: 'GET', target: '/', bodyLength: 0, expectation: 'none', persists: true, isOld: false, fields: [] } as const; // prettier-ignore
+    const head = { method: 'GET', target: '/', bodyLength: 0, expectation: 'none', persists: true, version: '1.1', fields: [] } as const; // prettier-ignore
     const request: GuardedRequest = { head, operation: 'list', client, identity };
     assert.deepEqual(createRateLimit(rate, by, count).admit(request), { isAdmitted: true, identity });
     return taken;

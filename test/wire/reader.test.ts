@@ -31,7 +31,7 @@ const plainRequest: RequestHead = {
   bodyLength: 0,
   expectation: 'none',
   persists: true,
-  isOld: false,
+  version: '1.1',
   fields: ['host', 'x'],
 };
 const plainAnswer: AnswerHead = {
@@ -72,16 +72,16 @@ const requestReadings: Readonly<Record<string, readonly Told<RequestHead>[]>> = 
     [{ target: '/3' }, ''],
     [{ method: 'DELETE', target: '/4', persists: false }, ''],
   ],
-  'HTTP/1.0': [[{ persists: false, isOld: true, fields: [] }, '']],
+  'HTTP/1.0': [[{ persists: false, version: '1.0', fields: [] }, '']],
   'HTTP/1.0 that goes on': [
-    [{ isOld: true, fields: [] }, ''],
-    [{ target: '/b', isOld: true, persists: false, bodyLength: 1, fields: [] }, '1'],
+    [{ version: '1.0', fields: [] }, ''],
+    [{ target: '/b', version: '1.0', persists: false, bodyLength: 1, fields: [] }, '1'],
   ],
   expectations: [
     [{ method: 'PUT', bodyLength: 1, expectation: 'continue' }, '1'],
     [{ method: 'PUT', expectation: 'unknown' }, ''],
     // A client of HTTP/1.0 would take a 100 for its reply.
-    [{ method: 'PUT', isOld: true, fields: [] }, ''],
+    [{ method: 'PUT', version: '1.0', fields: [] }, ''],
   ],
   'an upgrade': [[{ persists: false }, '']],
   'a head that is not whole': [],
@@ -242,7 +242,7 @@ test('what is wrong with one head says nothing of the next reader, and a second 
   ).messages;
   assert.deepEqual(second?.head, {
     ...plainRequest,
-    ...{ target: '/2', isOld: true, persists: false, fields: [] },
+    ...{ target: '/2', version: '1.0', persists: false, fields: [] },
   });
   const [, answer] = answers(
     'HTTP/1.1 204 x\r\nKeep-Alive: timeout=5\r\n\r\nHTTP/1.1 200 x\r\n\r\n',
