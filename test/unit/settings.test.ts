@@ -326,6 +326,33 @@ describe('the settings file', () => {
     ]);
   });
 
+  // Node reads over them: a guard that somebody has turned on would be off, and nobody would know.
+  test('a line that sets nothing is a problem, and not shown; so is one within the quotes of another', () => {
+    writeFileSync(
+      file,
+      [
+        '\n  # AUTH_ISSUER secret',
+        'RATE_LIMIT 100/60s',
+        'CORS_ORIGINS: https://secret.example',
+        'export PORT=1001',
+        '=secret',
+        '  ADMIN_PORT = 1002\r',
+        'HOST="a',
+        'AUTH_ISSUER=https://secret.example',
+        'LOG_LEVEL="info"',
+      ].join('\n'),
+    );
+    assert.deepEqual(problemsOf({ settingsFile: file }, {}, 'serve'), [
+      'line 3 of the settings file is no VARIABLE=value',
+      'line 4 of the settings file is no VARIABLE=value',
+      'line 6 of the settings file is no VARIABLE=value',
+      'HOST in the settings file has a quotation mark that does not end on its line',
+    ]);
+    writeFileSync(file, '\n# comment\r\n\t\r\n #=\nexport PORT=1001\r\n  ADMIN_PORT = 1002\n');
+    const { settings } = resolveSettings('serve', { settingsFile: file }, {});
+    assert.deepEqual([settings.port, settings.adminPort], [1001, 1002]);
+  });
+
   test('one that cannot be read is a problem', () => {
     const missing = join(folder, 'missing.env');
     assert.deepEqual(problemsOf({ settingsFile: missing }, {}, 'serve'), [
