@@ -10,9 +10,11 @@ import { join, resolve } from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
 
 import { settingNames, variableOf } from '../../src/process/settings.ts';
+import { noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
-import { request } from '../helpers/raw-client.ts';
+import { anyCertificate } from '../helpers/http2-client.ts';
+import { RawClient, request } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { Command, runCommand } from '../helpers/targets.ts';
 
@@ -128,7 +130,8 @@ class Manager implements Disposable {
       { passed: [this.#admin, this.#clients, ...others].map((socket) => socket.fd()) },
     );
     const ready = await command.log((line) => line['msg'] === 'ready', 'the line that says ready');
-    assert.equal(ready['url'], `http://127.0.0.1:${this.port}`);
+    const scheme = environment['TLS_CERT_FILE'] === undefined ? 'http' : 'https';
+    assert.equal(ready['url'], `${scheme}://127.0.0.1:${this.port}`);
     assert.equal(ready['adminUrl'], `http://127.0.0.1:${this.adminPort}`);
     command.port = this.port;
     command.adminPort = this.adminPort;
@@ -176,6 +179,31 @@ describe('sockets that are passed on', { skip: !isLinux && 'only Linux has syste
       );
     });
   }
+
+  test(
+    'TLS is served on them, and a restart loses no connection that waits',
+    { skip: noOpenssl },
+    async () => {
+      using manager = new Manager();
+      const { certFile, keyFile } = anyCertificate();
+      for (const workers of ['1', '2']) {
+        const environment = { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile, WORKERS: workers };
+        await using gateway = await manager.start(environment);
+        const call = async () => {
+          await using client = await RawClient.openSecure(manager.port, { rejectUnauthorized: false });
+          return (await client.call('GET', '/api/work-items')).status;
+        };
+        assert.equal(await call(), 200);
+        gateway.signal('SIGTERM');
+        assert.equal(await gateway.exitCode(), 0, gateway.output);
+        // It waits in the socket, which nobody listens on meanwhile.
+        const waiting = call();
+        const next = await manager.start(environment);
+        assert.equal(await waiting, 200);
+        await next.stop();
+      }
+    },
+  );
 
   test('a reload replaces every worker, and a worker that dies leaves the socket to the others', async () => {
     using manager = new Manager();

@@ -50,6 +50,27 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
     });
   }
 
+  test('every worker that has the port for itself serves TLS, PORT_SHARING=reuse-port [D36]', async () => {
+    await using gateway = await startCommand({
+      ...environment(),
+      WORKERS: '2',
+      PORT_SHARING: 'reuse-port',
+    });
+    // The system spreads connections over the listeners: of so many each has some.
+    for (let round = 0; round < 40; round += 1) {
+      await using client = await RawClient.openSecure(gateway.port, trust());
+      assertReply(await client.call('GET', '/api/work-items/7'), 200, item);
+    }
+    await using plain = await gateway.connect();
+    plain.send('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+    await plain.closed();
+    assert.equal(plain.bytesReceived, 0);
+    const workers = new Set(
+      gateway.logs.filter(({ path }) => path === '/api/work-items/7').map(({ pid }) => pid),
+    );
+    assert.equal(workers.size, 2);
+  });
+
   test('a session is resumed by whichever worker takes the next connection [D36]', async () => {
     await using gateway = await startCommand({ ...environment(), WORKERS: '2' });
     await using first = await RawClient.openSecure(gateway.port, trust());
