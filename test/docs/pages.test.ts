@@ -201,11 +201,15 @@ describe('DOCS', () => {
     const root = resolve(import.meta.dirname, '../..');
     const importers = (pattern: RegExp) =>
       globSync('src/**/*.ts', { cwd: root })
-        .filter((path) => pattern.test(readFileSync(resolve(root, path), 'utf8')))
+        // Types are left out when it runs.
+        .filter((path) =>
+          pattern.test(readFileSync(resolve(root, path), 'utf8').replaceAll(/^import type [^;]*;/gm, '')),
+        )
         .map((path) => path.replaceAll('\\', '/'))
         .toSorted();
     assert.deepEqual(importers(/ from '[^']*\/docs\/[^']*'/), []);
     assert.deepEqual(importers(/await import\('[^']*\/docs\/[^']*'\)/), [
+      'src/adapters/fastify.ts',
       'src/process/cli.ts',
       'src/process/service.ts',
     ]);
