@@ -96,7 +96,11 @@ export class Http2Client implements AsyncDisposable {
   }
 
   static async open(port: number): Promise<Http2Client> {
-    const session = connect(`https://127.0.0.1:${port}`, { rejectUnauthorized: false });
+    const session = connect(`https://127.0.0.1:${port}`, {
+      rejectUnauthorized: false,
+      // Of what it has yet to send, in MB.
+      maxSessionMemory: 100,
+    });
     // The streams have it, too.
     session.on('error', () => undefined);
     await new Promise((resolve, reject) => {

@@ -14,7 +14,7 @@ import {
 } from '../helpers/expected.ts';
 import { bytesOf, chunk, requestBytes, type Headers, type RawClient } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
-import { forEachTarget, isBeyondRequest, withFetch } from '../helpers/targets.ts';
+import { forEachTarget, isBeyondRequest, withFetch, withHttp2 } from '../helpers/targets.ts';
 
 const chunkedHeader: Headers = [['Transfer-Encoding', 'chunked']];
 const lastChunk = bytesOf('0\r\n\r\n');
@@ -141,6 +141,32 @@ forEachTarget(
       });
     }
 
+    test('a body in many chunks reaches the backend whole, with a content-length [D11, D23]', async () => {
+      const pieces = ['{"a"', ':', '"', '\u00e9'.repeat(1000), '"', '}', ' '];
+      await using client = await target().connect();
+      client.send(requestBytes('PUT', '/api/work-items/5', { headers: chunkedHeader }));
+      await client.sendPieces([...pieces.map(chunk), lastChunk]);
+      assertReply(await client.reply(), 200, succeeded);
+      const call = await target().backend.nextRequest();
+      assert.equal(call.body.toString(), pieces.join(''));
+      assert.equal(call.header('content-length'), String(Buffer.byteLength(pieces.join(''))));
+    });
+
+    test('a request that arrives one byte at a time is served [D11]', async () => {
+      const bytes = requestBytes('PUT', '/api/work-items/5', { body: '{"a":"\u00e9"}' });
+      await using client = await target().connect();
+      await client.sendPieces(Array.from(bytes, (byte) => Uint8Array.of(byte)));
+      assertReply(await client.reply(), 200, succeeded);
+      assert.equal((await target().backend.nextRequest()).body.toString(), '{"a":"\u00e9"}');
+    });
+  },
+  {},
+  { kinds: withFetch },
+);
+
+// Whole calls, whatever they are carried by.
+forEachTarget(
+  (target) => {
     for (const type of [
       undefined,
       '',
@@ -164,7 +190,7 @@ forEachTarget(
     ]) {
       test(`the content type ${type === undefined ? '(none)' : JSON.stringify(type)} is irrelevant: the bytes decide [D10]`, async () => {
         const headers: Headers = type === undefined ? [] : [['Content-Type', type]];
-        await using client = await target().connect();
+        await using client = await target().client();
         assertReply(await client.call('POST', '/api/work-items', { headers, body: '{"a":1}' }), 201, '[]');
         assertReply(
           await client.call('PUT', '/api/work-items/5', { headers, body: ' [1] ' }),
@@ -187,7 +213,11 @@ forEachTarget(
       });
     }
 
-    test('two Content-Type headers are as irrelevant as one [D10]', async () => {
+    test('two Content-Type headers are as irrelevant as one [D10]', async (context) => {
+      if (target().kind === 'http2') {
+        context.skip("Node's client sends no such field twice");
+        return;
+      }
       const headers: Headers = [['Content-Type', 'text/plain'], ['Content-Type', 'application/json']]; // prettier-ignore
       assertReply(await target().call('PUT', '/api/work-items/5', { headers, body: '{}' }), 200, succeeded);
     });
@@ -213,28 +243,9 @@ forEachTarget(
       });
     }
 
-    test('a body in many chunks reaches the backend whole, with a content-length [D11, D23]', async () => {
-      const pieces = ['{"a"', ':', '"', '\u00e9'.repeat(1000), '"', '}', ' '];
-      await using client = await target().connect();
-      client.send(requestBytes('PUT', '/api/work-items/5', { headers: chunkedHeader }));
-      await client.sendPieces([...pieces.map(chunk), lastChunk]);
-      assertReply(await client.reply(), 200, succeeded);
-      const call = await target().backend.nextRequest();
-      assert.equal(call.body.toString(), pieces.join(''));
-      assert.equal(call.header('content-length'), String(Buffer.byteLength(pieces.join(''))));
-    });
-
-    test('a request that arrives one byte at a time is served [D11]', async () => {
-      const bytes = requestBytes('PUT', '/api/work-items/5', { body: '{"a":"\u00e9"}' });
-      await using client = await target().connect();
-      await client.sendPieces(Array.from(bytes, (byte) => Uint8Array.of(byte)));
-      assertReply(await client.reply(), 200, succeeded);
-      assert.equal((await target().backend.nextRequest()).body.toString(), '{"a":"\u00e9"}');
-    });
-
     test('the limit is 10 MiB when nothing sets it [D11]', async () => {
       const body = jsonOfLength(10 * 1024 * 1024);
-      await using client = await target().connect();
+      await using client = await target().client();
       assertReply(await client.call('POST', '/api/work-items', { body }), 201, '[]');
       assert.ok((await target().backend.nextRequest()).body.equals(Buffer.from(body)));
       await target().withoutBackendCall(async () => {
@@ -243,7 +254,7 @@ forEachTarget(
     });
   },
   {},
-  { kinds: withFetch },
+  { kinds: withHttp2 },
 );
 
 describe('REQUEST_BYTES_MAX=1000', () => {
