@@ -18,6 +18,7 @@ import { findPassedSockets } from './passed-sockets.ts';
 import { openServiceManager, type ServiceManager } from './service-manager.ts';
 import { createLog, createLogger, type Log, type Logger } from '../telemetry/log.ts';
 import { neededDescriptors, readDescriptorLimit } from './descriptors.ts';
+import { neededMemory, readMemoryLimit } from './memory.ts';
 import { addAdmin, startService, type Certificates, type WholeService } from './service.ts';
 import {
   briefOf,
@@ -120,6 +121,13 @@ const commands: Record<Command, CommandEntry> = {
       'Prints the OpenAPI 3.1 document of what serve would offer with the same settings; starts nothing. A gateway with DOCS on serves the same at /openapi.json.',
     examples: ['> openapi.json'],
     run: printOpenApi,
+  },
+  health: {
+    summary: 'ask a running gateway whether it is alive',
+    description:
+      'Asks the admin listener of a gateway on this machine for /livez, with the same settings as serve, and says what it answers. Exits 0 when it is alive and 1 when not: for the health check of a container.',
+    examples: ['', '--admin-port 9465'],
+    run: health,
   },
 };
 
@@ -372,6 +380,7 @@ async function serve(
     logReady(log.logger, service, resolved);
   }
   warnOfDescriptors(settings, log.logger);
+  warnOfMemory(settings, log.logger);
   log.output.flush();
   const status = `serving at ${service.url}`;
   manager.ready(status);
@@ -491,6 +500,18 @@ function warnOfDescriptors(settings: Settings, logger: Logger): void {
     logger.warn(
       { limit, needed, connectionsMax, inFlightMax },
       'too few file descriptors for the limits that are set: raise ulimit -n, or lower CONNECTIONS_MAX or IN_FLIGHT_MAX',
+    );
+  }
+}
+
+function warnOfMemory(settings: Settings, logger: Logger): void {
+  const limit = readMemoryLimit();
+  const needed = neededMemory(settings);
+  if (limit !== undefined && limit < needed) {
+    const { bufferedBytesMax, workers } = settings;
+    logger.warn(
+      { limit, needed, bufferedBytesMax, workers },
+      'too little memory for the limits that are set: give the container more, or lower BUFFERED_BYTES_MAX or WORKERS',
     );
   }
 }
@@ -670,6 +691,15 @@ async function checkTls(settings: Settings, terminal: Terminal): Promise<number>
     count += problems.length;
   }
   return count;
+}
+
+async function health({ settings }: ResolvedSettings, terminal: Terminal): Promise<number> {
+  terminal.signals.release();
+  const { askHealth } = await import('./health.ts');
+  const { isAlive, text } = await askHealth(settings.adminHost, settings.adminPort);
+  const write = isAlive ? terminal.write : terminal.writeError;
+  write(`${escapeControls(text)}\n`);
+  return isAlive ? 0 : 1;
 }
 
 async function printOpenApi({ settings }: ResolvedSettings, terminal: Terminal): Promise<number> {

@@ -20,6 +20,7 @@ const npmScripts: Record<Command, string> = {
   check: 'npm run check',
   // Without it npm writes lines of its own where the document goes.
   openapi: 'npm run --silent openapi',
+  health: 'npm run health',
 };
 
 /** `script` is the file that Node was told to run. */

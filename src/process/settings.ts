@@ -35,7 +35,7 @@ import {
   parseWords,
 } from './token-settings.ts';
 
-export const commandNames = ['serve', 'dev', 'backend', 'check', 'openapi'] as const;
+export const commandNames = ['serve', 'dev', 'backend', 'check', 'openapi', 'health'] as const;
 
 export type Command = (typeof commandNames)[number];
 
@@ -213,7 +213,8 @@ type AnyRow =
 const nameLengthMax = 64;
 
 const gateway: readonly Command[] = ['serve', 'dev', 'check', 'openapi'];
-const everywhere: readonly Command[] = commandNames;
+const admin: readonly Command[] = [...gateway, 'health'];
+const everywhere: readonly Command[] = [...gateway, 'backend'];
 const embedded: readonly Command[] = ['dev', 'backend'];
 
 function ms(defaultMs: number, help: string, group: SettingGroup = 'timeLimits', min = 1): IntegerRow {
@@ -263,13 +264,13 @@ export const settingsTable = {
     group: 'listening',
     default: 'localhost',
     help: 'Address to listen on for the dashboard, /livez, /readyz and /metrics.',
-    commands: gateway,
+    commands: admin,
   },
   adminPort: port(
     9464,
     'Port to listen on for the dashboard, /livez, /readyz and /metrics; 0 picks a free one.',
     'listening',
-    gateway,
+    admin,
   ),
   allowedHosts: {
     kind: 'host-names',
@@ -551,7 +552,7 @@ export const settingsTable = {
     group: 'processes',
     default: '',
     help: 'File of further settings, one VARIABLE=value a line; flags and the environment go before it. Read at the start and again on SIGHUP.',
-    commands: ['serve', 'check', 'openapi'],
+    commands: ['serve', 'check', 'openapi', 'health'],
   },
   itemIdParsing: {
     kind: 'choice',

@@ -351,7 +351,7 @@ describe('how it can be run again', () => {
 });
 
 describe('--help', () => {
-  for (const command of ['serve', 'dev', 'backend', 'check', 'openapi'] as const) {
+  for (const command of ['serve', 'dev', 'backend', 'check', 'openapi', 'health'] as const) {
     test(`${command}: each group has its settings, each with its default and its variable, examples at the end`, async () => {
       const { code, stdout } = await run([command, '--help']);
       assert.equal(code, 0);
@@ -383,7 +383,7 @@ describe('--help', () => {
   });
 
   test('each command has it, the version too', async () => {
-    for (const command of ['serve', 'dev', 'backend', 'check', 'openapi']) {
+    for (const command of ['serve', 'dev', 'backend', 'check', 'openapi', 'health']) {
       assert.match((await run([command, '--version'])).stdout, /^\d+\.\d+\.\d+\n$/);
       assert.equal((await run(['help', command])).stdout, (await run([command, '-h'])).stdout);
     }

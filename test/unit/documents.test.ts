@@ -34,6 +34,9 @@ const otherVariables = [
   'SHUT_WR',
   // Of examples/fastify.
   'JWT_SECRET',
+  // Build arguments of the Dockerfile.
+  'BUILD_IMAGE',
+  'RUNTIME_IMAGE',
   // Of systemd (sd_listen_fds(3), sd_notify(3), sd_watchdog_enabled(3)).
   'LISTEN_FDS',
   'LISTEN_PID',
@@ -71,6 +74,16 @@ const otherFlags = [
   '--global',
   '--prefix',
   '--now',
+  // Of docker and buildah.
+  '--name',
+  '--network',
+  '--read-only',
+  '--cap-drop',
+  '--memory',
+  '--secret',
+  '--format',
+  '--time',
+  '--timestamp',
 ];
 
 /** All texts of the first group of `pattern` in `text`, each once. */

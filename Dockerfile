@@ -1,0 +1,47 @@
+# The gateway and what it needs, and nothing else: no shell, no package manager, no file that its user can write.
+#
+#   docker build -t work-item-gateway:0.1.0 .
+#
+# Identical each time with SOURCE_DATE_EPOCH: `buildah build --timestamp`, or BuildKit's `rewrite-timestamp=true`.
+
+# Both can be others: one with Node.js, npm, a shell and binutils on glibc, and one with certificates and a passwd.
+ARG BUILD_IMAGE=docker.io/library/node:26-bookworm
+ARG RUNTIME_IMAGE=gcr.io/distroless/static-debian12
+
+FROM ${BUILD_IMAGE} AS build
+WORKDIR /build
+COPY package.json package-lock.json ./
+COPY scripts/node scripts/node
+# Where packages come from another registry: --secret id=npmrc,src=$HOME/.npmrc
+RUN --mount=type=secret,id=npmrc,target=/root/.npmrc npm ci --ignore-scripts --omit=optional --no-audit --no-fund
+COPY . .
+RUN npm run build:scanner && npm run build:docs && npm run build && npm prune --ignore-scripts --omit=dev --omit=optional --no-audit --no-fund
+# Node.js without its symbols, and the libraries that it is linked with: a root of its own, that only root can write.
+RUN set -eu; umask 022; app=/image/opt/work-item-gateway; \
+  mkdir -p $app /image/usr/local/bin /image/etc; \
+  cp -r dist node_modules package.json LICENSE $app/; \
+  rm -rf $app/node_modules/.bin $app/node_modules/.package-lock.json $app/node_modules/work-item-gateway-node; \
+  find $app/node_modules -mindepth 2 -maxdepth 3 -type d '(' -name test -o -name docs -o -name benchmarks ')' -prune -exec rm -r '{}' +; \
+  find $app -name '*.d.ts' -delete; find $app -name '*.d.cts' -delete; find $app -name '*.map' -delete; \
+  node=$(command -v node); strip -o /image/usr/local/bin/node "$node"; \
+  ldd "$node" | grep -o '/[^ ]*' | while read -r library; do cp -L --parents "$library" /image; done; \
+  printf 'hosts: files dns\n' > /image/etc/nsswitch.conf; \
+  chmod -R u=rwX,go=rX /image
+
+FROM ${RUNTIME_IMAGE}
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.title="Work Item Gateway" \
+  org.opencontainers.image.description="A JSON-over-HTTP gateway for work items" \
+  org.opencontainers.image.source="https://github.com/work-item-gateway/work-item-gateway" \
+  org.opencontainers.image.licenses="MIT" \
+  org.opencontainers.image.version="${VERSION}"
+COPY --from=build /image/ /
+ENV NODE_ENV=production HOST=0.0.0.0
+USER 65532:65532
+EXPOSE 3000
+# The gateway drains on it.
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=5s \
+  CMD ["/usr/local/bin/node", "/opt/work-item-gateway/dist/main.js", "health"]
+ENTRYPOINT ["/usr/local/bin/node", "/opt/work-item-gateway/dist/main.js"]
+CMD ["serve"]
