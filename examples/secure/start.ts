@@ -27,11 +27,13 @@ function openssl(args: string): void {
 
 // An authority, and a certificate of it for this machine.
 const ecKey = '-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes';
-openssl(`req -x509 ${ecKey} -days 2 -subj /CN=throw-away-authority -keyout authority.key -out authority.pem`);
+openssl(
+  `req -x509 ${ecKey} -days 90 -subj /CN=throw-away-authority -keyout authority.key -out authority.pem`,
+);
 openssl(`req ${ecKey} -subj /CN=localhost -keyout server.key -out server.csr`);
 writeFileSync(file('names'), 'subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1\n');
 openssl(
-  'x509 -req -in server.csr -CA authority.pem -CAkey authority.key -CAcreateserial -days 2 -extfile names -out server.pem',
+  'x509 -req -in server.csr -CA authority.pem -CAkey authority.key -CAcreateserial -days 90 -extfile names -out server.pem',
 );
 
 // An issuer: one key, and two tokens that it signs.

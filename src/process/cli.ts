@@ -559,17 +559,23 @@ function describeDev(service: WholeService, backendUrl: string, settings: Settin
       ? 'in memory; --embedded-backend-database FILE keeps its items'
       : `in ${embeddedBackendDatabase}`;
   const { url } = service;
+  // Where more than an address is needed, these lines would not work.
+  const isOpen = url.startsWith('http:') && settings.authIssuer === '';
   return `
-${describePlaces(service, settings, `Embedded backend    ${backendUrl}/api/WorkItem  (${store})`)}
-
-  Try:
-    curl ${url}/api/work-items
-    curl ${url}/api/work-items/1
-    curl -X POST ${url}/api/work-items -d '{"title":"My first work item"}'
+${describePlaces(service, settings, `Embedded backend    ${backendUrl}/api/WorkItem  (${store})`)}${isOpen ? describeCalls(url) : ''}
 
   Ctrl-C stops.
 
 `;
+}
+
+function describeCalls(url: string): string {
+  return `
+
+  Try:
+    curl ${url}/api/work-items
+    curl ${url}/api/work-items/1
+    curl -X POST ${url}/api/work-items -d '{"title":"My first work item"}'`;
 }
 
 function describePlaces({ url, adminUrl }: WholeService, { docs }: Settings, backend: string): string {

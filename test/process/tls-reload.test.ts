@@ -234,6 +234,13 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     assert.equal(await gateway.exitCode(), 0);
   });
 
+  test('that end soon are said to at the start', async () => {
+    const files = place(folder.issue(authority, 'short', { days: 2 }));
+    await using gateway = await start(files.environment);
+    const line = await gateway.log(({ level, use }) => level === 'warn' && use === 'clients', 'a warning');
+    assert.equal(line['msg'], 'certificate in force, but not for long: 1 day is left');
+  });
+
   test('that have expired are shown at the start, and said to be in log and metrics', async () => {
     const expired = folder.issue(authority, 'long-expired', { days: -1 });
     const files = place(expired);

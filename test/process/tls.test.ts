@@ -180,7 +180,7 @@ error: BACKEND_CA_FILE ("${empty}") has no certificate in PEM format
   test('check says whose certificates there are, until when, and what is wrong with them', async () => {
     const plain = folder.issue(authority, 'plain', {
       names: ['DNS:items.example.com', 'IP:10.0.0.1'],
-      days: 3,
+      days: 2,
     });
     const full = folder.write('full-chain.pem', plain.cert + authority.cert);
     await using good = runCommand(['check'], {
@@ -193,7 +193,7 @@ error: BACKEND_CA_FILE ("${empty}") has no certificate in PEM format
     assert.ok(
       good.stdout.replace(/\d{4}-\d\d-\d\d/g, 'DATE').includes(
         `TLS for clients: key and certificate fit
-  CN=plain for DNS:items.example.com, IP Address:10.0.0.1: until DATE, 2 days left
+  CN=plain for DNS:items.example.com, IP Address:10.0.0.1: until DATE, 1 day left
   issued by CN=authority
   then CN=authority: until DATE, 29 days left
   it is time to renew it
