@@ -402,6 +402,11 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
     await backend.until(() => backend.requests.length === before + clients.length, 'the held calls');
     command.signal('SIGKILL');
     await poll(() => isRefused(command), 'no new connection is taken');
+    await poll(
+      () =>
+        command.logs.filter(({ msg }) => String(msg).startsWith('the primary process has gone')).length === 2,
+      'both workers have noticed',
+    );
     assert.ok(pids.every(isAlive));
     gate.open();
     for (const client of clients) {
@@ -412,7 +417,6 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
     }
     await poll(() => !pids.some(isAlive), 'no worker lives');
     assert.equal(await idle.closed(), 'end');
-    assert.ok(command.logs.some(({ msg }) => String(msg).startsWith('the primary process has gone')));
   });
 }
 
