@@ -83,5 +83,7 @@ export function checkCertificates(
 
 function describeTime({ validTo }: CertificateFacts, now: number): string {
   const days = Math.floor(daysLeft(validTo, now));
-  return days < 0 ? `expired on ${dateOf(validTo)}` : `until ${dateOf(validTo)}, ${days} ${days === 1 ? 'day' : 'days'} left`;
+  return days < 0
+    ? `expired on ${dateOf(validTo)}`
+    : `until ${dateOf(validTo)}, ${days} ${days === 1 ? 'day' : 'days'} left`;
 }

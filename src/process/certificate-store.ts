@@ -219,7 +219,10 @@ export class CertificateStore {
     if (flaw !== undefined) {
       logger.error(facts, `${message}, but ${flaw}`);
     } else if (days < daysMin) {
-      logger.warn(facts, `${message}, but not for long: ${days === 1 ? '1 day is' : `${days} days are`} left`);
+      logger.warn(
+        facts,
+        `${message}, but not for long: ${days === 1 ? '1 day is' : `${days} days are`} left`,
+      );
     } else {
       logger.info(facts, message);
     }
