@@ -3,7 +3,7 @@
 
 import { nobody, type Gateway, type GatewayObserver } from '../gateway/gateway.ts';
 import { createGateway, type GatewayLimits } from '../gateway/options.ts';
-import type { CorsOptions } from '../guards/cors.ts';
+import { corsOptionNames, type CorsOptions } from '../guards/cors.ts';
 import { fieldNameOf, type FieldName } from '../wire/fields.ts';
 import type { BodyLength, RequestHead } from '../wire/head.ts';
 import { parseContentLength } from '../wire/grammar.ts';
@@ -47,7 +47,7 @@ export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
   });
 }
 
-const otherOptions = ['prefix', 'clientAddress', 'observer', 'corsOrigins', 'corsCredentials', 'corsMaxAgeS'];
+const otherOptions = ['prefix', 'clientAddress', 'observer', ...corsOptionNames];
 const prefixPattern = /^(?:\/[^/?#]+)*$/;
 const unknownAddress = (): undefined => undefined;
 

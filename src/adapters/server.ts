@@ -4,7 +4,7 @@
 import { nobody, type GatewayObserver } from '../gateway/gateway.ts';
 import { limitsOf, type LimitName } from '../gateway/limits.ts';
 import { createGateway, type GatewayLimits } from '../gateway/options.ts';
-import type { CorsOptions } from '../guards/cors.ts';
+import { corsOptionNames, type CorsOptions } from '../guards/cors.ts';
 import { listen, type Listener } from '../process/listen.ts';
 import type { ServerTls } from '../wire/handshake.ts';
 import { ClientServer } from '../wire/server.ts';
@@ -110,9 +110,7 @@ function findTlsProblems(tls: ServerTls | undefined): string[] {
 const otherOptions: readonly (keyof GatewayServerOptions)[] = [
   ...serverLimits,
   'shutdownTimeoutMs',
-  'corsOrigins',
-  'corsCredentials',
-  'corsMaxAgeS',
+  ...corsOptionNames,
   'observer',
   'tls',
 ];

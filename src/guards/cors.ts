@@ -15,6 +15,13 @@ export interface CorsOptions {
   readonly corsMaxAgeS?: number;
 }
 
+/** The names of these options, for whoever lists what can be given. */
+export const corsOptionNames = [
+  'corsOrigins',
+  'corsCredentials',
+  'corsMaxAgeS',
+] as const satisfies readonly (keyof CorsOptions)[];
+
 /** Stands for every origin. */
 export const anyOrigin = '*';
 

@@ -1,5 +1,6 @@
 // Who counts requests against a rate: the port of counters, and the one that counts in this process.
 
+import type { Clock } from './clock.ts';
 import type { Rate } from './rate.ts';
 import { WindowTable } from './window-table.ts';
 
@@ -19,15 +20,15 @@ export interface Count {
 export const keysMax = 100_000;
 
 /** Milliseconds that only go forwards. */
-export type Clock = () => number;
+export type SteadyClock = Clock['steady'];
 
 /** Counts in this process, at once. */
 export class OwnCount implements Count {
   readonly #rate: Rate;
-  readonly #clock: Clock;
+  readonly #clock: SteadyClock;
   readonly #table: WindowTable;
 
-  constructor(rate: Rate, clock: Clock, table = new WindowTable(keysMax)) {
+  constructor(rate: Rate, clock: SteadyClock, table = new WindowTable(keysMax)) {
     this.#rate = rate;
     this.#clock = clock;
     this.#table = table;

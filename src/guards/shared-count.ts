@@ -2,7 +2,7 @@
 // become few questions; what is known to be over is refused without one; and where no answer comes in time, somebody else
 // counts until there is one again [D47]. Knows no setting, and not who is asked.
 
-import type { Clock, Count } from './count.ts';
+import type { Count, SteadyClock } from './count.ts';
 import type { Rate } from './rate.ts';
 import { WindowTable } from './window-table.ts';
 
@@ -28,7 +28,7 @@ export interface Counter {
 
 export interface SharedCountOptions {
   readonly rate: Rate;
-  readonly clock: Clock;
+  readonly clock: SteadyClock;
   readonly counter: Counter;
   /** Counts while `counter` does not answer. */
   readonly fallback: Count;
