@@ -1,8 +1,10 @@
 // A gateway server in the test's process, behind it a scripted backend or whatever is put in its place.
 
+import { BackendClient } from '../../src/backend/client.ts';
 import type { Backend } from '../../src/gateway/call.ts';
 import { Gateway, type GatewayObserver } from '../../src/gateway/gateway.ts';
 import type { Guard } from '../../src/gateway/guard.ts';
+import { limitsOf } from '../../src/gateway/limits.ts';
 import { BufferBudget } from '../../src/body/budget.ts';
 import { createGatewayServer, type CallRecord, type GatewayServerOptions } from '../../src/index.ts';
 import { listen } from '../../src/process/listen.ts';
@@ -114,6 +116,32 @@ export async function serveBefore(
     [Symbol.asyncDispose]: async () => {
       await listener.close();
       clients.closeAll();
+    },
+  };
+}
+
+/** The same before a scripted backend that answers `{"id":5}`. */
+export async function serveGuarded(guards: readonly Guard[], identityHeader?: string) {
+  const backend = await ScriptedBackend.start();
+  backend.answers(answer('{"id":5}'));
+  const ms = limitsOf({}, ['backendTimeoutMs', 'backendConnectTimeoutMs', 'backendIdleTimeoutMs']);
+  const client = new BackendClient({
+    backendUrl: new URL(backend.url),
+    timeoutMs: ms.backendTimeoutMs,
+    connectTimeoutMs: ms.backendConnectTimeoutMs,
+    idleTimeoutMs: ms.backendIdleTimeoutMs,
+    responseBytesMax: 1_000_000,
+    identityHeader,
+    budget: new BufferBudget(1e9),
+  });
+  const server = await serveBefore(client, guards);
+  return {
+    ...server,
+    backend,
+    [Symbol.asyncDispose]: async () => {
+      await server[Symbol.asyncDispose]();
+      await client.close();
+      await backend.stop();
     },
   };
 }

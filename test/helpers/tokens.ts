@@ -1,17 +1,13 @@
 // A gateway in the test's process that wants tokens, with an issuer's keys in memory and a clock of the test's.
 
 import assert from 'node:assert/strict';
-import { BackendClient } from '../../src/backend/client.ts';
-import { BufferBudget } from '../../src/body/budget.ts';
-import { limitsOf } from '../../src/gateway/limits.ts';
 import { KeySet } from '../../src/guards/key-set.ts';
 import { TokenGuard, type TokenOptions } from '../../src/guards/tokens.ts';
 import { assertReply, unavailable } from './expected.ts';
 import { HandClock } from './hand-clock.ts';
-import { serveBefore } from './in-process.ts';
+import { serveGuarded } from './in-process.ts';
 import { audience, issuerName } from './issuer.ts';
 import type { Reply } from './raw-client.ts';
-import { answer, ScriptedBackend } from './scripted-backend.ts';
 
 const challenge = 'Bearer realm="work-items"';
 export const unauthorized = '{"error":"Unauthorized"}';
@@ -83,22 +79,9 @@ export async function serveWithTokens(keyText: string, options: TokenServerOptio
     clock,
     entriesMax,
   );
-  const backend = await ScriptedBackend.start();
-  backend.answers(answer('{"id":5}'));
-  const ms = limitsOf({}, ['backendTimeoutMs', 'backendConnectTimeoutMs', 'backendIdleTimeoutMs']);
-  const client = new BackendClient({
-    backendUrl: new URL(backend.url),
-    timeoutMs: ms.backendTimeoutMs,
-    connectTimeoutMs: ms.backendConnectTimeoutMs,
-    idleTimeoutMs: ms.backendIdleTimeoutMs,
-    responseBytesMax: 1_000_000,
-    identityHeader,
-    budget: new BufferBudget(1e9),
-  });
-  const server = await serveBefore(client, [guard]);
+  const server = await serveGuarded([guard], identityHeader);
   return {
     ...server,
-    backend,
     clock,
     keys,
     guard,
@@ -111,8 +94,6 @@ export async function serveWithTokens(keyText: string, options: TokenServerOptio
     [Symbol.asyncDispose]: async () => {
       keys.close();
       await server[Symbol.asyncDispose]();
-      await client.close();
-      await backend.stop();
     },
   };
 }

@@ -3,16 +3,13 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { BackendClient } from '../../src/backend/client.ts';
-import { BufferBudget } from '../../src/body/budget.ts';
 import { joinGuards, type Admission, type Guard, type GuardedRequest } from '../../src/gateway/guard.ts';
-import { limits, limitsOf } from '../../src/gateway/limits.ts';
 import { replies } from '../../src/gateway/replies.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, forbidden, operations } from '../helpers/expected.ts';
-import { serveBefore } from '../helpers/in-process.ts';
+import { serveGuarded } from '../helpers/in-process.ts';
 import { chunk, requestBytes } from '../helpers/raw-client.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer } from '../helpers/scripted-backend.ts';
 
 const admitted: Admission = { isAdmitted: true, identity: undefined };
 const refused: Admission = {
@@ -34,31 +31,10 @@ class Recorder implements Guard {
   }
 }
 
-async function serveGuarded(...says: (() => Admission | Promise<Admission>)[]) {
-  const backend = await ScriptedBackend.start();
-  backend.answers(answer('{"id":5}'));
-  const ms = limitsOf({}, ['backendTimeoutMs', 'backendConnectTimeoutMs', 'backendIdleTimeoutMs']);
-  const client = new BackendClient({
-    backendUrl: new URL(backend.url),
-    timeoutMs: ms.backendTimeoutMs,
-    connectTimeoutMs: ms.backendConnectTimeoutMs,
-    idleTimeoutMs: ms.backendIdleTimeoutMs,
-    responseBytesMax: limits.responseBytesMax.standard,
-    budget: new BufferBudget(1e9),
-  });
+async function serveSaying(...says: (() => Admission | Promise<Admission>)[]) {
   const guards = says.map((each) => new Recorder(each));
-  const server = await serveBefore(client, guards);
-  return {
-    ...server,
-    backend,
-    guards,
-    asked: () => guards.map(({ asked }) => asked.length),
-    [Symbol.asyncDispose]: async () => {
-      await server[Symbol.asyncDispose]();
-      await client.close();
-      await backend.stop();
-    },
-  };
+  const server = await serveGuarded(guards);
+  return { ...server, guards, asked: () => guards.map(({ asked }) => asked.length) };
 }
 
 for (const [when, says] of [
@@ -66,7 +42,7 @@ for (const [when, says] of [
   ['later', async (admission: Admission) => await Promise.resolve(admission)],
 ] as const) {
   test(`a guard that refuses ${when}: its reply, no backend call, and the connection goes on`, async () => {
-    await using server = await serveGuarded(() => says(refused));
+    await using server = await serveSaying(() => says(refused));
     await using client = await server.connect();
     for (const { method, path, options } of operations) {
       assertReply(await client.call(method, path, options), 403, forbidden);
@@ -79,7 +55,7 @@ for (const [when, says] of [
   });
 
   test(`a guard that admits ${when}: the call is made, with its body`, async () => {
-    await using server = await serveGuarded(() => says(admitted));
+    await using server = await serveSaying(() => says(admitted));
     await using client = await server.connect();
     for (const { method, path, options, status, body } of operations) {
       server.backend.answers(answer(body === '{"success":true}' ? '{}' : body));
@@ -94,7 +70,7 @@ for (const [when, says] of [
 }
 
 test('a guard is asked before the id is read, and not where no operation is called', async () => {
-  await using server = await serveGuarded(() => refused);
+  await using server = await serveSaying(() => refused);
   await using client = await server.connect();
   assertReply(await client.call('GET', '/api/work-items/abc'), 403, forbidden);
   assert.equal((await client.call('OPTIONS', '/api/work-items')).status, 204);
@@ -104,7 +80,7 @@ test('a guard is asked before the id is read, and not where no operation is call
 });
 
 test('guards are asked in order, up to the first that refuses; one tells the next whom it has found', async () => {
-  await using server = await serveGuarded(
+  await using server = await serveSaying(
     async () => await Promise.resolve<Admission>({ isAdmitted: true, identity: 'Ada' }),
     () => refused,
     () => admitted,
@@ -118,7 +94,7 @@ test('guards are asked in order, up to the first that refuses; one tells the nex
 
 test('what a guard has not let in is not read: its body waits in the socket', async () => {
   const gate = createGate();
-  await using server = await serveGuarded(async () => {
+  await using server = await serveSaying(async () => {
     await gate.opened;
     return admitted;
   });
@@ -138,7 +114,7 @@ test('what a guard has not let in is not read: its body waits in the socket', as
 
 test('`100 Continue` is sent only when the guard has admitted', async () => {
   const gate = createGate();
-  await using server = await serveGuarded(async () => {
+  await using server = await serveSaying(async () => {
     await gate.opened;
     return admitted;
   });
@@ -156,7 +132,7 @@ test('`100 Continue` is sent only when the guard has admitted', async () => {
 
 test('a client that leaves while the guard decides causes no call', async () => {
   const gate = createGate();
-  await using server = await serveGuarded(async () => {
+  await using server = await serveSaying(async () => {
     await gate.opened;
     return admitted;
   });
@@ -180,7 +156,7 @@ test('a client that leaves while the guard decides causes no call', async () => 
 
 test('a client that ends its side within the body that is held back is answered, and nothing is called', async () => {
   const gate = createGate();
-  await using server = await serveGuarded(async () => {
+  await using server = await serveSaying(async () => {
     await gate.opened;
     return admitted;
   });
@@ -196,7 +172,7 @@ test('a client that ends its side within the body that is held back is answered,
 
 test('requests sent ahead are answered in order, whatever their guards take', async () => {
   let count = 0;
-  await using server = await serveGuarded(() => {
+  await using server = await serveSaying(() => {
     count += 1;
     const admission = count % 3 === 0 ? refused : admitted;
     return count % 2 === 0 ? admission : Promise.resolve(admission);
@@ -228,7 +204,7 @@ test("a guard that throws or rejects is a fault of ours: the operation's 500, an
     },
     () => Promise.reject(fault),
   ]) {
-    await using server = await serveGuarded(says);
+    await using server = await serveSaying(says);
     await using client = await server.connect();
     const reply = await client.call('PUT', '/api/work-items/5', { body: '{}' });
     assertReply(reply, 500, '{"error":"Failed to update work item"}');
