@@ -3,6 +3,7 @@
 
 import { constants, type ServerHttp2Stream } from 'node:http2';
 
+import { monotonicMs } from '../wire/clock.ts';
 import type { Broken, Client, Incoming, Reply, RequestHandler, Transport } from '../wire/transport.ts';
 import { listReplyHeaders } from '../wire/writer.ts';
 import { readHead, type HeadLimits } from './http2-head.ts';
@@ -60,7 +61,7 @@ export class Http2Exchange implements Transport, Client {
   readonly #opened: Opened;
   readonly #owner: ExchangeOwner;
   readonly #context: ExchangeContext;
-  readonly #since = performance.now();
+  readonly #since = monotonicMs();
   #state: State = 'waiting';
   #incoming: Incoming | undefined;
   // All of the request has come.
@@ -255,7 +256,7 @@ export class Http2Exchange implements Transport, Client {
     this.#refusesRest ||= !this.#isWhole && (reply.closes || this.#owesContinue);
     if (hasBody) {
       this.#onTaken = onTaken;
-      this.#tookAt = performance.now();
+      this.#tookAt = monotonicMs();
       this.#pieces = reply.pieces;
       for (let slices = 0; slices < slicesAhead; slices += 1) {
         this.#writeNext();
@@ -292,7 +293,7 @@ export class Http2Exchange implements Transport, Client {
 
   readonly #onSliceTaken = (error?: Error | null): void => {
     if (error === undefined || error === null) {
-      this.#tookAt = performance.now();
+      this.#tookAt = monotonicMs();
       this.#writeNext();
     }
   };

@@ -5,6 +5,7 @@
 import { constants, performServerHandshake, type ServerHttp2Session } from 'node:http2';
 import type { Socket } from 'node:net';
 
+import { monotonicMs } from '../wire/clock.ts';
 import type { Connection, Serve } from '../wire/connection.ts';
 import { StallWatch } from '../wire/stall-watch.ts';
 import type { Incoming, RequestHandler } from '../wire/transport.ts';
@@ -84,7 +85,7 @@ class Http2Connection implements Connection, ExchangeOwner {
   readonly #exchanges = new Set<Http2Exchange>();
   #state: State = 'open';
   // Since when there is no stream, or the connection has ended.
-  #since = performance.now();
+  #since = monotonicMs();
   #isFirst = true;
 
   constructor(socket: Socket, context: Http2Context) {
@@ -119,7 +120,7 @@ class Http2Connection implements Connection, ExchangeOwner {
   }
 
   isQuiet(quietForMs: number, from: number): boolean {
-    return this.#state === 'ended' && performance.now() - Math.max(this.#since, from) >= quietForMs;
+    return this.#state === 'ended' && monotonicMs() - Math.max(this.#since, from) >= quietForMs;
   }
 
   checkTime(now: number): void {
@@ -163,7 +164,7 @@ class Http2Connection implements Connection, ExchangeOwner {
   #end(): void {
     if (this.#state !== 'ended') {
       this.#state = 'ended';
-      this.#since = performance.now();
+      this.#since = monotonicMs();
       this.#session.close();
     }
   }
@@ -190,7 +191,7 @@ class Http2Connection implements Connection, ExchangeOwner {
     this.#exchanges.delete(exchange);
     this.#paced.goOn();
     if (this.#exchanges.size === 0) {
-      this.#since = performance.now();
+      this.#since = monotonicMs();
     }
   }
 

@@ -5,6 +5,7 @@
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 
+import { monotonicMs } from '../wire/clock.ts';
 import { queueForTurn, type TurnTaker } from '../wire/turns.ts';
 import { FrameMeter, type Allowance } from './frame-meter.ts';
 
@@ -98,7 +99,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
       return;
     }
     const end = this.#meter.take(bytes.length > room ? bytes.subarray(0, room) : bytes, allowance);
-    this.#headSince = this.#meter.isInHead ? (this.#headSince ?? performance.now()) : undefined;
+    this.#headSince = this.#meter.isInHead ? (this.#headSince ?? monotonicMs()) : undefined;
     if (end < bytes.length) {
       this.#held = bytes.subarray(end);
       this.#isYielding = true;

@@ -1,6 +1,7 @@
 // The connections to the backend: which are idle, and until when. What a call does with one is client.ts's affair.
 
 import { ClientConnection, type OpenSocket } from '../wire/client-connection.ts';
+import { monotonicMs } from '../wire/clock.ts';
 
 // The way to the backend takes time too: a connection that it promises to keep is not used in the last second.
 const keepAliveMarginMs = 1_000;
@@ -39,7 +40,7 @@ export class ConnectionPool {
   }
 
   #takeIdle(): ClientConnection | undefined {
-    const now = performance.now();
+    const now = monotonicMs();
     for (let last = this.#idle.pop(); last !== undefined; last = this.#idle.pop()) {
       if (last.expiresAt > now) {
         return last;
@@ -59,7 +60,7 @@ export class ConnectionPool {
       this.discard(connection);
       return;
     }
-    connection.expiresAt = performance.now() + idleMs;
+    connection.expiresAt = monotonicMs() + idleMs;
     this.#idle.push(connection);
     this.#sweepTimer ??= setInterval(
       () => {
@@ -91,7 +92,7 @@ export class ConnectionPool {
   }
 
   #sweep(): void {
-    const now = performance.now();
+    const now = monotonicMs();
     for (const connection of this.#idle.filter(({ expiresAt }) => expiresAt <= now)) {
       this.discard(connection);
     }

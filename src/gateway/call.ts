@@ -6,6 +6,7 @@ import { giveBackBlocks } from '../body/blocks.ts';
 import { RequestBody } from '../body/body.ts';
 import type { BufferBudget } from '../body/budget.ts';
 import type { Cors } from '../guards/cors.ts';
+import { monotonicMs } from '../wire/clock.ts';
 import type { RequestHead } from '../wire/head.ts';
 import type { Broken, Client, Incoming, Transport } from '../wire/transport.ts';
 import type { CallRecord } from './call-record.ts';
@@ -91,7 +92,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
   readonly #head: RequestHead;
   readonly #transport: Transport;
   readonly #client: Client;
-  readonly #startedAt = performance.now();
+  readonly #startedAt = monotonicMs();
   #state: State = 'checking';
   #backendPath = '';
   // Whom the guard has found the client to be.
@@ -283,7 +284,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
       return;
     }
     this.#state = 'calling';
-    this.#exchangeStartedAt = performance.now();
+    this.#exchangeStartedAt = monotonicMs();
     this.#exchange = this.#gateway.backend.send(
       {
         method: operation.method,
@@ -353,7 +354,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
 
   #noteBackendOutcome(outcome: BackendOutcome): void {
     this.backendOutcome = outcome;
-    this.backendDurationMs = performance.now() - this.#exchangeStartedAt;
+    this.backendDurationMs = monotonicMs() - this.#exchangeStartedAt;
   }
 
   onGone(): void {
@@ -404,7 +405,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
     } else {
       this.#write(status, headers, pieces, length);
     }
-    this.durationMs = performance.now() - this.#startedAt;
+    this.durationMs = monotonicMs() - this.#startedAt;
     this.#gateway.notifyEnd(this, this.#trace);
   }
 

@@ -46,7 +46,7 @@ function sendAll(): void {
 }
 
 export class ClientConnection {
-  /** When an idle connection is to be closed, as `performance.now()` tells it. */
+  /** When an idle connection is to be closed, as `monotonicMs` tells it. */
   expiresAt = 0;
   /** For how long the server keeps an idle connection, in seconds; undefined where it has not said. */
   keepAliveSeconds: number | undefined;

@@ -4,6 +4,7 @@
 import type { Socket } from 'node:net';
 import type { Server as TlsServer, TLSSocket } from 'node:tls';
 
+import { monotonicMs } from './clock.ts';
 import type { Connection } from './connection.ts';
 import { carrierOf } from './tcp-table.ts';
 
@@ -102,7 +103,7 @@ export class Handshake implements Connection {
   readonly address: string | undefined;
   readonly #timeoutMs: number;
   readonly #owner: HandshakeOwner;
-  readonly #since = performance.now();
+  readonly #since = monotonicMs();
   #isUnderWay = true;
 
   constructor(socket: Socket, timeoutMs: number, owner: HandshakeOwner) {
@@ -126,7 +127,7 @@ export class Handshake implements Connection {
   }
 
   isQuiet(quietMs: number, from: number): boolean {
-    return performance.now() - Math.max(this.#since, from) >= quietMs;
+    return monotonicMs() - Math.max(this.#since, from) >= quietMs;
   }
 
   // Not left to the platform: it says so, and closes nothing.

@@ -4,6 +4,7 @@
 
 import type { Socket } from 'node:net';
 
+import { monotonicMs } from './clock.ts';
 import type { Connection } from './connection.ts';
 import type { RequestHead } from './head.ts';
 import { RequestReader, type Sink } from './reader.ts';
@@ -69,8 +70,8 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   // Asked for at once: of a connection that has closed the system no longer knows it.
   readonly #address: string | undefined;
   #phase: Phase = 'idle';
-  // When the time began that this phase is allowed, as performance.now() tells it.
-  #since = performance.now();
+  // When the time began that this phase is allowed, as `monotonicMs` tells it.
+  #since = monotonicMs();
   #isFirst = true;
   #head: RequestHead | undefined;
   #incoming: Incoming | undefined;
@@ -140,7 +141,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
       (this.#phase === 'idle' || this.#phase === 'lingering') &&
       this.#aheadLength === 0 &&
       this.socket.writableLength === 0 &&
-      performance.now() - Math.max(this.#since, from) >= quietMs
+      monotonicMs() - Math.max(this.#since, from) >= quietMs
     );
   }
 
@@ -255,7 +256,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   #beginHead(): void {
     this.#phase = 'head';
     if (!this.#isFirst) {
-      this.#since = performance.now();
+      this.#since = monotonicMs();
     }
     this.#isFirst = false;
   }
@@ -456,7 +457,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
 
   #beginNext(): void {
     this.#phase = 'idle';
-    this.#since = performance.now();
+    this.#since = monotonicMs();
     this.#head = undefined;
     if (!this.#isTaking && (this.#aheadLength > 0 || this.#isPaused || this.#hasEnded)) {
       this.#goOnSoon();
@@ -473,7 +474,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
 
   #linger(): void {
     this.#phase = 'lingering';
-    this.#since = performance.now();
+    this.#since = monotonicMs();
     this.#dropAhead();
     this.socket.end();
   }

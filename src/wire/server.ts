@@ -3,6 +3,7 @@
 
 import { createServer, type Server, type Socket } from 'node:net';
 
+import { monotonicMs } from './clock.ts';
 import type { Connection, Serve } from './connection.ts';
 import { Handshakes, type ServerTls } from './handshake.ts';
 import { ServerConnection, type ConnectionContext } from './server-connection.ts';
@@ -103,7 +104,7 @@ export class ClientServer implements Iterable<Connection> {
    * connection with no request on its way is closed; nothing new must be taken meanwhile.
    */
   async drain(signal: AbortSignal, isDone: () => boolean): Promise<void> {
-    const from = performance.now();
+    const from = monotonicMs();
     while (!signal.aborted && (this.#connections.size > 0 || !isDone())) {
       for (const connection of this.#connections) {
         connection.announceEnd?.();
@@ -164,7 +165,7 @@ export class ClientServer implements Iterable<Connection> {
   }
 
   #sweep(): void {
-    const now = performance.now();
+    const now = monotonicMs();
     for (const connection of this.#connections) {
       connection.checkTime(now);
     }
@@ -175,7 +176,7 @@ export class ClientServer implements Iterable<Connection> {
   }
 
   #makeRoom(): boolean {
-    const now = performance.now();
+    const now = monotonicMs();
     if (now - this.#lookedAt < lookMsMin) {
       return false;
     }
@@ -193,7 +194,7 @@ export class ClientServer implements Iterable<Connection> {
   }
 
   #report(): void {
-    const now = performance.now();
+    const now = monotonicMs();
     if (now - this.#reportedAt >= reportMsMin) {
       this.#reportedAt = now;
       this.onFull();

@@ -5,6 +5,7 @@
 
 import type { Socket } from 'node:net';
 
+import { monotonicMs } from './clock.ts';
 import { carrierOf, handleOf, inodeOf, readUnacknowledged } from './tcp-table.ts';
 
 interface Progress<Call> {
@@ -50,7 +51,7 @@ export class StallWatch<Call> {
         inode: undefined,
         queued: queuedBytes(socket),
         unacknowledged: undefined,
-        since: performance.now(),
+        since: monotonicMs(),
       });
     } else {
       progress.call = call;
@@ -64,7 +65,7 @@ export class StallWatch<Call> {
   }
 
   #sweep(): void {
-    const now = performance.now();
+    const now = monotonicMs();
     let areSomeStill = false;
     for (const [socket, progress] of this.#watched) {
       const queued = queuedBytes(socket);
@@ -95,7 +96,7 @@ export class StallWatch<Call> {
   async #compareTable(): Promise<void> {
     const unacknowledged = await this.#readTable();
     this.#isReadingTable = false;
-    const now = performance.now();
+    const now = monotonicMs();
     this.#tableReadAt = now;
     if (unacknowledged === undefined) {
       return;
