@@ -35,6 +35,10 @@ export const limits = {
   shutdownTimeoutMs: ms(10_000),
   // In seconds, as browsers are told it; none of them remembers it for longer than a day.
   corsMaxAgeS: { standard: 600, min: 0, max: 86_400 },
+  authClockSkewMs: { standard: 30_000, min: 0, max: 600_000 },
+  // The issuer is not to be asked without end.
+  authJwksRefreshMs: { standard: 300_000, min: 1_000, max: msMax },
+  authJwksStaleMs: { standard: 86_400_000, min: 1_000, max: msMax },
 } as const satisfies Readonly<Record<string, Limit>>;
 
 export type LimitName = keyof typeof limits;

@@ -145,7 +145,7 @@ export class KeySet {
       }
       share?.({ text, ageMs: clock.steady() - startedAt });
       observer.onFetch(
-        keys.keys.length === 0 ? new Error('it has no key that AUTH_ALGORITHMS can use') : undefined,
+        keys.keys.length === 0 ? new Error('it has no key for an algorithm that is allowed') : undefined,
       );
     } catch (error) {
       if (!this.#isClosed) {

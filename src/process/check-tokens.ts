@@ -1,7 +1,7 @@
 // What `check` says of tokens: whether the issuer's keys can be had, and which of them can be used.
 
+import { createKeySource, describeFetchError } from '../guards/create-guards.ts';
 import { escapeControls } from '../telemetry/escape.ts';
-import { createKeySource, describeFetchError } from './guards.ts';
 import { showValue, type Settings } from './settings.ts';
 
 export interface CheckResult {

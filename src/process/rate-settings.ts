@@ -59,7 +59,7 @@ interface RateSettings {
 export function findRateProblems(
   settings: Partial<RateSettings>,
   isSet: (name: keyof RateSettings) => boolean,
-  variableOf: (name: keyof RateSettings) => string,
+  nameOf: (name: keyof RateSettings) => string,
 ): string[] {
   const problems: string[] = [];
   // Whoever sets more of what is off thinks that it is on [D41].
@@ -69,11 +69,13 @@ export function findRateProblems(
     ['rateLimitFallback', 'rateLimitRedisUrl'],
   ] as const) {
     if (isSet(name) && settings[needed] === '') {
-      problems.push(`${variableOf(name)} is set, but does nothing without ${variableOf(needed)}`);
+      problems.push(`${nameOf(name)} is set, but does nothing without ${nameOf(needed)}`);
     }
   }
   if (settings.rateLimitKey === 'identity' && settings.authIssuer === '') {
-    problems.push('RATE_LIMIT_KEY is identity, but no tokens say who a client is: AUTH_ISSUER is not set');
+    problems.push(
+      `${nameOf('rateLimitKey')} is identity, but no tokens say who a client is: ${nameOf('authIssuer')} is not set`,
+    );
   }
   return problems;
 }

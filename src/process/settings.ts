@@ -400,15 +400,11 @@ export const settingsTable = {
     help: 'Algorithms that tokens may be signed with; others are answered with 401.',
     commands: gateway,
   },
-  authClockSkewMs: {
-    ...ms(
-      30_000,
-      "How far the issuer's clock may be from ours; for the claims `exp` and `nbf`.",
-      'tokens',
-      0,
-    ),
-    max: 600_000,
-  },
+  authClockSkewMs: msLimit(
+    'authClockSkewMs',
+    "How far the issuer's clock may be from ours; for the claims `exp` and `nbf`.",
+    'tokens',
+  ),
   authTokenType: {
     kind: 'choice',
     group: 'tokens',
@@ -437,12 +433,11 @@ export const settingsTable = {
     help: 'Claim that has the scopes of a token; words with spaces between them, or an array of words.',
     commands: gateway,
   },
-  authJwksRefreshMs: ms(300_000, 'From one fetch of the keys to the next.', 'tokens', 1_000),
-  authJwksStaleMs: ms(
-    86_400_000,
+  authJwksRefreshMs: msLimit('authJwksRefreshMs', 'From one fetch of the keys to the next.', 'tokens'),
+  authJwksStaleMs: msLimit(
+    'authJwksStaleMs',
     'For how long keys count that cannot be fetched anew; then a call with a token is answered with 503.',
     'tokens',
-    1_000,
   ),
   backendIdentityHeader: {
     kind: 'checked-text',

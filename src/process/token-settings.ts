@@ -167,36 +167,37 @@ interface TokenSettings {
 
 /**
  * What is wrong with the settings of tokens as a whole. A setting whose value was refused is missing in `settings`: it
- * has its problem already. `isGiven`: somebody has set it; `variableOf` has its name for people.
+ * has its problem already. `isGiven`: somebody has set it; `nameOf` has its name for people.
  */
 export function findTokenProblems(
   settings: TokenSettings,
   isGiven: (name: TokenSettingName) => boolean,
-  variableOf: (name: TokenSettingName) => string,
+  nameOf: (name: TokenSettingName) => string,
 ): string[] {
   const { authIssuer, authAudience, authJwksRefreshMs = 0, authJwksStaleMs = Infinity } = settings;
+  const issuer = nameOf('authIssuer');
+  const url = nameOf('authJwksUrl');
+  const file = nameOf('authJwksFile');
   if (authIssuer === '') {
     return tokenSettingNames
       .filter((name) => name !== 'authIssuer' && isGiven(name))
-      .map((name) => `${variableOf(name)} is set, but tokens are off: AUTH_ISSUER is not set`);
+      .map((name) => `${nameOf(name)} is set, but tokens are off: ${issuer} is not set`);
   }
   const hasUrl = settings.authJwksUrl !== '';
   const hasFile = settings.authJwksFile !== '';
   return [
     ...(authAudience?.length === 0
-      ? ['AUTH_ISSUER is set, but AUTH_AUDIENCE is not: a token for anybody else would do']
+      ? [`${issuer} is set, but ${nameOf('authAudience')} is not: a token for anybody else would do`]
       : []),
-    ...(hasUrl || hasFile
-      ? []
-      : ['AUTH_ISSUER is set, but neither AUTH_JWKS_URL nor AUTH_JWKS_FILE: there are no keys']),
-    ...(hasUrl && hasFile
-      ? ['AUTH_JWKS_URL and AUTH_JWKS_FILE are both set: the keys come from one place']
-      : []),
+    ...(hasUrl || hasFile ? [] : [`${issuer} is set, but neither ${url} nor ${file}: there are no keys`]),
+    ...(hasUrl && hasFile ? [`${url} and ${file} are both set: the keys come from one place`] : []),
     ...(isGiven('authScopeClaim') && !isGiven('authScopes')
-      ? ['AUTH_SCOPE_CLAIM is set, but AUTH_SCOPES is not: no scope is looked for']
+      ? [`${nameOf('authScopeClaim')} is set, but ${nameOf('authScopes')} is not: no scope is looked for`]
       : []),
     ...(authJwksStaleMs < authJwksRefreshMs
-      ? ['AUTH_JWKS_STALE_MS is below AUTH_JWKS_REFRESH_MS: keys would cease to count before the next fetch']
+      ? [
+          `${nameOf('authJwksStaleMs')} is below ${nameOf('authJwksRefreshMs')}: keys would cease to count before the next fetch`,
+        ]
       : []),
   ];
 }

@@ -131,7 +131,7 @@ test('what answers with something else than keys: no redirect is followed, no fl
     [sending('<html>'), 'it is not JSON'],
     [sending('{}'), 'it is JSON, but no JSON Web Key Set: it has no array "keys"'],
     [sending(`{"keys":[${' '.repeat(2_000_000)}]}`), 'it has more than 1048576 bytes'],
-    [sending('{"keys":[]}'), 'it has no key that AUTH_ALGORITHMS can use'],
+    [sending('{"keys":[]}'), 'it has no key for an algorithm that is allowed'],
   ] as const) {
     keys.respond = respond;
     await using command = await startCommand(environment({ AUTH_JWKS_URL: keys.url }));

@@ -1,0 +1,247 @@
+// Makes the guards that are on, in the order in which they are asked, with what they need: the issuer's keys, and whoever
+// counts. What is off is not even loaded. Knows no log and no metrics: whoever asks for them is told what changes.
+
+import type { Guard } from '../gateway/guard.ts';
+import type { OperationName } from '../gateway/operations.ts';
+import type { Count } from './count.ts';
+import type { FetchedKeys, KeySetObserver } from './key-set.ts';
+import type { KeySource } from './key-source.ts';
+import type { RateKey } from './rate-limit.ts';
+import { parseRate, type Rate } from './rate.ts';
+import type { Counter, SharedCount } from './shared-count.ts';
+import { isSignatureAlgorithm } from './signature-algorithms.ts';
+
+/** What guards are made of: each as the setting of that name has it; an empty text is none. */
+export interface GuardSettings {
+  readonly authIssuer: string;
+  readonly authAudience: readonly string[];
+  readonly authJwksUrl: string;
+  readonly authJwksFile: string;
+  readonly authAlgorithms: readonly string[];
+  readonly authClockSkewMs: number;
+  readonly authTokenType: 'any' | 'at+jwt';
+  readonly authScopes: ReadonlyMap<OperationName, string>;
+  readonly authScopeClaim: string;
+  readonly authJwksRefreshMs: number;
+  readonly authJwksStaleMs: number;
+  readonly rateLimit: string;
+  readonly rateLimitKey: RateKey;
+  readonly rateLimitRedisUrl: string;
+  readonly rateLimitFallback: 'local' | 'allow' | 'deny';
+}
+
+/** Is told of what guards depend on. Must not throw. */
+export interface GuardObserver extends KeySetObserver {
+  /** Keys that another process has fetched, so long ago, are taken; comes after `onKeys`. */
+  onInherited(ageMs: number): void;
+  /** Whoever counts does not answer any more, for this reason, or does again: undefined. Not told twice. */
+  onCounter(who: 'redis' | 'primary', cause: unknown): void;
+}
+
+export interface Guards {
+  readonly guards: readonly Guard[];
+  /** Whether Redis counts; undefined where none is asked. */
+  redisAnswers(): boolean | undefined;
+  /** Lets go of whatever they hold, at once. */
+  close(): void;
+}
+
+/** The primary process, as one of several workers has it. */
+export interface Primary {
+  /** Counts for all workers. */
+  readonly counter: Counter;
+  /** What another worker has fetched last from `AUTH_JWKS_URL`; undefined where none has. */
+  readonly keys: FetchedKeys | undefined;
+  /** Keeps it for workers that start later. */
+  readonly keepKeys: (keys: FetchedKeys) => void;
+}
+
+/** The file of keys has none that can be used; the message says why, and is not for clients. */
+export class NoKeysError extends Error {}
+
+/**
+ * Guards of one process that serves clients; `primary` is undefined where it is not one of several. Rejects with a
+ * `NoKeysError` for a file without keys. Does not wait for keys of an address.
+ */
+export async function createGuards(
+  settings: GuardSettings,
+  observer: GuardObserver,
+  primary: Primary | undefined,
+): Promise<Guards> {
+  const closers: (() => void)[] = [];
+  const close = (): void => {
+    for (const each of closers) {
+      each();
+    }
+  };
+  const guards: Guard[] = [];
+  let redis: SharedCount | undefined;
+  try {
+    if (settings.authIssuer !== '') {
+      guards.push(await createTokenGuard(settings, observer, primary, closers));
+    }
+    const rate = parseRate(settings.rateLimit);
+    if (rate !== undefined) {
+      const { createRateLimit } = await import('./rate-limit.ts');
+      let count = await createLocalCount(rate, observer, primary?.counter, closers);
+      if (settings.rateLimitRedisUrl !== '') {
+        redis = await createRedisCount(rate, settings, observer, count, closers);
+        count = redis;
+      }
+      guards.push(createRateLimit(rate, settings.rateLimitKey, count));
+    }
+  } catch (error) {
+    close();
+    throw error;
+  }
+  return { guards, redisAnswers: () => redis?.isAnswering, close };
+}
+
+// Of this gateway alone: in this process, or in the primary one for all workers together.
+async function createLocalCount(
+  rate: Rate,
+  observer: GuardObserver,
+  primary: Counter | undefined,
+  closers: (() => void)[],
+): Promise<Count> {
+  const { keysMax, OwnCount } = await import('./count.ts');
+  const clock = (): number => performance.now();
+  const own = new OwnCount(rate, clock);
+  if (primary === undefined) {
+    return own;
+  }
+  const { SharedCount } = await import('./shared-count.ts');
+  const count = new SharedCount({
+    rate,
+    clock,
+    counter: primary,
+    fallback: own,
+    keysMax,
+    onChange: (cause) => {
+      observer.onCounter('primary', cause);
+    },
+  });
+  closers.push(() => {
+    count.close();
+  });
+  await count.start();
+  return count;
+}
+
+async function createTokenGuard(
+  settings: GuardSettings,
+  observer: GuardObserver,
+  primary: Primary | undefined,
+  closers: (() => void)[],
+): Promise<Guard> {
+  const [{ KeySet }, { TokenGuard }, { systemClock: clock }] = await Promise.all([
+    import('./key-set.ts'),
+    import('./tokens.ts'),
+    import('./clock.ts'),
+  ]);
+  const algorithms = settings.authAlgorithms.filter(isSignatureAlgorithm);
+  let lastError: Error | undefined;
+  const keys = new KeySet({
+    source: await createKeySource(settings),
+    algorithms,
+    refreshMs: settings.authJwksRefreshMs,
+    staleMs: settings.authJwksStaleMs,
+    clock,
+    share: primary?.keepKeys,
+    observer: {
+      onKeys: (each) => {
+        guard.forgetAll();
+        observer.onKeys(each);
+      },
+      onFetch: (error) => {
+        lastError = error;
+        observer.onFetch(error);
+      },
+    },
+  });
+  closers.push(() => {
+    keys.close();
+  });
+  const guard = new TokenGuard(
+    {
+      issuer: settings.authIssuer,
+      audiences: settings.authAudience,
+      algorithms,
+      clockSkewMs: settings.authClockSkewMs,
+      type: settings.authTokenType === 'any' ? undefined : settings.authTokenType,
+      scopes: settings.authScopes,
+      scopeClaim: settings.authScopeClaim,
+    },
+    keys,
+    clock,
+  );
+  // A file is there, whoever is away.
+  if (primary?.keys !== undefined && settings.authJwksFile === '') {
+    await keys.inherit(primary.keys);
+    if (keys.current.keys.length > 0) {
+      observer.onInherited(primary.keys.ageMs);
+    }
+  }
+  const first = keys.start();
+  if (settings.authJwksFile !== '') {
+    // A file is there or it is not: who names a wrong one is told at once, as with every other file.
+    await first;
+    if (keys.current.keys.length === 0) {
+      throw new NoKeysError(lastError === undefined ? 'nothing was read' : describeFetchError(lastError));
+    }
+  }
+  return guard;
+}
+
+/** Where the keys come from. */
+export async function createKeySource({
+  authJwksUrl,
+  authJwksFile,
+}: Pick<GuardSettings, 'authJwksUrl' | 'authJwksFile'>): Promise<KeySource> {
+  const { createFileSource, createUrlSource } = await import('./key-source.ts');
+  return authJwksUrl === '' ? createFileSource(authJwksFile) : createUrlSource(new URL(authJwksUrl));
+}
+
+/** What has kept keys from being fetched, in one line. */
+export function describeFetchError(error: Error): string {
+  const errors: readonly unknown[] = error instanceof AggregateError ? error.errors : [error];
+  return errors
+    .map((each) => {
+      const { message, code = String(each) } = each as NodeJS.ErrnoException;
+      return message === '' ? code : message;
+    })
+    .join('; ');
+}
+
+// With other gateways; `local` counts for this one alone.
+async function createRedisCount(
+  rate: Rate,
+  { rateLimitRedisUrl, rateLimitFallback }: GuardSettings,
+  observer: GuardObserver,
+  local: Count,
+  closers: (() => void)[],
+): Promise<SharedCount> {
+  const [{ keysMax }, { SharedCount }, { RedisCounter }] = await Promise.all([
+    import('./count.ts'),
+    import('./shared-count.ts'),
+    import('./redis-counter.ts'),
+  ]);
+  const count = new SharedCount({
+    rate,
+    clock: () => performance.now(),
+    counter: new RedisCounter(new URL(rateLimitRedisUrl)),
+    fallback: rateLimitFallback === 'local' ? local : { take: () => msLeftOf[rateLimitFallback] },
+    keysMax,
+    onChange: (cause) => {
+      observer.onCounter('redis', cause);
+    },
+  });
+  closers.push(() => {
+    count.close();
+  });
+  await count.start();
+  return count;
+}
+
+// Who is refused while Redis is away may try again soon.
+const msLeftOf = { allow: 0, deny: 1_000 } as const;
