@@ -29,6 +29,8 @@ const pauseMsMax = 100;
 interface Batch {
   /** What is not written yet. */
   bytes: Buffer;
+  /** What they lie in, to be used again when they are written. */
+  readonly block: Buffer | undefined;
   readonly lines: number;
   /** So many of them are said to be missing in it. */
   readonly gap: number;
@@ -40,7 +42,9 @@ export class LogOutput {
   onDrop: (lines: number) => void = () => undefined;
 
   readonly #options: LogOutputOptions;
-  #gathered = '';
+  // Lines are put into a block as bytes at once: a string of many lines would be gone through twice more.
+  #block: Buffer | undefined;
+  #spareBlock: Buffer | undefined;
   #gatheredBytes = 0;
   #gatheredLines = 0;
   #gatheredGap = 0;
@@ -68,15 +72,14 @@ export class LogOutput {
 
   /** Takes one line, or several that belong together, with the line end. */
   write(line: string): void {
-    const bytes = this.#isFull ? 0 : Buffer.byteLength(line);
-    if (this.#isFull || this.#heldBytes + bytes > this.#options.heldBytesMax) {
+    if (this.#isFull || !this.#hasRoom(line)) {
       // Where nothing is held nothing will be written, and nothing would end it.
       this.#isFull = this.#heldBytes > 0;
       this.#drop(1);
       return;
     }
     this.#describeGap();
-    this.#gather(line, bytes, 1, 0);
+    this.#gather(line, 1, 0);
   }
 
   /** Hands over what is gathered without waiting for more. */
@@ -84,13 +87,7 @@ export class LogOutput {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     if (this.#gatheredBytes > 0) {
-      this.#batches.push({
-        bytes: Buffer.from(this.#gathered),
-        lines: this.#gatheredLines,
-        gap: this.#gatheredGap,
-        isBegun: false,
-      });
-      this.#gathered = '';
+      this.#pushGathered();
       this.#gatheredBytes = 0;
       this.#gatheredLines = 0;
       this.#gatheredGap = 0;
@@ -121,16 +118,31 @@ export class LogOutput {
     if (this.#missing > 0) {
       const gap = this.#missing;
       this.#missing = 0;
-      const line = this.#options.describeGap(gap);
-      this.#gather(line, Buffer.byteLength(line), 0, gap);
+      this.#gather(this.#options.describeGap(gap), 0, gap);
     }
   }
 
-  #gather(line: string, bytes: number, lines: number, gap: number): void {
-    if (this.#gatheredBytes + bytes > this.#options.gatherBytesMax) {
-      this.flush();
+  #hasRoom(line: string): boolean {
+    const room = this.#options.heldBytesMax - this.#heldBytes;
+    return line.length * utf8BytesMax <= room || Buffer.byteLength(line) <= room;
+  }
+
+  #gather(line: string, lines: number, gap: number): void {
+    const { gatherBytesMax } = this.#options;
+    if (line.length * utf8BytesMax > gatherBytesMax - this.#gatheredBytes) {
+      const bytes = Buffer.byteLength(line);
+      if (bytes > gatherBytesMax - this.#gatheredBytes) {
+        this.flush();
+      }
+      if (bytes > gatherBytesMax) {
+        this.#heldBytes += bytes;
+        this.#pushBatch(Buffer.from(line), undefined, lines, gap);
+        this.#writeNext();
+        return;
+      }
     }
-    this.#gathered += line;
+    this.#block ??= this.#takeBlock();
+    const bytes = this.#block.write(line, this.#gatheredBytes);
     this.#gatheredBytes += bytes;
     this.#gatheredLines += lines;
     this.#gatheredGap += gap;
@@ -138,6 +150,29 @@ export class LogOutput {
     this.#timer ??= setTimeout(() => {
       this.flush();
     }, this.#options.gatherMs).unref();
+  }
+
+  #takeBlock(): Buffer {
+    const block = this.#spareBlock ?? Buffer.allocUnsafeSlow(this.#options.gatherBytesMax);
+    this.#spareBlock = undefined;
+    return block;
+  }
+
+  // A block that is not half full is copied from: many of them, held for a reader that is slow, would take many times
+  // the memory that their lines need.
+  #pushGathered(): void {
+    const block = this.#block ?? noBytes;
+    const bytes = block.subarray(0, this.#gatheredBytes);
+    if (bytes.length < block.length / 2) {
+      this.#pushBatch(Buffer.from(bytes), undefined, this.#gatheredLines, this.#gatheredGap);
+    } else {
+      this.#block = undefined;
+      this.#pushBatch(bytes, block, this.#gatheredLines, this.#gatheredGap);
+    }
+  }
+
+  #pushBatch(bytes: Buffer, block: Buffer | undefined, lines: number, gap: number): void {
+    this.#batches.push({ bytes, block, lines, gap, isBegun: false });
   }
 
   #writeNext(): void {
@@ -181,6 +216,7 @@ export class LogOutput {
     batch.bytes = batch.bytes.subarray(gone);
     if (batch.bytes.length === 0) {
       this.#batches.shift();
+      this.#spareBlock ??= batch.block;
     }
     if (this.#isFull && this.#heldBytes <= this.#options.heldBytesMax / 2) {
       this.#isFull = false;
@@ -193,6 +229,9 @@ export class LogOutput {
   }
 }
 
+// A character of a string is at most so many bytes in UTF-8.
+const utf8BytesMax = 3;
+const noBytes = Buffer.alloc(0);
 const newline = 0x0a;
 const lineEnd = Buffer.of(newline);
 

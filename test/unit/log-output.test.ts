@@ -77,6 +77,44 @@ describe('gathering', () => {
     assert.deepEqual(pieces, ['1234\n5678\n', 'é\nééé\n', 'a line longer than a piece\n', 'b\n']);
   });
 
+  test('bytes that are being written are not overwritten by lines that come meanwhile', async () => {
+    const written: string[] = [];
+    const output = new LogOutput({
+      write: (bytes, done) => {
+        // Looked at only when it is done, as a system does that is slow.
+        setTimeout(() => {
+          written.push(bytes.toString());
+          done(null, bytes.length);
+        }, 1);
+      },
+      gatherMs: 100,
+      gatherBytesMax: 16,
+      heldBytesMax: 1_000_000,
+      describeGap: () => '',
+    });
+    const lines = Array.from({ length: 300 }, (_, index) => `line ${index}\n`);
+    for (const [index, line] of lines.entries()) {
+      output.write(line);
+      if (index % 7 === 0) {
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+    }
+    await output.end(60_000);
+    assert.equal(written.join(''), lines.join(''));
+  });
+
+  test('few lines that wait for a slow reader hold the memory of few lines', () => {
+    const disk = new Disk();
+    disk.isStalled = true;
+    const { output } = create(disk, { gatherBytesMax: 1_048_576, heldBytesMax: 100_000 });
+    const before = process.memoryUsage().arrayBuffers;
+    for (let count = 0; count < 100; count += 1) {
+      output.write('one line\n');
+      output.flush();
+    }
+    assert.ok(process.memoryUsage().arrayBuffers - before < 4_000_000);
+  });
+
   test('a line that stays alone is written all the same', async () => {
     const disk = new Disk();
     create(disk).output.write('alone\n');
