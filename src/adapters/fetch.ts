@@ -1,9 +1,10 @@
 // The gateway as a web-standard handler, `Request` in and `Response` out, for servers that speak that: Next.js, Hono, Bun,
 // Deno [D50]. From the request's head on it is the same call as everywhere. Who reads and writes HTTP is the host.
 
-import { nobody, type Gateway, type GatewayObserver } from '../gateway/gateway.ts';
+import type { Gateway, GatewayObserver } from '../gateway/gateway.ts';
 import { createGateway, type GatewayLimits } from '../gateway/options.ts';
 import { corsOptionNames, type CorsOptions } from '../guards/cors.ts';
+import { writeFailureLines } from '../telemetry/failure-lines.ts';
 import { fieldNameOf, type FieldName } from '../wire/fields.ts';
 import type { BodyLength, RequestHead } from '../wire/head.ts';
 import { parseContentLength } from '../wire/grammar.ts';
@@ -15,7 +16,7 @@ export interface FetchHandlerOptions extends GatewayLimits, CorsOptions {
   readonly prefix?: string;
   /** The client's address, which a `Request` does not say: for records, and where proxies are trusted. Default: unknown. */
   readonly clientAddress?: (request: Request) => string | undefined;
-  /** Is told of every request that ends. Default: nobody. */
+  /** Is told of every request that ends. Default: each failure is a line of `console.error`. */
   readonly observer?: GatewayObserver;
 }
 
@@ -33,7 +34,7 @@ export interface FetchHandler {
 export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
   const { prefix = '', clientAddress = unknownAddress } = options;
   const problems = prefixPattern.test(prefix) ? [] : ['prefix must begin with a slash and not end in one'];
-  const observer = options.observer ?? nobody;
+  const observer = options.observer ?? writeFailureLines();
   const gateway = createGateway(options, { observer, prefix, otherNames: otherOptions, problems });
   const handler = (request: Request): Promise<Response> =>
     new Promise((resolve) => {

@@ -1,11 +1,12 @@
 // The gateway as a server of its own in anyone's process: what the command serves with, without its settings, log and
 // signals.
 
-import { nobody, type GatewayObserver } from '../gateway/gateway.ts';
+import type { GatewayObserver } from '../gateway/gateway.ts';
 import { limitsOf, type LimitName } from '../gateway/limits.ts';
 import { createGateway, type GatewayLimits } from '../gateway/options.ts';
 import { corsOptionNames, type CorsOptions } from '../guards/cors.ts';
 import { listen, type Listener } from '../process/listen.ts';
+import { writeFailureLines } from '../telemetry/failure-lines.ts';
 import type { ServerTls } from '../wire/handshake.ts';
 import { ClientServer } from '../wire/server.ts';
 
@@ -24,7 +25,7 @@ export interface GatewayServerOptions extends GatewayLimits, CorsOptions {
   readonly connectionsMax?: number;
   /** How long `close` waits for requests in flight, in milliseconds [D33]. Default 10,000. */
   readonly shutdownTimeoutMs?: number;
-  /** Is told of every request that ends. Default: nobody. */
+  /** Is told of every request that ends. Default: each failure is a line of `console.error`. */
   readonly observer?: GatewayObserver;
 }
 
@@ -40,7 +41,7 @@ export interface GatewayServer {
 /** A server that serves the gateway alone. Throws a `TypeError` that names every option that cannot be one. */
 export function createGatewayServer(options: GatewayServerOptions): GatewayServer {
   const gateway = createGateway(options, {
-    observer: options.observer ?? nobody,
+    observer: options.observer ?? writeFailureLines(),
     otherNames: otherOptions,
     problems: findTlsProblems(options.tls),
   });

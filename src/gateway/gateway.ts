@@ -46,14 +46,6 @@ export interface GatewayObserver {
   onBug(error: unknown, record: CallRecord | undefined): void;
 }
 
-/** An observer that lets everything pass. */
-export const nobody: GatewayObserver = {
-  onCallEnd: () => undefined,
-  onMalformed: () => undefined,
-  onStall: () => undefined,
-  onBug: () => undefined,
-};
-
 export class Gateway<B extends Backend = BackendClient> implements RequestHandler, CallContext {
   readonly requestBytesMax: number;
   readonly backend: B;

@@ -234,6 +234,28 @@ test('pages of origins that are named may call [D45]', async () => {
   assert.equal(server.backend.requests.length, 0);
 });
 
+test('failures are told where there is no observer: a line each, and none for what clients do [D50]', async (context) => {
+  const written = context.mock.method(console, 'error', () => undefined);
+  const server = await serve({ observer: undefined as never });
+  try {
+    server.backend.answers(answer('', { status: 503 }));
+    const response = await server.call('/api/work-items/5?secret=1');
+    await server.call('/api/work-items/abc');
+    const id = response.headers.get('x-request-id') ?? '';
+    assert.deepEqual(
+      written.mock.calls.map((each) => each.arguments),
+      [
+        [
+          `work-item-gateway: refused: GET /api/work-items/5 (request id ${id}) got 500: it answered, but with no success. ` +
+            "Cause: status 503. Look for the request id in the backend's log.",
+        ],
+      ],
+    );
+  } finally {
+    await server[Symbol.asyncDispose]();
+  }
+});
+
 test('options that are wrong are told all at once [D32]', () => {
   assert.throws(
     () =>

@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { resolve } from 'node:path';
 import { after, afterEach, before, beforeEach, describe, type TestContext } from 'node:test';
 import assert from 'node:assert/strict';
-import { createGatewayServer, workItemGateway } from '../../src/index.ts';
+import { createGatewayServer, workItemGateway, type GatewayObserver } from '../../src/index.ts';
 import { Changes, DEADLINE_MS, poll } from './changes.ts';
 import { Fastify } from './fastify.ts';
 import { serveFetchHandler } from './fetch-host.ts';
@@ -325,7 +325,7 @@ export class Target implements AsyncDisposable {
         return new Target(kind, backend, (app.server.address() as AddressInfo).port, stop);
       }
       if (kind === 'fetch') {
-        const host = await serveFetchHandler({ backendUrl: backend.url, ...settings });
+        const host = await serveFetchHandler({ backendUrl: backend.url, observer: silent, ...settings });
         const stop = async () => {
           await host.stop();
           await backend.stop();
@@ -340,7 +340,7 @@ export class Target implements AsyncDisposable {
         };
         return new Target(kind, backend, server.port, stop);
       }
-      const server = createGatewayServer({ backendUrl: backend.url, ...settings });
+      const server = createGatewayServer({ backendUrl: backend.url, observer: silent, ...settings });
       const { port } = await server.listen(0, '127.0.0.1');
       const stop = async () => {
         await server.close();
@@ -394,6 +394,14 @@ export class Target implements AsyncDisposable {
 }
 
 let settled = 0;
+
+// Otherwise the failures of every case would be lines of the tests.
+const silent: GatewayObserver = {
+  onCallEnd: () => undefined,
+  onMalformed: () => undefined,
+  onStall: () => undefined,
+  onBug: () => undefined,
+};
 
 /** Beside the server in this process and the command: for cases that a `Request` can express, apart from a few. */
 export const withFetch: TargetKind[] = ['in-process', 'command', 'fetch'];
