@@ -2,7 +2,7 @@
 // path to the log [D52].
 
 import { escapeNonAscii } from '../telemetry/escape.ts';
-import { fieldValues } from '../wire/head.ts';
+import { fieldValue, fieldValues } from '../wire/head.ts';
 
 // Imported as a module it would bring all of web cryptography along.
 const { randomUUID } = process.getBuiltinModule('node:crypto');
@@ -14,6 +14,9 @@ const traceParentForm = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{
 const traceStateMemberForm =
   /^[ \t]*(?:[a-z0-9][a-z0-9_\-*/@]{0,255}=[ -+\--<>-~]{0,255}[!-+\--<>-~])?[ \t]*$/;
 const noTraceContext: readonly string[] = [];
+// Flags of a trace: it is sampled; its id is random (W3C Trace Context 2, 3.2.2.5).
+const sampled = 1;
+const random = 2;
 
 // What most targets are: a path that can be shown as it is, and nothing else.
 const plainPath = /^\/[!-"$->@-~]{0,255}$/;
@@ -51,8 +54,12 @@ export function createRequestId(): string {
 
 /** The W3C trace context, ready to be sent on as name, value, ...; empty when there is none that is valid [D12]. */
 export function readTraceContext(fields: readonly string[]): readonly string[] {
-  const [first, second] = fieldValues(fields, 'traceparent');
-  if (first === undefined || second !== undefined) {
+  // Most requests have none, and cost no list.
+  if (fieldValue(fields, 'traceparent') === undefined) {
+    return noTraceContext;
+  }
+  const [first = '', second] = fieldValues(fields, 'traceparent');
+  if (second !== undefined) {
     return noTraceContext;
   }
   const states = fieldValues(fields, 'tracestate');
@@ -71,8 +78,10 @@ function checkTraceContext(traceParent: string, traceState: string | undefined):
   if (/^0+$/.test(traceId) || /^0+$/.test(parentId)) {
     return noTraceContext;
   }
-  // Written anew, in the one version that this gateway has checked (W3C Trace Context, 4.3).
-  const traceContext = ['traceparent', `00-${traceId}-${parentId}-${flags}`];
+  // Written anew, in the one version that this gateway knows, with the flags that it knows; of a later version that is the
+  // first alone (W3C Trace Context 2, 3.2.2.5 and 4).
+  const known = Number.parseInt(flags, 16) & (version === '00' ? sampled | random : sampled);
+  const traceContext = ['traceparent', `00-${traceId}-${parentId}-0${known}`];
   if (traceState !== undefined && isTraceState(traceState)) {
     traceContext.push('tracestate', traceState);
   }
