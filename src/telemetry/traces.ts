@@ -5,19 +5,24 @@ import { Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
 
 import {
-  ROOT_CONTEXT,
   SpanKind,
   SpanStatusCode,
-  trace,
   TraceFlags,
   type Attributes,
-  type Context,
-  type Tracer as SpanTracer,
+  type HrTime,
+  type Link,
+  type SpanContext,
+  type SpanStatus,
 } from '@opentelemetry/api';
-import { TraceState } from '@opentelemetry/core';
+import { hrTimeDuration, millisToHrTime, TraceState, type InstrumentationScope } from '@opentelemetry/core';
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
-import { defaultResource, resourceFromAttributes } from '@opentelemetry/resources';
-import { AlwaysOnSampler, BatchSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace';
+import { defaultResource, resourceFromAttributes, type Resource } from '@opentelemetry/resources';
+import {
+  BatchSpanProcessor,
+  type ReadableSpan,
+  type SpanProcessor,
+  type TimedEvent,
+} from '@opentelemetry/sdk-trace';
 
 import type { CallRecord } from '../gateway/call-record.ts';
 import { collectionPath } from '../gateway/operations.ts';
@@ -25,7 +30,7 @@ import { readTraceContext } from '../gateway/request-context.ts';
 import type { CallTrace, Tracer } from '../gateway/tracer.ts';
 import { fieldValue, type RequestHead } from '../wire/head.ts';
 import { BoundedProcessor, spansMax, WatchedExporter, type SpanObserver } from './span-export.ts';
-import { createSampler, createSpanId, createTraceId, type Sampler } from './trace-sampling.ts';
+import { createSampler, IdSource, type Sampler } from './trace-sampling.ts';
 import type { SamplerName } from './trace-settings.ts';
 
 export interface TraceOptions {
@@ -84,21 +89,14 @@ export function createTraces(options: TraceOptions): Traces {
     }),
     exporter,
   );
-  const ids = new GivenIds();
-  const provider = new TracerProvider({
-    resource: defaultResource().merge(
-      resourceFromAttributes({
-        'service.name': serviceName,
-        'service.version': serviceVersion,
-        'process.pid': process.pid,
-      }),
-    ),
-    idGenerator: ids,
-    // It is asked for sampled calls alone.
-    sampler: new AlwaysOnSampler(),
-    spanProcessors: [processor],
-  });
-  const spans = new SpanWriter(provider.getTracer('work-item-gateway', serviceVersion), ids, options);
+  const resource = defaultResource().merge(
+    resourceFromAttributes({
+      'service.name': serviceName,
+      'service.version': serviceVersion,
+      'process.pid': process.pid,
+    }),
+  );
+  const spans = new SpanWriter(processor, resource, options);
   return {
     tracer: new CallTracer(createSampler(sampler, samplerRatio), spans),
     end: async (limitMs) => {
@@ -107,7 +105,7 @@ export function createTraces(options: TraceOptions): Traces {
         resolve(undefined);
       }, limitMs);
       // Its failures are told by the exporter.
-      await Promise.race([provider.shutdown().catch(() => undefined), late]);
+      await Promise.race([processor.shutdown().catch(() => undefined), late]);
       clearTimeout(timer);
       agent.destroy();
       return exporter.pending;
@@ -118,19 +116,27 @@ export function createTraces(options: TraceOptions): Traces {
 class CallTracer implements Tracer {
   readonly #isSampled: Sampler;
   readonly #spans: SpanWriter;
+  readonly #ids = new IdSource();
 
   constructor(isSampled: Sampler, spans: SpanWriter) {
     this.#isSampled = isSampled;
     this.#spans = spans;
   }
 
+  // Of a call that is not sampled nothing is kept but its ids: nearly every call is one.
   start(head: RequestHead): CallTrace {
     const [, traceParent, , traceState] = readTraceContext(head.fields);
-    const parent = traceParent === undefined ? undefined : new Parent(traceParent);
-    const traceId = parent?.traceId ?? createTraceId();
-    return this.#isSampled(traceId, parent?.isSampled)
-      ? new SampledCall(head, traceId, parent, traceState, this.#spans)
-      : new UnsampledCall(traceId, parent, traceState);
+    const ids = this.#ids;
+    const pair = ids.drawPair();
+    if (traceParent === undefined) {
+      return this.#isSampled(ids.lastBits, undefined)
+        ? new SampledCall(head, pair.slice(0, 32), pair.slice(32), undefined, undefined, ids, this.#spans)
+        : new UnsampledCall(pair);
+    }
+    const parent = new Parent(traceParent);
+    return this.#isSampled(parent.lastBits, parent.isSampled)
+      ? new SampledCall(head, parent.traceId, pair.slice(32), parent, traceState, ids, this.#spans)
+      : new UnsampledChild(parent, pair.slice(32), traceState);
   }
 }
 
@@ -152,6 +158,11 @@ class Parent {
 
   get spanId(): string {
     return this.#text.slice(36, 52);
+  }
+
+  /** The last 32 bits of the trace id. */
+  get lastBits(): number {
+    return Number.parseInt(this.#text.slice(27, 35), 16);
   }
 
   get isSampled(): boolean {
@@ -180,18 +191,35 @@ function writeContext(
 
 // The backend hears of the decision, or it would make one of its own.
 class UnsampledCall implements CallTrace {
-  readonly #traceId: string;
-  readonly #parent: Parent | undefined;
+  readonly #ids: string;
+
+  /** A trace id and a span id. */
+  constructor(ids: string) {
+    this.#ids = ids;
+  }
+
+  startBackendCall(): readonly string[] {
+    return ['traceparent', `00-${this.#ids.slice(0, 32)}-${this.#ids.slice(32)}-0${random}`];
+  }
+
+  end(): void {
+    // Nothing has been kept of it.
+  }
+}
+
+class UnsampledChild implements CallTrace {
+  readonly #parent: Parent;
+  readonly #spanId: string;
   readonly #traceState: string | undefined;
 
-  constructor(traceId: string, parent: Parent | undefined, traceState: string | undefined) {
-    this.#traceId = traceId;
+  constructor(parent: Parent, spanId: string, traceState: string | undefined) {
     this.#parent = parent;
+    this.#spanId = spanId;
     this.#traceState = traceState;
   }
 
   startBackendCall(): readonly string[] {
-    return writeContext(this.#traceId, createSpanId(), false, this.#parent, this.#traceState);
+    return writeContext(this.#parent.traceId, this.#spanId, false, this.#parent, this.#traceState);
   }
 
   end(): void {
@@ -225,27 +253,32 @@ class SampledCall implements CallTrace, SampledContext {
   readonly parent: Parent | undefined;
   readonly traceState: string | undefined;
   readonly startedAt = Date.now();
-  readonly serverSpanId = createSpanId();
+  readonly serverSpanId: string;
   backendCall: BackendCall | undefined;
   readonly #startedAt = performance.now();
+  readonly #ids: IdSource;
   readonly #spans: SpanWriter;
 
   constructor(
     head: RequestHead,
     traceId: string,
+    serverSpanId: string,
     parent: Parent | undefined,
     traceState: string | undefined,
+    ids: IdSource,
     spans: SpanWriter,
   ) {
     this.head = head;
     this.traceId = traceId;
+    this.serverSpanId = serverSpanId;
     this.parent = parent;
     this.traceState = traceState;
+    this.#ids = ids;
     this.#spans = spans;
   }
 
   startBackendCall(path: string): readonly string[] {
-    const spanId = createSpanId();
+    const spanId = this.#ids.drawSpanId();
     this.backendCall = { spanId, path, afterMs: performance.now() - this.#startedAt };
     return writeContext(this.traceId, spanId, true, this.parent, this.traceState);
   }
@@ -255,12 +288,66 @@ class SampledCall implements CallTrace, SampledContext {
   }
 }
 
-// The SDK asks for ids as it makes a span; ours are known before that.
-class GivenIds {
-  traceId = '';
-  spanId = '';
-  readonly generateTraceId = (): string => this.traceId;
-  readonly generateSpanId = (): string => this.spanId;
+const noEvents: TimedEvent[] = [];
+const noLinks: Link[] = [];
+
+/** What a span of ours has that has ended. */
+interface SpanFacts {
+  readonly name: string;
+  readonly kind: SpanKind;
+  readonly context: SpanContext;
+  readonly parentSpanContext: SpanContext | undefined;
+  readonly attributes: Attributes;
+  /** The `error.type` of one that is an error. */
+  readonly error: string | undefined;
+  /** In milliseconds since 1970. */
+  readonly startedAt: number;
+  readonly endedAt: number;
+}
+
+// One span as the SDK's batches take it, made when all of it is known. Its own spans are made to be written to while they
+// run, which costs three times as much.
+class EndedSpan implements ReadableSpan {
+  readonly name: string;
+  readonly kind: SpanKind;
+  readonly parentSpanContext?: SpanContext;
+  readonly startTime: HrTime;
+  readonly endTime: HrTime;
+  readonly status: SpanStatus;
+  readonly attributes: Attributes;
+  readonly links = noLinks;
+  readonly events = noEvents;
+  readonly ended = true;
+  readonly droppedAttributesCount = 0;
+  readonly droppedEventsCount = 0;
+  readonly droppedLinksCount = 0;
+  readonly resource: Resource;
+  readonly instrumentationScope: InstrumentationScope;
+  readonly #context: SpanContext;
+
+  constructor(facts: SpanFacts, resource: Resource, scope: InstrumentationScope) {
+    const { name, kind, context, parentSpanContext, attributes, error, startedAt, endedAt } = facts;
+    this.name = name;
+    this.kind = kind;
+    this.#context = context;
+    if (parentSpanContext !== undefined) {
+      this.parentSpanContext = parentSpanContext;
+    }
+    this.attributes = error === undefined ? attributes : { ...attributes, 'error.type': error };
+    this.status = { code: error === undefined ? SpanStatusCode.UNSET : SpanStatusCode.ERROR };
+    this.startTime = millisToHrTime(startedAt);
+    this.endTime = millisToHrTime(Math.max(startedAt, endedAt));
+    this.resource = resource;
+    this.instrumentationScope = scope;
+  }
+
+  get duration(): HrTime {
+    return hrTimeDuration(this.startTime, this.endTime);
+  }
+
+  spanContext(): SpanContext {
+    return this.#context;
+  }
 }
 
 const knownMethods: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH', 'CONNECT', 'TRACE']); // prettier-ignore
@@ -268,16 +355,22 @@ const hostForm = /^(\[[^\]]*\]|[^:]{1,255})(?::(\d{1,5}))?$/;
 
 /** Makes the spans of calls that have ended, by the stable conventions for HTTP. Never a body, a query or a token. */
 class SpanWriter {
-  readonly #tracer: SpanTracer;
-  readonly #ids: GivenIds;
+  readonly #processor: SpanProcessor;
+  readonly #resource: Resource;
+  readonly #scope: InstrumentationScope;
   readonly #scheme: string;
   readonly #showsClients: boolean;
   readonly #backendBase: string;
   readonly #backendAttributes: Attributes;
 
-  constructor(tracer: SpanTracer, ids: GivenIds, { scheme, backendUrl, showsClients }: TraceOptions) {
-    this.#tracer = tracer;
-    this.#ids = ids;
+  constructor(
+    processor: SpanProcessor,
+    resource: Resource,
+    { serviceVersion, scheme, backendUrl, showsClients }: TraceOptions,
+  ) {
+    this.#processor = processor;
+    this.#resource = resource;
+    this.#scope = { name: 'work-item-gateway', version: serviceVersion };
     this.#scheme = scheme;
     this.#showsClients = showsClients;
     this.#backendBase = backendUrl.origin + backendUrl.pathname.replace(/\/+$/, '');
@@ -290,26 +383,30 @@ class SpanWriter {
 
   write(call: SampledContext, record: CallRecord): void {
     const { traceId, parent, traceState, backendCall } = call;
-    const state = traceState === undefined ? undefined : new TraceState(traceState);
-    const common = { traceId, ...(state !== undefined && { traceState: state }) };
-    const context =
-      parent === undefined
-        ? ROOT_CONTEXT
-        : trace.setSpanContext(ROOT_CONTEXT, {
-            ...common,
-            spanId: parent.spanId,
-            traceFlags: parent.flags & sampled,
-            isRemote: true,
-          });
-    this.#writeServerSpan(call, record, context);
+    const common = {
+      traceId,
+      ...(traceState !== undefined && { traceState: new TraceState(traceState) }),
+    };
+    const context = { ...common, spanId: call.serverSpanId, traceFlags: TraceFlags.SAMPLED };
+    const parentContext = parent && {
+      ...common,
+      spanId: parent.spanId,
+      traceFlags: parent.flags & sampled,
+      isRemote: true,
+    };
+    this.#writeServerSpan(call, record, context, parentContext);
     if (backendCall !== undefined) {
-      const ofServer = { ...common, spanId: call.serverSpanId, traceFlags: TraceFlags.SAMPLED };
-      this.#writeClientSpan(call, backendCall, record, trace.setSpanContext(ROOT_CONTEXT, ofServer));
+      const own = { ...context, spanId: backendCall.spanId };
+      this.#writeClientSpan(call, backendCall, record, own, context);
     }
   }
 
-  #writeServerSpan(call: SampledContext, record: CallRecord, context: Context): void {
-    const { head, traceId, startedAt } = call;
+  #writeServerSpan(
+    { head, startedAt }: SampledContext,
+    record: CallRecord,
+    context: SpanContext,
+    parentSpanContext: SpanContext | undefined,
+  ): void {
     const { method, status, operation, client, outcome } = record;
     const isKnown = knownMethods.has(method);
     const route =
@@ -329,21 +426,24 @@ class SpanWriter {
     };
     // Of a client that has left nothing is wrong [D51]; what a client did wrong is its own affair.
     const error = status >= 500 ? String(status) : outcome === 'shutdown' ? outcome : undefined;
-    this.#write(
-      { traceId, spanId: call.serverSpanId, kind: SpanKind.SERVER },
-      `${isKnown ? method : 'HTTP'}${route === undefined ? '' : ` ${route}`}`,
+    this.#end({
+      name: `${isKnown ? method : 'HTTP'}${route === undefined ? '' : ` ${route}`}`,
+      kind: SpanKind.SERVER,
+      context,
+      parentSpanContext,
       attributes,
       error,
-      [startedAt, startedAt + record.durationMs],
-      context,
-    );
+      startedAt,
+      endedAt: startedAt + record.durationMs,
+    });
   }
 
   #writeClientSpan(
     call: SampledContext,
-    { spanId, path, afterMs }: BackendCall,
+    { path, afterMs }: BackendCall,
     record: CallRecord,
-    context: Context,
+    context: SpanContext,
+    parentSpanContext: SpanContext,
   ): void {
     const startedAt = call.startedAt + afterMs;
     const { operation, backendOutcome, backendStatus, backendDurationMs = 0 } = record;
@@ -356,10 +456,12 @@ class SpanWriter {
         : backendStatus === undefined || backendStatus < 300
           ? outcome
           : String(backendStatus);
-    this.#write(
-      { traceId: call.traceId, spanId, kind: SpanKind.CLIENT },
-      method,
-      {
+    this.#end({
+      name: method,
+      kind: SpanKind.CLIENT,
+      context,
+      parentSpanContext,
+      attributes: {
         'http.request.method': method,
         'url.full': this.#backendBase + path,
         ...this.#backendAttributes,
@@ -367,27 +469,13 @@ class SpanWriter {
         'work_item_gateway.outcome': outcome,
       },
       error,
-      [startedAt, startedAt + backendDurationMs],
-      context,
-    );
+      startedAt,
+      endedAt: startedAt + backendDurationMs,
+    });
   }
 
-  #write(
-    { traceId, spanId, kind }: { traceId: string; spanId: string; kind: SpanKind },
-    name: string,
-    attributes: Attributes,
-    error: string | undefined,
-    [startTime, endTime]: [number, number],
-    context: Context,
-  ): void {
-    this.#ids.traceId = traceId;
-    this.#ids.spanId = spanId;
-    const all = error === undefined ? attributes : { ...attributes, 'error.type': error };
-    const span = this.#tracer.startSpan(name, { kind, attributes: all, startTime }, context);
-    if (error !== undefined) {
-      span.setStatus({ code: SpanStatusCode.ERROR });
-    }
-    span.end(endTime);
+  #end(facts: SpanFacts): void {
+    this.#processor.onEnd(new EndedSpan(facts, this.#resource, this.#scope));
   }
 }
 
