@@ -238,8 +238,8 @@ export class Http2Exchange implements Transport, Client {
 
   reply(reply: Reply, onTaken: () => void): void {
     this.#send(reply, onTaken);
-    // Of a request that is not whole only the stream ends: nothing is wrong with the others.
-    if (reply.closes && this.#isWhole) {
+    // What is wrong with one request ends its stream only: nothing is wrong with the others.
+    if (reply.drains) {
       this.#owner.announceEnd();
     }
   }

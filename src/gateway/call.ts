@@ -413,10 +413,11 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
     const { requestId } = this;
     this.status = status;
     this.replyBytes = length;
-    const closes = this.#mustClose || this.#gateway.isDraining;
+    const drains = this.#gateway.isDraining;
+    const closes = this.#mustClose || drains;
     try {
       const headers = this.#gateway.cors?.headersFor(own, this.#head) ?? own;
-      this.#transport.reply({ status, headers, requestId, pieces, length, closes }, this.#giveBack);
+      this.#transport.reply({ status, headers, requestId, pieces, length, closes, drains }, this.#giveBack);
     } catch (error) {
       this.cause = error;
       this.outcome = 'bug';
@@ -429,11 +430,12 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
   #writeFault(): void {
     const { status, headers: own, body } = this.#faultReply;
     const { requestId } = this;
+    const drains = this.#gateway.isDraining;
     this.status = status;
     this.replyBytes = body.length;
     try {
       const headers = this.#gateway.cors?.headersFor(own, this.#head) ?? own;
-      const reply = { status, headers, requestId, pieces: [body], length: body.length, closes: true };
+      const reply = { status, headers, requestId, pieces: [body], length: body.length, closes: true, drains };
       this.#transport.reply(reply, () => undefined);
     } catch {
       // The first fault is the one to look for.

@@ -168,7 +168,8 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     const { status, body } = reply;
     // Of which origin it was is not known.
     const headers = this.cors?.headersFor(reply.headers, undefined) ?? reply.headers;
-    return { status, headers, requestId, pieces: [body], length: body.length, closes: true };
+    const drains = this.isDraining;
+    return { status, headers, requestId, pieces: [body], length: body.length, closes: true, drains };
   }
 
   notifyStall(record: CallRecord): void {

@@ -12,8 +12,10 @@ export interface Reply {
   readonly pieces: readonly Buffer[];
   /** Of all pieces, in bytes. */
   readonly length: number;
-  /** The connection is closed behind it. */
+  /** A connection that carries one request at a time is closed behind it. */
   readonly closes: boolean;
+  /** The client shall send its next requests on another connection: the gateway stops [D33]. */
+  readonly drains: boolean;
 }
 
 /** Carries one request and its reply. */

@@ -88,6 +88,7 @@ class Received implements Incoming {
         pieces: [body],
         length: body.length,
         closes: this.isLast,
+        drains: false,
       },
       () => (this.takenCount += 1),
     );
@@ -170,7 +171,16 @@ const handler: RequestHandler = {
       report('refused behind a last reply', connection);
     }
     const body = Buffer.from('no');
-    return { status: 400, headers: [], requestId: 'refused', pieces: [body], length: 2, closes: true };
+    const length = body.length;
+    return {
+      status: 400,
+      headers: [],
+      requestId: 'refused',
+      pieces: [body],
+      length,
+      closes: true,
+      drains: false,
+    };
   },
   onFault: (error) => {
     report(`a fault: ${String(error)}`, new Connection('unknown'));

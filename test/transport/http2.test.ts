@@ -337,6 +337,38 @@ describe('HTTP/2', { skip: noOpenssl }, () => {
         );
         assert.deepEqual([got, Buffer.concat(pieces).toString()], [status, body]);
         assert.equal(server.backend.requests.length, 0);
+        assertReply(await client.call('GET', item), 200, '{"id":5}');
+      });
+    }
+
+    for (const [name, frameFlags] of [
+      ['that ends there', flags.endHeaders | flags.endStream],
+      ['that waits for its tunnel', flags.endHeaders],
+    ] as const) {
+      test(`a CONNECT ${name} gets its reply, and the connection goes on without GOAWAY [D6, D39]`, async () => {
+        await using server = await serveHttp2InProcess();
+        await using client = await FrameClient.begin(server.port);
+        const fields: Fields = [
+          [':method', 'CONNECT'],
+          [':authority', 'host:443'],
+        ];
+        for (const stream of [1, 5]) {
+          client.send(headers(stream, fields, frameFlags), headers(stream + 2, requestFields('GET', item)));
+          for (const each of [stream, stream + 2])
+            await client.receives(
+              (got) => got.type === frameTypes.data && got.stream === each,
+              `the reply on ${each}`,
+            );
+        }
+        assert.equal(client.goAway, undefined);
+        assert.deepEqual(
+          server.told.ended.map(({ status }) => status),
+          [405, 200, 405, 200],
+        );
+        await poll(
+          () => [...server.clients][0]?.restsSince(performance.now() + 1) !== 0,
+          'no stream is open',
+        );
       });
     }
 

@@ -85,6 +85,7 @@ class Received implements Incoming {
         pieces,
         length: pieces.reduce((sum, piece) => sum + piece.length, 0),
         closes,
+        drains: false,
       },
       () => this.events.push('taken'),
     );
@@ -128,7 +129,16 @@ async function serve(t: TestContext, script: Script = {}, limits: Partial<Server
           ? [408, 'late']
           : [reason !== 'overload' && reason.kind === 'malformed' ? 400 : 431, 'no'];
       const body = Buffer.from(text);
-      return { status, headers: [], requestId: 'refused', pieces: [body], length: body.length, closes: true };
+      const { length } = body;
+      return {
+        status,
+        headers: [],
+        requestId: 'refused',
+        pieces: [body],
+        length,
+        closes: true,
+        drains: false,
+      };
     },
     onFault: (error) => faults.push(error),
   };

@@ -22,7 +22,16 @@ test('a request to the backend has these fields and no other [D23]', () => {
 
 const headers = ['content-type', 'application/json', 'cache-control', 'no-store'];
 function reply(changes: Partial<Reply> = {}): Reply {
-  return { status: 200, headers, requestId: 'r1', pieces: [], length: 2, closes: false, ...changes };
+  return {
+    status: 200,
+    headers,
+    requestId: 'r1',
+    pieces: [],
+    length: 2,
+    closes: false,
+    drains: false,
+    ...changes,
+  };
 }
 
 test('a reply has its own headers, its length, its id, and what the connection adds [D24]', () => {
