@@ -495,7 +495,7 @@ export const settingsTable = {
     default: false,
     invertedIn: [],
     group: 'tls',
-    help: 'Whether clients that can may speak HTTP/2; the others speak HTTP/1.1 as before. Needs TLS_CERT_FILE.',
+    help: 'Whether clients that can may speak HTTP/2; the others speak HTTP/1.1 as before. Needs TLS_CERT_FILE, and Node 26.',
     commands: gateway,
   },
   backendCaFile: {
@@ -1019,6 +1019,8 @@ export function resolveSettings(
   }
   problems.push(...findHalfSet(settings));
   findTlsProblems(settings as Partial<Settings>, sources, !isReload && command !== 'openapi', problems);
+  const ofHttp2 = settings.http2 === true && command !== 'openapi' ? findHttp2Problem() : undefined;
+  problems.push(...(ofHttp2 === undefined ? [] : [ofHttp2]));
   if (used.has('rateLimit')) {
     problems.push(
       ...findRateProblems(settings as Partial<Settings>, (name) => sources[name] !== 'default', variableOf),
@@ -1054,6 +1056,17 @@ function findHalfSet({
     }
   }
   return problems;
+}
+
+const http2NodeMin = 26;
+
+/** Why there can be no HTTP/2 on this Node, or on that of `version`; undefined where there can be [D39]. */
+export function findHttp2Problem(version = process.versions.node): string | undefined {
+  // By version: what older ones cannot do, streams that are answered with a list of fields and then close, shows on a
+  // connection only.
+  return Number.parseInt(version, 10) >= http2NodeMin
+    ? undefined
+    : `HTTP2 needs Node ${http2NodeMin} or newer, and this is Node ${version}: use a newer Node, or leave HTTP2 out`;
 }
 
 /** The files with the certificates of each use. */

@@ -1,16 +1,32 @@
 // A client of HTTP/2 that keeps to the standard, and a gateway in this process that speaks it.
 
+import { execFileSync } from 'node:child_process';
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
 import { serveHttp2 } from '../../src/adapters/http2.ts';
 import { limitsOf } from '../../src/gateway/limits.ts';
 import { createGateway, type GatewaySurroundings } from '../../src/gateway/options.ts';
 import type { GatewayServerOptions } from '../../src/index.ts';
 import { listen } from '../../src/process/listen.ts';
+import { findHttp2Problem } from '../../src/process/settings.ts';
 import { ClientServer } from '../../src/wire/server.ts';
-import { CertificateFolder } from './certificates.ts';
+import { CertificateFolder, noOpenssl } from './certificates.ts';
 import { createObserver } from './in-process.ts';
 import type { CallOptions, Headers, Reply } from './raw-client.ts';
 import { answer, ScriptedBackend } from './scripted-backend.ts';
+
+/** For `skip` of tests of HTTP/2 in this process: false, or why there is none here. */
+export const noHttp2: string | false = noOpenssl === false ? (findHttp2Problem() ?? false) : noOpenssl;
+
+/** The same for the built command, which may run on another Node. */
+export const noHttp2OfCommand: string | false =
+  noHttp2 === false ? (findHttp2Problem(versionOfCommand()) ?? false) : noHttp2;
+
+function versionOfCommand(): string {
+  const node = process.env['GATEWAY_NODE'];
+  return node === undefined
+    ? process.versions.node
+    : execFileSync(node, ['-p', 'process.versions.node'], { encoding: 'utf8' }).trim();
+}
 
 /** A certificate of this run's own, for every server that needs just any; made when it is first asked for. */
 export function anyCertificate(): { cert: string; key: string; certFile: string; keyFile: string } {

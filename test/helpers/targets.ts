@@ -10,8 +10,7 @@ import { createGatewayServer, workItemGateway, type GatewayObserver } from '../.
 import { Changes, DEADLINE_MS, poll } from './changes.ts';
 import { Fastify } from './fastify.ts';
 import { serveFetchHandler } from './fetch-host.ts';
-import { noOpenssl } from './certificates.ts';
-import { Http2Client, serveHttp2Before } from './http2-client.ts';
+import { Http2Client, serveHttp2Before, noHttp2 } from './http2-client.ts';
 import { RawClient, request, type CallOptions, type Reply } from './raw-client.ts';
 import { answer, ScriptedBackend } from './scripted-backend.ts';
 
@@ -430,7 +429,7 @@ export function forEachTarget(
   }: { kinds?: TargetKind[]; environment?: NodeJS.ProcessEnv } = {},
 ): void {
   for (const kind of kinds.filter(isWanted)) {
-    describe(kind, { skip: kind === 'http2' ? noOpenssl : false }, () => {
+    describe(kind, { skip: kind === 'http2' ? noHttp2 : false }, () => {
       let target: Target | undefined;
       const current = () => {
         assert.ok(target, 'the target is started');

@@ -2,10 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
-import { noOpenssl } from '../helpers/certificates.ts';
 import { Collector } from '../helpers/collector.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
-import { anyCertificate, Http2Client } from '../helpers/http2-client.ts';
+import { anyCertificate, Http2Client, noHttp2OfCommand } from '../helpers/http2-client.ts';
 import { FrameClient, frameTypes, headers, requestFields } from '../helpers/http2-frames.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer } from '../helpers/issuer.ts';
 import { RawClient, type CallOptions, type Headers, type Reply } from '../helpers/raw-client.ts';
@@ -55,7 +54,7 @@ function corsOf(reply: Reply): string[] {
     .map(([name, value]) => `${name}: ${value}`);
 }
 
-describe('guards over HTTP/2', { skip: noOpenssl }, () => {
+describe('guards over HTTP/2', { skip: noHttp2OfCommand }, () => {
   test('tokens: none, invalid, without the scope, twice, and a good one [D41 to D43, D48]', async () => {
     await using keys = await KeyServer.start(keySetOf(pair));
     await using command = await start({

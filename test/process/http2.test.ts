@@ -5,10 +5,9 @@ import { execFile } from 'node:child_process';
 import { connect } from 'node:tls';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
-import { noOpenssl } from '../helpers/certificates.ts';
 import { createGate } from '../helpers/changes.ts';
 import { assertReply } from '../helpers/expected.ts';
-import { anyCertificate, Http2Client } from '../helpers/http2-client.ts';
+import { anyCertificate, Http2Client, noHttp2OfCommand } from '../helpers/http2-client.ts';
 import { FrameClient, headers, requestFields, resetStream } from '../helpers/http2-frames.ts';
 import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { runCommand, startCommand } from '../helpers/targets.ts';
@@ -51,7 +50,35 @@ async function protocolOf(port: number): Promise<string | false | null> {
   return socket.alpnProtocol;
 }
 
-describe('HTTP/2 of the command', { skip: noOpenssl }, () => {
+// As on a Node of that version: the rest of it is this one's.
+const olderNode = `data:text/javascript,${encodeURIComponent("Object.defineProperty(process,'versions',{value:{...process.versions,node:'24.21.0'}})")}`; // prettier-ignore
+
+test('HTTP2 on a Node before 26 is a problem of the start and of check, beside all others [D39]', async () => {
+  const environment = { HTTP2: 'true', NODE_OPTIONS: `--import=${olderNode}`, REQUEST_BYTES_MAX: 'x' };
+  for (const command of ['serve', 'dev', 'check']) {
+    await using refused = runCommand([command], environment);
+    assert.equal(await refused.exitCode(), 1);
+    const problems = refused.stderr.match(/^error: .*$/gm) ?? [];
+    assert.equal(problems.length, 3, refused.stderr);
+    assert.ok(
+      problems.includes(
+        'error: HTTP2 needs Node 26 or newer, and this is Node 24.21.0: use a newer Node, or leave HTTP2 out',
+      ),
+      refused.stderr,
+    );
+  }
+  // A document is no service, and HTTP2=false needs nothing.
+  const { stdout } = await run(process.env['GATEWAY_NODE'] ?? process.execPath, ['dist/main.js', 'openapi'], {
+    cwd: `${import.meta.dirname}/../..`,
+    env: { ...environment, REQUEST_BYTES_MAX: '', TLS_CERT_FILE: 'a', TLS_KEY_FILE: 'b' },
+  });
+  assert.match(stdout, /"openapi"/);
+  await using off = runCommand(['check'], { ...environment, HTTP2: 'false' });
+  assert.equal(await off.exitCode(), 1);
+  assert.doesNotMatch(off.stderr, /HTTP2/);
+});
+
+describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
   test('without HTTP2 nothing but HTTP/1.1 is agreed on [D39]', async () => {
     for (const environment of [{}, { HTTP2: 'false' }]) {
       await using gateway = await startWith(environment);

@@ -3,10 +3,9 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { assertReply } from '../helpers/expected.ts';
-import { serveHttp2InProcess } from '../helpers/http2-client.ts';
+import { serveHttp2InProcess, noHttp2 } from '../helpers/http2-client.ts';
 import {
   errorCodes,
   fieldBlock,
@@ -63,7 +62,7 @@ function repeat(bytes: Uint8Array, count: number): Buffer {
   return Buffer.concat(Array.from({ length: count }, () => bytes));
 }
 
-describe('attacks over HTTP/2', { skip: noOpenssl }, () => {
+describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   test('rapid reset, CVE-2023-44487: the connection ends after 200 of them, and no read goes on', async () => {
     await using server = await serveHttp2InProcess();
     server.backend.answersOnce();

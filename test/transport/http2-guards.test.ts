@@ -3,10 +3,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Admission, Guard } from '../../src/gateway/guard.ts';
-import { noOpenssl } from '../helpers/certificates.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, succeeded } from '../helpers/expected.ts';
-import { serveHttp2InProcess } from '../helpers/http2-client.ts';
+import { serveHttp2InProcess, noHttp2 } from '../helpers/http2-client.ts';
 import {
   errorCodes,
   flags,
@@ -94,7 +93,7 @@ class Sender {
   }
 }
 
-describe('guards over HTTP/2', { skip: noOpenssl }, () => {
+describe('guards over HTTP/2', { skip: noHttp2 }, () => {
   test('while a guard waits, bodies of all streams together are held up to 64 KiB a connection [D58]', async () => {
     await using server = await serveGuarded();
     const { gate, asked } = server;

@@ -6,7 +6,6 @@ import { execFile } from 'node:child_process';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { createGate, poll, within } from '../helpers/changes.ts';
-import { noOpenssl } from '../helpers/certificates.ts';
 import {
   assertHeaders,
   assertReply,
@@ -19,7 +18,7 @@ import {
   succeeded,
   tooLarge,
 } from '../helpers/expected.ts';
-import { Http2Client, serveHttp2InProcess } from '../helpers/http2-client.ts';
+import { Http2Client, serveHttp2InProcess, noHttp2 } from '../helpers/http2-client.ts';
 import {
   errorCodes,
   FrameClient,
@@ -58,7 +57,7 @@ function jsonOfLength(length: number): string {
   return `"${'x'.repeat(length - 2)}"`;
 }
 
-describe('HTTP/2', { skip: noOpenssl }, () => {
+describe('HTTP/2', { skip: noHttp2 }, () => {
   for (const { name, method, path, options, backendTarget, status, body } of operations) {
     test(`operation ${name}: the reply has the bytes and headers of D24, and no more [D39]`, async () => {
       await using server = await serveHttp2InProcess();

@@ -10,6 +10,7 @@ import {
   defaultOf,
   describeChanges,
   describeSettings,
+  findHttp2Problem,
   flagOf,
   groupSettings,
   isSwitch,
@@ -229,6 +230,18 @@ describe('docs', () => {
   test('it and others are flags that need no value', () => {
     assert.deepEqual(settingNames.filter(isSwitch), ['corsCredentials', 'http2', 'docs', 'logClient']);
   });
+});
+
+test('HTTP/2 takes Node 26 [D39]', () => {
+  for (const version of ['26.0.0', '26.10.0', '27.0.0-nightly', '100.1.2']) {
+    assert.equal(findHttp2Problem(version), undefined);
+  }
+  for (const version of ['22.19.0', '24.21.0', '25.9.0', '3.26.26']) {
+    assert.match(
+      findHttp2Problem(version) ?? '',
+      new RegExp(`needs Node 26 or newer, and this is Node ${version}:`),
+    );
+  }
 });
 
 describe('secrets', () => {
