@@ -33,6 +33,7 @@ import {
   type Flaw,
   type RequestHead,
 } from './head.ts';
+import { KnownText, RepeatedText } from './repeated-text.ts';
 
 /** Who is told of a message. What it throws comes out of `read`, and the reader must not be used again then. */
 export interface Sink<Head> {
@@ -82,6 +83,8 @@ const movedBytesMax = 1_024;
 const keptBytesMin = 512;
 
 const noBytes = Buffer.alloc(0);
+
+type RepeatedValues = Readonly<Partial<Record<FieldName, RepeatedText>>>;
 
 /** Reads the messages of one connection, one after the other. */
 export abstract class MessageReader<Head extends object> {
@@ -337,6 +340,8 @@ export abstract class MessageReader<Head extends object> {
     return at;
   }
 
+  /** Of fields that mostly have the value that they had in the message before, whosever it was. */
+  protected abstract readonly repeatedValues: RepeatedValues;
   /** Empty lines may stand before a message [RFC 9112, 2.2]. */
   protected abstract readonly skipsEmptyLines: boolean;
 
@@ -352,7 +357,13 @@ export abstract class MessageReader<Head extends object> {
     while (end > valueStart && (bytes[end - 1] === space || bytes[end - 1] === tab)) {
       end -= 1;
     }
-    this.takeField(name, bytes.toString('latin1', valueStart, end));
+    const repeated = this.repeatedValues[name];
+    this.takeField(
+      name,
+      repeated === undefined
+        ? bytes.toString('latin1', valueStart, end)
+        : repeated.read(bytes, valueStart, end),
+    );
   }
 
   #endHead(): void {
@@ -563,8 +574,18 @@ function isVersionByte(byte: number, index: number): boolean {
 
 const versionLength = versionStart.length + 1;
 
+const methods = new KnownText(['GET', 'PUT', 'POST', 'DELETE']);
+const repeatedInRequests: RepeatedValues = {
+  host: new RepeatedText(),
+  connection: new RepeatedText(),
+  'content-length': new RepeatedText(),
+  'transfer-encoding': new RepeatedText(),
+  'x-forwarded-for': new RepeatedText(),
+};
+
 /** Reads requests [RFC 9112, 3]. */
 export class RequestReader extends MessageReader<RequestHead> {
+  protected readonly repeatedValues = repeatedInRequests;
   protected readonly skipsEmptyLines = true;
   #method = '';
   #target = '';
@@ -587,7 +608,7 @@ export class RequestReader extends MessageReader<RequestHead> {
       if (at === end) {
         return at;
       }
-      this.#method = this.textSinceMark(bytes, at);
+      this.#method = methods.read(bytes, at - length, at);
       at += 1;
       this.setMark(at);
       this.state = stateTarget;
@@ -646,8 +667,16 @@ export class RequestReader extends MessageReader<RequestHead> {
 const statusStart = versionLength + 1;
 const statusEnd = statusStart + 3;
 
+const repeatedInAnswers: RepeatedValues = {
+  connection: new RepeatedText(),
+  'keep-alive': new RepeatedText(),
+  'content-length': new RepeatedText(),
+  'transfer-encoding': new RepeatedText(),
+};
+
 /** Reads answers; interim ones are skipped [RFC 9112, 4; RFC 9110, 15.2]. Only of requests whose answers have bodies. */
 export class AnswerReader extends MessageReader<AnswerHead> {
+  protected readonly repeatedValues = repeatedInAnswers;
   protected readonly skipsEmptyLines = false;
   #status = 0;
   #fields = new AnswerFields();
