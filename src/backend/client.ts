@@ -92,6 +92,8 @@ export class BackendClient {
   readonly pool: ConnectionPool;
   /** @internal */
   readonly deadlines: ExchangeDeadlines;
+  /** @internal */
+  readonly isTls: boolean;
   readonly #basePath: string;
   readonly #host: string;
   #tls: ClientTls;
@@ -99,6 +101,7 @@ export class BackendClient {
   constructor(options: BackendClientOptions) {
     const { backendUrl, idleTimeoutMs } = options;
     this.options = options;
+    this.isTls = backendUrl.protocol === 'https:';
     this.#basePath = backendUrl.pathname.replace(/\/+$/, '');
     this.#host = backendUrl.host;
     this.#tls = options.tls ?? {};
@@ -174,6 +177,8 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   #wasResent = false;
   #state: ExchangeState = 'waiting';
   #status = 0;
+  // The answer ends with its connection, and that end may be anybody's doing.
+  #mayBeCut = false;
   readonly #body = new AnswerBody();
   // Bytes that came and are not kept.
   #discarded = 0;
@@ -241,6 +246,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
 
   onAnswerHead({ status, bodyLength }: AnswerHead): void {
     this.#status = status;
+    this.#mayBeCut = bodyLength === 'until-close' && this.#client.isTls;
     if (status > 299) {
       this.#decide({ kind: 'refused', status, cause: `status ${status}` });
     } else if (!this.#request.needsAnswer) {
@@ -282,13 +288,16 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
       return;
     }
     const { length } = this.#body;
-    if (this.#body.isJson()) {
+    if (!this.#body.isJson()) {
+      this.#dropBody();
+      this.#handler.onOutcome(notJson(this.#status, length));
+    } else if (this.#mayBeCut && isDigit(this.#body.lastByte)) {
+      this.#dropBody();
+      this.#handler.onOutcome({ kind: 'unreachable', status: undefined, cause: cutNumber });
+    } else {
       const { blocks } = this.#body;
       const pieces = this.#body.takePieces();
       this.#handler.onOutcome({ kind: 'ok', status: this.#status, pieces, blocks, length });
-    } else {
-      this.#dropBody();
-      this.#handler.onOutcome(notJson(this.#status, length));
     }
   }
 
@@ -357,6 +366,15 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     this.#deadline.clear();
     this.#secondDeadline?.clear();
   }
+}
+
+// An end of a TCP connection can be made up by anybody on the way; TLS says its own end before it, but Node does not tell
+// whether it has come. Any other JSON is whole when it is valid, a number could have had more digits [RFC 9112, 8; D18].
+const cutNumber =
+  'a number that ends with its TLS connection may have been cut off: the backend has to send a content-length or chunks';
+
+function isDigit(byte: number | undefined): boolean {
+  return byte !== undefined && byte >= 0x30 && byte <= 0x39;
 }
 
 function notJson(status: number, length: number): Outcome {

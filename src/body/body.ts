@@ -129,6 +129,11 @@ export class AnswerBody extends Body {
     return this.#blocks ?? noBlocks;
   }
 
+  /** The last byte that was taken; undefined where there is none. */
+  get lastByte(): number | undefined {
+    return this.#blocks === undefined ? this.#small?.at(-1) : this.#blocks.at(-1)?.[this.#filled - 1];
+  }
+
   override drop(): void {
     super.drop();
     giveBackBlocks(this.blocks);
