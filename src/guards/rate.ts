@@ -12,7 +12,8 @@ export const rateGrammar = 'requests/window, for instance 100/60s, 10/1s, 1000/5
 
 // Windows of whole seconds, since `w` and `t` know no others, up to a day.
 const windowSecondsMax = 86_400;
-const limitMax = 1_000_000;
+/** No rate has more requests in a window. */
+export const limitMax = 1_000_000;
 const ratePattern = /^(\d{1,7})\/(\d{1,5})([smh])$/;
 const secondsOf: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3_600 };
 

@@ -5,29 +5,40 @@ import { isIP } from 'node:net';
 
 import { Redis } from 'ioredis';
 
+import { limitMax } from './rate.ts';
 import type { Counter, Question } from './shared-count.ts';
 import { answerMsMax } from './shared-count.ts';
 
+// No rate has a greater one.
+const countDigitsMax = String(limitMax).length;
+
 // A key's count lives as long as its window, which begins with the first request. In Redis a script is one step: no other
 // gateway comes between. Gives what is granted of each key and the milliseconds that its window still lasts.
+// What somebody else has written there is no count of ours: no whole number as we write it, of another type, without an end,
+// or with one beyond the window. That key begins anew; an error would be one for every other key of the question as well.
 const script = `
 local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
 local next_wanted = string.gmatch(ARGV[3], '%d+')
 local answer = {}
 for index, key in ipairs(KEYS) do
   local wanted = tonumber(next_wanted())
-  local count = tonumber(redis.call('GET', key) or 0)
+  local count, left = 0, window
+  local value = redis.pcall('GET', key)
+  if type(value) == 'table' then
+    if string.sub(value.err, 1, 9) ~= 'WRONGTYPE' then
+      return value
+    end
+  elseif value and #value <= ${countDigitsMax} and string.match(value, '^[1-9]%d*$') then
+    count, left = tonumber(value), redis.call('PTTL', key)
+    if left < 0 or left > window then
+      count, left = 0, window
+    end
+  end
   local granted = math.max(0, math.min(wanted, limit - count))
-  local left = window
-  if granted > 0 then
+  if count == 0 then
+    redis.call('SET', key, granted, 'PX', window)
+  elseif granted > 0 then
     redis.call('INCRBY', key, granted)
-  end
-  if count > 0 then
-    left = redis.call('PTTL', key)
-  end
-  if left < 0 or count == 0 then
-    left = window
-    redis.call('PEXPIRE', key, window)
   end
   answer[index * 2 - 1] = granted
   answer[index * 2] = left
@@ -37,7 +48,6 @@ return answer
 
 /** What keys begin with; then the window in seconds, and the client. */
 const keyPrefix = 'work-item-gateway:rate:';
-const probeLimit = 1_000_000;
 // With an answer's time well below the second within which it is to count again.
 const connectMsMax = 350;
 
@@ -80,7 +90,7 @@ export class RedisCounter implements Counter {
     try {
       await redis.connect();
       // Not merely there: one that is read-only, full or still loading cannot count. So something is written each time.
-      const answer: unknown = await redis.countRates(1, `${keyPrefix}probe`, probeLimit, 1_000, '1');
+      const answer: unknown = await redis.countRates(1, `${keyPrefix}probe`, limitMax, 1_000, '1');
       const isAnswer = Array.isArray(answer) && answer.length === 2 && answer.every(Number.isSafeInteger);
       if (failure === undefined && !isAnswer) {
         failure = new Error('what it answers makes no sense');

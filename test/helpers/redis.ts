@@ -5,13 +5,13 @@ import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
-import { poll } from './changes.ts';
+import { within } from './changes.ts';
 import { findFreePort } from './haproxy.ts';
 
 const folders = [...(process.env['PATH'] ?? '').split(':'), '/usr/local/bin', '/usr/bin'];
 
-/** The servers that are installed; none of them: `apt-get install redis-server`. */
-export const redisPrograms = ['redis-server', 'valkey-server'].flatMap((name) => {
+/** The servers that are installed, by choice the first; none of them: `apt-get install redis-server`. */
+export const redisPrograms = ['valkey-server', 'redis-server'].flatMap((name) => {
   const program = folders.map((folder) => join(folder, name)).find((each) => existsSync(each));
   return program === undefined ? [] : [{ name, program }];
 });
@@ -20,6 +20,18 @@ export const withoutRedis =
   redisPrograms.length === 0 &&
   'no redis-server and no valkey-server is installed (apt-get install redis-server)';
 
+export interface RedisOptions {
+  /** As on its command line. */
+  readonly args?: readonly string[];
+  /** In place of the first that is installed. */
+  readonly program?: string;
+  /** It speaks TLS as well, on a port of its own. */
+  readonly tls?: { readonly certFile: string; readonly keyFile: string; readonly caFile: string };
+}
+
+// Somebody else may take a port between its being found and its being used.
+const portsTriedMax = 5;
+
 const running = new Set<ChildProcess>();
 process.on('exit', () => {
   for (const child of running) child.kill('SIGKILL');
@@ -27,49 +39,76 @@ process.on('exit', () => {
 
 export class RedisServer implements AsyncDisposable {
   readonly port: number;
-  readonly #program: string;
-  readonly #options: readonly string[];
+  readonly tlsPort: number;
+  readonly #options: RedisOptions;
   #process: ChildProcess | undefined;
 
-  private constructor(program: string, port: number, options: readonly string[]) {
-    this.#program = program;
+  private constructor(port: number, tlsPort: number, options: RedisOptions) {
     this.port = port;
+    this.tlsPort = tlsPort;
     this.#options = options;
   }
 
-  static async start(
-    options: readonly string[] = [],
-    program = redisPrograms[0]?.program ?? '',
-  ): Promise<RedisServer> {
-    const server = new RedisServer(program, await findFreePort(), options);
-    await server.restart();
-    return server;
+  static async start(options: RedisOptions = {}): Promise<RedisServer> {
+    for (let tried = 1; ; tried += 1) {
+      const server = new RedisServer(await findFreePort(), await findFreePort(), options);
+      try {
+        await server.restart();
+        return server;
+      } catch (error) {
+        if (tried === portsTriedMax || !String(error).includes('Address already in use')) throw error;
+      }
+    }
   }
 
   get url(): string {
     return `redis://127.0.0.1:${this.port}`;
   }
 
+  /** Starts it, again where it runs, on the same ports; resolves when it takes connections. */
   async restart(): Promise<void> {
     await this.kill();
+    const { args = [], program = redisPrograms[0]?.program ?? '', tls } = this.#options;
     const child = spawn(
-      this.#program,
-      ['--port', String(this.port), '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', ...this.#options],
-      { stdio: 'ignore' },
+      program,
+      [
+        ...['--port', String(this.port), '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no'],
+        ...(tls === undefined ? [] : [
+          ...['--tls-port', String(this.tlsPort), '--tls-auth-clients', 'no'],
+          ...['--tls-cert-file', tls.certFile, '--tls-key-file', tls.keyFile, '--tls-ca-cert-file', tls.caFile],
+        ]),
+        ...args,
+      ],
+      { stdio: ['ignore', 'pipe', 'pipe'] },
     ); // prettier-ignore
     this.#process = child;
     running.add(child);
     child.once('exit', () => running.delete(child));
-    await poll(async () => (await this.send('PING')) !== undefined, 'the server answers');
+    // Its own word and not an answer on its port: another server's would do for that.
+    let output = '';
+    const { promise: ready, resolve, reject } = Promise.withResolvers<undefined>();
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.on('data', (data: Buffer) => {
+        output += data.toString();
+        if (output.includes('Ready to accept connections')) resolve(undefined);
+      });
+    }
+    child.once('error', reject).once('close', () => {
+      reject(new Error(`${program} ended: ${output}`));
+    });
+    await within(ready, 'the server takes connections');
   }
 
-  /** What it answers to one inline command; undefined where nobody listens. */
+  /** What it answers to one inline command, as far as it comes at once; undefined where nobody listens. */
   async send(command: string): Promise<string | undefined> {
-    const socket = connect(this.port, '127.0.0.1');
+    const closed = new AbortController();
+    const socket = connect(this.port, '127.0.0.1').once('close', () => {
+      closed.abort();
+    });
     try {
       await once(socket, 'connect');
       socket.write(`${command}\r\n`);
-      const [data] = (await once(socket, 'data')) as [Buffer];
+      const [data] = (await once(socket, 'data', closed)) as [Buffer];
       return data.toString();
     } catch {
       return undefined;

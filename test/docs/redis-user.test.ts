@@ -1,0 +1,66 @@
+// The user of Redis that docs/security.md gives to the gateways: it can count, and nothing else.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Redis } from 'ioredis';
+import { poll } from '../helpers/changes.ts';
+import { codeBlock } from '../helpers/documents.ts';
+import { redisPrograms, RedisServer, withoutRedis } from '../helpers/redis.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { runCommand, startCommand } from '../helpers/targets.ts';
+
+const line = codeBlock('docs/security.md', 'ACL SETUSER').trim();
+const ours = 'work-item-gateway:rate:60:203.0.113.1';
+const refused = [
+  'KEYS *', 'SCAN 0', 'FLUSHALL', 'FLUSHDB', 'CONFIG GET *', 'INFO', 'MONITOR', 'SHUTDOWN', 'ACL LIST',
+  'CLIENT LIST', 'CLIENT KILL TYPE normal', 'CLIENT PAUSE 1', 'SCRIPT FLUSH', 'FUNCTION LIST', 'PUBLISH a b', 'SUBSCRIBE a',
+  'GET other', 'SET other 1', 'INCRBY other 1', 'PTTL other', `DEL ${ours}`, `EXPIRE ${ours} 1`, `RENAME ${ours} other`,
+  'EVAL return(redis.call("GET","other")) 0', 'EVAL return(redis.call("SET",KEYS[1],1)) 1 other', 'EVAL return(redis.call("FLUSHALL")) 0',
+]; // prettier-ignore
+
+for (const { name, program } of redisPrograms.length > 0
+  ? redisPrograms
+  : [{ name: 'Redis', program: undefined }]) {
+  test(`${name}: the user of docs/security.md counts, and may do nothing else`, { skip: withoutRedis }, async () => {
+    const backend = await ScriptedBackend.start();
+    await using cleanUp = new AsyncDisposableStack();
+    cleanUp.defer(() => backend.stop());
+    backend.answers(answer('{"id":5}'));
+    await using redis = await RedisServer.start({ ...(program !== undefined && { program }) });
+    assert.equal(await redis.send(line), '+OK\r\n', line);
+    const environment = {
+      BACKEND_URL: backend.url,
+      RATE_LIMIT: '1000/1h',
+      RATE_LIMIT_REDIS_URL: `redis://gateway:password@127.0.0.1:${redis.port}/1`,
+      // Who gets in has been counted by Redis.
+      RATE_LIMIT_FALLBACK: 'deny',
+    };
+    await using gateway = await startCommand(environment);
+    await poll(
+      async () => (await gateway.call('GET', '/api/work-items/5')).status === 200,
+      'Redis counts a call',
+    );
+    const saysOnCheck = (said: RegExp) =>
+      poll(async () => {
+        await using command = runCommand(['check'], environment);
+        return (await command.exitCode()) === 0 && said.test(command.stdout);
+      }, String(said));
+    await saysOnCheck(/^rate limit: Redis at .* counts, .* of a version that it does not tell$/m);
+    await redis.send('ACL SETUSER gateway +info');
+    await saysOnCheck(/^rate limit: Redis at .* counts, .*(Redis|Valkey) \d/m);
+    await redis.send('ACL SETUSER gateway -info');
+
+    const user = new Redis({
+      port: redis.port, username: 'gateway', password: 'password', protocol: 2, enableReadyCheck: false, disableClientInfo: true, retryStrategy: null,
+    }); // prettier-ignore
+    try {
+      assert.equal(await user.set(ours, 1), 'OK');
+      for (const command of refused) {
+        const [word = '', ...more] = command.split(' ');
+        await assert.rejects(user.call(word, ...more), /NOPERM|No permissions|can't (run this command|access at least one of the keys)/, command);
+      }
+    } finally {
+      user.disconnect();
+    }
+  });
+} // prettier-ignore
