@@ -5,6 +5,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify';
 
+import { Deadlines } from '../backend/deadlines.ts';
 import type { CallRecord } from '../gateway/call-record.ts';
 import type { Gateway, GatewayObserver } from '../gateway/gateway.ts';
 import { limits, limitsOf, msMax, type LimitName } from '../gateway/limits.ts';
@@ -24,6 +25,8 @@ import { HeldBody } from './held-body.ts';
 import { OpenRequests } from './open-requests.ts';
 
 export interface WorkItemGatewayOptions extends GatewayLimits {
+  /** For a request's body, in milliseconds; past it 408, and closed [D35]. Default 30,000. */
+  readonly requestTimeoutMs?: number;
   /** How long `app.close()` waits for calls in flight, in milliseconds [D55]. Default 10,000. */
   readonly shutdownTimeoutMs?: number;
   /** Is told of every request that ends. Default: failures go to `request.log`. */
@@ -49,10 +52,12 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     done(error as Error);
     return;
   }
-  const { replyStallTimeoutMs, shutdownTimeoutMs } = limitsOf(options, [
+  const { requestTimeoutMs, replyStallTimeoutMs, shutdownTimeoutMs } = limitsOf(options, [
+    'requestTimeoutMs',
     'replyStallTimeoutMs',
     'shutdownTimeoutMs',
   ]);
+  const bodyDeadlines = new Deadlines(requestTimeoutMs);
   const stallWatch = new StallWatch<Incoming>(replyStallTimeoutMs, (incoming) => {
     incoming.onStall();
   });
@@ -79,7 +84,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   fastify.addContentTypeParser('*', (request, payload, parsed) => {
     const { raw } = request;
     restoreContentType(raw, contentTypes.get(raw));
-    const body = new HeldBody(gateway.budget, gateway.requestBytesMax);
+    const body = new HeldBody(gateway.budget, gateway.requestBytesMax, bodyDeadlines);
     bodies.set(request, body);
     if (payload.readableDidRead) {
       request.log.warn('a preParsing hook has read the body and passed nothing on: the request has none');
@@ -181,7 +186,14 @@ Object.assign(workItemGateway, {
 });
 
 // Ours beside the limits, and those that Fastify has for every plugin.
-const otherOptions = ['observer', 'shutdownTimeoutMs', 'prefix', 'logLevel', 'logSerializers'];
+const otherOptions = [
+  'observer',
+  'requestTimeoutMs',
+  'shutdownTimeoutMs',
+  'prefix',
+  'logLevel',
+  'logSerializers',
+];
 
 /** What of the options a client can meet. */
 function describeLimits(options: WorkItemGatewayOptions): Limits {

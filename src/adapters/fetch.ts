@@ -1,7 +1,9 @@
 // The gateway as a web-standard handler, `Request` in and `Response` out, for servers that speak that: Next.js, Hono, Bun,
 // Deno [D50]. From the request's head on it is the same call as everywhere. Who reads and writes HTTP is the host.
 
+import { Deadline, Deadlines, type DeadlineOwner } from '../backend/deadlines.ts';
 import type { Gateway, GatewayObserver } from '../gateway/gateway.ts';
+import { limitsOf } from '../gateway/limits.ts';
 import { createGateway, type GatewayLimits } from '../gateway/options.ts';
 import { corsOptionNames, type CorsOptions } from '../guards/cors.ts';
 import { writeFailureLines } from '../telemetry/failure-lines.ts';
@@ -12,6 +14,8 @@ import type { Client, Incoming, Reply, Transport } from '../wire/transport.ts';
 import { listReplyHeaders } from '../wire/writer.ts';
 
 export interface FetchHandlerOptions extends GatewayLimits, CorsOptions {
+  /** For a request's body, in milliseconds; past it 408 [D35]. Default 30,000. */
+  readonly requestTimeoutMs?: number;
   /** What stands before `/api/work-items` in the path of a URL, such as the base path of a site. Default: nothing. */
   readonly prefix?: string;
   /** The client's address, which a `Request` does not say: for records, and where proxies are trusted. Default: unknown. */
@@ -36,9 +40,10 @@ export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
   const problems = prefixPattern.test(prefix) ? [] : ['prefix must begin with a slash and not end in one'];
   const observer = options.observer ?? writeFailureLines();
   const gateway = createGateway(options, { observer, prefix, otherNames: otherOptions, problems });
+  const bodyDeadlines = new Deadlines(limitsOf(options, ['requestTimeoutMs']).requestTimeoutMs);
   const handler = (request: Request): Promise<Response> =>
     new Promise((resolve) => {
-      new FetchExchange(request, resolve, clientAddress).begin(gateway);
+      new FetchExchange(request, resolve, clientAddress, bodyDeadlines).begin(gateway);
     });
   return Object.assign(handler, {
     close: async () => {
@@ -48,7 +53,7 @@ export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
   });
 }
 
-const otherOptions = ['prefix', 'clientAddress', 'observer', ...corsOptionNames];
+const otherOptions = ['requestTimeoutMs', 'prefix', 'clientAddress', 'observer', ...corsOptionNames];
 const prefixPattern = /^(?:\/[^/?#]+)*$/;
 const unknownAddress = (): undefined => undefined;
 
@@ -57,10 +62,12 @@ const clientGoneStatus = 499;
 // A URL as a `Request` has it: with scheme and authority, and without what is not to be sent, a fragment apart.
 const urlPattern = /^[a-z][a-z0-9+.-]*:\/\/([^/?#]*)([^#]*)/i;
 
-class FetchExchange implements Transport, Client {
+class FetchExchange implements Transport, Client, DeadlineOwner {
   readonly #request: Request;
   readonly #clientAddress: (request: Request) => string | undefined;
   readonly #resolve: (response: Response) => void;
+  readonly #bodyDeadlines: Deadlines;
+  readonly #bodyDeadline = new Deadline(this);
   #incoming: Incoming | undefined;
   #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
   #hasReplied = false;
@@ -69,10 +76,12 @@ class FetchExchange implements Transport, Client {
     request: Request,
     resolve: (response: Response) => void,
     clientAddress: (request: Request) => string | undefined,
+    bodyDeadlines: Deadlines,
   ) {
     this.#request = request;
     this.#resolve = resolve;
     this.#clientAddress = clientAddress;
+    this.#bodyDeadlines = bodyDeadlines;
   }
 
   get address(): string | undefined {
@@ -106,6 +115,7 @@ class FetchExchange implements Transport, Client {
 
   #finish(response: Response): void {
     this.#hasReplied = true;
+    this.#bodyDeadline.clear();
     this.#request.signal.removeEventListener('abort', this.#onAbort);
     this.#resolve(response);
     // What is left of a body is the host's to drop.
@@ -128,6 +138,7 @@ class FetchExchange implements Transport, Client {
       if (body !== null) {
         const reader: ReadableStreamDefaultReader<Uint8Array> = body.getReader();
         this.#reader = reader;
+        this.#bodyDeadlines.start(this.#bodyDeadline);
         for (let read = await reader.read(); !read.done; read = await reader.read()) {
           const { buffer, byteOffset, byteLength } = read.value;
           incoming?.onBody(Buffer.from(buffer, byteOffset, byteLength));
@@ -137,13 +148,20 @@ class FetchExchange implements Transport, Client {
         }
       }
     } catch {
+      this.#bodyDeadline.clear();
       // Its client has stopped in the middle, or somebody has read it before us.
       incoming?.onBroken({ kind: 'malformed', reason: 'a body that cannot be read' });
       return;
     }
+    this.#bodyDeadline.clear();
     if (!this.#hasReplied) {
       incoming?.onBodyEnd();
     }
+  }
+
+  // What has come of the body is given back with its reply, and its reader cancelled [D35].
+  onDeadlinePassed(): void {
+    this.#incoming?.onBroken('timeout');
   }
 
   reply(reply: Reply, onTaken: () => void): void {

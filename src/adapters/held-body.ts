@@ -1,30 +1,36 @@
-// A request's body that is gathered before its call begins, since the host's hooks come first: bounded, counted against
-// the gateway's budget, and handed over whole.
+// A request's body that is gathered before its call begins, since the host's hooks come first: bounded in size and time,
+// counted against the gateway's budget, and handed over whole.
 
 import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 
+import { Deadline, type Deadlines, type DeadlineOwner } from '../backend/deadlines.ts';
 import type { BufferBudget } from '../body/budget.ts';
 import type { RequestHead } from '../wire/head.ts';
 import type { Incoming } from '../wire/transport.ts';
 
 const noBytes = Buffer.alloc(0);
 
-export class HeldBody {
+export class HeldBody implements DeadlineOwner {
   readonly #budget: BufferBudget;
   readonly #bytesMax: number;
+  readonly #deadlines: Deadlines;
+  readonly #deadline = new Deadline(this);
+  #finish: (error?: Error) => void = () => undefined;
   // One buffer that grows: thousands of small pieces would take many times their size.
   #bytes: Buffer = noBytes;
   #length = 0;
-  #state: 'gathering' | 'whole' | 'over-limit' | 'over-budget' | 'dropped' = 'gathering';
+  #state: 'gathering' | 'whole' | 'over-limit' | 'over-budget' | 'too-late' | 'dropped' = 'gathering';
 
-  constructor(budget: BufferBudget, bytesMax: number) {
+  /** Its time begins with `gather`; `deadlines` says how long it is. */
+  constructor(budget: BufferBudget, bytesMax: number, deadlines: Deadlines) {
     this.#budget = budget;
     this.#bytesMax = bytesMax;
+    this.#deadlines = deadlines;
   }
 
   /**
-   * Takes what comes from `payload`, and calls `done` when that has ended, or is more than may be held. An error of the
+   * Takes what comes from `payload`, and calls `done` when that has ended, is more than may be held, or comes too late. An error of the
    * stream goes to `done` where it has a status of its own, so that the host answers with that; any other leaves a body
    * that is not whole, and so no JSON. A client that leaves has no call.
    */
@@ -33,9 +39,11 @@ export class HeldBody {
     const finish = (error?: Error): void => {
       if (!isDone) {
         isDone = true;
+        this.#deadline.clear();
         done(error);
       }
     };
+    this.#finish = finish;
     // What has been read before is lost: no part of a body may be taken for the whole.
     if (payload.readableEnded || payload.readableDidRead) {
       this.#state = 'whole';
@@ -48,6 +56,7 @@ export class HeldBody {
       finish();
       return;
     }
+    this.#deadlines.start(this.#deadline);
     request.once('close', () => {
       if (!request.complete) {
         this.drop();
@@ -77,6 +86,11 @@ export class HeldBody {
       });
   }
 
+  onDeadlinePassed(): void {
+    this.#endWith('too-late');
+    this.#finish();
+  }
+
   // False when no more is wanted.
   #add(piece: unknown): boolean {
     if (!(piece instanceof Uint8Array)) {
@@ -92,7 +106,7 @@ export class HeldBody {
     return true;
   }
 
-  #endWith(state: 'whole' | 'over-limit' | 'over-budget'): false {
+  #endWith(state: 'whole' | 'over-limit' | 'over-budget' | 'too-late'): false {
     this.#forget();
     this.#state = state;
     return false;
@@ -118,16 +132,19 @@ export class HeldBody {
     if (this.#state === 'over-limit') {
       return this.#bytesMax + 1;
     }
+    if (this.#state === 'too-late') {
+      return 'chunked';
+    }
     return this.#state === 'over-budget' ? head.bodyLength : this.#length;
   }
 
   /** Gives everything to `incoming`, which counts it by itself. */
   handOver(incoming: Incoming): void {
     const bytes = this.#bytes.subarray(0, this.#length);
-    const isOverBudget = this.#state === 'over-budget';
+    const state = this.#state;
     this.drop();
-    if (isOverBudget) {
-      incoming.onBroken('overload');
+    if (state === 'over-budget' || state === 'too-late') {
+      incoming.onBroken(state === 'too-late' ? 'timeout' : 'overload');
       return;
     }
     if (bytes.length > 0) {
@@ -138,6 +155,7 @@ export class HeldBody {
 
   /** Keeps nothing. */
   drop(): void {
+    this.#deadline.clear();
     this.#forget();
     this.#state = 'dropped';
   }

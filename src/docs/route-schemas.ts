@@ -15,7 +15,8 @@ export function createRouteSchemas(limits: Limits, prefix: string): RouteSchemas
   return ({ method, on }) => {
     const path = Object.entries(paths as JsonObject).find(([name]) => name.endsWith('}') === (on === 'item'));
     const operation = (path?.[1] as JsonObject)[method.toLowerCase()];
-    return createSchema(inline(operation ?? {}, components ?? {}) as unknown as Described, place);
+    const described = inline(operation ?? {}, components ?? {}) as unknown as Described;
+    return createSchema(described, place, repliesOfTheHost(method), limits.requestTimeoutMs);
   };
 }
 
@@ -31,10 +32,18 @@ interface Described {
   >;
 }
 
-// What Node.js or Fastify answers before a request comes to a route, in words of their own.
-const ofTheHost = ['408', '417', '431'];
+// What Node.js or Fastify answers before a request comes to a route, in words of their own. The time of a body, which a GET
+// has not, is the plugin's.
+function repliesOfTheHost(method: string): readonly string[] {
+  return method === 'GET' ? ['408', '417', '431'] : ['417', '431'];
+}
 
-function createSchema(operation: Described, place: string): JsonObject {
+function createSchema(
+  operation: Described,
+  place: string,
+  ofTheHost: readonly string[],
+  requestTimeoutMs: number,
+): JsonObject {
   const { operationId, tags, summary, description, parameters, requestBody, responses } = operation;
   const fields = (where: string): JsonObject => ({
     type: 'object',
@@ -66,6 +75,9 @@ function createSchema(operation: Described, place: string): JsonObject {
           status,
           {
             ...(response as unknown as JsonObject),
+            ...(status === '408' && {
+              description: `The body took longer than ${requestTimeoutMs} ms. The connection is closed.`,
+            }),
             headers: Object.fromEntries(
               Object.entries(response.headers).map(([name, header]) => [
                 name,

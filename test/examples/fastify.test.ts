@@ -120,10 +120,10 @@ describe('in Fastify', { skip: typeof example === 'string' && example }, () => {
     );
     assert.deepEqual(shown, [
       ['get /api/work-items listWorkItems', false, '200', '400', '500', '503'],
-      ['post /api/work-items createWorkItem', true, '201', '400', '403', '413', '500', '503'],
+      ['post /api/work-items createWorkItem', true, '201', '400', '403', '408', '413', '500', '503'],
       ['get /api/work-items/{id} readWorkItem', false, '200', '400', '404', '500', '503'],
-      ['put /api/work-items/{id} updateWorkItem', true, '200', '400', '403', '413', '500', '503'],
-      ['delete /api/work-items/{id} deleteWorkItem', false, '200', '400', '403', '500', '503'],
+      ['put /api/work-items/{id} updateWorkItem', true, '200', '400', '403', '408', '413', '500', '503'],
+      ['delete /api/work-items/{id} deleteWorkItem', false, '200', '400', '403', '408', '500', '503'],
     ]);
     assert.match(text, /Invalid ID format/);
     assert.doesNotMatch(text, /"\$ref"/);

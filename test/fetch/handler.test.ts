@@ -6,7 +6,15 @@ import { test } from 'node:test';
 import { createFetchHandler, type FetchHandlerOptions } from '../../src/adapters/fetch.ts';
 import { createFetchHandler as createOnEdge } from '../../src/adapters/fetch-edge.ts';
 import { createGate, poll } from '../helpers/changes.ts';
-import { badRequest, forbidden, notFound, operations, succeeded, tooLarge } from '../helpers/expected.ts';
+import {
+  badRequest,
+  forbidden,
+  notFound,
+  operations,
+  requestTimeout,
+  succeeded,
+  tooLarge,
+} from '../helpers/expected.ts';
 import { createObserver } from '../helpers/in-process.ts';
 import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
 
@@ -141,6 +149,53 @@ test('a body that breaks off, or that somebody has read before, is 400 and no ca
   await read.text();
   await assertResponse(await server.handler(read), 400, badRequest);
   assert.equal(server.backend.requests.length, 0);
+});
+
+test('a body that stalls, or drips, is 408 after its time, and what had come of it is given back [D35, D50]', async () => {
+  await using server = await serve({ bufferedBytesMax: 1_000, requestTimeoutMs: 300 });
+  const gate = createGate();
+  server.backend.answersOnce(behind(gate, answer('{"id":5}')));
+  const waiting = server.call('/api/work-items/5', { method: 'PUT', body: '{}' });
+  await server.backend.nextRequest();
+  let cancelled = 0;
+  const cancel = () => {
+    cancelled += 1;
+  };
+  const stalled = () =>
+    new ReadableStream({
+      start: (controller) => {
+        controller.enqueue(new Uint8Array(600).fill(0x20));
+      },
+      cancel,
+    });
+  const dripping = () =>
+    new ReadableStream({
+      pull: async (controller) => {
+        await new Promise((resolve) => setTimeout(resolve, 1));
+        controller.enqueue(Buffer.from(' '));
+      },
+      cancel,
+    });
+  for (const [method, path, body] of [
+    ['POST', '/api/work-items', stalled()],
+    ['PUT', '/api/work-items/5', dripping()],
+    // Whose body is not wanted.
+    ['DELETE', '/api/work-items/5', stalled()],
+  ] as const) {
+    const init = { method, body, duplex: 'half' } as RequestInit;
+    await assertResponse(await server.call(path, init), 408, requestTimeout);
+  }
+  assert.equal(cancelled, 3);
+  assert.deepEqual(
+    server.told.ended.map(({ outcome }) => outcome),
+    ['bad-request', 'bad-request', 'bad-request'],
+  );
+  // The time of a body is over with it, however long the backend takes.
+  gate.open();
+  await assertResponse(await waiting, 200, succeeded);
+  const body = `"${'x'.repeat(950)}"`;
+  await assertResponse(await server.call('/api/work-items/5', { method: 'PUT', body }), 200, succeeded);
+  assert.equal(server.backend.requests.length, 2);
 });
 
 test('a client that leaves cancels a read, and not a write [D21]', async () => {
