@@ -115,6 +115,10 @@ class Http2Connection implements Connection, ExchangeOwner {
       });
   }
 
+  get streams(): number {
+    return this.#exchanges.size;
+  }
+
   restsSince(now: number): number {
     return this.#exchanges.size === 0 ? now - this.#since : 0;
   }

@@ -204,6 +204,16 @@ function addGauges(registry: Registry, reports: readonly Report[]): void {
     sum(({ clientConnections }) => clientConnections),
   );
   gauge(
+    'http2_connections',
+    'Connections of clients that speak HTTP/2, idle or not; client_connections has them too.',
+    sum(({ http2Connections }) => http2Connections),
+  );
+  gauge(
+    'http2_streams',
+    'Open streams of HTTP/2, each of which has one request.',
+    sum(({ http2Streams }) => http2Streams),
+  );
+  gauge(
     'backend_connections',
     'Connections to the backend, open or being opened.',
     sum(({ backendConnections }) => backendConnections),

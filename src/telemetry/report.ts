@@ -15,6 +15,9 @@ export interface Report {
   readonly inFlight: number;
   readonly bufferedBytes: number;
   readonly clientConnections: number;
+  /** Of those connections. */
+  readonly http2Connections: number;
+  readonly http2Streams: number;
   readonly backendConnections: number;
   readonly backend: BackendStatus;
   /** Of the issuer's keys; undefined where there are no tokens. */
@@ -53,11 +56,16 @@ export interface Records {
   readonly keys: KeyRecords;
 }
 
+/** Open connections of clients; what has `streams` is one of HTTP/2. */
+interface ClientConnections extends Iterable<{ readonly streams?: number }> {
+  readonly size: number;
+}
+
 /** Reports of this process. */
 export function createReporter(
   records: Records,
   gateway: Gateway,
-  clientConnections: { readonly size: number },
+  clientConnections: ClientConnections,
   redisAnswers: () => boolean | undefined = () => undefined,
 ): Reporter {
   const eventLoop = watchEventLoop();
@@ -76,6 +84,7 @@ export function createReporter(
           inFlight: gateway.inFlight,
           bufferedBytes: gateway.budget.bytes,
           clientConnections: clientConnections.size,
+          ...countHttp2(clientConnections),
           backendConnections: gateway.backend.connectionCount,
           backend,
           keys: records.keys.status,
@@ -88,6 +97,18 @@ export function createReporter(
       ];
     },
   };
+}
+
+function countHttp2(connections: ClientConnections): Pick<Report, 'http2Connections' | 'http2Streams'> {
+  let http2Connections = 0;
+  let http2Streams = 0;
+  for (const { streams } of connections) {
+    if (streams !== undefined) {
+      http2Connections += 1;
+      http2Streams += streams;
+    }
+  }
+  return { http2Connections, http2Streams };
 }
 
 const eventLoopWindowMs = 5_000;

@@ -5,6 +5,8 @@ import type { Socket } from 'node:net';
 export interface Connection {
   /** The socket that it is served on; destroyed when the connection must go at once. */
   readonly socket: Socket;
+  /** Open streams; missing where the protocol has none. */
+  readonly streams?: number;
   /** For how long no request has been in flight, in ms; 0 while one is, and while a client takes its reply. */
   restsSince(now: number): number;
   /** No request is in flight and none has begun to arrive, for `quietMs` since then or since `from`. */

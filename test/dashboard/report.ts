@@ -15,6 +15,8 @@ export function createReport(more: Partial<Report> = {}): Report {
     inFlight: 0,
     bufferedBytes: 0,
     clientConnections: 0,
+    http2Connections: 0,
+    http2Streams: 0,
     backendConnections: 0,
     backend: { isReachable: true, since: 0, cause: undefined, seenAt: 0 },
     keys: undefined,

@@ -4,11 +4,12 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { connect } from 'node:tls';
 import { describe, test } from 'node:test';
-import { promisify } from 'node:util';
-import { createGate } from '../helpers/changes.ts';
+import { isDeepStrictEqual, promisify } from 'node:util';
+import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { anyCertificate, Http2Client, noHttp2OfCommand } from '../helpers/http2-client.ts';
 import { FrameClient, headers, requestFields, resetStream } from '../helpers/http2-frames.ts';
+import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { runCommand, startCommand } from '../helpers/targets.ts';
 
@@ -103,6 +104,40 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
       );
     });
   }
+
+  test('open connections and streams are gauges, of all workers together', async () => {
+    await using gateway = await startWith({ HTTP2: 'true', WORKERS: '2' });
+    const { command, backend } = gateway;
+    const names = ['client_connections', 'http2_connections', 'http2_streams'];
+    const figures = async () => {
+      const text = await command.metrics();
+      return names.map(
+        (name) => /^\S+ (\d+)$/m.exec(text.slice(text.indexOf(`\nwork_item_gateway_${name} `) + 1))?.[1],
+      );
+    };
+    const has = (expected: string[], what: string) =>
+      poll(
+        async () => isDeepStrictEqual(await figures(), expected),
+        `${what}: ${names.join(', ')} are ${expected.join(', ')}`,
+      );
+    const gate = createGate();
+    backend.answers(behind(gate, answer('{"id":5}')));
+    const clients = await Promise.all(Array.from({ length: 3 }, () => Http2Client.open(command.port)));
+    await using other = await RawClient.openSecure(command.port, { rejectUnauthorized: false });
+    await has(['4', '3', '0'], 'nobody calls');
+    const calls = clients.flatMap((client) => [
+      client.call('GET', item),
+      client.call('PUT', item, { body: '{}' }),
+    ]);
+    other.send(requestBytes('GET', item));
+    await has(['4', '3', '6'], 'all call');
+    gate.open();
+    for (const reply of await Promise.all(calls)) assert.equal(reply.status, 200);
+    assert.equal((await other.reply()).status, 200);
+    await has(['4', '3', '0'], 'all have their replies');
+    for (const client of clients) client.destroy();
+    await has(['1', '0', '0'], 'those of HTTP/2 have gone');
+  });
 
   test('HTTP2 without TLS is a problem of the start, and HTTP2=false is none [D41]', async () => {
     await using on = runCommand(['serve'], { HTTP2: 'true' });
