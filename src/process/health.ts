@@ -1,7 +1,8 @@
 // The command `health`: whether a gateway on this machine is alive, for what can run a program but not make a request,
 // such as a container without a shell.
 
-import { request } from 'node:http';
+// Imported as a module it would bring a WebSocket client and what that needs along.
+const { request } = process.getBuiltinModule('node:http');
 
 const timeoutMs = 4_000;
 const bytesMax = 4_096;
