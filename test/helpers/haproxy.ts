@@ -33,38 +33,80 @@ export interface GatewayPlace {
   readonly adminPort: number;
 }
 
-/** The shipped configuration with these addresses in place of its own, and nothing else changed. */
-function configure(port: number, gateways: readonly [GatewayPlace, GatewayPlace]): string {
-  let text = readFileSync(join(import.meta.dirname, '../../deploy/haproxy.cfg'), 'utf8');
+/** Variations of deploy/haproxy.cfg, each with the file or the port that it needs. */
+export interface Variations {
+  /** Clients come over TLS: the port, and a file with certificate and key. */
+  readonly clientTls?: { readonly port: number; readonly file: string };
+  /** Clients come by the PROXY protocol: the port. */
+  readonly proxyProtocol?: { readonly port: number };
+  /** The gateways speak TLS: a file with the authority of their certificates, for gateways.example.com. */
+  readonly gatewayTls?: { readonly file: string };
+}
+
+export const shippedConfiguration = readFileSync(
+  join(import.meta.dirname, '../../deploy/haproxy.cfg'),
+  'utf8',
+);
+const placesMax = 3;
+
+/** The shipped configuration with these addresses and variations in place of its own, and nothing else changed. */
+function configure(port: number, gateways: readonly GatewayPlace[], variations: Variations): string {
+  assert.ok(gateways.length <= placesMax);
+  const { clientTls, proxyProtocol, gatewayTls } = variations;
   const changes: [string, string][] = [
-    ['bind :80\n', `bind 127.0.0.1:${port}\n`],
-    ...gateways.map(({ port: gatewayPort, adminPort }, index): [string, string] => [
-      `192.0.2.${index + 1}:3000 port 9464\n`,
-      `127.0.0.1:${gatewayPort} port ${adminPort}\n`,
-    ]),
+    ['  bind :80\n', `  bind 127.0.0.1:${port}\n`],
+    ...Array.from({ length: placesMax }, (_, index): [string, string] => {
+      const place = gateways[index];
+      const server = `  server gateway-${index + 1} `;
+      return [
+        `${server}192.0.2.${index + 1}:3000 port 9464\n`,
+        place === undefined ? '' : `${server}127.0.0.1:${place.port} port ${place.adminPort}\n`,
+      ];
+    }),
   ];
-  for (const [from, to] of changes) {
-    assert.ok(text.includes(from), `deploy/haproxy.cfg has ${from}`);
-    text = text.replace(from, to);
+  if (clientTls !== undefined) {
+    changes.push([
+      '  #-bind :443 ssl crt /etc/haproxy/items.pem ',
+      `  bind 127.0.0.1:${clientTls.port} ssl crt ${clientTls.file} `,
+    ]);
   }
-  return text;
+  if (proxyProtocol !== undefined) {
+    changes.push(['  #-bind :81 accept-proxy\n', `  bind 127.0.0.1:${proxyProtocol.port} accept-proxy\n`]);
+  }
+  if (gatewayTls !== undefined) {
+    changes.push([
+      '  #-default-server ssl verify required ca-file /etc/haproxy/authority.pem ',
+      `  default-server ssl verify required ca-file ${gatewayTls.file} `,
+    ]);
+  }
+  return changes.reduce((text, [from, to]) => {
+    assert.equal(text.split(from).length, 2, `deploy/haproxy.cfg has ${from} once`);
+    return text.replace(from, to);
+  }, shippedConfiguration);
 }
 
 export class Haproxy implements AsyncDisposable {
   readonly port: number;
+  /** What it has said so far: a line for each call that failed, and what it thinks of the gateways. */
+  readonly lines: () => readonly string[];
   readonly #stop: () => Promise<void>;
 
-  private constructor(port: number, stop: () => Promise<void>) {
+  private constructor(port: number, lines: () => readonly string[], stop: () => Promise<void>) {
     this.port = port;
+    this.lines = lines;
     this.#stop = stop;
   }
 
   /** Starts it and resolves when it listens. */
-  static async start(program: string, gateways: readonly [GatewayPlace, GatewayPlace]): Promise<Haproxy> {
+  static async start(
+    program: string,
+    gateways: readonly GatewayPlace[],
+    variations: Variations = {},
+  ): Promise<Haproxy> {
     const port = await findFreePort();
     const folder = mkdtempSync(join(tmpdir(), 'haproxy-'));
     const file = join(folder, 'haproxy.cfg');
-    writeFileSync(file, configure(port, gateways));
+    writeFileSync(file, configure(port, gateways, variations));
     const child = spawn(program, ['-db', '-f', file], { stdio: ['ignore', 'pipe', 'pipe'] });
     let output = '';
     for (const stream of [child.stdout, child.stderr]) {
@@ -93,7 +135,7 @@ export class Haproxy implements AsyncDisposable {
       await stop();
       throw error;
     }
-    return new Haproxy(port, stop);
+    return new Haproxy(port, () => output.split('\n').filter(Boolean), stop);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -81,9 +81,10 @@ export class RawClient implements AsyncDisposable {
     });
   }
 
-  static open(port: number, host = '127.0.0.1'): Promise<RawClient> {
+  /** From `localAddress` where there is one: on Linux any of 127.0.0.0/8 will do. */
+  static open(port: number, host = '127.0.0.1', localAddress?: string): Promise<RawClient> {
     return new Promise((resolve, reject) => {
-      const socket = connect({ port, host, allowHalfOpen: true });
+      const socket = connect({ port, host, allowHalfOpen: true, ...(localAddress && { localAddress }) });
       socket.once('error', reject);
       socket.once('connect', () => {
         socket.off('error', reject);

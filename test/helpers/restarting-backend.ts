@@ -12,6 +12,8 @@ export const now = (): number => performance.now();
 export interface RestartingBackendOptions {
   /** How long an answer takes. */
   readonly answerMs?: number;
+  /** Where another one may listen as well: the system deals connections out between them. */
+  readonly port?: number;
   /** Set before the process's own command line, such as `taskset -c 1`. */
   readonly execPath?: string;
   readonly execArgv?: string[];
@@ -27,6 +29,7 @@ export class RestartingBackend implements AsyncDisposable {
 
   private constructor(options: RestartingBackendOptions) {
     this.#options = options;
+    this.port = options.port ?? 0;
   }
 
   static async start(options: RestartingBackendOptions = {}): Promise<RestartingBackend> {

@@ -226,6 +226,7 @@ export function runCommand(
 export async function startCommand(
   environment: NodeJS.ProcessEnv,
   limits: ProcessLimits = {},
+  limitMs = DEADLINE_MS,
 ): Promise<Command> {
   const command = runCommand(
     ['serve'],
@@ -240,7 +241,7 @@ export async function startCommand(
     limits,
   );
   const ready = await command
-    .log((line) => line['msg'] === 'ready', 'the line that says ready')
+    .log((line) => line['msg'] === 'ready', 'the line that says ready', limitMs)
     .catch(async (error: unknown) => {
       await command[Symbol.asyncDispose]();
       throw error;

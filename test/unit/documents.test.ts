@@ -56,6 +56,10 @@ const otherFlags = [
   '--minutes',
   '--clients',
   '--seed',
+  // Of test/fleet/fleet.ts.
+  '--calls',
+  '--rate',
+  '--publish',
   '--help',
   '--version',
   '--package',

@@ -1,0 +1,111 @@
+// The picture of a fleet run: calls a second over time, what was lost, and when what happened. One SVG for light and dark.
+
+export interface Mark {
+  readonly atS: number;
+  readonly text: string;
+}
+
+export interface Second {
+  readonly served: number;
+  readonly lost: number;
+}
+
+export interface Picture {
+  readonly title: string;
+  readonly note: string;
+  readonly seconds: readonly Second[];
+  readonly marks: readonly Mark[];
+}
+
+const style = `
+  text { font: 12px system-ui, sans-serif; fill: #1f2328; }
+  .title { font-size: 13px; font-weight: 600; }
+  .note { fill: #59636e; font-size: 11px; }
+  .served { fill: #1a7f64; fill-opacity: 0.25; stroke: #1a7f64; stroke-width: 1.5; }
+  .lost { fill: #c0392b; }
+  .axis { stroke: #d1d9e0; }
+  .mark { stroke: #57789c; stroke-dasharray: 3 3; }
+  .number { fill: #57789c; font-weight: 600; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6edf3; }
+    .note { fill: #9198a1; }
+    .served { fill: #3fb68f; stroke: #3fb68f; }
+    .lost { fill: #ff7b6b; }
+    .axis { stroke: #3d444d; }
+    .mark { stroke: #6b93bf; }
+    .number { fill: #8db3dd; }
+  }
+`;
+
+const width = 880;
+const left = 56;
+const right = 864;
+const top = 94;
+const bottom = 304;
+const rowHeight = 18;
+
+const escapeText = (text: string): string => text.replaceAll('&', '&amp;').replaceAll('<', '&lt;');
+
+export function drawPicture({ title, note, seconds, marks }: Picture): string {
+  const highest = Math.max(1, ...seconds.map(({ served }) => served));
+  const step = highest > 2_000 ? 1_000 : highest > 800 ? 500 : 100;
+  const ceiling = Math.ceil(highest / step) * step;
+  const x = (second: number): number => round(left + ((right - left) * second) / Math.max(1, seconds.length));
+  const y = (calls: number): number => round(bottom - ((bottom - top) * calls) / ceiling);
+  const outline = seconds.map(({ served }, index) => `${x(index + 0.5)},${y(served)}`).join(' ');
+  const grid = Array.from({ length: ceiling / step + 1 }, (_, index) => index * step).map(
+    (calls) =>
+      `<line class="axis" x1="${left}" y1="${y(calls)}" x2="${right}" y2="${y(calls)}"/>` +
+      `<text class="note" x="${left - 8}" y="${y(calls) + 4}" text-anchor="end">${calls}</text>`,
+  );
+  const lastS = seconds.length;
+  const timeStep = lastS > 240 ? 60 : lastS > 120 ? 20 : 10;
+  const times = Array.from({ length: Math.floor(lastS / timeStep) + 1 }, (_, index) => index * timeStep).map(
+    (second) =>
+      `<text class="note" x="${x(second)}" y="${bottom + 16}" text-anchor="middle">${second} s</text>`,
+  );
+  // As tall as they are many, but never so small that nobody sees them.
+  const lost = seconds.flatMap(({ lost: count }, index) => {
+    if (count === 0) return [];
+    const height = Math.max(4, bottom - y(count));
+    return [
+      `<rect class="lost" x="${round(x(index + 0.5) - 2.5)}" y="${round(bottom - height)}" width="5" height="${round(height)}"/>`,
+    ];
+  });
+  // Numbers of marks that are close to each other stand in three rows.
+  const lines = marks.map(({ atS }, index) => {
+    const row = top - 8 - (index % 3) * 12;
+    return (
+      `<line class="mark" x1="${x(atS)}" y1="${row + 4}" x2="${x(atS)}" y2="${bottom}"/>` +
+      `<text class="number" x="${x(atS)}" y="${row}" text-anchor="middle">${index + 1}</text>`
+    );
+  });
+  const rows = Math.ceil(marks.length / 2);
+  const legendTop = bottom + 44;
+  const legend = marks.map(({ text }, index) => {
+    const column = 16 + Math.floor(index / rows) * 424;
+    const line = legendTop + (index % rows) * rowHeight;
+    return (
+      `<text class="number" x="${column + 16}" y="${line}" text-anchor="end">${index + 1}</text>` +
+      `<text x="${column + 26}" y="${line}">${escapeText(text)}</text>`
+    );
+  });
+  const height = legendTop + rows * rowHeight + 4;
+  return [
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img" aria-label="${escapeText(title)}">`,
+    `<style>${style}</style>`,
+    `<text class="title" x="16" y="22">${escapeText(title)}</text>`,
+    `<text class="note" x="16" y="40">${escapeText(note)}</text>`,
+    ...grid,
+    ...times,
+    `<polygon class="served" points="${x(0.5)},${bottom} ${outline} ${x(lastS - 0.5)},${bottom}"/>`,
+    ...lines,
+    ...lost,
+    ...legend,
+    '</svg>\n',
+  ].join('\n');
+}
+
+function round(value: number): number {
+  return Math.round(value * 10) / 10;
+}
