@@ -79,7 +79,7 @@ export interface ShownSetting {
   readonly flag: string;
   readonly value: string;
   readonly unit: string | undefined;
-  readonly source: 'default' | 'file' | 'environment' | 'flag';
+  readonly source: 'default' | 'file' | 'environment' | 'flag' | 'socket';
   readonly help: string;
 }
 

@@ -14,7 +14,7 @@ import type { HeldSignals } from './held-signals.ts';
 import { findInvocation, programName, type Invocation } from './invocation.ts';
 import { listenForReloads, listenForStop, runUntilStopped, type StopRequest } from './lifecycle.ts';
 import { checkTokens } from './check-tokens.ts';
-import { findPassedSockets } from './passed-sockets.ts';
+import { findPassedSockets, settingsOfSockets } from './passed-sockets.ts';
 import { openServiceManager, type ServiceManager } from './service-manager.ts';
 import { createLog, createLogger, type Log, type Logger } from '../telemetry/log.ts';
 import { neededDescriptors, readDescriptorLimit } from './descriptors.ts';
@@ -37,8 +37,10 @@ import {
   settingNames,
   SettingsError,
   settingsOf,
+  showInForce,
   showValue,
   variableOf,
+  withSockets,
   type Command,
   type ResolvedSettings,
   type SettingName,
@@ -374,10 +376,12 @@ async function serve(
       return await pool.reload(fresh);
     };
   }
+  const sockets = settingsOfSockets(passed, service.url, service.adminUrl);
+  inForce = withSockets(inForce, sockets);
   if (log.hasReader) {
-    log.output.write(describeServe(service, resolved));
+    log.output.write(describeServe(service, inForce));
   } else {
-    logReady(log.logger, service, resolved);
+    logReady(log.logger, service, inForce);
   }
   warnOfDescriptors(settings, log.logger);
   warnOfMemory(settings, log.logger);
@@ -394,7 +398,7 @@ async function serve(
     }
     manager.reloading();
     await certificates?.look();
-    inForce = await reload(inForce, resolveAgain, apply, log.logger);
+    inForce = withSockets(await reload(inForce, resolveAgain, apply, log.logger), sockets);
     log.logger.level = inForce.settings.logLevel;
     if (!stop.isWanted()) {
       manager.ready(status);
@@ -474,15 +478,12 @@ function loggerOfEveryLevel(logger: Logger): Logger {
   return logger.child({}, { level: 'info' });
 }
 
-function logReady(
-  logger: Logger,
-  { url, adminUrl }: WholeService,
-  { settings, sources }: ResolvedSettings,
-): void {
+function logReady(logger: Logger, { url, adminUrl }: WholeService, resolved: ResolvedSettings): void {
+  const { settings, sources } = resolved;
   const inForce = Object.fromEntries(
     settingsOf('serve').map((name) => [
       name,
-      sources[name] === 'default' ? settings[name] : `${showValue(name, settings)} (${sources[name]})`,
+      sources[name] === 'default' ? settings[name] : `${showInForce(name, resolved)} (${sources[name]})`,
     ]),
   );
   // Said at every level: with port 0 it is the only place that tells the port [D31].
@@ -538,11 +539,12 @@ async function runDev(resolved: ResolvedSettings, terminal: Terminal, log: Log):
   return exitCode;
 }
 
-function describeServe(service: WholeService, { settings, sources }: ResolvedSettings): string {
+function describeServe(service: WholeService, resolved: ResolvedSettings): string {
+  const { settings, sources } = resolved;
   const backendUrl = showValue('backendUrl', settings).replace(/\/+$/, '');
   const changed = settingsOf('serve')
     .filter((name) => sources[name] !== 'default')
-    .map((name) => `${variableOf(name)}=${escapeControls(showValue(name, settings))} (${sources[name]})`);
+    .map((name) => `${variableOf(name)}=${escapeControls(showInForce(name, resolved))} (${sources[name]})`);
   return `
 ${describePlaces(service, settings, `Backend             ${backendUrl}${backendPath}`)}
   Settings            ${changed.length === 0 ? 'every one at its default' : changed.join(`\n${' '.repeat(22)}`)}

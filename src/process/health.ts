@@ -7,30 +7,40 @@ const { request } = process.getBuiltinModule('node:http');
 const timeoutMs = 4_000;
 const bytesMax = 4_096;
 
-/** What `/livez` of the admin listener on `host` and `port` says. Never rejects. */
+/** Whether `/livez` of the admin listener on `host` and `port` says that it lives, and a line that says it. Never rejects. */
 export async function askHealth(host: string, port: number): Promise<{ isAlive: boolean; text: string }> {
-  const { promise, resolve } = Promise.withResolvers<{ isAlive: boolean; text: string }>();
   // An address that means all of them is this machine too.
   const own = host === '0.0.0.0' || host === '::' ? 'localhost' : host;
-  const outgoing = request({ host: own, port, path: '/livez', agent: false }, (answer) => {
+  const url = `http://${own.includes(':') ? `[${own}]` : own}:${port}/livez`;
+  try {
+    const { status, text } = await ask(own, port);
+    return status === 200
+      ? { isAlive: true, text: `alive: ${url} answered ${status} ${text}` }
+      : { isAlive: false, text: `not alive: ${url} answered ${status} ${text}` };
+  } catch (error) {
+    const { message, code } = error as NodeJS.ErrnoException;
+    const why = message === '' ? String(code) : message;
+    return { isAlive: false, text: `not alive: ${url} does not answer: ${why}` };
+  }
+}
+
+async function ask(host: string, port: number): Promise<{ status: number; text: string }> {
+  const { promise, resolve, reject } = Promise.withResolvers<{ status: number; text: string }>();
+  const outgoing = request({ host, port, path: '/livez', agent: false }, (answer) => {
     let text = '';
     answer.setEncoding('utf8');
     answer.on('data', (part: string) => {
       text = (text + part).slice(0, bytesMax);
     });
-    answer.on('error', (error) => {
-      resolve({ isAlive: false, text: error.message });
-    });
+    answer.on('error', reject);
     answer.on('end', () => {
-      resolve({ isAlive: answer.statusCode === 200, text: `${answer.statusCode ?? 0} ${text.trim()}` });
+      resolve({ status: answer.statusCode ?? 0, text: text.trim() });
     });
   });
   const timer = setTimeout(() => {
-    outgoing.destroy(new Error(`no answer within ${timeoutMs / 1_000} s`));
+    outgoing.destroy(new Error(`nothing within ${timeoutMs / 1_000} s`));
   }, timeoutMs);
-  outgoing.on('error', (error: NodeJS.ErrnoException) => {
-    resolve({ isAlive: false, text: error.message === '' ? String(error.code) : error.message });
-  });
+  outgoing.on('error', reject);
   outgoing.end();
   try {
     return await promise;

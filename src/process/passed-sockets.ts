@@ -44,3 +44,29 @@ export function findPassedSockets(
     undefined,
   );
 }
+
+/** What is in force in place of HOST, PORT, ADMIN_HOST and ADMIN_PORT where sockets were passed on that listen at these URLs. */
+export function settingsOfSockets(
+  { clients, admin }: PassedSockets,
+  url: string,
+  adminUrl: string,
+): Partial<Record<'host' | 'port' | 'adminHost' | 'adminPort', string>> {
+  const [client, operator] = [placeOf(url, clients), placeOf(adminUrl, admin)];
+  return {
+    ...(client !== undefined && { host: client.host, port: client.port }),
+    ...(operator !== undefined && { adminHost: operator.host, adminPort: operator.port }),
+  };
+}
+
+function placeOf(
+  url: string,
+  { length: count }: readonly number[],
+): { host: string; port: string } | undefined {
+  if (count === 0) {
+    return undefined;
+  }
+  const { hostname, port, protocol } = new URL(url);
+  const others = count === 1 ? '' : ` and ${count - 1} more`;
+  // A URL leaves out the port that its protocol has anyway.
+  return { host: hostname + others, port: (port || (protocol === 'https:' ? '443' : '80')) + others };
+}

@@ -740,13 +740,15 @@ type ValueOf<R> = R extends { kind: 'integer' | 'count' | 'ratio' }
 /** Every setting, checked. Frozen. */
 export type Settings = { readonly [Name in SettingName]: ValueOf<(typeof settingsTable)[Name]> };
 
-/** Where a setting's value came from. */
-export type SettingSource = 'default' | 'file' | 'environment' | 'flag';
+/** Where a setting's value came from; `socket`: from a listening socket that was passed on, and nobody looks at the setting. */
+export type SettingSource = 'default' | 'file' | 'environment' | 'flag' | 'socket';
 
 export interface ResolvedSettings {
   readonly command: Command;
   readonly settings: Settings;
   readonly sources: Readonly<Record<SettingName, SettingSource>>;
+  /** What is shown in place of settings whose source is `socket`. */
+  readonly sockets?: Readonly<Partial<Record<SettingName, string>>>;
 }
 
 /** What is wrong with the settings: every problem at once, each with what to do. */
@@ -930,14 +932,29 @@ export function showValue(name: SettingName, settings: Settings): string {
   return value instanceof URL ? value.origin + value.pathname : String(value);
 }
 
+/** The same where passed sockets take the place of some settings, as `sockets` says. */
+export function withSockets(
+  resolved: ResolvedSettings,
+  sockets: Readonly<Partial<Record<SettingName, string>>>,
+): ResolvedSettings {
+  const names = Object.keys(sockets) as SettingName[];
+  const sources = names.map((name) => [name, 'socket'] as const);
+  return { ...resolved, sources: { ...resolved.sources, ...Object.fromEntries(sources) }, sockets };
+}
+
+/** The value of a setting in force, or of the socket that takes its place, without what must not be shown. */
+export function showInForce(name: SettingName, { settings, sockets }: ResolvedSettings): string {
+  return sockets?.[name] ?? showValue(name, settings);
+}
+
 /** The settings in force that the command has. */
-export function describeSettings({ command, settings, sources }: ResolvedSettings): DescribedSetting[] {
-  return settingsOf(command).map((name) => ({
+export function describeSettings(resolved: ResolvedSettings): DescribedSetting[] {
+  return settingsOf(resolved.command).map((name) => ({
     variable: variableOf(name),
     flag: flagOf(name),
-    value: showValue(name, settings),
+    value: showInForce(name, resolved),
     unit: unitOf(name),
-    source: sources[name],
+    source: resolved.sources[name],
     help: settingsTable[name].help,
   }));
 }

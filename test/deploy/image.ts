@@ -287,7 +287,10 @@ describe('the image', { skip }, () => {
     assert.equal((await request(adminPort, 'GET', '/readyz')).status, 200);
     // The image's own health check.
     const main = '/opt/work-item-gateway/dist/main.js';
-    assert.equal(podman('exec', name, '/usr/local/bin/node', main, 'health'), '200 {"status":"alive"}');
+    assert.equal(
+      podman('exec', name, '/usr/local/bin/node', main, 'health'),
+      `alive: http://localhost:${adminPort}/livez answered 200 {"status":"alive"}`,
+    );
     const gate = createGate();
     const before = backend.requests.length;
     backend.answersOnce(behind(gate, answer('[]')));

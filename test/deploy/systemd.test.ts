@@ -17,6 +17,7 @@ import { anyCertificate } from '../helpers/http2-client.ts';
 import { RawClient, request } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { Command, runCommand } from '../helpers/targets.ts';
+import { Viewer } from '../helpers/viewer.ts';
 
 const root = resolve(import.meta.dirname, '../..');
 const units = ['work-item-gateway.service', 'work-item-gateway.socket', 'work-item-gateway-admin.socket'];
@@ -230,6 +231,42 @@ describe('sockets that are passed on', { skip: !isLinux && 'only Linux has syste
       );
       for (const port of [manager.port, other.address().port]) {
         assert.equal((await request(port, 'GET', '/api/work-items')).status, 200);
+      }
+      gateway.signal('SIGTERM');
+      assert.equal(await gateway.exitCode(), 0, gateway.output);
+    }
+  });
+
+  test('the log and the dashboard name them in place of settings that nobody looks at, after a reload too', async () => {
+    using manager = new Manager();
+    for (const workers of ['1', '2']) {
+      const ignored = { HOST: '192.0.2.1', PORT: '1', ADMIN_PORT: '2' };
+      await using gateway = await manager.start({ WORKERS: workers, LOG_LEVEL: 'info', ...ignored });
+      const ready = gateway.logs.find(({ msg }) => msg === 'ready');
+      const places = { host: '127.0.0.1 (socket)', port: `${manager.port} (socket)` };
+      assert.partialDeepStrictEqual(ready?.['settings'], {
+        ...places,
+        adminHost: '127.0.0.1 (socket)',
+        adminPort: `${manager.adminPort} (socket)`,
+      });
+      for (const when of ['at the start', 'after a reload']) {
+        if (when === 'after a reload') {
+          gateway.signal('SIGHUP');
+          await gateway.log((line) => String(line['msg']).startsWith('reloaded'), 'the reload is done');
+        }
+        await using viewer = await Viewer.open(manager.adminPort);
+        const { facts } = await viewer.message((message) => message.facts !== undefined, 'the settings');
+        const shown = facts?.settings.filter(({ variable }) => /^(?:ADMIN_)?(?:HOST|PORT)$/.test(variable));
+        assert.deepEqual(
+          shown?.map(({ variable, value, source }) => `${variable} ${value} ${source}`).toSorted(),
+          [
+            'ADMIN_HOST 127.0.0.1 socket',
+            `ADMIN_PORT ${manager.adminPort} socket`,
+            'HOST 127.0.0.1 socket',
+            `PORT ${manager.port} socket`,
+          ],
+          when,
+        );
       }
       gateway.signal('SIGTERM');
       assert.equal(await gateway.exitCode(), 0, gateway.output);

@@ -16,7 +16,11 @@ async function ask(environment: NodeJS.ProcessEnv) {
   return { code, stdout: command.stdout, stderr: command.stderr };
 }
 
-const alive = { code: 0, stdout: '200 {"status":"alive"}\n', stderr: '' };
+const aliveAt = (place: string) => ({
+  code: 0,
+  stdout: `alive: http://${place}/livez answered 200 {"status":"alive"}\n`,
+  stderr: '',
+});
 
 test('a gateway that runs is alive, whatever address it listens on, and while it drains', async () => {
   const backend = await ScriptedBackend.start();
@@ -28,6 +32,7 @@ test('a gateway that runs is alive, whatever address it listens on, and while it
       SHUTDOWN_DELAY_MS: '60000',
     });
     const environment = { ADMIN_HOST: host, ADMIN_PORT: String(gateway.adminPort) };
+    const alive = aliveAt(`${host === '0.0.0.0' ? 'localhost' : host}:${gateway.adminPort}`);
     assert.deepEqual(await ask(environment), alive);
     // What is not its affair may be wrong.
     assert.deepEqual(await ask({ ...environment, BACKEND_URL: 'nonsense', PORT: 'x' }), alive);
@@ -39,10 +44,14 @@ test('a gateway that runs is alive, whatever address it listens on, and while it
 });
 
 test('where nobody listens, and where somebody else does, the exit code is 1', async () => {
-  const nobody = await ask({ ADMIN_PORT: String(await findFreePort()) });
+  const free = await findFreePort();
+  const nobody = await ask({ ADMIN_PORT: String(free) });
   assert.equal(nobody.code, 1);
   assert.equal(nobody.stdout, '');
-  assert.match(nobody.stderr, /ECONNREFUSED/);
+  assert.match(
+    nobody.stderr,
+    new RegExp(`^not alive: http://localhost:${free}/livez does not answer: .*ECONNREFUSED.*\n$`),
+  );
   const other = createServer((_, response) => response.writeHead(404).end('\u001b[31mno')).listen(
     0,
     '127.0.0.1',
@@ -52,6 +61,6 @@ test('where nobody listens, and where somebody else does, the exit code is 1', a
   const answered = await ask({ ADMIN_HOST: '127.0.0.1', ADMIN_PORT: String(port) });
   other.close();
   assert.equal(answered.code, 1);
-  assert.match(answered.stderr, /^404 \S+\[31mno\n$/);
+  assert.match(answered.stderr, /^not alive: http:\/\/127\.0\.0\.1:\d+\/livez answered 404 \S+\[31mno\n$/);
   assert.ok(!answered.stderr.includes('\u001b'), 'nothing that a terminal would obey');
 });

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { findPassedSockets } from '../../src/process/passed-sockets.ts';
+import { findPassedSockets, settingsOfSockets } from '../../src/process/passed-sockets.ts';
 
 const pid = 4711;
 
@@ -51,4 +51,17 @@ test('what cannot be told apart, or is no number, ends the start', () => {
   for (const count of ['-1', '1e1', '2 ', '065', '65', 'two', '999999999']) {
     assert.throws(() => find(count), /LISTEN_FDS must be a number of sockets, 0 to 64/, count);
   }
+});
+
+test('what is shown in place of addresses and ports is where the sockets listen', () => {
+  const [url, adminUrl] = ['https://localhost', 'http://[::1]:9464'];
+  assert.deepEqual(settingsOfSockets({ clients: [], admin: [] }, url, adminUrl), {});
+  assert.deepEqual(settingsOfSockets({ clients: [3], admin: [] }, url, adminUrl), {
+    host: 'localhost',
+    port: '443',
+  });
+  assert.deepEqual(settingsOfSockets({ clients: [], admin: [3, 4, 5] }, url, adminUrl), {
+    adminHost: '[::1] and 2 more',
+    adminPort: '9464 and 2 more',
+  });
 });

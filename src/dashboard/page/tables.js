@@ -422,7 +422,12 @@ export async function copyText(text, element) {
 }
 
 /** @type {Record<string, string>} */
-const sourceNames = { default: 'default', environment: 'environment', file: 'settings file' };
+const sourceNames = {
+  default: 'default',
+  environment: 'environment',
+  file: 'settings file',
+  socket: 'passed socket',
+};
 
 let showsDefaults = false;
 
