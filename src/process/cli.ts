@@ -5,6 +5,7 @@ import { Command as Program, CommanderError, Option } from 'commander';
 
 import { BackendClient, type Outcome } from '../backend/client.ts';
 import { BufferBudget } from '../body/budget.ts';
+import { capacityFlags, readDemand } from '../capacity/flags.ts';
 import { escapeControls } from '../telemetry/escape.ts';
 import { backendPath } from '../gateway/operations.ts';
 import { describeOrigins } from './cors-advice.ts';
@@ -65,16 +66,27 @@ export interface Terminal {
   readonly writeError: (text: string) => void;
 }
 
+/** What stands for the value of each in the help, undefined for a switch; and what it is, in a few words. */
+type OwnFlags = Readonly<Record<string, { readonly placeholder: string | undefined; readonly help: string }>>;
+
+/** The flags of its own that a command was given; true for one without a value. */
+type GivenOwnFlags = Readonly<Record<string, string | true>>;
+
 interface CommandEntry {
   readonly summary: string;
   readonly description: string;
   /** Flags that it is run with. */
   readonly examples: readonly string[];
+  /** Flags of its own that are no settings, by their names. */
+  readonly ownFlags?: OwnFlags;
+  /** What is wrong with those that were given. */
+  readonly findProblems?: (own: GivenOwnFlags) => readonly string[];
   /** `resolveAgain` reads the settings anew: from the same flags, and a settings file that may have changed. */
   readonly run: (
     resolved: ResolvedSettings,
     terminal: Terminal,
     resolveAgain: () => ResolvedSettings,
+    own: GivenOwnFlags,
   ) => Promise<number>;
 }
 
@@ -131,6 +143,20 @@ const commands: Record<Command, CommandEntry> = {
     examples: ['', '--admin-port 9465'],
     run: health,
   },
+  capacity: {
+    summary: 'say what it takes to serve so many calls a second',
+    description:
+      'Counts from measured figures what so many calls a second take: processes, pods or machines, memory, connections, the part of the backend and of Redis, and what breaks first. Starts nothing and asks nobody.',
+    examples: ['--rate 10000', '--rate 100k --body 2k --tls --tokens --redis'],
+    ownFlags: capacityFlags,
+    findProblems: (own) => readDemand(own).problems,
+    run: async (_resolved, terminal, _resolveAgain, own) => {
+      terminal.signals.release();
+      const { describeCapacity } = await import('../capacity/report.ts');
+      terminal.write(describeCapacity(readDemand(own).demand, own['--json'] === true));
+      return 0;
+    },
+  },
 };
 
 /** Runs the command that `argv` (without node and script) asks for; resolves with the exit code. */
@@ -162,7 +188,10 @@ export async function runCli(argv: readonly string[], terminal: Terminal): Promi
       .configureHelp({
         commandUsage: () =>
           invocation.isNpmScript ? invocation.line(name, '[flags]') : `${programName} ${name} [flags]`,
-        optionTerm: ({ long, short, flags }) => terms.get(long ?? '') ?? `${short ?? ''}, ${long ?? flags}`,
+        optionTerm: ({ long = '', short, flags }) =>
+          Object.hasOwn(entry.ownFlags ?? {}, long)
+            ? flags.replace(/\[(.*)\]/, '<$1>')
+            : (terms.get(long) ?? `${short ?? ''}, ${long}`),
       })
       // Unknown flags and stray words are ours to report, together with every other problem.
       .allowUnknownOption()
@@ -170,8 +199,12 @@ export async function runCli(argv: readonly string[], terminal: Terminal): Promi
       .exitOverride()
       .addHelpText(
         'after',
-        `\nEach setting is a flag, or the environment variable in its brackets.\ndocs/settings.md says more of each.\n${describeExamples(entry.examples.map((flags) => invocation.line(name, flags)))}`,
+        `${settingsOf(name).length === 0 ? '' : '\nEach setting is a flag, or the environment variable in its brackets.\ndocs/settings.md says more of each.\n'}${describeExamples(entry.examples.map((flags) => invocation.line(name, flags)))}`,
       );
+    for (const [flag, { placeholder, help }] of Object.entries(entry.ownFlags ?? {})) {
+      // In brackets for commander, as those of settings.
+      command.addOption(new Option(placeholder === undefined ? flag : `${flag} [${placeholder}]`, help));
+    }
     for (const [group, settings] of groupSettings(settingsOf(name))) {
       for (const setting of settings) {
         command.addOption(createOption(setting, name).helpGroup(`${settingGroups[group].title}:`));
@@ -236,8 +269,11 @@ async function runCommand(
     ...findStrayWords(name, strayWords, invocation),
   ];
   const given: Partial<Record<SettingName, string>> = {};
+  const own: Record<string, string | true> = {};
   for (const [setting, value] of Object.entries(flags) as [SettingName, string | true][]) {
-    if (value === true && isSwitch(setting)) {
+    if (Object.hasOwn(entry.ownFlags ?? {}, flagOf(setting))) {
+      own[flagOf(setting)] = value;
+    } else if (value === true && isSwitch(setting)) {
       given[setting] = 'true';
     } else if (value === true) {
       problems.push(`${flagOf(setting)} needs a value`);
@@ -245,13 +281,14 @@ async function runCommand(
       given[setting] = value;
     }
   }
+  problems.push(...(entry.findProblems?.(own) ?? []));
   try {
     const resolve = (isReload: boolean): ResolvedSettings =>
       resolveSettings(name, given, terminal.environment, problems, isReload);
-    return await entry.run(resolve(false), terminal, () => resolve(true));
+    return await entry.run(resolve(false), terminal, () => resolve(true), own);
   } catch (error) {
     if (error instanceof SettingsError) {
-      const help = `Nothing was started. \`${invocation.line(name, '--help')}\` lists every setting.`;
+      const help = `Nothing was started. \`${invocation.line(name, '--help')}\` lists every ${settingsOf(name).length === 0 ? 'flag' : 'setting'}.`;
       terminal.writeError(`${error.problems.map((problem) => `error: ${problem}\n`).join('')}${help}\n`);
       return 1;
     }
@@ -276,20 +313,26 @@ async function withLog(
   }
 }
 
+/** Those of its settings, and its own. */
+function flagsOf(command: Command): string[] {
+  return [...settingsOf(command).map(flagOf), ...Object.keys(commands[command].ownFlags ?? {})];
+}
+
 /** npm takes flags that are not behind `--` for its own, and a gateway would start without them [D32]. */
 function findFlagsOfNpm(
   command: Command,
   environment: Terminal['environment'],
   invocation: Invocation,
 ): string[] {
-  return settingsOf(command)
+  return flagsOf(command)
     .filter(
-      (name) =>
-        invocation.isNpmScript && environment[`npm_config_${variableOf(name).toLowerCase()}`] !== undefined,
+      (flag) =>
+        invocation.isNpmScript &&
+        environment[`npm_config_${flag.slice(2).replaceAll('-', '_')}`] !== undefined,
     )
     .map(
-      (name) =>
-        `npm has taken ${flagOf(name)} for a flag of its own: put \`--\` before it, as in ${invocation.line(command, `${flagOf(name)} ...`)}`,
+      (flag) =>
+        `npm has taken ${flag} for a flag of its own: put \`--\` before it, as in ${invocation.line(command, `${flag} ...`)}`,
     );
 }
 
@@ -317,14 +360,14 @@ function describeUnknownFlag(command: Command, flag: string): string {
   if (!/^--?[a-z][a-z-]{0,39}$/i.test(flag)) {
     return `one argument begins with - and is not a flag of ${command}`;
   }
-  if (flag === '--help') {
-    return '--help takes no value';
+  if (flag === '--help' || flagsOf(command).includes(flag)) {
+    return `${flag} takes no value`;
   }
-  const others = commandNames.filter((name) => settingsOf(name).some((setting) => flagOf(setting) === flag));
+  const others = commandNames.filter((name) => flagsOf(name).includes(flag));
   if (others.length > 0) {
     return `${flag} is not a flag of ${command}, only of ${joinWithOr(others)}`;
   }
-  const known = [...settingsOf(command).map(flagOf), '--help'];
+  const known = [...flagsOf(command), '--help'];
   return `${flag} is not a flag of ${command}${suggest(flag.toLowerCase(), known)}`;
 }
 

@@ -35,7 +35,7 @@ import {
   parseWords,
 } from './token-settings.ts';
 
-export const commandNames = ['serve', 'dev', 'backend', 'check', 'openapi', 'health'] as const;
+export const commandNames = ['serve', 'dev', 'backend', 'check', 'openapi', 'health', 'capacity'] as const;
 
 export type Command = (typeof commandNames)[number];
 

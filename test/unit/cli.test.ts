@@ -239,6 +239,11 @@ describe('what is near enough', () => {
     [['serve', 'check'], 'check is a command, and so is serve: one at a time'],
     [['serve', 'zzz'], 'a word of 3 characters is neither a command nor the value of a flag'],
     [['--port'], '--port needs a value'],
+    [['capacity', '--rate', '1', '--rate-limit=5'], '--rate-limit takes no value'],
+    [['capacity', '--rate', '1', '--json=x'], '--json takes no value'],
+    [['capacity', '--rat', '1'], '--rat is not a flag of capacity: did you mean --rate?'],
+    [['serve', '--rate', '1'], '--rate is not a flag of serve, only of capacity'],
+    [['capacity', '--port', '1'], '--port is not a flag of capacity, only of serve, dev, check or openapi'],
   ] as const) {
     test(`${args.join(' ')}: ${expected}`, async () => {
       assert.equal(await firstProblem(args), expected);
@@ -351,7 +356,7 @@ describe('how it can be run again', () => {
 });
 
 describe('--help', () => {
-  for (const command of ['serve', 'dev', 'backend', 'check', 'openapi', 'health'] as const) {
+  for (const command of ['serve', 'dev', 'backend', 'check', 'openapi', 'health', 'capacity'] as const) {
     test(`${command}: each group has its settings, each with its default and its variable, examples at the end`, async () => {
       const { code, stdout } = await run([command, '--help']);
       assert.equal(code, 0);
@@ -383,7 +388,7 @@ describe('--help', () => {
   });
 
   test('each command has it, the version too', async () => {
-    for (const command of ['serve', 'dev', 'backend', 'check', 'openapi', 'health']) {
+    for (const command of ['serve', 'dev', 'backend', 'check', 'openapi', 'health', 'capacity']) {
       assert.match((await run([command, '--version'])).stdout, /^\d+\.\d+\.\d+\n$/);
       assert.equal((await run(['help', command])).stdout, (await run([command, '-h'])).stdout);
     }

@@ -4,7 +4,12 @@ import assert from 'node:assert/strict';
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { describe, test } from 'node:test';
+import { parse } from 'yaml';
 
+import { createCapacityDoc } from '../../scripts/write-capacity-doc.ts';
+import { figures } from '../../src/capacity/figures.ts';
+import { capacityFlags, readDemand } from '../../src/capacity/flags.ts';
+import { planCapacity } from '../../src/capacity/plan.ts';
 import { createRegistry } from '../../src/telemetry/metrics.ts';
 import { processRegistry } from '../../src/telemetry/process-metrics.ts';
 import { operations } from '../../src/gateway/operations.ts';
@@ -149,7 +154,7 @@ for (const document of documents) {
     });
 
     test('every flag is that of a setting', () => {
-      const known = [...settingNames.map(flagOf), ...otherFlags];
+      const known = [...settingNames.map(flagOf), ...Object.keys(capacityFlags), ...otherFlags];
       for (const flag of namesIn(text, /(?<![\w-])(--[a-z][a-z0-9-]*)/g)) {
         assert.ok(known.includes(flag), `${flag} is no flag`);
       }
@@ -269,4 +274,67 @@ test('README.md has every operation, docs/errors.md every message', () => {
       assert.match(text, new RegExp(`^\\| ${status} +\\| ${error} +\\|`, 'm'));
     }
   }
+});
+
+describe('docs/capacity.md', () => {
+  // Where each figure of the calculator stands: in docs/performance.md, but for the last.
+  const places: Record<keyof typeof figures, RegExp> = {
+    readUs: /^\| read an item, 432 B +\| +([\d.]+) µs/m,
+    smallBytes: /^\| read an item, (\d+) B +\|/m,
+    updateUs: /^\| update, 392 B +\| +([\d.]+) µs/m,
+    createUs: /^\| create, 392 B +\| +([\d.]+) µs/m,
+    listBytes: /^\| list of (42 KB) /m,
+    listUs: /^\| list of 42 KB +\| +([\d.]+) µs/m,
+    longListBytes: /^\| list of (417 KB) /m,
+    longListUs: /^\| list of 417 KB +\| +([\d.]+) µs/m,
+    steadyRate: /^\| rate limit in Redis, ([\d,]+) calls\/s/m,
+    steadyUs: /^\| rate limit in Redis.*\((\d+) without\)/m,
+    steadyFlatOutUs: /^\| none +\| +([\d.]+) \|/m,
+    tokenUs: /^\| a token that is remembered .*\| \**([\d.]+) µs\** +\| +[\d.]+ µs/m,
+    rateLimitUs: /^\| rate limit, 100 clients .*\| \**([\d.]+) µs\** +\| +[\d.]+ µs/m,
+    redisUs: /^\| rate limit in Redis.*\| \**([\d.]+) µs\** \(/m,
+    tlsFactor: /^\| TLS, HTTP\/1\.1 .*\| \**([\d.]+) times plain/m,
+    logLineShare: /A log line for each request.*cost (\d+ %) of a read/,
+    twoWorkersFactor: /two workers can do ([\d.]+) times what one can/,
+    busyShare: /no more than (\d+ %) of one/,
+    connectionBytes: /about (\d+ KB) for each connection at rest/,
+    questionOfOneUs: /^\| +1 \| +([\d.]+) \|/m,
+    questionOfHundredUs: /^\| +100 \| +([\d.]+) \|/m,
+    redisClientBytes: /a key of about (\d+) bytes for each client/,
+  };
+  const factors: Readonly<Record<string, number>> = { ' KB': 1_000, ' %': 0.01 };
+
+  for (const [name, place] of Object.entries(places) as [keyof typeof figures, RegExp][]) {
+    const document = name === 'redisClientBytes' ? 'docs/security.md' : 'docs/performance.md';
+    test(`the calculator takes ${name} as it stands in ${document}`, () => {
+      const [, text = ''] = place.exec(read(document)) ?? [];
+      assert.notEqual(text, '', `${document} has no ${name} any more: ${String(place)}`);
+      const [, number = '', unit = ''] = /^([\d.,]+)(.*)$/.exec(text) ?? [];
+      const value = Number(number.replaceAll(',', '')) * (factors[unit] ?? 1);
+      assert.ok(
+        Math.abs(value - figures[name]) < 1e-9,
+        `it is ${value} there and ${figures[name]} in src/capacity/figures.ts: change it there, then run \`npm run docs\``,
+      );
+    });
+  }
+
+  test('its tables are what `npm run docs` writes', async () => {
+    assert.equal(read('docs/capacity.md'), await createCapacityDoc(), 'it is stale: npm run docs');
+  });
+
+  test('its plan of a small service is what deploy/kubernetes has', () => {
+    const { spec } = parse(read('deploy/kubernetes/base/deployment.yaml')) as {
+      spec: { template: { spec: { containers: { resources: Record<string, { memory: string }> }[] } } };
+    };
+    const { limits, requests } = spec.template.spec.containers[0]?.resources ?? {};
+    const { pods } = planCapacity(readDemand({ '--rate': '1k' }).demand);
+    assert.equal(`${pods.memoryLimitMib}Mi`, limits?.memory);
+    assert.equal(`${pods.memoryRequestMib}Mi`, requests?.memory);
+    const { configMapGenerator } = parse(read('deploy/kubernetes/base/kustomization.yaml')) as {
+      configMapGenerator: { literals: string[] }[];
+    };
+    assert.ok(
+      configMapGenerator[0]?.literals.includes(`BUFFERED_BYTES_MAX=${pods.settings.BUFFERED_BYTES_MAX}`),
+    );
+  });
 });
