@@ -233,7 +233,6 @@ export async function startClientService(
     // Where what was left has been cut, nothing waits any more.
     const lost = (await traces?.end(isDrained ? tracesEndMs : 0)) ?? 0;
     if (lost > 0) {
-      records.figures.recordDroppedSpans(lost);
       logger.warn({ spans: lost }, 'the collector has not taken the last traces');
     }
   };
@@ -296,11 +295,11 @@ async function startTraces(
       onDropped: (spans) => {
         figures.recordDroppedSpans(spans);
       },
-      onFailing: (cause) => {
-        logger.warn({ endpoint, cause }, 'the collector does not take traces: they are dropped');
+      onLosing: (cause, spans) => {
+        logger.warn({ endpoint, cause, spans }, 'the collector does not take traces: they are dropped');
       },
-      onRecovered: () => {
-        logger.info({ endpoint }, 'the collector takes traces again');
+      onRecovered: (cause, spans) => {
+        logger.info({ endpoint, cause, spans }, 'the collector takes traces again');
       },
     },
   });

@@ -29,7 +29,8 @@ import { collectionPath } from '../gateway/operations.ts';
 import { readTraceContext } from '../gateway/request-context.ts';
 import type { CallTrace, Tracer } from '../gateway/tracer.ts';
 import { fieldValue, type RequestHead } from '../wire/head.ts';
-import { BoundedProcessor, spansMax, WatchedExporter, type SpanObserver } from './span-export.ts';
+import { BoundedProcessor, spansMax, watchRejections, WatchedExporter } from './span-export.ts';
+import { SpanLosses, type SpanObserver } from './span-losses.ts';
 import { createSampler, IdSource, type Sampler } from './trace-sampling.ts';
 import type { SamplerName } from './trace-settings.ts';
 
@@ -48,14 +49,14 @@ export interface TraceOptions {
   readonly backendUrl: URL;
   /** Whether spans have clients' addresses. */
   readonly showsClients: boolean;
-  /** Is told of spans that are lost, and when exporting begins to fail or succeeds again. */
+  /** Is told of spans that are lost. */
   readonly observer: SpanObserver;
 }
 
 /** What traces calls, and its end. */
 export interface Traces {
   readonly tracer: Tracer;
-  /** Exports what is left, for at most `limitMs`; resolves with the number of spans that the collector has not taken. */
+  /** Exports what is left, for at most `limitMs`; resolves with the number of lost spans that the observer's lines are without. */
   end(limitMs: number): Promise<number>;
 }
 
@@ -77,8 +78,9 @@ export function createTraces(options: TraceOptions): Traces {
       httpAgentOptions: () => agent,
     }),
     exportTimeoutMs,
-    observer,
+    new SpanLosses(observer),
   );
+  watchRejections();
   const processor = new BoundedProcessor(
     new BatchSpanProcessor({
       exporter,
@@ -108,7 +110,7 @@ export function createTraces(options: TraceOptions): Traces {
       await Promise.race([processor.shutdown().catch(() => undefined), late]);
       clearTimeout(timer);
       agent.destroy();
-      return exporter.pending;
+      return exporter.close();
     },
   };
 }
