@@ -1,7 +1,8 @@
 // What each guard and door costs a call: processor time of the built command with it, beside the plain one, in turns in
 // one run. A GET of one item over 64 keep-alive connections; TLS and HTTP/2 with h2load (Debian: nghttp2-client), beside
 // nginx with TLS. Redis (Debian: redis-server) at a constant rate of 10,000 calls a second from 100 clients. What is not
-// installed is skipped by name. Flags: --rounds N (9), --seconds N (2), --only "name;name", --bars to fail beyond the limits.
+// installed is skipped by name. Flags: --rounds N (9), --seconds N (2), --only "name;name" (each with what it is compared with),
+// --bars to fail beyond the limits.
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { createSign, generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -91,6 +92,11 @@ function makeTokens(count: number): { tokens: string[]; settings: Record<string,
 }
 
 const children: { kill: (signal: NodeJS.Signals) => boolean }[] = [];
+
+function stopChildren(): void {
+  for (const child of children) child.kill('SIGTERM');
+  rmSync(folder, { recursive: true, force: true });
+}
 
 async function startRedis(): Promise<string> {
   const port = await findFreePort();
@@ -190,6 +196,15 @@ const variants: readonly (Variant | undefined)[] = [
           : []),
       ] satisfies Variant[])),
 ];
+
+const wanted = flags.only === '' ? [] : flags.only.split(';').map((name) => name.trim());
+const names = variants.flatMap((each) => each?.name ?? []);
+const unknown = wanted.filter((name) => !names.includes(name));
+if (unknown.length > 0) {
+  console.error(`--only: there is no ${unknown.join('; ')} here. There are: ${names.join('; ')}`);
+  stopChildren();
+  process.exit(1);
+}
 
 interface Running {
   readonly variant: Variant;
@@ -294,7 +309,6 @@ try {
   await backend.order({ list: workload.list });
   const load = await Load.start();
   const shots = makeShots(workload, 'gateway');
-  const wanted = flags.only === '' ? [] : flags.only.split(';');
   const chosen = variants.filter(
     (each): each is Variant =>
       each !== undefined &&
@@ -367,8 +381,7 @@ try {
     console.log(`skipped what needs ${command}, which is not installed`);
   }
 } finally {
-  for (const child of children) child.kill('SIGTERM');
+  stopChildren();
   await stopAll();
-  rmSync(folder, { recursive: true, force: true });
 }
 process.exit();
