@@ -51,9 +51,10 @@ const otherVariables = [
   'WATCHDOG_PID',
 ];
 const otherFlags = [
-  // Of bench/run.ts.
+  // Of bench/run.ts and bench/guards.ts.
   '--contenders',
   '--workloads',
+  '--only',
   '--rounds',
   '--rates',
   '--seconds',
