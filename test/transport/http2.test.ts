@@ -390,6 +390,15 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       ['transfer-encoding', plain([['transfer-encoding', 'chunked']])],
       ['upgrade', plain([['upgrade', 'h2c']])],
       ['te that is not trailers', plain([['te', 'gzip']])],
+      ['a transfer-encoding of nothing', plain([['transfer-encoding', '']])],
+      ['two paths', [[':path', '/api/work-items/6'], ...plain([])]],
+      ['two schemes', [[':scheme', 'http'], ...plain([])]],
+      ['a status', [[':status', '200'], ...plain([])]],
+      ['OPTIONS * with another method', requestFields('GET', '*')],
+      ['a path that does not begin with a slash', requestFields('GET', 'api/work-items/5')],
+      ['a path with an authority', requestFields('GET', 'https://gateway.localhost/api/work-items/5')],
+      ['CONNECT with a path', [[':method', 'CONNECT'], [':authority', 'a:443'], [':path', item]]],
+      ['CONNECT with a scheme', [[':method', 'CONNECT'], [':scheme', 'https'], [':authority', 'a:443']]],
       ['two lengths', plain([['content-length', '0'], ['content-length', '0']])],
       ['a length that is none', plain([['content-length', '1x']])],
       ['a path with a space', requestFields('GET', '/api/work-items/5 x')],
@@ -408,6 +417,53 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
         );
       });
     }
+  });
+
+  describe('trailers [RFC 9113, 8.1]', () => {
+    for (const [name, trailers, frameFlags] of [
+      ['a pseudo-header field', [[':path', '/api/work-items/6']], flags.endStream],
+      ['a method', [[':method', 'DELETE']], flags.endStream],
+      ['a length', [['content-length', '9']], flags.endStream],
+      ['a field of a connection', [['transfer-encoding', 'chunked']], flags.endStream],
+      ['a name in capitals', [['X-A', '1']], flags.endStream],
+      ['no end of the stream', [['x-a', '1']], 0],
+    ] as const) {
+      test(`${name} in them: the stream is reset, the connection goes on, and no backend call`, async () => {
+        await using server = await serveHttp2InProcess();
+        await using client = await FrameClient.begin(server.port);
+        client.send(
+          headers(1, requestFields('PUT', item), flags.endHeaders),
+          frame(frameTypes.data, 0, 1, Buffer.from('{}')),
+          headers(1, trailers, flags.endHeaders | frameFlags),
+          headers(3, requestFields('GET', collection)),
+        );
+        assert.equal(await client.resetCode(1), errorCodes.protocolError);
+        await client.receives((each) => each.type === frameTypes.data && each.stream === 3, 'the next reply');
+        assert.deepEqual(
+          server.backend.requests.map((each) => each.method),
+          ['GET'],
+        );
+        await poll(() => server.gateway.inFlight === 0, 'nothing is left in flight');
+      });
+    }
+  });
+
+  test('OPTIONS * is a path that there is not, and a second head of a stream is no request [D5, D27]', async () => {
+    await using server = await serveHttp2InProcess();
+    await using client = await FrameClient.begin(server.port);
+    client.send(headers(1, requestFields('OPTIONS', '*')));
+    await client.receives((each) => each.type === frameTypes.data && each.stream === 1, 'the reply');
+    assert.deepEqual(
+      server.told.ended.map(({ status }) => status),
+      [404],
+    );
+    // Of a stream that has ended: the library drops it [RFC 9113, 5.1].
+    client.send(headers(1, requestFields('PUT', item)), headers(3, requestFields('GET', item)));
+    await client.receives((each) => each.type === frameTypes.data && each.stream === 3, 'the next reply');
+    assert.deepEqual(
+      server.backend.requests.map((each) => each.method),
+      ['GET'],
+    );
   });
 
   test('a field with a byte that may not be in it counts as none [D27, D39]', async () => {

@@ -1,0 +1,112 @@
+// HTTP/2 with clients that others have written, each with its own reading of RFC 9113: python3-h2, which checks all that it
+// is sent, and h2load. curl and nghttp are in http2.test.ts. D39, D33.
+
+import assert from 'node:assert/strict';
+import { execFile, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { resolve } from 'node:path';
+import { describe, test } from 'node:test';
+import { promisify } from 'node:util';
+import { poll, within } from '../helpers/changes.ts';
+import { succeeded } from '../helpers/expected.ts';
+import { noHttp2, serveHttp2InProcess } from '../helpers/http2-client.ts';
+import { answer } from '../helpers/scripted-backend.ts';
+
+const run = promisify(execFile);
+const item = '/api/work-items/5';
+// Debian's own: another one on the PATH does not have Debian's packages.
+const python = '/usr/bin/python3';
+const script = resolve(import.meta.dirname, 'http2-client.py');
+const limits = { timeout: 30_000 };
+
+function skipWithout(command: string, args: readonly string[], what: string): string | false {
+  return noHttp2 === false && spawnSync(command, args).status !== 0
+    ? `there is no ${what} on this machine`
+    : noHttp2;
+}
+
+interface Told {
+  readonly streams: Record<string, { status: string; bytes: number; text: string; ended: boolean }>;
+  readonly seen: readonly string[];
+}
+
+async function converse(port: number, scenario: string): Promise<Told> {
+  const { stdout } = await run(python, [script, String(port), scenario], limits);
+  return JSON.parse(stdout) as Told;
+}
+
+const replied = { status: '200', bytes: 8, text: '{"id":5}', ended: true };
+
+describe('python3-h2', { skip: skipWithout(python, ['-c', 'import h2'], 'python3-h2') }, () => {
+  for (const [scenario, streams, seen] of [
+    ['priorities', { 1: replied, 3: replied }, []],
+    ['pings', { 1: replied }, ['ping 3132333435363738', 'ping 0000000000000000']],
+    ['reset', Object.fromEntries([3, 7, 11, 15, 19].map((stream) => [stream, replied])), []],
+    ['table', Object.fromEntries(Array.from({ length: 12 }, (_, index) => [1 + 2 * index, replied])), []],
+  ] as const) {
+    test(`${scenario}: each stream gets its reply, and nothing else comes [D39]`, async () => {
+      await using server = await serveHttp2InProcess();
+      const told = await converse(server.port, scenario);
+      assert.deepEqual(told, { streams, seen });
+      assert.deepEqual(server.told.bugs, []);
+    });
+  }
+
+  for (const [scenario, body, seen] of [
+    ['trailers', '{"a":1}', []],
+    ['continue', '{}', ['100']],
+  ] as const) {
+    test(`${scenario}: the body goes on, and no more of the request [D39]`, async () => {
+      await using server = await serveHttp2InProcess();
+      const told = await converse(server.port, scenario);
+      const reply = { status: '200', bytes: succeeded.length, text: succeeded, ended: true };
+      assert.deepEqual(told, { streams: { 1: reply }, seen });
+      const call = await server.backend.nextRequest();
+      assert.deepEqual([call.body.toString(), call.header('content-length')], [body, String(body.length)]);
+      assert.equal(call.header('x-checksum'), undefined);
+      assert.notEqual(call.header('x-request-id'), 'late');
+    });
+  }
+
+  test('windows: a reply comes by as much as its stream may take, and whole in the end [RFC 9113, 6.9]', async () => {
+    await using server = await serveHttp2InProcess();
+    const body = `"${'x'.repeat(200_000)}"`;
+    server.backend.answers(answer(body));
+    const { streams } = await converse(server.port, 'windows');
+    const reply = { status: '200', bytes: body.length, text: body.slice(0, 40), ended: true };
+    assert.deepEqual(streams, { 1: reply, 3: reply });
+    await poll(() => server.gateway.budget.bytes === 0, 'the budget is given back');
+  });
+
+  test('a client that says GOAWAY behind its request has its reply first', async () => {
+    await using server = await serveHttp2InProcess();
+    assert.deepEqual((await converse(server.port, 'leaving')).seen, ['reply']);
+  });
+
+  test('a drain is told by GOAWAY without an error, twice, and then the connection closes [D33]', async () => {
+    await using server = await serveHttp2InProcess();
+    const client = spawn(python, [script, String(server.port), 'drained'], limits);
+    const closed = once(client, 'close');
+    let output = '';
+    client.stdout.on('data', (data: Buffer) => (output += data.toString()));
+    client.stderr.on('data', (data: Buffer) => (output += data.toString()));
+    await poll(() => output.includes('served\n') || client.exitCode !== null, 'the first reply');
+    await server.drain(AbortSignal.timeout(8000));
+    await within(closed, 'the client ends');
+    const told = JSON.parse(output.replace('served\n', '')) as Told;
+    assert.deepEqual(told, { streams: { 1: replied }, seen: ['goaway 0', 'goaway 0', 'closed'] });
+  });
+});
+
+test(
+  'h2load: 2,000 calls on 4 connections, 32 at once on each, all succeed [D39]',
+  { skip: skipWithout('h2load', ['--version'], 'h2load') },
+  async () => {
+    await using server = await serveHttp2InProcess();
+    const url = `https://127.0.0.1:${server.port}${item}`;
+    const { stdout } = await run('h2load', ['-n', '2000', '-c', '4', '-m', '32', url], limits);
+    assert.match(stdout, /2000 succeeded, 0 failed, 0 errored, 0 timeout/);
+    assert.equal(server.backend.requests.length, 2000);
+    assert.deepEqual(server.told.bugs, []);
+  },
+);
