@@ -3,8 +3,9 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { globSync, readFileSync } from 'node:fs';
-import { basename, dirname, join, resolve } from 'node:path';
+import { globSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, dirname, join, relative, resolve } from 'node:path';
 import { describe, test } from 'node:test';
 import { parse, parseAllDocuments } from 'yaml';
 
@@ -169,7 +170,7 @@ describe('what kustomize makes of them', () => {
 
   const rendered = new Map<string, Manifest[]>();
   function render(name: string): Manifest[] {
-    const { status, stdout, stderr } = spawnSync('kubectl', ['kustomize', join(folder, name)], {
+    const { status, stdout, stderr } = spawnSync('kubectl', ['kustomize', resolve(folder, name)], {
       encoding: 'utf8',
     });
     assert.equal(status, 0, stderr);
@@ -177,6 +178,26 @@ describe('what kustomize makes of them', () => {
     rendered.set(name, manifests);
     return manifests;
   }
+
+  test('each component, alone on the base: the strict decoder takes it', { skip }, async () => {
+    const components = kustomizations.filter(({ content }) => content.kind === 'Component');
+    assert.equal(components.length, 4);
+    const all = components.map(({ name }) => {
+      const own = mkdtempSync(join(tmpdir(), 'kustomize-'));
+      const from = (which: string): string => relative(realpathSync(own), join(folder, which));
+      writeFileSync(
+        join(own, 'kustomization.yaml'),
+        `apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [${from('base')}]\ncomponents: [${from(name)}]\n`,
+      );
+      const manifests = render(own);
+      rmSync(own, { recursive: true });
+      const map = manifests.find(({ kind }) => kind === 'ConfigMap') as ConfigMap;
+      assert.deepEqual(map.data, settingsIn(name));
+      return manifests;
+    });
+    assert.deepEqual(findWrongFields(all.flat()).flat(), []);
+    for (const manifest of all.flat()) await validate(manifest);
+  });
 
   for (const { name, content } of kustomizations.filter((each) => each.content.kind === 'Kustomization')) {
     test(
@@ -274,6 +295,33 @@ describe('they fit the gateway', () => {
       assert.deepEqual(spec.selector, { 'app.kubernetes.io/name': 'work-item-gateway' });
       assert.ok(spec.ports.every(({ targetPort }) => gateway.ports.some((port) => port.name === targetPort)));
     }
+  });
+
+  test('the Ingress leads to the Service, with the lines of the HAProxy that tests run with', () => {
+    const ingress = resourceOf('Ingress') as Manifest & {
+      metadata: { annotations: Record<string, string> };
+      spec: {
+        rules: {
+          http: { paths: { path: string; backend: { service: { name: string; port: { name: string } } } }[] };
+        }[];
+      };
+    };
+    const { annotations } = ingress.metadata;
+    const known = readFileSync(join(root, 'deploy/haproxy.cfg'), 'utf8')
+      .split('\n')
+      .map((line) => line.trim());
+    const lines = annotations['haproxy.org/backend-config-snippet']?.trim().split('\n') ?? [];
+    assert.deepEqual(
+      lines.filter((line) => !known.includes(line)),
+      [],
+    );
+    assert.ok(lines.includes('retry-on conn-failure') && lines.includes('http-reuse safe'));
+    assert.ok(known.includes('option forwardfor') && annotations['haproxy.org/forwarded-for'] === 'true');
+    const { settings } = resolveSettings('serve', {}, settingsIn());
+    assert.ok(Number(annotations['haproxy.org/pod-maxconn']) < settings.inFlightMax);
+    const [path] = ingress.spec.rules[0]?.http.paths ?? [];
+    assert.equal(path?.path, '/api/work-items');
+    assert.deepEqual(path.backend.service, { name: 'work-item-gateway', port: { name: 'clients' } });
   });
 
   test('nothing says how many pods there are but the autoscaler', () => {

@@ -23,6 +23,7 @@ const modules: Readonly<Record<string, string>> = {
   'apps/v1 Deployment': 'kubernetes-models/apps/v1',
   'autoscaling/v2 HorizontalPodAutoscaler': 'kubernetes-models/autoscaling/v2',
   'policy/v1 PodDisruptionBudget': 'kubernetes-models/policy/v1',
+  'networking.k8s.io/v1 Ingress': 'kubernetes-models/networking.k8s.io/v1',
   'networking.k8s.io/v1 NetworkPolicy': 'kubernetes-models/networking.k8s.io/v1',
   'monitoring.coreos.com/v1 ServiceMonitor':
     '@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1',
