@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
 
-import { settingNames, variableOf } from '../../src/process/settings.ts';
+import { resolveSettings, settingNames, variableOf } from '../../src/process/settings.ts';
 import { noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
@@ -108,6 +108,27 @@ describe('the units', () => {
     // Flags go before the file: its backend is not here.
     await using check = runCommand(['check', '--settings-file', file, '--backend-url', backend.url]);
     assert.equal(await check.exitCode(), 0, check.output);
+  });
+});
+
+describe('the secrets file', () => {
+  test('the service reads it as root, and its examples are settings that the gateway takes', () => {
+    assert.match(
+      readUnit('work-item-gateway.service'),
+      /^EnvironmentFile=-\/etc\/work-item-gateway\/secrets\.env$/m,
+    );
+    const text = readUnit('secrets.env');
+    const examples = Object.fromEntries(
+      [...text.matchAll(/^#([A-Z_]+)=(.*)$/gm)].map(([, name = '', value = '']) => [name, value]),
+    );
+    assert.ok(Object.keys(examples).length > 1);
+    const names = settingNames.map(variableOf);
+    for (const name of Object.keys(examples)) assert.ok(names.includes(name), `${name} is a setting`);
+    // As it is, nothing is set; with the examples, the gateway takes it.
+    assert.doesNotMatch(text, /^[^#\n]/m);
+    const others = { RATE_LIMIT: '100/60s', OTEL_EXPORTER_OTLP_ENDPOINT: 'http://localhost:4318' };
+    const { sources } = resolveSettings('serve', {}, { ...others, ...examples });
+    assert.equal(sources.rateLimitRedisUrl, 'environment');
   });
 });
 

@@ -94,6 +94,9 @@ const otherFlags = [
   '--format',
   '--time',
   '--timestamp',
+  '--env-file',
+  // Of kubectl.
+  '--from-literal',
 ];
 
 /** All texts of the first group of `pattern` in `text`, each once. */

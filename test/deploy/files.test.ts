@@ -1,0 +1,80 @@
+// Every file that somebody deploys with is used by a test or a script: one that nothing tries is wrong sooner or later.
+
+import assert from 'node:assert/strict';
+import { existsSync, globSync, readFileSync, statSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
+import { test } from 'node:test';
+import { parse } from 'yaml';
+
+const root = resolve(import.meta.dirname, '../..');
+const read = (path: string): string => readFileSync(join(root, path), 'utf8');
+const isFile = (path: string): boolean => statSync(join(root, path)).isFile();
+const users = globSync(['test/**/*.{ts,yml}', 'scripts/**/*.ts', 'package.json'], { cwd: root })
+  .filter((path) => path !== 'test/deploy/files.test.ts' && !path.includes('node_modules'))
+  .map((path) => ({ path, text: read(path) }));
+
+/** The files that a kustomization is made of, its own among them; kubernetes.test.ts reads and renders each of them. */
+function partsOf(kustomization: string): string[] {
+  const { resources = [], patches = [] } = parse(read(kustomization)) as {
+    resources?: string[];
+    patches?: { path?: string }[];
+  };
+  const names = [...resources, ...patches.flatMap(({ path }) => path ?? [])];
+  return [
+    kustomization,
+    ...names.map((name) => join(dirname(kustomization), name)).filter((path) => isFile(path)),
+  ];
+}
+
+// Rendered and decoded, every one.
+const kustomized = new Set(
+  globSync('deploy/kubernetes/*/kustomization.yaml', { cwd: root }).flatMap(partsOf),
+);
+
+/** Whether a test or a script names it: by its path, or by its folder and its name. */
+function isUsed(path: string): boolean {
+  if (kustomized.has(path)) {
+    return users.some((user) => user.path === 'test/deploy/kubernetes.test.ts');
+  }
+  const [folder, name] = [dirname(path), basename(path)];
+  return users.some(
+    ({ text }) =>
+      text.includes(`/${path}'`) ||
+      text.includes(`'${path}'`) ||
+      text.includes(`\`${path}\``) ||
+      (text.includes(`'${folder}'`) && text.includes(`'${name}'`)),
+  );
+}
+
+test('every file under deploy/ is used by a test or a script', () => {
+  const files = globSync('deploy/**/*', { cwd: root }).filter(isFile);
+  assert.ok(files.length > 25, String(files.length));
+  assert.deepEqual(
+    files.filter((path) => !isUsed(path)),
+    [],
+  );
+});
+
+test('every file that docs/deploying.md names is one of them, or of the image', () => {
+  const text = read('docs/deploying.md');
+  const inDeploy = globSync('deploy/**/*', { cwd: root });
+  // Paths in commands, and in backticks; what the commands themselves make is not of the repository.
+  const paths = [...text.matchAll(/(?<![\w/-])((?:deploy|scripts|examples)\/[\w./-]*\w)/g)].map(
+    ([, path = '']) => path,
+  );
+  assert.ok(paths.length > 1, String(paths));
+  for (const path of paths) {
+    assert.ok(existsSync(join(root, path)), `${path} does not exist`);
+    assert.ok(isFile(path) ? isUsed(path) : path.startsWith('deploy'), `${path} is used by no test`);
+  }
+  const names = [...text.matchAll(/(?<![\w/.-])([\w-]+\.(?:service|socket|env|cfg|ya?ml|json))(?![\w-])/g)].map(
+    ([, name = '']) => name,
+  ); // prettier-ignore
+  assert.ok(names.length > 3, String(names));
+  for (const name of new Set(names)) {
+    const path = inDeploy.find((each) => basename(each) === name);
+    assert.ok(path !== undefined && isUsed(path), `${name} is no file under deploy/ that a test uses`);
+  }
+  // The Dockerfile is built by `npm run test:image`, of the folder that it is in.
+  assert.ok(text.includes('`Dockerfile`') && read('test/deploy/image.ts').includes("'build',"));
+});
