@@ -6,8 +6,10 @@ import type { BufferBudget } from '../body/budget.ts';
 import {
   ClientConnection,
   createOpenSocket,
+  tapSockets,
   type ClientTls,
   type ExchangeOwner,
+  type SocketTap,
 } from '../wire/client-connection.ts';
 import type { AnswerHead, Flaw } from '../wire/head.ts';
 import { encodeFieldText, writeRequestHead } from '../wire/writer.ts';
@@ -64,6 +66,8 @@ export interface BackendClientOptions {
   readonly identityHeader?: string | undefined;
   /** What answers are counted against while they are held; `ok` hands its count on with its pieces. */
   readonly budget: BufferBudget;
+  /** Looks on at what arrives; default: nobody does. */
+  readonly tap?: SocketTap | undefined;
 }
 
 /** Who made a call. */
@@ -105,8 +109,9 @@ export class BackendClient {
     this.#basePath = backendUrl.pathname.replace(/\/+$/, '');
     this.#host = backendUrl.host;
     this.#tls = options.tls ?? {};
+    const open = createOpenSocket(backendUrl, () => this.#tls);
     this.pool = new ConnectionPool(
-      createOpenSocket(backendUrl, () => this.#tls),
+      options.tap === undefined ? open : tapSockets(open, options.tap),
       idleTimeoutMs,
     );
     this.deadlines = {

@@ -6,6 +6,8 @@ import { Command as Program, CommanderError, Option } from 'commander';
 import { BackendClient, type Outcome } from '../backend/client.ts';
 import { BufferBudget } from '../body/budget.ts';
 import { capacityFlags, readDemand } from '../capacity/flags.ts';
+import { contractFlags } from '../contract/flags.ts';
+import type { ContractWishes } from '../contract/wishes.ts';
 import { escapeControls } from '../telemetry/escape.ts';
 import { backendPath } from '../gateway/operations.ts';
 import { describeOrigins } from './cors-advice.ts';
@@ -80,7 +82,7 @@ interface CommandEntry {
   /** Flags of its own that are no settings, by their names. */
   readonly ownFlags?: OwnFlags;
   /** What is wrong with those that were given. */
-  readonly findProblems?: (own: GivenOwnFlags) => readonly string[];
+  readonly findProblems?: (own: GivenOwnFlags) => readonly string[] | Promise<readonly string[]>;
   /** `resolveAgain` reads the settings anew: from the same flags, and a settings file that may have changed. */
   readonly run: (
     resolved: ResolvedSettings,
@@ -125,9 +127,15 @@ const commands: Record<Command, CommandEntry> = {
   check: {
     summary: 'check the settings and try the backend once',
     description:
-      'Reads the settings as serve would, reports every problem, asks the backend once for its work items, fetches the keys of tokens where AUTH_ISSUER is set, and says what it found. Exits 0 when all is well and 1 when not; starts nothing.',
-    examples: ['--backend-url http://backend.internal:5104'],
-    run: check,
+      'Reads the settings as serve would, reports every problem, asks the backend once for its work items, fetches the keys of tokens where AUTH_ISSUER is set, and says what it found. Exits 0 when all is well and 1 when not; starts nothing. With --contract it tries instead which operations work with this backend, and exits 2 where flags or settings are wrong.',
+    examples: [
+      '--backend-url http://backend.internal:5104',
+      '--contract --write --backend-url http://backend.internal:5104',
+    ],
+    ownFlags: contractFlags,
+    findProblems: async (own) => (await readContractWishes(own)).problems,
+    run: (resolved, terminal, _resolveAgain, own) =>
+      '--contract' in own ? checkContract(resolved, terminal, own) : check(resolved, terminal),
   },
   openapi: {
     summary: 'print the OpenAPI document',
@@ -203,7 +211,8 @@ export async function runCli(argv: readonly string[], terminal: Terminal): Promi
       );
     for (const [flag, { placeholder, help }] of Object.entries(entry.ownFlags ?? {})) {
       // In brackets for commander, as those of settings.
-      command.addOption(new Option(placeholder === undefined ? flag : `${flag} [${placeholder}]`, help));
+      const option = new Option(placeholder === undefined ? flag : `${flag} [${placeholder}]`, help);
+      command.addOption(settingsOf(name).length === 0 ? option : option.helpGroup('Contract:'));
     }
     for (const [group, settings] of groupSettings(settingsOf(name))) {
       for (const setting of settings) {
@@ -281,7 +290,9 @@ async function runCommand(
       given[setting] = value;
     }
   }
-  problems.push(...(entry.findProblems?.(own) ?? []));
+  problems.push(...((await entry.findProblems?.(own)) ?? []));
+  // A pipeline can tell a wrong call from a backend that does not do [D61].
+  const wrongCallCode = name === 'check' && Object.keys(own).length > 0 ? 2 : 1;
   try {
     const resolve = (isReload: boolean): ResolvedSettings =>
       resolveSettings(name, given, terminal.environment, problems, isReload);
@@ -290,11 +301,11 @@ async function runCommand(
     if (error instanceof SettingsError) {
       const help = `Nothing was started. \`${invocation.line(name, '--help')}\` lists every ${settingsOf(name).length === 0 ? 'flag' : 'setting'}.`;
       terminal.writeError(`${error.problems.map((problem) => `error: ${problem}\n`).join('')}${help}\n`);
-      return 1;
+      return wrongCallCode;
     }
     if (error instanceof StartError) {
       terminal.writeError(`error: ${error.message}\n`);
-      return 1;
+      return wrongCallCode;
     }
     throw error;
   }
@@ -677,6 +688,26 @@ async function check({ settings, sources }: ResolvedSettings, terminal: Terminal
     (redis.isWell ? terminal.write : terminal.writeError)(redis.text);
   }
   return areCertificatesWell && isBackendWell && tokens?.isWell !== false && redis?.isWell !== false ? 0 : 1;
+}
+
+// All of it is loaded only where it is asked for.
+async function readContractWishes(
+  own: GivenOwnFlags,
+): Promise<{ readonly wishes: ContractWishes; readonly problems: readonly string[] }> {
+  const { readWishes } = await import('../contract/wishes.ts');
+  return readWishes(own);
+}
+
+async function checkContract(
+  { settings }: ResolvedSettings,
+  { signals, write }: Terminal,
+  own: GivenOwnFlags,
+): Promise<number> {
+  const { wishes } = await readContractWishes(own);
+  const certificates = await openCertificates(settings, createLogger('silent', { write: () => undefined }));
+  const tls = certificates?.inForce.backend;
+  const { runContractCheck } = await import('../contract/command.ts');
+  return await runContractCheck(wishes, settings, tls, showValue('backendUrl', settings), signals, write);
 }
 
 // Loaded only where there is one.

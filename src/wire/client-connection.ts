@@ -313,6 +313,21 @@ export class ClientConnection {
 /** Opens a socket; `onArrival` is told how many bytes have arrived, `onConnected` when it can be written to. */
 export type OpenSocket = (onArrival: (length: number) => void, onConnected: () => void) => Socket;
 
+/** Is told of each socket that is opened; what it gives is told of the bytes that arrive on it, before anybody else. */
+export type SocketTap = (socket: Socket) => (bytes: Buffer) => void;
+
+/** As `open`, with somebody who looks on. The bytes' memory takes others after the call. */
+export function tapSockets(open: OpenSocket, tap: SocketTap): OpenSocket {
+  return (onArrival, onConnected) => {
+    const socket = open((length) => {
+      onBytes(arrivals.subarray(0, length));
+      onArrival(length);
+    }, onConnected);
+    const onBytes = tap(socket);
+    return socket;
+  };
+}
+
 // `localhost` is both loopback addresses, whatever the machine's hosts file says (RFC 6761, 6.3) [D30].
 // All are asked for, since all are tried.
 const lookupLocalhost: LookupFunction = (_hostname, _options, callback) => {

@@ -15,6 +15,7 @@ import { processRegistry } from '../../src/telemetry/process-metrics.ts';
 import { operations } from '../../src/gateway/operations.ts';
 import { callOutcomes, outcomes } from '../../src/gateway/outcomes.ts';
 import { failureReplies, notFoundReplies, replies } from '../../src/gateway/replies.ts';
+import { contractFlags } from '../../src/contract/flags.ts';
 import { flagOf, settingNames, variableOf } from '../../src/process/settings.ts';
 
 const root = resolve(import.meta.dirname, '../..');
@@ -50,7 +51,8 @@ const otherVariables = [
   'WATCHDOG_USEC',
   'WATCHDOG_PID',
 ];
-const otherFlags = [
+const otherFlags: string[] = [
+  ...Object.keys(contractFlags),
   // Of bench/run.ts and bench/guards.ts.
   '--contenders',
   '--workloads',

@@ -1,0 +1,369 @@
+// The part of the check that writes: creates one item, reads, changes and deletes it, and leaves nothing behind. An item
+// is touched only when it was not in the list before and a read has just shown the marker in it [D61].
+
+import { valueOf } from './answer.ts';
+import { carries, hasNoOtherId, idOf, isItem, itemsOf, readJson, type Item } from './items.ts';
+import type { Call } from './calls.ts';
+import { show } from './describe.ts';
+import { warnOfId, type Found } from './reads.ts';
+import { isStalled, Stopped, type Session } from './session.ts';
+import { createMarker, writeItem, type Template } from './template.ts';
+
+// Whoever shows our marker in more items than that is playing with us.
+const itemsMax = 5;
+
+const ownItem = 'a read has shown that it is the one that was made';
+
+export class OwnItem {
+  readonly marker = createMarker();
+  readonly #session: Session;
+  readonly #template: Template;
+  readonly #found: Found;
+  #wasSent = false;
+  // The backend may still be at it.
+  #isUncertain = false;
+  // Ids that somebody named for the item. None is trusted before a read.
+  readonly #named = new Set<string>();
+  // The item has an id that the gateway cannot ask for.
+  #unusableId: string | undefined;
+  // Proven to be ours and still there: why.
+  readonly #stuck = new Map<string, string>();
+  // Proven to be ours, and then not there any more.
+  readonly #removed = new Set<string>();
+  // Named, and never there.
+  readonly #absent = new Set<string>();
+  // Reads ignore the id, so that they prove nothing.
+  #isBlind = false;
+
+  constructor(session: Session, template: Template, found: Found) {
+    this.#session = session;
+    this.#template = template;
+    this.#found = found;
+  }
+
+  /** Creates, reads, changes and deletes the item. `cleanUp` must follow, whatever comes of it. */
+  async try(): Promise<void> {
+    const id = await this.#create();
+    if (id === undefined || !(await this.#readsOnlyIt())) {
+      return;
+    }
+    await this.#update(id);
+    await this.#delete(id);
+  }
+
+  async #create(): Promise<string | undefined> {
+    const session = this.#session;
+    if (session.options.stop.aborted) {
+      throw new Stopped();
+    }
+    this.#wasSent = true;
+    this.#isUncertain = true;
+    const call = await session.call('create', undefined, writeItem(this.#template, this.marker));
+    // Without a whole answer it may be made yet.
+    this.#isUncertain = call.answer === undefined || isStalled(call);
+    if (session.judge(call)) {
+      this.#nameByAnswer(call);
+    }
+    const location = valueOf(call.answer, 'location') ?? '';
+    const ofLocation = /\/(\d+)\/?$/.exec(location)?.[1];
+    if (ofLocation !== undefined) {
+      this.#named.add(ofLocation);
+    }
+    for (const id of this.#named) {
+      if (await this.#isOwn(id)) {
+        return id;
+      }
+    }
+    const ids = await this.#search();
+    if (ids === undefined) {
+      return undefined;
+    }
+    for (const id of ids) {
+      if (await this.#isOwn(id)) {
+        if (call.outcome === 'ok') {
+          session.breaks(call, {
+            code: 'create-names-another',
+            title: 'a create does not answer with the item that it made',
+            advice: `It made the item ${id}. A client that goes by the answer would read, change or delete another item.`,
+          });
+        }
+        return id;
+      }
+    }
+    if (call.outcome === 'ok') {
+      this.#explainUnproven(call);
+    }
+    return undefined;
+  }
+
+  #nameByAnswer(call: Call): void {
+    const session = this.#session;
+    const item = readJson(call.reply.body);
+    const id = isItem(item) ? idOf(item, session.options.settings.itemIdParsing) : undefined;
+    if (id === undefined) {
+      session.warn(call, {
+        code: 'create-without-id',
+        title: 'the answer to a create has no id',
+        advice:
+          'Clients do not learn which item they have made: the backend should answer with the item, its id in it.',
+      });
+      return;
+    }
+    warnOfId(session, call, id);
+    if (id.kind === 'unusable') {
+      this.#unusableId = id.text;
+    } else {
+      this.#named.add(id.text);
+    }
+    if (this.#found.ids.has(id.text)) {
+      session.breaks(call, {
+        code: 'create-names-another',
+        title: `a create answers with an id that was there before: ${show(id.text)}`,
+        advice:
+          'Either a create overwrites, or its answer names another item. It was not touched; look at it. A client that goes by the answer would change or delete it.',
+      });
+    }
+  }
+
+  #explainUnproven(call: Call): void {
+    const { property } = this.#template;
+    this.#session.breaks(call, {
+      code: 'not-proven',
+      title: 'what was created could not be found again',
+      clients:
+        'not known: update and delete were not tried, since that could have hit an item of somebody else',
+      advice: `No read showed the marker ${this.marker} in a text of the item, where ${JSON.stringify(property)} had it. Does the backend drop or change that field, or show it later? Name with --body an item with a text that it keeps.`,
+    });
+  }
+
+  // The item, if it is ours: it was not there before, and a read of it shows our marker and no other id.
+  async #proof(id: string): Promise<{ readonly call: Call; readonly item: Item | undefined }> {
+    const call = await this.#session.callAnyway('read', id);
+    if (isStalled(call)) {
+      this.#session.judge(call);
+    }
+    const item = call.outcome === 'ok' ? readJson(call.reply.body) : undefined;
+    const isOwn =
+      !this.#found.ids.has(id) &&
+      carries(item, this.marker) &&
+      hasNoOtherId(item, id, this.#session.options.settings.itemIdParsing);
+    return { call, item: isOwn ? item : undefined };
+  }
+
+  async #isOwn(id: string): Promise<boolean> {
+    if (this.#session.options.stop.aborted) {
+      throw new Stopped();
+    }
+    const { call, item } = await this.#proof(id);
+    if (call.outcome !== 'ok' || item !== undefined) {
+      this.#session.judge(call);
+    }
+    return item !== undefined;
+  }
+
+  // Ids of items in the list that show the marker and were not there before; undefined where there is no list.
+  async #search(): Promise<string[] | undefined> {
+    const call = await this.#session.callAnyway('list');
+    if (isStalled(call)) {
+      this.#session.judge(call);
+    }
+    const list = call.outcome === 'ok' ? itemsOf(readJson(call.reply.body)) : undefined;
+    return list?.items
+      .filter((item) => carries(item, this.marker))
+      .map((item) => idOf(item, this.#session.options.settings.itemIdParsing))
+      .filter((id) => id !== undefined && id.kind !== 'unusable')
+      .map((id) => id?.text ?? '')
+      .filter((id) => !this.#found.ids.has(id))
+      .slice(0, itemsMax);
+  }
+
+  // A backend whose reads ignore the id would show our item under every id: then a marker proves nothing.
+  async #readsOnlyIt(): Promise<boolean> {
+    const call = await this.#session.call('read', this.#found.missingId);
+    if (isStalled(call)) {
+      this.#session.judge(call);
+    }
+    if (call.outcome === 'ok' && call.reply.body.includes(this.marker)) {
+      this.#session.breaks(call, {
+        code: 'read-ignores-id',
+        title: 'a read answers with the item that was made last, whatever id is asked for',
+        advice:
+          'The backend must answer with the item of that id. Update and delete were not tried: they could have hit any item.',
+      });
+      this.#isBlind = true;
+      return false;
+    }
+    return true;
+  }
+
+  async #update(id: string): Promise<void> {
+    const session = this.#session;
+    const { call: read, item } = await this.#proof(id);
+    if (item === undefined) {
+      session.judge(read);
+      return;
+    }
+    // As clients do it: the item as it was read, with its text changed.
+    const changed = `${this.marker}-2`;
+    let call = await session.call('update', id, this.#rewrite(item, changed));
+    const { status } = call.answer ?? {};
+    if ((status === 400 || status === 422) && (await this.#proof(id)).item !== undefined) {
+      const again = await session.call('update', id, writeItem(this.#template, changed));
+      if (again.outcome === 'ok') {
+        session.warn(call, {
+          code: 'update-of-what-was-read',
+          title: 'an update with the item as it was read is refused',
+          advice:
+            'One with the fields of the create alone is taken. Either the backend takes what it has answered with, or clients are told what to leave out.',
+        });
+        call = again;
+      }
+    }
+    if (!session.judge(call)) {
+      return;
+    }
+    const after = await session.call('read', id);
+    if (session.judge(after) && !after.reply.body.includes(changed)) {
+      session.breaks(call, {
+        code: 'update-not-seen',
+        title: 'an update succeeds, but a read behind it shows the item as it was',
+        advice:
+          'Does the backend keep updates, and does it answer reads from a cache or a copy that is behind?',
+      });
+    }
+  }
+
+  // Written anew, so that no property is in it twice and each reader finds the same id.
+  #rewrite(item: Item, changed: string): Buffer {
+    const entries = Object.entries(item).map(([name, value]) => [
+      name,
+      typeof value === 'string' ? value.replaceAll(this.marker, changed) : value,
+    ]);
+    return Buffer.from(JSON.stringify(Object.fromEntries(entries)));
+  }
+
+  async #delete(id: string): Promise<void> {
+    const session = this.#session;
+    const { call: read, item } = await this.#proof(id);
+    if (item === undefined) {
+      session.judge(read);
+      return;
+    }
+    this.#stuck.set(id, ownItem);
+    const call = await session.call('delete', id);
+    if (!session.judge(call)) {
+      this.#stuck.set(id, `its delete was answered with ${call.answer?.status ?? 'nothing'}`);
+      return;
+    }
+    const after = await session.call('read', id);
+    if (isGone(after)) {
+      this.#stuck.delete(id);
+      this.#removed.add(id);
+    }
+    if (after.outcome !== 'ok' && after.outcome !== 'not-found') {
+      session.breaks(after, {
+        code: 'deleted-is-no-404',
+        title: 'a read of an item that was deleted is not answered with 404',
+        advice: 'The backend must answer 404 for an id that no item has any more.',
+      });
+    } else if (after.outcome === 'ok' && carries(readJson(after.reply.body), this.marker)) {
+      session.breaks(call, {
+        code: 'delete-not-seen',
+        title: 'a delete succeeds, but a read behind it still shows the item',
+        advice:
+          'Does the backend only mark items as deleted, or answer reads from a cache? Clients must see 404.',
+      });
+      this.#stuck.set(id, 'its delete was a success, but it is still there');
+    }
+  }
+
+  /** Takes away what was made, as far as that is safe, and says what is left. */
+  async cleanUp(): Promise<void> {
+    if (!this.#wasSent) {
+      return;
+    }
+    let listed: string[] | undefined;
+    try {
+      listed = await this.#search();
+      if (!this.#isBlind) {
+        for (const id of new Set([...this.#stuck.keys(), ...(listed ?? []), ...this.#named])) {
+          await this.#remove(id);
+        }
+      }
+    } catch (error) {
+      if (!(error instanceof Stopped)) {
+        throw error;
+      }
+    } finally {
+      this.#tellLeft(listed);
+    }
+  }
+
+  async #remove(id: string): Promise<void> {
+    if (this.#removed.has(id)) {
+      return;
+    }
+    const { call, item } = await this.#proof(id);
+    if (isGone(call)) {
+      (this.#stuck.delete(id) ? this.#removed : this.#absent).add(id);
+    } else if (item !== undefined) {
+      // Also where its delete has failed before: that may have been for a moment.
+      this.#stuck.set(id, this.#stuck.get(id) ?? ownItem);
+      const deletion = await this.#session.callAnyway('delete', id);
+      if (isStalled(deletion)) {
+        throw new Stopped();
+      }
+      if (isGone((await this.#proof(id)).call)) {
+        this.#stuck.delete(id);
+        this.#removed.add(id);
+      }
+    }
+  }
+
+  #tellLeft(listed: readonly string[] | undefined): void {
+    const session = this.#session;
+    const tell = (id: string | undefined, why: string, remove: string): void => {
+      session.leftovers.push({ id, marker: this.marker, why, remove });
+    };
+    for (const [id, why] of this.#stuck) {
+      tell(id, why, `curl -X DELETE ${session.urlOf(`/api/WorkItem/${id}`)}`);
+    }
+    const look = `look for ${this.marker} in ${session.urlOf('/api/WorkItem')}, and remove the item that has it and no other`;
+    // Once ours is known, what else the create has named is somebody else's.
+    const isKnown = this.#stuck.size + this.#removed.size > 0;
+    const unproven = new Set([...(listed ?? []), ...(isKnown ? [] : this.#named)]);
+    for (const id of unproven) {
+      if (
+        !this.#stuck.has(id) &&
+        !this.#removed.has(id) &&
+        !this.#absent.has(id) &&
+        !this.#found.ids.has(id)
+      ) {
+        tell(id, 'no read has proved that it is the one that was made', look);
+      }
+    }
+    if (this.#unusableId !== undefined) {
+      tell(this.#unusableId, 'the gateway cannot ask for an item with this id', look);
+    } else if (!isKnown && session.leftovers.length === 0 && this.#mayBeLeft(listed)) {
+      tell(
+        undefined,
+        this.#isUncertain
+          ? 'the create had no whole answer: the item may be there, or come yet'
+          : 'the item may be there, but was not found again',
+        look,
+      );
+    }
+  }
+
+  // What was refused with a status has made nothing, as far as the list shows it too.
+  #mayBeLeft(listed: readonly string[] | undefined): boolean {
+    const create = this.#session.calls.made.find(({ operation }) => operation.name === 'create');
+    const wasRefused = create?.outcome === 'rejected' || create?.outcome === 'refused';
+    const wasNotSent = create?.outcome === 'body-too-large' || create?.outcome === 'overload';
+    return !wasNotSent && !(wasRefused && listed !== undefined);
+  }
+}
+
+function isGone({ outcome, answer }: Call): boolean {
+  return outcome === 'not-found' || answer?.status === 410;
+}

@@ -1,0 +1,59 @@
+// Runs the check of the contract in this process against a backend of the test's.
+
+import assert from 'node:assert/strict';
+
+import { checkContract, type ContractOptions, type ContractReport } from '../../src/contract/contract.ts';
+import { defaultTemplate } from '../../src/contract/template.ts';
+import { limits } from '../../src/gateway/limits.ts';
+import type { ItemBackend } from '../helpers/item-backend.ts';
+
+export type Settings = Partial<ContractOptions['settings']>;
+
+export const never = new AbortController().signal;
+
+export function runContract(
+  url: string,
+  settings: Settings = {},
+  options: Partial<Omit<ContractOptions, 'settings'>> = {},
+): Promise<ContractReport> {
+  return checkContract({
+    settings: {
+      backendUrl: new URL(url),
+      itemIdParsing: 'leading',
+      backendTimeoutMs: limits.backendTimeoutMs.standard,
+      backendConnectTimeoutMs: limits.backendConnectTimeoutMs.standard,
+      backendIdleTimeoutMs: limits.backendIdleTimeoutMs.standard,
+      requestBytesMax: limits.requestBytesMax.standard,
+      responseBytesMax: limits.responseBytesMax.standard,
+      bufferedBytesMax: limits.bufferedBytesMax.standard,
+      inFlightMax: limits.inFlightMax.standard,
+      ...settings,
+    },
+    tls: undefined,
+    write: defaultTemplate,
+    stop: never,
+    cut: never,
+    idleWaitMsMax: 1,
+    ...options,
+  });
+}
+
+/** Codes with severity and operations, as `breaks create: empty-success`. */
+export function codesOf({ findings }: ContractReport): string[] {
+  return findings.map(({ severity, operations, code }) => `${severity} ${operations.join(',')}: ${code}`);
+}
+
+/** Nothing was written to any item that the backend did not make for a create of the check, and the others are there. */
+export function assertOthersUntouched(backend: ItemBackend): void {
+  for (const { method, id } of backend.writes) {
+    assert.ok(backend.created.has(id), `${method} of ${id}, which is somebody else's`);
+  }
+  for (const id of ['1', '2', '3']) {
+    assert.deepEqual(backend.items.get(id), { id: Number(id), title: `of somebody else, ${id}` });
+  }
+}
+
+/** Items that the check has made and that are still there. */
+export function leftIn(backend: ItemBackend): string[] {
+  return [...backend.created].filter((id) => backend.items.has(id));
+}

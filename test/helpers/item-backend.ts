@@ -1,0 +1,102 @@
+// A backend of work items over the scripted one: it keeps items, answers as one expects, and can be told to answer otherwise.
+
+import { answer, noContent, ScriptedBackend, type Answer, type Exchange } from './scripted-backend.ts';
+
+export type Item = Record<string, unknown>;
+
+export type Operation = 'list' | 'create' | 'read' | 'update' | 'delete';
+
+/** Answers instead of the backend; undefined leaves it to it. `id` is that of the path. */
+export type Instead = (exchange: Exchange, backend: ItemBackend, id: string) => Answer | undefined;
+
+export interface Write {
+  readonly method: string;
+  readonly id: string;
+}
+
+export class ItemBackend implements AsyncDisposable {
+  readonly scripted: ScriptedBackend;
+  readonly items = new Map<string, Item>();
+  /** Ids that creates have given out. */
+  readonly created = new Set<string>();
+  /** What was asked for, in order. */
+  readonly asked: Operation[] = [];
+  /** PUTs and DELETEs. */
+  readonly writes: Write[] = [];
+  instead: Partial<Record<Operation, Instead>> = {};
+  /** Is told of each request before it is answered. */
+  onRequest: (operation: Operation) => void = () => undefined;
+  nextId = 4;
+
+  private constructor(scripted: ScriptedBackend) {
+    this.scripted = scripted;
+    for (const id of ['1', '2', '3']) {
+      this.items.set(id, { id: Number(id), title: `of somebody else, ${id}` });
+    }
+    scripted.answers((exchange) => this.#answer(exchange));
+  }
+
+  static async start(): Promise<ItemBackend> {
+    return new ItemBackend(await ScriptedBackend.start());
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.scripted.stop();
+  }
+
+  /** What the backend would do by itself. */
+  usual(operation: Operation, body: Buffer, id: string): Answer {
+    switch (operation) {
+      case 'list':
+        return answer(JSON.stringify([...this.items.values()]));
+      case 'create': {
+        const item = this.add(JSON.parse(body.toString()) as Item);
+        return answer(JSON.stringify(item), { status: 201 });
+      }
+      case 'read': {
+        const item = this.items.get(id);
+        return item === undefined ? answer('{}', { status: 404 }) : answer(JSON.stringify(item));
+      }
+      case 'update':
+        if (!this.items.has(id)) return answer('{}', { status: 404 });
+        this.items.set(id, { ...(JSON.parse(body.toString()) as Item), id: Number(id) });
+        return noContent;
+      case 'delete':
+        return this.items.delete(id) ? noContent : answer('{}', { status: 404 });
+    }
+  }
+
+  add(item: Item): Item {
+    const id = this.nextId;
+    this.nextId += 1;
+    this.created.add(String(id));
+    this.items.set(String(id), { id, ...item });
+    return { id, ...item };
+  }
+
+  #answer(exchange: Exchange): Promise<void> | void {
+    const { method, target, body } = exchange.request;
+    const [, id = ''] = /\/api\/WorkItem\/?(.*)$/.exec(target) ?? [];
+    const operation = operationOf(method, id);
+    this.asked.push(operation);
+    if (operation === 'update' || operation === 'delete') {
+      this.writes.push({ method, id });
+    }
+    this.onRequest(operation);
+    const given = this.instead[operation]?.(exchange, this, id) ?? this.usual(operation, body, id);
+    return given(exchange);
+  }
+}
+
+function operationOf(method: string, id: string): Operation {
+  switch (method) {
+    case 'POST':
+      return 'create';
+    case 'PUT':
+      return 'update';
+    case 'DELETE':
+      return 'delete';
+    default:
+      return id === '' ? 'list' : 'read';
+  }
+}
