@@ -9,6 +9,7 @@ export default tseslint.config(
       'bench/',
       'examples/',
       'test/mutation/',
+      'scripts/release/',
       'node_modules/',
       '**/*.as.ts',
       'src/docs/swagger-ui/',

