@@ -70,6 +70,8 @@ const deadline = setTimeout(() => {
   );
   process.exit(1);
 }, minutes * 60_000);
+// What was started ends with this process, but only where it ends by itself.
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1));
 const marks: Mark[] = [];
 const kills: Kill[] = [];
 const probes: Probe[] = [];

@@ -1,6 +1,6 @@
 // A real HAProxy with the configuration of deploy/haproxy.cfg, in front of gateways on this machine.
 
-import { spawn } from 'node:child_process';
+import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';
@@ -85,6 +85,11 @@ function configure(port: number, gateways: readonly GatewayPlace[], variations: 
   }, shippedConfiguration);
 }
 
+const running = new Set<ChildProcess>();
+process.on('exit', () => {
+  for (const child of running) child.kill('SIGKILL');
+});
+
 export class Haproxy implements AsyncDisposable {
   readonly port: number;
   /** What it has said so far: a line for each call that failed, and what it thinks of the gateways. */
@@ -108,6 +113,8 @@ export class Haproxy implements AsyncDisposable {
     const file = join(folder, 'haproxy.cfg');
     writeFileSync(file, configure(port, gateways, variations));
     const child = spawn(program, ['-db', '-f', file], { stdio: ['ignore', 'pipe', 'pipe'] });
+    running.add(child);
+    child.once('exit', () => running.delete(child));
     let output = '';
     for (const stream of [child.stdout, child.stderr]) {
       stream.on('data', (data: Buffer) => (output += data.toString('utf8')));
