@@ -6,6 +6,7 @@ export {
   type WorkItemGatewayOptions,
 } from './adapters/fastify.ts';
 export { createGatewayServer, type GatewayServer, type GatewayServerOptions } from './adapters/server.ts';
+export type { GuardOptions } from './adapters/guard-options.ts';
 export type { GatewayLimits } from './gateway/options.ts';
 export type { CallRecord } from './gateway/call-record.ts';
 export type { CallOutcome } from './gateway/outcomes.ts';

@@ -13,6 +13,7 @@ import { collectionPath, operations, type Operation } from '../gateway/operation
 import { createGateway, type GatewayLimits } from '../gateway/options.ts';
 import { outcomes } from '../gateway/outcomes.ts';
 import { isRequestId } from '../gateway/request-context.ts';
+import { outageTexts } from '../guards/create-guards.ts';
 import { stopListening } from '../process/listen.ts';
 import { fieldNameOf } from '../wire/fields.ts';
 import { RequestFields, type Flaw, type RequestHead } from '../wire/head.ts';
@@ -21,10 +22,12 @@ import type { Client, Incoming, Reply, Transport } from '../wire/transport.ts';
 import { listReplyHeaders } from '../wire/writer.ts';
 import type { Limits } from '../docs/openapi.ts';
 import type { RouteSchemas } from '../docs/route-schemas.ts';
+import { findGuardProblems, guardOptionNames, scopeEntries, type GuardOptions } from './guard-options.ts';
 import { HeldBody } from './held-body.ts';
+import { createHostGuards, type HostGuards } from './host-guards.ts';
 import { OpenRequests } from './open-requests.ts';
 
-export interface WorkItemGatewayOptions extends GatewayLimits {
+export interface WorkItemGatewayOptions extends GatewayLimits, GuardOptions {
   /** For a request's body, in milliseconds; past it 408, and closed [D35]. Default 30,000. */
   readonly requestTimeoutMs?: number;
   /** How long `app.close()` waits for calls in flight, in milliseconds [D55]. Default 10,000. */
@@ -39,6 +42,7 @@ export interface WorkItemGatewayOptions extends GatewayLimits {
  */
 export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (fastify, options, done) => {
   let gateway: Gateway;
+  let guards: HostGuards | undefined;
   const logs = new WeakMap<object, Log>();
   try {
     if (fastify.initialConfig.http2 === true) {
@@ -47,7 +51,15 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     // As Fastify joins them: a slash at the end of the prefix is that of the path.
     const prefix = fastify.prefix.replace(/\/$/, '');
     const observer = options.observer ?? logFailures(fastify.log, logs);
-    gateway = createGateway(options, { observer, prefix, otherNames: otherOptions });
+    guards = createHostGuards(options, observer);
+    gateway = createGateway(options, {
+      observer,
+      prefix,
+      otherNames: otherOptions,
+      problems: findGuardProblems(options),
+      guards: guards === undefined ? [] : [guards],
+      identityHeader: options.backendIdentityHeader,
+    });
   } catch (error) {
     done(error as Error);
     return;
@@ -120,6 +132,10 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
       begin();
     }
   };
+  if (guards !== undefined) {
+    const hostGuards = guards;
+    fastify.addHook('onReady', () => hostGuards.start());
+  }
   // Routes have no schema: Fastify would validate and serialise by it. What `@fastify/swagger` shows is given to it alone.
   let schemas: RouteSchemas | undefined;
   if (fastify.hasDecorator('swagger')) {
@@ -153,6 +169,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   const cut = async (): Promise<void> => {
     clearTimeout(timer);
     gateway.isCutting = true;
+    guards?.close();
     await gateway.backend.close();
   };
   fastify.addHook('preClose', async () => {
@@ -193,6 +210,7 @@ const otherOptions = [
   'prefix',
   'logLevel',
   'logSerializers',
+  ...guardOptionNames,
 ];
 
 /** What of the options a client can meet. */
@@ -201,13 +219,13 @@ function describeLimits(options: WorkItemGatewayOptions): Limits {
     ...limitsOf(options, Object.keys(limits) as LimitName[]),
     allowedHosts: options.allowedHosts ?? [],
     itemIdParsing: options.itemIdParsing ?? 'leading',
-    // These are the host's.
+    // CORS is the host's.
     corsOrigins: [],
     corsCredentials: false,
-    authIssuer: '',
-    authScopes: [],
-    rateLimit: '',
-    rateLimitKey: 'address',
+    authIssuer: options.authIssuer ?? '',
+    authScopes: scopeEntries(options.authScopes ?? {}),
+    rateLimit: options.rateLimit ?? '',
+    rateLimitKey: options.rateLimitKey ?? 'address',
   };
 }
 
@@ -434,6 +452,7 @@ function flatten(headers: ReturnType<FastifyReply['getHeaders']>): readonly stri
 }
 
 interface Log {
+  info: (message: string) => void;
   warn: (details: object, message: string) => void;
   error: (details: object, message: string) => void;
 }
@@ -463,6 +482,14 @@ function logFailures(serverLog: Log, logs: WeakMap<object, Log>): GatewayObserve
       const details = record === undefined ? {} : describe(record);
       const log = record === undefined ? serverLog : logOf(record);
       log.error({ ...details, err: error }, 'a fault of the gateway after its reply had begun');
+    },
+    onOutage: (what, cause) => {
+      const { ends, begins } = outageTexts[what];
+      if (cause === undefined) {
+        serverLog.info(ends);
+      } else {
+        serverLog.error({ cause }, begins);
+      }
     },
   };
 }

@@ -1,6 +1,8 @@
 // The gateway as a web-standard handler, `Request` in and `Response` out, for servers that speak that: Next.js, Hono, Bun,
 // Deno [D50]. From the request's head on it is the same call as everywhere. Who reads and writes HTTP is the host.
 
+import { isIP } from 'node:net';
+
 import { Deadline, Deadlines, type DeadlineOwner } from '../backend/deadlines.ts';
 import type { Gateway, GatewayObserver } from '../gateway/gateway.ts';
 import { limitsOf } from '../gateway/limits.ts';
@@ -12,13 +14,18 @@ import type { BodyLength, RequestHead } from '../wire/head.ts';
 import { parseContentLength } from '../wire/grammar.ts';
 import type { Client, Incoming, Reply, Transport } from '../wire/transport.ts';
 import { listReplyHeaders } from '../wire/writer.ts';
+import { findGuardProblems, guardOptionNames, type GuardOptions } from './guard-options.ts';
+import { createHostGuards } from './host-guards.ts';
 
-export interface FetchHandlerOptions extends GatewayLimits, CorsOptions {
+export interface FetchHandlerOptions extends GatewayLimits, CorsOptions, GuardOptions {
   /** For a request's body, in milliseconds; past it 408 [D35]. Default 30,000. */
   readonly requestTimeoutMs?: number;
   /** What stands before `/api/work-items` in the path of a URL, such as the base path of a site. Default: nothing. */
   readonly prefix?: string;
-  /** The client's address, which a `Request` does not say: for records, and where proxies are trusted. Default: unknown. */
+  /**
+   * The IP address of whoever is connected, which a `Request` does not say: for `rateLimit`, for records, and where proxies
+   * are trusted. What is no address is unknown, and all who are unknown count as one client. Default: unknown.
+   */
   readonly clientAddress?: (request: Request) => string | undefined;
   /** Is told of every request that ends. Default: each failure is a line of `console.error`. */
   readonly observer?: GatewayObserver;
@@ -37,9 +44,16 @@ export interface FetchHandler {
 /** A handler with its own connections to the backend. Throws a `TypeError` that names every option that is wrong. */
 export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
   const { prefix = '', clientAddress = unknownAddress } = options;
-  const problems = prefixPattern.test(prefix) ? [] : ['prefix must begin with a slash and not end in one'];
   const observer = options.observer ?? writeFailureLines();
-  const gateway = createGateway(options, { observer, prefix, otherNames: otherOptions, problems });
+  const guards = createHostGuards(options, observer);
+  const gateway = createGateway(options, {
+    observer,
+    prefix,
+    otherNames: otherOptions,
+    problems: findProblems(options),
+    guards: guards === undefined ? [] : [guards],
+    identityHeader: options.backendIdentityHeader,
+  });
   const bodyDeadlines = new Deadlines(limitsOf(options, ['requestTimeoutMs']).requestTimeoutMs);
   const handler = (request: Request): Promise<Response> =>
     new Promise((resolve) => {
@@ -48,14 +62,38 @@ export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
   return Object.assign(handler, {
     close: async () => {
       gateway.isCutting = true;
+      guards?.close();
       await gateway.backend.close();
     },
   });
 }
 
-const otherOptions = ['requestTimeoutMs', 'prefix', 'clientAddress', 'observer', ...corsOptionNames];
+const otherOptions = [
+  'requestTimeoutMs',
+  'prefix',
+  'clientAddress',
+  'observer',
+  ...corsOptionNames,
+  ...guardOptionNames,
+];
 const prefixPattern = /^(?:\/[^/?#]+)*$/;
 const unknownAddress = (): undefined => undefined;
+
+function findProblems(options: FetchHandlerOptions): string[] {
+  const { prefix = '', clientAddress, rateLimit, rateLimitKey = 'address' } = options;
+  const problems = prefixPattern.test(prefix) ? [] : ['prefix must begin with a slash and not end in one'];
+  const given: unknown = clientAddress;
+  if (given !== undefined && typeof given !== 'function') {
+    problems.push('clientAddress must be a function');
+  }
+  // All clients would count as one.
+  if (rateLimit !== undefined && rateLimitKey === 'address' && clientAddress === undefined) {
+    problems.push(
+      "rateLimit counts by address, which a Request does not say: give clientAddress, or rateLimitKey: 'identity'",
+    );
+  }
+  return [...problems, ...findGuardProblems(options)];
+}
 
 // What a client that has left would get.
 const clientGoneStatus = 499;
@@ -84,8 +122,10 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
     this.#bodyDeadlines = bodyDeadlines;
   }
 
+  // What is none could be as long and as many as its client likes, and would each be counted.
   get address(): string | undefined {
-    return this.#clientAddress(this.#request);
+    const address: unknown = this.#clientAddress(this.#request);
+    return typeof address === 'string' && isIP(address) !== 0 ? address : undefined;
   }
 
   begin(gateway: Gateway): void {

@@ -9,8 +9,10 @@ import { listen, type Listener } from '../process/listen.ts';
 import { writeFailureLines } from '../telemetry/failure-lines.ts';
 import type { ServerTls } from '../wire/handshake.ts';
 import { ClientServer } from '../wire/server.ts';
+import { findGuardProblems, guardOptionNames, type GuardOptions } from './guard-options.ts';
+import { createHostGuards } from './host-guards.ts';
 
-export interface GatewayServerOptions extends GatewayLimits, CorsOptions {
+export interface GatewayServerOptions extends GatewayLimits, CorsOptions, GuardOptions {
   /** For a request's head, in milliseconds [D35]. Default 10,000. */
   readonly requestHeadersTimeoutMs?: number;
   /** Largest request head, in bytes; past it 431 [D27]. Default 16,384. */
@@ -30,7 +32,10 @@ export interface GatewayServerOptions extends GatewayLimits, CorsOptions {
 }
 
 export interface GatewayServer {
-  /** Listens on `host` (default `localhost`) and `port` (0 picks a free one). */
+  /**
+   * Listens on `host` (default `localhost`) and `port` (0 picks a free one). Rejects where it cannot, and where `authJwksFile`
+   * has no keys.
+   */
   listen(port: number, host?: string): Promise<{ readonly port: number; readonly url: string }>;
   /** New connections get these certificates, open ones live on [D37]; throws, and changes nothing, when it cannot be. */
   renewTls(tls: ServerTls): void;
@@ -40,10 +45,14 @@ export interface GatewayServer {
 
 /** A server that serves the gateway alone. Throws a `TypeError` that names every option that cannot be one. */
 export function createGatewayServer(options: GatewayServerOptions): GatewayServer {
+  const observer = options.observer ?? writeFailureLines();
+  const guards = createHostGuards(options, observer);
   const gateway = createGateway(options, {
-    observer: options.observer ?? writeFailureLines(),
+    observer,
     otherNames: otherOptions,
-    problems: findTlsProblems(options.tls),
+    problems: [...findTlsProblems(options.tls), ...findGuardProblems(options)],
+    guards: guards === undefined ? [] : [guards],
+    identityHeader: options.backendIdentityHeader,
   });
   const clients = new ClientServer(
     limitsOf(options, serverLimits),
@@ -54,6 +63,7 @@ export function createGatewayServer(options: GatewayServerOptions): GatewayServe
   let listener: Listener | undefined;
   return {
     listen: async (port, host = 'localhost') => {
+      await guards?.start();
       listener = await listen(clients.listener, host, port, '', 'none', clients.scheme);
       return { port: listener.port, url: listener.url };
     },
@@ -71,6 +81,7 @@ export function createGatewayServer(options: GatewayServerOptions): GatewayServe
       await clients.drain(timeout, () => gateway.inFlight === 0);
       gateway.isCutting = true;
       clients.closeAll();
+      guards?.close();
       await gateway.backend.close();
     },
   };
@@ -112,6 +123,7 @@ const otherOptions: readonly (keyof GatewayServerOptions)[] = [
   ...serverLimits,
   'shutdownTimeoutMs',
   ...corsOptionNames,
+  ...guardOptionNames,
   'observer',
   'tls',
 ];

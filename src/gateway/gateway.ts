@@ -44,6 +44,11 @@ export interface GatewayObserver {
   onStall(record: CallRecord): void;
   /** A fault of our own that changes no reply any more; `record` is the request that it belongs to [D28]. */
   onBug(error: unknown, record: CallRecord | undefined): void;
+  /**
+   * In a host that has guards as options: the issuer's keys (`keys`) cannot be fetched, or Redis (`redis`) does not count,
+   * for the reason that `cause` has; undefined when it is over. Once for each change [D44, D47].
+   */
+  onOutage?(what: 'keys' | 'redis', cause: string | undefined): void;
 }
 
 export class Gateway<B extends Backend = BackendClient> implements RequestHandler, CallContext {

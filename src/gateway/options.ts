@@ -237,7 +237,8 @@ function isObserver(value: unknown): boolean {
   return (
     typeof value === 'object' &&
     value !== null &&
-    observerNames.every((name) => typeof Reflect.get(value, name) === 'function')
+    observerNames.every((name) => typeof Reflect.get(value, name) === 'function') &&
+    ['function', 'undefined'].includes(typeof Reflect.get(value, 'onOutage'))
   );
 }
 

@@ -2,33 +2,13 @@
 // counts. What is off is not even loaded. Knows no log and no metrics: whoever asks for them is told what changes.
 
 import type { Guard } from '../gateway/guard.ts';
-import type { OperationName } from '../gateway/operations.ts';
 import type { Count } from './count.ts';
+import type { GuardSettings } from './guard-settings.ts';
 import type { FetchedKeys, KeySetObserver } from './key-set.ts';
 import type { KeySource } from './key-source.ts';
-import type { RateKey } from './rate-limit.ts';
 import { parseRate, type Rate } from './rate.ts';
 import type { Counter, SharedCount } from './shared-count.ts';
 import { isSignatureAlgorithm } from './signature-algorithms.ts';
-
-/** What guards are made of: each as the setting of that name has it; an empty text is none. */
-export interface GuardSettings {
-  readonly authIssuer: string;
-  readonly authAudience: readonly string[];
-  readonly authJwksUrl: string;
-  readonly authJwksFile: string;
-  readonly authAlgorithms: readonly string[];
-  readonly authClockSkewMs: number;
-  readonly authTokenType: 'any' | 'at+jwt';
-  readonly authScopes: ReadonlyMap<OperationName, string>;
-  readonly authScopeClaim: string;
-  readonly authJwksRefreshMs: number;
-  readonly authJwksStaleMs: number;
-  readonly rateLimit: string;
-  readonly rateLimitKey: RateKey;
-  readonly rateLimitRedisUrl: string;
-  readonly rateLimitFallback: 'local' | 'allow' | 'deny';
-}
 
 /** Is told of what guards depend on. Must not throw. */
 export interface GuardObserver extends KeySetObserver {
@@ -38,8 +18,19 @@ export interface GuardObserver extends KeySetObserver {
   onCounter(who: 'redis' | 'primary', cause: unknown): void;
 }
 
+/** For people: what has begun where somebody that guards depend on ceases to answer, and that it has ended. */
+export const outageTexts = {
+  keys: {
+    begins: 'the keys of the issuer cannot be fetched',
+    ends: 'the keys of the issuer can be fetched again',
+  },
+  redis: { begins: 'Redis does not count requests', ends: 'Redis counts requests again' },
+} as const;
+
 export interface Guards {
   readonly guards: readonly Guard[];
+  /** Why `authJwksFile` has brought no keys; undefined where it has, or where there is none. */
+  readonly fileProblem: string | undefined;
   /** Whether Redis counts; undefined where none is asked. */
   redisAnswers(): boolean | undefined;
   /** Lets go of whatever they hold, at once. */
@@ -56,12 +47,9 @@ export interface Primary {
   readonly keepKeys: (keys: FetchedKeys) => void;
 }
 
-/** The file of keys has none that can be used; the message says why, and is not for clients. */
-export class NoKeysError extends Error {}
-
 /**
- * Guards of one process that serves clients; `primary` is undefined where it is not one of several. Rejects with a
- * `NoKeysError` for a file without keys. Does not wait for keys of an address.
+ * Guards of one process that serves clients; `primary` is undefined where it is not one of several. Waits for a file of keys
+ * to be read, and not for an address.
  */
 export async function createGuards(
   settings: GuardSettings,
@@ -75,10 +63,13 @@ export async function createGuards(
     }
   };
   const guards: Guard[] = [];
+  let fileProblem: string | undefined;
   let redis: SharedCount | undefined;
   try {
     if (settings.authIssuer !== '') {
-      guards.push(await createTokenGuard(settings, observer, primary, closers));
+      const tokens = await createTokenGuard(settings, observer, primary, closers);
+      guards.push(tokens.guard);
+      ({ fileProblem } = tokens);
     }
     const rate = parseRate(settings.rateLimit);
     if (rate !== undefined) {
@@ -94,7 +85,7 @@ export async function createGuards(
     close();
     throw error;
   }
-  return { guards, redisAnswers: () => redis?.isAnswering, close };
+  return { guards, fileProblem, redisAnswers: () => redis?.isAnswering, close };
 }
 
 // Of this gateway alone: in this process, or in the primary one for all workers together.
@@ -133,7 +124,7 @@ async function createTokenGuard(
   observer: GuardObserver,
   primary: Primary | undefined,
   closers: (() => void)[],
-): Promise<Guard> {
+): Promise<{ readonly guard: Guard; readonly fileProblem: string | undefined }> {
   const [{ KeySet }, { TokenGuard }, { systemClock: clock }] = await Promise.all([
     import('./key-set.ts'),
     import('./tokens.ts'),
@@ -183,14 +174,17 @@ async function createTokenGuard(
     }
   }
   const first = keys.start();
-  if (settings.authJwksFile !== '') {
-    // A file is there or it is not: who names a wrong one is told at once, as with every other file.
-    await first;
-    if (keys.current.keys.length === 0) {
-      throw new NoKeysError(lastError === undefined ? 'nothing was read' : describeFetchError(lastError));
-    }
+  if (settings.authJwksFile === '') {
+    return { guard, fileProblem: undefined };
   }
-  return guard;
+  await first;
+  if (keys.current.keys.length > 0) {
+    return { guard, fileProblem: undefined };
+  }
+  return {
+    guard,
+    fileProblem: lastError === undefined ? 'nothing was read' : describeFetchError(lastError),
+  };
 }
 
 /** Where the keys come from. */

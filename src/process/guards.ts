@@ -3,7 +3,7 @@
 import {
   createGuards as create,
   describeFetchError,
-  NoKeysError,
+  outageTexts,
   type GuardObserver,
   type Guards,
   type Primary,
@@ -25,18 +25,17 @@ export async function createGuards(
   records: GuardRecords,
   primary: Primary | undefined,
 ): Promise<Guards> {
-  try {
-    return await create(
-      { ...settings, authScopes: scopesOf(settings.authScopes) },
-      createGuardLog(settings, logger, records),
-      primary,
-    );
-  } catch (error) {
-    if (error instanceof NoKeysError) {
-      throw new StartError(`AUTH_JWKS_FILE has no keys: ${error.message}`, undefined);
-    }
-    throw error;
+  const guards = await create(
+    { ...settings, authScopes: scopesOf(settings.authScopes) },
+    createGuardLog(settings, logger, records),
+    primary,
+  );
+  // A file is there or it is not: who names a wrong one is told at once, as with every other file.
+  if (guards.fileProblem !== undefined) {
+    guards.close();
+    throw new StartError(`AUTH_JWKS_FILE has no keys: ${guards.fileProblem}`, undefined);
   }
+  return guards;
 }
 
 // One line a change: keys come, go and come back, and an outage begins and ends.
@@ -60,9 +59,9 @@ function createGuardLog(
       records.keys.noteFetch(cause);
       records.figures.recordKeyFetch(error === undefined);
       if (error !== undefined && !isFailing) {
-        logger.error({ cause }, 'the keys of the issuer cannot be fetched');
+        logger.error({ cause }, outageTexts.keys.begins);
       } else if (error === undefined && isFailing) {
-        logger.info('the keys of the issuer can be fetched again');
+        logger.info(outageTexts.keys.ends);
       }
       isFailing = error !== undefined;
     },
@@ -74,10 +73,10 @@ function createGuardLog(
           logger.warn('the primary process does not count requests: each worker counts its own');
         }
       } else if (cause === undefined) {
-        logger.info('Redis counts requests again');
+        logger.info(outageTexts.redis.ends);
       } else {
         const text = cause instanceof Error ? escapeControls(cause.message) : undefined;
-        logger.error({ cause: text, fallback: rateLimitFallback }, 'Redis does not count requests');
+        logger.error({ cause: text, fallback: rateLimitFallback }, outageTexts.redis.begins);
       }
     },
   };

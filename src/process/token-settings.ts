@@ -45,6 +45,10 @@ export function parseAlgorithms(text: string): readonly string[] | Problem {
 // RFC 6749, 3.3: printable, without spaces, quotes and backslashes.
 const scopeForm = /^[!#-[\]-~]+$/;
 
+export function isScope(text: unknown): text is string {
+  return typeof text === 'string' && scopeForm.test(text);
+}
+
 /** A comma list of `operation=scope`, each operation at most once. */
 export function parseScopes(text: string): readonly string[] | Problem {
   const entries = splitList(text);
@@ -57,7 +61,7 @@ export function parseScopes(text: string): readonly string[] | Problem {
         `a list such as list=items.read,create=items.write of ${names.join(', ')}${suggest(name, names)}`,
       );
     }
-    if (!scopeForm.test(scope)) {
+    if (!isScope(scope)) {
       return new Problem(`a list with one scope behind each "=", and ${name} has none that can be one`);
     }
     if (seen.has(name)) {

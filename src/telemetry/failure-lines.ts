@@ -5,6 +5,7 @@ import { describeError } from '../backend/describe-error.ts';
 import type { CallRecord } from '../gateway/call-record.ts';
 import type { GatewayObserver } from '../gateway/gateway.ts';
 import { outcomes, type CallOutcome } from '../gateway/outcomes.ts';
+import { outageTexts } from '../guards/create-guards.ts';
 import { escapeControls } from './escape.ts';
 
 /** So many lines are written in so many milliseconds; further failures are counted, and told of in one line. */
@@ -54,6 +55,10 @@ export function writeFailureLines(write: (line: string) => void = writeToConsole
     onBug: (error, record) => {
       const request = record === undefined ? '' : ` of ${describeRequest(record)}`;
       writeLine(`bug: a fault after the reply${request}. ${describeCause(error)}${advice.bug}.`);
+    },
+    onOutage: (what, cause) => {
+      const { begins, ends } = outageTexts[what];
+      writeLine(cause === undefined ? `${ends}.` : `${begins}. Cause: ${cause}.`);
     },
   };
 }

@@ -152,9 +152,18 @@ describe('its types and its code, for whoever uses it', () => {
   const imports = `
     import Fastify from 'fastify';
     import gateway, { createGatewayServer, workItemGateway } from 'work-item-gateway';
-    import type { CallOutcome, GatewayObserver, GatewayServer, WorkItemGatewayOptions } from 'work-item-gateway';`;
+    import type { CallOutcome, GatewayObserver, GatewayServer, GuardOptions, WorkItemGatewayOptions } from 'work-item-gateway';`;
   const use = `
+    const guards: GuardOptions = {
+      authIssuer: 'https://login.example/',
+      authAudience: ['work-items'],
+      authJwksUrl: new URL('https://login.example/keys'),
+      authScopes: { read: 'items.read' },
+      rateLimit: '100/60s',
+      backendIdentityHeader: 'x-user',
+    };
     const options: WorkItemGatewayOptions = { backendUrl: 'http://localhost:5104', requestBytesMax: 5 };
+    export const guarded: WorkItemGatewayOptions = { ...options, ...guards };
     export const server: GatewayServer = createGatewayServer({ backendUrl: 'http://localhost:5104' });
     export let observer: GatewayObserver | undefined;
     export const outcome: CallOutcome = 'ok';
