@@ -369,7 +369,7 @@ try {
       const { packages } = readJson(join(target, 'package-lock.json')) as { packages: object };
       const wanted = Object.keys(packages).filter((path) => path !== '').length;
       for (const name of ['fastify', '@types']) rmSync(join(target, 'node_modules', name), { force: true });
-      const sbom = JSON.parse(await createSbom(target, format)) as {
+      const sbom = JSON.parse(await createSbom(use(), format)) as {
         components?: object[];
         packages?: object[];
       };

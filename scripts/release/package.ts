@@ -4,7 +4,7 @@
 import { execFile } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { basename, join, resolve } from 'node:path';
 
 export const root = resolve(import.meta.dirname, '../..');
 
@@ -67,12 +67,13 @@ export async function packAndInstall(folder: string): Promise<Installed> {
 
 export const sbomFormats = ['cyclonedx', 'spdx'] as const;
 
-/** The software bill of materials of the installed package, as JSON. */
-export async function createSbom(folder: string, format: (typeof sbomFormats)[number]): Promise<string> {
-  const { stdout } = await runWell(
-    'npm',
-    ['sbom', '--sbom-format', format, '--sbom-type', 'application'],
-    folder,
-  );
-  return stdout;
+/** The software bill of materials of the installed package, as JSON; it says of the tarball where it will be. */
+export async function createSbom(
+  { folder, tarball }: Installed,
+  format: (typeof sbomFormats)[number],
+): Promise<string> {
+  const options = ['--sbom-format', format, '--sbom-type', 'application'];
+  const { stdout } = await runWell('npm', ['sbom', ...options], folder);
+  const published = `https://registry.npmjs.org/work-item-gateway/-/${basename(tarball)}`;
+  return stdout.replaceAll(`file:${tarball}`, published);
 }

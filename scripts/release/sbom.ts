@@ -12,7 +12,7 @@ try {
   mkdirSync(target, { recursive: true });
   for (const format of sbomFormats) {
     const file = join(target, `sbom.${format}.json`);
-    writeFileSync(file, await createSbom(installed.folder, format));
+    writeFileSync(file, await createSbom(installed, format));
     console.log(file);
   }
 } finally {
