@@ -88,6 +88,9 @@ export async function createGuards(
   return { guards, fileProblem, redisAnswers: () => redis?.isAnswering, close };
 }
 
+// The primary process is on this machine and has little to do: it is late where the machine is, as the worker itself is then.
+const primaryAnswerMsMax = 1_000;
+
 // Of this gateway alone: in this process, or in the primary one for all workers together.
 async function createLocalCount(
   rate: Rate,
@@ -95,9 +98,11 @@ async function createLocalCount(
   primary: Counter | undefined,
   closers: (() => void)[],
 ): Promise<Count> {
-  const { keysMax, OwnCount } = await import('./count.ts');
-  const clock = (): number => performance.now();
-  const own = new OwnCount(rate, clock);
+  const [{ keysMax, OwnCount }, { systemClock: clock }] = await Promise.all([
+    import('./count.ts'),
+    import('./clock.ts'),
+  ]);
+  const own = new OwnCount(rate, () => clock.steady());
   if (primary === undefined) {
     return own;
   }
@@ -106,6 +111,7 @@ async function createLocalCount(
     rate,
     clock,
     counter: primary,
+    answerMsMax: primaryAnswerMsMax,
     fallback: own,
     keysMax,
     onChange: (cause) => {
@@ -215,15 +221,18 @@ async function createRedisCount(
   local: Count,
   closers: (() => void)[],
 ): Promise<SharedCount> {
-  const [{ keysMax }, { SharedCount }, { RedisCounter }] = await Promise.all([
-    import('./count.ts'),
-    import('./shared-count.ts'),
-    import('./redis-counter.ts'),
-  ]);
+  const [{ keysMax }, { systemClock: clock }, { SharedCount }, { answerMsMax, RedisCounter }] =
+    await Promise.all([
+      import('./count.ts'),
+      import('./clock.ts'),
+      import('./shared-count.ts'),
+      import('./redis-counter.ts'),
+    ]);
   const count = new SharedCount({
     rate,
-    clock: () => performance.now(),
+    clock,
     counter: new RedisCounter(new URL(rateLimitRedisUrl)),
+    answerMsMax,
     fallback: rateLimitFallback === 'local' ? local : { take: () => msLeftOf[rateLimitFallback] },
     keysMax,
     onChange: (cause) => {

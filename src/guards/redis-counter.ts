@@ -7,7 +7,6 @@ import { Redis } from 'ioredis';
 
 import { limitMax } from './rate.ts';
 import type { Counter, Question } from './shared-count.ts';
-import { answerMsMax } from './shared-count.ts';
 
 // No rate has a greater one.
 const countDigitsMax = String(limitMax).length;
@@ -48,6 +47,8 @@ return answer
 
 /** What keys begin with; then the window in seconds, and the client. */
 const keyPrefix = 'work-item-gateway:rate:';
+/** No request waits longer for Redis [D47]. */
+export const answerMsMax = 100;
 // With an answer's time well below the second within which it is to count again.
 const connectMsMax = 350;
 
@@ -79,7 +80,7 @@ export class RedisCounter implements Counter {
     }
   }
 
-  async revive(): Promise<void> {
+  async revive(onGone: () => void): Promise<void> {
     this.close();
     const redis = createRedis(this.#url);
     this.#redis = redis;
@@ -95,9 +96,18 @@ export class RedisCounter implements Counter {
       if (failure === undefined && !isAnswer) {
         failure = new Error('what it answers makes no sense');
       }
+      if (failure === undefined && redis.status !== 'ready') {
+        failure = new Error('it has closed the connection');
+      }
       if (failure !== undefined) {
         throw failure;
       }
+      // Its commands are rejected after this.
+      redis.once('close', () => {
+        if (this.#redis === redis) {
+          onGone();
+        }
+      });
     } catch (error) {
       redis.disconnect();
       throw this.#describe(failure ?? error);

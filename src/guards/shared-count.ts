@@ -2,7 +2,8 @@
 // become few questions; what is known to be over is refused without one; and where no answer comes in time, somebody else
 // counts until there is one again [D47]. Knows no setting, and not who is asked.
 
-import type { Count, SteadyClock } from './count.ts';
+import type { Clock } from './clock.ts';
+import type { Count } from './count.ts';
 import type { Rate } from './rate.ts';
 import { WindowTable } from './window-table.ts';
 
@@ -20,18 +21,23 @@ export interface Counter {
    * Rejects where it cannot tell. May take for ever.
    */
   ask(question: Question): Promise<readonly number[]>;
-  /** Makes it ready to be asked, by a new connection where it has one; rejects where it does not answer. */
-  revive(): Promise<void>;
+  /**
+   * Makes it ready to be asked, by a new connection where it has one; rejects where it does not answer. When that
+   * connection is closed from over there later, it calls `onGone`, before it rejects what was asked on it.
+   */
+  revive(onGone: () => void): Promise<void>;
   /** Lets go of what it holds; what is asked then is rejected. */
   close(): void;
 }
 
 export interface SharedCountOptions {
   readonly rate: Rate;
-  readonly clock: SteadyClock;
+  readonly clock: Clock;
   readonly counter: Counter;
   /** Counts while `counter` does not answer. */
   readonly fallback: Count;
+  /** No request waits longer for `counter`. */
+  readonly answerMsMax: number;
   /** Keys that are remembered to be over. */
   readonly keysMax: number;
   /** `counter` does not answer any more, for the reason that is given, or does again: undefined. Not told twice. */
@@ -43,19 +49,21 @@ export interface SharedCountOptions {
 const gatherMs = 1;
 // Larger ones would keep Redis from answering others.
 const keysOfQuestionMax = 500;
-/** No request waits longer for `counter` [D47]. */
-export const answerMsMax = 100;
-// While it does not answer it is tried so often; with `answerMsMax` and what a connection may take, within a second.
+// While it does not answer, the next try comes so long after one that failed, and a try ends after so long: it is tried at
+// least every 750 ms, and so counts again within a second of its return, whatever the moment of that [D47].
 const retryMs = 250;
 const reviveMsMax = 500;
+// A connection that is closed sooner was not worth having: its end is an outage and not put right silently.
+const settledMs = 500;
 
 type Told = (msLeft: number) => void;
 
 /**
- * `away` → `answering` → `away` ...; `closed` ends both. In `away` nobody waits: the fallback counts, and the counter is
- * tried until it answers. It begins so, since nothing is known yet.
+ * `away` → `answering` → `away` ...; `closed` ends all. In `away` nobody waits: the fallback counts, and the counter is
+ * tried until it answers. It begins so, since nothing is known yet. `answering` → `renewing` → `answering` or `away`: its
+ * connection has been closed, as is done to one that is idle. For a new one requests wait as they would for an answer.
  */
-type State = 'away' | 'answering' | 'closed';
+type State = 'away' | 'answering' | 'renewing' | 'closed';
 
 export class SharedCount implements Count {
   readonly #options: SharedCountOptions;
@@ -67,9 +75,13 @@ export class SharedCount implements Count {
   // Those that wait for the next question, and for the answer to one.
   #gathered = new Map<string, Told[]>();
   readonly #asked = new Set<Asked>();
+  // When the first of those that are gathered came.
+  #gatheredAt = 0;
   #isGathering = false;
   #askedAt = -Infinity;
-  #retry: NodeJS.Timeout | undefined;
+  #revivedAt = 0;
+  // Calls off what waits to be done: the next try; or the end of the patience with a new connection.
+  #callOff = (): void => undefined;
 
   constructor(options: SharedCountOptions) {
     this.#options = options;
@@ -77,7 +89,7 @@ export class SharedCount implements Count {
   }
 
   get isAnswering(): boolean {
-    return this.#state === 'answering';
+    return this.#state === 'answering' || this.#state === 'renewing';
   }
 
   /** Tries the counter for the first time; resolves when it has answered, or has not within half a second. */
@@ -86,66 +98,74 @@ export class SharedCount implements Count {
   }
 
   take(key: string): number | Promise<number> {
-    const now = this.#options.clock();
+    const now = this.#options.clock.steady();
     const blocked = this.#blocked.find(key, now);
     if (blocked !== undefined) {
       return blocked.endsAt - now;
     }
-    return this.#state === 'answering'
+    return this.isAnswering
       ? new Promise((resolve) => {
-          this.#gather(key, resolve);
+          this.#gather(key, resolve, now);
         })
       : this.#options.fallback.take(key);
   }
 
   /** Asks nobody any more: the fallback counts. */
   close(): void {
-    clearTimeout(this.#retry);
+    this.#callOff();
     this.#state = 'closed';
     this.#releaseAll();
     this.#options.counter.close();
   }
 
-  #gather(key: string, told: Told): void {
+  #gather(key: string, told: Told, now: number): void {
+    if (this.#gathered.size === 0) {
+      this.#gatheredAt = now;
+    }
     const waiting = this.#gathered.get(key);
     if (waiting === undefined) {
       this.#gathered.set(key, [told]);
     } else {
       waiting.push(told);
     }
-    if (this.#isGathering) {
+    this.#askSoon(now);
+  }
+
+  #askSoon(now: number): void {
+    if (this.#isGathering || this.#state !== 'answering') {
       return;
     }
     this.#isGathering = true;
-    if (this.#options.clock() - this.#askedAt >= gatherMs) {
+    if (now - this.#askedAt >= gatherMs) {
       // With all that this turn of the event loop brings.
       setImmediate(this.#askGathered);
     } else {
-      setTimeout(this.#askGathered, gatherMs);
+      this.#options.clock.after(gatherMs, this.#askGathered);
     }
   }
 
   readonly #askGathered = (): void => {
     this.#isGathering = false;
-    this.#askedAt = this.#options.clock();
+    if (this.#state !== 'answering') {
+      // They have been let go, or wait for a new connection.
+      return;
+    }
+    this.#askedAt = this.#options.clock.steady();
     const all = [...this.#gathered];
     this.#gathered = new Map();
     for (let from = 0; from < all.length; from += keysOfQuestionMax) {
-      this.#ask(all.slice(from, from + keysOfQuestionMax));
+      this.#ask(all.slice(from, from + keysOfQuestionMax), this.#gatheredAt);
     }
   };
 
-  #ask(waiting: readonly (readonly [string, readonly Told[]])[]): void {
-    if (this.#state !== 'answering') {
-      this.#release(waiting);
-      return;
-    }
-    const { rate, counter } = this.#options;
+  #ask(waiting: Waiting, since: number): void {
+    const { rate, counter, clock, answerMsMax } = this.#options;
     const asked: Asked = {
       waiting,
-      deadline: setTimeout(() => {
+      since,
+      callOff: clock.after(Math.max(0, since + answerMsMax - clock.steady()), () => {
         this.#onDeadline(asked);
-      }, answerMsMax),
+      }),
     };
     this.#asked.add(asked);
     const keys = waiting.map(([key]) => key);
@@ -158,12 +178,12 @@ export class SharedCount implements Count {
         if (isAnswer(answer, wanted)) {
           this.#settle(asked, answer);
         } else {
-          this.#onAway(asked, new Error('what it answers makes no sense'));
+          this.#onFailure(new Error('what it answers makes no sense'));
         }
       },
       (error: unknown) => {
         if (!this.#isOver(asked)) {
-          this.#onAway(asked, error);
+          this.#onFailure(error);
         }
       },
     );
@@ -177,7 +197,7 @@ export class SharedCount implements Count {
   #onDeadline(asked: Asked): void {
     setImmediate(() => {
       if (!this.#isOver(asked)) {
-        this.#onAway(asked, new Error(`no answer within ${answerMsMax} ms`));
+        this.#onFailure(this.#silence());
       }
     });
   }
@@ -185,7 +205,7 @@ export class SharedCount implements Count {
   #settle(asked: Asked, answer: readonly number[]): void {
     this.#end(asked);
     const { clock, rate } = this.#options;
-    const now = clock();
+    const now = clock.steady();
     for (const [index, [key, waiting]] of asked.waiting.entries()) {
       const granted = answer[index * 2] ?? 0;
       const msLeft = Math.min(rate.windowMs, Math.max(1, answer[index * 2 + 1] ?? 0));
@@ -199,25 +219,58 @@ export class SharedCount implements Count {
   }
 
   #end(asked: Asked): void {
-    clearTimeout(asked.deadline);
+    asked.callOff();
     this.#asked.delete(asked);
   }
 
-  #onAway(asked: Asked, cause: unknown): void {
-    if (this.#state === 'answering') {
-      this.#state = 'away';
-      this.#tell(cause);
-      this.#releaseAll();
-      void this.#revive();
-    } else {
-      this.#end(asked);
-      this.#release(asked.waiting);
-    }
+  #onFailure(cause: unknown): void {
+    this.#goAway(cause);
+    void this.#revive();
   }
 
-  #tell(cause: unknown): void {
+  #goAway(cause: unknown): void {
+    this.#callOff();
+    this.#state = 'away';
     this.#isTold = true;
     this.#options.onChange(cause);
+    this.#releaseAll();
+  }
+
+  readonly #onGone = (): void => {
+    if (this.#state !== 'answering') {
+      return;
+    }
+    const { clock, answerMsMax } = this.#options;
+    const now = clock.steady();
+    if (now - this.#revivedAt < settledMs) {
+      this.#goAway(new Error('it closes connections as soon as it has taken them'));
+      this.#retrySoon();
+      return;
+    }
+    this.#state = 'renewing';
+    this.#gatherAsked();
+    this.#callOff = clock.after(answerMsMax, () => {
+      this.#goAway(this.#silence());
+    });
+    void this.#revive();
+  };
+
+  // Whether those that were asked for have been counted nobody knows: they are asked for again, and wait no longer for that.
+  #gatherAsked(): void {
+    const all = [...this.#asked];
+    const gathered = this.#gathered;
+    this.#gathered = new Map();
+    for (const asked of all) {
+      this.#end(asked);
+    }
+    for (const [key, told] of [...all.flatMap(({ waiting }) => waiting), ...gathered]) {
+      this.#gathered.set(key, [...(this.#gathered.get(key) ?? []), ...told]);
+    }
+    this.#gatheredAt = Math.min(this.#gatheredAt, ...all.map(({ since }) => since));
+  }
+
+  #silence(): Error {
+    return new Error(`no answer within ${this.#options.answerMsMax} ms`);
   }
 
   #releaseAll(): void {
@@ -233,7 +286,7 @@ export class SharedCount implements Count {
     this.#release(gathered);
   }
 
-  #release(waiting: readonly (readonly [string, readonly Told[]])[]): void {
+  #release(waiting: Waiting): void {
     for (const [key, all] of waiting) {
       for (const told of all) {
         const msLeft = this.#options.fallback.take(key);
@@ -247,29 +300,53 @@ export class SharedCount implements Count {
   }
 
   async #revive(): Promise<void> {
+    const { clock, counter } = this.#options;
+    let failure: { readonly cause: unknown } | undefined;
     try {
-      await within(this.#options.counter.revive(), reviveMsMax);
-      if (this.#state === 'away') {
-        this.#state = 'answering';
-        if (this.#isTold) {
-          this.#isTold = false;
-          this.#options.onChange(undefined);
-        }
-      }
-    } catch (error) {
-      if (this.#state === 'away') {
-        if (!this.#isTold) {
-          this.#tell(error);
-        }
-        this.#retry = setTimeout(() => void this.#revive(), retryMs);
-      }
+      await within(counter.revive(this.#onGone), reviveMsMax, clock);
+    } catch (cause) {
+      failure = { cause };
     }
+    if (this.#state === 'closed') {
+      return;
+    }
+    if (failure === undefined) {
+      this.#onRevived(clock.steady());
+      return;
+    }
+    if (this.#state === 'renewing' || !this.#isTold) {
+      this.#goAway(failure.cause);
+    }
+    this.#retrySoon();
+  }
+
+  #onRevived(now: number): void {
+    this.#callOff();
+    this.#state = 'answering';
+    this.#revivedAt = now;
+    if (this.#isTold) {
+      this.#isTold = false;
+      this.#options.onChange(undefined);
+    }
+    if (this.#gathered.size > 0) {
+      this.#askSoon(now);
+    }
+  }
+
+  #retrySoon(): void {
+    this.#callOff = this.#options.clock.after(retryMs, () => void this.#revive());
   }
 }
 
+/** By key, all that wait. */
+type Waiting = readonly (readonly [string, readonly Told[]])[];
+
 interface Asked {
-  readonly waiting: readonly (readonly [string, readonly Told[]])[];
-  readonly deadline: NodeJS.Timeout;
+  readonly waiting: Waiting;
+  /** When the first of them came. */
+  readonly since: number;
+  /** What would be done at its deadline. */
+  readonly callOff: () => void;
 }
 
 function isAnswer(answer: unknown, wanted: readonly number[]): boolean {
@@ -281,14 +358,14 @@ function isAnswer(answer: unknown, wanted: readonly number[]): boolean {
   );
 }
 
-async function within(promise: Promise<void>, ms: number): Promise<void> {
+async function within(promise: Promise<void>, ms: number, clock: Clock): Promise<void> {
   const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => {
+  const callOff = clock.after(ms, () => {
     reject(new Error(`no answer within ${ms} ms`));
-  }, ms);
+  });
   try {
     await Promise.race([promise, late]);
   } finally {
-    clearTimeout(timer);
+    callOff();
   }
 }

@@ -8,9 +8,12 @@ import {
   type Guards,
   type Primary,
 } from '../guards/create-guards.ts';
+import { systemClock } from '../guards/clock.ts';
 import { escapeControls } from '../telemetry/escape.ts';
 import type { Logger } from '../telemetry/log.ts';
 import type { Records } from '../telemetry/report.ts';
+import { PrimaryGoneError } from '../workers/primary-counter.ts';
+import { OutageLines } from './outage-lines.ts';
 import type { Settings } from './settings.ts';
 import { StartError } from './start-error.ts';
 import { scopesOf } from './token-settings.ts';
@@ -25,24 +28,55 @@ export async function createGuards(
   records: GuardRecords,
   primary: Primary | undefined,
 ): Promise<Guards> {
+  const lines = createCounterLines(settings, logger);
   const guards = await create(
     { ...settings, authScopes: scopesOf(settings.authScopes) },
-    createGuardLog(settings, logger, records),
+    createGuardLog(logger, records, lines),
     primary,
   );
+  const close = (): void => {
+    guards.close();
+    lines.redis.close();
+    lines.primary.close();
+  };
   // A file is there or it is not: who names a wrong one is told at once, as with every other file.
   if (guards.fileProblem !== undefined) {
-    guards.close();
+    close();
     throw new StartError(`AUTH_JWKS_FILE has no keys: ${guards.fileProblem}`, undefined);
   }
-  return guards;
+  return { ...guards, close };
+}
+
+// What is said of whoever counts.
+function createCounterLines({ rateLimitFallback }: Settings, logger: Logger) {
+  return {
+    redis: new OutageLines({
+      clock: systemClock,
+      onAway: (cause, outages) => {
+        const text = cause instanceof Error ? escapeControls(cause.message) : undefined;
+        logger.error({ cause: text, outages, fallback: rateLimitFallback }, outageTexts.redis.begins);
+      },
+      onBack: () => {
+        logger.info(outageTexts.redis.ends);
+      },
+    }),
+    primary: new OutageLines({
+      clock: systemClock,
+      onAway: (_, outages) => {
+        logger.warn({ outages }, 'the primary process does not count requests: each worker counts its own');
+      },
+      onBack: () => {
+        logger.info('the primary process counts requests again');
+      },
+    }),
+  };
 }
 
 // One line a change: keys come, go and come back, and an outage begins and ends.
 function createGuardLog(
-  { rateLimitFallback }: Settings,
   logger: Logger,
   records: GuardRecords,
+  lines: ReturnType<typeof createCounterLines>,
 ): GuardObserver {
   let isFailing = false;
   return {
@@ -66,17 +100,10 @@ function createGuardLog(
       isFailing = error !== undefined;
     },
     onCounter: (who, cause) => {
-      if (who === 'primary') {
-        if (cause === undefined) {
-          logger.info('the primary process counts requests again');
-        } else {
-          logger.warn('the primary process does not count requests: each worker counts its own');
-        }
-      } else if (cause === undefined) {
-        logger.info(outageTexts.redis.ends);
-      } else {
-        const text = cause instanceof Error ? escapeControls(cause.message) : undefined;
-        logger.error({ cause: text, fallback: rateLimitFallback }, outageTexts.redis.begins);
+      if (cause === undefined) {
+        lines[who].back();
+      } else if (!(cause instanceof PrimaryGoneError)) {
+        lines[who].away(cause);
       }
     },
   };

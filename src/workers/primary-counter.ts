@@ -2,12 +2,21 @@
 
 import type { Counter, Question } from '../guards/shared-count.ts';
 
-type Answered = (answer: readonly number[]) => void;
+interface Awaited {
+  readonly resolve: (answer: readonly number[]) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/** Why nothing is counted once the primary process has gone: that is said where it is noticed. */
+export class PrimaryGoneError extends Error {}
 
 export class PrimaryCounter implements Counter {
   readonly #send: (id: number, question: Question) => void;
-  readonly #asked = new Map<number, Answered>();
+  readonly #asked = new Map<number, Awaited>();
   #nextId = 0;
+  // Until it has failed to answer it is there: it has started us, and listens since before that.
+  #isKnown = true;
+  #hasGone = false;
 
   /** `send` gets a question to the primary process, if it can. */
   constructor(send: (id: number, question: Question) => void) {
@@ -16,15 +25,27 @@ export class PrimaryCounter implements Counter {
 
   /** Takes what the primary process has said. */
   onAnswer(id: number, answer: readonly number[]): void {
-    this.#asked.get(id)?.(answer);
+    this.#asked.get(id)?.resolve(answer);
     this.#asked.delete(id);
   }
 
+  /** The primary process has gone: nobody waits for it any more. */
+  onGone(): void {
+    this.#hasGone = true;
+    for (const { reject } of this.#asked.values()) {
+      reject(new PrimaryGoneError());
+    }
+    this.#asked.clear();
+  }
+
   async ask(question: Question): Promise<readonly number[]> {
+    if (this.#hasGone) {
+      throw new PrimaryGoneError();
+    }
     const id = this.#nextId;
     this.#nextId += 1;
-    const { promise, resolve } = Promise.withResolvers<readonly number[]>();
-    this.#asked.set(id, resolve);
+    const { promise, resolve, reject } = Promise.withResolvers<readonly number[]>();
+    this.#asked.set(id, { resolve, reject });
     this.#send(id, question);
     return await promise;
   }
@@ -32,7 +53,11 @@ export class PrimaryCounter implements Counter {
   async revive(): Promise<void> {
     // What has not been answered will not be.
     this.#asked.clear();
-    await this.ask({ rate: { limit: 1, windowMs: 1 }, keys: [], wanted: [] });
+    if (this.#isKnown) {
+      this.#isKnown = false;
+    } else {
+      await this.ask({ rate: { limit: 1, windowMs: 1 }, keys: [], wanted: [] });
+    }
   }
 
   close(): void {

@@ -45,6 +45,9 @@ async function run({
       counter.onAnswer(message.id, message.answer);
     }
   });
+  process.once('disconnect', () => {
+    counter.onGone();
+  });
   const primary = {
     counter,
     keys,

@@ -5,7 +5,7 @@ import { describe, test } from 'node:test';
 import { OwnCount, type Count } from '../../src/guards/count.ts';
 import { SharedCount, type Counter, type Question } from '../../src/guards/shared-count.ts';
 import { JoinedCount } from '../../src/workers/joined-count.ts';
-import { poll } from '../helpers/changes.ts';
+import { HandClock, settle } from '../helpers/hand-clock.ts';
 
 const rate = { limit: 10, windowMs: 60_000 };
 
@@ -20,6 +20,8 @@ class TestCounter implements Counter {
   isClosed = false;
   deed: Deed | undefined;
   onRevive: () => Promise<void> = () => Promise.resolve();
+  /** Its connection is closed from over there. */
+  lose: () => void = () => undefined;
 
   constructor(now: () => number) {
     this.#now = now;
@@ -31,7 +33,8 @@ class TestCounter implements Counter {
   count(question: Question) {
     return this.#joined.answer(question, this.#now());
   }
-  revive() {
+  revive(onGone: () => void) {
+    this.lose = onGone;
     this.revivals += 1;
     return this.onRevive();
   }
@@ -40,21 +43,29 @@ class TestCounter implements Counter {
   }
 }
 
-function create(fallback?: Count, clock = { now: 1_000 }) {
-  const now = () => clock.now;
+function create(fallback?: Count, clock = new HandClock()) {
+  const now = () => clock.steady();
   const counter = new TestCounter(now);
   const changes: unknown[] = [];
   const own = new OwnCount(rate, now);
   const count = new SharedCount({
     rate,
-    clock: now,
+    clock,
     counter,
+    answerMsMax: 100,
     fallback: fallback ?? own,
     keysMax: 1_000,
     onChange: (cause) => changes.push(cause instanceof Error ? cause.message : cause),
   });
-  const takeAll = (keys: readonly string[]) => Promise.all(keys.map(async (key) => await count.take(key)));
-  return { clock, counter, changes, count, takeAll, [Symbol.dispose]: () => { count.close(); } }; // prettier-ignore
+  /** What is told to all of `keys`, when the clock has gone on by `ms`. */
+  const takeAll = async (keys: readonly string[], ms = 1) => {
+    const taken = Promise.all(keys.map(async (key) => await count.take(key)));
+    await settle();
+    await clock.pass(ms);
+    return await taken;
+  };
+  const take = async (key: string, ms?: number) => (await takeAll([key], ms))[0];
+  return { clock, counter, changes, count, take, takeAll, [Symbol.dispose]: () => { count.close(); } }; // prettier-ignore
 }
 
 const times = (amount: number, key: string) => Array.from({ length: amount }, () => key);
@@ -74,11 +85,11 @@ describe('while it answers', () => {
     using shared = create();
     await shared.count.start();
     assert.deepEqual(await shared.takeAll(times(12, 'a')), [...Array<number>(10).fill(0), 60_000, 60_000]);
-    shared.clock.now += 59_999;
+    await shared.clock.pass(59_998);
     assert.equal(shared.count.take('a'), 1, 'at once');
     assert.equal(shared.counter.questions.length, 1);
-    shared.clock.now += 1;
-    assert.equal(await shared.count.take('a'), 0);
+    await shared.clock.pass(1);
+    assert.equal(await shared.take('a'), 0);
   });
 
   test('1,000 requests, some at a time: never one too many', async () => {
@@ -105,8 +116,8 @@ describe('while it answers', () => {
     using shared = create();
     await shared.count.start();
     shared.counter.deed = () => Promise.resolve([0, 10 ** 12]);
-    assert.equal(await shared.count.take('a'), 60_000);
-    assert.equal(shared.count.take('a'), 60_000);
+    assert.equal(await shared.take('a'), 60_000);
+    assert.equal(shared.count.take('a'), 59_999);
   });
 });
 
@@ -127,17 +138,19 @@ describe('when it does not answer', () => {
       await shared.count.start();
       shared.counter.deed = deed;
       shared.counter.onRevive = () => Promise.reject(new Error('still away'));
-      assert.equal(await shared.count.take('a'), 0);
+      assert.equal(await shared.take('a', deed === silent ? 100 : 0), 0);
       assert.equal(shared.count.isAnswering, false);
       const answers = times(12, 'a').map((key) => shared.count.take(key));
       assert.deepEqual(answers, [...Array<number>(9).fill(0), 60_000, 60_000, 60_000], 'at once, and counted');
-      await poll(() => shared.counter.revivals === 3, 'it is tried again and again');
+      await shared.clock.pass(10_000);
+      assert.ok(shared.counter.revivals > 40, 'it is tried again and again');
       assert.deepEqual(shared.changes, [cause]);
       shared.counter.deed = undefined;
       shared.counter.onRevive = () => Promise.resolve();
-      await poll(() => shared.count.isAnswering, 'it answers again');
+      await shared.clock.pass(250);
+      assert.equal(shared.count.isAnswering, true);
       assert.deepEqual(shared.changes, [cause, undefined]);
-      assert.equal(await shared.count.take('b'), 0);
+      assert.equal(await shared.take('b'), 0);
       assert.equal(shared.counter.questions.at(-1)?.keys[0], 'b');
     });
   } // prettier-ignore
@@ -149,30 +162,34 @@ describe('when it does not answer', () => {
     shared.counter.deed = (question) =>
       new Promise((resolve) => late.push(() => { resolve(question.wanted.flatMap(() => [0, 60_000])); })); // prettier-ignore
     const first = shared.count.take('a');
-    await poll(() => late.length === 1, 'the first is asked for');
-    shared.clock.now += 10;
+    await settle();
+    await shared.clock.pass(10);
     const second = shared.count.take('b');
-    await poll(() => late.length === 2, 'the second is asked for');
+    await settle();
+    assert.equal(late.length, 2);
+    await shared.clock.pass(90);
     assert.deepEqual(await Promise.all([first, second]), [0, 0]);
-    await poll(() => shared.count.isAnswering, 'it is revived');
+    await settle();
+    assert.equal(shared.count.isAnswering, true, 'it is revived');
     for (const answer of late) answer();
     assert.equal(shared.changes.length, 2);
     shared.counter.deed = undefined;
-    assert.equal(await shared.count.take('a'), 0, 'it is not blocked');
+    assert.equal(await shared.take('a'), 0, 'it is not blocked');
   });
 
   test('an answer that lies there when the process wakes up late is in time', async () => {
     using shared = create();
     await shared.count.start();
+    let answer = (): void => undefined;
     shared.counter.deed = (question) =>
       new Promise((resolve) => {
-        // Arrives in the turn in which the deadline is seen to have passed.
-        setTimeout(() => setImmediate(() => { resolve(shared.counter.count(question)); }), 1); // prettier-ignore
+        answer = () => { resolve(shared.counter.count(question)); }; // prettier-ignore
       });
     const taken = shared.count.take('a');
-    await poll(() => shared.counter.questions.length === 1, 'it is asked for');
-    const end = performance.now() + 150;
-    while (performance.now() < end);
+    await settle();
+    // Arrives in the turn in which the deadline is seen to have passed.
+    setImmediate(answer);
+    await shared.clock.pass(150);
     assert.equal(await taken, 0);
     assert.deepEqual(shared.changes, []);
   });
@@ -180,17 +197,139 @@ describe('when it does not answer', () => {
   test('who never answers from the beginning is told once, and started without after half a second', async () => {
     using shared = create();
     shared.counter.onRevive = () => new Promise(() => undefined);
-    await shared.count.start();
+    const started = shared.count.start();
+    await shared.clock.pass(500);
+    await started;
     assert.deepEqual(shared.changes, ['no answer within 500 ms']);
     assert.equal(shared.count.take('a'), 0);
     assert.equal(shared.counter.questions.length, 0);
   });
 
+  for (const [how, failsAfterMs] of [
+    ['refuses', 0], ['answers nothing for 100 ms and is given up', 100], ['cannot be reached', 350], ['is silent', Infinity],
+  ] as const) {
+    test(`while it ${how}: it counts again within a second, whatever the moment of its return`, async () => {
+      for (let backAt = 2_000; backAt <= 2_800; backAt += 10) {
+        using shared = create();
+        const { clock, counter } = shared;
+        counter.onRevive = async () => {
+          // What is asked just before its return may be lost; from then on it takes as long as it may.
+          const [isThere, ms] = clock.steady() >= backAt ? [true, 240] as const : [false, failsAfterMs] as const;
+          await new Promise<void>((resolve) => { if (ms === 0) resolve(); else if (ms < Infinity) clock.after(ms, resolve); });
+          if (!isThere) throw new Error('away');
+        };
+        const started = shared.count.start();
+        await clock.pass(backAt);
+        await started;
+        assert.equal(shared.count.isAnswering, false);
+        await clock.pass(1_000);
+        assert.equal(shared.count.isAnswering, true, `back at ${backAt}`);
+      }
+    });
+  } // prettier-ignore
+
   test('a fallback that takes its time is waited for', async () => {
     using shared = create({ take: async () => await Promise.resolve(7) });
     await shared.count.start();
     shared.counter.deed = () => Promise.reject(new Error('gone'));
-    assert.equal(await shared.count.take('a'), 7);
+    assert.equal(await shared.take('a'), 7);
+  });
+});
+
+describe('when its connection is closed', () => {
+  test('while nobody asks: it has a new one at once, and nobody is told', async () => {
+    using shared = create();
+    await shared.count.start();
+    for (let round = 0; round < 5; round += 1) {
+      await shared.clock.pass(500);
+      shared.counter.lose();
+      await settle();
+      assert.equal(shared.counter.revivals, round + 2);
+      assert.equal(await shared.take('a'), 0);
+    }
+    assert.equal(shared.counter.questions.length, 5);
+    assert.deepEqual(shared.changes, []);
+  });
+
+  test('requests wait for the new one, those that were asked for too, and are counted there', async () => {
+    using shared = create();
+    const { clock, counter, count } = shared;
+    await count.start();
+    await clock.pass(500);
+    counter.deed = () => new Promise(() => undefined);
+    const asked = [count.take('a'), count.take('b')];
+    await settle();
+    counter.deed = undefined;
+    counter.onRevive = () => new Promise((resolve) => clock.after(50, resolve));
+    counter.lose();
+    const later = [count.take('a'), count.take('c')];
+    assert.equal(count.isAnswering, true);
+    await clock.pass(50);
+    assert.deepEqual(await Promise.all([...asked, ...later].map(async (each) => await each)), [0, 0, 0, 0]);
+    assert.deepEqual(counter.questions[1], { rate, keys: ['a', 'b', 'c'], wanted: [2, 1, 1] });
+    assert.deepEqual(shared.changes, []);
+  });
+
+  test('nobody waits for it longer than for an answer: then the fallback counts', async () => {
+    using shared = create();
+    const { clock, counter, count } = shared;
+    await count.start();
+    await clock.pass(500);
+    counter.onRevive = () => new Promise(() => undefined);
+    counter.lose();
+    const taken = [count.take('a')];
+    await clock.pass(60);
+    taken.push(count.take('a'));
+    await clock.pass(40);
+    assert.deepEqual(await Promise.all(taken.map(async (each) => await each)), [0, 0]);
+    assert.equal(counter.questions.length, 0);
+    assert.deepEqual(shared.changes, ['no answer within 100 ms']);
+    counter.onRevive = () => Promise.resolve();
+    await clock.pass(650);
+    assert.deepEqual(shared.changes, ['no answer within 100 ms', undefined]);
+  });
+
+  test('a request that has waited for a new one has that much less time for its answer', async () => {
+    using shared = create();
+    const { clock, counter, count } = shared;
+    await count.start();
+    await clock.pass(500);
+    counter.onRevive = () => new Promise((resolve) => clock.after(90, resolve));
+    counter.deed = () => new Promise(() => undefined);
+    counter.lose();
+    const taken = count.take('a');
+    await clock.pass(90);
+    assert.equal(counter.questions.length, 1);
+    await clock.pass(10);
+    assert.equal(await taken, 0);
+  });
+
+  test('there is no new one: that is an outage', async () => {
+    using shared = create();
+    await shared.count.start();
+    await shared.clock.pass(500);
+    shared.counter.onRevive = () => Promise.reject(new Error('refused'));
+    shared.counter.lose();
+    const taken = shared.count.take('a');
+    await settle();
+    assert.equal(await taken, 0);
+    assert.deepEqual(shared.changes, ['refused']);
+    shared.counter.onRevive = () => Promise.resolve();
+    await shared.clock.pass(250);
+    assert.deepEqual(shared.changes, ['refused', undefined]);
+  });
+
+  test('one that is closed again and again as soon as it is there is an outage, and tried at leisure', async () => {
+    using shared = create();
+    const { clock, counter, count } = shared;
+    await count.start();
+    for (let round = 0; round < 40; round += 1) {
+      counter.lose();
+      await clock.pass(250);
+    }
+    assert.ok(counter.revivals <= 41, `${counter.revivals} connections`);
+    assert.equal(shared.changes[0], 'it closes connections as soon as it has taken them');
+    assert.equal(shared.changes.length, 80);
   });
 });
 
@@ -199,12 +338,13 @@ test('closed, it lets everybody go at once and asks nobody any more', async () =
   await shared.count.start();
   shared.counter.deed = () => new Promise(() => undefined);
   const asked = shared.count.take('a');
-  await poll(() => shared.counter.questions.length === 1, 'it is asked');
+  await settle();
+  assert.equal(shared.counter.questions.length, 1);
   const gathered = shared.count.take('b');
-  const startedAt = performance.now();
   shared.count.close();
   assert.deepEqual(await Promise.all([asked, gathered]), [0, 0]);
-  assert.ok(performance.now() - startedAt < 90);
+  await shared.clock.pass(1);
+  assert.deepEqual(shared.clock.waits, []);
   assert.equal(shared.count.take('c'), 0);
   assert.equal(shared.counter.isClosed, true);
   assert.equal(shared.counter.questions.length, 1);
