@@ -37,7 +37,7 @@ export interface FetchHandler {
    * connection, which are the host's. A client that has left, which `request.signal` says, gets a 499 that nobody reads.
    */
   (request: Request): Promise<Response>;
-  /** Closes the connections to the backend; calls in flight fail. */
+  /** Closes the connections to the backend; calls in flight fail. A handler that is called after that opens new ones. */
   close(): Promise<void>;
 }
 
@@ -55,17 +55,32 @@ export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
     identityHeader: options.backendIdentityHeader,
   });
   const bodyDeadlines = new Deadlines(limitsOf(options, ['requestTimeoutMs']).requestTimeoutMs);
-  const handler = (request: Request): Promise<Response> =>
+  const answer = (request: Request): Promise<Response> =>
     new Promise((resolve) => {
       new FetchExchange(request, resolve, clientAddress, bodyDeadlines).begin(gateway);
     });
-  return Object.assign(handler, {
-    close: async () => {
-      gateway.isCutting = true;
-      guards?.close();
-      await gateway.backend.close();
-    },
-  });
+  // Undefined while it is open.
+  let ending: Promise<void> | undefined;
+  const end = async (): Promise<void> => {
+    gateway.isCutting = true;
+    guards?.close();
+    await gateway.backend.close();
+  };
+  // Calls that the end cuts must have heard of it: they would be sent again, or be taken for failures of the backend.
+  const reopen = async (): Promise<void> => {
+    while (ending !== undefined) {
+      const ended = ending;
+      await ended;
+      if (ending === ended) {
+        ending = undefined;
+        gateway.isCutting = false;
+        gateway.backend.reopen();
+      }
+    }
+  };
+  const handler = (request: Request): Promise<Response> =>
+    ending === undefined ? answer(request) : reopen().then(() => answer(request));
+  return Object.assign(handler, { close: () => (ending ??= end()) });
 }
 
 const otherOptions = [

@@ -131,8 +131,11 @@ export class BackendClient {
     this.#tls = tls;
   }
 
-  /** Sends one call. */
+  /** Sends one call; after `close` it fails. */
   send(request: BackendRequest, handler: OutcomeHandler): Exchange {
+    if (this.pool.isClosed) {
+      return failClosed(handler);
+    }
     const { method, path, body, requestId, traceContext, identity } = request;
     const { identityHeader } = this.options;
     const head = writeRequestHead(
@@ -148,11 +151,14 @@ export class BackendClient {
     return new BackendExchange(this, head, request, handler);
   }
 
-  /** Closes every connection; calls under way fail. */
+  /** Closes every connection. Calls under way fail, and have been told when the promise resolves; so do later ones. */
   async close(): Promise<void> {
-    this.pool.close();
-    // Their sockets close, and calls under way hear of it, when the event loop has been round.
-    await new Promise((resolve) => setImmediate(resolve));
+    await this.pool.close();
+  }
+
+  /** Calls are sent again. To be called when `close` has resolved. */
+  reopen(): void {
+    this.pool.reopen();
   }
 }
 
@@ -380,6 +386,22 @@ const cutNumber =
 
 function isDigit(byte: number | undefined): boolean {
   return byte !== undefined && byte >= 0x30 && byte <= 0x39;
+}
+
+// Nobody would close a connection that is opened after the end.
+function failClosed(handler: OutcomeHandler): Exchange {
+  const immediate = setImmediate(() => {
+    handler.onOutcome({
+      kind: 'unreachable',
+      status: undefined,
+      cause: 'the connections to the backend have been closed',
+    });
+  });
+  return {
+    cancel: () => {
+      clearImmediate(immediate);
+    },
+  };
 }
 
 function notJson(status: number, length: number): Outcome {

@@ -14,11 +14,16 @@ export class ConnectionPool {
   // Last in, first out: the warmest connection is used, the others age and close.
   readonly #idle: ClientConnection[] = [];
   #sweepTimer: NodeJS.Timeout | undefined;
-  isClosed = false;
+  #isClosed = false;
 
   constructor(open: OpenSocket, idleTimeoutMs: number) {
     this.#open = open;
     this.#idleTimeoutMs = idleTimeoutMs;
+  }
+
+  /** It gives no connection out. */
+  get isClosed(): boolean {
+    return this.#isClosed;
   }
 
   /** Connections that are open or being opened. */
@@ -26,7 +31,7 @@ export class ConnectionPool {
     return this.#connections.size;
   }
 
-  /** An idle connection, or a new one when `fresh` is asked for or none is idle. */
+  /** An idle connection, or a new one when `fresh` is asked for or none is idle. It must not be closed. */
   acquire(fresh: boolean): ClientConnection {
     const idle = fresh ? undefined : this.#takeIdle();
     if (idle !== undefined) {
@@ -80,15 +85,29 @@ export class ConnectionPool {
     connection.destroy();
   }
 
-  /** Closes every connection; calls under way fail. */
-  close(): void {
-    this.isClosed = true;
-    clearInterval(this.#sweepTimer);
+  /**
+   * Closes every connection, and gives out no other. Calls under way fail: they have been told when the promise resolves,
+   * and so none of them is sent again on what is opened after that.
+   */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#endSweeps();
     this.#idle.length = 0;
-    for (const connection of this.#connections) {
-      connection.breakOff();
-    }
+    const connections = [...this.#connections];
     this.#connections.clear();
+    await Promise.all(
+      connections.map(
+        (connection) =>
+          new Promise<void>((resolve) => {
+            connection.breakOff(resolve);
+          }),
+      ),
+    );
+  }
+
+  /** Gives out connections again. To be called when `close` has resolved. */
+  reopen(): void {
+    this.#isClosed = false;
   }
 
   #sweep(): void {
@@ -97,8 +116,12 @@ export class ConnectionPool {
       this.discard(connection);
     }
     if (this.#idle.length === 0) {
-      clearInterval(this.#sweepTimer);
-      this.#sweepTimer = undefined;
+      this.#endSweeps();
     }
+  }
+
+  #endSweeps(): void {
+    clearInterval(this.#sweepTimer);
+    this.#sweepTimer = undefined;
   }
 }

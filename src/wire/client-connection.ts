@@ -132,6 +132,7 @@ export class ClientConnection {
     this.#waitingBody = body;
     if (this.#state === 'idle') {
       this.#state = 'looking';
+      this.#socket.ref();
       if (looking.push(this) === 1) {
         setImmediate(sendAll);
       }
@@ -161,8 +162,11 @@ export class ClientConnection {
     this.#socket.destroy();
   }
 
-  /** Closes the connection; whoever has an exchange on it is told, later. */
-  breakOff(): void {
+  /** Closes the connection; whoever has an exchange on it is told, later, and before `onClosed` is called. */
+  breakOff(onClosed?: () => void): void {
+    if (onClosed !== undefined) {
+      this.#socket.once('close', onClosed);
+    }
     this.#hasDiedUnsent = this.#state === 'looking';
     this.#state = 'closed';
     this.#socket.destroy();
@@ -261,6 +265,8 @@ export class ClientConnection {
     const isReusable = this.#persists && isAllTaken && this.#socket.writableLength === 0;
     if (isReusable) {
       this.#state = 'idle';
+      // A process whose work is done ends, however long idle connections are kept.
+      this.#socket.unref();
       this.#reader.next();
     } else {
       this.#close();

@@ -2,7 +2,9 @@
 // those of the command is in test/spec/, where it is one of the targets.
 
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { test } from 'node:test';
+import { promisify } from 'node:util';
 import { createFetchHandler, type FetchHandlerOptions } from '../../src/adapters/fetch.ts';
 import { createFetchHandler as createOnEdge } from '../../src/adapters/fetch-edge.ts';
 import { createGate, poll } from '../helpers/changes.ts';
@@ -328,6 +330,81 @@ test('when it is closed, calls in flight fail and nothing is left open', async (
   await assertResponse(await response, 500, '{"error":"Failed to fetch work item"}');
   await server.backend.connectionClosed(0);
   await server.backend.stop();
+});
+
+test('a handler that is called after its close works again, and what the close cut is not sent again [D50]', async () => {
+  const server = await serve();
+  server.backend.answers(behind(createGate(), answer('{}')));
+  const cut = server.call('/api/work-items/5');
+  await server.backend.nextRequest();
+  server.backend.answers(answer('{"id":6}'));
+  // While it closes, twice.
+  const closes = [server.handler.close(), server.handler.close()];
+  const next = server.call('/api/work-items/6');
+  await assertResponse(await cut, 500, '{"error":"Failed to fetch work item"}');
+  await assertResponse(await next, 200, '{"id":6}');
+  await Promise.all(closes);
+  for (const id of [7, 8]) {
+    await server.handler.close();
+    await assertResponse(await server.call('/api/work-items'), 200, '{"id":6}');
+    await assertResponse(
+      await server.call(`/api/work-items/${id}`, { method: 'PUT', body: '{}' }),
+      200,
+      succeeded,
+    );
+  }
+  const [first, second] = server.told.ended;
+  assert.deepEqual([first?.outcome, second?.outcome], ['shutdown', 'ok']);
+  assert.deepEqual(
+    server.backend.requests.map(({ method, target }) => `${method} ${target}`),
+    [
+      'GET /api/WorkItem/5',
+      'GET /api/WorkItem/6',
+      ...['GET /api/WorkItem', 'PUT /api/WorkItem/7'],
+      ...['GET /api/WorkItem', 'PUT /api/WorkItem/8'],
+    ],
+  );
+  await server[Symbol.asyncDispose]();
+});
+
+test('a body that comes after close gets a failure, and no connection is opened for it [D50]', async () => {
+  const server = await serve();
+  const gate = createGate();
+  const slow = () =>
+    new ReadableStream({
+      pull: async (controller) => {
+        await gate.opened;
+        controller.enqueue(Buffer.from('{}'));
+        controller.close();
+      },
+    });
+  const init = () => ({ method: 'PUT', body: slow(), duplex: 'half' }) as RequestInit;
+  const late = server.call('/api/work-items/5', init());
+  await server.handler.close();
+  gate.open();
+  await assertResponse(await late, 500, '{"error":"Failed to update work item"}');
+  assert.equal(server.told.ended[0]?.outcome, 'shutdown');
+  assert.equal(server.backend.requests.length, 0);
+  const reopened = server.call('/api/work-items/5', init());
+  await assertResponse(await reopened, 200, succeeded);
+  await server[Symbol.asyncDispose]();
+});
+
+test('a process that has used it ends by itself, with an idle connection to the backend [D50]', async (context) => {
+  const backend = await ScriptedBackend.start();
+  context.after(() => backend.stop());
+  backend.answers(answer('{"id":5}'));
+  const handler = import.meta.resolve('../../src/adapters/fetch.ts');
+  const script = `
+    import { createFetchHandler } from '${handler}';
+    const call = createFetchHandler({ backendUrl: '${backend.url}', backendIdleTimeoutMs: 600_000 });
+    const get = async () => await (await call(new Request('${base}/api/work-items/5'))).text();
+    await Promise.all([get(), get()]);
+    console.log(await get());`;
+  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', script], {
+    timeout: 60_000,
+  });
+  assert.equal(stdout, '{"id":5}\n');
 });
 
 test('where there are no sockets it says so, and what to do', () => {

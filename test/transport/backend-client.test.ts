@@ -142,6 +142,45 @@ test('close ends every connection, idle or not, and its calls fail; what comes t
   await one.backend.until(() => one.backend.connectionsOpen === 0, 'every connection is closed');
 });
 
+test('after close a call fails and opens nothing, until the client is reopened', async () => {
+  await using one = await start();
+  one.backend.answers(answer('{}'));
+  assert.equal((await one.call(get)).kind, 'ok');
+  await one.client.close();
+  for (const request of [get, put]) {
+    assert.deepEqual(await one.call(request), {
+      kind: 'unreachable',
+      status: undefined,
+      cause: 'the connections to the backend have been closed',
+    });
+  }
+  const { exchange, outcomes } = one.send(get);
+  exchange.cancel();
+  assert.equal(one.client.connectionCount, 0);
+  assert.equal(one.backend.requests.length, 1);
+  one.client.reopen();
+  assert.equal((await one.call(put)).kind, 'ok');
+  assert.equal((await one.call(get)).kind, 'ok');
+  assert.equal(one.client.connectionCount, 1);
+  assert.equal(one.backend.requests.length, 3);
+  assert.deepEqual(outcomes, []);
+});
+
+test('close is over when calls in flight have failed, one that still connects as well', async () => {
+  await using hole = await startBlackHole();
+  for (const backendUrl of ['', ...(hole === undefined ? [] : [`http://127.0.0.1:${hole.port}`])]) {
+    await using one = await start({ backendUrl });
+    one.backend.answers(timeout);
+    const { outcomes } = one.send(get);
+    await poll(() => backendUrl !== '' || one.backend.requests.length === 1, 'the call');
+    await one.client.close();
+    assert.deepEqual(
+      outcomes.map(({ kind }) => kind),
+      ['unreachable'],
+    );
+  }
+});
+
 test('a call that is cancelled in its answer has given back its bytes and its connection, and no outcome follows', async () => {
   await using one = await start();
   one.backend.answersOnce(raw(answerBytes(`"${'x'.repeat(900)}"`).subarray(0, -500)));
