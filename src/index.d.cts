@@ -4,5 +4,6 @@ import type * as gateway from './index.js' with { 'resolution-mode': 'import' };
 
 export type * from './index.js' with { 'resolution-mode': 'import' };
 export declare const createGatewayServer: typeof gateway.createGatewayServer;
+export declare const frameworkErrors: typeof gateway.frameworkErrors;
 export declare const workItemGateway: typeof gateway.workItemGateway;
 export default workItemGateway;

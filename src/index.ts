@@ -5,6 +5,7 @@ export {
   workItemGateway as default,
   type WorkItemGatewayOptions,
 } from './adapters/fastify.ts';
+export { frameworkErrors } from './adapters/fastify-errors.ts';
 export { createGatewayServer, type GatewayServer, type GatewayServerOptions } from './adapters/server.ts';
 export type { GuardOptions } from './adapters/guard-options.ts';
 export type { GatewayLimits } from './gateway/options.ts';

@@ -3,7 +3,7 @@ import jwt from '@fastify/jwt';
 import rateLimit from '@fastify/rate-limit';
 import swagger from '@fastify/swagger';
 import Fastify from 'fastify';
-import { workItemGateway } from 'work-item-gateway';
+import { frameworkErrors, workItemGateway } from 'work-item-gateway';
 
 const {
   BACKEND_URL = 'http://localhost:5104',
@@ -12,7 +12,7 @@ const {
   RATE_LIMIT = 100,
   PORT = 3000,
 } = process.env;
-const app = Fastify({ logger: true, return503OnClosing: false });
+const app = Fastify({ logger: true, return503OnClosing: false, frameworkErrors });
 
 await app.register(swagger, { openapi: { info: { title: 'Our site', version: '1.0.0' } } });
 await app.register(cors, { origin: ORIGIN ?? false, methods: ['GET', 'POST', 'PUT', 'DELETE'] });

@@ -22,6 +22,7 @@ import type { Client, Incoming, Reply, Transport } from '../wire/transport.ts';
 import { listReplyHeaders } from '../wire/writer.ts';
 import type { Limits } from '../docs/openapi.ts';
 import type { RouteSchemas } from '../docs/route-schemas.ts';
+import { noteMounted } from './fastify-errors.ts';
 import { findGuardProblems, guardOptionNames, scopeEntries, type GuardOptions } from './guard-options.ts';
 import { HeldBody } from './held-body.ts';
 import { createHostGuards, type HostGuards } from './host-guards.ts';
@@ -64,6 +65,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     done(error as Error);
     return;
   }
+  noteMounted(fastify.server, gateway.routeOptions);
   const { requestTimeoutMs, replyStallTimeoutMs, shutdownTimeoutMs } = limitsOf(options, [
     'requestTimeoutMs',
     'replyStallTimeoutMs',

@@ -57,7 +57,12 @@ export function writeReplyHead({ status, headers, requestId, length }: Reply, en
 }
 
 /** The same headers, without those of a connection, as name, value, name, value: for whoever writes them otherwise. */
-export function listReplyHeaders({ status, headers, requestId, length }: Reply): string[] {
+export function listReplyHeaders({
+  status,
+  headers,
+  requestId,
+  length,
+}: Pick<Reply, 'status' | 'headers' | 'requestId' | 'length'>): string[] {
   return status === noContent
     ? [...headers, 'x-request-id', requestId]
     : [...headers, 'content-length', String(length), 'x-request-id', requestId];

@@ -7,7 +7,7 @@ import { after, before, beforeEach, describe, test } from 'node:test';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import { poll } from '../helpers/changes.ts';
 import { Example, type RunningExample } from '../helpers/examples.ts';
-import { assertReply, operations } from '../helpers/expected.ts';
+import { assertReply, invalidId, operations } from '../helpers/expected.ts';
 import { oddTargets } from '../helpers/odd-targets.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
@@ -76,6 +76,11 @@ describe('in Fastify', { skip: typeof example === 'string' && example }, () => {
       }
     }
     client?.destroy();
+    assert.deepEqual(backend.requests, []);
+  });
+
+  test('an id with a malformed escape gets our reply, and no call [D1, D60]', async () => {
+    assertReply(await server.call('GET', '/api/work-items/%zz'), 400, invalidId);
     assert.deepEqual(backend.requests, []);
   });
 

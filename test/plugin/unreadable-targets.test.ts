@@ -1,13 +1,12 @@
 // Targets that Fastify's router cannot read never reach the plugin, which answers nothing but from its routes, behind the
-// hooks: Fastify answers them itself, in words that the server may choose [D60].
+// hooks: Fastify answers them itself, or `frameworkErrors` of this package, with which the server is made [D60].
 
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
 import { describe, test } from 'node:test';
-import type { FastifyReply } from 'fastify';
+import { frameworkErrors, workItemGateway } from '../../src/index.ts';
 import { createObserver } from '../helpers/in-process.ts';
-import { hosts, serve } from '../helpers/hosts.ts';
-import { assertReply, badRequest, invalidId, operations } from '../helpers/expected.ts';
+import { hosts, serve, serveApp } from '../helpers/hosts.ts';
+import { assertReply, invalidId, methodNotAllowed, operations } from '../helpers/expected.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 
 const malformedIds = ['%zz', '12%zz', '5%', '%ff', '12%C3'];
@@ -47,31 +46,53 @@ for (const { name, create } of hosts) {
       assert.equal(hooks, 1);
     });
 
-    test("a server's `frameworkErrors` can give it the gateway's reply [D1, D24, D60]", async () => {
-      const app = create({
-        frameworkErrors: (error, request, untyped) => {
-          const isItem = error.code === 'FST_ERR_BAD_URL' && request.url.includes('/api/work-items/');
-          const reply = untyped as FastifyReply;
-          void reply
-            .code(error.statusCode ?? 400)
-            .headers({
-              'content-type': 'application/json',
-              'cache-control': 'no-store',
-              'x-content-type-options': 'nosniff',
-              'x-request-id': randomUUID(),
-            })
-            .send(Buffer.from(isItem ? invalidId : badRequest));
-        },
+    test("the package's `frameworkErrors` gives it the gateway's reply, wherever that is mounted [D1, D24, D60]", async () => {
+      const app = create({ frameworkErrors });
+      let hooks = 0;
+      app.addHook('onRequest', (_request, _reply, done) => {
+        hooks += 1;
+        done();
       });
-      await using server = await serve(app);
+      await using server = await serveApp(app, async (backendUrl) => {
+        await app.register(workItemGateway, { backendUrl });
+        await app.register(workItemGateway, { backendUrl, prefix: '/v1', itemIdParsing: 'whole' });
+      });
+      const headers = [['X-Request-Id', 'mine']] as const;
       for (const { method, options } of withId) {
-        for (const id of malformedIds) {
-          const reply = await server.call(method, `/api/work-items/${id}`, options);
+        for (const path of malformedIds.flatMap((id) => [
+          `/api/work-items/${id}`,
+          `/v1/api/work-items/${id}?x=1`,
+        ])) {
+          const reply = await server.call(method, path, { ...options, headers });
           assertReply(reply, 400, invalidId);
+          assert.equal(reply.header('x-request-id'), 'mine');
         }
       }
-      assertReply(await server.call('GET', '/%zz'), 400, badRequest);
+      const head = await server.call('HEAD', '/api/work-items/%zz');
+      assert.deepEqual([head.status, head.text], [400, '']);
+      assertReply(await server.call('PATCH', '/api/work-items/%zz'), 405, methodNotAllowed, ['allow']);
+      // What is nobody's keeps Fastify's words, and a path that can be read its route.
+      for (const path of ['/%zz', '/api/work-items/5/%zz', '/v2/api/work-items/%zz', '/api/work-items%zz']) {
+        const reply = await server.call('GET', path);
+        assert.equal(reply.status, 400);
+        assert.equal((JSON.parse(reply.text) as { code: string }).code, 'FST_ERR_BAD_URL');
+      }
+      // A host that does not decode, before a path that does: no operation is called by it.
+      await using client = await RawClient.open(server.port);
+      client.send('DELETE http://%ff/api/work-items/5 HTTP/1.1\r\nHost: x\r\n\r\n');
+      assert.equal((await client.reply()).status, 400);
+      assert.equal(hooks, 0);
       assert.deepEqual(server.backend.requests, []);
+      assertReply(await server.call('GET', '/v1/api/work-items/5'), 200, '{"id":5}');
+    });
+
+    test('a server with `frameworkErrors` and without a gateway answers as Fastify does', async () => {
+      const app = create({ frameworkErrors });
+      app.get('/api/work-items/:id', () => 'mine');
+      const reply = await app.inject('/api/work-items/%zz');
+      assert.equal(reply.statusCode, 400);
+      assert.equal(reply.json<{ code: string }>().code, 'FST_ERR_BAD_URL');
+      await app.close();
     });
   });
 }

@@ -151,7 +151,7 @@ describe('what it says of itself', () => {
 describe('its types and its code, for whoever uses it', () => {
   const imports = `
     import Fastify from 'fastify';
-    import gateway, { createGatewayServer, workItemGateway } from 'work-item-gateway';
+    import gateway, { createGatewayServer, frameworkErrors, workItemGateway } from 'work-item-gateway';
     import type { CallOutcome, GatewayObserver, GatewayServer, GuardOptions, WorkItemGatewayOptions } from 'work-item-gateway';`;
   const use = `
     const guards: GuardOptions = {
@@ -167,7 +167,8 @@ describe('its types and its code, for whoever uses it', () => {
     export const server: GatewayServer = createGatewayServer({ backendUrl: 'http://localhost:5104' });
     export let observer: GatewayObserver | undefined;
     export const outcome: CallOutcome = 'ok';
-    const app = Fastify();
+    const app = Fastify({ frameworkErrors });
+    export const secure = Fastify({ https: {}, frameworkErrors });
     void app.register(gateway, options);
     void app.register(workItemGateway, { ...options, prefix: '/v1' });
     void app.inject('/v1/api/work-items/x').then((reply) => {
