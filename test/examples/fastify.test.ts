@@ -6,7 +6,7 @@ import { createHmac } from 'node:crypto';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import { poll } from '../helpers/changes.ts';
-import { Example, type RunningExample } from '../helpers/examples.ts';
+import { Example, runnableLinesOfDocument, type RunningExample } from '../helpers/examples.ts';
 import { assertReply, invalidId, operations } from '../helpers/expected.ts';
 import { oddTargets } from '../helpers/odd-targets.ts';
 import { RawClient } from '../helpers/raw-client.ts';
@@ -82,6 +82,14 @@ describe('in Fastify', { skip: typeof example === 'string' && example }, () => {
   test('an id with a malformed escape gets our reply, and no call [D1, D60]', async () => {
     assertReply(await server.call('GET', '/api/work-items/%zz'), 400, invalidId);
     assert.deepEqual(backend.requests, []);
+  });
+
+  test('the lines of docs/hosts.md give a working route', async () => {
+    assert.ok(typeof example === 'object');
+    example.write('lines.mjs', runnableLinesOfDocument('Fastify', backend.url));
+    await using written = await example.start('node', ['lines.mjs'], backend.url);
+    assertReply(await written.call('GET', '/api/work-items/5'), 200, '{"id":5}');
+    assertReply(await written.call('GET', '/api/work-items/%zz'), 400, invalidId);
   });
 
   test('bytes pass unchanged, whatever the document says', async () => {

@@ -2,10 +2,12 @@
 // hand beside it, and the page in a browser [D50].
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { TestBrowser } from '../helpers/browser.ts';
 import { createGate } from '../helpers/changes.ts';
-import { Example, type RunningExample } from '../helpers/examples.ts';
+import { Example, linesOfDocument, type RunningExample } from '../helpers/examples.ts';
 import {
   forbidden,
   invalidId,
@@ -22,6 +24,14 @@ const example = Example.install('nextjs');
 // It takes twelve seconds of processor time.
 const buildLimitMs = 400_000;
 const [gateway, byHand] = ['/api/work-items', '/api/by-hand/work-items'];
+
+test('the lines of docs/hosts.md are the route of the example, which reads where the backend is', () => {
+  const route = readFileSync(
+    join(import.meta.dirname, '../../examples/nextjs/app/api/work-items/[[...path]]/route.ts'),
+    'utf8',
+  );
+  assert.equal(linesOfDocument('Next.js'), route.replace('process.env.BACKEND_URL ?? ', ''));
+});
 
 describe('in Next.js', { skip: typeof example === 'string' && example, timeout: buildLimitMs }, () => {
   let backend: ScriptedBackend;

@@ -3,8 +3,8 @@
 
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
-import { createGate } from '../helpers/changes.ts';
-import { Example, type RunningExample } from '../helpers/examples.ts';
+import { createGate, poll } from '../helpers/changes.ts';
+import { Example, runnableLinesOfDocument, type RunningExample } from '../helpers/examples.ts';
 import {
   assertHeaders,
   assertReply,
@@ -34,12 +34,22 @@ import {
 } from '../helpers/scripted-backend.ts';
 
 const programs = {
-  hono: ['node', 'server.js'],
-  bun: ['bun', 'server.js'],
-  deno: ['deno', 'run', '--allow-net', '--allow-env', 'server.js'],
+  hono: ['Hono', 'node'],
+  bun: ['Bun', 'bun'],
+  deno: ['Deno', 'deno', 'run', '--allow-net', '--allow-env'],
 } as const;
 
-for (const [name, [program, ...args]] of Object.entries(programs)) {
+// Two calls, an end, and a third call: then nothing is left that would keep a process.
+const script = (backendUrl: string): string => `
+import { createFetchHandler } from 'work-item-gateway/fetch';
+const call = createFetchHandler({ backendUrl: '${backendUrl}', backendIdleTimeoutMs: 600_000 });
+const get = async () => (await call(new Request('http://x/api/work-items/5'))).text();
+const first = await Promise.all([get(), get()]);
+await call.close();
+console.log([...first, await get()].join());
+`;
+
+for (const [name, [host, program, ...args]] of Object.entries(programs)) {
   const example = Example.install(name);
 
   describe(name, { skip: typeof example === 'string' && example }, () => {
@@ -48,7 +58,7 @@ for (const [name, [program, ...args]] of Object.entries(programs)) {
     before(async () => {
       assert.ok(typeof example === 'object');
       backend = await ScriptedBackend.start();
-      server = await example.start(program, args, backend.url);
+      server = await example.start(program, [...args, 'server.js'], backend.url);
     });
     beforeEach(() => {
       backend.reset();
@@ -202,6 +212,25 @@ for (const [name, [program, ...args]] of Object.entries(programs)) {
       client.reset();
       assertReply(await server.call('GET', '/api/work-items/5'), 200, '{"id":5}');
       assert.deepEqual(calls(), ['GET /api/WorkItem/5']);
+    });
+
+    test('the lines of docs/hosts.md give a working route, and tell of its failures [D50]', async () => {
+      assert.ok(typeof example === 'object');
+      example.write('lines.mjs', runnableLinesOfDocument(host, backend.url));
+      await using written = await example.start(program, [...args, 'lines.mjs'], backend.url);
+      assertReply(await written.call('GET', '/api/work-items/5'), 200, '{"id":5}');
+      assertReply(await written.call('PUT', '/api/work-items/5', { body: '{}' }), 200, succeeded);
+      assert.deepEqual(calls(), ['GET /api/WorkItem/5', 'PUT /api/WorkItem/5']);
+      backend.answers(answer('{}', { status: 503 }));
+      await written.call('GET', '/api/work-items/5');
+      await poll(() => /status 503\..*\n/.test(written.output), 'the line of a failure');
+      assert.match(written.output, /^work-item-gateway: refused: GET \/api\/work-items\/5 /m);
+    });
+
+    test('a script that uses the handler, closes it and uses it again ends by itself [D50]', async () => {
+      assert.ok(typeof example === 'object');
+      example.write('script.mjs', script(backend.url));
+      assert.equal(await example.output(program, [...args, 'script.mjs']), '{"id":5},{"id":5},{"id":5}\n');
     });
 
     test('the rest of the server is its own', async () => {

@@ -2,10 +2,11 @@
 // and started as a process of its own.
 
 import assert from 'node:assert/strict';
-import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
-import { cpSync, globSync, mkdtempSync, rmSync } from 'node:fs';
+import { execFile, spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { cpSync, globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, delimiter, dirname, join, resolve } from 'node:path';
+import { promisify } from 'node:util';
 import { Changes } from './changes.ts';
 import { request, type CallOptions, type Reply } from './raw-client.ts';
 
@@ -22,6 +23,25 @@ for (const name of ['NODE_TEST_CONTEXT', 'NODE_OPTIONS', 'NODE_ENV', 'PORT']) {
 const notThere = /\b(?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED)\b/;
 // On a busy machine.
 const deadlineMs = 200_000;
+
+/** What docs/hosts.md has its reader write for `host`; fails when that has not as many lines as it says there. */
+export function linesOfDocument(host: string): string {
+  const document = readFileSync(join(root, 'docs/hosts.md'), 'utf8');
+  const [section = ''] = document.split(/^### /m).filter((each) => each.startsWith(host));
+  const code = /^```js\n(.*?)^```$/ms.exec(section)?.[1] ?? '';
+  const lines = code.split('\n').filter((line) => line !== '' && !line.startsWith('//'));
+  const stated = new RegExp(`^\\| ${host}[^|]*\\|[^|]*\\| +(\\d+) \\|`, 'm').exec(document)?.[1];
+  assert.equal(lines.length, Number(stated), `${host}: lines of code`);
+  assert.ok(lines.length <= 8, `${host}: no more than eight`);
+  return code;
+}
+
+/** The same on a free port, before another backend. */
+export function runnableLinesOfDocument(host: string, backendUrl: string): string {
+  const code = linesOfDocument(host);
+  assert.match(code, /'http:\/\/localhost:5104'.*port: 3000/s);
+  return code.replace('http://localhost:5104', backendUrl).replace('port: 3000', 'port: 0');
+}
 
 /** An example with all that it needs. */
 export class Example implements Disposable {
@@ -70,6 +90,21 @@ export class Example implements Disposable {
     assert.equal(status, 0, stdout + stderr);
   }
 
+  /** Runs one of its programs, or Node, to its own end, and gives what it has written to standard output. */
+  async output(program: string, args: readonly string[]): Promise<string> {
+    const { stdout } = await promisify(execFile)(this.#find(program), args, {
+      cwd: this.folder,
+      env: environment,
+      timeout: deadlineMs,
+    });
+    return stdout;
+  }
+
+  /** Puts a file into its folder. */
+  write(name: string, text: string): void {
+    writeFileSync(join(this.folder, name), text);
+  }
+
   /** Starts one of its programs, or Node, before a backend; it is there when it has said where it listens. */
   async start(
     program: string,
@@ -78,7 +113,7 @@ export class Example implements Disposable {
     variables: NodeJS.ProcessEnv = {},
   ): Promise<RunningExample> {
     const running = new RunningExample(
-      spawn(program === 'node' ? process.execPath : this.#find(program), args, {
+      spawn(this.#find(program), args, {
         cwd: this.folder,
         env: { ...environment, PORT: '0', BACKEND_URL: backendUrl, ...variables },
         stdio: ['ignore', 'pipe', 'pipe'],
@@ -89,7 +124,7 @@ export class Example implements Disposable {
   }
 
   #find(program: string): string {
-    return join(this.folder, 'node_modules/.bin', program);
+    return program === 'node' ? process.execPath : join(this.folder, 'node_modules/.bin', program);
   }
 
   [Symbol.dispose](): void {
