@@ -35,10 +35,17 @@ export const batches: readonly Batch[] = [
     ],
     of: /src\/wire\/(fields|grammar|head|reader|writer)\.ts/,
   },
+  { name: 'tables of sockets', files: ['test/wire/tcp-table.test.ts'], of: /src\/wire\/tcp-table\.ts/ },
   {
     name: 'connections by themselves',
     files: ['test/transport/client-connection.test.ts', 'test/transport/server-connection.test.ts'],
     of: /src\/wire\//,
+    isTimed: true,
+  },
+  {
+    name: 'connections over TLS',
+    files: ['test/transport/tls.test.ts'],
+    of: /src\/wire\/(handshake|server|stall-watch|tcp-table)\.ts/,
     isTimed: true,
   },
   {
@@ -108,7 +115,7 @@ export const batches: readonly Batch[] = [
 ];
 
 /** Left out: about load more than about behaviour, and longer than a file of others. */
-export const skippedTests = ['10,000 calls'];
+export const skippedTests = ['10,000 calls', '2,000 connections'];
 
 /** How long a test waits for what does not come, where it sets no limit of its own; see test/helpers/changes.ts. */
 export const testDeadlineMs = 8_000;

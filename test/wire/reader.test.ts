@@ -250,6 +250,59 @@ test('what is wrong with one head says nothing of the next reader, and a second 
   assert.deepEqual(answer?.head, plainAnswer);
 });
 
+for (const [what, head, reason] of [
+  ['a status below 100', 'HTTP/1.1 099 x\r\n', 'the status 99, which nobody asked for'],
+  ['a switch of protocols', 'HTTP/1.1 101 x\r\n', 'the status 101, which nobody asked for'],
+  ['an interim status in HTTP/1.0', 'HTTP/1.0 199 x\r\n', 'an interim status in HTTP/1.0'],
+  [
+    'two lengths and a wrong status, the first of both',
+    'HTTP/1.1 099 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n',
+    'a content-length that is no number, or two of them',
+  ],
+  [
+    'two lengths in an interim answer of HTTP/1.0, the first of both',
+    'HTTP/1.0 100 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n',
+    'a content-length that is no number, or two of them',
+  ],
+] as const) {
+  test(`an answer with ${what} is refused at the end of its head, and the log is told why [D18]`, () => {
+    assert.equal(answers(`${head}\r`).flaw, undefined);
+    assert.deepEqual(answers(`${head}\r\n`).flaw, {
+      kind: 'malformed',
+      reason: `an answer with ${reason}`,
+    });
+  });
+}
+
+test('a 204 whose length is 0 leaves its connection as it is, one with any other length does not [RFC 9112, 6.3]', () => {
+  const persists = (fields: string) => answers(`HTTP/1.1 204 x\r\n${fields}\r\n`).messages[0]?.head.persists;
+  assert.equal(persists('Content-Length: 0\r\n'), true);
+  assert.equal(persists('Content-Length: 1\r\n'), false);
+  assert.equal(persists('Connection: close\r\nContent-Length: 0\r\n'), false);
+});
+
+test('the keep-alive of an answer counts, whatever stands behind it, and that of a request is nobody’s', () => {
+  const fields =
+    'KEEP-ALIVE: \t timeout=5 \t\r\nOrigin: timeout=6\r\nContent-Length: 0\r\nDate: timeout=7\r\n';
+  assert.equal(answers(`HTTP/1.1 200 x\r\n${fields}\r\n`).messages[0]?.head.keepAliveSeconds, 5);
+  assert.equal(
+    answers(`HTTP/1.1 200 x\r\nKeep-Alive: timeout=9\r\n${fields}\r\n`).messages[0]?.head.keepAliveSeconds,
+    5,
+    'the last of several',
+  );
+  const [request] = requests(`GET /a HTTP/1.1\r\nHost: x\r\n${fields}\r\n`).messages;
+  assert.deepEqual(request?.head.fields, ['host', 'x', 'origin', 'timeout=6']);
+});
+
+test('an expectation that nobody knows is unknown in HTTP/1.0 too, and in whatever case the known one is', () => {
+  const expectation = (version: string, value: string) =>
+    requests(`PUT /a HTTP/${version}\r\nHost: x\r\nexpect:${value}\r\n\r\n`).messages[0]?.head.expectation;
+  assert.equal(expectation('1.0', 'tea'), 'unknown');
+  assert.equal(expectation('1.0', '100-Continue'), 'none');
+  assert.equal(expectation('1.1', ' \t100-CONTINUE\t'), 'continue');
+  assert.equal(expectation('1.1', '100-continue, tea'), 'unknown');
+});
+
 test('close closes, whatever else is said, and in whichever of several fields', () => {
   const heads = (connection: string, version = '1.1') =>
     requests(`GET / HTTP/${version}\r\nHost: x\r\n${connection}\r\n`).messages[0]?.head.persists;
