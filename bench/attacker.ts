@@ -3,6 +3,8 @@
 import { connect, type Socket } from 'node:net';
 import { setPriority } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
+import { FrameClient } from '../test/helpers/http2-frames.ts';
+import { attackOver, HTTP2_ATTACKS, settingsOf, type Http2AttackName } from './http2-attacks.ts';
 
 export const ATTACKS = {
   'slow heads': 'each connection sends its head, a byte a second',
@@ -18,11 +20,12 @@ export const ATTACKS = {
   'one-byte chunks': 'connections that send bodies in chunks of one byte without a pause',
   aborts: 'clients that leave at some moment of a call',
 } as const;
-export type AttackName = keyof typeof ATTACKS;
+export type AttackName = keyof typeof ATTACKS | Http2AttackName;
 export type AttackOrder = { attack: AttackName; port: number; connections: number } | { stop: true };
-/** How many connections the attack has had so far. */
+/** How many connections the attack has had, and how many streams of HTTP/2 it has opened on them. */
 export interface AttackReport {
   connections: number;
+  streams: number;
 }
 
 const GET = 'GET /api/work-items/17 HTTP/1.1\r\nHost: gateway\r\n\r\n';
@@ -32,6 +35,7 @@ const CHUNKED = 'PUT /api/work-items/17 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding
 const CHUNKS = Buffer.from('1\r\n1\r\n'.repeat(20_000));
 let sockets = new Set<Socket>();
 let opened = 0;
+let streams = 0;
 let isOn = false;
 
 function open(port: number): Promise<Socket> {
@@ -88,7 +92,25 @@ async function again(count: number, act: () => Promise<void>): Promise<void> {
   );
 }
 
+/** One connection of HTTP/2, until it is closed. */
+async function attackOverHttp2(port: number, attack: Http2AttackName): Promise<void> {
+  const index = opened;
+  opened += 1;
+  // The gateway may close it before it is set up.
+  const client = await FrameClient.begin(port, settingsOf(attack)).catch(() => undefined);
+  if (client === undefined) return delay(20);
+  sockets.add(client.socket);
+  if (isOn) {
+    await attackOver(client, attack, index, (count) => {
+      streams += count;
+    });
+  }
+  client.socket.destroy();
+  sockets.delete(client.socket);
+}
+
 function run({ attack, port, connections }: Exclude<AttackOrder, { stop: true }>): Promise<void> {
+  if (isHttp2(attack)) return again(connections, () => attackOverHttp2(port, attack));
   switch (attack) {
     case 'slow heads':
       return keep(port, connections, (socket) =>
@@ -153,6 +175,10 @@ function run({ attack, port, connections }: Exclude<AttackOrder, { stop: true }>
   }
 }
 
+function isHttp2(attack: AttackName): attack is Http2AttackName {
+  return attack in HTTP2_ATTACKS;
+}
+
 let running: Promise<void> | undefined;
 
 async function stop(): Promise<void> {
@@ -161,8 +187,9 @@ async function stop(): Promise<void> {
   // What came in the meantime.
   for (const socket of sockets) socket.destroy();
   sockets = new Set();
-  process.send?.({ connections: opened } satisfies AttackReport);
+  process.send?.({ connections: opened, streams } satisfies AttackReport);
   opened = 0;
+  streams = 0;
 }
 
 process.on('message', (order: AttackOrder) => {
@@ -176,5 +203,5 @@ process.on('message', (order: AttackOrder) => {
 if (process.send) {
   process.on('disconnect', () => process.exit(0));
   setPriority(10);
-  process.send({ connections: 0 } satisfies AttackReport);
+  process.send({ connections: 0, streams: 0 } satisfies AttackReport);
 }

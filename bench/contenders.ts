@@ -45,7 +45,7 @@ const require = createRequire(import.meta.url);
 /** Where Debian puts servers, which a user's PATH may lack. */
 export const SEARCH_PATH = `${process.env['PATH'] ?? ''}:/usr/local/sbin:/usr/sbin:/sbin`;
 
-function hasProgram(name: string): boolean {
+export function hasProgram(name: string): boolean {
   return SEARCH_PATH.split(':').some((folder) => folder !== '' && existsSync(join(folder, name)));
 }
 

@@ -13,6 +13,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
+import { makeCertificate } from './certificate.ts';
 import { SEARCH_PATH, writeConfiguration } from './contenders.ts';
 import { listProcessTree, readProcessorMs } from './processes.ts';
 import { Backend, findFreePort, Load, pin, stopAll } from './running.ts';
@@ -53,13 +54,6 @@ interface Variant {
 const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-guards-'));
 const has = (command: string): boolean =>
   spawnSync('sh', ['-c', `command -v ${command}`], { env: { PATH: SEARCH_PATH } }).status === 0;
-
-function makeCertificate(): Record<string, string> {
-  const [cert, key] = [join(folder, 'cert.pem'), join(folder, 'key.pem')];
-  const args = `req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1`;
-  execFileSync('openssl', [...args.split(' '), '-keyout', key, '-out', cert], { stdio: 'ignore' });
-  return { TLS_CERT_FILE: cert, TLS_KEY_FILE: key };
-}
 
 const base64url = (value: object): string => Buffer.from(JSON.stringify(value)).toString('base64url');
 
@@ -123,7 +117,7 @@ async function startCollector(): Promise<string> {
 }
 
 const forwarded = Array.from({ length: clients }, (_, index) => `X-Forwarded-For: 203.0.113.${index + 1}`);
-const secured = has('openssl') && has('h2load') ? makeCertificate() : undefined;
+const secured = has('openssl') && has('h2load') ? makeCertificate(folder) : undefined;
 const { tokens, settings: tokenSettings } = makeTokens(64);
 const redisUrl = has('redis-server') ? await startRedis() : undefined;
 const h1 = ['--h1', '-c', '64'];
@@ -244,7 +238,7 @@ async function start(variant: Variant, backendPort: number): Promise<Running> {
   if (variant.settings === undefined) {
     const place = { port, backendPort, folder: join(folder, `nginx-${port}`) };
     const file = writeConfiguration('nginx-lua.conf', place);
-    const secure = `ssl;\n ssl_certificate ${join(folder, 'cert.pem')};\n ssl_certificate_key ${join(folder, 'key.pem')};`;
+    const secure = `ssl;\n ssl_certificate ${secured?.TLS_CERT_FILE ?? ''};\n ssl_certificate_key ${secured?.TLS_KEY_FILE ?? ''};`;
     execFileSync('sed', [
       '-i',
       `s#^ *listen .*#listen 127.0.0.1:${port} ${secure.replaceAll('\n', '\\n')}#`,

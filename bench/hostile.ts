@@ -1,15 +1,19 @@
 // What good clients notice of bad ones: their latency at a constant low rate, at rest and under each attack in turn, the
-// rounds interleaved. Every reply of theirs is checked; a wrong one ends the run. The gateway has its default settings.
-// Flags: --rounds N (5), --seconds N (4) a round, --rate N (200) calls a second, --attack NAME for one alone, --minutes N
-// (10) after which no further measurement begins.
-import { mkdtempSync, rmSync } from 'node:fs';
+// rounds interleaved. Every reply of theirs is checked; a wrong one ends the run. The gateway has its default settings. For
+// what is hostile over HTTP/2 there is a second one, with TLS and HTTP2, whose good clients speak HTTP/1.1 over TLS; it is
+// skipped by name where openssl is missing.
+// Flags: --rounds N (5), --seconds N (4) a round, --rate N (200) calls a second, --attack NAME for one alone (again for
+// more), --minutes N (20) after which no further measurement begins.
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { ATTACKS, type AttackName } from './attacker.ts';
-import { CONTENDERS } from './contenders.ts';
-import { readMemoryMb } from './processes.ts';
+import { makeCertificate } from './certificate.ts';
+import { CONTENDERS, hasProgram } from './contenders.ts';
+import { HTTP2_ATTACKS } from './http2-attacks.ts';
+import { readMemoryMb, resetPeakMemory } from './processes.ts';
 import { Attacker, Backend, call, isPinned, Load, startContender, stopAll } from './running.ts';
 import { ITEM } from './work-items.ts';
 
@@ -18,8 +22,8 @@ const { values: flags } = parseArgs({
     rounds: { type: 'string', default: '5' },
     seconds: { type: 'string', default: '4' },
     rate: { type: 'string', default: '200' },
-    attack: { type: 'string' },
-    minutes: { type: 'string', default: '10' },
+    attack: { type: 'string', multiple: true },
+    minutes: { type: 'string', default: '20' },
   },
 });
 const rounds = Number(flags.rounds);
@@ -40,35 +44,52 @@ const CONNECTIONS: Partial<Record<AttackName, number>> = {
   'refusals sent ahead': 100,
   'OPTIONS sent ahead': 100,
   'one-byte chunks': 100,
+  'rapid reset': 100,
+  'many streams': 100,
+  'SETTINGS flood': 100,
+  'PING flood': 100,
+  'CONTINUATION flood': 100,
+  'zero windows': 100,
+  'HPACK bombs': 100,
 };
-const attacks = (Object.keys(ATTACKS) as AttackName[]).filter(
-  (name) => !flags.attack || name === flags.attack,
-);
-if (attacks.length === 0) throw new Error(`there is no attack ${String(flags.attack)}`);
+/** A way in: what good clients are measured by there, and who attacks it. */
+interface Door {
+  rest: string;
+  attacks: AttackName[];
+  isSecure: boolean;
+}
+const known = [...Object.keys(ATTACKS), ...Object.keys(HTTP2_ATTACKS)] as AttackName[];
+const unknown = (flags.attack ?? []).filter((name) => !known.some((each) => each === name));
+if (unknown.length > 0) {
+  throw new Error(`--attack: there is no ${unknown.join('; ')} here. There are: ${known.join('; ')}`);
+}
+const wanted = known.filter((name) => flags.attack === undefined || flags.attack.includes(name));
+const doors = [
+  { rest: 'at rest', attacks: wanted.filter((name) => name in ATTACKS), isSecure: false },
+  { rest: 'at rest, TLS', attacks: wanted.filter((name) => name in HTTP2_ATTACKS), isSecure: true },
+].filter(({ attacks, isSecure }: Door) => attacks.length > 0 && (!isSecure || hasProgram('openssl')));
 
 interface Row {
+  rest: string;
   latencies: number[];
   medians: number[];
   connections: number;
+  streams: number;
   disturbance: number;
   /** Good calls without a reply two seconds after the end of their round. */
   unanswered: number;
   recoveryMs: number;
+  /** The most memory that the gateway took. */
+  memoryMb: number;
 }
-const names = ['at rest', ...attacks] as const;
-const rows = new Map<string, Row>(
-  names.map((name) => [
-    name,
-    { latencies: [], medians: [], connections: 0, disturbance: 0, unanswered: 0, recoveryMs: 0 },
-  ]),
-);
+const rows = new Map<string, Row>();
 
 /** How long after an attack a call on a new connection is answered at once again; fails when it never is. */
-async function recover(port: number): Promise<number> {
+async function recover(port: number, ca: string | undefined): Promise<number> {
   const from = performance.now();
   for (;;) {
     const startedAt = performance.now();
-    await call(port, 'GET', '/api/work-items/17');
+    await call(port, 'GET', '/api/work-items/17', undefined, ca);
     if (performance.now() - startedAt < AT_ONCE_MS) return performance.now() - from;
     if (performance.now() - from > RECOVERY_MS_MAX) throw new Error('the gateway does not recover');
   }
@@ -85,7 +106,6 @@ try {
   if (!contender || missing) throw new Error(missing ?? 'there is no gateway');
   const backend = await Backend.start();
   await backend.order({ list: 'list10000' });
-  const gateway = await startContender(contender, backend.port, folder);
   const load = await Load.start();
   const attacker = await Attacker.start();
   const shot = {
@@ -93,32 +113,81 @@ try {
     status: 200,
     bodyLength: ITEM.length,
   };
-  const order = {
-    port: gateway.port,
-    connections: 8,
-    shots: [shot],
-    warmupMs: 300,
-    warmupRequests: 0,
-    measureMs: Number(flags.seconds) * 1_000,
-    rate,
-    pid: gateway.pid,
-    ownPids: [backend.pid, load.pid, attacker.pid, process.pid],
-  };
-  await load.run({ ...order, rate: 0, connections: 32, warmupRequests: 20_000, measureMs: 500 });
+
+  const started = [];
+  for (const door of doors) {
+    if (!door.isSecure) {
+      started.push({
+        ...door,
+        gateway: await startContender(contender, backend.port, folder),
+        ca: undefined,
+      });
+      continue;
+    }
+    const files = makeCertificate(folder);
+    const ca = readFileSync(files.TLS_CERT_FILE, 'utf8');
+    const start: typeof contender.start = (place) => {
+      const command = contender.start(place);
+      return { ...command, env: { ...command.env, ...files, HTTP2: 'true' } };
+    };
+    const place = join(folder, 'tls');
+    const gateway = await startContender({ ...contender, start }, backend.port, place, 'first core', ca);
+    started.push({ ...door, gateway, ca });
+  }
+  const gatewayPids = started.map(({ gateway }) => gateway.pid);
+  const measured = started.flatMap(({ gateway, ca, rest, attacks }) => {
+    const order = {
+      port: gateway.port,
+      ca,
+      connections: 8,
+      shots: [shot],
+      warmupMs: 300,
+      warmupRequests: 0,
+      measureMs: Number(flags.seconds) * 1_000,
+      rate,
+      pid: gateway.pid,
+      ownPids: [...gatewayPids, backend.pid, load.pid, attacker.pid, process.pid].filter(
+        (pid) => pid !== gateway.pid,
+      ),
+    };
+    return [undefined, ...attacks].map((attack) => {
+      const row: Row = {
+        rest,
+        latencies: [],
+        medians: [],
+        connections: 0,
+        streams: 0,
+        disturbance: 0,
+        unanswered: 0,
+        recoveryMs: 0,
+        memoryMb: 0,
+      };
+      const name = attack ?? rest;
+      rows.set(name, row);
+      return { name, attack, order, row };
+    });
+  });
+
+  for (const { order, attack } of measured) {
+    if (attack !== undefined) continue;
+    await load.run({ ...order, rate: 0, connections: 32, warmupRequests: 20_000, measureMs: 500 });
+  }
   for (let round = 0; round < rounds; round++)
-    for (const name of names) {
-      const row = rows.get(name);
-      if (!row || performance.now() > end) continue;
-      const isAttack = name !== 'at rest';
-      if (isAttack) {
-        attacker.begin({ attack: name, port: gateway.port, connections: CONNECTIONS[name] ?? 0 });
+    for (const { name, attack, order, row } of measured) {
+      if (performance.now() > end) continue;
+      resetPeakMemory(order.pid);
+      if (attack !== undefined) {
+        attacker.begin({ attack, port: order.port, connections: CONNECTIONS[attack] ?? 0 });
         await delay(SETTLE_MS);
       }
       const result = await load.run(order);
-      if (isAttack) {
-        row.connections = Math.max(row.connections, await attacker.stop());
-        row.recoveryMs = Math.max(row.recoveryMs, await recover(gateway.port));
+      if (attack !== undefined) {
+        const { connections, streams } = await attacker.stop();
+        row.connections = Math.max(row.connections, connections);
+        row.streams += streams;
+        row.recoveryMs = Math.max(row.recoveryMs, await recover(order.port, order.ca));
       }
+      row.memoryMb = Math.max(row.memoryMb, readMemoryMb(order.pid, 'VmHWM'));
       row.unanswered += result.unanswered;
       const sorted = [...result.latenciesMs].toSorted((a, b) => a - b);
       row.latencies.push(...sorted);
@@ -131,33 +200,40 @@ try {
     `\n${cpus()[0]?.model ?? 'unknown processor'}, Node ${process.version}, ${new Date().toISOString().slice(0, 10)}`,
   );
   console.log(
-    `${String(rate)} good calls a second, up to ${String(rounds)} rounds of ${flags.seconds} s${isPinned ? ', the gateway on a core of its own' : ''}`,
+    `${String(rate)} good calls a second, up to ${String(rounds)} rounds of ${flags.seconds} s${isPinned ? ', the gateway on a core of its own' : ''}\n`,
   );
-  console.log(`peak memory of the gateway ${readMemoryMb(gateway.pid, 'VmHWM').toFixed(0)} MB\n`);
   console.log(
-    '| Attack | Connections | p50 ms (range of rounds) | p99 ms | of p99 at rest | max ms | Unanswered | Recovered ms | Disturbed | D58 |',
+    '| Attack | Connections | Streams sent | p50 ms (range of rounds) | p99 ms | of p99 at rest | max ms | Unanswered | Recovered ms | Memory at most MB | Disturbed | D58 |',
   );
-  console.log('| --- | --: | --: | --: | --: | --: | --: | --: | --: | --- |');
-  let p99AtRest = NaN;
+  console.log('| --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |');
+  const p99Of = (name: string): number =>
+    at(
+      (rows.get(name)?.latencies ?? []).toSorted((a, b) => a - b),
+      0.99,
+    );
   for (const [name, row] of rows) {
-    const { medians, connections, unanswered, recoveryMs, disturbance } = row;
+    const { medians, connections, streams, unanswered, recoveryMs, memoryMb, disturbance } = row;
     const sorted = row.latencies.toSorted((a, b) => a - b);
-    const p99 = at(sorted, 0.99);
-    p99AtRest = name === 'at rest' ? p99 : p99AtRest;
-    const factor = p99 / p99AtRest;
+    const p99 = p99Of(name);
+    const factor = p99 / p99Of(row.rest);
     const cells = [
       name,
       String(connections),
+      String(streams),
       `${at(sorted, 0.5).toFixed(2)} (${Math.min(...medians).toFixed(2)}–${Math.max(...medians).toFixed(2)})`,
       p99.toFixed(2),
       factor.toFixed(1),
       at(sorted, 1).toFixed(1),
       String(unanswered),
       recoveryMs.toFixed(0),
+      memoryMb.toFixed(0),
       disturbance.toFixed(2),
       factor <= P99_FACTOR_MAX || p99 <= P99_MS_MAX ? 'holds' : 'missed',
     ];
     console.log(`| ${cells.join(' | ')} |`);
+  }
+  if (!hasProgram('openssl')) {
+    console.log('\nskipped what is hostile over HTTP/2: it needs openssl, which is not installed');
   }
 } finally {
   await stopAll();

@@ -1,8 +1,9 @@
-// The load generator: plain node:net, keep-alive connections, one request at a time on each. Every reply's status and
+// The load generator: plain node:net, or node:tls, keep-alive connections, one request at a time on each. Every reply's status and
 // length is checked, and one that differs ends the run. Two modes: `closed` sends the next request as soon as a reply
 // is there; `constant` sends by a schedule and measures from the time a request was due, so that a stall of the
 // contender counts for every call it delayed. Its parent orders runs over IPC, one at a time.
 import { connect, type Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
 import { Worker } from 'node:worker_threads';
 import { listProcessTree, readBusyMs, readProcessorMs } from './processes.ts';
 
@@ -15,6 +16,8 @@ export interface Shot {
 
 export interface LoadOrder {
   port: number;
+  /** The authority of the contender's certificate, as PEM; without it there is no TLS. */
+  ca?: string | undefined;
   connections: number;
   /** What is sent, in turn; each connection starts at another place. */
   shots: Shot[];
@@ -75,10 +78,12 @@ class Connection {
   private closing = false;
   private closeAfterReply = false;
   private readonly port: number;
+  private readonly ca: string | undefined;
   private readonly owner: Owner;
 
-  constructor(port: number, shotIndex: number, owner: Owner) {
+  constructor({ port, ca }: LoadOrder, shotIndex: number, owner: Owner) {
     this.port = port;
+    this.ca = ca;
     this.shotIndex = shotIndex;
     this.owner = owner;
     this.socket = this.open();
@@ -97,18 +102,19 @@ class Connection {
   }
 
   private open(): Socket {
-    const socket = connect({
+    const options = {
       port: this.port,
       host: '127.0.0.1',
       noDelay: true,
       onread: {
         buffer: readBuffer,
-        callback: (length) => {
+        callback: (length: number) => {
           this.read(length);
           return true;
         },
       },
-    });
+    };
+    const socket = this.ca === undefined ? connect(options) : connectTls({ ...options, ca: this.ca });
     socket.on('error', (error) => this.lose(socket, error.message));
     socket.on('end', () => this.lose(socket, 'closed by the contender'));
     return socket;
@@ -285,7 +291,7 @@ async function run(order: LoadOrder): Promise<LoadResult> {
   }
 
   for (let index = 0; index < order.connections; index++)
-    connections.push(new Connection(order.port, index * 7, owner));
+    connections.push(new Connection(order, index * 7, owner));
 
   if (rate === 0) {
     for (const connection of connections) connection.send(nextShot(connection));

@@ -2,7 +2,8 @@
 // It ends only what it started, by process id.
 import { fork, spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, readFileSync } from 'node:fs';
-import { request } from 'node:http';
+import { request as requestHttp, type IncomingMessage } from 'node:http';
+import { request as requestHttps } from 'node:https';
 import { createServer } from 'node:net';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
@@ -41,19 +42,25 @@ export interface Reply {
   body: Buffer;
 }
 
-/** One call on a connection of its own. */
-export function call(port: number, method: string, path: string, body?: Uint8Array): Promise<Reply> {
+/** One call on a connection of its own; over TLS where there is an authority for the certificate, as PEM. */
+export function call(
+  port: number,
+  method: string,
+  path: string,
+  body?: Uint8Array,
+  ca?: string,
+): Promise<Reply> {
   return new Promise((resolve, reject) => {
     const headers = body ? { 'content-type': 'application/json', 'content-length': body.length } : {};
-    const outgoing = request(
-      { host: '127.0.0.1', port, method, path, headers, agent: false, timeout: 15_000 },
-      (answer) => {
-        const chunks: Buffer[] = [];
-        answer.on('data', (chunk: Buffer) => chunks.push(chunk));
-        answer.on('end', () => resolve({ status: answer.statusCode ?? 0, body: Buffer.concat(chunks) }));
-        answer.on('error', reject);
-      },
-    );
+    const options = { host: '127.0.0.1', port, method, path, headers, agent: false, timeout: 15_000 };
+    const onAnswer = (answer: IncomingMessage): void => {
+      const chunks: Buffer[] = [];
+      answer.on('data', (chunk: Buffer) => chunks.push(chunk));
+      answer.on('end', () => resolve({ status: answer.statusCode ?? 0, body: Buffer.concat(chunks) }));
+      answer.on('error', reject);
+    };
+    const outgoing =
+      ca === undefined ? requestHttp(options, onAnswer) : requestHttps({ ...options, ca }, onAnswer);
     outgoing.on('timeout', () => outgoing.destroy(new Error('no reply in 15 s')));
     outgoing.on('error', reject);
     outgoing.end(body);
@@ -93,12 +100,16 @@ export interface RunningContender {
   stop: () => Promise<void>;
 }
 
-/** Starts a contender, on the first core or on all, and waits until it answers; fails with the end of what it printed. */
+/**
+ * Starts a contender, on the first core or on all, and waits until it answers; fails with the end of what it printed.
+ * One that is started with TLS is asked with `ca`, the authority of its certificate as PEM.
+ */
 export async function startContender(
   contender: Contender,
   backendPort: number,
   folder: string,
   on: 'first core' | 'all cores' = 'first core',
+  ca?: string,
 ): Promise<RunningContender> {
   if (contender.name === 'direct')
     return { contender, port: backendPort, pid: 0, stop: () => Promise.resolve() };
@@ -119,7 +130,7 @@ export async function startContender(
   const { pid } = child;
   const deadline = Date.now() + READY_LIMIT_MS;
   for (;;) {
-    const status = await call(port, 'GET', '/api/work-items/17').then(
+    const status = await call(port, 'GET', '/api/work-items/17', undefined, ca).then(
       (reply) => reply.status,
       () => 0,
     );
@@ -193,11 +204,11 @@ export class Attacker {
     this.child.send(order);
   }
 
-  /** Ends the attack; gives how many connections it had. */
-  async stop(): Promise<number> {
+  /** Ends the attack; gives how many connections and streams it had. */
+  stop(): Promise<AttackReport> {
     const report = nextMessage<AttackReport>(this.child);
     this.child.send({ stop: true } satisfies AttackOrder);
-    return (await report).connections;
+    return report;
   }
 }
 

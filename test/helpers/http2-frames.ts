@@ -141,6 +141,8 @@ export class FrameClient implements AsyncDisposable {
   readonly socket: TLSSocket;
   /** All frames that have come, but for acknowledgements and the payload of DATA. */
   readonly frames: Frame[] = [];
+  /** Where each of these goes as it comes. Whoever lets very many come replaces it, and then they are not kept. */
+  onFrame: (each: Frame) => void = (each) => this.frames.push(each);
   readonly #changes = new Changes();
   #bytes = Buffer.alloc(0);
   #isClosed = false;
@@ -176,7 +178,12 @@ export class FrameClient implements AsyncDisposable {
   ): Promise<FrameClient> {
     const client = await FrameClient.open(port);
     client.send(preface, settings(values));
-    await client.receives((each) => each.type === frameTypes.settings && each.flags === 0, 'its settings');
+    try {
+      await client.receives((each) => each.type === frameTypes.settings && each.flags === 0, 'its settings');
+    } catch (error) {
+      client.socket.destroy();
+      throw error;
+    }
     client.send(frame(frameTypes.settings, flags.ack));
     return client;
   }
@@ -187,9 +194,10 @@ export class FrameClient implements AsyncDisposable {
 
   /** Sends, and resolves when the system has the bytes or the connection has closed. */
   async sent(...frames: readonly Uint8Array[]): Promise<void> {
-    if (this.#isClosed || this.socket.destroyed) return;
+    if (this.#isClosed) return;
     await new Promise<void>((resolve) => {
       this.socket.once('close', resolve);
+      if (this.socket.destroyed) return;
       this.socket.write(Buffer.concat(frames), () => {
         this.socket.off('close', resolve);
         resolve();
@@ -255,7 +263,7 @@ export class FrameClient implements AsyncDisposable {
       const frameFlags = this.#bytes.readUInt8(4);
       const isAck = (type === frameTypes.settings || type === frameTypes.ping) && frameFlags === flags.ack;
       if (!isAck) {
-        this.frames.push({
+        this.onFrame({
           type,
           flags: frameFlags,
           stream: this.#bytes.readUInt32BE(5),

@@ -56,6 +56,7 @@ const otherFlags: string[] = [
   // Of bench/run.ts and bench/guards.ts.
   '--contenders',
   '--workloads',
+  '--attack',
   '--only',
   '--rounds',
   '--rates',
