@@ -35,11 +35,11 @@ try {
   // ask for a stop, and the process would live on half dead [D28].
   process.stderr.write(`error: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
 }
-// Whoever does not listen for signals is ended by them, while it waits for its reader too.
-signals.release();
 // A pipe takes 64 KiB at once; an exit would lose what a command has printed beyond that. Not so the log, which never
 // waits for its reader [D53].
 if (process.stdout.writableLength > 0) {
+  // While it waits for its reader a signal ends it.
+  signals.release();
   await new Promise((resolve) => process.stdout.write('', resolve));
 }
 process.exit(exitCode);

@@ -20,7 +20,7 @@ export async function reads(
   watched: WatchedPage,
   selector: string,
   text: RegExp,
-  limitMs = 10_000,
+  limitMs = 30_000,
 ): Promise<void> {
   const found = watched.page.locator(selector).filter({ hasText: text, visible: true }).first();
   await found.waitFor({ timeout: limitMs }).catch(async () => {

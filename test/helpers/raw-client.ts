@@ -233,6 +233,16 @@ export class RawClient implements AsyncDisposable {
   }
 }
 
+/** Nobody takes connections on this port of 127.0.0.1. */
+export async function isRefused(port: number): Promise<boolean> {
+  try {
+    (await RawClient.open(port)).destroy();
+    return false;
+  } catch {
+    return true;
+  }
+}
+
 /** One request on a connection of its own. */
 export async function request(
   port: number,

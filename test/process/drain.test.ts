@@ -5,7 +5,7 @@ import { afterEach, beforeEach, test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
 import { holdCall } from '../helpers/held-call.ts';
 import { assertReply, operation, operations, succeeded } from '../helpers/expected.ts';
-import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { isRefused, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, latency, ScriptedBackend, timeout } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 
@@ -33,15 +33,6 @@ async function signalAgain(command: Command, signal: NodeJS.Signals): Promise<vo
   command.signal(signal);
 }
 
-async function isRefused(command: Command): Promise<boolean> {
-  try {
-    (await command.connect()).destroy();
-    return false;
-  } catch {
-    return true;
-  }
-}
-
 for (const signal of ['SIGTERM', 'SIGINT'] as const) {
   test(`${signal} with nothing under way: exit code 0, and idle connections do not delay it [D33]`, async () => {
     await using command = await start();
@@ -66,7 +57,7 @@ for (const [name, bytes, status, body] of [
     command.signal('SIGTERM');
     await isDraining(command);
     assert.equal((await command.admin('/livez')).status, 200, 'alive until the end');
-    await poll(() => isRefused(command), 'no new connection is taken');
+    await poll(() => isRefused(command.port), 'no new connection is taken');
     assert.ok(command.isRunning);
     open();
     const reply = await client.reply();

@@ -9,6 +9,7 @@ import { poll } from '../helpers/changes.ts';
 import { holdCall } from '../helpers/held-call.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { childrenOf, figureIn, stateOf } from '../helpers/process-figures.ts';
+import { isRefused } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { runCommand, startCommand, type Command, type LogLine } from '../helpers/targets.ts';
 
@@ -248,7 +249,7 @@ describe('a drain', () => {
     const pids = childrenOf(command.process.pid) ?? [];
     const { client, open } = await holdCall(backend, command);
     command.signal('SIGTERM');
-    await isDraining(command);
+    await poll(() => isRefused(command.port), 'every worker drains');
     command.signal('SIGSTOP');
     open();
     assertReply(await client.reply(), 200, '{"id":5}');

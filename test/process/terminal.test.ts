@@ -12,7 +12,7 @@ import { poll } from '../helpers/changes.ts';
 import { holdCall } from '../helpers/held-call.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { childrenOf, stateOf } from '../helpers/process-figures.ts';
-import { RawClient, request } from '../helpers/raw-client.ts';
+import { isRefused, RawClient, request } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 
 const { stdout: version } = spawnSync('script', ['--version']);
@@ -113,15 +113,6 @@ class OnTerminal {
 
 function descendantsOf(pid: number): number[] {
   return (childrenOf(pid) ?? []).flatMap((each) => [each, ...descendantsOf(each)]);
-}
-
-async function isRefused(port: number): Promise<boolean> {
-  try {
-    (await RawClient.open(port)).destroy();
-    return false;
-  } catch {
-    return true;
-  }
 }
 
 const gateway = `${process.execPath} dist/main.js`;

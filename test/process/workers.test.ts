@@ -10,7 +10,7 @@ import { failuresMax } from '../../src/telemetry/failures.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { childrenOf, countDescriptors } from '../helpers/process-figures.ts';
-import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
+import { isRefused, requestBytes, type RawClient } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { runCommand, startCommand, type Command, type LogLine } from '../helpers/targets.ts';
 import { Viewer } from '../helpers/viewer.ts';
@@ -60,15 +60,6 @@ function isAlive(pid: number): boolean {
     return true;
   } catch {
     return false;
-  }
-}
-
-async function isRefused(command: Command): Promise<boolean> {
-  try {
-    (await command.connect()).destroy();
-    return false;
-  } catch {
-    return true;
   }
 }
 
@@ -401,7 +392,7 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
     for (const client of clients) client.send(requestBytes('PUT', '/api/work-items/5', { body: '{}' }));
     await backend.until(() => backend.requests.length === before + clients.length, 'the held calls');
     command.signal('SIGKILL');
-    await poll(() => isRefused(command), 'no new connection is taken');
+    await poll(() => isRefused(command.port), 'no new connection is taken');
     await poll(
       () =>
         command.logs.filter(({ msg }) => String(msg).startsWith('the primary process has gone')).length === 2,
@@ -480,7 +471,7 @@ test('a connection that was handed to a worker which then died is closed, on bot
   client.send(requestBytes('GET', '/api/work-items'));
   await backend.until(() => backend.requests.length > before, 'the held call');
   command.signal('SIGTERM');
-  await poll(() => isRefused(command), 'no new connection is taken');
+  await poll(() => isRefused(command.port), 'no new connection is taken');
   gate.open();
   assertReply(await client.reply(), 200, '[]');
   assert.equal(await command.exitCode(), 0);
