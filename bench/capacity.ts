@@ -99,7 +99,7 @@ async function startRedis(): Promise<{ readonly port: number; readonly pid: numb
 async function compareQuestions(): Promise<void> {
   const { port, pid } = await startRedis();
   const processorMs = (): number => readProcessorMs([pid]).get(pid) ?? 0;
-  const counter = new RedisCounter(new URL(`redis://127.0.0.1:${port}`));
+  const counter = new RedisCounter(new URL(`redis://127.0.0.1:${port}`), () => undefined);
   await counter.revive();
   const clients = 10_000;
   let next = 0;

@@ -126,6 +126,8 @@ export class HostGuards implements Guard {
         const text = cause instanceof Error ? cause.message : 'it does not answer';
         this.#tell('redis', cause === undefined ? undefined : text);
       },
+      // No outage: it counts.
+      onIdlePassword: () => undefined,
     };
   }
 

@@ -1,7 +1,27 @@
-// What kept a connection to the backend from bringing an answer, in words for people: what the platform says, but for TLS
-// what it means, since OpenSSL's own text names its functions and files.
+// What kept a connection from bringing an answer, in words for people: what the platform says, but for TLS what it means,
+// since OpenSSL's own text names its functions and files.
+
+/** Whom a connection leads to, as the words for its errors name it. */
+export interface Peer {
+  readonly name: string;
+  /** The scheme of its address where it speaks no TLS. */
+  readonly plainScheme: string;
+  /** How an authority of one's own comes to be trusted. */
+  readonly authorities: string;
+}
+
+const backend: Peer = {
+  name: 'the backend',
+  plainScheme: 'http:',
+  authorities: 'BACKEND_CA_FILE names a file with the authorities to trust',
+};
+/** Node reads it as it starts: a settings file comes too late. */
+export const nodeAuthorities =
+  'NODE_EXTRA_CA_CERTS, in the environment at the start, names a file with the authority to trust';
 
 const noTlsCodes = new Set(['ERR_SSL_WRONG_VERSION_NUMBER', 'ERR_SSL_PACKET_LENGTH_TOO_LONG']);
+// The same, where it has another code (`EPROTO`).
+const noTlsReasons = new Set(['wrong version number', 'packet length too long']);
 const unknownAuthorityCodes = new Set([
   'DEPTH_ZERO_SELF_SIGNED_CERT',
   'SELF_SIGNED_CERT_IN_CHAIN',
@@ -23,28 +43,28 @@ export function isShortOfDescriptors(error: Error): boolean {
 }
 
 /** The messages of an error and of what caused it, on one line. */
-export function describeError(error: unknown): string {
+export function describeError(error: unknown, peer = backend): string {
   if (!(error instanceof Error)) {
     return String(error);
   }
   const causes =
     error instanceof AggregateError ? error.errors : error.cause === undefined ? [] : [error.cause];
-  return [describeOne(error), ...causes.map(describeError)].join('; ');
+  return [describeOne(error, peer), ...causes.map((each) => describeError(each, peer))].join('; ');
 }
 
-function describeOne(error: NodeJS.ErrnoException): string {
+function describeOne(error: NodeJS.ErrnoException, { name: who, plainScheme, authorities }: Peer): string {
   const { code = error.name, message } = error;
-  if (noTlsCodes.has(code)) {
-    return 'the backend does not speak TLS there: is it http:?';
+  const openSsl = reasonOfOpenSsl(message);
+  if (noTlsCodes.has(code) || noTlsReasons.has(openSsl ?? '')) {
+    return `${who} does not speak TLS there: is it ${plainScheme}?`;
   }
   if (message === closedEarly) {
-    return 'the backend closed the connection before TLS was set up: does it speak TLS there, or is it http:?';
+    return `${who} closed the connection before TLS was set up: does it speak TLS there, or is it ${plainScheme}?`;
   }
   if (unknownAuthorityCodes.has(code)) {
     // Behind it stands a flag of Node's, which whoever runs this does not start by itself.
-    return `${message.replace(/; if the root CA .*/s, '')}: BACKEND_CA_FILE names a file with the authorities to trust`;
+    return `${message.replace(/; if the root CA .*/s, '')}: ${authorities}`;
   }
-  const openSsl = reasonOfOpenSsl(message);
   if (openSsl !== undefined) {
     return `TLS failed: ${openSsl}`;
   }

@@ -1,6 +1,7 @@
 // Makes the guards that are on, in the order in which they are asked, with what they need: the issuer's keys, and whoever
 // counts. What is off is not even loaded. Knows no log and no metrics: whoever asks for them is told what changes.
 
+import { describeError, nodeAuthorities, type Peer } from '../backend/describe-error.ts';
 import type { Guard } from '../gateway/guard.ts';
 import type { Count } from './count.ts';
 import type { GuardSettings } from './guard-settings.ts';
@@ -16,6 +17,8 @@ export interface GuardObserver extends KeySetObserver {
   onInherited(ageMs: number): void;
   /** Whoever counts does not answer any more, for this reason, or does again: undefined. Not told twice. */
   onCounter(who: 'redis' | 'primary', cause: unknown): void;
+  /** Redis asks for no password, and has been given one. Told once. */
+  onIdlePassword(): void;
 }
 
 /** For people: what has begun where somebody that guards depend on ceases to answer, and that it has ended. */
@@ -26,6 +29,10 @@ export const outageTexts = {
   },
   redis: { begins: 'Redis does not count requests', ends: 'Redis counts requests again' },
 } as const;
+
+/** For people who have to find out which it is. */
+export const idlePasswordText =
+  'Redis asks for no password, but RATE_LIMIT_REDIS_URL has one: is it the right Redis, and has its password been set there?';
 
 export interface Guards {
   readonly guards: readonly Guard[];
@@ -202,15 +209,13 @@ export async function createKeySource({
   return authJwksUrl === '' ? createFileSource(authJwksFile) : createUrlSource(new URL(authJwksUrl));
 }
 
+const issuer: Peer = { name: 'the issuer', plainScheme: 'http:', authorities: nodeAuthorities };
+
 /** What has kept keys from being fetched, in one line. */
 export function describeFetchError(error: Error): string {
+  // Of several addresses each has its own; all of them together say nothing more.
   const errors: readonly unknown[] = error instanceof AggregateError ? error.errors : [error];
-  return errors
-    .map((each) => {
-      const { message, code = String(each) } = each as NodeJS.ErrnoException;
-      return message === '' ? code : message;
-    })
-    .join('; ');
+  return errors.map((each) => describeError(each, issuer)).join('; ');
 }
 
 // With other gateways; `local` counts for this one alone.
@@ -231,7 +236,9 @@ async function createRedisCount(
   const count = new SharedCount({
     rate,
     clock,
-    counter: new RedisCounter(new URL(rateLimitRedisUrl)),
+    counter: new RedisCounter(new URL(rateLimitRedisUrl), () => {
+      observer.onIdlePassword();
+    }),
     answerMsMax,
     fallback: rateLimitFallback === 'local' ? local : { take: () => msLeftOf[rateLimitFallback] },
     keysMax,

@@ -5,6 +5,7 @@ import { isIP } from 'node:net';
 
 import { Redis } from 'ioredis';
 
+import { describeError, nodeAuthorities, type Peer } from '../backend/describe-error.ts';
 import { limitMax } from './rate.ts';
 import type { Counter, Question } from './shared-count.ts';
 
@@ -59,10 +60,16 @@ interface CountingRedis extends Redis {
 export class RedisCounter implements Counter {
   readonly #url: URL;
   #redis: CountingRedis | undefined;
+  readonly #onIdlePassword: () => void;
+  #isIdleTold = false;
 
-  /** At `url`: `redis:` or `rediss:`, with or without user name, password and number of the database. */
-  constructor(url: URL) {
+  /**
+   * At `url`: `redis:` or `rediss:`, with or without user name, password and number of the database. `onIdlePassword` is told
+   * once that there is a password and the server asks for none, so that it counts for everybody who can reach it.
+   */
+  constructor(url: URL, onIdlePassword: () => void) {
     this.#url = url;
+    this.#onIdlePassword = onIdlePassword;
   }
 
   async ask({ rate, keys, wanted }: Question): Promise<readonly number[]> {
@@ -76,7 +83,7 @@ export class RedisCounter implements Counter {
       const names = keys.map((key) => prefix + key);
       return await redis.countRates(keys.length, ...names, limit, windowMs, wanted.join());
     } catch (error) {
-      throw this.#describe(error);
+      throw this.#describe(describeError(error, peer));
     }
   }
 
@@ -90,6 +97,7 @@ export class RedisCounter implements Counter {
     });
     try {
       await redis.connect();
+      await this.#signIn(redis);
       // Not merely there: one that is read-only, full or still loading cannot count. So something is written each time.
       const answer: unknown = await redis.countRates(1, `${keyPrefix}probe`, limitMax, 1_000, '1');
       const isAnswer = Array.isArray(answer) && answer.length === 2 && answer.every(Number.isSafeInteger);
@@ -110,7 +118,7 @@ export class RedisCounter implements Counter {
       });
     } catch (error) {
       redis.disconnect();
-      throw this.#describe(failure ?? error);
+      throw this.#describe(describeConnecting(failure ?? error, this.#url.protocol === 'rediss:'));
     }
   }
 
@@ -134,10 +142,37 @@ export class RedisCounter implements Counter {
     this.#redis = undefined;
   }
 
+  // Not left to the library, which writes to standard error that a password is idle, at each connection.
+  async #signIn(redis: Redis): Promise<void> {
+    const database = Number(this.#url.pathname.slice(1));
+    // Both are on their way at once. Answers come in turn: the first that fails is the reason.
+    await Promise.all([this.#authenticate(redis), database === 0 ? undefined : redis.select(database)]);
+  }
+
+  async #authenticate(redis: Redis): Promise<void> {
+    const username = decode(this.#url.username);
+    const password = decode(this.#url.password);
+    try {
+      if (username !== '') {
+        await redis.auth(username, password);
+      } else if (password !== '') {
+        await redis.auth(password);
+      }
+    } catch (error) {
+      if (!(error instanceof Error && idlePasswordPattern.test(error.message))) {
+        throw error;
+      }
+      if (!this.#isIdleTold) {
+        this.#isIdleTold = true;
+        this.#onIdlePassword();
+      }
+    }
+  }
+
   // Words only: the library's errors carry the command with its arguments, and with AUTH that is the password. Some servers
   // repeat it in their words, too.
-  #describe(error: unknown): Error {
-    let text = error instanceof Error ? error.message : String(error);
+  #describe(words: string): Error {
+    let text = words;
     const { username, password } = this.#url;
     for (const secret of [password, decode(password), username, decode(username)]) {
       if (secret !== '') {
@@ -148,7 +183,22 @@ export class RedisCounter implements Counter {
   }
 }
 
+const peer: Peer = { name: 'Redis', plainScheme: 'redis:', authorities: nodeAuthorities };
 const causeLengthMax = 200;
+// Up to Redis 5, and from 6 on.
+const idlePasswordPattern = /no password is set|without any password configured/;
+
+// One that speaks no TLS waits for more of a command; one that does closes what is none, or resets it.
+function describeConnecting(error: unknown, isTls: boolean): string {
+  const { code, syscall, message } = error as NodeJS.ErrnoException;
+  if (code === 'ETIMEDOUT' && syscall === 'connect') {
+    const question = isTls ? ': does it speak TLS there, or is it redis:?' : '';
+    return `no connection within ${connectMsMax} ms${question}`;
+  }
+  return !isTls && (code === 'ECONNRESET' || message === 'Connection is closed.')
+    ? 'Redis closed the connection before it answered: does it speak TLS there (rediss:)?'
+    : describeError(error, peer);
+}
 
 function decode(text: string): string {
   return decodeURIComponent(text);
@@ -160,9 +210,6 @@ function createRedis(url: URL): CountingRedis {
   return new Redis({
     host,
     port: url.port === '' ? 6_379 : Number(url.port),
-    username: url.username === '' ? undefined : decode(url.username),
-    password: url.password === '' ? undefined : decode(url.password),
-    db: Number(url.pathname.slice(1)),
     ...(url.protocol === 'rediss:' && { tls: isIP(host) === 0 ? { servername: host } : {} }),
     lazyConnect: true,
     retryStrategy: null,

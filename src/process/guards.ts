@@ -3,6 +3,7 @@
 import {
   createGuards as create,
   describeFetchError,
+  idlePasswordText,
   outageTexts,
   type GuardObserver,
   type Guards,
@@ -105,6 +106,9 @@ function createGuardLog(
       } else if (!(cause instanceof PrimaryGoneError)) {
         lines[who].away(cause);
       }
+    },
+    onIdlePassword: () => {
+      logger.warn(idlePasswordText);
     },
   };
 }

@@ -1,5 +1,6 @@
 // What `check` says of the Redis of the rate limit [D47].
 
+import { idlePasswordText } from '../guards/create-guards.ts';
 import { escapeControls } from '../telemetry/escape.ts';
 import { showRedisUrl } from './rate-settings.ts';
 
@@ -11,7 +12,10 @@ export interface Checked {
 /** Connects to `address` and counts there once. Never rejects. */
 export async function checkRedis(address: string): Promise<Checked> {
   const { RedisCounter } = await import('../guards/redis-counter.ts');
-  const counter = new RedisCounter(new URL(address));
+  let advice = '';
+  const counter = new RedisCounter(new URL(address), () => {
+    advice = `  ${idlePasswordText}\n`;
+  });
   const shown = showRedisUrl(address);
   try {
     await counter.revive(() => undefined);
@@ -19,7 +23,10 @@ export async function checkRedis(address: string): Promise<Checked> {
     await counter.ask({ rate: { limit: 1, windowMs: 1_000 }, keys: ['check'], wanted: [1] });
     const tookMs = (performance.now() - startedAt).toFixed(1);
     const version = (await counter.version()) ?? 'of a version that it does not tell';
-    return { isWell: true, text: `rate limit: Redis at ${shown} counts, in ${tookMs} ms: ${version}\n` };
+    return {
+      isWell: true,
+      text: `rate limit: Redis at ${shown} counts, in ${tookMs} ms: ${version}\n${advice}`,
+    };
   } catch (error) {
     const cause = escapeControls(error instanceof Error ? error.message : String(error));
     return {

@@ -2,8 +2,10 @@
 // right or wrong in any way a test wants.
 
 import { createHmac, sign, type KeyObject, generateKeyPairSync } from 'node:crypto';
-import { createServer, type ServerResponse } from 'node:http';
+import { createServer, type RequestListener, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import type { Issued } from './certificates.ts';
 
 export const issuerName = 'https://issuer.example/';
 export const audience = 'work-items';
@@ -91,22 +93,26 @@ export function keySetOf(...pairs: readonly Pair[]): string {
   return JSON.stringify({ keys: pairs.map(({ jwk }) => jwk) });
 }
 
-/** Serves a key set over HTTP, as its `respond` says. */
+/** Serves a key set over HTTP, or with a certificate over HTTPS, as its `respond` says. */
 export class KeyServer implements AsyncDisposable {
   /** Requests so far. */
   count = 0;
   respond: (response: ServerResponse) => void;
-  readonly #server = createServer((_request, response) => {
-    this.count += 1;
-    this.respond(response);
-  });
+  readonly #server;
+  readonly #origin: string;
 
-  private constructor(text: string) {
+  private constructor(text: string, tls: Pick<Issued, 'cert' | 'key'> | undefined) {
     this.respond = sending(text);
+    const listener: RequestListener = (_request, response) => {
+      this.count += 1;
+      this.respond(response);
+    };
+    this.#server = tls === undefined ? createServer(listener) : createTlsServer(tls, listener);
+    this.#origin = tls === undefined ? 'http://127.0.0.1' : 'https://localhost';
   }
 
-  static async start(text: string, port = 0): Promise<KeyServer> {
-    const server = new KeyServer(text);
+  static async start(text: string, port = 0, tls?: Pick<Issued, 'cert' | 'key'>): Promise<KeyServer> {
+    const server = new KeyServer(text, tls);
     await new Promise<void>((resolve) => server.#server.listen(port, '127.0.0.1', resolve));
     return server;
   }
@@ -116,7 +122,7 @@ export class KeyServer implements AsyncDisposable {
   }
 
   get url(): string {
-    return `http://127.0.0.1:${this.port}/keys`;
+    return `${this.#origin}:${this.port}/keys`;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -84,9 +84,11 @@ async function reachable(command: Command): Promise<string | undefined> {
   return /^work_item_gateway_rate_limit_redis_reachable (\d)$/m.exec(await command.metrics())?.[1];
 }
 
-for (const { name, program } of redisPrograms) {
-  test(`${name}: three gateways, one with workers, let pass as many as the limit between them`, async () => {
-    await using redis = await RedisServer.start({ program });
+for (const { name, program } of redisPrograms.length > 0
+  ? redisPrograms
+  : [{ name: 'Redis', program: undefined }]) {
+  test(`${name}: three gateways, one with workers, let pass as many as the limit between them`, { skip: withoutRedis }, async () => {
+    await using redis = await RedisServer.start({ ...(program !== undefined && { program }) });
     await using one = await startGateway(redis.url);
     await using two = await startGateway(redis.url);
     await using three = await startGateway(`${redis.url}/0`, { WORKERS: '2' });
@@ -109,7 +111,7 @@ for (const { name, program } of redisPrograms) {
     const ttl = Number((await redis.send('PTTL work-item-gateway:rate:3600:203.0.113.1'))?.slice(1));
     assert.ok(ttl > 3_500_000 && ttl <= 3_600_000, `it is forgotten by itself: ${ttl}`);
   });
-}
+} // prettier-ignore
 
 describe('while Redis does not count', { skip: withoutRedis }, () => {
   for (const [what, stop, resume] of [
@@ -321,6 +323,38 @@ test('`check` says what it finds, and no password', { skip: withoutRedis }, asyn
     assert.doesNotMatch(command.output, /Tr0ub4dor|hunter2/);
   } // prettier-ignore
 });
+
+test('a Redis that asks for no password: it counts, and one line and `check` say it', { skip: withoutRedis }, async () => {
+  await using redis = await RedisServer.start();
+  const url = `redis://:hunter2@127.0.0.1:${redis.port}/3`;
+  const text =
+    'Redis asks for no password, but RATE_LIMIT_REDIS_URL has one: is it the right Redis, and has its password been set there?';
+  await using gateway = await startGateway(url);
+  const line = await gateway.log(({ msg }) => msg === text, 'it is said');
+  assert.equal(line['level'], 'warn');
+  await undisturbed([gateway], async (client) => {
+    assert.deepEqual(await statusesOf([gateway], 101, client), { 200: 100, 429: 1 });
+    assert.match((await redis.send('INFO keyspace')) ?? '', /^db3:/m);
+  });
+  // On its next connection it is not said again.
+  await redis.restart();
+  await poll(async () => String(await redis.send('CLIENT LIST')).includes('cmd=eval'), 'there is a connection');
+  await undisturbed([gateway], async (client) => {
+    const other = client.replace('198.51.100', '203.0.113');
+    assert.deepEqual(await statusesOf([gateway], 101, other), { 200: 100, 429: 1 });
+  });
+  assert.equal(gateway.logs.filter(({ msg }) => msg === text).length, 1);
+  assert.equal(gateway.stderr, '');
+  assert.doesNotMatch(gateway.output, /hunter2/);
+  await poll(async () => {
+    await using command = runCommand(['check'], { BACKEND_URL: backend.url, RATE_LIMIT: '1/1s', RATE_LIMIT_REDIS_URL: url });
+    const code = await command.exitCode();
+    assert.doesNotMatch(command.output, /hunter2|WARN/);
+    return code === 0 && command.stdout.includes(`\n  ${text}\n`);
+  }, 'check says it');
+  await using stranger = await startGateway(`redis://somebody:hunter2@127.0.0.1:${redis.port}`);
+  await stranger.log(({ cause }) => /WRONGPASS|wrong number of arguments/.test(String(cause)), 'a user that is none');
+}); // prettier-ignore
 
 test('an address that is none is a problem at the start, and not shown', async () => {
   for (const url of [

@@ -1,0 +1,195 @@
+// Redis and an issuer whose certificates are of an authority of their own, which NODE_EXTRA_CA_CERTS names, as docs/security.md
+// has it: they are used over TLS, and where it is the wrong authority, log and `check` say what to do [D44, D47].
+
+import assert from 'node:assert/strict';
+import { after, before, beforeEach, describe, test } from 'node:test';
+import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
+import { poll } from '../helpers/changes.ts';
+import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer } from '../helpers/issuer.ts';
+import { RedisServer, withoutRedis } from '../helpers/redis.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { runCommand, startCommand } from '../helpers/targets.ts';
+import { assertNoKeys, bearer } from '../helpers/tokens.ts';
+
+const path = '/api/work-items/5';
+const whatToDo =
+  'NODE_EXTRA_CA_CERTS, in the environment at the start, names a file with the authority to trust';
+
+describe('an authority of one’s own', { skip: noOpenssl }, () => {
+  let backend: ScriptedBackend;
+  let folder: CertificateFolder;
+  let right: Issued;
+  let wrong: Issued;
+  let server: Issued;
+  before(async () => {
+    backend = await ScriptedBackend.start();
+    folder = new CertificateFolder();
+    right = folder.authority('right');
+    wrong = folder.authority('wrong');
+    server = folder.issue(right, 'server');
+  });
+  after(async () => {
+    folder[Symbol.dispose]();
+    await backend.stop();
+  });
+  beforeEach(() => {
+    backend.reset();
+    backend.answers(answer('{"id":5}'));
+  });
+
+  /** What `check` says, and its exit code. */
+  async function check(environment: NodeJS.ProcessEnv) {
+    await using command = runCommand(['check'], environment);
+    const code = await command.exitCode();
+    return { code, stdout: command.stdout, stderr: command.stderr };
+  }
+
+  // A machine that is busy enough takes longer than a gateway waits for a connection.
+  async function onTime(cause: () => Promise<string>, expected: RegExp): Promise<void> {
+    let said = await cause();
+    for (let tried = 1; tried < 8 && !expected.test(said) && /^no (?:connection|answer) within/.test(said); tried += 1) {
+      said = await cause();
+    }
+    assert.match(said, expected);
+  } // prettier-ignore
+
+  describe('Redis', { skip: withoutRedis }, () => {
+    let redis: RedisServer;
+    before(async () => {
+      const args = ['--requirepass', 'Tr0ub4dor'];
+      redis = await RedisServer.start({ args, tls: { ...server, caFile: right.certFile } });
+    });
+    after(() => redis[Symbol.asyncDispose]());
+
+    function environment(url: string, authority: Issued | undefined, more: NodeJS.ProcessEnv = {}) {
+      return {
+        BACKEND_URL: backend.url,
+        RATE_LIMIT: '3/1h',
+        RATE_LIMIT_REDIS_URL: url,
+        TRUSTED_PROXIES: '127.0.0.1',
+        ...(authority !== undefined && { NODE_EXTRA_CA_CERTS: authority.certFile }),
+        ...more,
+      };
+    }
+    const from = (client: string) => ({ headers: [['X-Forwarded-For', client]] as const });
+
+    for (const host of ['localhost', '127.0.0.1']) {
+      test(`rediss://${host}: it counts, in the process and in workers`, async () => {
+        const url = `rediss://:Tr0ub4dor@${host}:${redis.tlsPort}/1`;
+        // Who is let in has been counted by Redis.
+        const deny = { RATE_LIMIT_FALLBACK: 'deny' };
+        await using one = await startCommand(environment(url, right, deny));
+        await using two = await startCommand(environment(url, right, { ...deny, WORKERS: '2' }));
+        const gateways = [one, two, one];
+        // On a machine that is busy enough Redis is late, and then everybody is refused.
+        let round = 0;
+        await poll(async () => {
+          round += 1;
+          const client = from(`198.51.${host === 'localhost' ? 1 : 2}.${round}`);
+          for (const gateway of gateways) {
+            if ((await gateway.call('GET', path, client)).status !== 200) return false;
+          }
+          assert.equal((await two.call('GET', path, client)).status, 429);
+          return true;
+        }, 'three calls are counted');
+        assert.match((await one.metrics()), /^work_item_gateway_rate_limit_redis_reachable [01]$/m);
+        assert.equal(one.stderr + two.stderr, '');
+      });
+    } // prettier-ignore
+
+    test('check says that it counts', async () => {
+      const shown = `rediss://localhost:${redis.tlsPort}`;
+      const settings = environment(`rediss://:Tr0ub4dor@localhost:${redis.tlsPort}`, right);
+      await poll(async () => {
+        const { code, stdout } = await check(settings);
+        return code === 0 && stdout.includes(`rate limit: Redis at ${shown} counts, in `);
+      }, 'Redis counts');
+    });
+
+    test('a wrong authority, another name, no TLS: log and check say what to do, and the fallback counts', async () => {
+      await using elsewhere = await RedisServer.start({
+        tls: { ...folder.issue(right, 'elsewhere', { names: ['DNS:elsewhere.example'] }), caFile: right.certFile },
+      });
+      for (const [url, authority, cause] of [
+        [`rediss://:hunter2@localhost:${redis.tlsPort}`, wrong, new RegExp(`^[\\w -]+: ${whatToDo}$`)],
+        [`rediss://:hunter2@localhost:${redis.tlsPort}`, undefined, new RegExp(`^[\\w -]+: ${whatToDo}$`)],
+        [`rediss://localhost:${elsewhere.tlsPort}`, right, /does not match certificate's altnames: .*DNS:elsewhere\.example/],
+        [`rediss://localhost:${redis.port}`, right, /^no connection within 350 ms: does it speak TLS there, or is it redis:\?$/],
+        [`redis://localhost:${redis.tlsPort}`, right, /^Redis closed the connection before it answered: does it speak TLS there \(rediss:\)\?$/],
+      ] as const) {
+        const settings = environment(url, authority);
+        await onTime(async () => {
+          await using gateway = await startCommand(settings);
+          const line = await gateway.log(({ msg }) => msg === 'Redis does not count requests', 'it is said');
+          for (const status of [200, 200, 200, 429]) {
+            assert.equal((await gateway.call('GET', path, from('203.0.113.1'))).status, status);
+          }
+          assert.doesNotMatch(gateway.output, /hunter2/);
+          return String(line['cause']);
+        }, cause);
+        await onTime(async () => {
+          const { code, stderr } = await check(settings);
+          assert.equal(code, 1);
+          assert.doesNotMatch(stderr, /hunter2/);
+          return /^rate limit: Redis at rediss?:\/\/localhost:\d+ does not count: (.*)$/m.exec(stderr)?.[1] ?? stderr;
+        }, cause);
+      }
+    }); // prettier-ignore
+  });
+
+  describe('an issuer', () => {
+    const pair = createPair('key-1', 'ES256');
+    const headers = [bearer(goodToken(pair))];
+
+    function environment(url: string, authority: Issued | undefined) {
+      return {
+        BACKEND_URL: backend.url,
+        AUTH_ISSUER: issuerName,
+        AUTH_AUDIENCE: audience,
+        AUTH_JWKS_URL: url,
+        ...(authority !== undefined && { NODE_EXTRA_CA_CERTS: authority.certFile }),
+      };
+    }
+
+    test('its keys are fetched over TLS, and check says which', async () => {
+      await using keys = await KeyServer.start(keySetOf(pair), 0, server);
+      const settings = environment(keys.url, right);
+      await using gateway = await startCommand(settings);
+      await poll(
+        async () => (await gateway.call('GET', path, { headers })).status === 200,
+        'the keys are there',
+      );
+      const { code, stdout } = await check(settings);
+      assert.equal(code, 0);
+      assert.ok(stdout.includes(`keys: ${keys.url} has 1 that can be used\n  key-1: ES256\n`), stdout);
+    });
+
+    test('a wrong authority, another name, no TLS: log and check say what to do, and no token gets in', async () => {
+      const other = folder.issue(right, 'other', { names: ['DNS:elsewhere.example'] });
+      const expired = folder.issue(right, 'expired', { days: -1 });
+      await using keys = await KeyServer.start(keySetOf(pair), 0, server);
+      await using elsewhere = await KeyServer.start(keySetOf(pair), 0, other);
+      await using old = await KeyServer.start(keySetOf(pair), 0, expired);
+      await using plain = await KeyServer.start(keySetOf(pair));
+      for (const [url, authority, cause] of [
+        [keys.url, wrong, new RegExp(`^[\\w -]+: ${whatToDo}$`)],
+        [keys.url, undefined, new RegExp(`^[\\w -]+: ${whatToDo}$`)],
+        [elsewhere.url, right, /does not match certificate's altnames: .*DNS:elsewhere\.example/],
+        [old.url, right, /^certificate has expired$/],
+        [plain.url.replace('http:', 'https:'), right, /^the issuer does not speak TLS there: is it http:\?$/],
+      ] as const) {
+        const settings = environment(url, authority);
+        await using gateway = await startCommand(settings);
+        const line = await gateway.log(({ level }) => level === 'error', 'the cause');
+        assert.equal(line['msg'], 'the keys of the issuer cannot be fetched');
+        assert.match(String(line['cause']), cause);
+        assertNoKeys(await gateway.call('GET', path, { headers }));
+        const { code, stderr } = await check(settings);
+        assert.equal(code, 1);
+        const said = stderr.split('\n').find((each) => each.startsWith(`keys: ${url}: `)) ?? stderr;
+        assert.match(said.slice(`keys: ${url}: `.length), cause);
+      }
+      assert.equal(keys.count + elsewhere.count + old.count + plain.count, 0);
+    });
+  });
+});
