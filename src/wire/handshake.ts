@@ -22,10 +22,10 @@ export interface ServerTls {
   readonly ticketKeys?: Uint8Array | undefined;
 }
 
-/** What comes of a handshake: the socket to read requests from, or why there is none. */
+/** What comes of a handshake: the socket to read requests from, or why there is none. What is told first counts. */
 export interface HandshakeOwner {
   onSecure(handshake: Handshake, socket: TLSSocket): void;
-  /** The connection is closed. */
+  /** The connection is closed, maybe long after its handshake. */
   onFailure(handshake: Handshake, error: Error): void;
 }
 
@@ -104,7 +104,6 @@ export class Handshake implements Connection {
   readonly #timeoutMs: number;
   readonly #owner: HandshakeOwner;
   readonly #since = monotonicMs();
-  #isUnderWay = true;
 
   constructor(socket: Socket, timeoutMs: number, owner: HandshakeOwner) {
     this.socket = socket;
@@ -140,20 +139,12 @@ export class Handshake implements Connection {
 
   /** @internal */
   succeed(socket: TLSSocket): void {
-    if (this.#isUnderWay) {
-      this.#isUnderWay = false;
-      socket.allowHalfOpen = true;
-      this.#owner.onSecure(this, socket);
-    } else {
-      socket.destroy();
-    }
+    socket.allowHalfOpen = true;
+    this.#owner.onSecure(this, socket);
   }
 
   /** @internal */
   fail(error: Error): void {
-    if (this.#isUnderWay) {
-      this.#isUnderWay = false;
-      this.#owner.onFailure(this, error);
-    }
+    this.#owner.onFailure(this, error);
   }
 }

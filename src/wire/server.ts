@@ -156,7 +156,7 @@ export class ClientServer implements Iterable<Connection> {
         this.#add(serve?.(socket) ?? new ServerConnection(socket, this.#context));
       },
       onFailure: (handshake, error) => {
-        // One that made room for another has not failed.
+        // One that has ended, or made room for another, has not failed.
         if (this.#connections.delete(handshake)) {
           this.onHandshakeFailure(error, handshake.address);
         }

@@ -43,8 +43,13 @@ export const batches: readonly Batch[] = [
     isTimed: true,
   },
   {
+    name: 'limit on connections',
+    files: ['test/transport/connection-limit.test.ts'],
+    of: /src\/wire\/(server|server-connection)\.ts/,
+  },
+  {
     name: 'connections over TLS',
-    files: ['test/transport/tls.test.ts'],
+    files: ['test/transport/handshakes.test.ts', 'test/transport/tls.test.ts'],
     of: /src\/wire\/(handshake|server|stall-watch|tcp-table)\.ts/,
     isTimed: true,
   },
