@@ -776,6 +776,91 @@ test('a body that does not come in time is told as such, drip by drip too, and b
   assert.equal(early.unread.length, 0);
 });
 
+test(
+  'each limit on time holds to the millisecond, and for each request anew [D35]',
+  { timeout: 30_000 },
+  async (t) => {
+    const from = 10_000;
+    let now = from;
+    t.mock.method(performance, 'now', () => now);
+    const { connectBoth, request, refused } = await serve(t, {}, short);
+    const start = async () => {
+      const both = await connectBoth();
+      const { connection } = both;
+      /** Nothing happens 1 ms before the limit, and it ends with it. */
+      const endsAt = async (limit: number, what: string) => {
+        connection.checkTime(limit - 1);
+        await turn();
+        assert.ok(both.client.isOpen && !connection.socket.destroyed, `${what}: not yet`);
+        connection.checkTime(limit);
+        await both.client.closed();
+      };
+      return { ...both, endsAt };
+    };
+    const silent = await start();
+    await silent.endsAt(from + 300, 'nothing has come');
+
+    // The first head has the time that its connection has, a later one its own.
+    const head = await start();
+    now = from + 200;
+    head.client.send('GET /1 HT');
+    await poll(() => !head.connection.isQuiet(0, 0), 'a part of a head');
+    assert.equal(head.connection.restsSince(from + 250), 250, 'who has sent a part of a head rests');
+    await head.endsAt(from + 300, 'a head');
+    assert.deepEqual(refused, ['timeout']);
+
+    now = from;
+    const later = await start();
+    later.client.send(get('/1'));
+    now = from + 1_000;
+    (await request(0)).reply('1');
+    await later.client.reply();
+    later.connection.checkTime(now + 499);
+    assert.equal(later.connection.socket.destroyed, false);
+    now = from + 1_400;
+    later.client.send('GET /2 HT');
+    await poll(() => !later.connection.isQuiet(0, 0), 'a part of a head');
+    await later.endsAt(from + 1_700, 'a later head');
+
+    now = from;
+    const idle = await start();
+    idle.client.send(get('/3'));
+    now = from + 5_000;
+    (await request(1)).reply('3');
+    await idle.client.reply();
+    await idle.endsAt(from + 5_500, 'a connection that rests');
+  },
+);
+
+test('a request that is answered has had its reply: there is no second one, and none when its client has gone', async (t) => {
+  const { connect, request } = await serve(t);
+  const client = await connect();
+  client.send(get('/1'));
+  const first = await request(0);
+  first.reply('1');
+  assert.throws(() => {
+    first.reply('again');
+  }, /has had its reply, or its client has gone/);
+  client.send(get('/2'));
+  const second = await request(1);
+  client.reset();
+  await poll(() => second.events.includes('gone'), 'it is told');
+  assert.throws(() => {
+    second.reply('2');
+  }, /has had its reply, or its client has gone/);
+});
+
+test('small pieces of any bytes come whole and in order, as one piece does', async (t) => {
+  const { connect, request } = await serve(t);
+  const client = await connect();
+  const bytes = Buffer.from(Array.from({ length: 256 }, (_, byte) => byte));
+  for (const [index, pieces] of [[bytes], [bytes.subarray(0, 100), bytes.subarray(100)]].entries()) {
+    client.send(get(`/${index}`));
+    (await request(index)).reply('', { pieces });
+    assert.ok((await client.reply()).body.equals(bytes));
+  }
+});
+
 test('a request that is being answered has no time limit here, nor one that waits behind it [D35]', async (t) => {
   const { connect, request } = await serve(t, {}, short);
   const client = await connect();
