@@ -10,6 +10,7 @@ import { after, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import openapiTypescript, { astToString, type OpenAPI3 } from 'openapi-typescript';
+import { codeBlock, replaceEach } from '../helpers/documents.ts';
 import { printOpenApi, readOpenApi } from '../helpers/openapi.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand } from '../helpers/targets.ts';
@@ -195,6 +196,13 @@ describe('a typed client made from the document', () => {
     );
     writeFileSync(join(folder, 'client.ts'), client);
     writeFileSync(
+      join(folder, 'recipe.ts'),
+      `const show = (data: unknown): void => console.log(JSON.stringify(data));\n${replaceEach(
+        codeBlock('docs/clients.md', 'createClient<paths>'),
+        { "'http://localhost:3000'": "process.env['GATEWAY_URL'] ?? ''" },
+      )}`,
+    );
+    writeFileSync(
       join(folder, 'tsconfig.json'),
       JSON.stringify({
         extends: '../../tsconfig.json',
@@ -243,6 +251,14 @@ describe('a typed client made from the document', () => {
           'GET /api/WorkItem/404',
         ],
       );
+
+      backend.answersOnce(answer('{"id":5,"title":"Paint"}'), answer('', { status: 404 }));
+      const runRecipe = async (): Promise<string> => {
+        const env = { GATEWAY_URL: `http://127.0.0.1:${gateway.port}` };
+        return (await run(process.execPath, [join(folder, 'recipe.ts')], { env })).stdout;
+      };
+      assert.equal(await runRecipe(), '{"id":5,"title":"Paint"}\n', 'as docs/clients.md prints it');
+      assert.match(await runRecipe(), /^404 Work item not found [0-9a-f-]{36}\n$/);
     } finally {
       await backend.stop();
     }
