@@ -7,10 +7,11 @@ const headersType = 0x1;
 const continuationType = 0x9;
 const endHeadersFlag = 0x4;
 
-/** What is taken in one go: frames of any kind, and heads of requests among them. */
+/** What is taken in one go: frames of any kind, heads of requests among them, and bytes of heads. */
 export interface Allowance {
   readonly frames: number;
   readonly heads: number;
+  readonly headBytes: number;
 }
 
 export class FrameMeter {
@@ -22,19 +23,29 @@ export class FrameMeter {
   #type = 0;
   #flags = 0;
   #isInHead = false;
+  #headsBegun = 0;
 
-  /** A request's head has begun, and is not whole. */
-  get isInHead(): boolean {
-    return this.#isInHead;
+  /** Which head of a request has begun and is not whole, counted from 1; 0 for none. */
+  get headUnderWay(): number {
+    return this.#isInHead ? this.#headsBegun : 0;
   }
 
-  /** Walks through `bytes` as far as `allowance` goes, and says how far that is. Frames that have begun are gone through. */
+  /**
+   * Walks through `bytes` as far as `allowance` goes, and says how far that is. Frames that have begun are gone through,
+   * but not those of heads: there one byte can be a field of thousands [RFC 7541, 6.1].
+   */
   take(bytes: Uint8Array, allowance: Allowance): number {
-    let { frames, heads } = allowance;
+    let { frames, heads, headBytes } = allowance;
     let at = 0;
     while (at < bytes.length) {
       if (this.#bytesLeft > 0) {
-        const step = Math.min(this.#bytesLeft, bytes.length - at);
+        const isOfHead = this.#type === headersType || this.#type === continuationType;
+        const most = isOfHead ? Math.min(this.#bytesLeft, headBytes) : this.#bytesLeft;
+        const step = Math.min(most, bytes.length - at);
+        if (step === 0) {
+          break;
+        }
+        headBytes -= isOfHead ? step : 0;
         this.#bytesLeft -= step;
         at += step;
         if (this.#bytesLeft === 0) {
@@ -52,6 +63,7 @@ export class FrameMeter {
         if (this.#type === headersType) {
           heads -= 1;
           this.#isInHead = true;
+          this.#headsBegun += 1;
         }
         this.#headerLength = 0;
         this.#bytesLeft = this.#payloadLength;

@@ -13,14 +13,16 @@ import { FrameMeter, type Allowance } from './frame-meter.ts';
 export const keptBytesMax = 65_536;
 
 // Whoever sends little waits for nobody.
-const atOnce: Allowance = { frames: 64, heads: 4 };
+const atOnce: Allowance = { frames: 64, heads: 4, headBytes: 4_096 };
 // In a turn of its own.
-const inTurn: Allowance = { frames: 256, heads: 12 };
+const inTurn: Allowance = { frames: 256, heads: 12, headBytes: 4_096 };
 
 export class PacedSocket extends Duplex implements TurnTaker {
   readonly #socket: Socket;
   readonly #meter = new FrameMeter();
   readonly #keptBytes: () => number;
+  // The head that is under way, and since when it is.
+  #head = 0;
   #headSince: number | undefined;
   // What has come and was not handed on; the socket is paused meanwhile.
   #held: Buffer | undefined;
@@ -99,7 +101,10 @@ export class PacedSocket extends Duplex implements TurnTaker {
       return;
     }
     const end = this.#meter.take(bytes.length > room ? bytes.subarray(0, room) : bytes, allowance);
-    this.#headSince = this.#meter.isInHead ? (this.#headSince ?? monotonicMs()) : undefined;
+    const head = this.#meter.headUnderWay;
+    this.#headSince =
+      head === 0 ? undefined : head === this.#head ? (this.#headSince ?? monotonicMs()) : monotonicMs();
+    this.#head = head;
     if (end < bytes.length) {
       this.#held = bytes.subarray(end);
       this.#isYielding = true;
