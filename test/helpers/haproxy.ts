@@ -1,4 +1,4 @@
-// A real HAProxy with the configuration of deploy/haproxy.cfg, in front of gateways on this machine.
+// A real HAProxy with the configuration of deploy/haproxy.cfg, or another one, in front of gateways on this machine.
 
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -102,16 +102,21 @@ export class Haproxy implements AsyncDisposable {
     this.#stop = stop;
   }
 
-  /** Starts it and resolves when it listens. */
+  /** Starts it with the shipped configuration and resolves when it listens. */
   static async start(
     program: string,
     gateways: readonly GatewayPlace[],
     variations: Variations = {},
   ): Promise<Haproxy> {
     const port = await findFreePort();
+    return await Haproxy.startWith(program, configure(port, gateways, variations), port);
+  }
+
+  /** The same with `configuration`, which listens on `port` of 127.0.0.1. */
+  static async startWith(program: string, configuration: string, port: number): Promise<Haproxy> {
     const folder = mkdtempSync(join(tmpdir(), 'haproxy-'));
     const file = join(folder, 'haproxy.cfg');
-    writeFileSync(file, configure(port, gateways, variations));
+    writeFileSync(file, configuration);
     const child = spawn(program, ['-db', '-f', file], { stdio: ['ignore', 'pipe', 'pipe'] });
     running.add(child);
     child.once('exit', () => running.delete(child));

@@ -1,0 +1,104 @@
+// The lines for HAProxy in docs/security.md, tried as they are printed there: only addresses and files are replaced.
+
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
+import { poll } from '../helpers/changes.ts';
+import { codeBlock, replaceEach } from '../helpers/documents.ts';
+import { findFreePort, Haproxy, haproxyProgram } from '../helpers/haproxy.ts';
+import { noHttp2OfCommand } from '../helpers/http2-client.ts';
+import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { startCommand } from '../helpers/targets.ts';
+
+const program = haproxyProgram ?? '';
+const skip =
+  haproxyProgram === undefined
+    ? 'haproxy is not installed, so nothing was tested here; on Debian: apt-get install haproxy'
+    : noOpenssl;
+const document = 'docs/security.md';
+const path = '/api/work-items';
+
+describe('HAProxy as docs/security.md has it', { skip }, () => {
+  let backend: ScriptedBackend;
+  let folder: CertificateFolder;
+  before(async () => {
+    backend = await ScriptedBackend.start();
+    backend.answers(answer('[]'));
+    folder = new CertificateFolder();
+  });
+  after(async () => {
+    folder[Symbol.dispose]();
+    await backend.stop();
+  });
+
+  test('in front of a rate limit: each client has its own, whatever it claims to be', async () => {
+    const command = codeBlock(document, '--trusted-proxies').trim();
+    // The flags as they are printed, as the variables of the same names.
+    const flags = Object.fromEntries(
+      [...command.matchAll(/ --([a-z-]+) (\S+)/g)].map(([, name = '', value = '']) => [
+        name.toUpperCase().replaceAll('-', '_'),
+        value,
+      ]),
+    );
+    assert.deepEqual(Object.keys(flags), ['HOST', 'RATE_LIMIT', 'TRUSTED_PROXIES']);
+    assert.equal(flags['RATE_LIMIT'], '100/60s');
+    await using gateway = await startCommand({
+      BACKEND_URL: backend.url,
+      ...flags,
+      HOST: '127.0.0.1',
+      // Where HAProxy is, and the clients are not.
+      TRUSTED_PROXIES: '127.0.0.1/32',
+    });
+    const port = await findFreePort();
+    const authority = folder.authority('for-clients');
+    const own = folder.issue(authority, 'items');
+    const configuration = replaceEach(codeBlock(document, 'option forwardfor'), {
+      ' :443 ': ` 127.0.0.1:${port} `,
+      '/etc/haproxy/items.pem': folder.write('items-both.pem', own.cert + own.key),
+      ' 10.0.0.11:3000': ` 127.0.0.1:${gateway.port}`,
+    });
+    await using haproxy = await Haproxy.startWith(program, configuration, port);
+    const open = (localAddress: string) => {
+      const options = { ca: authority.cert, servername: 'localhost', localAddress };
+      return RawClient.openSecure(haproxy.port, options);
+    };
+    await using one = await open('127.0.0.2');
+    await using two = await open('127.0.0.3');
+    for (let index = 1; index <= 101; index += 1) {
+      const headers = [['X-Request-Id', `call-${index}`]] as const;
+      assert.equal((await one.call('GET', path, { headers })).status, index <= 100 ? 200 : 429);
+    }
+    const claims = { headers: [['X-Forwarded-For', '203.0.113.9, 127.0.0.1']] as const };
+    assert.equal((await one.call('GET', path, claims)).status, 429);
+    assert.equal((await two.call('GET', path, claims)).status, 200);
+    const line = await gateway.log(({ requestId }) => requestId === 'call-101', 'its line');
+    assert.deepEqual([line['client'], line['outcome']], ['127.0.0.2', 'rate-limited']);
+  });
+
+  test('in front of HTTP/2: the gateway is spoken to over it, by its name', { skip: noHttp2OfCommand }, async () => {
+    const authority = folder.authority('for-gateways');
+    const own = folder.issue(authority, 'gateway', { names: ['DNS:items.internal'] });
+    await using gateway = await startCommand({
+      BACKEND_URL: backend.url,
+      TLS_CERT_FILE: own.certFile,
+      TLS_KEY_FILE: own.keyFile,
+      HTTP2: 'true',
+    });
+    const port = await findFreePort();
+    const configuration = replaceEach(codeBlock(document, 'alpn h2,http/1.1'), {
+      ' :80\n': ` 127.0.0.1:${port}\n`,
+      ' 10.0.0.5:3000 ': ` 127.0.0.1:${gateway.port} `,
+      ' ca.pem ': ` ${authority.certFile} `,
+    });
+    await using haproxy = await Haproxy.startWith(program, configuration, port);
+    await using client = await RawClient.open(haproxy.port);
+    // It keeps the connection for some seconds, and the metrics are up to a second old.
+    await poll(async () => {
+      client.send(requestBytes('GET', path));
+      const { status, text } = await client.reply();
+      assert.deepEqual([status, text], [200, '[]']);
+      return /^work_item_gateway_http2_connections [1-9]/m.test(await gateway.metrics());
+    }, 'the gateway has a connection of HTTP/2');
+  });
+}); // prettier-ignore
