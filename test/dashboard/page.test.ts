@@ -321,9 +321,11 @@ describe('the dashboard', () => {
   });
 
   test('everything is done by keyboard: pause, operation, the values of a chart', async () => {
+    await command.call('GET', '/api/work-items');
     await using watched = await open();
     const { page } = watched;
-    await reads(watched, '#charts figure:first-of-type li:first-of-type', /from clients \d/);
+    // It is `< 0.1` where the tests before this one took their time.
+    await reads(watched, '#charts figure:first-of-type li:first-of-type', /from clients [\d<]/);
     await page.keyboard.press('Tab');
     await page.keyboard.press('Enter');
     await reads(watched, '#connection', /^Paused at \d\d:\d\d:\d\d$/);

@@ -58,17 +58,17 @@ replace(
     },
 );
 
-// The log counts the bytes of a line as it takes it.
+// The log writes each line into a block of memory.
 for (const name of ['log', 'log and exceptions']) {
   replace(
     name,
-    Buffer,
-    'byteLength',
-    (byteLength) =>
+    Buffer.prototype,
+    'write',
+    (write) =>
       function (...parameters) {
         const [text] = parameters;
         if (current === name && typeof text === 'string' && text.startsWith('{"level":')) throw fault();
-        return byteLength.apply(this, parameters);
+        return write.apply(this, parameters);
       },
   );
 }

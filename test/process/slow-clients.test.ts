@@ -274,7 +274,7 @@ describe('slow readers', () => {
     const client = await ask();
     for (let round = 0; round < 8; round += 1) {
       client.pause();
-      await pause(stallMs / 2);
+      await pause(stallMs / 4);
       const received = client.bytesReceived;
       client.resume();
       await client.receives(Math.min(received + 2_000_000, body.length));
