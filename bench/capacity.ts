@@ -100,7 +100,7 @@ async function compareQuestions(): Promise<void> {
   const { port, pid } = await startRedis();
   const processorMs = (): number => readProcessorMs([pid]).get(pid) ?? 0;
   const counter = new RedisCounter(new URL(`redis://127.0.0.1:${port}`), () => undefined);
-  await counter.revive();
+  await counter.revive(() => undefined);
   const clients = 10_000;
   let next = 0;
   await compare('Clients in a question to Redis', [1, 10, 100], String, async (size) => {

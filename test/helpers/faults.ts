@@ -62,7 +62,7 @@ replace(
 for (const name of ['log', 'log and exceptions']) {
   replace(
     name,
-    Buffer.prototype,
+    Buffer.prototype as object,
     'write',
     (write) =>
       function (...parameters) {
