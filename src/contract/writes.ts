@@ -13,6 +13,8 @@ import { createMarker, writeItem, type Template } from './template.ts';
 const itemsMax = 5;
 
 const ownItem = 'a read has shown that it is the one that was made';
+const anotherItem =
+  'since its delete a read of its id shows something else, and the list does not say that it is gone';
 
 export class OwnItem {
   readonly marker = createMarker();
@@ -256,10 +258,7 @@ export class OwnItem {
       return;
     }
     const after = await session.call('read', id);
-    if (isGone(after)) {
-      this.#stuck.delete(id);
-      this.#removed.add(id);
-    }
+    await this.#settle(id, after);
     if (after.outcome !== 'ok' && after.outcome !== 'not-found') {
       session.breaks(after, {
         code: 'deleted-is-no-404',
@@ -313,10 +312,22 @@ export class OwnItem {
       if (isStalled(deletion)) {
         throw new Stopped();
       }
-      if (isGone((await this.#proof(id)).call)) {
-        this.#stuck.delete(id);
-        this.#removed.add(id);
-      }
+      await this.#settle(id, (await this.#proof(id)).call);
+    } else if (this.#stuck.has(id)) {
+      await this.#settle(id, call);
+    }
+  }
+
+  // What a read behind the delete says of the item. One without the marker shows somebody else's, which has got the id, or is
+  // how this backend answers for what is gone: the list knows. Nobody is told to delete by that id then.
+  async #settle(id: string, after: Call): Promise<void> {
+    const isAnother = after.outcome === 'ok' && !after.reply.body.includes(this.marker);
+    if (isAnother) {
+      this.#stuck.set(id, anotherItem);
+    }
+    if (isGone(after) || (isAnother && (await this.#search())?.length === 0)) {
+      this.#stuck.delete(id);
+      this.#removed.add(id);
     }
   }
 
@@ -325,10 +336,10 @@ export class OwnItem {
     const tell = (id: string | undefined, why: string, remove: string): void => {
       session.leftovers.push({ id, marker: this.marker, why, remove });
     };
-    for (const [id, why] of this.#stuck) {
-      tell(id, why, `curl -X DELETE ${session.urlOf(`/api/WorkItem/${id}`)}`);
-    }
     const look = `look for ${this.marker} in ${session.urlOf('/api/WorkItem')}, and remove the item that has it and no other`;
+    for (const [id, why] of this.#stuck) {
+      tell(id, why, why === anotherItem ? look : `curl -X DELETE ${session.urlOf(`/api/WorkItem/${id}`)}`);
+    }
     // Once ours is known, what else the create has named is somebody else's.
     const isKnown = this.#stuck.size + this.#removed.size > 0;
     const unproven = new Set([...(listed ?? []), ...(isKnown ? [] : this.#named)]);

@@ -214,6 +214,55 @@ describe('backends that would have the wrong item changed', { concurrency: 4 }, 
       ['a7-b2'],
     );
   });
+
+  // What somebody else has by then under the id of the item that was deleted.
+  const others: readonly (readonly [title: string, body: string])[] = [
+    ['an item that somebody else has made since, with the same id', '{"id":4,"title":"of somebody else, 4"}'],
+    ['an error with status 200', '{"error":"not found"}'],
+    ['null', 'null'],
+  ];
+  for (const [title, body] of others) {
+    for (const status of [204, 500]) {
+      test(`a delete with ${status}, and a read of its id then shows ${title}: it is gone [D61]`, async () => {
+        await using backend = await ItemBackend.start();
+        backend.instead = {
+          read: (_exchange, { items, created }, id) =>
+            created.has(id) && !items.has(id) ? answer(body) : undefined,
+          delete: (exchange, _backend, id) => {
+            const usual = backend.usual('delete', exchange.request.body, id);
+            return status === 500 ? answer('{}', { status }) : usual;
+          },
+        };
+        const report = await runContract(backend.scripted.url);
+        assert.deepEqual(report.leftovers, []);
+        assert.deepEqual(
+          backend.writes.map(({ method }) => method),
+          ['PUT', 'DELETE'],
+        );
+      });
+    }
+  }
+
+  test('where neither a read nor the list says what became of it, nobody is told to delete by its id [D61]', async () => {
+    await using backend = await ItemBackend.start();
+    let isDeleted = false;
+    backend.instead = {
+      list: () => (isDeleted ? answer('{}', { status: 500 }) : undefined),
+      read: (_exchange, _backend, id) =>
+        isDeleted ? answer(`{"id":${id},"title":"of somebody else"}`) : undefined,
+      delete: () => {
+        isDeleted = true;
+        return undefined;
+      },
+    };
+    const report = await runContract(backend.scripted.url);
+    assert.deepEqual(
+      report.leftovers.map(({ id }) => id),
+      ['4'],
+    );
+    assert.match(report.leftovers[0]?.why ?? '', /shows something else/);
+    assert.match(report.leftovers[0]?.remove ?? '', /^look for gateway-check-/);
+  });
 });
 
 describe('whatever happens in the middle', { concurrency: 2 }, () => {
