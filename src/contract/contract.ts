@@ -64,7 +64,7 @@ async function tryWrites(session: Session, template: Template, found: Found): Pr
   if (why !== undefined && list !== undefined) {
     session.cannotTry(['create', 'update', 'delete'], list, {
       code: 'write-not-safe',
-      title: 'nothing was written: what was made could not be found again',
+      title: 'nothing was written: what would be made could not be found again',
       clients: 'not known: create, update and delete were not tried',
       advice: why,
     });

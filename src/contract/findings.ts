@@ -3,7 +3,7 @@
 
 import type { OperationName } from '../gateway/operations.ts';
 import { bodyStartOf, valueOf } from './answer.ts';
-import { describeCame, describeReply } from './describe.ts';
+import { describeCame, describeReply, show } from './describe.ts';
 import type { Call } from './calls.ts';
 
 export interface Finding {
@@ -229,7 +229,7 @@ const failures: readonly Failure[] = [
         ? 'this backend wants PATCH, or takes no updates'
         : `the backend does not take ${call.operation.method} there`,
     advice: (call) =>
-      `The gateway sends ${call.operation.method} and nothing else for this. The backend must take it${fieldOf(call, 'allow') === '' ? '' : ` (it allows ${fieldOf(call, 'allow')})`}; on IIS, WebDAV refuses PUT and DELETE: remove that module.`,
+      `The gateway sends ${call.operation.method} and nothing else for this. The backend must take it${fieldOf(call, 'allow') === '' ? '' : ` (it allows ${show(fieldOf(call, 'allow'))})`}; on IIS, WebDAV refuses PUT and DELETE: remove that module.`,
   },
   {
     code: 'media-type',
@@ -307,6 +307,7 @@ function adviseOnRedirect(call: Call, backendUrl: URL): string {
     ? to.origin + to.pathname.slice(0, -call.path.length)
     : undefined;
   return base !== undefined &&
+    /^https?:$/.test(to.protocol) &&
     to.search === '' &&
     !(to.origin === from.origin && to.pathname === from.pathname)
     ? `Set BACKEND_URL to ${base}.`

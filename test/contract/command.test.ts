@@ -202,6 +202,17 @@ describe('exit codes', { concurrency: 2 }, () => {
     assert.match(stdout, /\ncontract: \d broken, 0 warnings\n$/);
   });
 
+  test('what a backend allows cannot move a terminal either, nor fill it [D61]', async () => {
+    await using backend = await ItemBackend.start();
+    backend.instead = {
+      update: () => answer('', { status: 405, headers: [['Allow', `\u009b31m${'x'.repeat(5_000)}`]] }),
+    };
+    const { stdout } = await check(['--contract', '--write'], { BACKEND_URL: backend.scripted.url });
+    assert.match(stdout, /^BROKEN update: this backend wants PATCH/m);
+    assert.doesNotMatch(stdout, /(?!\n)\p{Cc}/u);
+    assert.ok(stdout.length < 5_000, `${stdout.length} characters`);
+  });
+
   const wrong: [title: string, flags: string[], environment: Record<string, string>, says: RegExp[]][] = [
     ['a setting', ['--contract'], { BACKEND_URL: 'y' }, [/BACKEND_URL/]],
     [
@@ -220,6 +231,11 @@ describe('exit codes', { concurrency: 2 }, () => {
     ['a body without a text', ['--contract', '--write', '--body', '{"a":1}'], {}, [/must have a text/]],
     ['a body that is no object', ['--contract', '--write', '--body', '{"a":'], {}, [/must be a JSON object/]],
     ['a file that is not there', ['--contract', '--write', '--body', 'nowhere.json'], {}, [/ENOENT/]],
+    [
+      ['--contract', '--write', '--body', '/dev/zero'],
+      {},
+      [/must be at most 1048576 bytes/],
+    ],
     ['no body', ['--contract', '--write', '--body'], {}, [/--body needs a value/]],
     ['a slip', ['--contract', '--wirte'], {}, [/--wirte is not a flag of check: did you mean --write\?/]],
   ];

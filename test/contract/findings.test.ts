@@ -233,6 +233,12 @@ const cases: Case[] = [
     says: { advice: /sign-in page/ },
   },
   {
+    title: 'a redirect to what no gateway can call',
+    instead: lists(raw('HTTP/1.1 302 Found\r\nLocation: app:/api/WorkItem\r\nContent-Length: 0\r\n\r\n')),
+    codes: ['breaks list: redirect', notWritten],
+    says: { advice: /sign-in page/ },
+  },
+  {
     title: 'a redirect to nowhere',
     instead: lists(raw('HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n')),
     codes: ['breaks list: redirect', notWritten],
