@@ -2,7 +2,7 @@
 // item has. By this marker, read back, the check knows its own item.
 
 import { randomBytes } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { closeSync, openSync, readSync } from 'node:fs';
 
 import { isIdName, isItem, readJson, type Item } from './items.ts';
 
@@ -24,14 +24,14 @@ export function readTemplate(given: string): Template | string {
   let text = given;
   if (!given.trimStart().startsWith('{')) {
     try {
-      text = readFileSync(given, 'utf8');
+      text = readStart(given);
     } catch (error) {
       const { code = 'unknown' } = error as NodeJS.ErrnoException;
       return `--body must be a JSON object, or a file with one; a file of that name cannot be read (${code})`;
     }
   }
-  if (text.length > bytesMax) {
-    return `--body must be at most ${bytesMax} characters long`;
+  if (Buffer.byteLength(text) > bytesMax) {
+    return `--body must be at most ${bytesMax} bytes long`;
   }
   const item = parse(text);
   if (!isItem(item)) {
@@ -49,6 +49,21 @@ export function readTemplate(given: string): Template | string {
   return property === undefined
     ? '--body must have a text among its own properties: the marker goes into it, by which the item is known again'
     : { item, property };
+}
+
+// One byte more than is taken tells that there are more: what has no end is not read to it.
+function readStart(name: string): string {
+  const bytes = Buffer.alloc(bytesMax + 1);
+  const file = openSync(name, 'r');
+  try {
+    let length = 0;
+    for (let read = -1; read !== 0 && length < bytes.length; length += read) {
+      read = readSync(file, bytes, length, bytes.length - length, null);
+    }
+    return bytes.toString('utf8', 0, length);
+  } finally {
+    closeSync(file);
+  }
 }
 
 function parse(text: string): unknown {

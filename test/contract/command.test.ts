@@ -232,6 +232,7 @@ describe('exit codes', { concurrency: 2 }, () => {
     ['a body that is no object', ['--contract', '--write', '--body', '{"a":'], {}, [/must be a JSON object/]],
     ['a file that is not there', ['--contract', '--write', '--body', 'nowhere.json'], {}, [/ENOENT/]],
     [
+      'a file without an end',
       ['--contract', '--write', '--body', '/dev/zero'],
       {},
       [/must be at most 1048576 bytes/],
