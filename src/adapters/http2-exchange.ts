@@ -113,6 +113,11 @@ export class Http2Exchange implements Transport, Client {
     return this.#isReading || this.#isWhole ? 0 : this.#stream.readableLength;
   }
 
+  /** Nothing can be written any more. Its closing is told later: a client can reset it right behind its head. */
+  get #isReset(): boolean {
+    return this.#stream.closed || this.#stream.destroyed;
+  }
+
   /** Whoever is to hear that the client takes nothing; undefined for bytes that were no request. */
   get incoming(): Incoming | undefined {
     return this.#incoming;
@@ -183,7 +188,9 @@ export class Http2Exchange implements Transport, Client {
     this.#isHeld = false;
     if (this.#owesContinue) {
       this.#owesContinue = false;
-      this.#stream.additionalHeaders({ ':status': 100 });
+      if (!this.#isReset) {
+        this.#stream.additionalHeaders({ ':status': 100 });
+      }
     }
     this.#read();
   }
@@ -247,6 +254,13 @@ export class Http2Exchange implements Transport, Client {
   #send(reply: Reply, onTaken: () => void): void {
     if (this.#state !== 'body' && this.#state !== 'answering') {
       throw new Error('the request has had its reply, or its client has gone');
+    }
+    if (this.#isReset) {
+      this.#state = 'replied';
+      onTaken();
+      // Without an error it closes when it has been read.
+      this.#read();
+      return;
     }
     const hasBody = reply.length > 0 && !this.#opened.isHead;
     // The date is the library's.
@@ -329,7 +343,7 @@ export class Http2Exchange implements Transport, Client {
   }
 
   #reset(code: number): void {
-    if (!this.#stream.closed && !this.#stream.destroyed) {
+    if (!this.#isReset) {
       this.#stream.close(code);
     }
   }

@@ -84,6 +84,36 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
     await poll(() => server.gateway.inFlight === 0, 'nothing is left in flight');
   });
 
+  // What is answered at once finds its stream gone already where the reset comes in the same piece.
+  for (const { name, request, ends } of [
+    { name: 'a path that is none', request: requestFields('GET', '/none'), ends: true },
+    { name: 'an id that is none', request: requestFields('GET', '/api/work-items/none'), ends: true },
+    {
+      name: 'a body that waits to be asked for',
+      request: requestFields('PUT', item, [['expect', '100-continue']]),
+      ends: false,
+    },
+  ]) {
+    for (const code of [errorCodes.cancel, errorCodes.noError]) {
+      test(`${name}, reset with ${code} right behind its head: no fault of the gateway [D28]`, async () => {
+        await using server = await serveHttp2InProcess();
+        await using client = await FrameClient.begin(server.port);
+        const head = flags.endHeaders | (ends ? flags.endStream : 0);
+        const streams = Array.from({ length: 20 }, (_, index) => 1 + 2 * index);
+        client.send(
+          ...streams.map((stream) =>
+            Buffer.concat([headers(stream, request, head), resetStream(stream, code)]),
+          ),
+          headers(41, requestFields('GET', item)),
+        );
+        await client.receives(({ type, stream }) => type === frameTypes.data && stream === 41, 'a reply');
+        await poll(() => server.told.ended.length === 21, 'all have ended');
+        assert.deepEqual(server.told.bugs, []);
+        assert.ok(!server.told.ended.some(({ outcome }) => outcome === 'bug'));
+      });
+    }
+  }
+
   test('streams that the gateway is made to reset itself, CVE-2025-8671: the connection ends as well', async () => {
     await using server = await serveHttp2InProcess();
     await servedWhile(server, async () => {
