@@ -73,18 +73,21 @@ function createCounterLines({ rateLimitFallback }: Settings, logger: Logger) {
   };
 }
 
-// One line a change: keys come, go and come back, and an outage begins and ends.
+// One line a change: keys come, go and come back, and an outage begins, has another cause, and ends.
 function createGuardLog(
   logger: Logger,
   records: GuardRecords,
   lines: ReturnType<typeof createCounterLines>,
 ): GuardObserver {
-  let isFailing = false;
+  let failure: string | undefined;
   return {
     onKeys: ({ keys }) => {
       records.keys.noteKeys(keys.length);
       const names = keys.map(({ kid, algorithm }) => `${kid ?? '(no kid)'} ${algorithm}`);
-      logger.info({ keys: names }, 'the keys of the issuer');
+      // That there are none is told as a failure, with its cause.
+      if (names.length > 0) {
+        logger.info({ keys: names }, 'the keys of the issuer');
+      }
     },
     onInherited: (ageMs) => {
       records.keys.noteInherited(ageMs);
@@ -93,12 +96,12 @@ function createGuardLog(
       const cause = error === undefined ? undefined : describeFetchError(error);
       records.keys.noteFetch(cause);
       records.figures.recordKeyFetch(error === undefined);
-      if (error !== undefined && !isFailing) {
+      if (cause !== undefined && cause !== failure) {
         logger.error({ cause }, outageTexts.keys.begins);
-      } else if (error === undefined && isFailing) {
+      } else if (cause === undefined && failure !== undefined) {
         logger.info(outageTexts.keys.ends);
       }
-      isFailing = error !== undefined;
+      failure = cause;
     },
     onCounter: (who, cause) => {
       if (cause === undefined) {

@@ -100,7 +100,7 @@ test('the log and the metrics say why a call was refused, and nothing of its tok
   assert.equal(backend.requests[0]?.header('x-user'), secret);
 });
 
-test('an issuer that is away: the gateway starts, says so once, and serves when it is back', async () => {
+test('an issuer that is away: the gateway starts, says each cause once, and serves when it is back', async () => {
   await using keys = await KeyServer.start('');
   keys.respond = sending('SECRET', 500);
   await using command = await startCommand(environment({ AUTH_JWKS_URL: keys.url }));
@@ -109,6 +109,9 @@ test('an issuer that is away: the gateway starts, says so once, and serves when 
   assertNoToken(await command.call('GET', '/api/work-items'));
   await command.log(({ msg }) => msg === 'the keys of the issuer cannot be fetched', 'the outage');
   await poll(() => keys.count >= 2, 'it is tried again');
+  keys.respond = sending('{"keys":[]}');
+  await command.log(({ cause }) => String(cause).startsWith('it has no key'), 'another cause');
+  assertNoKeys(await command.call('GET', '/api/work-items', { headers }));
   keys.respond = sending(keySetOf(pair));
   await command.log(
     ({ msg }) => msg === 'the keys of the issuer can be fetched again',
@@ -118,9 +121,12 @@ test('an issuer that is away: the gateway starts, says so once, and serves when 
   const said = command.logs.filter(({ level }) => level === 'error');
   assert.deepEqual(
     said.map(({ msg, cause }) => [msg, cause]),
-    [['the keys of the issuer cannot be fetched', 'it answered with status 500']],
+    [
+      ['the keys of the issuer cannot be fetched', 'it answered with status 500'],
+      ['the keys of the issuer cannot be fetched', 'it has no key for an algorithm that is allowed'],
+    ],
   );
-  assert.ok((await command.metrics()).includes('outcome="no-keys",fault="gateway"} 1\n'));
+  assert.ok((await command.metrics()).includes('outcome="no-keys",fault="gateway"} 2\n'));
 });
 
 test('what answers with something else than keys: no redirect is followed, no flood is read', async () => {
