@@ -46,6 +46,8 @@ export const assumptions = {
   linkBits: 10_000_000_000,
   /** How much slower the backend may get for a while before calls are turned away. */
   slowerBackend: 4,
+  /** Of clients, for one process: with twice as many its descriptors are within those of deploy/systemd (65,536). */
+  connectionsOfProcess: 16_000,
   /** The limit of BUFFERED_BYTES_MAX in deploy/kubernetes, below which a plan does not go. */
   bufferedBytesMin: 201_326_592,
 } as const;

@@ -208,11 +208,11 @@ export function planCapacity(demand: Demand): Plan {
   const cost = flatOutCost(demand);
   const processRate = rateAt(busyShare, cost);
   const processesFor = (calls: number): number => Math.max(1, Math.ceil(calls / processRate));
-  const processes = processesFor(rate);
-  const count = processes + 1;
-
   const inFlight = Math.max(1, (rate * backendMs) / 1_000);
   const connections = demand.connections ?? Math.ceil(2 * inFlight);
+  const processesForConnections = Math.ceil(connections / assumptions.connectionsOfProcess);
+  const processes = Math.max(processesFor(rate), processesForConnections);
+  const count = processes + 1;
   const pod = sizeGateway(demand, inFlight, connections, processes, 1);
 
   // Workers of one machine get in each other's way, a little.
@@ -220,7 +220,12 @@ export function planCapacity(demand: Demand): Plan {
   const workerRate = workers === 1 ? processRate : (processRate * twoWorkersFactor) / 2;
   const bytesPerCall = bodyBytes + 2 * assumptions.headBytes;
   const linkRate = (busyShare * assumptions.linkBits) / 8 / bytesPerCall;
-  const machinesNeeded = Math.max(1, Math.ceil(rate / (workerRate * workers)), Math.ceil(rate / linkRate));
+  const machinesNeeded = Math.max(
+    1,
+    Math.ceil(rate / (workerRate * workers)),
+    Math.ceil(rate / linkRate),
+    Math.ceil(processesForConnections / workers),
+  );
   const machine = sizeGateway(demand, inFlight, connections, machinesNeeded, workers);
 
   const ceilings: Ceiling[] = [
@@ -256,7 +261,13 @@ export function planCapacity(demand: Demand): Plan {
         1_000,
         Math.max(100, roundUp((busyAt(rate / processes, cost) / busyShare) * 1_000, 50)),
       ),
-      memoryRequestMib: Math.max(256, roundUp((loadedBytes + (pod.heldBytes * 4) / 3) / mib, 64)),
+      memoryRequestMib: Math.max(
+        256,
+        roundUp(
+          (loadedBytes + (pod.heldBytes * 4) / 3 + (connections / processes) * figures.connectionBytes) / mib,
+          64,
+        ),
+      ),
       memoryLimitMib: pod.memoryMib,
       descriptors: pod.descriptors,
       settings: pod.settings,

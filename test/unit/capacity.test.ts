@@ -117,6 +117,15 @@ describe('a plan', () => {
     }
   });
 
+  test('has processes for the connections too, where these are what there is much of', () => {
+    const { processes, pods, machines } = planOf({ '--rate': '1k', '--connections': '10M' });
+    assert.equal(processes, 10_000_000 / assumptions.connectionsOfProcess);
+    assert.ok(pods.settings.CONNECTIONS_MAX * processes >= 10_000_000);
+    assert.ok(machines.settings.CONNECTIONS_MAX * (machines.count - 1) >= 10_000_000);
+    // As deploy/systemd has it.
+    assert.ok(pods.descriptors <= 65_536 && machines.descriptors <= 65_536);
+  });
+
   test('leaves room for a backend that is so much slower, and says when calls are turned away', () => {
     for (const rate of ['1k', '10k', '100k', '1M']) {
       const { backend } = planOf({ '--rate': rate, '--backend-ms': '20' });
