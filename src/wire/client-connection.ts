@@ -141,7 +141,8 @@ export class ClientConnection {
 
   /** @internal */
   sendWaiting(): void {
-    if (this.#state === 'looking' && this.#owner !== undefined) {
+    // A socket that has died just now says so only when it has closed: its owner is told then that nothing was sent.
+    if (this.#state === 'looking' && this.#owner !== undefined && !this.#socket.destroyed) {
       const head = this.#waitingHead;
       const body = this.#waitingBody;
       this.#waitingHead = '';

@@ -5,7 +5,12 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { test, type TestContext } from 'node:test';
-import { ClientConnection, createOpenSocket, type ExchangeOwner } from '../../src/wire/client-connection.ts';
+import {
+  ClientConnection,
+  createOpenSocket,
+  tapSockets,
+  type ExchangeOwner,
+} from '../../src/wire/client-connection.ts';
 import type { AnswerHead, Flaw } from '../../src/wire/head.ts';
 import { poll } from '../helpers/changes.ts';
 
@@ -82,6 +87,7 @@ async function serve(t: TestContext, { isPaused = false } = {}) {
   return {
     sockets,
     received,
+    port,
     connect: () => {
       let closeCount = 0;
       const open = createOpenSocket(new URL(`http://127.0.0.1:${port}`));
@@ -214,6 +220,29 @@ test('bytes that nobody asked for close an idle connection, and are never the ne
   await poll(() => connection.isClosed, 'it closes');
   await poll(() => closeCount() > 0, 'that is told');
   assert.equal(received[0], head);
+});
+
+test('nothing is sent on a connection that has died and not closed yet, and its exchange can go elsewhere [D20]', async (t) => {
+  const { port, socket } = await serve(t);
+  let own: Socket | undefined;
+  const open = tapSockets(createOpenSocket(new URL(`http://127.0.0.1:${port}`)), (opened) => {
+    own = opened;
+    return () => undefined;
+  });
+  const connection = new ClientConnection(open, () => undefined);
+  const first = new Exchange();
+  connection.send(head, undefined, first);
+  (await socket(0)).write(small);
+  await poll(() => first.last === 'end, reusable', 'the answer');
+  const second = new Exchange();
+  // Between the end of the socket and its last event.
+  own?.once('error', () => {
+    connection.send('PUT / HTTP/1.1\r\n\r\n', Buffer.from('body'), second);
+  });
+  (await socket(0)).resetAndDestroy();
+  await poll(() => second.last === 'broken', 'it is told');
+  assert.deepEqual(second.events, ['broken']);
+  assert.equal(connection.hasDiedUnsent, true);
 });
 
 test('a connection that died unsent says so, and its exchange can go elsewhere [D20]', async (t) => {
