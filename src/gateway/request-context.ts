@@ -3,10 +3,10 @@
 
 import { escapeNonAscii } from '../telemetry/escape.ts';
 import { fieldValue, fieldValues } from '../wire/head.ts';
+import { RandomText } from './random-text.ts';
 
-// Imported as a module it would bring all of web cryptography along.
-const { randomUUID } = process.getBuiltinModule('node:crypto');
-
+// Random UUIDs [RFC 9562, 5.4].
+const requestIds = new RandomText('xxxxxxxx-xxxx-4xxx-yxxx-xxxxxxxxxxxx');
 const requestIdForm = /^[A-Za-z0-9._~-]{1,128}$/;
 // W3C Trace Context, 3.2: version, trace-id, parent-id, flags; a later version may have more behind them.
 const traceParentForm = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
@@ -38,6 +38,10 @@ export function describePath(target: string): string {
 
 /** The client's request id where it sent one that is valid, otherwise a new one [D25]. */
 export function readRequestId(fields: readonly string[]): string {
+  // Most requests have none, and cost no list.
+  if (fieldValue(fields, 'x-request-id') === undefined) {
+    return createRequestId();
+  }
   const [first, second] = fieldValues(fields, 'x-request-id');
   return first !== undefined && second === undefined && isRequestId(first) ? first : createRequestId();
 }
@@ -49,7 +53,7 @@ export function isRequestId(text: string): boolean {
 
 /** A new request id: a random UUID [D25]. */
 export function createRequestId(): string {
-  return randomUUID();
+  return requestIds.draw();
 }
 
 /** The W3C trace context, ready to be sent on as name, value, ...; empty when there is none that is valid [D12]. */

@@ -1,15 +1,14 @@
-// Which calls are traced: the samplers of OpenTelemetry by their standard names, and the ids that they look at. A decision
-// is made for every call, on random bytes that are there already, and builds nothing [D49].
+// Which calls are traced: the samplers of OpenTelemetry by their standard names, and the trace context that they look at. A
+// decision is made for every call, on a text that is there already, and builds nothing [D49].
 
-import { randomFillSync } from 'node:crypto';
-
+import { RandomText } from '../gateway/random-text.ts';
 import type { SamplerName } from './trace-settings.ts';
 
 /**
- * Whether a call is sampled. `lastBits` are the last 32 bits of its trace id: those are random in every version of trace ids
- * (W3C Trace Context 2, 2.2.2). `isParentSampled` is what its client has decided, undefined without a trace of the client's.
+ * Whether a call is sampled. `traceParent` has its trace id; `isParentSampled` is what its client has decided, undefined
+ * without a trace of the client's.
  */
-export type Sampler = (lastBits: number, isParentSampled: boolean | undefined) => boolean;
+export type Sampler = (traceParent: string, isParentSampled: boolean | undefined) => boolean;
 
 const parentBased = 'parentbased_';
 const idRange = 2 ** 32;
@@ -18,7 +17,7 @@ const idRange = 2 ** 32;
 export function createSampler(name: SamplerName, ratio: number): Sampler {
   if (name.startsWith(parentBased)) {
     const root = createSampler(name.slice(parentBased.length) as SamplerName, ratio);
-    return (lastBits, isParentSampled) => isParentSampled ?? root(lastBits, undefined);
+    return (traceParent, isParentSampled) => isParentSampled ?? root(traceParent, undefined);
   }
   switch (name) {
     case 'always_on':
@@ -26,55 +25,39 @@ export function createSampler(name: SamplerName, ratio: number): Sampler {
     case 'always_off':
       return () => false;
     default: {
-      const below = ratio * idRange;
-      return (lastBits) => lastBits < below;
-    }
-  }
-}
-
-const traceIdBytes = 16;
-const spanIdBytes = 8;
-const pairBytes = traceIdBytes + spanIdBytes;
-// Random bytes are asked for a few times a second, and written in hexadecimal for many calls at once: that is what they
-// cost. The text of a block is short, since each id that is still used holds all of it.
-const blockBytes = 32 * pairBytes;
-const randomBytesMade = 64 * blockBytes;
-
-/** Makes trace ids and span ids, which are never all zero in anyone's lifetime. */
-export class IdSource {
-  /** The last 32 bits of the trace id that was drawn last. */
-  lastBits = 0;
-  readonly #random = Buffer.allocUnsafeSlow(randomBytesMade);
-  // Where the next block begins among the bytes, where the next ids begin in the block, and its text.
-  #next = randomBytesMade;
-  #at = blockBytes;
-  #block = '';
-
-  /** A trace id and the id of a span in it, in hexadecimal: 32 and 16 digits. */
-  drawPair(): string {
-    const at = this.#take(pairBytes);
-    this.lastBits = this.#random.readUInt32BE(this.#next - blockBytes + at + traceIdBytes - 4);
-    return this.#block.slice(2 * at, 2 * (at + pairBytes));
-  }
-
-  /** The id of a span, in hexadecimal: 16 digits. */
-  drawSpanId(): string {
-    const at = this.#take(spanIdBytes);
-    return this.#block.slice(2 * at, 2 * (at + spanIdBytes));
-  }
-
-  #take(bytes: number): number {
-    if (this.#at + bytes > blockBytes) {
-      if (this.#next === randomBytesMade) {
-        randomFillSync(this.#random);
-        this.#next = 0;
+      const limit = Math.ceil(ratio * idRange);
+      if (limit >= idRange) {
+        return () => true;
       }
-      this.#block = this.#random.toString('hex', this.#next, this.#next + blockBytes);
-      this.#next += blockBytes;
-      this.#at = 0;
+      const digits = limit.toString(16).padStart(8, '0');
+      return (traceParent) => isBelow(traceParent, digits);
     }
-    const at = this.#at;
-    this.#at += bytes;
-    return at;
   }
 }
+
+/** The `traceparent` of a call that is not sampled, and has no parent but random ids (W3C Trace Context 2, 3.2.2.5.2). */
+export const traceParents = new RandomText(`00-${'x'.repeat(32)}-${'x'.repeat(16)}-02`);
+
+/** The trace id in a `traceparent` of version 00. */
+export function traceIdOf(traceParent: string): string {
+  return traceParent.slice(3, 35);
+}
+
+/** The id of the span in a `traceparent` of version 00. */
+export function spanIdOf(traceParent: string): string {
+  return traceParent.slice(36, 52);
+}
+
+// Whether the last 32 bits of the trace id are below `digits`, hexadecimal: those bits are random in every version of trace
+// ids (W3C Trace Context 2, 2.2.2). Nearly always the first digit decides.
+function isBelow(traceParent: string, digits: string): boolean {
+  for (let index = 0; index < digits.length; index += 1) {
+    const difference = traceParent.charCodeAt(lastBitsAt + index) - digits.charCodeAt(index);
+    if (difference !== 0) {
+      return difference < 0;
+    }
+  }
+  return false;
+}
+
+const lastBitsAt = 27;

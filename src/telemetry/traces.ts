@@ -31,7 +31,7 @@ import type { CallTrace, Tracer } from '../gateway/tracer.ts';
 import { fieldValue, type RequestHead } from '../wire/head.ts';
 import { BoundedProcessor, spansMax, watchRejections, WatchedExporter } from './span-export.ts';
 import { SpanLosses, type SpanObserver } from './span-losses.ts';
-import { createSampler, IdSource, type Sampler } from './trace-sampling.ts';
+import { createSampler, spanIdOf, traceIdOf, traceParents, type Sampler } from './trace-sampling.ts';
 import type { SamplerName } from './trace-settings.ts';
 
 export interface TraceOptions {
@@ -118,7 +118,6 @@ export function createTraces(options: TraceOptions): Traces {
 class CallTracer implements Tracer {
   readonly #isSampled: Sampler;
   readonly #spans: SpanWriter;
-  readonly #ids = new IdSource();
 
   constructor(isSampled: Sampler, spans: SpanWriter) {
     this.#isSampled = isSampled;
@@ -127,18 +126,19 @@ class CallTracer implements Tracer {
 
   // Of a call that is not sampled nothing is kept but its ids: nearly every call is one.
   start(head: RequestHead): CallTrace {
-    const [, traceParent, , traceState] = readTraceContext(head.fields);
-    const ids = this.#ids;
-    const pair = ids.drawPair();
+    const given = readTraceContext(head.fields);
+    const traceParent = given[1];
+    const own = traceParents.draw();
     if (traceParent === undefined) {
-      return this.#isSampled(ids.lastBits, undefined)
-        ? new SampledCall(head, pair.slice(0, 32), pair.slice(32), undefined, undefined, ids, this.#spans)
-        : new UnsampledCall(pair);
+      return this.#isSampled(own, undefined)
+        ? new SampledCall(head, traceIdOf(own), spanIdOf(own), undefined, undefined, this.#spans)
+        : new UnsampledCall(own);
     }
     const parent = new Parent(traceParent);
-    return this.#isSampled(parent.lastBits, parent.isSampled)
-      ? new SampledCall(head, parent.traceId, pair.slice(32), parent, traceState, ids, this.#spans)
-      : new UnsampledChild(parent, pair.slice(32), traceState);
+    const traceState = given[3];
+    return this.#isSampled(traceParent, parent.isSampled)
+      ? new SampledCall(head, parent.traceId, spanIdOf(own), parent, traceState, this.#spans)
+      : new UnsampledChild(parent, spanIdOf(own), traceState);
   }
 }
 
@@ -155,16 +155,11 @@ class Parent {
   }
 
   get traceId(): string {
-    return this.#text.slice(3, 35);
+    return traceIdOf(this.#text);
   }
 
   get spanId(): string {
-    return this.#text.slice(36, 52);
-  }
-
-  /** The last 32 bits of the trace id. */
-  get lastBits(): number {
-    return Number.parseInt(this.#text.slice(27, 35), 16);
+    return spanIdOf(this.#text);
   }
 
   get isSampled(): boolean {
@@ -193,15 +188,14 @@ function writeContext(
 
 // The backend hears of the decision, or it would make one of its own.
 class UnsampledCall implements CallTrace {
-  readonly #ids: string;
+  readonly #traceParent: string;
 
-  /** A trace id and a span id. */
-  constructor(ids: string) {
-    this.#ids = ids;
+  constructor(traceParent: string) {
+    this.#traceParent = traceParent;
   }
 
   startBackendCall(): readonly string[] {
-    return ['traceparent', `00-${this.#ids.slice(0, 32)}-${this.#ids.slice(32)}-0${random}`];
+    return ['traceparent', this.#traceParent];
   }
 
   end(): void {
@@ -258,7 +252,6 @@ class SampledCall implements CallTrace, SampledContext {
   readonly serverSpanId: string;
   backendCall: BackendCall | undefined;
   readonly #startedAt = performance.now();
-  readonly #ids: IdSource;
   readonly #spans: SpanWriter;
 
   constructor(
@@ -267,7 +260,6 @@ class SampledCall implements CallTrace, SampledContext {
     serverSpanId: string,
     parent: Parent | undefined,
     traceState: string | undefined,
-    ids: IdSource,
     spans: SpanWriter,
   ) {
     this.head = head;
@@ -275,12 +267,11 @@ class SampledCall implements CallTrace, SampledContext {
     this.serverSpanId = serverSpanId;
     this.parent = parent;
     this.traceState = traceState;
-    this.#ids = ids;
     this.#spans = spans;
   }
 
   startBackendCall(path: string): readonly string[] {
-    const spanId = this.#ids.drawSpanId();
+    const spanId = spanIdOf(traceParents.draw());
     this.backendCall = { spanId, path, afterMs: performance.now() - this.#startedAt };
     return writeContext(this.traceId, spanId, true, this.parent, this.traceState);
   }

@@ -1,72 +1,39 @@
-// Which calls are traced, and the ids of calls, as they are drawn from random bytes that are made many at a time [D49].
+// Which calls are traced, and what is read of a trace context [D49].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createSampler, IdSource } from '../../src/telemetry/trace-sampling.ts';
+import { createSampler, spanIdOf, traceIdOf, traceParents } from '../../src/telemetry/trace-sampling.ts';
 
-const draws = 20_000;
+test('a trace parent says that its trace is random and not sampled', () => {
+  for (let count = 0; count < 1_000; count += 1) {
+    const traceParent = traceParents.draw();
+    assert.match(traceParent, /^00-[0-9a-f]{32}-[0-9a-f]{16}-02$/);
+    assert.equal(`00-${traceIdOf(traceParent)}-${spanIdOf(traceParent)}-02`, traceParent);
+  }
+});
 
-test('no id comes twice, whatever order they are drawn in, and each is whole', () => {
-  const ids = new IdSource();
-  const others = new IdSource();
-  const traceIds = new Set<string>();
-  const spanIds = new Set<string>();
-  for (let count = 0; count < draws; count += 1) {
-    const pair = (count % 2 === 0 ? ids : others).drawPair();
-    assert.match(pair, /^[0-9a-f]{48}$/);
-    traceIds.add(pair.slice(0, 32));
-    spanIds.add(pair.slice(32));
-    // Some calls draw another one, so that pairs begin anywhere in a block.
-    for (let more = count % 4; more > 0; more -= 1) {
-      const spanId = ids.drawSpanId();
-      assert.match(spanId, /^[0-9a-f]{16}$/);
-      spanIds.add(spanId);
+const withLastBits = (bits: number): string =>
+  `00-${'5'.repeat(24)}${bits.toString(16).padStart(8, '0')}-${'1'.repeat(16)}-02`;
+
+test('a share is that of the last bits of the trace id, from none to all', () => {
+  const highest = 2 ** 32 - 1;
+  for (const ratio of [0, 1e-9, 2 ** -32, 0.01, 0.25, 1 / 3, 0.999, 1 - 2 ** -32, 1]) {
+    const isSampled = createSampler('traceidratio', ratio);
+    const limit = Math.min(highest, Math.ceil(ratio * 2 ** 32));
+    const near = [limit - 1, limit, limit + 1].filter((bits) => bits >= 0 && bits <= highest);
+    for (const bits of [0, 1, 9, 10, 15, 16, 0xff, 2 ** 30, 2 ** 31, highest - 1, highest, ...near]) {
+      assert.equal(isSampled(withLastBits(bits), undefined), bits < ratio * 2 ** 32, `${bits} of ${ratio}`);
     }
   }
-  assert.equal(traceIds.size, draws);
-  assert.equal(spanIds.size, draws + (draws / 4) * (1 + 2 + 3));
 });
 
-test('every digit of an id is random: each value stands in each place', () => {
-  const ids = new IdSource();
-  const seen = Array.from({ length: 48 }, () => new Set<string>());
-  for (let count = 0; count < draws; count += 1) {
-    const pair = ids.drawPair();
-    for (const [place, values] of seen.entries()) values.add(pair.charAt(place));
-  }
-  assert.ok(seen.every(({ size }) => size === 16));
-});
-
-test('ids that follow one another share no bytes', () => {
-  const ids = new IdSource();
-  let last = '';
-  let shared = 0;
-  for (let count = 0; count < draws; count += 1) {
-    const pair = ids.drawPair();
-    if (pair.slice(0, 2) === last.slice(-2)) shared += 1;
-    last = pair;
-  }
-  // By chance one in 256.
-  assert.ok(shared < draws / 20, String(shared));
-});
-
-test('the last bits are those of the trace id that was drawn last', () => {
-  const ids = new IdSource();
-  for (let count = 0; count < draws; count += 1) {
-    const pair = ids.drawPair();
-    if (count % 3 === 0) ids.drawSpanId();
-    assert.equal(ids.lastBits, Number.parseInt(pair.slice(24, 32), 16));
-  }
-});
-
-test('a share is that of the last bits, from none to all', () => {
+test('a sampler takes as many as its ratio says', () => {
   const isSampled = createSampler('traceidratio', 0.25);
-  assert.deepEqual(
-    [0, 2 ** 30 - 1, 2 ** 30, 2 ** 32 - 1].map((lastBits) => isSampled(lastBits, undefined)),
-    [true, true, false, false],
-  );
-  assert.equal(createSampler('traceidratio', 0)(0, true), false);
-  assert.equal(createSampler('traceidratio', 1)(2 ** 32 - 1, false), true);
+  const draws = 20_000;
+  let count = 0;
+  for (let index = 0; index < draws; index += 1) count += isSampled(traceParents.draw(), undefined) ? 1 : 0;
+  // Six times the standard deviation.
+  assert.ok(Math.abs(count - draws / 4) < 6 * Math.sqrt(draws * 0.25 * 0.75), String(count));
 });
 
 test('with a parent, and only there, samplers that look at it do as it has decided', () => {
@@ -83,6 +50,10 @@ test('with a parent, and only there, samplers that look at it do as it has decid
     ['traceidratio', true, false],
   ] as const;
   for (const [name, parent, expected] of cases) {
-    assert.equal(createSampler(name, 0.5)(2 ** 32 - 1, parent), expected, `${name}, ${String(parent)}`);
+    assert.equal(
+      createSampler(name, 0.5)(withLastBits(2 ** 32 - 1), parent),
+      expected,
+      `${name}, ${String(parent)}`,
+    );
   }
 });
