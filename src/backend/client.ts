@@ -259,9 +259,9 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     this.#status = status;
     this.#mayBeCut = bodyLength === 'until-close' && this.#client.isTls;
     if (status > 299) {
-      this.#decide({ kind: 'refused', status, cause: `status ${status}` });
+      this.#decide({ kind: 'refused', status, cause: `status ${status}` }, bodyLength !== 0);
     } else if (!this.#request.needsAnswer) {
-      this.#decide({ kind: 'ok', status, pieces: [], blocks: [], length: 0 });
+      this.#decide({ kind: 'ok', status, pieces: [], blocks: [], length: 0 }, bodyLength !== 0);
     } else if (typeof bodyLength === 'number' && bodyLength > this.#client.options.responseBytesMax) {
       this.#failTooLarge();
     }
@@ -283,7 +283,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     } else if (!this.#body.write(piece)) {
       // Nothing could make it JSON any more: nobody needs the rest.
       this.#discarded = this.#body.length;
-      this.#decide(notJson(this.#status, this.#body.length));
+      this.#decide(notJson(this.#status, this.#body.length), true);
     }
   }
 
@@ -345,12 +345,14 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   }
 
   // The outcome is known before the answer has ended: what is left is read to a bound and dropped, within its deadline
-  // and no longer than a second.
-  #decide(outcome: Outcome): void {
+  // and no longer than a second. Without a rest the end comes now.
+  #decide(outcome: Outcome, hasRest: boolean): void {
     this.#dropBody();
     this.#state = 'discarding';
-    this.#secondDeadline = new Deadline(this);
-    this.#client.deadlines.discarding.start(this.#secondDeadline);
+    if (hasRest) {
+      this.#secondDeadline = new Deadline(this);
+      this.#client.deadlines.discarding.start(this.#secondDeadline);
+    }
     this.#handler.onOutcome(outcome);
   }
 
