@@ -12,8 +12,11 @@ if (major < 22 || (major === 22 && minor < 19)) {
 const { holdSignals } = await import('./process/held-signals.ts');
 const signals = holdSignals(process);
 
-// Whoever was to read it has gone: that is no fault to stop for.
-process.stdout.on('error', () => undefined);
+let outputError: NodeJS.ErrnoException | undefined;
+process.stdout.on('error', (error) => {
+  outputError ??= error;
+});
+// Nobody is left to be told.
 process.stderr.on('error', () => undefined);
 
 const { isatty } = await import('node:tty');
@@ -41,5 +44,12 @@ if (process.stdout.writableLength > 0) {
   // While it waits for its reader a signal ends it.
   signals.release();
   await new Promise((resolve) => process.stdout.write('', resolve));
+}
+// A stream tells of its errors a moment later.
+await new Promise(setImmediate);
+// A reader that has gone wants no more: that is no fault.
+if (outputError !== undefined && outputError.code !== 'EPIPE') {
+  process.stderr.write(`error: not all of the output could be written: ${outputError.message}\n`);
+  exitCode ||= 1;
 }
 process.exit(exitCode);

@@ -240,6 +240,21 @@ describe('what a command prints', () => {
     assert.ok(stdout.length > 65_536, 'more than a pipe takes at once');
   });
 
+  for (const printed of [
+    'openapi',
+    'capacity --rate 1000',
+    'capacity --rate 1000 --json',
+    '--help',
+    '--version',
+    'check --help',
+  ]) {
+    test(`that does not fit on the disk is an error: ${printed}`, () => {
+      const { status, stderr } = shell(`${process.execPath} dist/main.js ${printed} > /dev/full`);
+      assert.match(stderr.toString(), /^error: not all of the output could be written: ENOSPC.*\n$/);
+      assert.equal(status, 1);
+    });
+  }
+
   test('may have no reader', () => {
     assert.equal(shell(`${command} | true`).stderr.toString(), '');
     assert.equal(shell(`${command} | head -c 1`).stderr.toString(), '');
