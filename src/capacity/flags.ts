@@ -52,13 +52,18 @@ export type GivenFlags = Readonly<Partial<Record<CapacityFlagName, string | true
 
 const suffixes: Readonly<Record<string, number>> = { '': 1, k: 1e3, m: 1e6, g: 1e9 };
 
-/** A number with or without a suffix: `400`, `2k`, `1.5M`, `1_000`; NaN where it is none. */
+/** A number with or without a suffix: `400`, `2k`, `1.5M`, `10_000`, `10,000`; NaN where it is none. */
 function parseAmount(text: string): number {
-  const [, digits = '', suffix = ''] =
-    /^(\d{1,15}(?:\.\d{1,6})?)(k|m|g)?b?$/i.exec(text.replace(/(?<=\d)[_,](?=\d{3})/g, '')) ?? [];
+  const [, whole = '', fraction = '', suffix = ''] =
+    /^(\d{1,15}|\d{1,3}(?:[_,]\d{3}){1,4})(\.\d{1,6})?([kmg]?)$/i.exec(text) ?? [];
   const factor = suffixes[suffix.toLowerCase()] ?? NaN;
   // 1.001 times a million is no whole number for a computer.
-  return digits === '' ? NaN : Number((Number(digits) * factor).toFixed(6));
+  return whole === '' ? NaN : Number((Number(whole.replace(/[_,]/g, '') + fraction) * factor).toFixed(6));
+}
+
+/** The same, with or without a B for bytes. */
+function parseBytes(text: string): number {
+  return parseAmount(text.replace(/b$/i, ''));
 }
 
 /** A share of one: `0.2` or `20%`; NaN where it is none. */
@@ -106,6 +111,7 @@ export function readDemand(given: GivenFlags): {
       figures.smallBytes,
       [0, bodyMax],
       `a whole number of bytes from 0 to ${bodyMax}, the default of RESPONSE_BYTES_MAX`,
+      { parse: parseBytes },
     ),
     writeShare: read('--write-share', 0.2, [0, 1], 'a share from 0 to 1, or from 0% to 100%', {
       parse: parseShare,
