@@ -43,6 +43,11 @@ export const batches: readonly Batch[] = [
     isTimed: true,
   },
   {
+    name: 'opening sockets',
+    files: ['test/transport/open-socket.test.ts'],
+    of: /src\/wire\/client-connection\.ts/,
+  },
+  {
     name: 'limit on connections',
     files: ['test/transport/connection-limit.test.ts'],
     of: /src\/wire\/(server|server-connection)\.ts/,
