@@ -137,6 +137,7 @@ for (const [what, answer, body, isReusable] of [
     await poll(() => first.last?.startsWith('end') === true, 'the answer');
     assert.equal(first.last, isReusable ? 'end, reusable' : 'end');
     assert.equal(first.body, body);
+    assert.equal(connection.isConnecting, false);
     assert.equal(connection.isClosed, !isReusable);
     if (isReusable) {
       const second = new Exchange();
@@ -245,6 +246,52 @@ test('nothing is sent on a connection that has died and not closed yet, and its 
   assert.equal(connection.hasDiedUnsent, true);
 });
 
+for (const [what, strike] of [
+  ['bytes that nobody asked for', (end: Socket) => end.write(small)],
+  ['the end of the connection', (end: Socket) => end.end()],
+] as const) {
+  test(`${what} just before a request goes out are no answer to it: it is not sent [D18, D20]`, async (t) => {
+    const { port, socket, received } = await serve(t);
+    let onStrike: (() => void) | undefined;
+    // Told before the connection is.
+    const open = tapSockets(createOpenSocket(new URL(`http://127.0.0.1:${port}`)), (opened) => {
+      opened.once('end', () => onStrike?.());
+      return () => onStrike?.();
+    });
+    const connection = new ClientConnection(open, () => undefined);
+    const first = new Exchange();
+    connection.send(head, undefined, first);
+    const end = await socket(0);
+    end.write(small);
+    await poll(() => first.last === 'end, reusable', 'the answer');
+    const second = new Exchange();
+    onStrike = () => {
+      onStrike = undefined;
+      connection.send('PUT / HTTP/1.1\r\n\r\n', Buffer.from('body'), second);
+    };
+    strike(end);
+    await poll(() => second.last === 'broken', 'it is told');
+    assert.deepEqual(second.events, ['broken']);
+    assert.equal(connection.hasDiedUnsent, true);
+    assert.equal(received[0], head);
+  });
+}
+
+for (const size of [1, 300, 16_384, 16_385, 100_000]) {
+  test(`a body of ${size} bytes goes out as it is, whatever they mean`, async (t) => {
+    const { connect, socket, received } = await serve(t);
+    const { connection } = connect();
+    const exchange = new Exchange();
+    const body = Buffer.from(Array.from({ length: size }, (_, index) => 255 - (index % 256)));
+    connection.send(head, body, exchange);
+    const whole = head + body.toString('latin1');
+    await poll(() => received[0]?.length === whole.length, 'the request');
+    assert.ok(received[0] === whole);
+    (await socket(0)).write(small);
+    await poll(() => exchange.last === 'end, reusable', 'the answer');
+  });
+}
+
 test('a connection that died unsent says so, and its exchange can go elsewhere [D20]', async (t) => {
   const { connect, socket } = await serve(t);
   const { connection } = connect();
@@ -283,6 +330,7 @@ test('a connection that is destroyed tells nobody; one that is broken off tells 
   await socket(0);
   await poll(() => first.last === 'sent', 'the request');
   destroyed.connection.destroy();
+  assert.equal(destroyed.connection.isClosed, true);
   await poll(() => destroyed.closeCount() > 0, 'it has closed');
   assert.deepEqual(first.events, ['sent']);
 
@@ -291,9 +339,73 @@ test('a connection that is destroyed tells nobody; one that is broken off tells 
   brokenOff.connection.send(head, undefined, second);
   await socket(1);
   await poll(() => second.last === 'sent', 'the request');
-  brokenOff.connection.breakOff();
-  await poll(() => second.last === 'broken', 'it is told');
+  let isClosed = false;
+  brokenOff.connection.breakOff(() => (isClosed = true));
   assert.equal(brokenOff.connection.isClosed, true);
+  await poll(() => second.last === 'broken' && isClosed, 'both are told');
+  assert.equal(brokenOff.connection.hasDiedUnsent, false);
+});
+
+test('an exchange whose connection is broken off before it goes out has not been sent [D20]', async (t) => {
+  const { connect, socket, received } = await serve(t);
+  const { connection, closeCount } = connect();
+  const first = new Exchange();
+  connection.send(head, undefined, first);
+  (await socket(0)).write(small);
+  await poll(() => first.last === 'end, reusable', 'the answer');
+  const second = new Exchange();
+  connection.send(head, undefined, second);
+  connection.breakOff();
+  await poll(() => second.last === 'broken' && closeCount() > 0, 'it is told');
+  assert.deepEqual(second.events, ['broken']);
+  assert.equal(connection.hasDiedUnsent, true);
+  assert.equal(received[0], head);
+});
+
+test('an idle connection that is broken off is forgotten at once', async (t) => {
+  const { connect, socket } = await serve(t);
+  const { connection, closeCount } = connect();
+  const exchange = new Exchange();
+  connection.send(head, undefined, exchange);
+  (await socket(0)).write(small);
+  await poll(() => exchange.last === 'end, reusable', 'the answer');
+  assert.equal(closeCount(), 0);
+  connection.breakOff();
+  assert.equal(closeCount(), 1);
+});
+
+test('why a connection broke is what the system says', async (t) => {
+  const { connect, socket } = await serve(t);
+  const { connection } = connect();
+  const exchange = new Exchange();
+  connection.send(head, undefined, exchange);
+  const end = await socket(0);
+  await poll(() => exchange.last === 'sent', 'the request');
+  end.resetAndDestroy();
+  await poll(() => exchange.last === 'broken', 'it is told');
+  assert.equal((exchange.error as NodeJS.ErrnoException).code, 'ECONNRESET');
+});
+
+test('a connection keeps the process alive while it has an exchange, and not while it is idle', async (t) => {
+  const { connect, socket } = await serve(t);
+  // The server's ends are in this process, too, and are always counted.
+  const alive = () => process.getActiveResourcesInfo().filter((name) => name === 'TCPSocketWrap').length;
+  const { connection } = connect();
+  const first = new Exchange();
+  connection.send(head, undefined, first);
+  const end = await socket(0);
+  await poll(() => first.last === 'sent', 'the request');
+  const busy = alive();
+  end.write(small);
+  await poll(() => first.last === 'end, reusable', 'the answer');
+  assert.equal(alive(), busy - 1);
+  const second = new Exchange();
+  connection.send(head, undefined, second);
+  assert.equal(alive(), busy);
+  await poll(() => second.last === 'sent', 'the next request');
+  end.write(small);
+  await poll(() => second.last === 'end, reusable', 'its answer');
+  assert.equal(alive(), busy - 1);
 });
 
 test('a server that is not there breaks the exchange', async (t) => {
