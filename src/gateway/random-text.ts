@@ -11,7 +11,7 @@ const firstDigits = Buffer.from(
   'latin1',
 );
 const secondDigits = Buffer.from(digits.repeat(16), 'latin1');
-// Each text that is still used holds its block.
+// Each text that is still used holds its block. An even number: so has a block of random digits, whatever the form.
 const blockTexts = 32;
 // The system is asked for bytes once for so many blocks.
 const filledBlocks = 64;
@@ -31,7 +31,7 @@ export class RandomText {
   #block = '';
   #next = blockTexts;
 
-  /** In `form` each `x` is a random hexadecimal digit, each `y` one of 8, 9, a and b; an even number of both. */
+  /** In `form` each `x` is a random hexadecimal digit, each `y` one of 8, 9, a and b. */
   constructor(form: string) {
     this.#length = form.length;
     const all = form.repeat(blockTexts);

@@ -2,7 +2,7 @@
 // path to the log [D52].
 
 import { escapeNonAscii } from '../telemetry/escape.ts';
-import { fieldValue, fieldValues } from '../wire/head.ts';
+import { fieldValues, onlyFieldValue } from '../wire/head.ts';
 import { RandomText } from './random-text.ts';
 
 // Random UUIDs [RFC 9562, 5.4].
@@ -38,12 +38,8 @@ export function describePath(target: string): string {
 
 /** The client's request id where it sent one that is valid, otherwise a new one [D25]. */
 export function readRequestId(fields: readonly string[]): string {
-  // Most requests have none, and cost no list.
-  if (fieldValue(fields, 'x-request-id') === undefined) {
-    return createRequestId();
-  }
-  const [first, second] = fieldValues(fields, 'x-request-id');
-  return first !== undefined && second === undefined && isRequestId(first) ? first : createRequestId();
+  const given = onlyFieldValue(fields, 'x-request-id');
+  return given !== undefined && isRequestId(given) ? given : createRequestId();
 }
 
 /** Whether `text` can be a request id [D25]. */
@@ -58,16 +54,12 @@ export function createRequestId(): string {
 
 /** The W3C trace context, ready to be sent on as name, value, ...; empty when there is none that is valid [D12]. */
 export function readTraceContext(fields: readonly string[]): readonly string[] {
-  // Most requests have none, and cost no list.
-  if (fieldValue(fields, 'traceparent') === undefined) {
-    return noTraceContext;
-  }
-  const [first = '', second] = fieldValues(fields, 'traceparent');
-  if (second !== undefined) {
+  const traceParent = onlyFieldValue(fields, 'traceparent');
+  if (traceParent === undefined) {
     return noTraceContext;
   }
   const states = fieldValues(fields, 'tracestate');
-  return checkTraceContext(first, states.length === 0 ? undefined : states.join(','));
+  return checkTraceContext(traceParent, states.length === 0 ? undefined : states.join(','));
 }
 
 function checkTraceContext(traceParent: string, traceState: string | undefined): readonly string[] {

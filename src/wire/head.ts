@@ -52,6 +52,20 @@ export function fieldValue(fields: readonly string[], name: FieldName): string |
   return undefined;
 }
 
+/** The value of `name` among a head's `fields`; undefined without any, or with more than one. */
+export function onlyFieldValue(fields: readonly string[], name: FieldName): string | undefined {
+  let value: string | undefined;
+  for (let index = 0; index < fields.length; index += 2) {
+    if (fields[index] === name) {
+      if (value !== undefined) {
+        return undefined;
+      }
+      value = fields[index + 1];
+    }
+  }
+  return value;
+}
+
 /** All values of `name` among a head's `fields`, in order. */
 export function fieldValues(fields: readonly string[], name: FieldName): string[] {
   return fields.filter((_, index) => index % 2 === 1 && fields[index - 1] === name);

@@ -17,7 +17,7 @@ import {
   textBytes,
   tokenBytes,
 } from '../../src/wire/grammar.ts';
-import { fieldValue, fieldValues } from '../../src/wire/head.ts';
+import { fieldValue, fieldValues, onlyFieldValue } from '../../src/wire/head.ts';
 
 const digits = '0123456789';
 const capitals = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ';
@@ -279,12 +279,17 @@ test('fields are known by their names, in any case and anywhere in the bytes', (
   for (let length = 0; length <= 100; length += 1) assert.equal(fieldNameAt(none, 0, length), undefined);
 });
 
-test('the values of a field of a head, the first or all of them', () => {
+test('the values of a field of a head: the first, the only one, or all of them', () => {
   const fields = ['host', 'origin', 'origin', 'a', 'x-request-id', 'host', 'origin', 'b'];
   assert.equal(fieldValue(fields, 'host'), 'origin');
   assert.equal(fieldValue(fields, 'origin'), 'a');
   assert.equal(fieldValue(fields, 'x-request-id'), 'host');
   assert.equal(fieldValue(fields, 'expect'), undefined);
+  assert.equal(onlyFieldValue(fields, 'host'), 'origin');
+  assert.equal(onlyFieldValue(fields, 'x-request-id'), 'host');
+  assert.equal(onlyFieldValue(fields, 'origin'), undefined);
+  assert.equal(onlyFieldValue(fields, 'expect'), undefined);
+  assert.equal(onlyFieldValue(['expect', '', 'expect', 'b'], 'expect'), undefined);
   assert.deepEqual(fieldValues(fields, 'origin'), ['a', 'b']);
   assert.deepEqual(fieldValues(fields, 'host'), ['origin']);
   assert.deepEqual(fieldValues(fields, 'expect'), []);
