@@ -10,6 +10,7 @@ import {
   createOpenSocket,
   tapSockets,
   type ExchangeOwner,
+  type SocketTap,
 } from '../../src/wire/client-connection.ts';
 import type { AnswerHead, Flaw } from '../../src/wire/head.ts';
 import { poll } from '../helpers/changes.ts';
@@ -84,25 +85,34 @@ async function serve(t: TestContext, { isPaused = false } = {}) {
     await once(server, 'close');
   });
   const { port } = server.address() as AddressInfo;
+  /** The server's end of the connection with this index. */
+  const socket = async (index: number): Promise<Socket> => {
+    await poll(() => sockets.length > index, 'a connection');
+    const found = sockets[index];
+    assert.ok(found);
+    return found;
+  };
   return {
-    sockets,
     received,
-    port,
-    connect: () => {
+    /** `tap` looks on at its socket. */
+    connect: (tap: SocketTap = () => () => undefined) => {
       let closeCount = 0;
-      const open = createOpenSocket(new URL(`http://127.0.0.1:${port}`));
+      const open = tapSockets(createOpenSocket(new URL(`http://127.0.0.1:${port}`)), tap);
       const connection = new ClientConnection(open, () => (closeCount += 1));
       t.after(() => {
         connection.destroy();
       });
       return { connection, closeCount: () => closeCount };
     },
-    /** The server's end of the connection with this index. */
-    socket: async (index: number): Promise<Socket> => {
-      await poll(() => sockets.length > index, 'a connection');
-      const socket = sockets[index];
-      assert.ok(socket);
-      return socket;
+    socket,
+    /** Has `connection`, the server's first, behind an exchange and idle; gives the server's end of it. */
+    makeIdle: async (connection: ClientConnection): Promise<Socket> => {
+      const exchange = new Exchange();
+      connection.send(head, undefined, exchange);
+      const end = await socket(0);
+      end.write(small);
+      await poll(() => exchange.last === 'end, reusable', 'the answer');
+      return end;
     },
   };
 }
@@ -210,13 +220,9 @@ test('a flawed answer is broken with its flaw, and what follows is nothing [D18]
 });
 
 test('bytes that nobody asked for close an idle connection, and are never the next answer [D18]', async (t) => {
-  const { connect, socket, received } = await serve(t);
+  const { connect, makeIdle, received } = await serve(t);
   const { connection, closeCount } = connect();
-  const first = new Exchange();
-  connection.send(head, undefined, first);
-  const end = await socket(0);
-  end.write(small);
-  await poll(() => first.last === 'end, reusable', 'the answer');
+  const end = await makeIdle(connection);
   end.write(small);
   await poll(() => connection.isClosed, 'it closes');
   await poll(() => closeCount() > 0, 'that is told');
@@ -224,23 +230,19 @@ test('bytes that nobody asked for close an idle connection, and are never the ne
 });
 
 test('nothing is sent on a connection that has died and not closed yet, and its exchange can go elsewhere [D20]', async (t) => {
-  const { port, socket } = await serve(t);
+  const { connect, makeIdle } = await serve(t);
   let own: Socket | undefined;
-  const open = tapSockets(createOpenSocket(new URL(`http://127.0.0.1:${port}`)), (opened) => {
+  const { connection } = connect((opened) => {
     own = opened;
     return () => undefined;
   });
-  const connection = new ClientConnection(open, () => undefined);
-  const first = new Exchange();
-  connection.send(head, undefined, first);
-  (await socket(0)).write(small);
-  await poll(() => first.last === 'end, reusable', 'the answer');
+  const end = await makeIdle(connection);
   const second = new Exchange();
   // Between the end of the socket and its last event.
   own?.once('error', () => {
     connection.send('PUT / HTTP/1.1\r\n\r\n', Buffer.from('body'), second);
   });
-  (await socket(0)).resetAndDestroy();
+  end.resetAndDestroy();
   await poll(() => second.last === 'broken', 'it is told');
   assert.deepEqual(second.events, ['broken']);
   assert.equal(connection.hasDiedUnsent, true);
@@ -251,19 +253,14 @@ for (const [what, strike] of [
   ['the end of the connection', (end: Socket) => end.end()],
 ] as const) {
   test(`${what} just before a request goes out are no answer to it: it is not sent [D18, D20]`, async (t) => {
-    const { port, socket, received } = await serve(t);
+    const { connect, makeIdle, received } = await serve(t);
     let onStrike: (() => void) | undefined;
     // Told before the connection is.
-    const open = tapSockets(createOpenSocket(new URL(`http://127.0.0.1:${port}`)), (opened) => {
+    const { connection } = connect((opened) => {
       opened.once('end', () => onStrike?.());
       return () => onStrike?.();
     });
-    const connection = new ClientConnection(open, () => undefined);
-    const first = new Exchange();
-    connection.send(head, undefined, first);
-    const end = await socket(0);
-    end.write(small);
-    await poll(() => first.last === 'end, reusable', 'the answer');
+    const end = await makeIdle(connection);
     const second = new Exchange();
     onStrike = () => {
       onStrike = undefined;
@@ -293,13 +290,9 @@ for (const size of [1, 300, 16_384, 16_385, 100_000]) {
 }
 
 test('a connection that died unsent says so, and its exchange can go elsewhere [D20]', async (t) => {
-  const { connect, socket } = await serve(t);
+  const { connect, makeIdle } = await serve(t);
   const { connection } = connect();
-  const first = new Exchange();
-  connection.send(head, undefined, first);
-  const end = await socket(0);
-  end.write(small);
-  await poll(() => first.last === 'end, reusable', 'the answer');
+  const end = await makeIdle(connection);
   end.resetAndDestroy();
   const second = new Exchange();
   // Its end has arrived or not: either it is seen before the request goes out, or nothing comes back.
@@ -347,12 +340,9 @@ test('a connection that is destroyed tells nobody; one that is broken off tells 
 });
 
 test('an exchange whose connection is broken off before it goes out has not been sent [D20]', async (t) => {
-  const { connect, socket, received } = await serve(t);
+  const { connect, makeIdle, received } = await serve(t);
   const { connection, closeCount } = connect();
-  const first = new Exchange();
-  connection.send(head, undefined, first);
-  (await socket(0)).write(small);
-  await poll(() => first.last === 'end, reusable', 'the answer');
+  await makeIdle(connection);
   const second = new Exchange();
   connection.send(head, undefined, second);
   connection.breakOff();
@@ -363,12 +353,9 @@ test('an exchange whose connection is broken off before it goes out has not been
 });
 
 test('an idle connection that is broken off is forgotten at once', async (t) => {
-  const { connect, socket } = await serve(t);
+  const { connect, makeIdle } = await serve(t);
   const { connection, closeCount } = connect();
-  const exchange = new Exchange();
-  connection.send(head, undefined, exchange);
-  (await socket(0)).write(small);
-  await poll(() => exchange.last === 'end, reusable', 'the answer');
+  await makeIdle(connection);
   assert.equal(closeCount(), 0);
   connection.breakOff();
   assert.equal(closeCount(), 1);
