@@ -1,11 +1,11 @@
-// What each guard and door costs a call: processor time of the built command with it, beside the plain one, in turns in
-// one run. A GET of one item over 64 keep-alive connections; TLS and HTTP/2 with h2load (Debian: nghttp2-client), beside
-// nginx with TLS. Redis (Debian: redis-server) at a constant rate of 10,000 calls a second from 100 clients. What is not
-// installed is skipped by name. Flags: --rounds N (9), --seconds N (2), --only "name;name" (each with what it is compared with),
-// --bars to fail beyond the limits.
+// What each guard and door costs a call, and a line in the log: processor time of the built command with it, beside the
+// plain one, in turns in one run. A GET of one item over 64 keep-alive connections; TLS and HTTP/2 with h2load (Debian:
+// nghttp2-client), beside nginx with TLS. Redis (Debian: redis-server) at a constant rate of 10,000 calls a second from 100
+// clients. What is not installed is skipped by name. Flags: --rounds N (9), --seconds N (2), --only "name;name" (each with
+// what it is compared with), --bars to fail beyond the limits.
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { createSign, generateKeyPairSync, type KeyObject } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import type { AddressInfo } from 'node:net';
@@ -42,6 +42,8 @@ interface Variant {
   readonly headers?: readonly string[];
   /** Calls a second; 0 for as many as it can. */
   readonly rate?: number;
+  /** Its log goes into a pipe that somebody reads, as in a container; else to nowhere. */
+  readonly isLogRead?: true;
   /** With h2load instead of our own load. */
   readonly h2load?: readonly string[];
   readonly scheme?: 'https';
@@ -140,6 +142,13 @@ const variants: readonly (Variant | undefined)[] = [
     beside: 'plain',
     moreUsMax: 1,
   },
+  {
+    name: 'a log line a call',
+    settings: { LOG_LEVEL: 'info' },
+    isLogRead: true,
+    beside: 'plain',
+    factorMax: 1.1,
+  },
   { name: 'behind a proxy', settings: byProxy, headers: forwarded },
   { name: 'rate limit', settings: generous, headers: forwarded, beside: 'behind a proxy', moreUsMax: 2 },
   {
@@ -232,6 +241,16 @@ function statusOf(port: number, { scheme, headers = [] }: Variant): Promise<numb
   });
 }
 
+/** A pipe whose reader, on the other core, throws everything away. */
+function openReadPipe(name: string): number {
+  const path = join(folder, name);
+  execFileSync('mkfifo', [path]);
+  const [program, args] = pin(1, 'dd', [`if=${path}`, 'of=/dev/null', 'bs=64k']);
+  children.push(spawn(program, args, { stdio: 'ignore' }));
+  // Waits for the reader.
+  return openSync(path, 'w');
+}
+
 async function start(variant: Variant, backendPort: number): Promise<Running> {
   const port = await findFreePort();
   let command = [process.execPath, join(import.meta.dirname, '../dist/main.js'), 'serve'];
@@ -259,7 +278,7 @@ async function start(variant: Variant, backendPort: number): Promise<Running> {
       BACKEND_URL: `http://127.0.0.1:${backendPort}`,
       ...variant.settings,
     },
-    stdio: ['ignore', 'ignore', 'inherit'],
+    stdio: ['ignore', variant.isLogRead ? openReadPipe(`log-${port}`) : 'ignore', 'inherit'],
   });
   children.push(child);
   for (let tries = 0; tries < 200; tries += 1) {
