@@ -56,7 +56,8 @@ function commandEnvironment(mutant = ''): NodeJS.ProcessEnv {
   const variables = `NODE_COMPILE_CACHE='${compiledPath}' ${INSTRUMENTER_CONSTANTS.ACTIVE_MUTANT_ENV_VARIABLE}=${mutant}`;
   writeFileSync(
     commandPath,
-    `#!/bin/sh\nshift\nexec env ${variables} '${process.execPath}' '${resolve('src/main.ts')}' "$@"\n`,
+    // Tests also ask the Node that runs the command for its version.
+    `#!/bin/sh\ncase "$1" in -*) exec '${process.execPath}' "$@" ;; esac\nshift\nexec env ${variables} '${process.execPath}' '${resolve('src/main.ts')}' "$@"\n`,
     { mode: 0o755 },
   );
   return { GATEWAY_NODE: commandPath, TEST_TARGETS: 'command' };
