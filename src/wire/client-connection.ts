@@ -1,7 +1,7 @@
 // One keep-alive connection to a server: one exchange at a time, each a request and its answer. It knows nothing of
 // deadlines, of resending, or of what an answer is for; whoever has the connection is told what comes.
 
-import { connect as connectTcp, type LookupFunction, type Socket } from 'node:net';
+import { connect as connectTcp, isIP, type LookupFunction, type Socket } from 'node:net';
 import type { ConnectionOptions, SecureContext } from 'node:tls';
 
 import type { AnswerHead, Flaw } from './head.ts';
@@ -142,14 +142,12 @@ export class ClientConnection {
   /** @internal */
   sendWaiting(): void {
     // A socket that has died just now says so only when it has closed: its owner is told then that nothing was sent.
-    if (this.#state === 'looking' && this.#owner !== undefined && !this.#socket.destroyed) {
-      const head = this.#waitingHead;
+    const owner = this.#owner;
+    if (owner !== undefined && !this.#socket.destroyed) {
       const body = this.#waitingBody;
-      this.#waitingHead = '';
       this.#waitingBody = undefined;
-      const owner = this.#owner;
       try {
-        this.#write(owner, head, body);
+        this.#write(owner, this.#waitingHead, body);
       } catch (error) {
         this.#fail(owner, error);
       }
@@ -178,10 +176,8 @@ export class ClientConnection {
   }
 
   #onConnected(): void {
-    if (this.#state === 'connecting') {
-      this.#state = 'looking';
-      this.sendWaiting();
-    }
+    this.#state = 'looking';
+    this.sendWaiting();
   }
 
   #write(owner: ExchangeOwner, head: string, body: Buffer | undefined): void {
@@ -221,20 +217,11 @@ export class ClientConnection {
 
   #onEnd(): void {
     const owner = this.#owner;
-    if (owner === undefined || this.#state !== 'busy') {
+    if (owner !== undefined && this.#reader.end()) {
+      this.#finish(owner, false);
+    } else {
+      // Now: a socket that is still sending its request would close when that has gone out, if ever.
       this.breakOff();
-      return;
-    }
-    try {
-      if (this.#error === undefined && this.#reader.end()) {
-        this.#persists = false;
-        this.#settle(owner, true);
-      } else {
-        // Now: a socket that is still sending its request would close when that has gone out, if ever.
-        this.breakOff();
-      }
-    } catch (error) {
-      this.#fail(owner, error);
     }
   }
 
@@ -247,30 +234,31 @@ export class ClientConnection {
     if (flaw !== undefined) {
       this.#breakOff(owner, flaw);
     } else if (isDone) {
-      if (this.#persists && isAllTaken && this.#socket.writableLength > 0 && !this.#hasWaited) {
+      // Bytes behind an answer belong to nothing, and a request that is still going out has been answered early.
+      const isLast = !this.#persists || !isAllTaken;
+      const isGoingOut = this.#socket.writableLength > 0;
+      if (isGoingOut && !isLast && !this.#hasWaited) {
         // TLS says only in the next turn of the event loop that a request has gone out.
         this.#hasWaited = true;
         setImmediate(() => {
           this.#settle(owner, true);
         });
       } else {
-        this.#finish(owner, isAllTaken);
+        this.#finish(owner, !isGoingOut && !isLast);
       }
     }
   }
 
-  #finish(owner: ExchangeOwner, isAllTaken: boolean): void {
-    this.#owner = undefined;
-    this.#hasWaited = false;
-    // Bytes behind an answer belong to nothing, and a request that is still going out has been answered early.
-    const isReusable = this.#persists && isAllTaken && this.#socket.writableLength === 0;
+  #finish(owner: ExchangeOwner, isReusable: boolean): void {
     if (isReusable) {
+      this.#owner = undefined;
+      this.#hasWaited = false;
       this.#state = 'idle';
       // A process whose work is done ends, however long idle connections are kept.
       this.#socket.unref();
       this.#reader.next();
     } else {
-      this.#close();
+      this.destroy();
     }
     try {
       owner.onAnswerEnd(isReusable);
@@ -280,7 +268,7 @@ export class ClientConnection {
   }
 
   #breakOff(owner: ExchangeOwner, error: Error | Flaw): void {
-    this.#close();
+    this.destroy();
     try {
       owner.onBroken(error);
     } catch (fault) {
@@ -289,14 +277,8 @@ export class ClientConnection {
   }
 
   #fail(owner: ExchangeOwner, error: unknown): void {
-    this.#close();
+    this.destroy();
     owner.onFault(error);
-  }
-
-  #close(): void {
-    this.#owner = undefined;
-    this.#state = 'closed';
-    this.#socket.destroy();
   }
 
   #onSocketClose(): void {
@@ -306,8 +288,7 @@ export class ClientConnection {
     this.#state = 'closed';
     this.#onClose();
     if (owner !== undefined && this.#reader.isDone) {
-      this.#persists = false;
-      this.#finish(owner, true);
+      this.#finish(owner, false);
     } else if (owner !== undefined) {
       this.#breakOff(
         owner,
@@ -374,7 +355,7 @@ export function createOpenSocket(
   tlsInForce: () => ClientTls | undefined = () => undefined,
 ): OpenSocket {
   const isTls = url.protocol === 'https:';
-  const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
+  const host = url.hostname.replace(/[[\]]/g, '');
   const target = {
     host,
     port: Number(url.port === '' ? (isTls ? 443 : 80) : url.port),
@@ -420,5 +401,5 @@ export function createOpenSocket(
 
 // An address is no server name [RFC 6066, 3].
 function isName(host: string): boolean {
-  return !host.includes(':') && !/^[\d.]+$/.test(host);
+  return isIP(host) === 0;
 }

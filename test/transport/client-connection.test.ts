@@ -3,8 +3,16 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { createServer, type AddressInfo, type Socket } from 'node:net';
+import {
+  connect as connectTcp,
+  createServer,
+  type AddressInfo,
+  type LookupFunction,
+  type Socket,
+} from 'node:net';
 import { test, type TestContext } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+
 import {
   ClientConnection,
   createOpenSocket,
@@ -93,12 +101,15 @@ async function serve(t: TestContext, { isPaused = false } = {}) {
     return found;
   };
   return {
+    port,
     received,
     /** `tap` looks on at its socket. */
-    connect: (tap: SocketTap = () => () => undefined) => {
+    connect: (
+      tap: SocketTap = () => () => undefined,
+      open = createOpenSocket(new URL(`http://127.0.0.1:${port}`)),
+    ) => {
       let closeCount = 0;
-      const open = tapSockets(createOpenSocket(new URL(`http://127.0.0.1:${port}`)), tap);
-      const connection = new ClientConnection(open, () => (closeCount += 1));
+      const connection = new ClientConnection(tapSockets(open, tap), () => (closeCount += 1));
       t.after(() => {
         connection.destroy();
       });
@@ -194,6 +205,8 @@ test('an answer that is cut off while its request still goes out is broken at on
   await poll(() => exchange.events.includes('body'), 'a part of the answer');
   (await socket(0)).end();
   await poll(() => exchange.last === 'broken', 'it is told');
+  assert.ok(exchange.error instanceof Error);
+  assert.equal(exchange.error.message, 'the connection was closed before the answer was whole');
 });
 
 test('an answer before its request has gone out counts, and its connection is not used again', async (t) => {
@@ -203,6 +216,53 @@ test('an answer before its request has gone out counts, and its connection is no
   connection.send('PUT / HTTP/1.1\r\n\r\n', Buffer.alloc(30_000_000), exchange);
   (await socket(0)).write(small);
   await poll(() => exchange.last === 'end', 'the answer');
+  assert.equal(connection.isClosed, true);
+});
+
+test('a request that goes out in the turn of its answer has gone out: TLS says so only then', async (t) => {
+  const { connect, socket } = await serve(t);
+  let own: Socket | undefined;
+  let onArrival = (): void => undefined;
+  const { connection } = connect((opened) => {
+    own = opened;
+    return () => {
+      onArrival();
+    };
+  });
+  const ask = async (): Promise<Exchange> => {
+    const exchange = new Exchange();
+    connection.send(head, undefined, exchange);
+    // It is held from now on.
+    own?.cork();
+    const end = await socket(0);
+    await poll(() => exchange.last === 'sent', 'the request');
+    end.write(small);
+    await poll(() => exchange.last?.startsWith('end') === true, 'the answer');
+    return exchange;
+  };
+  // Before what the connection itself does in the next turn.
+  onArrival = () => {
+    setImmediate(() => own?.uncork());
+  };
+  for (const exchange of [await ask(), await ask()]) {
+    assert.deepEqual(exchange.events, ['sent', 'head', 'body', 'end, reusable']);
+  }
+  onArrival = () => undefined;
+  assert.equal((await ask()).last, 'end');
+  assert.equal(connection.isClosed, true);
+});
+
+test('an owner that gives up at the head is told nothing more, though all of the answer has come', async (t) => {
+  const { connect, socket } = await serve(t);
+  const { connection, closeCount } = connect();
+  const exchange = new Exchange();
+  exchange.onAnswerHead = () => {
+    connection.destroy();
+  };
+  connection.send(head, undefined, exchange);
+  (await socket(0)).write(small);
+  await poll(() => closeCount() > 0, 'it closes');
+  assert.deepEqual(exchange.events, ['sent']);
   assert.equal(connection.isClosed, true);
 });
 
@@ -335,6 +395,7 @@ test('a connection that is destroyed tells nobody; one that is broken off tells 
   let isClosed = false;
   brokenOff.connection.breakOff(() => (isClosed = true));
   assert.equal(brokenOff.connection.isClosed, true);
+  assert.equal(brokenOff.closeCount(), 0);
   await poll(() => second.last === 'broken' && isClosed, 'both are told');
   assert.equal(brokenOff.connection.hasDiedUnsent, false);
 });
@@ -393,6 +454,30 @@ test('a connection keeps the process alive while it has an exchange, and not whi
   end.write(small);
   await poll(() => second.last === 'end, reusable', 'its answer');
   assert.equal(alive(), busy - 1);
+});
+
+test('a request waits for its connection to open', async (t) => {
+  const { connect, socket, received, port } = await serve(t);
+  let isFound: (() => void) | undefined;
+  const { connection } = connect(undefined, (_onArrival, onConnected) => {
+    const lookup: LookupFunction = (_host, _options, callback) => {
+      isFound = () => {
+        callback(null, '127.0.0.1', 4);
+      };
+    };
+    return connectTcp({ host: 'held', port, lookup, autoSelectFamily: false }, onConnected);
+  });
+  const exchange = new Exchange();
+  connection.send(head, undefined, exchange);
+  await nextTurn();
+  await nextTurn();
+  assert.equal(connection.isConnecting, true);
+  assert.deepEqual(exchange.events, []);
+  await poll(() => isFound !== undefined, 'the server is looked for');
+  isFound?.();
+  await socket(0);
+  await poll(() => received[0] === head, 'the request');
+  assert.equal(connection.isConnecting, false);
 });
 
 test('a server that is not there breaks the exchange', async (t) => {

@@ -95,6 +95,16 @@ describe('without TLS', () => {
     });
   }
 
+  test('a name that is not localhost is looked up as the system does it', async (t) => {
+    const port = await listen(
+      t,
+      createServer((socket) => socket.write('hello')),
+      '127.0.0.1',
+    );
+    const error = await failure(t, createOpenSocket(new URL(`http://nobody.invalid:${port}`)));
+    assert.equal(error.syscall, 'getaddrinfo');
+  });
+
   test('without a port it is 80', async (t) => {
     assert.equal((await failure(t, createOpenSocket(new URL('http://127.9.8.7')))).port, 80);
   });
