@@ -91,8 +91,7 @@ export class Handshakes {
   }
 
   #handshakeOf(socket: TLSSocket): Handshake | undefined {
-    const carrier = carrierOf(socket);
-    return carrier === undefined ? undefined : this.#underWay.get(carrier);
+    return this.#underWay.get(carrierOf(socket) ?? socket);
   }
 }
 

@@ -13,7 +13,7 @@ import { ClientServer, type SecureOptions } from '../../src/wire/server.ts';
 import { createGatewayServer, type GatewayServerOptions } from '../../src/index.ts';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { createGate, poll } from '../helpers/changes.ts';
-import { assertReply, succeeded } from '../helpers/expected.ts';
+import { assertReply, badRequest, succeeded } from '../helpers/expected.ts';
 import { serveInProcess } from '../helpers/in-process.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
@@ -304,6 +304,23 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     assert.deepEqual([last.status, last.header('connection')], [200, 'close']);
     assert.equal(await client.closed(), 'end');
     await closed;
+  });
+
+  test('a request that a client cuts off by ending its side gets its 400, and the read before it its reply [D21, D27]', async () => {
+    await using gateway = await serve();
+    const gate = createGate();
+    gateway.backend.answersOnce(behind(gate, answer(item)));
+    await using client = await open(gateway.port);
+    client.send(requestBytes('GET', '/api/work-items/5'));
+    await gateway.backend.until(() => gateway.backend.requests.length === 1, 'the call is at the backend');
+    client.send('GET /api/work-items/6 HTTP/1.1\r\nHo');
+    client.end();
+    await using other = await open(gateway.port);
+    assert.equal((await other.call('GET', '/api/work-items/nonsense')).status, 400);
+    gate.open();
+    assertReply(await client.reply(), 200, item);
+    assertReply(await client.reply(), 400, badRequest);
+    await client.closed();
   });
 
   test('clients with another protocol of ALPN are served by whoever is named for it', async () => {
