@@ -89,6 +89,7 @@ class NodeTestRunner implements TestRunner {
   async dryRun(): Promise<DryRunResult> {
     const results = new Map<string, TestResult>();
     const coverage: MutantCoverage = { static: {}, perTest: {} };
+    const coveredInside = new Set<string>();
     const runs = this.#batches.flatMap((batch) =>
       (batch.isCommand ? [batch.name] : batch.files).map((name) => ({ ...batch, name })),
     );
@@ -117,14 +118,19 @@ class NodeTestRunner implements TestRunner {
         results.set(id, { id, name: id, timeSpentMs, status: TestStatus.Success });
       }
       Object.assign(coverage.perTest, covered.coverage.perTest);
+      if (!isCommand) {
+        for (const hits of Object.values(covered.coverage.perTest)) {
+          for (const mutant of Object.keys(hits)) coveredInside.add(mutant);
+        }
+      }
       for (const [mutant, hits] of Object.entries(covered.coverage.static)) {
         coverage.static[mutant] = (coverage.static[mutant] ?? 0) + hits;
       }
     }
-    // What happens between tests as well is judged by the tests: all of them would take far longer and find no more.
-    const covered = new Set(Object.values(coverage.perTest).flatMap((hits) => Object.keys(hits)));
+    // What happens between tests as well is judged by the tests: all of them would take far longer and find no more. Tests
+    // of the command are not counted among these: of what they come by nothing is known.
     coverage.static = Object.fromEntries(
-      Object.entries(coverage.static).filter(([mutant]) => !covered.has(mutant)),
+      Object.entries(coverage.static).filter(([mutant]) => !coveredInside.has(mutant)),
     );
     return { status: DryRunStatus.Complete, tests: [...results.values()], mutantCoverage: coverage };
   }
