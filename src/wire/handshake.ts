@@ -112,9 +112,8 @@ export class Handshake implements Connection {
     this.#timeoutMs = timeoutMs;
     this.#owner = owner;
     socket
-      .on('error', () => {
-        socket.destroy();
-      })
+      // Its close follows.
+      .on('error', () => undefined)
       .once('close', () => {
         this.fail(new Error('the connection was closed before TLS was set up'));
       });

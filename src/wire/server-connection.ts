@@ -115,9 +115,8 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
       .on('drain', () => {
         this.#goOn();
       })
-      .on('error', () => {
-        socket.destroy();
-      })
+      // Its close follows.
+      .on('error', () => undefined)
       .on('close', () => {
         try {
           this.#onClose();

@@ -67,6 +67,7 @@ class Received implements Incoming {
 
   onGone(): void {
     this.events.push('gone');
+    this.#script.onGone?.(this);
   }
 
   onStall(): void {
@@ -98,6 +99,7 @@ interface Script {
   onBody?: (received: Received) => void;
   onBodyEnd?: (received: Received) => void;
   onBroken?: (received: Received) => void;
+  onGone?: (received: Received) => void;
   onRefuse?: () => void;
 }
 
@@ -345,6 +347,30 @@ test('of what is sent ahead 64 KiB are held, then the socket is read no further 
   first.reply('first');
   assert.equal((await client.reply()).text, 'first');
   await request(1);
+});
+
+test('a client that takes nothing has no more requests started, and all of them when it reads on [D58]', async (t) => {
+  const { connect, received } = await serve(t, {
+    onStart: (each) => {
+      each.reply('', { pieces: [Buffer.alloc(1_000_000, each.head.target)] });
+    },
+  });
+  const client = await connect();
+  client.pause();
+  const count = 50;
+  client.send(Buffer.concat(Array.from({ length: count }, (_, index) => get(`/${index}`))));
+  let startedBefore = -1;
+  await poll(async () => {
+    const isSettled = received.length > 0 && received.length === startedBefore;
+    startedBefore = received.length;
+    for (let round = 0; round < 20; round += 1) await turn();
+    return isSettled;
+  }, 'no more are started');
+  assert.ok(received.length < count / 2, `${received.length} were started`);
+  client.resume();
+  for (let index = 0; index < count; index += 1) {
+    assert.ok((await client.reply()).text.startsWith(`/${index}/`));
+  }
 });
 
 test('a socket that was paused for what was sent ahead is read again to the last byte', async (t) => {
@@ -939,6 +965,48 @@ for (const [what, script, bytes] of [
     assert.ok(other.isOpen);
   });
 }
+
+for (const [what, script, bytes] of [
+  ['refusing a head', { onRefuse: fault }, 'GET / HT'],
+  ['breaking a body off', { onBroken: fault }, 'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab'],
+  ['hearing that a client has gone', { onGone: fault }, get('/1')],
+] as const) {
+  test(`a fault in ${what} where the client has ended ends that connection, and is told once [D28]`, async (t) => {
+    const { connect, faults, server } = await serve(t, script);
+    const client = await connect();
+    client.send(bytes);
+    client.end();
+    await client.closed();
+    assert.equal(client.unread.length, 0);
+    await poll(() => server.size === 0, 'it is forgotten');
+    assert.deepEqual(faults, [theFault]);
+  });
+}
+
+test('a fault in hearing that a client has reset its connection is told once [D28]', async (t) => {
+  const { connect, request, faults, server } = await serve(t, { onGone: fault });
+  const client = await connect();
+  client.send(get('/1'));
+  await request(0);
+  client.reset();
+  await poll(() => server.size === 0, 'it is forgotten');
+  assert.deepEqual(faults, [theFault]);
+});
+
+test('a fault in taking a request that was sent ahead ends that connection, and is told once [D28]', async (t) => {
+  const { connect, request, faults, server } = await serve(t, {
+    onStart: ({ head }) => {
+      if (head.target === '/2') fault();
+    },
+  });
+  const client = await connect();
+  client.send(Buffer.concat([get('/1'), get('/2')]));
+  (await request(0)).reply('1');
+  assert.equal((await client.reply()).text, '1');
+  await client.closed();
+  await poll(() => server.size === 0, 'it is forgotten');
+  assert.deepEqual(faults, [theFault]);
+});
 
 test('a fault in refusing what came too late ends that connection and not the process [D28, D35]', async (t) => {
   const { connect, faults } = await serve(t, { onRefuse: fault, onBroken: fault }, short);
