@@ -82,10 +82,8 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   // What has been sent ahead.
   #ahead = noBytes;
   #aheadLength = 0;
-  #isPaused = false;
   // Others have their turn first.
   #isYielding = false;
-  #isTaking = false;
   // How many more requests may be started before others have their turn.
   #startsLeft = 0;
   // The client sends nothing more.
@@ -169,7 +167,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
         }
         break;
       case 'head':
-        if (!this.#isPaused && took >= Math.min(requestHeadersTimeoutMs, requestTimeoutMs)) {
+        if (!this.socket.isPaused() && took >= Math.min(requestHeadersTimeoutMs, requestTimeoutMs)) {
           this.#refuse('timeout');
         }
         break;
@@ -187,23 +185,15 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
           this.socket.destroy();
         }
         break;
-      case 'answering':
-      case 'closed':
-        break;
+      default:
+      // What a request waits for is no client's time.
     }
   }
 
   #onData(bytes: Buffer): void {
-    if (this.#phase === 'lingering' || this.#phase === 'closed') {
-      return;
-    }
-    if (this.#aheadLength > 0 || this.#isYielding || !this.#mayTake) {
-      this.#hold(bytes, 0);
-      return;
-    }
     // Whoever sends one request at a time waits for nobody.
     this.#startsLeft = 1;
-    this.#take(bytes, bytes.length);
+    this.#take(bytes);
     // Whoever sends much has had its turn.
     if (bytes.length >= largeReadBytes) {
       this.#yield();
@@ -211,17 +201,16 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   }
 
   get #mayTake(): boolean {
-    return this.#phase !== 'answering' && !this.#reader.isHeld && !this.socket.writableNeedDrain;
+    const isWanted = this.#phase !== 'answering' && this.#phase !== 'lingering';
+    return isWanted && !this.#reader.isHeld && !this.socket.writableNeedDrain;
   }
 
   // Takes requests from `bytes` until they are at their end, or wait for a reply, for the client to take what it has, or
   // for others to have their turn; what is left is held. A loop, not a chain of calls: thousands of requests that are
   // answered at once must not exhaust the stack.
-  #take(bytes: Buffer, length: number): void {
-    const all = length === bytes.length ? bytes : bytes.subarray(0, length);
-    this.#isTaking = true;
+  #take(bytes: Buffer): void {
     let at = 0;
-    while (at < length && this.#mayTake && this.#phase !== 'lingering' && this.#phase !== 'closed') {
+    while (at < bytes.length && this.#aheadLength === 0 && this.#mayTake) {
       if (this.#startsLeft === 0 && (this.#reader.isDone || this.#reader.isBeforeMessage)) {
         this.#yield();
         break;
@@ -230,10 +219,9 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
         this.#reader.next();
       }
       const from = at;
-      at = this.#reader.read(all, from);
+      at = this.#reader.read(bytes, from);
       const { flaw } = this.#reader;
       if (flaw !== undefined) {
-        this.#isTaking = false;
         this.#onFlaw(flaw);
         return;
       }
@@ -244,11 +232,8 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
         this.#beginHead();
       }
     }
-    this.#isTaking = false;
-    if (this.#phase === 'lingering' || this.#phase === 'closed') {
-      this.#dropAhead();
-    } else if (at < length) {
-      this.#hold(all, at);
+    if (at < bytes.length && this.#phase !== 'lingering') {
+      this.#hold(bytes, at);
     }
   }
 
@@ -271,27 +256,26 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     bytes.copy(this.#ahead, this.#aheadLength, from);
     this.#aheadLength = length;
     if (length >= aheadBytesMax) {
-      this.#pause();
+      this.socket.pause();
     }
   }
 
   #dropAhead(): void {
     this.#ahead = noBytes;
     this.#aheadLength = 0;
-    this.#resume();
+    this.socket.resume();
   }
 
   // Goes on with what was sent ahead, if it is its turn.
   #takeAhead(): void {
-    if (this.#isTaking || this.#isYielding || !this.#mayTake) {
+    if (this.#isYielding || !this.#mayTake) {
       return;
     }
     if (this.#aheadLength > 0) {
-      const bytes = this.#ahead;
-      const length = this.#aheadLength;
+      const bytes = this.#ahead.subarray(0, this.#aheadLength);
       this.#ahead = noBytes;
       this.#aheadLength = 0;
-      this.#take(bytes, length);
+      this.#take(bytes);
     }
     this.#readOn();
   }
@@ -299,24 +283,10 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   // Reads on when nothing is left of what was sent ahead.
   #readOn(): void {
     if (this.#aheadLength === 0 && !this.#isYielding) {
-      this.#resume();
+      this.socket.resume();
       if (this.#hasEnded) {
         this.#finishAfterEnd();
       }
-    }
-  }
-
-  #pause(): void {
-    if (!this.#isPaused) {
-      this.#isPaused = true;
-      this.socket.pause();
-    }
-  }
-
-  #resume(): void {
-    if (this.#isPaused) {
-      this.#isPaused = false;
-      this.socket.resume();
     }
   }
 
@@ -324,7 +294,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   #yield(): void {
     if (!this.#isYielding) {
       this.#isYielding = true;
-      this.#pause();
+      this.socket.pause();
       queueForTurn(this);
     }
   }
@@ -334,7 +304,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     this.#isYielding = false;
     this.#startsLeft = turnRequestsMax;
     if (this.#aheadLength < aheadBytesMax) {
-      this.#resume();
+      this.socket.resume();
     }
     this.#goOn();
   }
@@ -458,7 +428,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     this.#phase = 'idle';
     this.#since = monotonicMs();
     this.#head = undefined;
-    if (!this.#isTaking && (this.#aheadLength > 0 || this.#isPaused || this.#hasEnded)) {
+    if (this.#aheadLength > 0 || this.socket.isPaused() || this.#hasEnded) {
       this.#goOnSoon();
     }
   }
@@ -580,6 +550,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     const incoming = this.#incoming;
     this.#incoming = undefined;
     this.#phase = 'closed';
+    this.#dropAhead();
     this.socket.end();
     incoming?.onGone();
   }
@@ -588,8 +559,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     const incoming = this.#incoming;
     this.#incoming = undefined;
     this.#phase = 'closed';
-    this.#ahead = noBytes;
-    this.#aheadLength = 0;
+    this.#dropAhead();
     incoming?.onGone();
   }
 

@@ -211,6 +211,42 @@ async function turn(): Promise<void> {
   await new Promise((resolve) => setImmediate(resolve));
 }
 
+test('a request behind a last one never starts [D27]', async (t) => {
+  const { connect, received } = await serve(t, echo);
+  const client = await connect();
+  // The first is taken as it comes, the others in a turn of their own.
+  client.send(Buffer.concat([get('/1'), get('/2'), get('/3', [['Connection', 'close']]), get('/4')]));
+  for (const target of ['/1', '/2', '/3']) assert.equal((await client.reply()).text, target);
+  assert.equal(await client.closed(), 'end');
+  assert.equal(client.unread.length, 0);
+  assert.equal(received.length, 3);
+});
+
+test('of a body two reads at most have their turn at a time, however much has come [D58]', async (t) => {
+  let bytesBefore = 0;
+  let isCounting = false;
+  const perTurn: number[] = [];
+  const { connect, request } = await serve(t, {
+    onBody: (each) => {
+      if (isCounting) return;
+      isCounting = true;
+      setImmediate(() => {
+        isCounting = false;
+        perTurn.push(each.bodyBytes - bytesBefore);
+        bytesBefore = each.bodyBytes;
+      });
+    },
+  });
+  const client = await connect();
+  const size = 900_000;
+  client.send(`PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: ${size}\r\n\r\n${'b'.repeat(size)}`);
+  const each = await request(0);
+  await poll(() => each.events.includes('end'), 'the body');
+  assert.equal(each.bodyBytes, size);
+  // One as it comes, and one that had come before its reading was paused.
+  assert.ok(Math.max(...perTurn) <= 2 * 65_536, `${Math.max(...perTurn)} bytes in one turn`);
+});
+
 test('behind a last reply nothing more is read, be it malformed: there is one reply [D27]', async (t) => {
   const { connect, refused, received, faults } = await serve(t, {
     onStart: (each) => {
@@ -913,6 +949,25 @@ test('a client that takes nothing of its reply is cut and told of, one that take
   assert.ok(first.events.includes('stall'));
 });
 
+test('a client that takes its last reply slowly has the time for that, and 5 s more [D35]', async (t) => {
+  const { connectBoth, request } = await serve(t);
+  const { client, connection } = await connectBoth();
+  client.send(get('/1'));
+  const first = await request(0);
+  client.pause();
+  first.reply('', { pieces: [Buffer.alloc(30_000_000, '1')], closes: true });
+  const later = performance.now() + 60_000;
+  connection.checkTime(later);
+  assert.equal(connection.socket.destroyed, false);
+  client.resume();
+  assert.equal((await client.reply()).body.length, 30_000_000);
+  await poll(() => connection.socket.writableLength === 0, 'it is taken');
+  connection.checkTime(later + 4_900);
+  assert.equal(connection.socket.destroyed, false);
+  connection.checkTime(later + 5_100);
+  assert.equal(connection.socket.destroyed, true);
+});
+
 test('a client that goes on sending behind its last reply is cut after 5 s', async (t) => {
   const { connect, server } = await serve(t, echo);
   const client = await connect();
@@ -1069,6 +1124,37 @@ test('a connection is quiet when nothing is under way and nothing of a request h
   client.send(get('/2'));
   (await request(1)).reply('', { pieces: [Buffer.alloc(20_000_000)] });
   assert.equal(connection.isQuiet(0, now), false, 'its reply is on the way');
+});
+
+test('a connection whose last reply is taken is quiet, though its client does not close [D33]', async (t) => {
+  const { connectBoth } = await serve(t, echo);
+  const { client, connection } = await connectBoth();
+  const now = performance.now();
+  client.send(get('/1', [['Connection', 'close']]));
+  assert.equal((await client.reply()).text, '/1');
+  await poll(() => connection.isQuiet(0, now), 'it is quiet');
+  assert.equal(connection.socket.destroyed, false);
+});
+
+test('a connection whose requests wait for their turn neither rests nor is quiet [D26, D33]', async (t) => {
+  const from = performance.now();
+  const seen: unknown[] = [];
+  const { connectBoth, received } = await serve(t, {
+    ...echo,
+    onStart: (each) => {
+      if (received.length === 1) {
+        // Before the next turn begins.
+        setImmediate(() => {
+          seen.push(received.length < 50, connection.isQuiet(0, from), connection.restsSince(from + 60_000));
+        });
+      }
+      echo.onStart?.(each);
+    },
+  });
+  const { client, connection } = await connectBoth();
+  client.send(Buffer.concat(Array.from({ length: 50 }, (_, index) => get(`/${index}`))));
+  for (let index = 0; index < 50; index += 1) assert.equal((await client.reply()).text, `/${index}`);
+  assert.deepEqual(seen, [true, false, 0]);
 });
 
 test('one connection more than there may be is closed when none rests, and that is told once a second [D26]', async (t) => {
