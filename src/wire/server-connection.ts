@@ -16,7 +16,7 @@ import { writeDate, writeReplyHead } from './writer.ts';
 /** What all connections of a server share. */
 export interface ConnectionContext {
   readonly handler: RequestHandler;
-  readonly stallWatch: StallWatch<Incoming>;
+  readonly stallWatch: StallWatch<Incoming | undefined>;
   /** Of a request's head, in bytes [D27]. */
   readonly requestHeadBytesMax: number;
   /** Of a body whose rest is dropped behind its reply, in bytes: past it the connection closes [D11]. */
@@ -368,14 +368,10 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   }
 
   reply(reply: Reply, onTaken: () => void): void {
-    const incoming = this.#incoming;
-    if (incoming === undefined) {
+    if (this.#incoming === undefined) {
       throw new Error('the request has had its reply, or its client has gone');
     }
     this.#send(reply, onTaken);
-    if (this.socket.writableLength > 0) {
-      this.#context.stallWatch.watch(this.socket, incoming);
-    }
   }
 
   #send(reply: Reply, onTaken: () => void): void {
@@ -383,6 +379,9 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     const head = this.#head;
     const closes = reply.closes || this.#isLast || head?.persists !== true || this.#owesContinue;
     this.#write(reply, closes, head?.method === 'HEAD', onTaken);
+    if (this.socket.writableLength > 0) {
+      this.#context.stallWatch.watch(this.socket, this.#incoming);
+    }
     this.#incoming = undefined;
     if (closes) {
       this.#linger();

@@ -69,7 +69,7 @@ export class ClientServer implements Iterable<Connection> {
       ...limits,
       handler,
       stallWatch: new StallWatch(limits.replyStallTimeoutMs, (incoming) => {
-        incoming.onStall();
+        incoming?.onStall();
       }),
       keepAliveLines: `connection: keep-alive\r\nkeep-alive: timeout=${Math.floor(limits.idleTimeoutMs / 1_000)}\r\n`,
     };

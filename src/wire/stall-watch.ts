@@ -23,7 +23,7 @@ const sweepMsMax = 100;
 // Reading the system's table costs some microseconds for each of its sockets: it is done only while somebody stalls.
 const tableMsMax = 250;
 
-/** `Call` is whatever stands for a call to whoever is told. */
+/** `Call` is whatever stands for a call to whoever is told; undefined for a reply to what was no call. */
 export class StallWatch<Call> {
   readonly #timeoutMs: number;
   readonly #tableMs: number;
@@ -54,7 +54,7 @@ export class StallWatch<Call> {
         since: monotonicMs(),
       });
     } else {
-      progress.call = call;
+      progress.call = call ?? progress.call;
     }
     this.#timer ??= setInterval(
       () => {

@@ -101,6 +101,7 @@ interface Script {
   onBroken?: (received: Received) => void;
   onGone?: (received: Received) => void;
   onRefuse?: () => void;
+  readonly refusal?: Buffer;
 }
 
 const noLimits: ServerLimits = {
@@ -130,7 +131,7 @@ async function serve(t: TestContext, script: Script = {}, limits: Partial<Server
         reason === 'timeout'
           ? [408, 'late']
           : [reason !== 'overload' && reason.kind === 'malformed' ? 400 : 431, 'no'];
-      const body = Buffer.from(text);
+      const body = script.refusal ?? Buffer.from(text);
       const { length } = body;
       return {
         status,
@@ -946,6 +947,29 @@ test('a client that takes nothing of its reply is cut and told of, one that take
   stalled.pause();
   first.reply('', { pieces: [Buffer.alloc(30_000_000, '1')] });
   await poll(() => server.size === 0, 'it is cut');
+  assert.ok(first.events.includes('stall'));
+});
+
+test('a client that takes nothing of a refusal is cut, too, and what stalled before it is told of [D35]', async (t) => {
+  const { connect, connectBoth, request, server } = await serve(
+    t,
+    { refusal: Buffer.alloc(30_000_000) },
+    short,
+  );
+  const client = await connect();
+  client.pause();
+  client.send('nonsense\r\n\r\n');
+  await poll(() => server.size === 1, 'it has come');
+  await poll(() => server.size === 0, 'it is cut');
+  const { client: other, connection } = await connectBoth();
+  other.send(get('/1'));
+  const first = await request(0);
+  // What the system does not take yet, though it is little.
+  connection.socket.cork();
+  first.reply('1');
+  other.pause();
+  other.send('nonsense\r\n\r\n');
+  await poll(() => server.size === 0, 'it is cut as well');
   assert.ok(first.events.includes('stall'));
 });
 
