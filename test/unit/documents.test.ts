@@ -201,6 +201,19 @@ describe('docs/operating.md', () => {
   });
 });
 
+test('what docs/decisions.md says is in a file of the source is in it', () => {
+  const places = [...read('docs/decisions.md').matchAll(/`(#?\w+)` (?:in|of) `(src\/[\w/.-]+)`/g)];
+  assert.ok(places.length >= 10);
+  const missing = places.filter(([, name = '', file = '']) => {
+    const names: readonly string[] = read(file).match(/#?\w+/g) ?? [];
+    return !names.includes(name);
+  });
+  assert.deepEqual(
+    missing.map(([place]) => place),
+    [],
+  );
+});
+
 test('docs/decisions.md has D1 to D35 and later ones, in order, each with its four parts', () => {
   const entries = read('docs/decisions.md').split(/^### /m).slice(1);
   const numbers = entries.map((entry) => Number(/^D(\d+) /.exec(entry)?.[1]));
