@@ -218,6 +218,10 @@ export async function startClientService(
   connections.onShed = () => {
     records.figures.recordShedConnection();
   };
+  connections.onStalledRefusal = () => {
+    records.figures.recordStalledConnection();
+    logger.info('the client took nothing of the reply to what was not a request and was cut off');
+  };
   let listener: Listener | undefined;
   let isDrained = false;
   const stop = async (): Promise<void> => {

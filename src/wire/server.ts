@@ -53,6 +53,8 @@ export class ClientServer implements Iterable<Connection> {
   onShed: () => void = () => undefined;
   /** Is told why a connection was closed before TLS was set up, and whose it was. */
   onHandshakeFailure: (error: Error, address: string | undefined) => void = () => undefined;
+  /** Is told of each connection that is closed because its client takes nothing of a refusal: no request is told of it. */
+  onStalledRefusal: () => void = () => undefined;
   readonly #max: number;
   readonly #context: ConnectionContext;
   readonly #connections = new Set<Connection>();
@@ -69,7 +71,11 @@ export class ClientServer implements Iterable<Connection> {
       ...limits,
       handler,
       stallWatch: new StallWatch(limits.replyStallTimeoutMs, (incoming) => {
-        incoming?.onStall();
+        if (incoming === undefined) {
+          this.onStalledRefusal();
+        } else {
+          incoming.onStall();
+        }
       }),
       keepAliveLines: `connection: keep-alive\r\nkeep-alive: timeout=${Math.floor(limits.idleTimeoutMs / 1_000)}\r\n`,
     };

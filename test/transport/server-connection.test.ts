@@ -958,9 +958,12 @@ test('a client that takes nothing of a refusal is cut, too, and what stalled bef
   );
   const client = await connect();
   client.pause();
+  let stalledRefusals = 0;
+  server.onStalledRefusal = () => (stalledRefusals += 1);
   client.send('nonsense\r\n\r\n');
   await poll(() => server.size === 1, 'it has come');
   await poll(() => server.size === 0, 'it is cut');
+  assert.equal(stalledRefusals, 1);
   const { client: other, connection } = await connectBoth();
   other.send(get('/1'));
   const first = await request(0);
@@ -971,6 +974,7 @@ test('a client that takes nothing of a refusal is cut, too, and what stalled bef
   other.send('nonsense\r\n\r\n');
   await poll(() => server.size === 0, 'it is cut as well');
   assert.ok(first.events.includes('stall'));
+  assert.equal(stalledRefusals, 1);
 });
 
 test('a client that takes its last reply slowly has the time for that, and 5 s more [D35]', async (t) => {
