@@ -117,7 +117,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
       .on('error', () => undefined)
       .on('close', () => {
         try {
-          this.#onClose();
+          this.#forget();
         } catch (error) {
           this.#fail(error);
         }
@@ -210,6 +210,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   // answered at once must not exhaust the stack.
   #take(bytes: Buffer): void {
     let at = 0;
+    // Never past what is held already: that came first.
     while (at < bytes.length && this.#aheadLength === 0 && this.#mayTake) {
       if (this.#startsLeft === 0 && (this.#reader.isDone || this.#reader.isBeforeMessage)) {
         this.#yield();
@@ -546,15 +547,12 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   }
 
   #leave(): void {
-    const incoming = this.#incoming;
-    this.#incoming = undefined;
-    this.#phase = 'closed';
-    this.#dropAhead();
     this.socket.end();
-    incoming?.onGone();
+    this.#forget();
   }
 
-  #onClose(): void {
+  // The client has gone: what it sent ahead never starts, and whoever answers it is told.
+  #forget(): void {
     const incoming = this.#incoming;
     this.#incoming = undefined;
     this.#phase = 'closed';
