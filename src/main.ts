@@ -9,6 +9,8 @@ if (major < 22 || (major === 22 && minor < 19)) {
 }
 
 // Before the rest is loaded, which takes a tenth of a second and more.
+const { holdCompilers } = await import('./process/compilers.ts');
+holdCompilers();
 const { holdSignals } = await import('./process/held-signals.ts');
 const signals = holdSignals(process);
 

@@ -2,6 +2,7 @@
 // What draining means for connections is service.ts's affair.
 
 import type { Logger } from '../telemetry/log.ts';
+import { releaseCompilers } from './compilers.ts';
 import type { Service } from './service.ts';
 import type { Settings } from './settings.ts';
 
@@ -152,6 +153,8 @@ export async function runUntilStopped(
   logger: Logger,
   request: StopRequest,
 ): Promise<number> {
+  // What a process does once it has started is worth compiling.
+  releaseCompilers();
   await request.wanted;
   service.beginDrain();
   await pause(settings.shutdownDelayMs, request.cut);

@@ -105,7 +105,7 @@ export async function startPool(
 ): Promise<WorkerPool> {
   const extension = extname(fileURLToPath(import.meta.url));
   cluster.setupPrimary({
-    exec: fileURLToPath(new URL(`./worker${extension}`, import.meta.url)),
+    exec: fileURLToPath(new URL(`./main${extension}`, import.meta.url)),
     args: [],
     serialization: 'advanced',
     stdio: ['inherit', 'inherit', 'inherit', 'ipc', ...passed],

@@ -1,5 +1,5 @@
 // A worker process: serves clients as the primary process (pool.ts) tells it to, and says how it is. With
-// main.ts the only caller of process.exit.
+// src/main.ts the only caller of process.exit.
 
 import cluster from 'node:cluster';
 

@@ -52,6 +52,8 @@ export interface ProcessLimits {
   readonly isUnderNpm?: boolean;
   /** Descriptor of ours that is its standard output, or (default) a pipe to the test. */
   readonly stdout?: number | 'pipe';
+  /** For Node, before the program. */
+  readonly nodeFlags?: readonly string[];
   /** Descriptors of ours that it gets as 3, 4, …, with LISTEN_FDS and LISTEN_PID, as a service manager does it. */
   readonly passed?: readonly number[];
 }
@@ -73,12 +75,17 @@ export class Command implements AsyncDisposable {
   constructor(
     args: readonly string[],
     environment: NodeJS.ProcessEnv,
-    { descriptors, isUnderNpm = false, stdout = 'pipe', passed = [] }: ProcessLimits = {},
+    { descriptors, isUnderNpm = false, stdout = 'pipe', nodeFlags = [], passed = [] }: ProcessLimits = {},
   ) {
     this.#isUnderNpm = isUnderNpm;
     const command = isUnderNpm
       ? ['npm', 'run', args[0] ?? '', '--', ...args.slice(1)]
-      : [process.env['GATEWAY_NODE'] ?? process.execPath, resolve(root, 'dist/main.js'), ...args];
+      : [
+          process.env['GATEWAY_NODE'] ?? process.execPath,
+          ...nodeFlags,
+          resolve(root, 'dist/main.js'),
+          ...args,
+        ];
     const preparations = [
       ...(descriptors === undefined ? [] : [`ulimit -n ${descriptors}`]),
       ...(passed.length === 0 ? [] : [`export LISTEN_FDS=${passed.length} LISTEN_PID=$$`]),
