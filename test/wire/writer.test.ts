@@ -3,7 +3,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Reply } from '../../src/wire/transport.ts';
-import { listReplyHeaders, writeDate, writeReplyHead, writeRequestHead } from '../../src/wire/writer.ts';
+import {
+  encodeFieldText,
+  listReplyHeaders,
+  writeDate,
+  writeReplyHead,
+  writeRequestHead,
+} from '../../src/wire/writer.ts';
 import { readAnswers, readRequests } from '../helpers/http-readings.ts';
 
 test('a request to the backend has these fields and no other [D23]', () => {
@@ -69,6 +75,51 @@ test('the date is that of this second, to the second', () => {
     const seconds = Date.parse(text) / 1_000;
     assert.ok(seconds >= before && seconds <= Date.now() / 1_000, text);
     assert.equal(text, new Date(seconds * 1_000).toUTCString());
+  }
+});
+
+test('the date changes with the second, and not before', (t) => {
+  t.mock.timers.enable({ apis: ['Date'], now: Date.UTC(2030, 0, 1, 0, 0, 0, 0) });
+  for (const [ms, time] of [
+    [0, '00:00:00'],
+    [999, '00:00:00'],
+    [1_000, '00:00:01'],
+    [61_500, '00:01:01'],
+  ] as const) {
+    t.mock.timers.setTime(Date.UTC(2030, 0, 1) + ms);
+    assert.equal(writeDate(), `date: Tue, 01 Jan 2030 ${time} GMT\r\n`);
+  }
+});
+
+const encoded: [text: string, written: string][] = [
+  ['auth0|4711', 'auth0|4711'],
+  ['a', 'a'],
+  ['ab', 'ab'],
+  ['a b  c', 'a b  c'],
+  ['!~$&', '!~$&'],
+  ['', ''],
+  [' ', '%20'],
+  ['  ', '%20%20'],
+  [' a', '%20a'],
+  ['  a b  ', '%20%20a b%20%20'],
+  ['a ', 'a%20'],
+  ['%', '%25'],
+  ['100%', '100%25'],
+  ['%41', '%2541'],
+  ['a%b c', 'a%25b c'],
+  ['\r\nx: y', '%0D%0Ax: y'],
+  ['a\r\nx: y\r\n', 'a%0D%0Ax: y%0D%0A'],
+  ['a\t', 'a%09'],
+  ['a\u0000b\u007f', 'a%00b%7F'],
+  ['Jörg', 'J%C3%B6rg'],
+  ['ö', '%C3%B6'],
+  ['a€ b😀', 'a%E2%82%AC b%F0%9F%98%80'],
+];
+
+test('any text becomes a field value that percent-decoding turns back [D48]', () => {
+  for (const [text, written] of encoded) {
+    assert.equal(encodeFieldText(text), written);
+    assert.equal(decodeURIComponent(written), text);
   }
 });
 
