@@ -212,7 +212,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     let at = 0;
     // Never past what is held already: that came first.
     while (at < bytes.length && this.#aheadLength === 0 && this.#mayTake) {
-      if (this.#startsLeft === 0 && (this.#reader.isDone || this.#reader.isBeforeMessage)) {
+      if (this.#startsLeft === 0) {
         this.#yield();
         break;
       }
@@ -272,12 +272,10 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     if (this.#isYielding || !this.#mayTake) {
       return;
     }
-    if (this.#aheadLength > 0) {
-      const bytes = this.#ahead.subarray(0, this.#aheadLength);
-      this.#ahead = noBytes;
-      this.#aheadLength = 0;
-      this.#take(bytes);
-    }
+    const bytes = this.#ahead.subarray(0, this.#aheadLength);
+    this.#ahead = noBytes;
+    this.#aheadLength = 0;
+    this.#take(bytes);
     this.#readOn();
   }
 
