@@ -38,7 +38,11 @@ export const batches: readonly Batch[] = [
   { name: 'tables of sockets', files: ['test/wire/tcp-table.test.ts'], of: /src\/wire\/tcp-table\.ts/ },
   {
     name: 'connections by themselves',
-    files: ['test/transport/client-connection.test.ts', 'test/transport/server-connection.test.ts'],
+    files: [
+      'test/transport/client-connection.test.ts',
+      'test/transport/server-connection.test.ts',
+      'test/transport/server-connection-turns.test.ts',
+    ],
     of: /src\/wire\//,
     isTimed: true,
   },
