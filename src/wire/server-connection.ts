@@ -202,7 +202,9 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
 
   get #mayTake(): boolean {
     const isWanted = this.#phase !== 'answering' && this.#phase !== 'lingering';
-    return isWanted && !this.#reader.isHeld && !this.socket.writableNeedDrain;
+    const { socket } = this;
+    // What is destroyed closes only later.
+    return isWanted && !this.#reader.isHeld && !socket.writableNeedDrain && !socket.destroyed;
   }
 
   // Takes requests from `bytes` until they are at their end, or wait for a reply, for the client to take what it has, or

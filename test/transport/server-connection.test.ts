@@ -1094,3 +1094,34 @@ test('a drain lets requests finish, closes those that are quiet, and ends when a
   await stubborn.closed();
   await poll(() => second.events.includes('gone'), 'it is told');
 });
+
+for (const [what, end] of [
+  ['its handler cuts it', undefined],
+  ['the server closes it', 'closeAll'],
+] as const) {
+  test(`of what was sent ahead on a connection nothing starts once ${what}, be there replies before it [D21]`, async (t) => {
+    const { connect, server, received } = await serve(t, {
+      onStart: (each) => {
+        each.reply(each.head.target);
+        if (end === undefined) each.transport.cut();
+        else server[end]();
+      },
+    });
+    const client = await connect();
+    client.send(Buffer.concat(Array.from({ length: 50 }, (_, index) => get(`/${index}`))));
+    await client.closed();
+    await poll(() => server.size === 0, 'it has closed');
+    assert.equal(received.length, 1);
+  });
+}
+
+test('of what was sent ahead nothing starts behind a reply that is followed by a cut [D21]', async (t) => {
+  const { connect, request, server, received } = await serve(t);
+  const client = await connect();
+  client.send(Buffer.concat([get('/1'), get('/2')]));
+  const first = await request(0);
+  first.reply('1');
+  first.transport.cut();
+  await poll(() => server.size === 0, 'it has closed');
+  assert.equal(received.length, 1);
+});
