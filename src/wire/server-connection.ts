@@ -76,8 +76,8 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   #head: RequestHead | undefined;
   #incoming: Incoming | undefined;
   #owesContinue = false;
-  // The reply that comes next is the last.
-  #isLast = false;
+  // The body of the request does not come to its end: the reply that comes next is the last.
+  #isBroken = false;
   #bodyBytes = 0;
   // What has been sent ahead.
   #ahead = noBytes;
@@ -88,7 +88,6 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   #startsLeft = 0;
   // The client sends nothing more.
   #hasEnded = false;
-  #broken: Broken | undefined;
 
   constructor(socket: Socket, context: ConnectionContext) {
     this.socket = socket;
@@ -327,9 +326,9 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   /** @internal */
   onBody(piece: Buffer): void {
     this.#bodyBytes += piece.length;
-    if (this.#phase === 'body') {
-      this.#incoming?.onBody(piece);
-    } else if (this.#phase === 'dropping' && this.#bodyBytes > this.#context.requestBytesMax) {
+    if (this.#incoming !== undefined) {
+      this.#incoming.onBody(piece);
+    } else if (this.#bodyBytes > this.#context.requestBytesMax) {
       this.#linger();
     }
   }
@@ -357,7 +356,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     this.#releaseBody();
     if (this.#owesContinue) {
       this.#owesContinue = false;
-      this.socket.write(continueText, 'latin1');
+      this.socket.write(continueText);
     }
   }
 
@@ -378,7 +377,8 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   #send(reply: Reply, onTaken: () => void): void {
     this.#releaseBody();
     const head = this.#head;
-    const closes = reply.closes || this.#isLast || head?.persists !== true || this.#owesContinue;
+    // Without a head it is a refusal, and nobody knows where the next request begins.
+    const closes = reply.closes || this.#isBroken || head?.persists !== true || this.#owesContinue;
     this.#write(reply, closes, head?.method === 'HEAD', onTaken);
     if (this.socket.writableLength > 0) {
       this.#context.stallWatch.watch(this.socket, this.#incoming);
@@ -400,14 +400,16 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   #write(reply: Reply, closes: boolean, isHead: boolean, onTaken: () => void): void {
     const { socket } = this;
     const { pieces, length } = reply;
-    const text = writeReplyHead(reply, (closes ? closeLine : this.#context.keepAliveLines) + writeDate());
-    const [first] = pieces;
-    if (isHead || length === 0) {
+    let text = writeReplyHead(reply, (closes ? closeLine : this.#context.keepAliveLines) + writeDate());
+    if (isHead) {
       socket.write(text, 'latin1');
       onTaken();
-    } else if (pieces.length === 1 && first !== undefined && length <= oneWriteBytesMax) {
-      // latin1 is one byte a character, whatever the bytes mean.
-      socket.write(text + first.toString('latin1'), 'latin1');
+    } else if (length <= oneWriteBytesMax) {
+      for (const piece of pieces) {
+        // latin1 is one byte a character, whatever the bytes mean.
+        text += piece.toString('latin1');
+      }
+      socket.write(text, 'latin1');
       onTaken();
     } else {
       socket.cork();
@@ -465,48 +467,33 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   }
 
   #refuse(reason: Broken): void {
-    this.#isLast = true;
     this.#send(this.#context.handler.refuse(reason, this), () => undefined);
   }
 
   #breakBody(reason: Broken): void {
-    this.#isLast = true;
-    if (this.#phase === 'dropping') {
+    if (this.#incoming === undefined) {
       // A second reply would be taken for that of the next request.
       this.#linger();
       return;
     }
     this.#phase = 'answering';
-    this.#reader.isHeld = false;
+    this.#isBroken = true;
     this.#dropAhead();
-    this.#broken = reason;
-    this.#incoming?.onBroken(reason);
+    this.#incoming.onBroken(reason);
   }
 
-  // The client sends nothing more, and so has gone, unless it waits for what it has sent in part.
+  // The client sends nothing more, and so has gone, unless it waits for what it has sent in part. What is held comes first.
   #onEnd(): void {
     this.#hasEnded = true;
-    switch (this.#phase) {
-      case 'answering':
-        if (this.#broken === undefined && !this.#isCutInAhead()) {
-          this.#leave();
-        }
-        break;
-      case 'lingering':
-      case 'closed':
-        break;
-      default:
-        if (this.#aheadLength === 0) {
-          this.#finishAfterEnd();
-        }
+    if (this.#phase === 'answering' ? !this.#isCutInAhead() : this.#aheadLength === 0) {
+      this.#finishAfterEnd();
     }
   }
 
   #finishAfterEnd(): void {
     switch (this.#phase) {
       case 'idle':
-        this.#phase = 'closed';
-        this.socket.end();
+        this.#leave();
         break;
       case 'head':
         this.#refuse(endFlaw);
@@ -516,17 +503,17 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
         this.#breakBody(endFlaw);
         break;
       case 'answering':
-        this.#leave();
+        if (!this.#isBroken) {
+          this.#leave();
+        }
         break;
-      case 'lingering':
-      case 'closed':
-        break;
+      default:
+      // The last reply has gone out, or the client has gone already.
     }
   }
 
   // Whether what was sent ahead ends within a request.
   #isCutInAhead(): boolean {
-    let isBetween = true;
     const reader = new RequestReader(
       {
         onHead: () => undefined,
@@ -537,13 +524,10 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     );
     const bytes = Buffer.from(this.#ahead.subarray(0, this.#aheadLength));
     for (let at = 0; at < bytes.length && reader.flaw === undefined;) {
+      reader.next();
       at = reader.read(bytes, at);
-      isBetween = reader.isDone;
-      if (reader.isDone) {
-        reader.next();
-      }
     }
-    return !isBetween;
+    return !reader.isDone && !reader.isBeforeMessage;
   }
 
   #leave(): void {

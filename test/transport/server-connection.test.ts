@@ -1095,6 +1095,44 @@ test('a drain lets requests finish, closes those that are quiet, and ends when a
   await poll(() => second.events.includes('gone'), 'it is told');
 });
 
+async function turns(count: number): Promise<void> {
+  for (let round = 0; round < count; round += 1) await turn();
+}
+
+test('a client that ends while the reply to its broken body is awaited gets it [D21]', async (t) => {
+  const { connectBoth, request } = await serve(t);
+  for (const ahead of [0, 1]) {
+    const { client, connection } = await connectBoth();
+    if (ahead > 0) client.send(get('/ahead'));
+    client.send('PUT /1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n');
+    client.end();
+    if (ahead > 0) {
+      const before = await request(ahead);
+      await poll(() => connection.socket.readableEnded, 'its end');
+      before.reply('ahead');
+      assert.equal((await client.reply()).text, 'ahead');
+    }
+    const broken = await request(2 * ahead);
+    await poll(() => connection.socket.readableEnded, 'its end');
+    await turns(5);
+    broken.reply('broken', { status: 400 });
+    assert.equal((await client.reply()).text, 'broken');
+    assert.equal(await client.closed(), 'end');
+    assert.deepEqual(broken.events, ['start', 'malformed', 'taken']);
+  }
+});
+
+test('a client that ends behind an empty line has gone: that is no request [D21]', async (t) => {
+  const { connect, request } = await serve(t);
+  const client = await connect();
+  client.send(`${get('/1').toString()}\r\n`);
+  client.end();
+  const first = await request(0);
+  await poll(() => first.events.includes('gone'), 'it is told');
+  assert.equal(await client.closed(), 'end');
+  assert.equal(client.unread.length, 0);
+});
+
 for (const [what, end] of [
   ['its handler cuts it', undefined],
   ['the server closes it', 'closeAll'],
