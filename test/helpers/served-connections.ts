@@ -100,6 +100,8 @@ export interface Script {
   onGone?: (received: Received) => void;
   onRefuse?: () => void;
   readonly refusal?: Buffer;
+  /** What a refusal says of its connection (true). */
+  readonly refusalCloses?: boolean;
 }
 
 const noLimits: ServerLimits = {
@@ -137,7 +139,7 @@ export async function serve(t: TestContext, script: Script = {}, limits: Partial
         requestId: 'refused',
         pieces: [body],
         length,
-        closes: true,
+        closes: script.refusalCloses ?? true,
         drains: false,
       };
     },

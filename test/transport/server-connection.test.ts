@@ -4,9 +4,10 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Connection } from '../../src/wire/connection.ts';
 import { poll } from '../helpers/changes.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
-import { echo, get, serve, turn } from '../helpers/served-connections.ts';
+import { echo, get, serve, turn, type Script } from '../helpers/served-connections.ts';
 
 const theFault = new Error('a fault of the handler');
 
@@ -1095,9 +1096,262 @@ test('a drain lets requests finish, closes those that are quiet, and ends when a
   await poll(() => second.events.includes('gone'), 'it is told');
 });
 
+// Bodies that are held, or dropped.
+
+/** The head of a request with a body of `length` bytes. */
+function put(target: string, length: number): string {
+  return `PUT ${target} HTTP/1.1\r\nHost: x\r\nContent-Length: ${length}\r\n\r\n`;
+}
+
 async function turns(count: number): Promise<void> {
   for (let round = 0; round < count; round += 1) await turn();
 }
+
+/** As much is held as may be: nothing more is read. */
+async function isFull({ socket }: Connection): Promise<void> {
+  await poll(async () => {
+    const { bytesRead } = socket;
+    // Long enough for the end of a pause that only lets others have their turn.
+    await turns(5);
+    return socket.isPaused() && bytesRead > 65_536 && socket.bytesRead === bytesRead;
+  }, 'nothing more is read');
+}
+
+const hold: Script = {
+  onStart: (received) => {
+    received.transport.holdBody();
+  },
+};
+
+test('a body that is held is told of when it is asked for, though nothing more comes then, and not before', async (t) => {
+  const { connectBoth, request } = await serve(t, hold);
+  const { client, connection } = await connectBoth();
+  const bytes = `${put('/1', 5)}hello`;
+  client.send(bytes);
+  const first = await request(0);
+  await poll(() => connection.socket.bytesRead === bytes.length, 'all has been read');
+  await turns(5);
+  assert.deepEqual(first.events, ['start']);
+  first.transport.readBody();
+  await poll(() => first.events.includes('end'), 'the body');
+  assert.equal(first.body, 'hello');
+  first.reply('1');
+  assert.equal((await client.reply()).text, '1');
+});
+
+test('a held body whose reply comes early is dropped, and the next request is served', async (t) => {
+  const { connectBoth, request } = await serve(t, hold);
+  const { client, connection } = await connectBoth();
+  const bytes = `${put('/1', 5)}hello${get('/2').toString()}`;
+  client.send(bytes);
+  const first = await request(0);
+  await poll(() => connection.socket.bytesRead === bytes.length, 'all has been read');
+  first.reply('early');
+  assert.equal((await client.reply()).text, 'early');
+  (await request(1)).reply('2');
+  assert.equal((await client.reply()).text, '2');
+  assert.deepEqual(first.events, ['start', 'taken']);
+});
+
+for (const [what, begun, rest] of [
+  ['without a body', get('/1').toString(), ''],
+  ['whose body is still to come', put('/1', 5), 'hello'],
+] as const) {
+  test(`who holds the body of a request ${what} behind its reply holds nothing up`, async (t) => {
+    const { connect, request } = await serve(t);
+    const client = await connect();
+    client.send(begun);
+    const first = await request(0);
+    first.reply('1');
+    first.transport.holdBody();
+    assert.equal((await client.reply()).text, '1');
+    client.send(rest + get('/2').toString());
+    (await request(1)).reply('2');
+    assert.equal((await client.reply()).text, '2');
+  });
+}
+
+for (const [what, length, served] of [
+  ['as long as a body may be', 100, ['/1', '/2']],
+  ['one byte longer', 101, ['/1']],
+] as const) {
+  test(`behind an early reply, a body that is ${what} leaves ${served.length} served [D11]`, async (t) => {
+    const { connect, received } = await serve(
+      t,
+      {
+        onStart: (each) => {
+          each.reply(each.head.target);
+        },
+      },
+      { requestBytesMax: 100 },
+    );
+    const client = await connect();
+    client.send(put('/1', length) + 'x'.repeat(length) + get('/2', [['Connection', 'close']]).toString());
+    assert.equal(await client.closed(), 'end');
+    assert.deepEqual(
+      received.map(({ head }) => head.target),
+      served,
+    );
+  });
+}
+
+test('the time for head and body together runs from the first byte of the head [D35]', async (t) => {
+  const from = 10_000;
+  let now = from;
+  t.mock.method(performance, 'now', () => now);
+  const { connectBoth, request } = await serve(t, {}, short);
+  const { client, connection } = await connectBoth();
+  client.send('PUT /1 HT');
+  await poll(() => !connection.isQuiet(0, 0), 'a part of a head');
+  now = from + 200;
+  client.send('TP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n');
+  const first = await request(0);
+  connection.checkTime(from + 799);
+  assert.deepEqual(first.events, ['start']);
+  connection.checkTime(from + 800);
+  assert.deepEqual(first.events, ['start', 'timeout']);
+});
+
+test('behind a body that came too late nothing starts while its reply is awaited, and what was held is dropped [D35]', async (t) => {
+  const { connectBoth, request, received } = await serve(t, hold);
+  const { client, connection } = await connectBoth();
+  const sent = Buffer.concat([
+    Buffer.from(put('/1', 5)),
+    Buffer.from('hello'),
+    get('/2'),
+    Buffer.alloc(20_000_000, 'x'),
+  ]);
+  client.send(sent);
+  const first = await request(0);
+  await isFull(connection);
+  const { bytesRead } = connection.socket;
+  connection.checkTime(performance.now() + 60_000);
+  assert.deepEqual(first.events, ['start', 'timeout']);
+  await poll(() => connection.socket.bytesRead > bytesRead, 'it is read on');
+  first.transport.readBody();
+  await turns(5);
+  assert.deepEqual(first.events, ['start', 'timeout']);
+  first.reply('late', { status: 408 });
+  const reply = await client.reply();
+  assert.deepEqual([reply.status, reply.header('connection')], [408, 'close']);
+  await poll(() => connection.socket.bytesRead === sent.length, 'all of it is taken');
+  assert.equal(received.length, 1);
+});
+
+test('the rest of a body that came too late is dropped, and the request behind it never starts [D35]', async (t) => {
+  const { connectBoth, request, received } = await serve(t);
+  const { client, connection } = await connectBoth();
+  client.send(put('/1', 5));
+  const first = await request(0);
+  connection.checkTime(performance.now() + 60_000);
+  const { bytesRead } = connection.socket;
+  const more = `hello${get('/2').toString()}`;
+  client.send(more);
+  await poll(() => connection.socket.bytesRead === bytesRead + more.length, 'it has been read');
+  await turns(5);
+  assert.equal(received.length, 1);
+  first.reply('late', { status: 408 });
+  assert.equal((await client.reply()).status, 408);
+  assert.equal(await client.closed(), 'end');
+  assert.deepEqual(first.events, ['start', 'timeout', 'taken']);
+  assert.equal(received.length, 1);
+});
+
+test('a last reply to a client that has sent more than is held has it all taken: no reset [D27]', async (t) => {
+  const { connectBoth, request } = await serve(t);
+  const { client, connection } = await connectBoth();
+  const sent = Buffer.concat([get('/1'), Buffer.alloc(20_000_000, 'x')]);
+  client.send(sent);
+  const first = await request(0);
+  await isFull(connection);
+  first.reply('last', { closes: true });
+  assert.equal((await client.reply()).text, 'last');
+  assert.equal(await client.closed(), 'end');
+  await poll(() => connection.socket.bytesRead === sent.length, 'all of it is taken');
+});
+
+test('a head that is broken in a later piece than its first is refused', async (t) => {
+  const { connectBoth, refused } = await serve(t);
+  const { client, connection } = await connectBoth();
+  client.send('GET /1 HT');
+  await poll(() => connection.socket.bytesRead > 0, 'a part of a head');
+  client.send('ML\r\n\r\n');
+  assert.equal((await client.reply()).status, 400);
+  assert.equal(await client.closed(), 'end');
+  assert.equal(refused.length, 1);
+});
+
+// Who is told when a reply is taken.
+
+test('a reply without a body is taken once, one to HEAD and one of no pieces', async (t) => {
+  const { connect, request } = await serve(t);
+  const client = await connect();
+  client.send(requestBytes('HEAD', '/1'));
+  const first = await request(0);
+  first.reply('four');
+  await client.reply({ hasBody: false });
+  client.send(get('/2'));
+  const second = await request(1);
+  second.reply('', { status: 204, pieces: [] });
+  await client.reply();
+  client.send(get('/3'));
+  const third = await request(2);
+  third.reply('3');
+  assert.equal((await client.reply()).text, '3');
+  for (const { events } of [first, second, third]) assert.deepEqual(events, ['start', 'taken']);
+});
+
+for (const count of [1, 3]) {
+  test(`a large reply of ${count} pieces is taken once, when the client has taken it`, async (t) => {
+    const { connectBoth, request } = await serve(t);
+    const { client, connection } = await connectBoth();
+    client.send(get('/1'));
+    const first = await request(0);
+    client.pause();
+    const pieces = Array.from({ length: count }, (_, index) => Buffer.alloc(20_000_000, String(index)));
+    first.reply('', { pieces });
+    await turns(20);
+    assert.deepEqual(first.events, ['start']);
+    client.resume();
+    assert.ok((await client.reply()).body.equals(Buffer.concat(pieces)));
+    await poll(() => connection.socket.writableLength === 0, 'all has left');
+    await turns(5);
+    assert.deepEqual(first.events, ['start', 'taken']);
+  });
+}
+
+test('the id of a request goes out byte for byte, whether its reply is large or small', async (t) => {
+  const { connect, request } = await serve(t);
+  const client = await connect();
+  for (const [index, [method, length]] of (
+    [
+      ['GET', 3],
+      ['GET', 100_000],
+      ['HEAD', 3],
+    ] as const
+  ).entries()) {
+    client.send(requestBytes(method, `/${index}`, { headers: [['X-Request-Id', 'caf\u00e9']] }));
+    (await request(index)).reply('', { pieces: [Buffer.alloc(length, 'b')] });
+    const reply = await client.reply({ hasBody: method === 'GET' });
+    assert.equal(reply.header('x-request-id'), 'caf\u00e9');
+    assert.equal(reply.body.length, method === 'GET' ? length : 0);
+  }
+});
+
+test('a refusal that nobody takes is told as one, though the reply before it was taken [D35]', async (t) => {
+  const { connect, server, received } = await serve(t, { ...echo, refusal: Buffer.alloc(30_000_000) }, short);
+  let stalledRefusals = 0;
+  server.onStalledRefusal = () => (stalledRefusals += 1);
+  const client = await connect();
+  client.pause();
+  client.send(`${get('/1').toString()}nonsense\r\n\r\n`);
+  await poll(() => server.size === 1, 'it has come');
+  await poll(() => server.size === 0, 'it is cut');
+  assert.equal(stalledRefusals, 1);
+  assert.deepEqual(received[0]?.events, ['start', 'taken']);
+});
+
+// The client ends, and something is left to do.
 
 test('a client that ends while the reply to its broken body is awaited gets it [D21]', async (t) => {
   const { connectBoth, request } = await serve(t);
@@ -1122,6 +1376,73 @@ test('a client that ends while the reply to its broken body is awaited gets it [
   }
 });
 
+test('what a client has sent ahead of its end is answered, though the reply before it is still being taken [D21]', async (t) => {
+  const { connectBoth, request } = await serve(t, {
+    onStart: (each) => {
+      each.reply('', { pieces: [Buffer.alloc(each.head.target === '/1' ? 20_000_000 : 5, 'b')] });
+    },
+  });
+  const { client, connection } = await connectBoth();
+  client.pause();
+  client.send(get('/1'));
+  await request(0);
+  client.send(get('/2'));
+  client.end();
+  await poll(() => connection.socket.readableEnded, 'its end');
+  client.resume();
+  assert.equal((await client.reply()).body.length, 20_000_000);
+  assert.equal((await client.reply()).body.length, 5);
+  assert.equal(await client.closed(), 'end');
+});
+
+test('a client that ends behind a body that is held is told to have gone when the body has been read [D21]', async (t) => {
+  const { connectBoth, request } = await serve(t, hold);
+  const { client, connection } = await connectBoth();
+  client.send(`${put('/1', 5)}hello`);
+  client.end();
+  const first = await request(0);
+  await poll(() => connection.socket.readableEnded, 'its end');
+  await turns(5);
+  assert.deepEqual(first.events, ['start']);
+  first.transport.readBody();
+  await poll(() => first.events.includes('gone'), 'it is told');
+  assert.deepEqual(first.events, ['start', 'body', 'end', 'gone']);
+  assert.equal(first.body, 'hello');
+  assert.equal(await client.closed(), 'end');
+});
+
+test('a client that ends behind bytes that are no request gets its reply, and a refusal [D21]', async (t) => {
+  const { connectBoth, request, refused } = await serve(t);
+  for (const [index, behind] of ['\0', 'nonsense\r\n\r\n', 'GET /2 HT'].entries()) {
+    const { client, connection } = await connectBoth();
+    client.send(get('/1').toString() + behind);
+    client.end();
+    const first = await request(index);
+    await poll(() => connection.socket.readableEnded, 'its end');
+    first.reply('1');
+    assert.equal((await client.reply()).text, '1');
+    assert.equal((await client.reply()).status, 400);
+    assert.equal(await client.closed(), 'end');
+    assert.deepEqual(first.events, ['start', 'taken']);
+  }
+  assert.deepEqual(refused.at(-1), { kind: 'malformed', reason: 'a request that is cut off' });
+});
+
+test('a client that ends within a request has all those before it answered that it has sent ahead [D21]', async (t) => {
+  const { connectBoth, request } = await serve(t);
+  const { client, connection } = await connectBoth();
+  client.send(`${get('/1').toString()}${get('/2').toString()}${get('/3').toString()}GET /4 HT`);
+  client.end();
+  for (const index of [0, 1, 2]) {
+    const each = await request(index);
+    await poll(() => connection.socket.readableEnded, 'its end');
+    each.reply(each.head.target);
+    assert.equal((await client.reply()).text, `/${index + 1}`);
+  }
+  assert.equal((await client.reply()).status, 400);
+  assert.equal(await client.closed(), 'end');
+});
+
 test('a client that ends behind an empty line has gone: that is no request [D21]', async (t) => {
   const { connect, request } = await serve(t);
   const client = await connect();
@@ -1131,6 +1452,21 @@ test('a client that ends behind an empty line has gone: that is no request [D21]
   await poll(() => first.events.includes('gone'), 'it is told');
   assert.equal(await client.closed(), 'end');
   assert.equal(client.unread.length, 0);
+});
+
+test('that a client has gone is told at once, not when its connection has closed [D21]', async (t) => {
+  const states: boolean[] = [];
+  let isClosed = (): boolean => true;
+  const { connectBoth, request } = await serve(t, {
+    onGone: () => states.push(isClosed()),
+  });
+  const { client, connection } = await connectBoth();
+  isClosed = () => connection.socket.destroyed;
+  client.send(get('/1'));
+  await request(0);
+  client.end();
+  assert.equal(await client.closed(), 'end');
+  assert.deepEqual(states, [false]);
 });
 
 for (const [what, end] of [
@@ -1162,4 +1498,12 @@ test('of what was sent ahead nothing starts behind a reply that is followed by a
   first.transport.cut();
   await poll(() => server.size === 0, 'it has closed');
   assert.equal(received.length, 1);
+});
+
+test('a refusal is the last reply of its connection, whatever its handler says of that [D27]', async (t) => {
+  const { connect } = await serve(t, { refusalCloses: false });
+  const client = await connect();
+  client.send('nonsense\r\n\r\n');
+  assert.equal((await client.reply()).header('connection'), 'close');
+  assert.equal(await client.closed(), 'end');
 });
