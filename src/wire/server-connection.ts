@@ -158,10 +158,13 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     const took = now - this.#since;
     switch (this.#phase) {
       case 'idle':
-        if (this.#aheadLength > 0 || this.socket.writableLength > 0) {
+        if (this.#aheadLength > 0) {
           break;
         }
-        if (this.#isFirst ? took >= requestHeadersTimeoutMs : took >= idleTimeoutMs) {
+        if (this.socket.writableLength > 0) {
+          // The reply is still being taken.
+          this.#since = now;
+        } else if (this.#isFirst ? took >= requestHeadersTimeoutMs : took >= idleTimeoutMs) {
           this.socket.destroy();
         }
         break;

@@ -780,24 +780,34 @@ test('a client that takes nothing of a refusal is cut, too, and what stalled bef
   assert.equal(stalledRefusals, 1);
 });
 
-test('a client that takes its last reply slowly has the time for that, and 5 s more [D35]', async (t) => {
-  const { connectBoth, request } = await serve(t);
-  const { client, connection } = await connectBoth();
-  client.send(get('/1'));
-  const first = await request(0);
-  client.pause();
-  first.reply('', { pieces: [Buffer.alloc(30_000_000, '1')], closes: true });
-  const later = performance.now() + 60_000;
-  connection.checkTime(later);
-  assert.equal(connection.socket.destroyed, false);
-  client.resume();
-  assert.equal((await client.reply()).body.length, 30_000_000);
-  await poll(() => connection.socket.writableLength === 0, 'it is taken');
-  connection.checkTime(later + 4_900);
-  assert.equal(connection.socket.destroyed, false);
-  connection.checkTime(later + 5_100);
-  assert.equal(connection.socket.destroyed, true);
-});
+for (const [what, closes, ms] of [
+  ['its last reply slowly has the time for that, and 5 s more', true, 5_000],
+  ['a reply slowly has the time for that, and then as long as a connection may rest', false, 60_000],
+] as const) {
+  test(`a client that takes ${what} [D35]`, async (t) => {
+    let now = performance.now();
+    t.mock.method(performance, 'now', () => now);
+    const { connectBoth, request } = await serve(t, {}, { replyStallTimeoutMs: 1_000_000 });
+    const { client, connection } = await connectBoth();
+    client.send(get('/1'));
+    const first = await request(0);
+    client.pause();
+    first.reply('', { pieces: [Buffer.alloc(30_000_000, '1')], closes });
+    now += 100_000;
+    connection.checkTime(now);
+    assert.equal(connection.socket.destroyed, false);
+    client.resume();
+    assert.equal((await client.reply()).body.length, 30_000_000);
+    await poll(() => connection.socket.writableLength === 0, 'it is taken');
+    if (!closes) assert.equal(connection.restsSince(now), 0);
+    now += ms - 100;
+    connection.checkTime(now);
+    assert.equal(connection.socket.destroyed, false);
+    now += 200;
+    connection.checkTime(now);
+    assert.equal(connection.socket.destroyed, true);
+  });
+}
 
 test('a client that goes on sending behind its last reply is cut after 5 s', async (t) => {
   const { connect, server } = await serve(t, echo);
