@@ -8,9 +8,12 @@ if (major < 22 || (major === 22 && minor < 19)) {
   process.exit(1);
 }
 
+// What runs once is not compiled (process/compilers.ts).
+const { setFlagsFromString } = process.getBuiltinModule('node:v8');
+setFlagsFromString('--turbo-filter=~');
+setFlagsFromString('--maglev-filter=~');
+
 // Before the rest is loaded, which takes a tenth of a second and more.
-const { holdCompilers } = await import('./process/compilers.ts');
-holdCompilers();
 const { holdSignals } = await import('./process/held-signals.ts');
 const signals = holdSignals(process);
 

@@ -15,7 +15,13 @@ import { createRequestId } from '../gateway/request-context.ts';
 import { hasFiles, type CertificateFiles, type CertificateUse } from './certificates.ts';
 import type { HeldSignals } from './held-signals.ts';
 import { findInvocation, programName, type Invocation } from './invocation.ts';
-import { listenForReloads, listenForStop, runUntilStopped, type StopRequest } from './lifecycle.ts';
+import {
+  listenForReloads,
+  listenForStop,
+  runUntilStopped,
+  untilStopWanted,
+  type StopRequest,
+} from './lifecycle.ts';
 import { checkTokens } from './check-tokens.ts';
 import { findPassedSockets, settingsOfSockets } from './passed-sockets.ts';
 import { openServiceManager, type ServiceManager } from './service-manager.ts';
@@ -651,7 +657,7 @@ async function runBackend({ settings }: ResolvedSettings, terminal: Terminal, lo
     { url: backend.url, database: settings.embeddedBackendDatabase },
     'embedded backend ready; no production store',
   );
-  await stop.wanted;
+  await untilStopWanted(stop);
   await backend.stop();
   return stop.hasFault() ? 1 : 0;
 }

@@ -143,6 +143,12 @@ export function listenForFaults(
   return { hasFault: () => hasFault };
 }
 
+/** To be called when the process has started: what it does from then on is worth compiling. Resolves when a stop is wanted. */
+export async function untilStopWanted(request: StopRequest): Promise<void> {
+  releaseCompilers();
+  await request.wanted;
+}
+
 /**
  * Resolves with the exit code when the service has stopped: 0 after a drain that cut nothing, 1 when
  * something was cut (a second signal, or past the shutdown timeout) or a fault of our own ended it.
@@ -153,9 +159,7 @@ export async function runUntilStopped(
   logger: Logger,
   request: StopRequest,
 ): Promise<number> {
-  // What a process does once it has started is worth compiling.
-  releaseCompilers();
-  await request.wanted;
+  await untilStopWanted(request);
   service.beginDrain();
   await pause(settings.shutdownDelayMs, request.cut);
   const timeout = new AbortController();

@@ -1,6 +1,8 @@
-// The first file of a worker process, as src/main.ts is of the command: the rest is loaded when the compilers wait.
+// The first file of a worker process, as src/main.ts is of the command: what runs once is not compiled
+// (process/compilers.ts), the loading of the rest above all.
 
-import { holdCompilers } from '../process/compilers.ts';
+import { setFlagsFromString } from 'node:v8';
 
-holdCompilers();
+setFlagsFromString('--turbo-filter=~');
+setFlagsFromString('--maglev-filter=~');
 await import('./worker.ts');

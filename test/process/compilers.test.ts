@@ -7,8 +7,9 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { assertReply } from '../helpers/expected.ts';
 import { poll } from '../helpers/changes.ts';
+import { request } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { startCommand } from '../helpers/targets.ts';
+import { runCommand, startCommand } from '../helpers/targets.ts';
 
 let backend: ScriptedBackend;
 let folder: string;
@@ -22,23 +23,43 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
+/** Flags that have V8 write down what it compiles, and a count of that. */
+function trace(name: string): { nodeFlags: string[]; countCompiled: () => number } {
+  const file = join(folder, name);
+  return {
+    nodeFlags: ['--trace-opt', '--redirect-code-traces', `--redirect-code-traces-to=${file}`],
+    countCompiled: () =>
+      existsSync(file) ? readFileSync(file, 'latin1').split('[compiling method').length - 1 : 0,
+  };
+}
+
+// Nearly a hundred where nothing waits.
+const startMax = 10;
+
 for (const workers of ['1', '2']) {
   test(`with WORKERS=${workers} what runs once is not compiled, what serves clients is`, async () => {
-    const trace = join(folder, workers);
-    const countCompiled = (): number =>
-      existsSync(trace) ? readFileSync(trace, 'latin1').split('[compiling method').length - 1 : 0;
-    await using command = await startCommand(
-      { BACKEND_URL: backend.url, WORKERS: workers, LOG_LEVEL: 'info' },
-      {
-        nodeFlags: ['--trace-opt', '--redirect-code-traces', `--redirect-code-traces-to=${trace}`],
-      },
-    );
+    const { nodeFlags, countCompiled } = trace(workers);
+    const environment = { BACKEND_URL: backend.url, WORKERS: workers, LOG_LEVEL: 'info' };
+    await using command = await startCommand(environment, { nodeFlags });
     const atStart = countCompiled();
-    // Node loads the first file itself. Nearly a hundred are compiled where nothing waits.
-    assert.ok(atStart <= 10, `${atStart} functions were compiled`);
+    assert.ok(atStart <= startMax, `${atStart} functions were compiled`);
     await poll(async () => {
       assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
       return countCompiled() >= atStart + 20;
     }, 'functions are compiled');
   });
 }
+
+test('the embedded backend is not compiled while it starts, and is when it serves', async () => {
+  const { nodeFlags, countCompiled } = trace('backend');
+  const environment = { EMBEDDED_BACKEND_HOST: '127.0.0.1', EMBEDDED_BACKEND_PORT: '0', LOG_FORMAT: 'json' };
+  await using command = runCommand(['backend'], environment, { nodeFlags });
+  const { url } = await command.log((line) => typeof line['url'] === 'string', 'the line that says ready');
+  const atStart = countCompiled();
+  assert.ok(atStart <= startMax, `${atStart} functions were compiled`);
+  const { port } = new URL(String(url));
+  await poll(async () => {
+    assert.equal((await request(Number(port), 'GET', '/api/WorkItem')).text, '[]');
+    return countCompiled() >= atStart + 20;
+  }, 'functions are compiled');
+});
