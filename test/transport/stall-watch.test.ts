@@ -238,3 +238,48 @@ for (const [timeoutMs, everyMs, tableAtMs] of [
     assert.equal(await passAndReadTable(1), 1);
   });
 }
+
+test('the table is read when a reply has stood still for long, not before', async (context) => {
+  using reply = await startReply();
+  const { watch, looksIn, tables } = startWatch(context, 800, () => Promise.resolve(new Map()));
+  const tablesIn = async (ms: number) => {
+    looksIn(ms);
+    await nextTurn();
+    return tables();
+  };
+  watch.watch(reply.socket, call('quick'));
+  assert.equal(await tablesIn(199), 0);
+  const queued = reply.queued();
+  while (reply.queued() === queued) await reply.take(200_000);
+  assert.equal(await tablesIn(1), 0);
+  assert.equal(await tablesIn(199), 0);
+  assert.equal(await tablesIn(1), 1);
+});
+
+test(
+  'the table says nothing of a reply that has not stood still for long',
+  { skip: onlyLinux },
+  async (context) => {
+    using first = await startReply();
+    using second = await startReply();
+    const table = new Map(await readUnacknowledged());
+    const { watch, stalled, looksIn, passAndReadTable } = startWatch(context, 400, () =>
+      Promise.resolve(table),
+    );
+    const stalledNow = () => stalled.map(({ requestId }) => requestId);
+    watch.watch(first.socket, call('first'));
+    looksIn(50);
+    watch.watch(second.socket, call('second'));
+    // What the first took until now is not known; the second has its turn at the next look.
+    await passAndReadTable(50);
+    await passAndReadTable(100);
+    for (let ms = 200; ms < 500; ms += 100) {
+      assert.deepEqual(stalledNow(), []);
+      looksIn(100);
+      await nextTurn();
+    }
+    assert.deepEqual(stalledNow(), ['first']);
+    looksIn(100);
+    assert.deepEqual(stalledNow(), ['first', 'second']);
+  },
+);
