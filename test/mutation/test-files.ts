@@ -32,8 +32,9 @@ export const batches: readonly Batch[] = [
       'test/wire/vectors.test.ts',
       'test/wire/splits.test.ts',
       'test/wire/writer.test.ts',
+      'test/wire/repeated-text.test.ts',
     ],
-    of: /src\/wire\/(fields|grammar|head|reader|writer)\.ts/,
+    of: /src\/wire\/(fields|grammar|head|reader|repeated-text|writer)\.ts/,
   },
   { name: 'tables of sockets', files: ['test/wire/tcp-table.test.ts'], of: /src\/wire\/tcp-table\.ts/ },
   {

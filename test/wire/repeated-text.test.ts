@@ -42,3 +42,34 @@ for (const [name, reader] of [
     }
   });
 }
+
+/** How many of these texts, read one after the other with others around them, were made of their bytes. */
+function countMade(reader: KnownText | RepeatedText, read: readonly string[]): number {
+  let made = 0;
+  for (const text of read) {
+    const bytes = Buffer.from(`<<${text}>>`, 'latin1');
+    bytes.toString = (encoding, start, end) => {
+      made += 1;
+      return Buffer.from(bytes).toString(encoding, start, end);
+    };
+    assert.equal(reader.read(bytes, 2, 2 + text.length), text);
+  }
+  return made;
+}
+
+test('text that is known is not made of its bytes, any other is', () => {
+  const reader = new KnownText(['GET', 'PUT', 'POST']);
+  assert.equal(countMade(reader, ['GET', 'POST', 'PUT', 'GET']), 0);
+  assert.equal(countMade(reader, ['GETS', 'PU', 'TUP', '', 'POSt']), 5);
+});
+
+test('text that repeats is made once, up to 64 bytes of it', () => {
+  const [short, long, tooLong] = ['localhost', 'x'.repeat(64), 'x'.repeat(65)];
+  assert.equal(countMade(new RepeatedText(), ['']), 0);
+  assert.equal(countMade(new RepeatedText(), [short, short, short]), 1);
+  assert.equal(countMade(new RepeatedText(), [long, long]), 1);
+  assert.equal(countMade(new RepeatedText(), [tooLong, tooLong]), 2);
+  // What is too long is not remembered, and what was remembered before it still is.
+  assert.equal(countMade(new RepeatedText(), [short, tooLong, short]), 2);
+  assert.equal(countMade(new RepeatedText(), [short, long, short]), 3);
+});
