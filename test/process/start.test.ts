@@ -228,6 +228,8 @@ describe('listening', () => {
         const { code, output, stderr } = await runToEnd([command], {
           ...freePorts,
           EMBEDDED_BACKEND_PORT: '0',
+          // Node 22 warns of its SQLite.
+          NODE_NO_WARNINGS: '1',
           ...environment,
           [variable]: host,
         });
