@@ -189,7 +189,8 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
       await once(socket, 'connect');
       const from = performance.now();
       speak(socket);
-      await once(socket, 'close');
+      // A byte that meets the close is answered with a reset, which is an end like any other.
+      await new Promise((resolve) => socket.once('close', resolve));
       const took = performance.now() - from;
       assert.ok(took >= 350 && took < 1_400, `${took} ms`);
       assert.equal(Buffer.concat(bytes).toString('latin1').includes('HTTP'), false);
