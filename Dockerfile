@@ -4,11 +4,12 @@
 #
 # Identical each time with SOURCE_DATE_EPOCH: `buildah build --timestamp`, or BuildKit's `rewrite-timestamp=true`.
 
-# Both can be others: one with Node.js, npm, a shell and binutils on glibc, and one with certificates and a passwd.
-ARG BUILD_IMAGE=docker.io/library/node:26-bookworm
-ARG RUNTIME_IMAGE=gcr.io/distroless/static-debian12
+# Both can be others: one with Node.js, npm, a shell and binutils on Debian, and one with certificates and a passwd.
+ARG BUILD_IMAGE=docker.io/library/node:26.10.0-bookworm@sha256:2aaae6d91f99fee84cfc92da9b52c22a185752d247746052bbc3f961e44478c6
+ARG RUNTIME_IMAGE=gcr.io/distroless/static-debian12:latest@sha256:d75cdd72874d4790092fcb1b058493ecf6bb5bf2b2b897045b00ff01d91843f2
 
-FROM ${BUILD_IMAGE} AS build
+# The gateway, which is the same for every platform.
+FROM --platform=$BUILDPLATFORM ${BUILD_IMAGE} AS build
 WORKDIR /build
 COPY package.json package-lock.json ./
 COPY scripts/node scripts/node
@@ -16,15 +17,25 @@ COPY scripts/node scripts/node
 RUN --mount=type=secret,id=npmrc,target=/root/.npmrc npm ci --ignore-scripts --omit=optional --no-audit --no-fund
 COPY . .
 RUN npm run build:scanner && npm run build:docs && npm run build && npm prune --ignore-scripts --omit=dev --omit=optional --no-audit --no-fund
-# Node.js without its symbols, and the libraries that it is linked with: a root of its own, that only root can write.
 RUN set -eu; umask 022; app=/image/opt/work-item-gateway; \
-  mkdir -p $app /image/usr/local/bin /image/etc; \
+  mkdir -p $app; \
   cp -r dist node_modules package.json LICENSE $app/; \
   rm -rf $app/node_modules/.bin $app/node_modules/.package-lock.json $app/node_modules/work-item-gateway-node; \
   find $app/node_modules -mindepth 2 -maxdepth 3 -type d '(' -name test -o -name docs -o -name benchmarks ')' -prune -exec rm -r '{}' +; \
   find $app -name '*.d.ts' -delete; find $app -name '*.d.cts' -delete; find $app -name '*.map' -delete; \
+  chmod -R u=rwX,go=rX /image
+
+# Node.js without its symbols, and the libraries that it is linked with, each with what scanners read of its Debian package.
+FROM ${BUILD_IMAGE} AS node
+RUN set -eu; umask 022; packages=/image/var/lib/dpkg/status.d; \
+  mkdir -p /image/usr/local/bin /image/etc $packages; \
   node=$(command -v node); strip -o /image/usr/local/bin/node "$node"; \
-  ldd "$node" | grep -o '/[^ ]*' | while read -r library; do cp -L --parents "$library" /image; done; \
+  ldd "$node" | grep -o '/[^ ]*' | while read -r library; do \
+    cp -L --parents "$library" /image; \
+    package=$(dpkg -S "*/${library##*/}" | cut -d: -f1 | head -n 1); \
+    dpkg -s "$package" > "$packages/$package"; \
+    cp --parents "/usr/share/doc/$package/copyright" /image; \
+  done; \
   printf 'hosts: files dns\n' > /image/etc/nsswitch.conf; \
   chmod -R u=rwX,go=rX /image
 
@@ -35,13 +46,15 @@ LABEL org.opencontainers.image.title="Work Item Gateway" \
   org.opencontainers.image.source="https://github.com/work-item-gateway/work-item-gateway" \
   org.opencontainers.image.licenses="MIT" \
   org.opencontainers.image.version="${VERSION}"
+COPY --from=node /image/ /
 COPY --from=build /image/ /
 ENV NODE_ENV=production HOST=0.0.0.0
 USER 65532:65532
 EXPOSE 3000
 # The gateway drains on it.
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=5s --start-period=5s \
+# Each starts a Node.js, which takes 0.15 s of processor time.
+HEALTHCHECK --interval=30s --timeout=5s --start-period=5s \
   CMD ["/usr/local/bin/node", "/opt/work-item-gateway/dist/main.js", "health"]
 ENTRYPOINT ["/usr/local/bin/node", "/opt/work-item-gateway/dist/main.js"]
 CMD ["serve"]

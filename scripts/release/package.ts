@@ -1,12 +1,13 @@
-// The package as users get it: packed, and installed from its tarball in a folder of its own. What `npm sbom` says there is
-// what they have; in the repository it leaves out packages that development needs as well.
+// The package as users get it: packed, and installed from its tarball in a folder of its own.
 
 import { execFile } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readdirSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { basename, join, resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 
 export const root = resolve(import.meta.dirname, '../..');
+
+export const readJson = (path: string): unknown => JSON.parse(readFileSync(path, 'utf8'));
 
 export interface Ended {
   readonly code: number;
@@ -67,13 +68,31 @@ export async function packAndInstall(folder: string): Promise<Installed> {
 
 export const sbomFormats = ['cyclonedx', 'spdx'] as const;
 
-/** The software bill of materials of the installed package, as JSON; it says of the tarball where it will be. */
+interface Lock {
+  readonly packages: Record<string, { dependencies?: object } | undefined>;
+}
+
+/**
+ * The software bill of materials of the package as JSON: with what npm installs for it, and with Swagger UI, which is built
+ * into it without the package that it depends on.
+ */
 export async function createSbom(
-  { folder, tarball }: Installed,
+  { folder }: Installed,
   format: (typeof sbomFormats)[number],
 ): Promise<string> {
+  const source = join(folder, 'node_modules/work-item-gateway');
+  const target = join(mkdtempSync(join(folder, 'sbom-')), 'work-item-gateway');
+  mkdirSync(target);
+  cpSync(join(source, 'package.json'), join(target, 'package.json'));
+  const { version } = readJson(join(source, 'dist/docs/swagger-ui/package.json')) as { version: string };
+  await runWell('npm', ['pkg', 'delete', 'devDependencies'], target);
+  await runWell('npm', ['pkg', 'set', `dependencies.swagger-ui-dist=${version}`], target);
+  await runWell('npm', ['install', '--package-lock-only', '--no-audit', '--no-fund'], target);
+  const file = join(target, 'package-lock.json');
+  const lock = readJson(file) as Lock;
+  delete lock.packages['node_modules/swagger-ui-dist']?.dependencies;
+  delete lock.packages['node_modules/@scarf/scarf'];
+  writeFileSync(file, JSON.stringify(lock));
   const options = ['--sbom-format', format, '--sbom-type', 'application'];
-  const { stdout } = await runWell('npm', ['sbom', ...options], folder);
-  const published = `https://registry.npmjs.org/work-item-gateway/-/${basename(tarball)}`;
-  return stdout.replaceAll(`file:${tarball}`, published);
+  return (await runWell('npm', ['sbom', '--package-lock-only', ...options], target)).stdout;
 }

@@ -1,5 +1,6 @@
 // The image: built twice from the Dockerfile as it is, on bases made here of Debian's packages and the project's own
 // Node.js, and run with nothing that it could do without. A script of its own, `npm run test:image`: it takes minutes.
+// With IMAGE, such as docker-archive:image.tar, it is about that one.
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
@@ -10,6 +11,7 @@ import {
   mkdirSync,
   mkdtempSync,
   readdirSync,
+  readFileSync,
   realpathSync,
   rmSync,
   writeFileSync,
@@ -24,13 +26,15 @@ import { request } from '../helpers/raw-client.ts';
 import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
 
 const root = resolve(import.meta.dirname, '../..');
-const tools = ['buildah', 'podman', 'runc', 'mmdebstrap'];
+const given = process.env['IMAGE'];
+const tools = ['buildah', 'podman', 'runc', ...(given === undefined ? ['mmdebstrap'] : [])];
 const missing = tools.filter((tool) => spawnSync(tool, ['--version']).error !== undefined);
 const isRoot = process.getuid?.() === 0;
 const skip =
   missing.length > 0
     ? `not installed, so nothing was tested here: ${missing.join(', ')}; on Debian: apt-get install ${missing.join(' ')}`
     : !isRoot && 'nothing was tested here: it needs root';
+if (given !== undefined && skip !== false) throw new Error(skip);
 
 const certificates = '/etc/ssl/certs/ca-certificates.crt';
 const sourceDateEpoch = '1700000000';
@@ -211,10 +215,15 @@ describe('the image', { skip }, () => {
   before(async () => {
     backend = await ScriptedBackend.start();
     folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
-    makeBuildBase();
-    makeRuntimeBase();
-    build('first');
-    build('second');
+    if (given === undefined) {
+      makeBuildBase();
+      makeRuntimeBase();
+      build('first');
+      build('second');
+    } else {
+      const [id = ''] = podman('pull', '-q', given).split('\n');
+      podman('tag', id, 'localhost/first');
+    }
     mounted = buildah('mount', buildah('from', 'localhost/first'));
   });
   after(async () => {
@@ -227,7 +236,7 @@ describe('the image', { skip }, () => {
   const entries = (): string[] =>
     (readdirSync(mounted, { recursive: true }) as string[]).map((path) => join(mounted, path));
 
-  test('two builds have one digest', () => {
+  test('two builds have one digest', { skip: given !== undefined }, () => {
     // One image with two names is listed with each of them.
     const [first, second] = ['first', 'second'].map((name) =>
       buildah('images', '--format', '{{.ID}} {{.Digest}}', '--no-trunc', `localhost/${name}`)
@@ -256,6 +265,22 @@ describe('the image', { skip }, () => {
     assert.deepEqual(writable, []);
     for (const shell of ['bin/sh', 'usr/bin/sh', 'bin/bash', 'bin/busybox'])
       assert.ok(!existsSync(join(mounted, shell)), shell);
+  });
+
+  test('it names the version of all that it holds, where scanners look: each library, and the packages in the browser', () => {
+    const packages = readdirSync(join(mounted, 'var/lib/dpkg/status.d')).map((name) =>
+      readFileSync(join(mounted, 'var/lib/dpkg/status.d', name), 'utf8'),
+    );
+    const names = packages.map((text) => /^Package: (.*)$/m.exec(text)?.[1] ?? '');
+    for (const name of ['libatomic1', 'libc6', 'libgcc-s1', 'libstdc++6'])
+      assert.ok(names.includes(name), name);
+    for (const text of packages) assert.match(text, /^Version: \S+$/m);
+    for (const path of ['dist/docs/swagger-ui', 'node_modules/uplot', '.']) {
+      const file = join(mounted, 'opt/work-item-gateway', path, 'package.json');
+      assert.match((JSON.parse(readFileSync(file, 'utf8')) as { version: string }).version, /^\d+\.\d+\.\d+/);
+    }
+    const node = readFileSync(join(mounted, 'usr/local/bin/node'));
+    assert.ok(node.includes('node.js/v'));
   });
 
   test('it says what it is, and its user', () => {

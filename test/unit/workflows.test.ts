@@ -17,6 +17,7 @@ interface Job {
   readonly needs?: string | readonly string[];
   readonly permissions?: Readonly<Record<string, string>>;
   readonly 'timeout-minutes'?: number;
+  readonly strategy?: { readonly matrix: { readonly include: readonly Readonly<Record<string, string>>[] } };
   readonly steps: readonly Step[];
 }
 
@@ -33,6 +34,48 @@ const { scripts } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
 const read = (name: string): Workflow =>
   parse(readFileSync(join(root, '.github/workflows', name), 'utf8')) as Workflow;
 const names = globSync('*.yml', { cwd: join(root, '.github/workflows') });
+const readText = (path: string): string => readFileSync(join(root, path), 'utf8');
+const { version: nodeVersion } = JSON.parse(readText('scripts/node/package.json')) as { version: string };
+
+const pinnedImage = /^[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}$/;
+
+test('the image is built on images named by their digests, with the Node.js of the npm scripts', () => {
+  const text = readText('Dockerfile');
+  const bases = new Map(
+    [...text.matchAll(/^ARG (\w+_IMAGE)=(.*)$/gm)].map(([, name, image]) => [name, image]),
+  );
+  const used = [...text.matchAll(/^FROM .*?(\S+)(?: AS \w+)?$/gm)].map(([, base]) => base);
+  assert.deepEqual(new Set(used), new Set([...bases.keys()].map((name) => `\${${name}}`)));
+  for (const image of bases.values()) assert.match(image ?? '', pinnedImage);
+  assert.ok(bases.get('BUILD_IMAGE')?.startsWith(`docker.io/library/node:${nodeVersion}-`));
+});
+
+test('a bot keeps packages, actions and images up to date, those that a step is given as an option too', () => {
+  const {
+    extends: presets,
+    ignorePaths,
+    customManagers,
+  } = JSON.parse(readText('.github/renovate.json')) as {
+    extends: string[];
+    ignorePaths: string[];
+    customManagers: { matchStrings: string[] }[];
+  };
+  assert.deepEqual(presets, [
+    'config:recommended',
+    'docker:pinDigests',
+    'helpers:pinGitHubActionDigestsToSemver',
+  ]);
+  // The preset leaves out everything under test/ and examples/.
+  assert.deepEqual(ignorePaths, ['**/node_modules/**']);
+  const patterns = customManagers.flatMap(({ matchStrings }) =>
+    matchStrings.map((each) => new RegExp(each, 'g')),
+  );
+  const text = readText('.github/workflows/release.yml');
+  const found = patterns.flatMap((pattern) =>
+    [...text.matchAll(pattern)].map(({ groups }) => groups?.['depName']),
+  );
+  assert.deepEqual(found, ['docker.io/tonistiigi/binfmt', 'docker.io/moby/buildkit']);
+});
 
 test('there is one for changes and one for releases', () => {
   assert.deepEqual(names.toSorted(), ['ci.yml', 'release.yml']);
@@ -68,11 +111,23 @@ for (const name of names) {
       for (const { run = '' } of steps) assert.doesNotMatch(run, /\$\{\{/);
     });
 
-    test('every action is of a version, and a clone keeps no token', () => {
-      for (const { uses, with: options } of steps) {
-        if (uses === undefined) continue;
-        assert.match(uses, /^[\w-]+\/[\w-]+@(?:v\d+|[0-9a-f]{40})$/);
+    test('every action is a commit with its version beside it, and a clone keeps no token', () => {
+      const pins = [...readText(`.github/workflows/${name}`).matchAll(/uses: (.*)/g)].map(([, pin]) => pin);
+      assert.equal(pins.length, steps.filter(({ uses }) => uses !== undefined).length);
+      for (const pin of pins) {
+        assert.match(pin ?? '', /^(?:[\w-]+\/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+|docker:\/\/\S+)$/);
+      }
+      for (const { uses = '', with: options } of steps) {
         if (uses.startsWith('actions/checkout@')) assert.equal(options?.['persist-credentials'], false);
+        if (uses.startsWith('actions/setup-node@')) assert.equal(options?.['node-version'], nodeVersion);
+      }
+    });
+
+    test('every image is named by its digest', () => {
+      for (const [, image] of readText(`.github/workflows/${name}`).matchAll(
+        /(?:image[:=] ?|docker:\/\/)([\w./]+:\S+)/g,
+      )) {
+        assert.match(image ?? '', pinnedImage);
       }
     });
 
@@ -99,8 +154,8 @@ for (const name of names) {
 
 describe('a release', () => {
   const { on, jobs } = read('release.yml');
-  const { check, image, publish } = jobs;
-  assert.ok(check && image && publish);
+  const { check, image, try: trial, sign, publish } = jobs;
+  assert.ok(check && image && trial && sign && publish);
   const indexOf = (job: Job, isIt: (step: Step) => boolean): number => {
     const index = job.steps.findIndex(isIt);
     assert.notEqual(index, -1);
@@ -115,32 +170,76 @@ describe('a release', () => {
   });
 
   test('is tested and checked before anything leaves', () => {
-    const runs = check.steps.map(({ run }) => run);
-    const order = ['npm ci', 'npm test', 'npm run release:check', 'npm run sbom', 'npm pack'];
+    const runs = check.steps.flatMap(({ run = '' }) => /^npm .*/.exec(run) ?? []);
+    const order = [
+      'npm ci',
+      'npm test',
+      'npm run fleet',
+      'npm run release:check',
+      'npm run sbom',
+      'npm pack',
+    ];
     assert.deepEqual(
-      runs.filter((run) => run !== undefined),
+      runs.map((run) => run.replace(/ -- .*/, '')),
       order,
     );
-    assert.equal(image.needs, 'check');
-    assert.deepEqual(publish.needs, ['check', 'image']);
+    assert.deepEqual(
+      [image, trial, sign, publish].map(({ needs }) => needs),
+      ['check', 'image', ['image', 'try'], ['check', 'sign']],
+    );
   });
 
-  test('pushes an image without a name, signs it, attests it, and names it last', () => {
-    const push = indexOf(image, ({ uses = '' }) => uses.startsWith('docker/build-push-action@'));
-    assert.match(String(image.steps[push]?.with?.['outputs']), /push-by-digest=true/);
-    assert.equal(image.steps[push]?.with?.['tags'], undefined);
+  test('only jobs that sign can sign, and they run nothing of the repository', () => {
+    for (const job of Object.values(jobs)) {
+      if (job.permissions?.['id-token'] === undefined) continue;
+      assert.ok(job === sign || job === publish);
+      assert.ok(!job.steps.some(({ uses = '' }) => uses.startsWith('actions/checkout@')));
+      assert.ok(!job.steps.some(({ run = '' }) => /npm (?:ci|install|run|test)/.test(run)));
+    }
+  });
+
+  test('pushes an image for both platforms, without a name', () => {
+    const push = image.steps[indexOf(image, ({ uses = '' }) => uses.startsWith('docker/build-push-action@'))];
+    assert.match(String(push?.with?.['outputs']), /push-by-digest=true/);
+    assert.equal(push?.with?.['tags'], undefined);
+    assert.equal(push?.with?.['platforms'], 'linux/amd64,linux/arm64');
+  });
+
+  test('runs the image on both platforms, and lists what it holds', () => {
+    assert.deepEqual(
+      trial.strategy?.matrix.include.map(({ platform }) => platform),
+      ['amd64', 'arm64'],
+    );
     const order = [
-      push,
-      indexOf(image, ({ run = '' }) => run.includes('cosign sign --yes "$NAME@$DIGEST"')),
-      indexOf(image, ({ uses = '' }) => uses.startsWith('actions/attest-sbom@')),
-      indexOf(image, ({ uses = '' }) => uses.startsWith('actions/attest-build-provenance@')),
-      indexOf(image, ({ run = '' }) => run.includes('--tag "$NAME:$VERSION"')),
+      indexOf(trial, ({ run = '' }) => run.includes('docker pull "$NAME@$DIGEST"')),
+      indexOf(trial, ({ run = '' }) => run.includes('npm run test:image')),
+      indexOf(trial, ({ uses = '' }) => uses.startsWith('docker://docker.io/anchore/syft:')),
+      indexOf(trial, ({ run = '' }) => run.includes('"libc6", "node", "swagger-ui-dist", "uplot"')),
+      indexOf(trial, ({ uses = '' }) => uses.startsWith('actions/upload-artifact@')),
     ];
     assert.deepEqual(
       order,
       order.toSorted((one, other) => one - other),
     );
-    assert.equal(order.at(-1), image.steps.length - 1);
+    assert.ok(Object.values(trial.permissions ?? {}).every((level) => level === 'read'));
+  });
+
+  test('signs the image, attests it, and names it last', () => {
+    const attests = sign.steps.filter(({ uses = '' }) => uses.startsWith('actions/attest@'));
+    assert.deepEqual(
+      attests.map(({ with: options }) => options?.['sbom-path']),
+      ['sbom-amd64.json', 'sbom-arm64.json', undefined],
+    );
+    const order = [
+      indexOf(sign, ({ run = '' }) => run.includes('cosign sign --yes --recursive "$NAME@$DIGEST"')),
+      ...attests.map((step) => sign.steps.indexOf(step)),
+      indexOf(sign, ({ run = '' }) => run.includes('--tag "$NAME:$VERSION"')),
+    ];
+    assert.deepEqual(
+      order,
+      order.toSorted((one, other) => one - other),
+    );
+    assert.equal(order.at(-1), sign.steps.length - 1);
   });
 
   test('publishes the tarball that was checked, with provenance and without a token', () => {
@@ -148,6 +247,5 @@ describe('a release', () => {
     assert.match(last?.run ?? '', /npm publish \.\/release\/\*\.tgz --provenance/);
     assert.doesNotMatch(JSON.stringify(publish), /secrets\./);
     assert.equal(publish.permissions?.['id-token'], 'write');
-    assert.ok(!publish.steps.some(({ uses = '' }) => uses.startsWith('actions/checkout@')));
   });
 });
