@@ -1,8 +1,7 @@
 // The gateway as a Fastify plugin. Fastify reads requests, routes them and runs the host's hooks; from the handler on it
 // is the same call as everywhere. Without a hook of the host having run nothing here is ever reached [D60].
 
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
+import type { IncomingMessage } from 'node:http';
 import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify';
 
 import { Deadlines } from '../backend/deadlines.ts';
@@ -15,17 +14,15 @@ import { outcomes } from '../gateway/outcomes.ts';
 import { isRequestId } from '../gateway/request-context.ts';
 import { outageTexts } from '../guards/create-guards.ts';
 import { stopListening } from '../process/listen.ts';
-import { fieldNameOf } from '../wire/fields.ts';
-import { RequestFields, type Flaw, type RequestHead } from '../wire/head.ts';
 import { StallWatch } from '../wire/stall-watch.ts';
-import type { Client, Incoming, Reply, Transport } from '../wire/transport.ts';
-import { listReplyHeaders } from '../wire/writer.ts';
+import type { Incoming } from '../wire/transport.ts';
 import type { Limits } from '../docs/openapi.ts';
 import type { RouteSchemas } from '../docs/route-schemas.ts';
 import { noteMounted } from './fastify-errors.ts';
 import { findGuardProblems, guardOptionNames, scopeEntries, type GuardOptions } from './guard-options.ts';
 import { HeldBody } from './held-body.ts';
 import { createHostGuards, type HostGuards } from './host-guards.ts';
+import { NodeExchange, type NodeHost } from './node-exchange.ts';
 import { OpenRequests } from './open-requests.ts';
 
 export interface WorkItemGatewayOptions extends GatewayLimits, GuardOptions {
@@ -115,24 +112,31 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     next();
   });
 
+  const host: NodeHost = { gateway, stallWatch, bodyDeadlines };
   const handler = (request: FastifyRequest, reply: FastifyReply): void => {
     const inheritedHeaders = flatten(reply.getHeaders());
     reply.hijack();
-    const exchange = new NodeExchange(request, reply.raw, inheritedHeaders, stallWatch, logs);
-    const begin = (): void => {
-      try {
-        exchange.begin(gateway, bodies.get(request));
-      } catch (error) {
-        const { method = '', url = '' } = request.raw;
-        gateway.acceptFault(method, url, exchange, exchange, error);
+    const { raw, id } = request;
+    // A host may have rewritten the target for its router.
+    const exchange = new NodeExchange(host, raw, reply.raw, raw.url ?? '', inheritedHeaders);
+    exchange.inTurn(() => {
+      const body = bodies.get(request);
+      // Fastify's own id, a count, is no id elsewhere [D25].
+      const givesId = raw.headers['x-request-id'] === undefined && isRequestId(id) && !countedId.test(id);
+      const head = exchange.readHead(givesId ? id : undefined);
+      const isFlawed = 'reason' in head;
+      if (isFlawed) {
+        body?.drop();
       }
-    };
-    // Node gives a response its socket when those before it have ended: then it is this request's turn [D27].
-    if (reply.raw.socket === null) {
-      reply.raw.once('socket', begin);
-    } else {
-      begin();
-    }
+      // What hooks have left of the body counts, and not what was announced.
+      const incoming = exchange.accept(
+        isFlawed || body === undefined ? head : { ...head, bodyLength: body.announcedLength(head) },
+      );
+      if (incoming !== undefined) {
+        logs.set(incoming, request.log);
+        exchange.start(incoming, body);
+      }
+    });
   };
   if (guards !== undefined) {
     const hostGuards = guards;
@@ -245,188 +249,6 @@ function restoreContentType({ headers }: IncomingMessage, contentType: string | 
   }
 }
 
-// One request that node:http has read.
-class NodeExchange implements Transport, Client {
-  readonly #hosted: FastifyRequest;
-  readonly #request: IncomingMessage;
-  readonly #response: ServerResponse;
-  readonly #logs: WeakMap<object, Log>;
-  readonly #inheritedHeaders: readonly string[];
-  readonly #stallWatch: StallWatch<Incoming>;
-  #incoming: Incoming | undefined;
-  #hasReplied = false;
-  #isBodyHeld = false;
-  #giveBody: () => void = () => undefined;
-  // Node goes on reading behind a request that asks for another protocol, and loses what came with it.
-  #persists = true;
-
-  constructor(
-    hosted: FastifyRequest,
-    response: ServerResponse,
-    inheritedHeaders: readonly string[],
-    stallWatch: StallWatch<Incoming>,
-    logs: WeakMap<object, Log>,
-  ) {
-    this.#hosted = hosted;
-    this.#request = hosted.raw;
-    this.#logs = logs;
-    this.#response = response;
-    this.#inheritedHeaders = inheritedHeaders;
-    this.#stallWatch = stallWatch;
-  }
-
-  get address(): string | undefined {
-    return this.#request.socket.remoteAddress;
-  }
-
-  begin(gateway: Gateway, body: HeldBody | undefined): void {
-    const head = readHead(this.#request, body, this.#hosted.id);
-    if ('reason' in head) {
-      body?.drop();
-      this.reply(gateway.refuse(head, this), () => undefined);
-      return;
-    }
-    this.#persists = head.persists;
-    const incoming = gateway.accept(head, this, this);
-    this.#incoming = incoming;
-    this.#logs.set(incoming, this.#hosted.log);
-    this.#response.once('close', () => {
-      if (!this.#hasReplied) {
-        this.#hasReplied = true;
-        incoming.onGone();
-      }
-    });
-    if (this.#response.destroyed) {
-      return;
-    }
-    this.#giveBody = () => {
-      if (body !== undefined) {
-        body.handOver(incoming);
-      } else if (head.bodyLength !== 0) {
-        this.#dropBody(gateway.requestBytesMax, incoming);
-      }
-    };
-    incoming.start();
-    if (!this.#isBodyHeld) {
-      this.#giveBody();
-    }
-  }
-
-  // Of a method whose body Fastify does not read: what is longer than bodies may be closes the connection [D11].
-  #dropBody(bytesMax: number, incoming: Incoming): void {
-    let bytes = 0;
-    this.#request
-      .on('data', (piece: Buffer) => {
-        bytes += piece.length;
-        if (this.#hasReplied && bytes > bytesMax) {
-          this.#request.socket.destroy();
-        } else {
-          incoming.onBody(piece);
-        }
-      })
-      .on('end', () => {
-        incoming.onBodyEnd();
-      })
-      // The response closes with it.
-      .on('error', () => undefined);
-  }
-
-  holdBody(): void {
-    this.#isBodyHeld = true;
-  }
-
-  /** Node has sent the `100 Continue`. */
-  readBody(): void {
-    this.#request.resume();
-    this.#releaseBody();
-  }
-
-  #releaseBody(): void {
-    if (this.#isBodyHeld) {
-      this.#isBodyHeld = false;
-      queueMicrotask(this.#giveBody);
-    }
-  }
-
-  reply(reply: Reply, onTaken: () => void): void {
-    const response = this.#response;
-    this.#hasReplied = true;
-    this.#releaseBody();
-    const headers = [...listReplyHeaders(reply), ...this.#inheritedHeaders];
-    const closes = reply.closes || !this.#persists;
-    if (closes) {
-      headers.push('connection', 'close');
-    }
-    response.writeHead(reply.status, headers);
-    if (closes && !this.#request.complete) {
-      linger(this.#request.socket);
-    }
-    const [first] = reply.pieces;
-    if (reply.pieces.length <= 1) {
-      response.end(first);
-    } else {
-      response.cork();
-      for (const piece of reply.pieces) {
-        response.write(piece);
-      }
-      response.end();
-    }
-    const { socket } = this.#request;
-    if (response.writableLength === 0 || socket.destroyed) {
-      onTaken();
-    } else {
-      response.once('close', onTaken);
-      if (this.#incoming !== undefined) {
-        this.#stallWatch.watch(socket, this.#incoming);
-      }
-    }
-  }
-
-  cut(): void {
-    this.#request.socket.destroy();
-  }
-}
-
-// Closed at once, the connection would be reset under what the client still sends, and the reply lost. So only our side
-// ends where Node would close it, and what comes is dropped for a while: Node's parser lets go of a socket that another
-// reads, so that nothing behind it is served. A client that ends its side closes it sooner.
-function linger(socket: Socket): void {
-  socket.destroySoon = () => {
-    socket.end();
-    socket.removeAllListeners('data').on('data', () => undefined);
-    socket.resume();
-    const timer = setTimeout(() => socket.destroy(), lingerMs).unref();
-    socket.once('close', () => {
-      clearTimeout(timer);
-    });
-  };
-}
-
-const lingerMs = 5_000;
-
-// Node has found where the message ends; what two parsers could read differently all the same is refused here [D27].
-function readHead(request: IncomingMessage, body: HeldBody | undefined, hostId: string): RequestHead | Flaw {
-  const fields = new RequestFields();
-  const { rawHeaders } = request;
-  for (let index = 0; index < rawHeaders.length; index += 2) {
-    const name = fieldNameOf(rawHeaders[index] ?? '');
-    // Node has answered an expectation, or left it to the host.
-    if (name !== undefined && name !== 'expect') {
-      fields.take(name, rawHeaders[index + 1] ?? '');
-    }
-  }
-  // The host's id for the request, where its client has sent none [D25]. Fastify's own, a count, is no id elsewhere.
-  if (request.headers['x-request-id'] === undefined && isRequestId(hostId) && !countedId.test(hostId)) {
-    fields.take('x-request-id', hostId);
-  }
-  // A host may have rewritten the target for its router.
-  const target = request.url ?? '';
-  const minorVersion = request.httpVersionMajor === 1 ? request.httpVersionMinor : 0;
-  const head = fields.finish(request.method ?? '', target, minorVersion);
-  // What hooks have left of the body counts, and not what was announced.
-  return 'reason' in head || body === undefined ? head : { ...head, bodyLength: body.announcedLength(head) };
-}
-
 const countedId = /^req-[0-9a-z]+$/;
 
 // Ours on every reply [D24]; a host's hook does not replace them.
@@ -466,6 +288,9 @@ function logFailures(serverLog: Log, logs: WeakMap<object, Log>): GatewayObserve
     requestId: record.requestId,
     operation: record.operation?.name,
     path: record.path,
+    http: record.http,
+    subject: record.subject,
+    agent: record.agent,
     status: record.status,
     outcome: record.outcome,
   });

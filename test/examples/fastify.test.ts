@@ -6,8 +6,9 @@ import { createHmac } from 'node:crypto';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import { poll } from '../helpers/changes.ts';
-import { Example, runnableLinesOfDocument, type RunningExample } from '../helpers/examples.ts';
+import { Example, linesOfDocument, runnable, type RunningExample } from '../helpers/examples.ts';
 import { assertReply, invalidId, operations } from '../helpers/expected.ts';
+import { findFreePort } from '../helpers/haproxy.ts';
 import { oddTargets } from '../helpers/odd-targets.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
@@ -86,8 +87,9 @@ describe('in Fastify', { skip: typeof example === 'string' && example }, () => {
 
   test('the lines of docs/hosts.md give a working route', async () => {
     assert.ok(typeof example === 'object');
-    example.write('lines.mjs', runnableLinesOfDocument('Fastify', backend.url));
-    await using written = await example.start('node', ['lines.mjs'], backend.url);
+    const port = await findFreePort();
+    example.write('lines.mjs', runnable(linesOfDocument('Fastify'), port, backend.url));
+    await using written = await example.start('node', ['lines.mjs'], backend.url, {}, port);
     assertReply(await written.call('GET', '/api/work-items/5'), 200, '{"id":5}');
     assertReply(await written.call('GET', '/api/work-items/%zz'), 400, invalidId);
   });

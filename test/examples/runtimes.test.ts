@@ -1,10 +1,10 @@
-// examples/hono, examples/bun and examples/deno: the fetch handler on three servers and three runtimes, over real sockets. A
-// small part of test/spec/, which runs against it on Node.js [D50].
+// examples/hono, examples/bun and examples/deno: the fetch handler on three servers and three runtimes, and examples/express:
+// the Node handler, over real sockets. A small part of test/spec/, which runs against it on Node.js [D50].
 
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
-import { Example, runnableLinesOfDocument, type RunningExample } from '../helpers/examples.ts';
+import { Example, linesOfDocument, runnable, type RunningExample } from '../helpers/examples.ts';
 import {
   assertHeaders,
   assertReply,
@@ -18,6 +18,7 @@ import {
   succeeded,
   tooLarge,
 } from '../helpers/expected.ts';
+import { findFreePort } from '../helpers/haproxy.ts';
 import { chunk, RawClient } from '../helpers/raw-client.ts';
 import {
   answer,
@@ -34,6 +35,7 @@ import {
 } from '../helpers/scripted-backend.ts';
 
 const programs = {
+  express: ['Express 5', 'node'],
   hono: ['Hono', 'node'],
   bun: ['Bun', 'bun'],
   deno: ['Deno', 'deno', 'run', '--allow-net', '--allow-env'],
@@ -216,10 +218,12 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
 
     test('the lines of docs/hosts.md give a working route, and tell of its failures [D50]', async () => {
       assert.ok(typeof example === 'object');
-      example.write('lines.mjs', runnableLinesOfDocument(host, backend.url));
-      await using written = await example.start(program, [...args, 'lines.mjs'], backend.url);
-      assertReply(await written.call('GET', '/api/work-items/5'), 200, '{"id":5}');
-      assertReply(await written.call('PUT', '/api/work-items/5', { body: '{}' }), 200, succeeded);
+      const port = await findFreePort();
+      example.write('lines.mjs', runnable(linesOfDocument(host), port, backend.url));
+      await using written = await example.start(program, [...args, 'lines.mjs'], backend.url, {}, port);
+      const also = name === 'express' ? ['x-powered-by'] : [];
+      assertReply(await written.call('GET', '/api/work-items/5'), 200, '{"id":5}', also);
+      assertReply(await written.call('PUT', '/api/work-items/5', { body: '{}' }), 200, succeeded, also);
       assert.deepEqual(calls(), ['GET /api/WorkItem/5', 'PUT /api/WorkItem/5']);
       backend.answers(answer('{}', { status: 503 }));
       await written.call('GET', '/api/work-items/5');

@@ -1,18 +1,18 @@
-// What the plugin does about a connection that node:http reads for it: where it has to end, and how.
+// What the plugin and the Node handler do about a connection that node:http reads for them: where it has to end, and how.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { assertReply, badRequest, operation, succeeded, tooLarge } from '../helpers/expected.ts';
-import { hosts, serve } from '../helpers/hosts.ts';
+import { nodeHosts } from '../helpers/hosts.ts';
 import { chunk, RawClient, requestBytes } from '../helpers/raw-client.ts';
 
 const update = operation(4);
 const next = requestBytes('DELETE', operation(5).path);
 
-for (const host of hosts) {
+for (const host of nodeHosts) {
   describe(host.name, () => {
     test('a length over the limit is refused before the body has come, and the connection ends [D11]', async () => {
-      await using server = await serve(host.create(), { requestBytesMax: 1_000 });
+      await using server = await host.serve({ requestBytesMax: 1_000 });
       await using client = await RawClient.open(server.port);
       client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000000\r\n\r\n`);
       const reply = await client.reply();
@@ -34,7 +34,7 @@ for (const host of hosts) {
       ],
     ] as const) {
       test(`a body far over the limit gets its reply instead of a reset, and nothing behind it is served: ${framing} [D11]`, async () => {
-        await using server = await serve(host.create(), { requestBytesMax: 1_000 });
+        await using server = await host.serve({ requestBytesMax: 1_000 });
         for (let count = 0; count < 5; count += 1) {
           await using client = await RawClient.open(server.port);
           client.send(Buffer.concat([bytes, next]));
@@ -50,7 +50,7 @@ for (const host of hosts) {
       'PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\n{}',
     ]) {
       test(`behind a request for another protocol nothing is served, and nothing lost in silence: ${upgrade.slice(0, 3)} [D27]`, async () => {
-        await using server = await serve(host.create());
+        await using server = await host.serve();
         await using client = await RawClient.open(server.port);
         client.send(Buffer.concat([Buffer.from(upgrade), next]));
         const reply = await client.reply();
@@ -69,7 +69,7 @@ for (const host of hosts) {
       ['another coding', 'PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked'],
     ] as const) {
       test(`what Node lets through and two parsers could read differently is 400: ${name} [D27]`, async () => {
-        await using server = await serve(host.create());
+        await using server = await host.serve();
         await using client = await RawClient.open(server.port);
         client.send(`${head}\r\n\r\n${head.includes('chunked') ? '2\r\n{}\r\n0\r\n\r\n' : ''}`);
         client.send(next);
@@ -82,7 +82,7 @@ for (const host of hosts) {
     }
 
     test('many calls, one after the other and sent ahead, all on one connection', async () => {
-      await using server = await serve(host.create());
+      await using server = await host.serve();
       await using client = await RawClient.open(server.port);
       for (let count = 0; count < 50; count += 1) {
         client.send(Buffer.concat([requestBytes('PUT', update.path, { body: '{}' }), next, next]));

@@ -199,6 +199,20 @@ for (const host of hosts) {
       assert.deepEqual(server.backend.requests, []);
     });
 
+    test('a stream may break with anything: the body is no JSON, and the process lives', async () => {
+      for (const reason of [undefined, null, 'a word', 5]) {
+        const app = host.create();
+        const read = function (this: Readable) {
+          this.push('{}');
+          setImmediate(() => this.emit('error', reason));
+        };
+        app.addHook('preParsing', () => Promise.resolve(new Readable({ read })));
+        await using server = await serve(app);
+        assertReply(await server.call('PUT', update.path, { body: text }), 500, update.failure);
+        assert.deepEqual(server.backend.requests, []);
+      }
+    });
+
     test('a stream of something else than bytes does no harm', async () => {
       const app = host.create();
       app.addHook('preParsing', () => Promise.resolve(Readable.from([{ no: 'bytes' }, 5])));
@@ -222,6 +236,30 @@ for (const host of hosts) {
         assertReply(await client.reply(), 413, tooLarge);
         assert.deepEqual(server.backend.requests, []);
       }
+    });
+
+    test('a body announced over the limit is 413 before it comes; what a hook makes of it counts instead [D11]', async () => {
+      const app = host.create();
+      app.addHook('preParsing', async (request, _reply, payload) => {
+        if (request.headers['x-shorten'] === undefined) return payload;
+        return Readable.from([Buffer.from((await readAll(payload)).toString().trim())]);
+      });
+      await using server = await serve(app, { requestBytesMax: 1_000 });
+      await using early = await RawClient.open(server.port);
+      early.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n`);
+      assertReply(await early.reply(), 413, tooLarge);
+      assert.deepEqual(server.backend.requests, []);
+      const [largest, larger] = ['{}'.padEnd(1_000), '{}'.padEnd(1_001)];
+      assertReply(await server.call('PUT', update.path, { body: largest }), 200, succeeded);
+      const shortened = await server.call('PUT', update.path, {
+        body: larger,
+        headers: [['X-Shorten', '1']],
+      });
+      assertReply(shortened, 200, succeeded);
+      assert.deepEqual(
+        server.backend.requests.map(({ body }) => String(body)),
+        [largest, '{}'],
+      );
     });
 
     test('what hooks read along counts among the bytes held, and is given back [D26]', async () => {

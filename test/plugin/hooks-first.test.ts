@@ -5,8 +5,8 @@ import { describe, test } from 'node:test';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { workItemGateway } from '../../src/index.ts';
 import { hosts, serve, serveApp, type Host } from '../helpers/hosts.ts';
-import { oddTargets } from '../helpers/odd-targets.ts';
-import { RawClient, type Headers } from '../helpers/raw-client.ts';
+import { requestsFor, sendAll } from '../helpers/odd-targets.ts';
+import { RawClient } from '../helpers/raw-client.ts';
 
 const ordinaryMethods = ['GET', 'DELETE', 'PUT', 'POST'];
 const allMethods = [
@@ -20,44 +20,6 @@ const allMethods = [
   'FOO',
   'CONNECT',
 ];
-const takesBody = new Set(['PUT', 'POST', 'PATCH', 'QUERY']);
-// With a body, so that Fastify asks for it where it does.
-const type = ['Content-Type', 'application/json'] as const;
-
-/** Sends everything on a few connections; gives `each` the status of each reply, 0 where there was none. */
-async function sendAll(
-  port: number,
-  requests: readonly { method: string; target: string; headers: Headers }[],
-  each: (request: { method: string; target: string }, status: number) => void,
-): Promise<void> {
-  const left = requests.values();
-  const send = async (): Promise<void> => {
-    let client: RawClient | undefined;
-    for (const { method, target, headers } of left) {
-      client = client?.isOpen === true ? client : await RawClient.open(port);
-      try {
-        const options = takesBody.has(method)
-          ? { headers: [type, ...headers], body: '{"a":1}' }
-          : { headers };
-        const reply = await client.call(method, target, options);
-        each({ method, target }, reply.status);
-        // Where the server cannot read on, what is left of its reply is nobody's.
-        if (reply.status === 400 || reply.header('connection') === 'close') client.destroy();
-      } catch {
-        each({ method, target }, 0);
-        client.destroy();
-      }
-    }
-    client?.destroy();
-  };
-  await Promise.all(Array.from({ length: 4 }, send));
-}
-
-function requestsFor(methods: readonly string[], prefix = '', headers: Headers = []) {
-  const targets = oddTargets(prefix);
-  assert.ok(targets.length > 500, `${targets.length} odd targets`);
-  return methods.flatMap((method) => targets.map((target) => ({ method, target, headers })));
-}
 
 /** All the targets with all the methods are for one Fastify. */
 function few({ name }: Host, methods: readonly string[]): readonly string[] {

@@ -25,7 +25,8 @@ for (const host of hosts) {
       );
       await using server = await serve(app);
       server.backend.answers(answer('{}', { status: 500 }));
-      const reply = await server.call('GET', '/api/work-items/5');
+      const headers = [['User-Agent', 'curl "8"']] as const;
+      const reply = await server.call('GET', '/api/work-items/5', { headers });
       assert.equal(reply.status, 500);
       assert.equal(lines.length, 1);
       const [line] = lines;
@@ -33,6 +34,7 @@ for (const host of hosts) {
         [line?.['reqId'], line?.['tenant'], line?.['requestId'], line?.['outcome'], line?.['path']],
         ['req-1', 'a', reply.header('x-request-id'), 'refused', '/api/work-items/5'],
       );
+      assert.deepEqual([line?.['agent'], line?.['http']], ['curl "8"', '1.1']);
     });
 
     test('in a scope with another level of the log, that counts', async () => {

@@ -1,20 +1,39 @@
-// A body that stalls or drips has a time limit in a Fastify server too, whose own there is none unless it is set: what has
+// A body that stalls or drips has a time limit in a host too, whose own may be none: what has
 // come of it is given back, and its client gets the command's reply [D35].
 
 import assert from 'node:assert/strict';
+import { Readable } from 'node:stream';
 import { describe, test } from 'node:test';
-import { assertReply, operation, requestTimeout, succeeded } from '../helpers/expected.ts';
-import { hosts, serve } from '../helpers/hosts.ts';
+import { poll } from '../helpers/changes.ts';
+import { assertReply, operation, requestTimeout, succeeded, tooLarge } from '../helpers/expected.ts';
+import { hosts, nodeHosts, serve } from '../helpers/hosts.ts';
 import { createObserver } from '../helpers/in-process.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 
 const update = operation(4);
+const read = operation(3);
 
-for (const { name, create } of hosts) {
+/** Streams that always have another piece, and count them. They end by themselves when they have starved the process. */
+const endless = {
+  'empty pieces': (onPiece: () => boolean) =>
+    Readable.from(
+      (async function* () {
+        while (onPiece()) yield await Promise.resolve(Buffer.alloc(0));
+      })(),
+    ),
+  'pieces of one byte': (onPiece: () => boolean) =>
+    new Readable({
+      read() {
+        this.push(onPiece() ? ' ' : null);
+      },
+    }),
+};
+
+for (const { name, serve } of nodeHosts) {
   describe(name, () => {
     test('a body that stalls is 408 and closed, with no call and nothing held [D35, D26]', async () => {
       const { told, observer } = createObserver();
-      await using server = await serve(create(), {
+      await using server = await serve({
         observer,
         bufferedBytesMax: 1_000,
         requestTimeoutMs: 300,
@@ -41,7 +60,11 @@ for (const { name, create } of hosts) {
       const body = `"${'x'.repeat(950)}"`;
       assertReply(await server.call('PUT', update.path, { body }), 200, succeeded);
     });
+  });
+}
 
+for (const { name, create } of hosts) {
+  describe(name, () => {
     test('one that drips is 408 as well, and hooks run before the reply [D35, D60]', async () => {
       const app = create();
       app.addHook('preHandler', (_request, reply, done) => {
@@ -62,6 +85,51 @@ for (const { name, create } of hosts) {
         clearInterval(timer);
       }
       assert.deepEqual(server.backend.requests, []);
+    });
+
+    for (const [pieces, createStream] of Object.entries(endless)) {
+      test(`a hook's stream of ${pieces} without an end is 408, and others are served meanwhile [D35, D58]`, async () => {
+        const app = create();
+        app.addHook('preParsing', async () => {
+          const startedAt = performance.now();
+          return await Promise.resolve(createStream(() => performance.now() - startedAt < 5_000));
+        });
+        await using server = await serve(app, { requestTimeoutMs: 1_000 });
+        let isAnswered = false as boolean;
+        const call = server.call('PUT', update.path, { body: '{}' }).finally(() => {
+          isAnswered = true;
+        });
+        let others = 0;
+        for (; !isAnswered; others += 1) {
+          assertReply(await server.call('GET', read.path), 200, read.body);
+        }
+        assertReply(await call, 408, requestTimeout);
+        assert.ok(others > 1, `${others} other calls`);
+      });
+    }
+
+    test("a hook's stream over the limit is 413, and is read no further [D11, D58]", async () => {
+      const app = create();
+      let pieces = 0;
+      app.addHook('preParsing', async () => {
+        const startedAt = performance.now();
+        const onPiece = () => {
+          pieces += 1;
+          return performance.now() - startedAt < 5_000;
+        };
+        return await Promise.resolve(endless['pieces of one byte'](onPiece));
+      });
+      await using server = await serve(app, { requestBytesMax: 1_000 });
+      assertReply(await server.call('PUT', update.path, { body: '{}' }), 413, tooLarge);
+      await poll(
+        async () => {
+          const before = pieces;
+          assertReply(await server.call('GET', read.path), 200, read.body);
+          return pieces === before;
+        },
+        'the stream is left alone',
+        3_000,
+      );
     });
   });
 }

@@ -1,0 +1,16 @@
+import express from 'express';
+import { createNodeHandler } from 'work-item-gateway/node';
+
+const call = createNodeHandler({ backendUrl: process.env.BACKEND_URL ?? 'http://localhost:5104' });
+
+const app = express();
+app.disable('x-powered-by');
+// Before whatever reads bodies.
+app.use(call);
+app.use(express.json());
+app.get('/', (request, response) => response.send('Work items are at /api/work-items'));
+
+const server = app.listen(Number(process.env.PORT ?? 3000), () => {
+  console.log(`http://localhost:${server.address().port}/api/work-items`);
+});
+process.once('SIGTERM', () => server.close(() => call.close()));

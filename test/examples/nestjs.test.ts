@@ -1,0 +1,103 @@
+// examples/nestjs on both platforms of Nest, over real sockets: Express with the Node handler, Fastify with the plugin [D50].
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, beforeEach, describe, test } from 'node:test';
+import { createGate, poll } from '../helpers/changes.ts';
+import { Example, linesOfDocument, type RunningExample } from '../helpers/examples.ts';
+import { assertReply, invalidId, notFound, operation, operations, tooLarge } from '../helpers/expected.ts';
+import { RawClient } from '../helpers/raw-client.ts';
+import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
+
+const example = Example.install('nestjs');
+
+test('the lines of docs/hosts.md are those of the example, which reads where the backend is', () => {
+  const main = readFileSync(join(import.meta.dirname, '../../examples/nestjs/src/main.ts'), 'utf8');
+  const lines = main
+    .replace('process.env.BACKEND_URL ?? ', '')
+    .replace('process.env.PORT ?? ', '')
+    .replace('console.log(await app.getUrl());\n', '');
+  assert.equal(linesOfDocument('NestJS'), lines);
+});
+
+describe('in NestJS', { skip: typeof example === 'string' && example }, () => {
+  before(() => {
+    assert.ok(typeof example === 'object');
+    example.run('tsc', []);
+  });
+  after(() => {
+    if (typeof example === 'object') example[Symbol.dispose]();
+  });
+
+  for (const [platform, main, ownHeaders] of [
+    ['Express', 'dist/main.js', ['x-powered-by']],
+    ['Fastify', 'dist/main-fastify.js', []],
+  ] as const) {
+    describe(platform, () => {
+      let backend: ScriptedBackend;
+      let server: RunningExample;
+      before(async () => {
+        assert.ok(typeof example === 'object');
+        backend = await ScriptedBackend.start();
+        server = await example.start('node', [main], backend.url);
+      });
+      beforeEach(() => {
+        backend.reset();
+        backend.answers(answer('{"id":5}'));
+      });
+      after(async () => {
+        await server[Symbol.asyncDispose]();
+        await backend.stop();
+      });
+
+      for (const { name, method, path, options, backendTarget, status, body, failure } of operations) {
+        test(`operation ${name}: the bytes of the reply and of the backend call [spec 4]`, async () => {
+          // As a client of a Nest application sends it, whose parsers would read it.
+          const headers = [['Content-Type', 'application/json']] as const;
+          assertReply(await server.call(method, path, { ...options, headers }), status, body, ownHeaders);
+          assert.deepEqual(
+            backend.requests.map((each) => `${each.method} ${each.target} ${each.body.toString()}`),
+            [`${method} ${backendTarget} ${String(options.body ?? '')}`],
+          );
+          backend.answers(answer('{}', { status: 500 }));
+          assertReply(await server.call(method, path, { ...options, headers }), 500, failure, ownHeaders);
+        });
+      }
+
+      test('errors of the request make no backend call [spec 7]', async () => {
+        for (const id of ['abc', '%zz']) {
+          assertReply(await server.call('GET', `/api/work-items/${id}`), 400, invalidId, ownHeaders);
+        }
+        const body = `"${'x'.repeat(11 << 20)}"`;
+        assertReply(await server.call('POST', '/api/work-items', { body }), 413, tooLarge, ownHeaders);
+        const headers = [['Content-Type', 'application/json']] as const;
+        const { method, path, failure } = operation(4);
+        assertReply(await server.call(method, path, { headers, body: '{' }), 500, failure, ownHeaders);
+        assert.deepEqual(backend.requests, []);
+      });
+
+      test('a client that leaves cancels a read [D21]', async () => {
+        const gate = createGate();
+        backend.answers(behind(gate, answer('{"id":5}')));
+        await using client = await RawClient.open(server.port);
+        client.send('GET /api/work-items/5 HTTP/1.1\r\nHost: x\r\n\r\n');
+        const { connection } = await backend.nextRequest();
+        client.destroy();
+        await backend.connectionClosed(connection);
+        gate.open();
+      });
+
+      test('the rest of the application is its own, and failures are told', async () => {
+        assert.equal((await server.call('GET', '/')).text, 'Work items are at /api/work-items');
+        const other = await server.call('GET', '/api/other');
+        assert.equal(other.status, 404);
+        assert.notEqual(other.text, notFound);
+        backend.answers(answer('{}', { status: 503 }));
+        await server.call('GET', '/api/work-items/5');
+        if (platform === 'Express')
+          await poll(() => server.output.includes('status 503'), 'the line of a failure');
+      });
+    });
+  }
+});

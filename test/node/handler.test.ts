@@ -1,0 +1,366 @@
+// What is the Node handler's own [D50]: the servers and the middleware around it. That its replies are those of the command
+// is in test/spec/, where it is one of the targets.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import http2 from 'node:http2';
+import type { AddressInfo } from 'node:net';
+import { describe, test } from 'node:test';
+import connect from 'connect';
+import express, { type NextFunction, type Request, type Response } from 'express';
+import { createNodeHandler } from '../../src/adapters/node.ts';
+import { createGate, poll } from '../helpers/changes.ts';
+import {
+  assertHeaders,
+  assertReply,
+  invalidId,
+  itemNotFound,
+  methodNotAllowed,
+  notFound,
+  operation,
+  operations,
+  succeeded,
+} from '../helpers/expected.ts';
+import { createExpress, nodeServers, serveNode } from '../helpers/node-host.ts';
+import { requestsFor, sendAll } from '../helpers/odd-targets.ts';
+import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { answer, behind, type ScriptedBackend } from '../helpers/scripted-backend.ts';
+
+const callsOf = ({ requests }: ScriptedBackend): string[] =>
+  requests.map(({ method, target }) => `${method} ${target}`);
+
+for (const [name, mount] of Object.entries(nodeServers)) {
+  describe(name, () => {
+    test('the five operations, with the headers of every reply [D24, D50]', async () => {
+      await using server = await serveNode({}, mount);
+      for (const { method, path, options, status, body } of operations) {
+        assertReply(await server.call(method, path, options), status, body);
+      }
+      assert.deepEqual(
+        callsOf(server.backend),
+        operations.map(({ method, backendTarget }) => `${method} ${backendTarget}`),
+      );
+      assert.deepEqual(server.backend.violations, []);
+    });
+
+    test('errors are those of the command [spec 7]', async () => {
+      await using server = await serveNode({}, mount);
+      for (const id of ['abc', '%zz', '', '%2F5']) {
+        assertReply(await server.call('GET', `/api/work-items/${id}`), 400, invalidId);
+      }
+      assertReply(await server.call('GET', '/api/work-items/5/6'), 404, notFound);
+      const patched = await server.call('PATCH', '/api/work-items/5', { body: '{}' });
+      assertReply(patched, 405, methodNotAllowed, ['allow']);
+      assertHeaders(await server.call('OPTIONS', '/api/work-items'), ['allow']);
+      const created = await server.call('POST', '/api/work-items', { body: '{' });
+      assertReply(created, 500, operation(2).failure);
+      assert.deepEqual(server.backend.requests, []);
+      server.backend.answersOnce(answer('', { status: 404 }), answer('<p>'));
+      assertReply(await server.call('GET', '/api/work-items/5'), 404, itemNotFound);
+      assertReply(await server.call('GET', '/api/work-items'), 500, operation(1).failure);
+    });
+
+    test('a client that leaves cancels a read, and not a write [D21]', async () => {
+      await using server = await serveNode({}, mount);
+      const gate = createGate();
+      server.backend.answers(behind(gate, answer('{"id":5}')));
+      for (const method of ['DELETE', 'GET']) {
+        await using client = await RawClient.open(server.port);
+        client.send(requestBytes(method, '/api/work-items/5'));
+        await server.backend.nextRequest();
+      }
+      // The one that left before has been seen to, too.
+      await server.backend.connectionClosed(1);
+      assert.equal(server.backend.isClosed(0), false);
+      gate.open();
+      await poll(() => server.told.ended.length === 2, 'both have ended');
+      assert.deepEqual(
+        server.told.ended.map(({ method, outcome, backendOutcome }) => [method, outcome, backendOutcome]),
+        [
+          ['GET', 'client-gone', 'cancelled'],
+          ['DELETE', 'client-gone', 'ok'],
+        ],
+      );
+    });
+
+    test('a client that goes away in the middle of its body makes no call, and nothing is held', async () => {
+      await using server = await serveNode({ bufferedBytesMax: 1_000 }, mount);
+      for (const method of ['PUT', 'DELETE']) {
+        await using client = await RawClient.open(server.port);
+        client.send(
+          `${method} /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n"${'x'.repeat(800)}`,
+        );
+        client.reset();
+      }
+      await poll(() => server.told.ended.length === 2, 'both have ended');
+      const body = `"${'x'.repeat(900)}"`;
+      assertReply(await server.call('PUT', '/api/work-items/5', { body }), 200, succeeded);
+      assert.deepEqual(callsOf(server.backend), ['PUT /api/WorkItem/5']);
+    });
+
+    test('a client that takes nothing more of its reply is cut off [D35]', async () => {
+      await using server = await serveNode({ replyStallTimeoutMs: 100 }, mount);
+      server.backend.answers(answer(Buffer.alloc(24_000_000, '1')));
+      await using client = await RawClient.open(server.port);
+      client.send(requestBytes('GET', '/api/work-items'));
+      await client.receives(1);
+      client.pause();
+      await poll(() => server.told.stalled.length === 1, 'the client is cut off');
+      assert.equal(server.told.stalled[0], server.told.ended[0]);
+    });
+  });
+}
+
+describe('what is not under /api/work-items', () => {
+  const strangers = [
+    '/',
+    '/api',
+    '/api/work-itemsx',
+    '/api/work-item',
+    '/API/work-items',
+    '//api/work-items',
+  ];
+
+  test('goes to the next handler where there is one [D50]', async () => {
+    await using server = await serveNode({}, (handler) =>
+      connect()
+        .use(handler)
+        .use((_request, response) => response.end('the next')),
+    );
+    // An absolute-form target is one that middleware may have read in another way [D60].
+    for (const target of [...strangers, 'http://x/api/work-items/5']) {
+      const reply = await server.call('GET', target);
+      assert.deepEqual([reply.status, reply.text], [200, 'the next'], target);
+    }
+    assert.deepEqual(server.told.ended, []);
+  });
+
+  test('is 404 where there is none [D5]', async () => {
+    await using server = await serveNode();
+    for (const target of strangers) {
+      assertReply(await server.call('GET', target), 404, notFound);
+    }
+    assert.deepEqual(server.backend.requests, []);
+  });
+});
+
+describe('the path is the one that the client sent, wherever the handler is mounted [D50]', () => {
+  for (const [name, prefix, mount] of [
+    ["app.use('/api/work-items', handler)", '', (handler) => createExpress().use('/api/work-items', handler)],
+    ["Connect's use('/api', handler)", '', (handler) => connect().use('/api', handler)],
+    [
+      'a route of Express',
+      '',
+      (handler) => createExpress().all(['/api/work-items', '/api/work-items/*rest'], handler),
+    ],
+    [
+      'a router in a router, with a prefix',
+      '/v1/of',
+      (handler) => createExpress().use('/v1', express.Router().use('/of', express.Router().use(handler))),
+    ],
+  ] satisfies [string, string, Parameters<typeof serveNode>[1]][]) {
+    test(name, async () => {
+      await using server = await serveNode({ prefix }, mount);
+      for (const { method, path, options, status, body, backendTarget } of operations) {
+        assertReply(await server.call(method, prefix + path, options), status, body);
+        assert.equal(server.backend.requests.at(-1)?.target, backendTarget);
+        assertReply(await server.call(method, `${prefix}${path}?x=/api/work-items/7`, options), status, body);
+        assert.equal(server.backend.requests.at(-1)?.target, backendTarget);
+      }
+      assertReply(await server.call('PUT', `${prefix}/api/work-items/x`), 400, invalidId);
+    });
+  }
+});
+
+describe('middleware before it', () => {
+  test('nothing gets past what it refuses, whatever its target looks like [D60]', async () => {
+    const deny = (_request: Request, response: Response): void => {
+      response.status(401).json({ error: 'no entry' });
+    };
+    for (const [prefix, mount] of [
+      ['', (handler) => createExpress().use('/api/work-items', deny).use(handler)],
+      ['', (handler) => createExpress().use('/api/work-items', deny, handler)],
+      ['/v1', (handler) => createExpress().use('/v1', deny).use(handler)],
+      ['/v1', (handler) => createExpress().use('/v1', deny, handler)],
+    ] satisfies [string, Parameters<typeof serveNode>[1]][]) {
+      await using server = await serveNode({ prefix }, mount);
+      const passed: string[] = [];
+      const requests = requestsFor(['GET', 'DELETE'], prefix);
+      await sendAll(server.port, requests, ({ method, target }, status) => {
+        if (status !== 0 && status < 400) passed.push(`${method} ${target}: ${status}`);
+      });
+      assert.deepEqual(passed, []);
+      assert.deepEqual(callsOf(server.backend), []);
+      assert.equal((await server.call('GET', `${prefix}/api/work-items`)).status, 401);
+    }
+  });
+
+  test('a request whose reply it has begun makes no call: it refused, and went on by mistake [D50]', async () => {
+    await using server = await serveNode({}, (handler) =>
+      createExpress()
+        .use((_request: Request, response: Response, next: NextFunction) => {
+          response.status(401).json({ error: 'no entry' });
+          next();
+        })
+        .use(handler),
+    );
+    for (const { method, path, options } of operations) {
+      const reply = await server.call(method, path, options);
+      assert.deepEqual([reply.status, reply.text], [401, '{"error":"no entry"}']);
+    }
+    assert.deepEqual(server.backend.requests, []);
+  });
+
+  test('its headers are added, and replace none of D24', async () => {
+    await using server = await serveNode({}, (handler) =>
+      express()
+        .use((_request: Request, response: Response, next: NextFunction) => {
+          for (const name of ['Content-Type', 'Content-Length', 'Cache-Control', 'X-Content-Type-Options']) {
+            response.setHeader(name, '1');
+          }
+          response.setHeader('Transfer-Encoding', 'chunked');
+          response.setHeader('X-Request-Id', 'hidden');
+          response.setHeader('Set-Cookie', ['a=1', 'b=2']);
+          // As old versions of `on-headers` do, which compression, sessions and logs hook in by.
+          const writeHead = response.writeHead.bind(response);
+          response.writeHead = (status: number) => writeHead(status);
+          next();
+        })
+        .use(handler),
+    );
+    const also = ['content-type', 'content-length', 'set-cookie', 'set-cookie', 'x-powered-by'];
+    await using client = await RawClient.open(server.port);
+    for (const { method, path, options, status, body } of operations) {
+      const reply = await client.call(method, path, options);
+      assert.deepEqual([reply.status, reply.text], [status, body]);
+      assertHeaders(reply, also);
+      assert.equal(reply.header('content-type'), 'application/json');
+      assert.notEqual(reply.header('x-request-id'), 'hidden');
+    }
+  });
+
+  test('requests sent ahead are called in their order, however long it takes for each [D27]', async () => {
+    let turnsOfLast = 0;
+    await using server = await serveNode({}, (handler) =>
+      createExpress()
+        .use(async (_request: Request, _response: Response, next: NextFunction) => {
+          for (let turns = (turnsOfLast += 7) % 5; turns > 0; turns -= 1) {
+            await new Promise((resolve) => setImmediate(resolve));
+          }
+          next();
+        })
+        .use(handler),
+    );
+    await using client = await RawClient.open(server.port);
+    const ids = Array.from({ length: 100 }, (_, index) => index + 1);
+    client.send(
+      Buffer.concat(ids.map((id) => requestBytes('PUT', `/api/work-items/${id}`, { body: `[${id}]` }))),
+    );
+    for (const id of ids) assert.equal((await client.reply()).text, succeeded, String(id));
+    assert.deepEqual(
+      server.backend.requests.map(({ target, body }) => `${target} ${body.toString()}`),
+      ids.map((id) => `/api/WorkItem/${id} [${id}]`),
+    );
+  });
+});
+
+describe('a body that somebody has read before', () => {
+  const json = [['Content-Type', 'application/json']] as const;
+  const mistake = /^the host has read the request's body before: put the handler before express\.json\(\)/;
+
+  for (const [name, guards] of [
+    ['without guards', {}],
+    ['behind a guard that takes its time', { rateLimit: '100/1h', rateLimitKey: 'address' as const }],
+  ] as const) {
+    test(`a write is the operation's 500, and the observer is told what to do: ${name} [D28, D50]`, async () => {
+      await using server = await serveNode(guards, (handler) =>
+        createExpress().use(express.json()).use(handler),
+      );
+      for (const { method, path, failure } of [operation(2), operation(4)]) {
+        const reply = await server.call(method, path, { headers: json, body: '{"a":1}' });
+        assertReply(reply, 500, failure);
+      }
+      assert.deepEqual(server.backend.requests, []);
+      for (const { outcome, cause } of server.told.ended) {
+        assert.equal(outcome, 'bug');
+        assert.ok(cause instanceof Error);
+        assert.match(cause.message, mistake);
+        assert.match(cause.stack ?? '', /\n +at /);
+      }
+      assert.equal(server.told.ended.length, 2);
+    });
+  }
+
+  test('what needs no body, and what the parser does not read, is served as ever', async () => {
+    await using server = await serveNode({}, (handler) => createExpress().use(express.json()).use(handler));
+    const body = { headers: json, body: '{"a":1}' };
+    assertReply(await server.call('GET', '/api/work-items/5', body), 200, '{"id":5}');
+    assertReply(await server.call('DELETE', '/api/work-items/5', body), 200, succeeded);
+    assertReply(await server.call('PUT', '/api/work-items/x', body), 400, invalidId);
+    assertReply(await server.call('POST', '/api/work-items/5', body), 405, methodNotAllowed, ['allow']);
+    assertReply(await server.call('PUT', '/api/work-items/5', { body: '{"a":1}' }), 200, succeeded);
+    assertReply(await server.call('PUT', '/api/work-items/5', { headers: json }), 500, operation(4).failure);
+    assert.equal(server.told.ended.at(-1)?.outcome, 'invalid-body');
+  });
+
+  test('without an observer it is a line that names what to do, and no defect of the gateway', async (context) => {
+    const written = context.mock.method(console, 'error', () => undefined);
+    await using server = await serveNode({ observer: undefined as never }, (handler) =>
+      createExpress().use(express.json()).use(handler),
+    );
+    const headers = [...json, ['X-Request-Id', 'mine']] as const;
+    await server.call('POST', '/api/work-items', { headers, body: '{}' });
+    const [line] = written.mock.calls.map((each) => String(each.arguments[0]));
+    assert.match(
+      line ?? '',
+      /^work-item-gateway: bug: POST \/api\/work-items \(request id mine\) got 500: Error: the host has read/,
+    );
+    assert.doesNotMatch(line ?? '', /defect of the gateway/);
+  });
+});
+
+test('in a server of HTTP/2 a request is a 500 that says why to the observer, and the process lives [D50]', async () => {
+  await using server = await serveNode();
+  const over2 = http2.createServer(server.handler as never).listen(0, '127.0.0.1');
+  await once(over2, 'listening');
+  const session = http2.connect(`http://127.0.0.1:${(over2.address() as AddressInfo).port}`);
+  try {
+    for (const method of ['GET', 'DELETE']) {
+      const stream = session.request({ ':method': method, ':path': '/api/work-items/5' });
+      const [headers] = (await once(stream, 'response')) as [Record<string, unknown>];
+      assert.equal(headers[':status'], 500);
+      assert.match(
+        String(await stream.setEncoding('utf8').toArray()),
+        /^\{"error":"Failed to (?:fetch|delete) work item"\}$/,
+      );
+    }
+  } finally {
+    session.close();
+    over2.close();
+  }
+  assert.match(String(server.told.ended[0]?.cause), /createNodeHandler speaks HTTP\/1\.1/);
+  assert.deepEqual(server.backend.requests, []);
+});
+
+test('when it is closed, calls in flight fail, and so does what comes later; nothing is left open [D50]', async () => {
+  await using server = await serveNode();
+  server.backend.answers(behind(createGate(), answer('{}')));
+  const waiting = server.call('GET', '/api/work-items/5');
+  await server.backend.nextRequest();
+  await server.handler.close();
+  assertReply(await waiting, 500, operation(3).failure);
+  assertReply(await server.call('DELETE', '/api/work-items/5'), 500, operation(5).failure);
+  assert.deepEqual(
+    server.told.ended.map(({ outcome }) => outcome),
+    ['shutdown', 'shutdown'],
+  );
+  assert.equal(server.backend.requests.length, 1);
+  assert.equal(server.backend.connectionsOpen, 0);
+});
+
+test('options that are wrong are told all at once [D32]', () => {
+  assert.throws(
+    () => createNodeHandler({ backendUrl: 'ftp://x', prefix: 'items/', inFlightMax: 0, timeout: 1 } as never),
+    /^TypeError: The gateway cannot be made: prefix must .*; backendUrl must be .*; inFlightMax must be .*; there is no timeout/,
+  );
+});
