@@ -30,10 +30,11 @@ export interface ExchangeOwner extends Client {
   onClosed(exchange: Http2Exchange): void;
 }
 
-/** A stream as it came, with its fields as name, value, name, value. */
+/** A stream as it came. */
 export interface Opened {
   readonly stream: ServerHttp2Stream;
-  readonly fields: readonly string[];
+  /** What its head counts for, as long as it is open. */
+  readonly headBytes: number;
   readonly isHead: boolean;
   /** The request has no body. */
   readonly endsThere: boolean;
@@ -55,6 +56,8 @@ type State = 'waiting' | 'body' | 'answering' | 'dropping' | 'replied' | 'closed
 // A reply is handed over in pieces of this size, two at a time: whether its client takes them is seen by their going.
 const sliceBytes = 16_384;
 const slicesAhead = 2;
+// A reply of which nothing has been taken for so long has no window [D39].
+const untakenMs = 5_000;
 
 export class Http2Exchange implements Transport, Client {
   readonly #stream: ServerHttp2Stream;
@@ -79,6 +82,7 @@ export class Http2Exchange implements Transport, Client {
   // Is defined as long as the client has not taken the reply; and when a part of it has gone last.
   #onTaken: (() => void) | undefined;
   #tookAt = 0;
+  #hasTaken = false;
 
   constructor(opened: Opened, owner: ExchangeOwner, context: ExchangeContext) {
     const { stream, endsThere } = opened;
@@ -123,21 +127,27 @@ export class Http2Exchange implements Transport, Client {
     return this.#incoming;
   }
 
-  /** Its turn has come. */
-  begin(): void {
-    if (this.#state !== 'waiting') {
-      return;
-    }
+  /** The number of its stream. */
+  get stream(): number {
+    return this.#stream.id ?? 0;
+  }
+
+  get headBytes(): number {
+    return this.#opened.headBytes;
+  }
+
+  /** Begins the call. `fields` are name, value, name, value; they are not kept, as they can be large [D39]. */
+  begin(fields: readonly string[]): void {
     try {
-      this.#begin();
+      this.#begin(fields);
     } catch (error) {
       this.#fail(error);
     }
   }
 
-  #begin(): void {
+  #begin(fields: readonly string[]): void {
     const { handler, headLimits } = this.#context;
-    const { fields, endsThere } = this.#opened;
+    const { endsThere } = this.#opened;
     const head = readHead(fields, endsThere, headLimits);
     this.#state = endsThere ? 'answering' : 'body';
     if ('reason' in head) {
@@ -169,7 +179,9 @@ export class Http2Exchange implements Transport, Client {
       this.#refuseRest();
     }
     // What the system holds of it shows on the connection, and is watched there.
-    if (this.#onTaken !== undefined && !isQueued && now - this.#tookAt >= this.#context.replyStallTimeoutMs) {
+    const { replyStallTimeoutMs } = this.#context;
+    const limitMs = this.#hasTaken ? replyStallTimeoutMs : Math.min(replyStallTimeoutMs, untakenMs);
+    if (this.#onTaken !== undefined && !isQueued && now - this.#tookAt >= limitMs) {
       this.#incoming?.onStall();
       this.#reset(constants.NGHTTP2_CANCEL);
     }
@@ -231,7 +243,6 @@ export class Http2Exchange implements Transport, Client {
   #onEnd(): void {
     // The end of a stream that was reset without an error looks like the end of its body: half a write would be one.
     if (this.#stream.closed) {
-      this.#leave();
       return;
     }
     this.#isWhole = true;
@@ -308,6 +319,7 @@ export class Http2Exchange implements Transport, Client {
   readonly #onSliceTaken = (error?: Error | null): void => {
     if (error === undefined || error === null) {
       this.#tookAt = monotonicMs();
+      this.#hasTaken = true;
       this.#writeNext();
     }
   };
@@ -336,6 +348,11 @@ export class Http2Exchange implements Transport, Client {
     if (this.#onTaken === undefined) {
       this.#reset(constants.NGHTTP2_NO_ERROR);
     }
+  }
+
+  /** The request is malformed. */
+  refuse(): void {
+    this.#reset(constants.NGHTTP2_PROTOCOL_ERROR);
   }
 
   cut(): void {

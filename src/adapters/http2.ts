@@ -2,9 +2,15 @@
 // about the connection: its limits, its time, its turns, its end. The core API, since the compatible one costs 1.6 times
 // as much. Loaded only where HTTP/2 is on.
 
-import { constants, performServerHandshake, type ServerHttp2Session } from 'node:http2';
+import {
+  constants,
+  performServerHandshake,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from 'node:http2';
 import type { Socket } from 'node:net';
 
+import type { BufferBudget } from '../body/budget.ts';
 import { monotonicMs } from '../wire/clock.ts';
 import type { Connection, Serve } from '../wire/connection.ts';
 import { StallWatch } from '../wire/stall-watch.ts';
@@ -23,25 +29,37 @@ export interface Http2Limits {
 
 /** Streams of one connection that are open at once [RFC 9113, 5.1.2]. */
 export const streamsMax = 100;
-/** Fields of one head; past it 431. */
-export const fieldsMax = 256;
+/** Fields of one head; beyond it 431. */
+export const fieldsMax = 80;
+// Beyond it the library resets the stream, before it makes strings of them. Its own list of them doubles from 12 to 96.
+const pairsMax = 96;
+/** Heads of one connection's open streams, in bytes as `heldBytes` counts them; beyond it streams are refused. */
+export const headBytesMax = 1_572_864;
+// Memory of an open stream, and of a field beside its text, as measured with Node 26. The library keeps its list as long
+// as the stream is open.
+const bytesOfStream = 8_192;
+const bytesOfField = 128;
 // A client that was told to send no more requests, and has none in flight, is waited for this long: what it sent before
 // it knew is still served [RFC 9113, 6.8].
 const quietMs = 1_000;
 // GOAWAY with the greatest number that a stream can have: all that come are served [RFC 9113, 6.8].
 const endNotice = Buffer.of(0, 0, 8, 0x7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0);
 
+type Http2Handler = RequestHandler & { readonly budget: BufferBudget };
+
 interface Http2Context extends ExchangeContext, Http2Limits {
+  readonly budget: BufferBudget;
   readonly stallWatch: StallWatch<Incoming>;
 }
 
 /** Serves HTTP/2 on the sockets that it is given, within `limits`. */
-export function serveHttp2(limits: Http2Limits, handler: RequestHandler): Serve {
+export function serveHttp2(limits: Http2Limits, handler: Http2Handler): Serve {
   const headLimits = { bytesMax: limits.requestHeadBytesMax, fieldsMax };
   const stallWatch = new StallWatch<Incoming>(limits.replyStallTimeoutMs, (incoming) => {
     incoming.onStall();
   });
-  const context: Http2Context = { ...limits, handler, headLimits, stallWatch };
+  const { budget } = handler;
+  const context: Http2Context = { ...limits, handler, budget, headLimits, stallWatch };
   return (socket) => new Http2Connection(socket, context);
 }
 
@@ -55,7 +73,7 @@ function sessionOptions({ requestHeadBytesMax }: Http2Limits) {
       // twice that, has its 431.
       maxHeaderListSize: 2 * requestHeadBytesMax + 32 * fieldsMax,
     },
-    maxHeaderListPairs: 2 * fieldsMax,
+    maxHeaderListPairs: pairsMax,
     maxSettings: 32,
     maxOutstandingPings: 1,
     maxSessionInvalidFrames: 100,
@@ -83,6 +101,7 @@ class Http2Connection implements Connection, ExchangeOwner {
   readonly #paced: PacedSocket;
   readonly #session: ServerHttp2Session;
   readonly #exchanges = new Set<Http2Exchange>();
+  #headBytes = 0;
   #state: State = 'open';
   // Since when there is no stream, or the connection has ended.
   #since = monotonicMs();
@@ -93,17 +112,27 @@ class Http2Connection implements Connection, ExchangeOwner {
     this.address = socket.remoteAddress;
     this.#context = context;
     this.#paced = new PacedSocket(socket, () => this.#keptBytes());
+    this.#paced.meter.onExcess = (stream) => {
+      this.#excess(stream);
+    };
     this.#session = performServerHandshake(this.#paced, sessionOptions(context))
       .on('stream', (stream, headers, flags, fields: readonly string[]) => {
         try {
+          if (!this.#hasAllFields(stream, fields)) {
+            refuse(stream, constants.NGHTTP2_PROTOCOL_ERROR);
+            return;
+          }
+          const headBytes = heldBytes(fields);
+          if (this.#headBytes + headBytes > headBytesMax || !context.budget.take(headBytes)) {
+            refuse(stream, constants.NGHTTP2_REFUSED_STREAM);
+            return;
+          }
           const endsThere = (flags & constants.NGHTTP2_FLAG_END_STREAM) !== 0;
-          this.#open(
-            new Http2Exchange(
-              { stream, fields, endsThere, isHead: headers[':method'] === 'HEAD' },
-              this,
-              context,
-            ),
-          );
+          const isHead = headers[':method'] === 'HEAD';
+          if (!endsThere) {
+            this.#watchBody(stream, headers['content-length']);
+          }
+          this.#open(new Http2Exchange({ stream, headBytes, endsThere, isHead }, this, context), fields);
         } catch (error) {
           this.#fail(error);
         }
@@ -173,10 +202,36 @@ class Http2Connection implements Connection, ExchangeOwner {
     }
   }
 
-  #open(exchange: Http2Exchange): void {
+  // The library drops malformed fields and serves the rest [RFC 9113, 8.2.1].
+  #hasAllFields(stream: ServerHttp2Stream, fields: readonly string[]): boolean {
+    return this.#paced.meter.fieldsOf(stream.id ?? 0) === fields.length / 2;
+  }
+
+  #watchBody(stream: ServerHttp2Stream, length: string | undefined): void {
+    if (length !== undefined) {
+      this.#paced.meter.expectData(stream.id ?? 0, Number(length));
+    }
+    stream.on('trailers', (_trailers, _flags, fields: readonly string[]) => {
+      if (!this.#hasAllFields(stream, fields)) {
+        stream.close(constants.NGHTTP2_PROTOCOL_ERROR);
+      }
+    });
+  }
+
+  // To the library it would be an error of the connection. It ignores what comes for a stream that has been reset.
+  #excess(stream: number): void {
+    for (const exchange of this.#exchanges) {
+      if (exchange.stream === stream) {
+        exchange.refuse();
+      }
+    }
+  }
+
+  #open(exchange: Http2Exchange, fields: readonly string[]): void {
     this.#isFirst = false;
     this.#exchanges.add(exchange);
-    exchange.begin();
+    this.#headBytes += exchange.headBytes;
+    exchange.begin(fields);
   }
 
   #keptBytes(): number {
@@ -193,6 +248,9 @@ class Http2Connection implements Connection, ExchangeOwner {
 
   onClosed(exchange: Http2Exchange): void {
     this.#exchanges.delete(exchange);
+    this.#headBytes -= exchange.headBytes;
+    this.#context.budget.giveBack(exchange.headBytes);
+    this.#paced.meter.forget(exchange.stream);
     this.#paced.goOn();
     if (this.#exchanges.size === 0) {
       this.#since = monotonicMs();
@@ -204,4 +262,17 @@ class Http2Connection implements Connection, ExchangeOwner {
     this.socket.destroy();
     this.#context.handler.onFault(error);
   }
+}
+
+/** The memory of a stream with these fields, roughly. */
+function heldBytes(fields: readonly string[]): number {
+  let bytes = bytesOfStream + (fields.length / 2) * bytesOfField;
+  for (const text of fields) {
+    bytes += text.length;
+  }
+  return bytes;
+}
+
+function refuse(stream: ServerHttp2Stream, code: number): void {
+  stream.on('error', () => undefined).close(code);
 }

@@ -6,20 +6,20 @@ import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 
 import { monotonicMs } from '../wire/clock.ts';
-import { queueForTurn, type TurnTaker } from '../wire/turns.ts';
+import { currentTurn, queueForTurn, type TurnTaker } from '../wire/turns.ts';
 import { FrameMeter, type Allowance } from './frame-meter.ts';
 
 /** Of bodies that nobody reads yet, in bytes, for a connection [D58]. */
 export const keptBytesMax = 65_536;
 
-// Whoever sends little waits for nobody.
-const atOnce: Allowance = { frames: 64, heads: 4, headBytes: 4_096 };
-// In a turn of its own.
-const inTurn: Allowance = { frames: 256, heads: 12, headBytes: 4_096 };
+// In each turn of the event loop: a client that sends little never waits for others.
+const inAnyTurn: Readonly<Allowance> = { frames: 64, heads: 4, headBytes: 4_096 };
+// Besides, in a turn of its own.
+const inOwnTurn: Readonly<Allowance> = { frames: 256, heads: 12, headBytes: 4_096 };
 
 export class PacedSocket extends Duplex implements TurnTaker {
   readonly #socket: Socket;
-  readonly #meter = new FrameMeter();
+  readonly meter = new FrameMeter();
   readonly #keptBytes: () => number;
   // The head that is under way, and since when it is.
   #head = 0;
@@ -27,6 +27,9 @@ export class PacedSocket extends Duplex implements TurnTaker {
   // What has come and was not handed on; the socket is paused meanwhile.
   #held: Buffer | undefined;
   #isYielding = false;
+  // What may still be handed on in the turn of the event loop with the number `#turn`.
+  #left: Allowance = { ...inAnyTurn };
+  #turn = 0;
 
   /** `keptBytes` says how many bytes of what was handed on are kept unread. */
   constructor(socket: Socket, keptBytes: () => number) {
@@ -39,7 +42,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
         if (this.#isYielding || this.isPaused()) {
           socket.pause();
         } else {
-          this.#give(atOnce);
+          this.#give();
         }
       })
       .on('error', () => {
@@ -69,55 +72,71 @@ export class PacedSocket extends Duplex implements TurnTaker {
   /** Less is kept than before. */
   goOn(): void {
     if (!this.#isYielding && !this.isPaused()) {
-      this.#give(atOnce);
+      this.#give();
     }
   }
 
   /** @internal */
   takeTurn(): void {
+    this.#left = { ...inOwnTurn };
+    this.#turn = currentTurn();
+    this.#giveMore();
+  }
+
+  /** @internal The library goes on reading. Deferred, as the stream tells of nothing that is pushed meanwhile. */
+  override _read(): void {
+    if (!this.#isYielding && this.#held !== undefined) {
+      this.#isYielding = true;
+      process.nextTick(this.#giveMore);
+    }
+  }
+
+  readonly #giveMore = (): void => {
     this.#isYielding = false;
     if (!this.isPaused()) {
-      this.#give(inTurn);
+      this.#give();
     }
-  }
+  };
 
-  /** @internal The library goes on reading. */
-  override _read(): void {
-    if (!this.#isYielding) {
-      this.#give(atOnce);
-    }
-  }
-
-  #give(allowance: Allowance): void {
+  #give(): void {
     const bytes = this.#held;
     if (bytes === undefined || this.destroyed) {
       return;
     }
-    const room = keptBytesMax - this.#keptBytes();
+    const turn = currentTurn();
+    if (this.#turn !== turn) {
+      this.#left = { ...inAnyTurn };
+      this.#turn = turn;
+    }
+    const room = this.meter.stop === 'excess' ? 0 : keptBytesMax - this.#keptBytes();
     if (room <= 0) {
       // It is we who keep a head from coming.
       this.#headSince = undefined;
       this.#socket.pause();
       return;
     }
-    const end = this.#meter.take(bytes.length > room ? bytes.subarray(0, room) : bytes, allowance);
-    const head = this.#meter.headUnderWay;
+    const end = this.meter.take(bytes.length > room ? bytes.subarray(0, room) : bytes, this.#left);
+    const head = this.meter.headUnderWay;
     this.#headSince =
       head === 0 ? undefined : head === this.#head ? (this.#headSince ?? monotonicMs()) : monotonicMs();
     this.#head = head;
-    if (end < bytes.length) {
-      this.#held = bytes.subarray(end);
-      this.#isYielding = true;
-      this.#socket.pause();
-      queueForTurn(this);
-    } else {
-      this.#held = undefined;
+    const { stop } = this.meter;
+    this.#held = end < bytes.length ? bytes.subarray(end) : undefined;
+    this.#isYielding = stop === 'body' || (stop === undefined && this.#held !== undefined);
+    if (this.#held === undefined) {
       if (this.#socket.isPaused()) {
         this.#socket.resume();
       }
+    } else if (stop === undefined) {
+      this.#socket.pause();
+      queueForTurn(this);
     }
     if (end > 0) {
       this.push(end < bytes.length ? bytes.subarray(0, end) : bytes);
+    }
+    if (stop === 'body') {
+      // The library tells of the stream in the ticks that it has queued by now.
+      process.nextTick(this.#giveMore);
     }
   }
 

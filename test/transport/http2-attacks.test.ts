@@ -58,6 +58,9 @@ async function flood(client: FrameClient, frames: (round: number) => Buffer, tim
   for (let round = 0; round < times && client.isOpen; round += 1) await client.sent(frames(round));
 }
 
+// The least that TLS allows.
+const recordBytes = 512;
+
 function repeat(bytes: Uint8Array, count: number): Buffer {
   return Buffer.concat(Array.from({ length: count }, () => bytes));
 }
@@ -82,6 +85,23 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
       assert.ok(client.goAway.lastStream < 2 * 600, `stopped at ${client.goAway.lastStream}`);
     });
     await poll(() => server.gateway.inFlight === 0, 'nothing is left in flight');
+  });
+
+  test('100 resets a second are too many as well: more than 200 are not at once, and 20 a second are allowed', async () => {
+    await using server = await serveHttp2InProcess();
+    await using client = await FrameClient.begin(server.port);
+    const request = requestFields('GET', '/none');
+    let sent = 0;
+    const sending = setInterval(() => {
+      const streams = Array.from({ length: 10 }, (_, index) => 1 + 2 * (sent + index));
+      sent += streams.length;
+      client.send(
+        ...streams.flatMap((each) => [headers(each, request), resetStream(each, errorCodes.cancel)]),
+      );
+    }, 100);
+    await Promise.race([client.closed(), poll(() => sent >= 800, '800 resets')]);
+    clearInterval(sending);
+    assert.ok(sent > 200 && sent < 800, `closed after ${sent} resets`);
   });
 
   // What is answered at once finds its stream gone already where the reset comes in the same piece.
@@ -377,33 +397,42 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
     assert.equal(server.clients.size <= 2, true);
   });
 
-  test('of one connection at most 16 requests are started in one turn of the event loop [D58]', async () => {
-    await using server = await serveHttp2InProcess();
-    let inTurn = 0;
-    let most = 0;
-    let seen = 0;
-    const countTurn = (): void => {
-      inTurn = server.told.ended.length - seen;
-      seen = server.told.ended.length;
-      most = Math.max(most, inTurn);
-      ticker = setImmediate(countTurn);
-    };
-    let ticker = setImmediate(countTurn);
-    await using client = await FrameClient.begin(server.port);
-    for (let round = 0; round < 20; round += 1) {
-      const before = server.told.ended.length;
-      client.send(
-        ...Array.from({ length: 100 }, (_, index) =>
-          headers(1 + 2 * (100 * round + index), requestFields('GET', '/x')),
-        ),
-      );
-      await poll(() => server.told.ended.length === before + 100, 'all are answered');
-      await client.receives(
-        (each) => each.stream === 1 + 2 * (100 * round + 99) && each.type === frameTypes.data,
-        'the last reply',
-      );
-    }
-    clearImmediate(ticker);
-    assert.ok(most <= 16, `${most} in one turn`);
-  });
+  for (const [how, padding] of [
+    ['many in a record', 0],
+    [
+      'each in a record of its own',
+      recordBytes + 200 - headers(1, requestFields('GET', '/x', [['x', '1'.repeat(200)]])).length,
+    ],
+  ] as const) {
+    test(`of one connection at most 16 requests, ${how}, are started in one turn of the event loop [D58]`, async () => {
+      await using server = await serveHttp2InProcess();
+      let inTurn = 0;
+      let most = 0;
+      let seen = 0;
+      const countTurn = (): void => {
+        inTurn = server.told.ended.length - seen;
+        seen = server.told.ended.length;
+        most = Math.max(most, inTurn);
+        ticker = setImmediate(countTurn);
+      };
+      let ticker = setImmediate(countTurn);
+      await using client = await FrameClient.begin(server.port);
+      assert.ok(client.socket.setMaxSendFragment(recordBytes));
+      for (let round = 0; round < 20; round += 1) {
+        const before = server.told.ended.length;
+        client.send(
+          ...Array.from({ length: 100 }, (_, index) =>
+            headers(1 + 2 * (100 * round + index), requestFields('GET', '/x', [['x', '1'.repeat(padding)]])),
+          ),
+        );
+        await poll(() => server.told.ended.length === before + 100, 'all are answered');
+        await client.receives(
+          (each) => each.stream === 1 + 2 * (100 * round + 99) && each.type === frameTypes.data,
+          'the last reply',
+        );
+      }
+      clearImmediate(ticker);
+      assert.ok(most <= 16, `${most} in one turn`);
+    });
+  }
 });

@@ -100,6 +100,7 @@ describe('guards over HTTP/2', { skip: noHttp2 }, () => {
     await using client = await FrameClient.begin(server.port);
     const sender = new Sender(client);
     await poll(() => asked.count === streams, 'the guard is asked about each');
+    const ofHeads = server.gateway.budget.bytes;
     sender.sendMore();
     // Nothing says that no more is allowed: others are served meanwhile, and far more turns go by than it would take.
     await using other = await server.connect();
@@ -108,7 +109,7 @@ describe('guards over HTTP/2', { skip: noHttp2 }, () => {
       sender.sendMore();
     }
     assert.ok(sender.sent <= firstWindow + aheadMax, `${sender.sent} bytes could be sent`);
-    assert.equal(server.gateway.budget.bytes, 0);
+    assert.equal(server.gateway.budget.bytes, ofHeads);
     gate.open();
     await poll(() => sender.sendMore(), 'the rest can be sent');
     sender.end();
