@@ -13,6 +13,7 @@ import { fieldNameOf, type FieldName } from '../wire/fields.ts';
 import type { BodyLength, RequestHead } from '../wire/head.ts';
 import { parseContentLength } from '../wire/grammar.ts';
 import type { Client, Incoming, Reply, Transport } from '../wire/transport.ts';
+import { nextTurn, piecesPerTurn } from '../wire/turns.ts';
 import { listReplyHeaders } from '../wire/writer.ts';
 import { findGuardProblems, guardOptionNames, type GuardOptions } from './guard-options.ts';
 import { createHostGuards } from './host-guards.ts';
@@ -33,7 +34,7 @@ export interface FetchHandlerOptions extends GatewayLimits, CorsOptions, GuardOp
 
 export interface FetchHandler {
   /**
-   * Answers one request; never rejects. What the client sends and gets is that of the command, but for the headers of a
+   * Answers one request; rejects only what is no `Request`, with a `TypeError`. What the client sends and gets is that of the command, but for the headers of a
    * connection, which are the host's. A client that has left, which `request.signal` says, gets a 499 that nobody reads.
    */
   (request: Request): Promise<Response>;
@@ -78,8 +79,12 @@ export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
       }
     }
   };
-  const handler = (request: Request): Promise<Response> =>
-    ending === undefined ? answer(request) : reopen().then(() => answer(request));
+  const handler = (request: Request): Promise<Response> => {
+    if (!isRequest(request)) {
+      return Promise.reject(new TypeError(noRequest));
+    }
+    return ending === undefined ? answer(request) : reopen().then(() => answer(request));
+  };
   return Object.assign(handler, { close: () => (ending ??= end()) });
 }
 
@@ -94,9 +99,14 @@ const otherOptions = [
 const prefixPattern = /^(?:\/[^/?#]+)*$/;
 const unknownAddress = (): undefined => undefined;
 
+/** What is wrong with what stands before our paths, as an option. */
+export function findPrefixProblems(prefix: string): string[] {
+  return prefixPattern.test(prefix) ? [] : ['prefix must begin with a slash and not end in one'];
+}
+
 function findProblems(options: FetchHandlerOptions): string[] {
   const { prefix = '', clientAddress, rateLimit, rateLimitKey = 'address' } = options;
-  const problems = prefixPattern.test(prefix) ? [] : ['prefix must begin with a slash and not end in one'];
+  const problems = findPrefixProblems(prefix);
   const given: unknown = clientAddress;
   if (given !== undefined && typeof given !== 'function') {
     problems.push('clientAddress must be a function');
@@ -108,6 +118,20 @@ function findProblems(options: FetchHandlerOptions): string[] {
     );
   }
   return [...problems, ...findGuardProblems(options)];
+}
+
+const noRequest =
+  'The fetch handler takes a web-standard Request. Express, Connect and node:http pass another kind: use work-item-gateway/node there.';
+
+// By what is used of it: a host may have a class of its own.
+function isRequest(value: unknown): boolean {
+  const { method, url, headers, signal } = (value ?? {}) as Partial<Request>;
+  return (
+    typeof method === 'string' &&
+    typeof url === 'string' &&
+    typeof headers?.get === 'function' &&
+    typeof signal?.addEventListener === 'function'
+  );
 }
 
 // What a client that has left would get.
@@ -194,11 +218,17 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
         const reader: ReadableStreamDefaultReader<Uint8Array> = body.getReader();
         this.#reader = reader;
         this.#bodyDeadlines.start(this.#bodyDeadline);
+        let pieces = 0;
         for (let read = await reader.read(); !read.done; read = await reader.read()) {
           const { buffer, byteOffset, byteLength } = read.value;
           incoming?.onBody(Buffer.from(buffer, byteOffset, byteLength));
           if (this.#hasReplied) {
             return;
+          }
+          pieces += 1;
+          // Pieces that are always ready would keep timers and other calls waiting for ever [D58].
+          if (pieces % piecesPerTurn === 0) {
+            await nextTurn();
           }
         }
       }

@@ -8,6 +8,7 @@ import { Deadline, type Deadlines, type DeadlineOwner } from '../backend/deadlin
 import type { BufferBudget } from '../body/budget.ts';
 import type { RequestHead } from '../wire/head.ts';
 import type { Incoming } from '../wire/transport.ts';
+import { piecesPerTurn, queueForTurn } from '../wire/turns.ts';
 
 const noBytes = Buffer.alloc(0);
 
@@ -62,6 +63,14 @@ export class HeldBody implements DeadlineOwner {
         this.drop();
       }
     });
+    // A hook's stream may always have another piece: it is read in turns [D58], and after its body has been decided only
+    // until the request has been read.
+    let pieces = 0;
+    const takeTurn = (): void => {
+      if (this.#state === 'gathering' || !(request.readableEnded || request.destroyed)) {
+        payload.resume();
+      }
+    };
     payload
       .on('data', (piece: unknown) => {
         if (
@@ -70,6 +79,11 @@ export class HeldBody implements DeadlineOwner {
         ) {
           finish();
         }
+        pieces += 1;
+        if (payload !== request && pieces % piecesPerTurn === 0) {
+          payload.pause();
+          queueForTurn({ takeTurn });
+        }
       })
       .on('end', () => {
         if (this.#state === 'gathering') {
@@ -77,11 +91,12 @@ export class HeldBody implements DeadlineOwner {
         }
         finish();
       })
-      .on('error', (error: Error & { statusCode?: number }) => {
-        const isRefusal = error.statusCode !== undefined && error.statusCode >= 400;
+      // A stream of the host's may break with anything, and with nothing.
+      .on('error', (error?: (Error & { statusCode?: number }) | null) => {
+        const isRefusal = (error?.statusCode ?? 0) >= 400;
         this.#endWith('whole');
         if (!request.destroyed || request.complete) {
-          finish(isRefusal ? error : undefined);
+          finish(isRefusal ? (error as Error) : undefined);
         }
       });
   }

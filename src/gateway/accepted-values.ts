@@ -1,11 +1,17 @@
 // What the backend's base address may be, for the settings of the command and the options of the
 // plugin alike; and what may be shown of a value that was refused.
 
+// A comma in the authority, or a second address after one.
+const severalAddresses = /^[^/?#]*\/\/[^/?#]*,|,\s*https?:\/\//i;
+
 /**
  * What `text` would have to be instead, each as in `an address ...`; empty when it is right. Never has a part of `text`,
  * which may be a secret.
  */
 export function wishesForBackendUrl(text: string): string[] {
+  if (severalAddresses.test(text)) {
+    return ['one address, of one backend (several need a balancer between)'];
+  }
   if (!URL.canParse(text)) {
     return ['an address'];
   }

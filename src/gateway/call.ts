@@ -22,7 +22,13 @@ import {
   replyToBroken,
   type FixedReply,
 } from './replies.ts';
-import { describePath, readRequestId, readTraceContext } from './request-context.ts';
+import {
+  describeAgent,
+  describePath,
+  describeSubject,
+  readRequestId,
+  readTraceContext,
+} from './request-context.ts';
 import { route, type Route, type RouteOptions } from './route.ts';
 import type { CallTrace, Tracer } from './tracer.ts';
 
@@ -81,6 +87,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
   status = 0;
   outcome: CallOutcome = 'ok';
   cause: unknown;
+  shortCause: string | undefined;
   durationMs = 0;
   backendOutcome: BackendOutcome | undefined;
   backendDurationMs: number | undefined;
@@ -95,7 +102,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
   readonly #startedAt = monotonicMs();
   #state: State = 'checking';
   #backendPath = '';
-  // Whom the guard has found the client to be.
+  // The client's identity, as established by the guard.
   #identity: string | undefined;
   #body: RequestBody | undefined;
   #exchange: Exchange | undefined;
@@ -126,6 +133,18 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
 
   get client(): string | undefined {
     return this.#gateway.findClient(this.#client, this.#head);
+  }
+
+  get subject(): string | undefined {
+    return this.#identity === undefined ? undefined : describeSubject(this.#identity);
+  }
+
+  get agent(): string | undefined {
+    return describeAgent(this.#head.fields);
+  }
+
+  get http(): CallRecord['http'] {
+    return this.#head.version;
   }
 
   start(): void {
@@ -195,9 +214,8 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
   }
 
   #isAdmitted(admission: Admission): boolean {
-    if (admission.isAdmitted) {
-      this.#identity = admission.identity;
-    } else {
+    this.#identity = admission.identity;
+    if (!admission.isAdmitted) {
       this.cause = admission.cause;
       this.#reply(admission.reply, admission.outcome);
     }
@@ -337,10 +355,8 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
         return;
       }
       this.cause = outcome.cause;
-      const name =
-        outcome.kind === 'refused'
-          ? outcomeOfAnswer(outcome.status, operation.notFoundMessage !== undefined)
-          : outcome.kind;
+      this.shortCause = outcome.shortCause;
+      const name = outcome.kind === 'refused' ? outcomeOfAnswer(outcome.status, operation) : outcome.kind;
       this.backendOutcome = name;
       this.#reply((outcome.status === 404 ? notFoundReplies : failureReplies)[operation.name], name);
     } catch (error) {

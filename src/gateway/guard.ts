@@ -21,6 +21,8 @@ export type Admission =
   | { readonly isAdmitted: true; readonly identity: string | undefined }
   | {
       readonly isAdmitted: false;
+      /** The client's identity, where a guard has established it: for the log. */
+      readonly identity?: string | undefined;
       readonly reply: FixedReply;
       readonly outcome: CallOutcome;
       /** For the log: why. Never a token or what it says. */

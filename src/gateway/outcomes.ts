@@ -1,5 +1,7 @@
 // How a request can end, and who is at fault: one table for the log, the metrics, the alerts, the dashboard and the
-// documents [D51]. A client's reply does not come from here. Imports nothing.
+// documents [D51]. A client's reply does not come from here.
+
+import type { Operation } from './operations.ts';
 
 export type Fault = 'client' | 'backend' | 'gateway' | 'nobody';
 
@@ -18,7 +20,7 @@ export interface OutcomeRow {
 export const outcomes = {
   'ok':             { fault: 'nobody',  level: 'info',  message: 'request',                title: 'ok',             meaning: 'done' },
   'not-found':      { fault: 'client',  level: 'info',  message: 'request',                title: 'not found',      meaning: 'a read of an item that is not there' },
-  'rejected':       { fault: 'client',  level: 'info',  message: 'request',                title: 'rejected',       meaning: 'the backend is well and did not want this request' },
+  'rejected':       { fault: 'client',  level: 'info',  message: 'request',                title: 'rejected',       meaning: 'the backend is healthy and rejected this request' },
   'refused':        { fault: 'backend', level: 'warn',  message: 'backend call failed',    title: 'refused',        meaning: 'it answered, but with no success' },
   'unreachable':    { fault: 'backend', level: 'warn',  message: 'backend call failed',    title: 'unreachable',    meaning: 'no complete, well-formed answer' },
   'timed-out':      { fault: 'backend', level: 'warn',  message: 'backend call failed',    title: 'timed out',      meaning: 'no answer in time' },
@@ -65,20 +67,29 @@ export function faultOfBackendOutcome(outcome: BackendOutcome): Fault {
   return outcome === 'cancelled' ? 'nobody' : outcomes[outcome].fault;
 }
 
-/** Answers that say: the backend is well, and this request is not for it. All others without success are its failures. */
+/** Statuses of a healthy backend that rejects a request; for a list they are its failures too, as all others are. */
 export const rejectedStatuses: readonly number[] = [
   400, 404, 405, 406, 409, 410, 411, 412, 413, 414, 415, 422, 428, 431,
 ];
 
-/** What an answer without success is; `hasNotFound` where the operation has a 404 of its own. */
+/** The outcomes of a call that the backend answered without success. */
+export const unsuccessfulAnswers = [
+  'not-found',
+  'rejected',
+  'refused',
+] as const satisfies readonly BackendOutcome[];
+
+/** The outcome of an answer without success. */
 export function outcomeOfAnswer(
   status: number | undefined,
-  hasNotFound: boolean,
-): 'not-found' | 'rejected' | 'refused' {
-  if (status === 404 && hasNotFound) {
+  { on, takesBody, notFoundMessage }: Pick<Operation, 'on' | 'takesBody' | 'notFoundMessage'>,
+): (typeof unsuccessfulAnswers)[number] {
+  if (status === 404 && notFoundMessage !== undefined) {
     return 'not-found';
   }
-  return status !== undefined && rejectedStatuses.includes(status) ? 'rejected' : 'refused';
+  // A request without an id and a body has nothing to reject: its address is wrong.
+  const canBeRejected = on === 'item' || takesBody;
+  return canBeRejected && status !== undefined && rejectedStatuses.includes(status) ? 'rejected' : 'refused';
 }
 
 /** What bytes are that were no request, by the status of their reply: a method that nobody knows is well-formed [D6]. */

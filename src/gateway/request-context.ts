@@ -1,8 +1,8 @@
-// What of a request's head goes further, checked: its request id [D25] and trace context [D12] to the backend, and its
-// path to the log [D52].
+// The parts of a request's head that go further, checked: request id [D25] and trace context [D12] to the backend, path
+// [D52] and user agent [D62] to the log.
 
-import { escapeNonAscii } from '../telemetry/escape.ts';
-import { fieldValues, onlyFieldValue } from '../wire/head.ts';
+import { escapeControls, escapeNonAscii } from '../telemetry/escape.ts';
+import { fieldValue, fieldValues, onlyFieldValue } from '../wire/head.ts';
 import { RandomText } from './random-text.ts';
 
 // Random UUIDs [RFC 9562, 5.4].
@@ -34,6 +34,25 @@ export function describePath(target: string): string {
   // Anything else could have credentials in it.
   const isPath = path.startsWith('/') || path === '*';
   return isPath ? escapeNonAscii(path.slice(0, pathLengthMax)).slice(0, pathLengthMax) : '';
+}
+
+const plainAgent = /^[ -~]{0,128}$/;
+const agentLengthMax = 128;
+
+/** The client's `user-agent`, at most 128 characters, escaped as a path is; undefined without one [D62]. */
+export function describeAgent(fields: readonly string[]): string | undefined {
+  const agent = fieldValue(fields, 'user-agent');
+  return agent === undefined || plainAgent.test(agent)
+    ? agent
+    : escapeNonAscii(agent.slice(0, agentLengthMax)).slice(0, agentLengthMax);
+}
+
+// OpenID Connect Core, 2, allows 255.
+const subjectLengthMax = 256;
+
+/** A token's subject, at most 256 characters, with control characters escaped [D62]. */
+export function describeSubject(subject: string): string {
+  return escapeControls(subject.slice(0, subjectLengthMax)).slice(0, subjectLengthMax);
 }
 
 /** The client's request id where it sent one that is valid, otherwise a new one [D25]. */

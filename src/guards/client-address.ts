@@ -84,10 +84,9 @@ export function clientAddress(
     return address;
   }
   const text = forwardedFor.join(',');
-  let end = forwardedFor.length === 0 ? -1 : text.length;
-  while (end >= 0 && trusted.has(address)) {
-    // Before the first one there is nothing: -1.
-    const start = end === 0 ? -1 : text.lastIndexOf(',', end - 1);
+  let end = text.length;
+  while (end > 0 && trusted.has(address)) {
+    const start = text.lastIndexOf(',', end - 1);
     const hop = readHop(text.slice(start + 1, end));
     if (hop === undefined) {
       break;

@@ -1,6 +1,6 @@
 // Under which names a listener is called [D57]. Addresses and this machine's own names are always right: a page
-// elsewhere that makes a name of its own point here (DNS rebinding) cannot put them into `Host`. Knows neither
-// settings nor HTTP's framing: whoever has no `Host`, or two, asks with undefined.
+// elsewhere that makes a name of its own point here (DNS rebinding) cannot put them into `Host`. So is no name at all:
+// every browser sends one, and a load balancer's plain health check does not. Knows neither settings nor HTTP's framing.
 
 import { isIPv4, isIPv6 } from 'node:net';
 
@@ -20,11 +20,14 @@ export function parseHostNames(text: string): readonly string[] | undefined {
 }
 
 /**
- * Whether `host`, the value of a `Host` header, is an IP address, `localhost`, a name under `.localhost`, or one of
+ * Whether `host`, the value of a `Host` header, is missing or empty, an IP address, `localhost`, a name under `.localhost`, or one of
  * `allowed` (each from `normalizeHostName`). Its port does not matter.
  */
 export function isAllowedHost(host: string | undefined, allowed: readonly string[]): boolean {
-  const [, address, text] = (host === undefined ? null : hostPattern.exec(host)) ?? [];
+  if (host === undefined || host === '') {
+    return true;
+  }
+  const [, address, text] = hostPattern.exec(host) ?? [];
   if (address !== undefined) {
     return isIPv6(address);
   }

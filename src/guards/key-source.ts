@@ -53,6 +53,7 @@ async function get(url: URL, signal: AbortSignal): Promise<IncomingMessage> {
     request(url, {
       // A connection of its own: the next fetch is minutes away.
       agent: false,
+      rejectUnauthorized: true,
       headers: { accept: 'application/jwk-set+json, application/json', 'user-agent': 'work-item-gateway' },
       signal,
     })

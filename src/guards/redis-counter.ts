@@ -210,7 +210,9 @@ function createRedis(url: URL): CountingRedis {
   return new Redis({
     host,
     port: url.port === '' ? 6_379 : Number(url.port),
-    ...(url.protocol === 'rediss:' && { tls: isIP(host) === 0 ? { servername: host } : {} }),
+    ...(url.protocol === 'rediss:' && {
+      tls: { rejectUnauthorized: true, ...(isIP(host) === 0 && { servername: host }) },
+    }),
     lazyConnect: true,
     retryStrategy: null,
     enableOfflineQueue: false,

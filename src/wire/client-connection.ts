@@ -389,6 +389,8 @@ export function createOpenSocket(
       onread,
       ALPNProtocols: ['http/1.1'],
       secureContext,
+      // Said at each connection of the gateway: otherwise NODE_TLS_REJECT_UNAUTHORIZED decides [D40].
+      rejectUnauthorized: true,
       ...(isName(host) && { servername: host }),
       ...(tls.serverName !== undefined && { servername: tls.serverName }),
       ...(session !== undefined && { session }),

@@ -10,6 +10,7 @@ export const fieldNames = [
   'connection',
   'keep-alive',
   'tracestate',
+  'user-agent',
   'traceparent',
   'x-request-id',
   'authorization',

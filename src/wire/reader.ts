@@ -578,6 +578,7 @@ const methods = new KnownText(['GET', 'PUT', 'POST', 'DELETE']);
 const repeatedInRequests: RepeatedValues = {
   host: new RepeatedText(),
   connection: new RepeatedText(),
+  'user-agent': new RepeatedText(),
   'content-length': new RepeatedText(),
   'transfer-encoding': new RepeatedText(),
   'x-forwarded-for': new RepeatedText(),

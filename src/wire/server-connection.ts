@@ -10,7 +10,7 @@ import type { RequestHead } from './head.ts';
 import { RequestReader, type Sink } from './reader.ts';
 import type { StallWatch } from './stall-watch.ts';
 import type { Broken, Client, Incoming, Reply, RequestHandler, Transport } from './transport.ts';
-import { queueForTurn, type TurnTaker } from './turns.ts';
+import { currentTurn, queueForTurn, type TurnTaker } from './turns.ts';
 import { writeDate, writeReplyHead } from './writer.ts';
 
 /** What all connections of a server share. */
@@ -50,9 +50,8 @@ const noBytes = Buffer.alloc(0);
 // What a client may send ahead before its socket is read no further [D58].
 const aheadBytesMax = 65_536;
 const aheadBytesMin = 4_096;
-// Requests of one connection that are started in its turn [D58]: with one as it comes, and one as its answer makes way
-// for it, they are 16 in a turn of the event loop.
-const turnRequestsMax = 14;
+// Requests of one connection that are started in one turn of the event loop [D58].
+const turnStartsMax = 16;
 // A read of this size is most likely followed by another one at once.
 const largeReadBytes = 65_536;
 // Up to here one write of one string is cheaper than a vector of two (measured on an item of 432 B: 12 % of a request).
@@ -79,13 +78,15 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   // The body of the request does not come to its end: the reply that comes next is the last.
   #isBroken = false;
   #bodyBytes = 0;
-  // What has been sent ahead.
-  #ahead = noBytes;
-  #aheadLength = 0;
+  // What has been sent ahead, in memory of its own, often with room after it.
+  #ahead: Buffer = noBytes;
   // Others have their turn first.
   #isYielding = false;
-  // How many more requests may be started before others have their turn.
-  #startsLeft = 0;
+  // Requests started in the turn of the event loop with the number `#turn`.
+  #starts = 0;
+  #turn = 0;
+  // The last turn that was given to this connection.
+  #ownTurn = 0;
   // The client sends nothing more.
   #hasEnded = false;
 
@@ -135,14 +136,14 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   isQuiet(quietMs: number, from: number): boolean {
     return (
       (this.#phase === 'idle' || this.#phase === 'lingering') &&
-      this.#aheadLength === 0 &&
+      this.#ahead.length === 0 &&
       this.socket.writableLength === 0 &&
       monotonicMs() - Math.max(this.#since, from) >= quietMs
     );
   }
 
   get #isWaiting(): boolean {
-    return (this.#phase === 'idle' || this.#phase === 'head') && this.#aheadLength === 0;
+    return (this.#phase === 'idle' || this.#phase === 'head') && this.#ahead.length === 0;
   }
 
   checkTime(now: number): void {
@@ -158,7 +159,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     const took = now - this.#since;
     switch (this.#phase) {
       case 'idle':
-        if (this.#aheadLength > 0) {
+        if (this.#ahead.length > 0) {
           break;
         }
         if (this.socket.writableLength > 0) {
@@ -193,9 +194,11 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   }
 
   #onData(bytes: Buffer): void {
-    // Whoever sends one request at a time waits for nobody.
-    this.#startsLeft = 1;
-    this.#take(bytes);
+    // Never past what is held already: that came first.
+    const rest = this.#ahead.length === 0 ? this.#take(bytes, false) : bytes;
+    if (rest.length > 0) {
+      this.#hold(rest);
+    }
     // Whoever sends much has had its turn.
     if (bytes.length >= largeReadBytes) {
       this.#yield();
@@ -210,13 +213,13 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   }
 
   // Takes requests from `bytes` until they are at their end, or wait for a reply, for the client to take what it has, or
-  // for others to have their turn; what is left is held. A loop, not a chain of calls: thousands of requests that are
-  // answered at once must not exhaust the stack.
-  #take(bytes: Buffer): void {
+  // for others to have their turn; returns what is left to be held. A loop, not a chain of calls: thousands of requests
+  // that are answered at once must not exhaust the stack.
+  #take(bytes: Buffer, isAhead: boolean): Buffer {
     let at = 0;
-    // Never past what is held already: that came first.
-    while (at < bytes.length && this.#aheadLength === 0 && this.#mayTake) {
-      if (this.#startsLeft === 0) {
+    while (at < bytes.length && this.#mayTake) {
+      const isBetween = this.#phase === 'idle' || this.#phase === 'head';
+      if (isBetween && !this.#mayStart(isAhead || at > 0)) {
         this.#yield();
         break;
       }
@@ -228,7 +231,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
       const { flaw } = this.#reader;
       if (flaw !== undefined) {
         this.#onFlaw(flaw);
-        return;
+        return noBytes;
       }
       if (at === from) {
         throw new Error('the reader takes nothing');
@@ -237,9 +240,18 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
         this.#beginHead();
       }
     }
-    if (at < bytes.length && this.#phase !== 'lingering') {
-      this.#hold(bytes, at);
+    return at === bytes.length || this.#phase === 'lingering' ? noBytes : bytes.subarray(at);
+  }
+
+  // Whether one more request may be started in this turn of the event loop [D58]. Requests that were sent ahead wait for
+  // this connection's own turn. In another turn only one of them starts, when IO has brought the reply before it.
+  #mayStart(isAhead: boolean): boolean {
+    const turn = currentTurn();
+    if (this.#turn !== turn) {
+      this.#turn = turn;
+      this.#starts = 0;
     }
+    return this.#starts < (isAhead && this.#ownTurn !== turn ? 1 : turnStartsMax);
   }
 
   #beginHead(): void {
@@ -250,16 +262,19 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     this.#isFirst = false;
   }
 
-  // Copied together: thousands of small pieces would take many times their size.
-  #hold(bytes: Buffer, from: number): void {
-    const length = this.#aheadLength + bytes.length - from;
-    if (length > this.#ahead.length) {
-      const larger = Buffer.allocUnsafeSlow(Math.max(aheadBytesMin, length, 2 * this.#ahead.length));
-      larger.set(this.#ahead.subarray(0, this.#aheadLength));
-      this.#ahead = larger;
+  // Copied together: thousands of small pieces would take many times their size. Memory that is full is replaced by one
+  // twice as large as what it holds, so that no byte is copied more than a few times.
+  #hold(bytes: Buffer): void {
+    const held = this.#ahead;
+    const length = held.length + bytes.length;
+    if (held.byteOffset + length <= held.buffer.byteLength) {
+      this.#ahead = Buffer.from(held.buffer, held.byteOffset, length);
+    } else {
+      const memory = Buffer.allocUnsafeSlow(Math.max(aheadBytesMin, length, 2 * held.length));
+      memory.set(held);
+      this.#ahead = memory.subarray(0, length);
     }
-    bytes.copy(this.#ahead, this.#aheadLength, from);
-    this.#aheadLength = length;
+    this.#ahead.set(bytes, held.length);
     if (length >= aheadBytesMax) {
       this.socket.pause();
     }
@@ -267,7 +282,6 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
 
   #dropAhead(): void {
     this.#ahead = noBytes;
-    this.#aheadLength = 0;
     this.socket.resume();
   }
 
@@ -276,16 +290,15 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     if (this.#isYielding || !this.#mayTake) {
       return;
     }
-    const bytes = this.#ahead.subarray(0, this.#aheadLength);
+    const bytes = this.#ahead;
     this.#ahead = noBytes;
-    this.#aheadLength = 0;
-    this.#take(bytes);
+    this.#ahead = this.#take(bytes, true);
     this.#readOn();
   }
 
   // Reads on when nothing is left of what was sent ahead.
   #readOn(): void {
-    if (this.#aheadLength === 0 && !this.#isYielding) {
+    if (this.#ahead.length === 0 && !this.#isYielding) {
       this.socket.resume();
       if (this.#hasEnded) {
         this.#finishAfterEnd();
@@ -305,8 +318,8 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   /** @internal Goes on, others having had their turn. */
   takeTurn(): void {
     this.#isYielding = false;
-    this.#startsLeft = turnRequestsMax;
-    if (this.#aheadLength < aheadBytesMax) {
+    this.#ownTurn = currentTurn();
+    if (this.#ahead.length < aheadBytesMax) {
       this.socket.resume();
     }
     this.#goOn();
@@ -317,7 +330,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     if (this.#phase === 'idle') {
       this.#beginHead();
     }
-    this.#startsLeft -= 1;
+    this.#starts += 1;
     this.#head = head;
     this.#owesContinue = head.expectation === 'continue';
     this.#bodyBytes = 0;
@@ -433,7 +446,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     this.#phase = 'idle';
     this.#since = monotonicMs();
     this.#head = undefined;
-    if (this.#aheadLength > 0 || this.socket.isPaused() || this.#hasEnded) {
+    if (this.#ahead.length > 0 || this.socket.isPaused() || this.#hasEnded) {
       this.#goOnSoon();
     }
   }
@@ -441,7 +454,6 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   // Whoever has called comes to its end first.
   #goOnSoon(): void {
     queueMicrotask(() => {
-      this.#startsLeft = 1;
       this.#goOn();
     });
   }
@@ -488,7 +500,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   // The client sends nothing more, and so has gone, unless it waits for what it has sent in part. What is held comes first.
   #onEnd(): void {
     this.#hasEnded = true;
-    if (this.#phase === 'answering' ? !this.#isCutInAhead() : this.#aheadLength === 0) {
+    if (this.#phase === 'answering' ? !this.#isCutInAhead() : this.#ahead.length === 0) {
       this.#finishAfterEnd();
     }
   }
@@ -525,7 +537,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
       },
       this.#context.requestHeadBytesMax,
     );
-    const bytes = Buffer.from(this.#ahead.subarray(0, this.#aheadLength));
+    const bytes = Buffer.from(this.#ahead);
     for (let at = 0; at < bytes.length && reader.flaw === undefined;) {
       reader.next();
       at = reader.read(bytes, at);

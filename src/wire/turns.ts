@@ -6,6 +6,13 @@ export interface TurnTaker {
   takeTurn(): void;
 }
 
+const { nodeTiming } = performance;
+
+/** The number of this turn. Reading it takes 0.1 us. */
+export function currentTurn(): number {
+  return nodeTiming.uvMetricsInfo.loopCount;
+}
+
 const waiting: TurnTaker[] = [];
 
 /** Has `taker` called in a turn of its own, behind those that wait already. */
@@ -21,4 +28,14 @@ function giveTurn(): void {
     setImmediate(giveTurn);
   }
   next?.takeTurn();
+}
+
+/** So many pieces of a body that a host has ready are read in one turn. */
+export const piecesPerTurn = 16;
+
+/** Resolves in a turn of its own. */
+export function nextTurn(): Promise<void> {
+  return new Promise((takeTurn) => {
+    queueForTurn({ takeTurn });
+  });
 }

@@ -3,6 +3,9 @@
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
 import { createFetchHandler, type FetchHandlerOptions } from '../../src/adapters/fetch.ts';
@@ -18,7 +21,7 @@ import {
   tooLarge,
 } from '../helpers/expected.ts';
 import { createObserver } from '../helpers/in-process.ts';
-import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer, behind, resetPeer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 
 const base = 'http://gateway.localhost';
 
@@ -200,6 +203,66 @@ test('a body that stalls, or drips, is 408 after its time, and what had come of 
   assert.equal(server.backend.requests.length, 2);
 });
 
+for (const size of [0, 1]) {
+  test(`pieces of ${size} bytes that are always ready and never end are 408 after their time, and others are served meanwhile [D35, D58]`, async () => {
+    await using server = await serve({ requestTimeoutMs: 1_000 });
+    const startedAt = performance.now();
+    const body = new ReadableStream({
+      pull: (controller) => {
+        // Nothing else in this process could end a test that is starved.
+        if (performance.now() - startedAt > 10_000) controller.error(new Error('starved'));
+        controller.enqueue(new Uint8Array(size).fill(0x20));
+      },
+    });
+    let isAnswered = false as boolean;
+    const endless = server.call('/api/work-items/5', { method: 'PUT', body, duplex: 'half' }).finally(() => {
+      isAnswered = true;
+    });
+    let others = 0;
+    for (; !isAnswered; others += 1) {
+      await assertResponse(await server.call('/api/work-items/5'), 200, '{"id":5}');
+    }
+    await assertResponse(await endless, 408, requestTimeout);
+    assert.ok(others > 1, `${others} other calls`);
+  });
+}
+
+test('a body may fail with anything: 400, and no call', async () => {
+  await using server = await serve();
+  for (const reason of [undefined, null, 'a word', { code: 'E' }]) {
+    const body = new ReadableStream({
+      pull: (controller) => {
+        controller.error(reason);
+      },
+    });
+    const init = { method: 'PUT', body, duplex: 'half' } as RequestInit;
+    await assertResponse(await server.call('/api/work-items/5', init), 400, badRequest);
+  }
+  assert.equal(server.backend.requests.length, 0);
+});
+
+test('what is no Request is a TypeError that says what is wanted, and no fault of the gateway [D50]', async () => {
+  await using server = await serve();
+  const errors: unknown[] = [];
+  const node = createServer((request, response) => {
+    server
+      .handler(request as never)
+      .catch((error: unknown) => errors.push(error))
+      .finally(() => response.end());
+  }).listen(0);
+  await once(node, 'listening');
+  await fetch(`http://localhost:${(node.address() as AddressInfo).port}/api/work-items`);
+  node.close();
+  for (const value of [null, undefined, {}, 'http://localhost/api/work-items', new Response()]) {
+    await server.handler(value as never).catch((error: unknown) => errors.push(error));
+  }
+  assert.deepEqual(
+    errors.map(String),
+    Array.from({ length: 6 }, () => 'TypeError: The fetch handler takes a web-standard Request. Express, Connect and node:http pass another kind: use work-item-gateway/node there.'),
+  );
+  assert.deepEqual([server.told.bugs, server.told.ended], [[], []]);
+}); // prettier-ignore
+
 test('a client that leaves cancels a read, and not a write [D21]', async () => {
   await using server = await serve();
   const gate = createGate();
@@ -353,8 +416,13 @@ test('a handler that is called after its close works again, and what the close c
       succeeded,
     );
   }
-  const [first, second] = server.told.ended;
-  assert.deepEqual([first?.outcome, second?.outcome], ['shutdown', 'ok']);
+  // Nothing is being cut any more: this is the backend's failure [D51].
+  server.backend.answersOnce(resetPeer());
+  assert.equal((await server.call('/api/work-items/9', { method: 'DELETE' })).status, 500);
+  assert.deepEqual(
+    server.told.ended.map(({ outcome }) => outcome),
+    ['shutdown', 'ok', 'ok', 'ok', 'ok', 'ok', 'unreachable'],
+  );
   assert.deepEqual(
     server.backend.requests.map(({ method, target }) => `${method} ${target}`),
     [
@@ -362,6 +430,7 @@ test('a handler that is called after its close works again, and what the close c
       'GET /api/WorkItem/6',
       ...['GET /api/WorkItem', 'PUT /api/WorkItem/7'],
       ...['GET /api/WorkItem', 'PUT /api/WorkItem/8'],
+      'DELETE /api/WorkItem/9',
     ],
   );
   await server[Symbol.asyncDispose]();

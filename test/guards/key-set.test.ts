@@ -252,6 +252,18 @@ test('keys of another process count at once, as long as they would have there, a
   keys.close();
 });
 
+test('shared keys are as old as their fetch took', async () => {
+  const shared: FetchedKeys[] = [];
+  const gate = Promise.withResolvers<string>();
+  const { keys, clock } = createKeySet(() => gate.promise, { share: (each) => shared.push(each) });
+  const started = keys.start();
+  await clock.pass(700);
+  gate.resolve(keySetOf(first));
+  await started;
+  assert.deepEqual(shared, [{ text: keySetOf(first), ageMs: 700 }]);
+  keys.close();
+});
+
 test('of another process nothing is taken that no algorithm can use', async () => {
   const { keys, kids, told } = createKeySet(giving(keySetOf(second)));
   await keys.inherit({ text: '{"keys":[]}', ageMs: 0 });

@@ -484,6 +484,19 @@ describe('what is remembered', () => {
     assert.equal(server.guard.remembered, 0);
   });
 
+  test('a token with a long subject is verified each time', async () => {
+    await using server = await serveWithTokens(keySetOf(pair));
+    await server.keys.start();
+    await using client = await server.connect();
+    const call = async (length: number) => {
+      const token = goodToken(pair, server.clock.now(), { sub: 'a'.repeat(length) });
+      assert.equal((await client.call(...read, { headers: [bearer(token)] })).status, 200);
+      return server.guard.remembered;
+    };
+    assert.equal(await call(1_025), 0);
+    assert.equal(await call(1_024), 1);
+  });
+
   test('100,000 distinct tokens leave at most 10,000 in memory', async () => {
     const memory = new TokenMemory<number>(new HandClock(0), 10_000);
     memory.remember('kept', -1, 1e12, 1e12);
@@ -618,6 +631,41 @@ describe('the issuer', () => {
     }
     const stranger = createPair('one', 'ES256');
     assertInvalidToken(await client.call(...read, { headers: [bearer(goodToken(stranger))] }));
+    assert.equal(server.last(), 'invalid-token signature');
+    assertInvalidToken(await client.call(...read, { headers: [bearer(goodToken(pair, 0))] }));
+    assert.equal(server.last(), 'invalid-token expired', 'the other key says nothing about it');
+  });
+
+  test('a token whose key is known, or that names none, fetches nothing', async () => {
+    await using server = await serveWithTokens(keySetOf(pair));
+    await server.keys.start();
+    await using client = await server.connect();
+    for (const kid of ['one', undefined]) {
+      const token = goodToken(pair, server.clock.now(), {}, { kid });
+      assert.equal((await client.call(...read, { headers: [bearer(token)] })).status, 200);
+    }
+    assert.equal(server.issuer.fetches, 1);
+  });
+
+  test('of the keys of one name, four are tried', async () => {
+    const pairs = Array.from({ length: 5 }, () => createPair('one', 'ES256'));
+    await using server = await serveWithTokens(keySetOf(...pairs));
+    await server.keys.start();
+    await using client = await server.connect();
+    for (const [index, each] of pairs.entries()) {
+      const reply = await client.call(...read, { headers: [bearer(goodToken(each))] });
+      if (index < 4) assert.equal(reply.status, 200);
+      else assertInvalidToken(reply);
+    }
+  });
+
+  test('the fetch for an unknown key leaves no key at all: that call is 503 too', async () => {
+    await using server = await serveWithTokens(keySetOf(pair));
+    await server.keys.start();
+    await using client = await server.connect();
+    server.issuer.read = () => Promise.resolve('{"keys":[]}');
+    assertNoKeys(await client.call(...read, { headers: [bearer(goodToken(other))] }));
+    assert.equal(server.last(), 'no-keys undefined');
   });
 
   test('keys change again and again under load: no good call fails, and no old key is good', async () => {
@@ -627,8 +675,11 @@ describe('the issuer', () => {
     let isDone = false;
     const now = server.clock.now();
     let good = 0;
+    // A token that waits to be verified is refused when its key has gone meanwhile.
+    const signedWith = new Map<RawClient, typeof pair>();
     const work = async (client: RawClient) => {
       while (!isDone) {
+        signedWith.set(client, current);
         const reply = await client.call(...read, {
           headers: [bearer(goodToken(current, now, { jti: good % 7 }))],
         });
@@ -648,7 +699,10 @@ describe('the issuer', () => {
       const before = current;
       current = next;
       const signed = good;
-      await poll(() => good >= signed + 100, 'calls with the new key');
+      await poll(
+        () => good >= signed + 100 && [...signedWith.values()].every((each) => each === current),
+        'calls with the new key',
+      );
       server.issuer.read = () => Promise.resolve(keySetOf(next));
       await server.clock.pass(300_000);
       await poll(() => server.keys.current.keys.length === 1, 'the old key is gone');
@@ -726,7 +780,10 @@ describe('identity for the backend [D48]', () => {
     await using server = await serveWithTokens(keySetOf(pair));
     await server.keys.start();
     await using client = await server.connect();
-    await client.call(...read, { headers: [bearer(goodToken(pair))] });
-    assert.equal(server.backend.requests[0]?.head.includes('ada'), false);
+    // No hexadecimal digits alone: a traceparent is 48 of them, and may hold any short word such as `ada`.
+    const sub = 'grace.hopper';
+    await client.call(...read, { headers: [bearer(goodToken(pair, undefined, { sub }))] });
+    assert.equal(server.backend.requests.length, 1);
+    assert.equal(server.backend.requests[0]?.head.includes(sub), false);
   });
 });

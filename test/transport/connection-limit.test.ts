@@ -9,27 +9,12 @@ import { test, type TestContext } from 'node:test';
 import type { Connection } from '../../src/wire/connection.ts';
 import { ClientServer } from '../../src/wire/server.ts';
 import { poll } from '../helpers/changes.ts';
-
-/** Waits for its end; by an error, too, which `once` would throw. */
-async function closed(socket: Socket): Promise<void> {
-  await new Promise<void>((resolve) => {
-    socket.once('close', () => {
-      resolve();
-    });
-  });
-}
+import { closed } from '../helpers/raw-client.ts';
+import { noLimits } from '../helpers/served-connections.ts';
 
 async function listen(t: TestContext, connectionsMax: number) {
   const server = new ClientServer(
-    {
-      requestHeadBytesMax: 16_384,
-      requestBytesMax: 1_000_000,
-      requestHeadersTimeoutMs: 60_000,
-      requestTimeoutMs: 60_000,
-      replyStallTimeoutMs: 60_000,
-      idleTimeoutMs: 60_000,
-      connectionsMax,
-    },
+    { ...noLimits, connectionsMax },
     {
       accept: () => assert.fail('a request'),
       refuse: () => assert.fail('a refusal'),

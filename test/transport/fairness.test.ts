@@ -2,19 +2,35 @@
 // what waits is bytes. Seen in turns of the event loop, not in time. D58.
 
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import type { Guard } from '../../src/gateway/guard.ts';
+import { createRateLimit } from '../../src/guards/rate-limit.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, invalidId, succeeded } from '../helpers/expected.ts';
-import { serveInProcess } from '../helpers/in-process.ts';
+import { serveGuarded, serveInProcess, type Deed } from '../helpers/in-process.ts';
+import { audience, createPair, issuerName, keySetOf } from '../helpers/issuer.ts';
 import { bytesOf, chunk, RawClient, request, requestBytes } from '../helpers/raw-client.ts';
-import { answer, behind } from '../helpers/scripted-backend.ts';
+import { answer, behind, type ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { serveWithTokens } from '../helpers/tokens.ts';
+
+const pair = createPair('one', 'ES256');
+const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-fairness-'));
+after(() => {
+  rmSync(folder, { recursive: true });
+});
+
+type Server = AsyncDisposable & { readonly backend: ScriptedBackend; readonly port: number };
+type Start = (deed: Deed) => Promise<Server>;
 
 /** A gateway in this process, and what it does in each turn of the loop. */
-async function serve() {
+async function serve(start: Start = async (deed) => await serveInProcess({}, deed)) {
   let answered = 0;
   let answeredInTurn = 0;
   let mostInTurn = 0;
-  const server = await serveInProcess({}, (event) => {
+  const server = await start((event) => {
     assert.equal(event, 'ended');
     answered += 1;
     answeredInTurn += 1;
@@ -57,6 +73,37 @@ const refusals: [string, Buffer, number][] = [
   ],
 ];
 
+const elsewhere = (msLeft: number): Guard =>
+  createRateLimit({ limit: 1, windowMs: 60_000 }, 'address', { take: () => Promise.resolve(msLeft) });
+
+// Each gives its reply with a promise, and without IO.
+const asyncGuards: [string, Start, number][] = [
+  [
+    'a token that nobody has issued',
+    async (deed) => {
+      const server = await serveWithTokens(keySetOf(pair), {}, deed);
+      await server.keys.start();
+      return server;
+    },
+    401,
+  ],
+  [
+    'a token that nobody has issued, in a host',
+    async (deed) => {
+      const authJwksFile = join(folder, 'keys.json');
+      writeFileSync(authJwksFile, keySetOf(pair));
+      return await serveInProcess({ authIssuer: issuerName, authAudience: [audience], authJwksFile }, deed);
+    },
+    401,
+  ],
+  ['a request too many, as others count', (deed) => serveGuarded([elsewhere(1)], undefined, deed), 429],
+  [
+    'two guards, of which the second refuses',
+    (deed) => serveGuarded([elsewhere(0), elsewhere(1)], undefined, deed),
+    429,
+  ],
+];
+
 describe('of requests sent ahead at most 16 are answered in one turn of the event loop', () => {
   for (const [what, bytes, status] of refusals) {
     test(what, async () => {
@@ -69,6 +116,19 @@ describe('of requests sent ahead at most 16 are answered in one turn of the even
       assert.ok(server.mostInTurn() <= 16, `${server.mostInTurn()} in one turn`);
       // It is read on as ever.
       assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
+    });
+  }
+
+  for (const [what, start, status] of asyncGuards) {
+    test(`${what} [D58]`, async () => {
+      await using server = await serve(start);
+      await using client = await RawClient.open(server.port);
+      const count = 1015;
+      const bytes = requestBytes('GET', '/api/work-items', { headers: [['Authorization', 'Bearer x']] });
+      client.send(Buffer.concat(Array.from({ length: count }, () => bytes)));
+      for (let index = 0; index < count; index += 1) assert.equal((await client.reply()).status, status);
+      assert.equal(server.answered(), count);
+      assert.ok(server.mostInTurn() <= 16, `${server.mostInTurn()} in one turn`);
     });
   }
 

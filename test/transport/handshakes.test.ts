@@ -12,18 +12,10 @@ import { ServerConnection } from '../../src/wire/server-connection.ts';
 import { ClientServer, type SecureOptions } from '../../src/wire/server.ts';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
-import { RawClient } from '../helpers/raw-client.ts';
+import { closed, RawClient } from '../helpers/raw-client.ts';
+import { noLimits } from '../helpers/served-connections.ts';
 
 const helloStart = Buffer.from('160301020001', 'hex');
-
-/** Waits for its end; by an error, too, which `once` would throw. */
-async function closed(socket: Socket): Promise<void> {
-  await new Promise<void>((resolve) => {
-    socket.once('close', () => {
-      resolve();
-    });
-  });
-}
 
 describe('handshakes', { skip: noOpenssl }, () => {
   let folder: CertificateFolder;
@@ -48,15 +40,7 @@ describe('handshakes', { skip: noOpenssl }, () => {
   async function listen(t: TestContext, secure: SecureOptions = { tls: tls() }) {
     const failures: string[] = [];
     const server = new ClientServer(
-      {
-        requestHeadBytesMax: 16_384,
-        requestBytesMax: 1_000_000,
-        requestHeadersTimeoutMs: 60_000,
-        requestTimeoutMs: 60_000,
-        replyStallTimeoutMs: 60_000,
-        idleTimeoutMs: 60_000,
-        connectionsMax: 100,
-      },
+      noLimits,
       {
         accept: () => assert.fail('a request'),
         refuse: () => ({

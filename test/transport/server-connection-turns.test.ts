@@ -8,8 +8,8 @@ import { RequestReader } from '../../src/wire/reader.ts';
 import { ServerConnection } from '../../src/wire/server-connection.ts';
 import { queueForTurn, type TurnTaker } from '../../src/wire/turns.ts';
 import { poll } from '../helpers/changes.ts';
-import type { RawClient } from '../helpers/raw-client.ts';
-import { echo, get, serve, turn } from '../helpers/served-connections.ts';
+import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
+import { echo, get, serve, turn, TurnCounter } from '../helpers/served-connections.ts';
 
 const heldBytesMax = 65_536;
 
@@ -29,6 +29,16 @@ function requests(count: number, paddingBytes = 0): Buffer {
     Array.from({ length: count }, (_, index) =>
       get(`/${index + 1}`, [['X-Padding', 'x'.repeat(paddingBytes)]]),
     ),
+  );
+}
+
+function afterMicrotasks(act: () => void, rounds = 10): void {
+  queueMicrotask(
+    rounds === 1
+      ? act
+      : () => {
+          afterMicrotasks(act, rounds - 1);
+        },
   );
 }
 
@@ -79,6 +89,48 @@ test('what is sent ahead in many small pieces takes no more memory than its size
   assert.equal(received.length, 101);
 });
 
+test('requests are taken where they are held: none of them has those after it copied [D58]', async (t) => {
+  const memories = new Set<ArrayBufferLike>();
+  const { connect } = await serve(t, {
+    onBody: (_, piece) => memories.add(piece.buffer),
+    onBodyEnd: (each) => {
+      queueMicrotask(() => {
+        each.reply(each.head.target);
+      });
+    },
+  });
+  const client = await connect();
+  const count = 1_000;
+  const targets = Array.from({ length: count }, (_, index) => `/${index}`);
+  client.send(Buffer.concat(targets.map((target) => requestBytes('PUT', target, { body: 'b' }))));
+  for (const target of targets) assert.equal((await client.reply()).text, target);
+  // Its read or two, and what is held of each.
+  assert.ok(memories.size <= 4, `${memories.size} memories`);
+});
+
+test('a client that stays 60 KB ahead has each byte copied a few times at most [D58]', async (t) => {
+  const { connectBoth, request } = await serve(t);
+  const { client, connection } = await connectBoth();
+  const bytesEach = get('/0', [['X-Padding', 'x'.repeat(950)]]);
+  let sent = 0;
+  let bytesTaken = 0;
+  const allocate = Buffer.allocUnsafeSlow.bind(Buffer);
+  const mock = t.mock.method(Buffer, 'allocUnsafeSlow', (size: number) => {
+    bytesTaken += size;
+    return allocate(size);
+  });
+  for (let index = 0; index < 500; index += 1) {
+    const isAhead = index > 0;
+    const bytes = Buffer.concat(Array.from({ length: isAhead ? 1 : 60 }, () => bytesEach));
+    await sendSlowly(client, connection.socket, bytes);
+    sent += bytes.length;
+    (await request(index)).reply('');
+    await request(index + 1);
+  }
+  mock.mock.restore();
+  assert.ok(bytesTaken <= 4 * sent, `${bytesTaken} for ${sent}`);
+});
+
 // Behind a last reply.
 
 for (const when of ['behind', 'before'] as const) {
@@ -123,17 +175,10 @@ test('a client that sends one request at a time has its socket read on at once [
 });
 
 test('of more than may be held, too, 16 requests have their turn at a time [D58]', async (t) => {
-  const perTurn: number[] = [];
-  let inTurn = 0;
+  const turns = new TurnCounter();
   const { connectBoth, request } = await serve(t, {
     onStart: (each) => {
-      if (inTurn === 0) {
-        setImmediate(() => {
-          perTurn.push(inTurn);
-          inTurn = 0;
-        });
-      }
-      inTurn += 1;
+      turns.count();
       if (each.head.target !== '/0') each.reply(each.head.target);
     },
   });
@@ -146,8 +191,42 @@ test('of more than may be held, too, 16 requests have their turn at a time [D58]
   first.reply('/0');
   for (let index = 0; index <= count; index += 1) assert.equal((await client.reply()).text, `/${index}`);
   await turn();
-  assert.ok(Math.max(...perTurn) <= 16, `${perTurn.join()} in a turn`);
+  assert.ok(Math.max(...turns.perTurn) <= 16, `${turns.perTurn.join()} in a turn`);
 });
+
+for (const [how, defer] of [
+  ['in a microtask', queueMicrotask],
+  [
+    'after ten microtasks',
+    (reply) => {
+      afterMicrotasks(reply);
+    },
+  ],
+  [
+    'with process.nextTick',
+    (reply: () => void) => {
+      process.nextTick(reply);
+    },
+  ],
+] satisfies [string, (reply: () => void) => void][]) {
+  test(`of requests that are answered ${how}, 16 have their turn at a time [D58]`, async (t) => {
+    const turns = new TurnCounter();
+    const { connect } = await serve(t, {
+      onStart: (each) => {
+        turns.count();
+        defer(() => {
+          each.reply(each.head.target);
+        });
+      },
+    });
+    const client = await connect();
+    const count = 500;
+    client.send(requests(count));
+    for (let index = 1; index <= count; index += 1) assert.equal((await client.reply()).text, `/${index}`);
+    await turn();
+    assert.ok(Math.max(...turns.perTurn) <= 16, `${turns.perTurn.join()} in a turn`);
+  });
+}
 
 test('a connection waits for one turn at a time, be it for what it reads or for what it holds [D58]', async (t) => {
   const { connectBoth } = await serve(t, echo);

@@ -13,10 +13,11 @@ import { ClientServer, type SecureOptions } from '../../src/wire/server.ts';
 import { createGatewayServer, type GatewayServerOptions } from '../../src/index.ts';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { createGate, poll } from '../helpers/changes.ts';
-import { assertReply, badRequest, succeeded } from '../helpers/expected.ts';
+import { assertReply, badRequest, invalidId, succeeded } from '../helpers/expected.ts';
 import { serveInProcess } from '../helpers/in-process.ts';
-import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { closed, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind } from '../helpers/scripted-backend.ts';
+import { turn, TurnCounter } from '../helpers/served-connections.ts';
 
 const item = '{"id":5}';
 // The beginning of a ClientHello of 512 bytes.
@@ -111,6 +112,24 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     );
   });
 
+  test('of requests that each come in a record of their own 16 are answered in a turn [D58]', async () => {
+    const turns = new TurnCounter();
+    await using server = await serveInProcess({ tls: tls() }, () => {
+      turns.count();
+    });
+    await using client = await open(server.port);
+    const recordBytes = 512;
+    assert.ok(client.secureSocket.setMaxSendFragment(recordBytes));
+    const empty = requestBytes('GET', '/api/work-items/a', { headers: [['X-Padding', '']] });
+    const padding = 'x'.repeat(recordBytes - empty.length);
+    const bytes = requestBytes('GET', '/api/work-items/a', { headers: [['X-Padding', padding]] });
+    const count = 100;
+    client.send(Buffer.concat(Array.from({ length: count }, () => bytes)));
+    for (let index = 0; index < count; index += 1) assertReply(await client.reply(), 400, invalidId);
+    await turn();
+    assert.ok(Math.max(...turns.perTurn) <= 16, `${turns.perTurn.join()} in a turn`);
+  });
+
   test('a connection counts once, from when it is taken', async () => {
     using listening = await listen({}, { tls: tls() });
     const raw = connect(listening.port, '127.0.0.1');
@@ -190,7 +209,7 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
       const from = performance.now();
       speak(socket);
       // A byte that meets the close is answered with a reset, which is an end like any other.
-      await new Promise((resolve) => socket.once('close', resolve));
+      await closed(socket);
       const took = performance.now() - from;
       assert.ok(took >= 350 && took < 1_400, `${took} ms`);
       assert.equal(Buffer.concat(bytes).toString('latin1').includes('HTTP'), false);
@@ -229,11 +248,7 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
       if (index % 2 === 0) socket.write(helloStart);
       return socket;
     });
-    const closed = Promise.all(
-      sockets.map(async (socket) => {
-        await once(socket, 'close');
-      }),
-    );
+    const allClosed = Promise.all(sockets.map(closed));
     await Promise.all(
       sockets.map(async (socket) => {
         if (socket.connecting) await once(socket, 'connect');
@@ -245,7 +260,7 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
       sockets.every(({ destroyed }) => !destroyed),
       'served while all of them are there',
     );
-    await closed;
+    await allClosed;
     assertReply(await good.call('GET', '/api/work-items/5'), 200, item);
   });
 
@@ -297,14 +312,14 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     await using raw = await RawClient.open(gateway.port);
     const reply = client.call('GET', '/api/work-items/5');
     await gateway.backend.until(() => gateway.backend.requests.length === 1, 'the call is at the backend');
-    const closed = gateway[Symbol.asyncDispose]();
+    const isClosed = gateway[Symbol.asyncDispose]();
     assert.equal(await idle.closed(), 'end');
     assert.equal(await raw.closed(), 'end');
     gate.open();
     const last = await reply;
     assert.deepEqual([last.status, last.header('connection')], [200, 'close']);
     assert.equal(await client.closed(), 'end');
-    await closed;
+    await isClosed;
   });
 
   test('a request that a client cuts off by ending its side gets its 400, and the read before it its reply [D21, D27]', async () => {

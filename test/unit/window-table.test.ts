@@ -76,6 +76,36 @@ describe('counts in this process', () => {
   });
 });
 
+describe('the table of windows', () => {
+  test('a key keeps its younger window when its older one is forgotten', () => {
+    const table = new WindowTable(100);
+    for (const key of ['x', 'y', 'a']) table.open(key, 10, 0);
+    const younger = table.open('a', 20, 10);
+    table.open('z', 20, 10);
+    assert.equal(table.find('a', 10), younger);
+    assert.equal(table.size, 2, 'those that end now have ended');
+  });
+
+  test('it forgets when all windows have ended', () => {
+    const table = new WindowTable(100);
+    for (const now of [0, 10, 20, 30]) {
+      table.open(String(now), now + 10, now);
+      assert.equal(table.size, 1);
+    }
+  });
+
+  test('one that opens pays for two that have ended, and for as many as it takes where it is full', () => {
+    const table = new WindowTable(100);
+    for (const key of ['a', 'b', 'c', 'd', 'e']) table.open(key, 10, 0);
+    table.open('f', 20, 10);
+    assert.equal(table.size, 4);
+    const full = new WindowTable(2);
+    for (const key of ['a', 'a', 'a', 'b', 'c']) full.open(key, 10, 0);
+    assert.equal(full.size, 2);
+    assert.equal(full.find('a', 0), undefined);
+  });
+});
+
 describe('whom a request is counted for', () => {
   const keyOf = (by: 'address' | 'identity', client: string | undefined, identity?: string) => {
     let taken = '';
@@ -104,6 +134,7 @@ describe('whom a request is counted for', () => {
       ['1:2:3:4:5:6:7::', '1:2:3:4'],
       ['::2:3:4:5:6:7:8', '0:2:3:4'],
       ['1:2:3::6:7:8', '1:2:3:0'],
+      ['1::4:5:6:7:8', '1:0:0:4'],
       ['64:ff9b::192.0.2.7', '64:ff9b:0:0'],
       ['1:2:3:4:5:6:192.0.2.7', '1:2:3:4'],
       ['::4:5:6:192.0.2.7', '0:0:0:4'],
@@ -123,6 +154,7 @@ describe('whom a request is counted for', () => {
     assert.equal(keyOf('identity', '192.0.2.7', '192.0.2.8'), 'sub:192.0.2.8');
     assert.equal(keyOf('identity', '192.0.2.7', ''), 'sub:');
     assert.equal(keyOf('identity', '192.0.2.7', undefined), '192.0.2.7');
+    assert.equal(keyOf('identity', '192.0.2.7', 'x'.repeat(64)), `sub:${'x'.repeat(64)}`);
     const hashed = keyOf('identity', '192.0.2.7', 'x'.repeat(65));
     assert.match(hashed, /^sub-sha256:[\w-]{43}$/);
     assert.notEqual(hashed, keyOf('identity', '192.0.2.7', 'x'.repeat(66)));

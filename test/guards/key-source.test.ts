@@ -1,0 +1,117 @@
+// Where the issuer's keys are read from, and what is not taken for keys [D44].
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import type { ServerResponse } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import {
+  createFileSource,
+  createUrlSource,
+  keySetBytesMax,
+  type KeySource,
+} from '../../src/guards/key-source.ts';
+import { readSigningKeys } from '../../src/guards/signing-keys.ts';
+import { createPair, KeyServer, keySetOf, sending } from '../helpers/issuer.ts';
+
+const pair = createPair('one', 'ES256');
+const signal = new AbortController().signal;
+let folder = '';
+before(() => {
+  folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
+});
+after(() => {
+  rmSync(folder, { recursive: true });
+});
+
+/** Both kinds of source, of the same bytes. */
+async function withSources(bytes: string | Buffer, use: (source: KeySource) => Promise<void>): Promise<void> {
+  await using server = await KeyServer.start('');
+  server.respond = (response) => response.end(bytes);
+  await use(createUrlSource(new URL(server.url)));
+  const file = join(folder, 'keys.json');
+  writeFileSync(file, bytes);
+  await use(createFileSource(file));
+}
+
+describe('a source of keys', () => {
+  test('gives what it has, up to a mebibyte', async () => {
+    await withSources(keySetOf(pair), async (source) => {
+      assert.equal(await source.read(signal), keySetOf(pair));
+    });
+    const longest = ' '.repeat(keySetBytesMax);
+    assert.equal(keySetBytesMax, 2 ** 20);
+    await withSources(longest, async (source) => {
+      assert.equal(await source.read(signal), longest);
+    });
+    await withSources(`${longest} `, async (source) => {
+      await assert.rejects(source.read(signal), new Error('it has more than 1048576 bytes'));
+    });
+  });
+
+  test('wants UTF-8', async () => {
+    await withSources(Buffer.from([0x22, 0xff, 0x22]), async (source) => {
+      await assert.rejects(source.read(signal), new Error('it is not UTF-8'));
+    });
+  });
+
+  test('asks for a key set, and follows no redirect', async () => {
+    await using server = await KeyServer.start('');
+    const asked: unknown[] = [];
+    server.respond = (response: ServerResponse) => {
+      const { accept, 'user-agent': agent } = response.req.headers;
+      asked.push([accept, agent]);
+      sending('', 302, { location: server.url })(response);
+    };
+    const source = createUrlSource(new URL(server.url));
+    await assert.rejects(source.read(signal), new Error('it answered with status 302'));
+    assert.deepEqual(asked, [['application/jwk-set+json, application/json', 'work-item-gateway']]);
+  });
+
+  test('leaves no connection behind, however long the answer is', async () => {
+    await using server = await KeyServer.start('');
+    const { promise: closed, resolve } = Promise.withResolvers<unknown>();
+    server.respond = (response: ServerResponse) => {
+      response.writeHead(500).write('more to come');
+      resolve(once(response, 'close'));
+    };
+    await assert.rejects(createUrlSource(new URL(server.url)).read(signal), /status 500/);
+    await closed;
+  });
+});
+
+describe('a key set', () => {
+  const read = async (text: string) => (await readSigningKeys(text, ['ES256'])).keys.length;
+
+  test('that is none is told from one that is no JSON', async () => {
+    await assert.rejects(read('{'), new Error('it is not JSON'));
+    for (const text of ['[]', 'null', '"keys"', '{}', '{"keys":{}}', '{"keys":null}']) {
+      await assert.rejects(
+        read(text),
+        new Error('it is JSON, but no JSON Web Key Set: it has no array "keys"'),
+        text,
+      );
+    }
+    for (const text of ['{"keys":[]}', '{"keys":[null,1,"x",[]]}']) assert.equal(await read(text), 0);
+  });
+
+  test('counts up to its 200th key', async () => {
+    const other = { kty: 'RSA' };
+    const setOf = (count: number) =>
+      JSON.stringify({ keys: [...Array.from({ length: count }, () => other), pair.jwk] });
+    assert.equal(await read(setOf(199)), 1);
+    assert.equal(await read(setOf(200)), 0);
+  });
+
+  test('has keys of another type or curve, which are left out', async () => {
+    for (const wrong of [{ kty: 'RSA' }, { kty: 'OKP' }, { crv: 'P-384' }, { crv: undefined }]) {
+      assert.equal(
+        await read(JSON.stringify({ keys: [{ ...pair.jwk, ...wrong }] })),
+        0,
+        JSON.stringify(wrong),
+      );
+    }
+  });
+});
