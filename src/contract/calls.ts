@@ -34,7 +34,7 @@ export interface GatewayInForce {
 /** One request and what came of it. */
 export interface Call {
   readonly operation: Operation;
-  /** Of the call to the backend. */
+  /** Of the call to the backend, with the base path. */
   readonly path: string;
   readonly outcome: CallOutcome;
   /** Why the answer was of no use; undefined for a success. */
@@ -65,12 +65,14 @@ export class Calls {
   readonly made: Call[] = [];
   readonly #gateway: Gateway;
   readonly #backend: BackendClient;
+  readonly #basePath: string;
   readonly #arrivals = new Set<Arrivals>();
   readonly #onEnd = new Map<string, (record: CallRecord) => void>();
   #count = 0;
   #fault: unknown;
 
   constructor(settings: GatewayInForce, tls: ClientTls | undefined) {
+    this.#basePath = basePathOf(settings.backendUrl);
     const budget = new BufferBudget(settings.bufferedBytesMax);
     this.#backend = new BackendClient({ ...backendOptions(settings, tls), budget, tap: this.#tap });
     this.#gateway = new Gateway(
@@ -137,7 +139,7 @@ export class Calls {
     const bytes = this.#arrivedBytes();
     const call: Call = {
       operation,
-      path: `${backendPath}${path}`,
+      path: `${this.#basePath}${backendPath}${path}`,
       outcome: record.outcome,
       cause: typeof record.cause === 'string' ? record.cause : undefined,
       reply: transport.taken,
@@ -180,6 +182,11 @@ export class Calls {
       }
     };
   };
+}
+
+/** The path before that of every call; empty for none. */
+export function basePathOf({ pathname }: URL): string {
+  return pathname.replace(/\/+$/, '');
 }
 
 /** What a client of this backend is made of, but for its budget. */

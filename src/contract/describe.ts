@@ -6,11 +6,13 @@ import { framingOf, valueOf } from './answer.ts';
 import type { Call } from './calls.ts';
 
 const shownMax = 120;
+// A reason of TLS has what the certificate says.
+const causeShownMax = 400;
 
 /** Text from the backend: safe to show, and not longer than a line or two. */
-export function show(text: string): string {
+export function show(text: string, lengthMax = shownMax): string {
   const safe = escapeControls(text);
-  return safe.length > shownMax ? `${safe.slice(0, shownMax)}...` : safe;
+  return safe.length > lengthMax ? `${safe.slice(0, lengthMax)}...` : safe;
 }
 
 // What most often says why.
@@ -28,7 +30,7 @@ const tellingFields = [
 
 /** What came for a call. */
 export function describeCame({ answer, cause, hasBytes, outcome }: Call): string {
-  const why = cause === undefined || cause.startsWith('status ') ? '' : `: ${show(cause)}`;
+  const why = cause === undefined || cause.startsWith('status ') ? '' : `: ${show(cause, causeShownMax)}`;
   if (answer === undefined) {
     return `${hasBytes ? 'no answer that could be read' : 'no answer'}${why}`;
   }

@@ -4,7 +4,7 @@
 import type { OperationName } from '../gateway/operations.ts';
 import { bodyStartOf, valueOf } from './answer.ts';
 import { describeCame, describeReply, show } from './describe.ts';
-import type { Call } from './calls.ts';
+import { basePathOf, type Call } from './calls.ts';
 
 export interface Finding {
   /** For programs; stays what it is. */
@@ -298,13 +298,14 @@ const anythingElse: Failure = {
 
 function adviseOnRedirect(call: Call, backendUrl: URL): string {
   const location = fieldOf(call, 'location');
-  const from = new URL(`${backendUrl.href.replace(/\/+$/, '')}${call.path}`);
+  const from = new URL(backendUrl.origin + call.path);
   const to = URL.canParse(location, from.href) ? new URL(location, from.href) : undefined;
   if (to === undefined) {
     return 'It names no place that could be understood.';
   }
-  const base = to.pathname.endsWith(call.path)
-    ? to.origin + to.pathname.slice(0, -call.path.length)
+  const belowBase = call.path.slice(basePathOf(backendUrl).length);
+  const base = to.pathname.endsWith(belowBase)
+    ? to.origin + to.pathname.slice(0, -belowBase.length)
     : undefined;
   return base !== undefined &&
     /^https?:$/.test(to.protocol) &&

@@ -2,7 +2,7 @@
 
 import { operations, type OperationName } from '../gateway/operations.ts';
 import type { ClientTls } from '../wire/client-connection.ts';
-import { Calls, type Call, type GatewayInForce } from './calls.ts';
+import { basePathOf, Calls, type Call, type GatewayInForce } from './calls.ts';
 import { explainFailure, findingOf, type Finding, type Words } from './findings.ts';
 import type { Template } from './template.ts';
 
@@ -49,8 +49,8 @@ export class Session {
 
   /** The address of a path at the backend. */
   urlOf(path: string): string {
-    const { origin, pathname } = this.options.settings.backendUrl;
-    return `${origin}${pathname.replace(/\/+$/, '')}${path}`;
+    const { backendUrl } = this.options.settings;
+    return `${backendUrl.origin}${basePathOf(backendUrl)}${path}`;
   }
 
   /** Makes a call, unless there is to be an end. */

@@ -7,6 +7,8 @@ import {
   callOutcomes,
   faultOfBackendOutcome,
   outcomes,
+  unsuccessfulAnswers,
+  type BackendOutcome,
   type Fault,
 } from '../gateway/outcomes.ts';
 import type { Failure } from '../telemetry/failures.ts';
@@ -20,8 +22,12 @@ import {
   type FigureName,
 } from '../telemetry/figures.ts';
 import type { Report } from '../telemetry/report.ts';
+import { deathCauses } from '../telemetry/worker-deaths.ts';
 
 export const historyMs = 900_000;
+// Fewer answers can be the mistakes of one client.
+const noSuccessAnswersMin = 10;
+const noSuccessMs = 300_000;
 
 /** What all the processes of `reports` have counted, added up. */
 export function addFigures(reports: readonly Report[]): Figures {
@@ -55,6 +61,10 @@ export class History {
 
   /** Takes a step that ends now. */
   record(reports: readonly Report[]): void {
+    if (reports.length === 0) {
+      // No worker answers: what they have counted is not known.
+      return;
+    }
     const last = this.#steps.at(-1) ?? this.#before;
     const at = Date.now();
     const counted = addFigures(reports);
@@ -74,6 +84,7 @@ export class History {
         bufferedBytes: sum(({ bufferedBytes }) => bufferedBytes),
         residentBytes: sum(({ residentBytes }) => residentBytes),
         eventLoopDelayMs: Math.max(0, ...reports.map(({ eventLoopDelayMs }) => roundMs(eventLoopDelayMs))),
+        workerDeaths: deathCauses.reduce((deaths, cause) => deaths + passed.workerDeaths(cause), 0),
       },
     });
     if (this.#steps.length > historyMs / this.stepMs) {
@@ -112,7 +123,7 @@ export class History {
   /** What has been counted in about the last `ms`, as far back as is known. */
   summarise(counted: Figures, ms: number): Summary {
     const now = Date.now();
-    const from = this.#steps.findLast((step) => now - step.at >= ms) ?? this.#before;
+    const from = this.#stepBefore(now - ms);
     const passed = counted.since(from.figures);
     return {
       from: from.at,
@@ -120,6 +131,21 @@ export class History {
       flows: flowsOf(passed),
       failures: failuresOf(passed),
     };
+  }
+
+  /** Whether the backend answered calls of the last 5 minutes, and none of them with success [D51]. */
+  hasNoSuccess(counted: Figures): boolean {
+    const passed = counted.since(this.#stepBefore(Date.now() - noSuccessMs).figures);
+    const count = (outcome: BackendOutcome): number =>
+      operationFlows.reduce((sum, name) => sum + passed.backendOutcomes(name, outcome), 0);
+    return (
+      count('ok') === 0 &&
+      unsuccessfulAnswers.reduce((sum, outcome) => sum + count(outcome), 0) >= noSuccessAnswersMin
+    );
+  }
+
+  #stepBefore(at: number): { readonly at: number; readonly figures: Figures } {
+    return this.#steps.findLast((step) => step.at <= at) ?? this.#before;
   }
 }
 

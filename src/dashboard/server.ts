@@ -287,7 +287,7 @@ export class Dashboard {
       backend: {
         isReachable: backend?.isReachable === true,
         since: backend?.since ?? 0,
-        cause: backend?.cause,
+        cause: backend?.shortCause ?? backend?.cause,
       },
       inFlight: sum(({ inFlight }) => inFlight),
       bufferedBytes: sum(({ bufferedBytes }) => bufferedBytes),
@@ -297,6 +297,7 @@ export class Dashboard {
       lastMinute: this.#history.summarise(counted, minuteMs),
       wholeHistory: this.#history.summarise(counted, historyMs),
       lastFailures: this.#history.lastFailures(counted, failures),
+      hasNoSuccess: this.#history.hasNoSuccess(counted),
     };
   }
 }

@@ -34,6 +34,8 @@ export interface Point {
   readonly bufferedBytes: number;
   readonly residentBytes: number;
   readonly eventLoopDelayMs: number;
+  /** Workers that ended although they were not told to [D63]. */
+  readonly workerDeaths: number;
 }
 
 /** The time from some moment until now, taken together. */
@@ -148,6 +150,8 @@ export interface Now {
   readonly lastMinute: Summary;
   readonly wholeHistory: Summary;
   readonly lastFailures: LastFailures;
+  /** The backend answered calls of the last 5 minutes, and none of them with success. */
+  readonly hasNoSuccess: boolean;
 }
 
 /** One event of the stream. The first one of a connection has everything; a later one what has changed. */

@@ -1,7 +1,7 @@
 // Does the backend answer? As the last call showed, or, when the last one is old, a bare connection; never an HTTP call
 // of our own [D34]. It takes nobody out of rotation: it only says what it knows.
 
-import { describeError, isShortOfDescriptors } from '../backend/describe-error.ts';
+import { describeError, isShortOfDescriptors, shortenError } from '../backend/describe-error.ts';
 import type { OpenSocket } from '../wire/client-connection.ts';
 
 export interface BackendStatus {
@@ -10,6 +10,8 @@ export interface BackendStatus {
   readonly since: number;
   /** Why it does not answer; undefined while it does. */
   readonly cause: string | undefined;
+  /** The same in a few words; undefined where `cause` has no more than those. */
+  readonly shortCause?: string | undefined;
   /** When that was last seen, in milliseconds since 1970. */
   readonly seenAt: number;
 }
@@ -35,7 +37,7 @@ export class JoinedBackendStatus {
         last === undefined
           ? latest
           : latest.isReachable === last.isReachable
-            ? { ...last, cause: latest.cause, seenAt: latest.seenAt }
+            ? { ...latest, since: last.since }
             : { ...latest, since: Math.max(latest.since, last.seenAt) };
     }
     const joined = this.#last;
@@ -54,6 +56,7 @@ export class BackendMonitor {
   #isReachable: boolean | undefined;
   #since = 0;
   #cause: string | undefined;
+  #shortCause: string | undefined;
   #evidenceAt = -Infinity;
   #probe: Promise<void> | undefined;
 
@@ -63,7 +66,7 @@ export class BackendMonitor {
   }
 
   /** Takes note of a call's end: `cause` when no answer came, undefined when one did, whatever it said. */
-  report(cause: string | undefined): void {
+  report(cause: string | undefined, shortCause?: string): void {
     this.#evidenceAt = performance.now();
     const isReachable = cause === undefined;
     if (this.#isReachable !== isReachable) {
@@ -71,6 +74,7 @@ export class BackendMonitor {
       this.#since = Date.now();
     }
     this.#cause = cause;
+    this.#shortCause = shortCause;
   }
 
   /** What is known now, looked at if need be; resolves within about a second, never rejects. */
@@ -87,6 +91,7 @@ export class BackendMonitor {
       isReachable: this.#isReachable === true,
       since: this.#since,
       cause: this.#cause,
+      shortCause: this.#shortCause,
       seenAt: Math.max(0, Math.round(performance.timeOrigin + this.#evidenceAt)),
     };
   }
@@ -95,7 +100,7 @@ export class BackendMonitor {
     try {
       const seen = await probe(this.#open);
       if (seen !== undefined) {
-        this.report(seen.cause);
+        this.report(seen.cause, seen.shortCause);
       }
     } finally {
       // Whatever came of it: what is kept would be the answer for ever.
@@ -104,17 +109,26 @@ export class BackendMonitor {
   }
 }
 
+interface Seen {
+  readonly cause: string | undefined;
+  readonly shortCause?: string | undefined;
+}
+
 // Opens a connection as calls do, up to the end of TLS's handshake where there is TLS, and closes it. Undefined where it
 // shows nothing, since we had no descriptor for it.
-async function probe(open: OpenSocket): Promise<{ readonly cause: string | undefined } | undefined> {
-  const { promise, resolve } = Promise.withResolvers<{ cause: string | undefined } | undefined>();
+async function probe(open: OpenSocket): Promise<Seen | undefined> {
+  const { promise, resolve } = Promise.withResolvers<Seen | undefined>();
   const socket = open(
     () => undefined,
     () => {
       resolve({ cause: undefined });
     },
   ).on('error', (error) => {
-    resolve(isShortOfDescriptors(error) ? undefined : { cause: describeError(error) });
+    resolve(
+      isShortOfDescriptors(error)
+        ? undefined
+        : { cause: describeError(error), shortCause: shortenError(error) },
+    );
   });
   const timer = setTimeout(resolve, probeTimeoutMs, { cause: `no connection within ${probeTimeoutMs} ms` });
   const seen = await promise;

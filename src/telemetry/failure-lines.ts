@@ -68,11 +68,17 @@ function writeToConsole(line: string): void {
   console.error(line);
 }
 
+/** A fault that is the host's: its message says what to do there. */
+export class HostMistake extends Error {}
+
 // `unreachable: GET /api/work-items/5 (request id 0b5f…) got 500: no complete, well-formed answer. Cause: connect
 // ECONNREFUSED 127.0.0.1:5104. Look whether the backend runs, and whether backendUrl is its address.`
 function describeFailure(record: CallRecord, outcome: Failure): string {
   const { status, cause } = record;
   const got = status === 0 ? 'got no reply' : `got ${status}`;
+  if (cause instanceof HostMistake) {
+    return `${outcome}: ${describeRequest(record)} ${got}: ${cause.stack ?? cause.message}`;
+  }
   const { meaning } = outcomes[outcome];
   return `${outcome}: ${describeRequest(record)} ${got}: ${meaning}. ${describeCause(cause)}${advice[outcome]}.`;
 }

@@ -51,8 +51,8 @@ export class RecentFailures {
   readonly #failures: Failure[] = [];
   readonly #counts: Record<Party, number> = { client: 0, gateway: 0, backend: 0 };
 
-  /** Keeps `call`, with its client's address, if it failed. */
-  record(call: CallRecord, client: string | undefined): void {
+  /** Keeps `call` if it failed; with its client's address where `showsClient`. */
+  record(call: CallRecord, showsClient: boolean): void {
     const party = outcomes[call.outcome].fault;
     if (party === 'nobody') {
       return;
@@ -62,11 +62,11 @@ export class RecentFailures {
       requestId: call.requestId,
       operation: call.operation?.name,
       path: call.path,
-      client,
+      client: showsClient ? call.client : undefined,
       status: call.status,
       outcome: call.outcome,
       party,
-      cause: describeCause(call.cause),
+      cause: describeCause(call.shortCause ?? call.cause),
       durationMs: call.durationMs,
     });
   }

@@ -12,6 +12,7 @@ import {
   type CallOutcome,
 } from '../gateway/outcomes.ts';
 import { tokenFlawNames, type TokenFlaw } from '../guards/token-flaws.ts';
+import { deathCauses, type DeathCause } from './worker-deaths.ts';
 
 /** An operation, or `none` for requests that called no operation. */
 export type FigureName = OperationName | 'none';
@@ -60,7 +61,8 @@ const keyFetchesAt = failedHandshakesAt + 1;
 const failedKeyFetchesAt = keyFetchesAt + 1;
 const tokenFlawsAt = failedKeyFetchesAt + 1;
 const droppedSpansAt = tokenFlawsAt + tokenFlawNames.length;
-const blockSize = droppedSpansAt + 1;
+const workerDeathsAt = droppedSpansAt + 1;
+const blockSize = workerDeathsAt + deathCauses.length;
 
 const offsets = new Map(figureNames.map((name, index) => [name, index * nameSize]));
 const noneOffset = offsets.get('none') ?? 0;
@@ -142,6 +144,11 @@ export class Figures {
     this.#block[droppedSpansAt] = this.droppedSpans + spans;
   }
 
+  /** Adds a worker that ended although it was not told to [D63]. */
+  recordWorkerDeath(cause: DeathCause): void {
+    this.#count(workerDeathsAt + deathCauses.indexOf(cause));
+  }
+
   /** Adds every figure of `other` to this. */
   add(other: Figures): void {
     for (let index = 0; index < blockSize; index += 1) {
@@ -219,6 +226,10 @@ export class Figures {
 
   get droppedSpans(): number {
     return this.#at(droppedSpansAt);
+  }
+
+  workerDeaths(cause: DeathCause): number {
+    return this.#at(workerDeathsAt + deathCauses.indexOf(cause));
   }
 
   /** For another process, and for the constructor there. */

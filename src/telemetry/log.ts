@@ -1,5 +1,5 @@
-// The log: one line a request, JSON for machines and short lines for a terminal. Never a body, never a
-// header's value but the request id and a forwarded address.
+// The log: one line a request, JSON for machines and short lines for a terminal. Never a body, and of the headers' values
+// only the request id, a forwarded address, the user agent and the subject of a verified token.
 
 import { isatty } from 'node:tty';
 
@@ -121,12 +121,15 @@ function createIsoTime(now: () => number): () => string {
   };
 }
 
-/** Writes the line of a request that has ended, at the level that its outcome has [D51]. */
-export function logCall(logger: Logger, call: CallRecord, client: string | undefined): void {
+/**
+ * Writes the line of a request that has ended, at the level that its outcome has [D51]; where `showsClient` is false,
+ * without the client's address, subject and agent [D62].
+ */
+export function logCall(logger: Logger, call: CallRecord, showsClient: boolean): void {
   const { level, message } = outcomes[call.outcome];
   if (level === 'info') {
     if (logger.isLevelEnabled('info')) {
-      writeCall(logger as LoggerParts, call, client);
+      writeCall(logger as LoggerParts, call, showsClient);
     }
     return;
   }
@@ -135,7 +138,8 @@ export function logCall(logger: Logger, call: CallRecord, client: string | undef
     operation: call.operation?.name,
     method: call.method,
     path: call.path,
-    client,
+    http: call.http,
+    ...(showsClient && { client: call.client, subject: call.subject, agent: call.agent }),
     status: call.status,
     outcome: call.outcome,
     durationMs: roundMs(call.durationMs),
@@ -150,20 +154,28 @@ export function logCall(logger: Logger, call: CallRecord, client: string | undef
   }
 }
 
-// What pino makes of `logger.info(line, 'request')`, byte by byte, at a third of the cost: this line is written once
-// a request, and few values in it can need an escape (an id that a client sends has letters, digits and `._~-` [D25],
-// a path is printable ASCII, a client an IP address).
-function writeCall(logger: LoggerParts, call: CallRecord, client: string | undefined): void {
+// Writes the line that pino makes of `logger.info(line, 'request')`, byte by byte, at a third of the cost: there is one a
+// request, and few of its values can need an escape. An id has letters, digits and `._~-` [D25], a client is an IP address;
+// path and agent are printable ASCII.
+function writeCall(logger: LoggerParts, call: CallRecord, showsClient: boolean): void {
   const operation = call.operation === undefined ? '' : `,"operation":"${call.operation.name}"`;
-  const { path } = call;
-  const pathText = needsEscape.test(path) ? JSON.stringify(path) : `"${path}"`;
-  const clientText = client === undefined ? '' : `,"client":"${client}"`;
+  const client = showsClient ? writeClient(call) : '';
   const backendMs =
     call.backendDurationMs === undefined ? '' : `,"backendMs":${writeMs(call.backendDurationMs)}`;
   const cause = call.cause === undefined ? '' : `,"cause":${escapeControls(JSON.stringify(call.cause))}`;
   logger[pino.symbols.streamSym].write(
-    `{"level":"info"${logger[pino.symbols.timeSym]()}${logger[pino.symbols.chindingsSym]},"requestId":"${call.requestId}"${operation},"method":"${call.method}","path":${pathText}${clientText},"status":${call.status},"outcome":"${call.outcome}","durationMs":${writeMs(call.durationMs)}${backendMs},"requestBytes":${call.requestBytes},"replyBytes":${call.replyBytes}${cause},"msg":"request"}\n`,
+    `{"level":"info"${logger[pino.symbols.timeSym]()}${logger[pino.symbols.chindingsSym]},"requestId":"${call.requestId}"${operation},"method":"${call.method}","path":${quote(call.path)},"http":"${call.http}"${client},"status":${call.status},"outcome":"${call.outcome}","durationMs":${writeMs(call.durationMs)}${backendMs},"requestBytes":${call.requestBytes},"replyBytes":${call.replyBytes}${cause},"msg":"request"}\n`,
   );
+}
+
+function writeClient(call: CallRecord): string {
+  const { client, subject, agent } = call;
+  return `${client === undefined ? '' : `,"client":"${client}"`}${subject === undefined ? '' : `,"subject":${JSON.stringify(subject)}`}${agent === undefined ? '' : `,"agent":${quote(agent)}`}`;
+}
+
+// Printable ASCII as JSON.
+function quote(text: string): string {
+  return needsEscape.test(text) ? JSON.stringify(text) : `"${text}"`;
 }
 
 const needsEscape = /["\\]/;

@@ -22,6 +22,7 @@ import { daysLeft, type CertificateStatus } from './certificate-status.ts';
 import { loadPromClient } from './prom-client.ts';
 import type { ProcessMetric } from './process-metrics.ts';
 import type { Report } from './report.ts';
+import { deathCauses } from './worker-deaths.ts';
 
 const prefix = 'work_item_gateway_';
 
@@ -178,6 +179,13 @@ function addFigures(registry: Registry, figures: Figures): void {
     'counter',
     'Spans of traced calls that did not reach the collector.',
     [{ labels: {}, value: figures.droppedSpans }],
+  );
+  addMetric(
+    registry,
+    'worker_deaths_total',
+    'counter',
+    'Workers that ended although they were not told to, by cause.',
+    deathCauses.map((cause) => ({ labels: { cause }, value: figures.workerDeaths(cause) })),
   );
 }
 

@@ -13,7 +13,7 @@ export function createPrettyFormat(hasColours: boolean): Format {
   const pretty = prettyFactory({
     colorize: hasColours,
     ignore:
-      'pid,hostname,requestId,operation,method,path,client,status,outcome,durationMs,backendMs,requestBytes,replyBytes,cause',
+      'pid,hostname,requestId,operation,method,path,http,client,subject,agent,status,outcome,durationMs,backendMs,requestBytes,replyBytes,cause',
     translateTime: 'SYS:HH:MM:ss.l',
     singleLine: true,
     messageFormat: (line, messageKey) => describeLine(line, String(line[messageKey])),

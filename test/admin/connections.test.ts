@@ -343,25 +343,50 @@ test('clients that do not read their replies make room for others, and are cut o
 });
 
 test('dashboards are not counted among the 64, and go on while others come [D59]', async () => {
-  await using own = await startCommand({ BACKEND_URL: backend.url });
-  const viewers = await Promise.all(Array.from({ length: 50 }, () => Viewer.open(own.adminPort)));
-  try {
-    for (const viewer of viewers) await viewer.message(() => true, 'its first message');
-    const silent = await openMany(own.adminPort, 200);
-    await poll(() => openOf(silent) === connectionsMax, 'those that are too many are closed');
-    const before = viewers.map(({ messages }) => messages.length);
-    assert.equal((await own.admin(events)).status, 503);
-    // Longer than a connection without a stream may last.
-    await poll(
-      () => viewers.every(({ messages }, index) => messages.length >= (before[index] ?? 0) + 6),
-      'every viewer is sent more',
-      30_000,
-    );
-    assert.ok(viewers.every(({ client }) => client.isOpen));
-  } finally {
-    for (const viewer of viewers) await viewer[Symbol.asyncDispose]();
-  }
-  await poll(async () => (await own.admin('/livez')).status === 200, 'it is as before');
+  await withAdmin(
+    () => [createReport()],
+    async (port) => {
+      const viewers = await Promise.all(Array.from({ length: 50 }, () => Viewer.open(port)));
+      for (const viewer of viewers) await viewer.message(() => true, 'its first message');
+      const few = await openMany(port, 30);
+      assert.equal((await request(port, 'GET', '/livez')).status, 200);
+      assert.equal(openOf(few), 30, 'there is room beside the dashboards');
+      const many = await openMany(port, 200);
+      await poll(() => openOf([...few, ...many]) <= connectionsMax, 'those that are too many are closed');
+      const before = viewers.map(({ messages }) => messages.length);
+      assert.equal((await request(port, 'GET', events)).status, 503);
+      // Longer than a connection without a stream may last.
+      await poll(
+        () => viewers.every(({ messages }, index) => messages.length >= (before[index] ?? 0) + 6),
+        'every viewer is sent more',
+        30_000,
+      );
+      assert.ok(viewers.every(({ client }) => client.isOpen));
+      for (const viewer of viewers) await viewer[Symbol.asyncDispose]();
+      await poll(async () => (await request(port, 'GET', '/livez')).status === 200, 'it is as before');
+    },
+  );
+});
+
+test('of what is sent behind a request about 1 MiB is read, and no more [D59]', async () => {
+  await withAdmin(
+    () => [createReport()],
+    async (port) => {
+      await using client = await RawClient.open(port);
+      const megabyte = Buffer.alloc(1_048_576, 'x');
+      let sent = 0;
+      const pieces = function* () {
+        yield requestBytes('GET', '/metrics');
+        for (; sent < 64; sent += 1) yield megabyte;
+      };
+      const sending = client.sendPieces(pieces());
+      assert.equal((await client.reply()).status, 200);
+      await client.closed();
+      await sending;
+      // The rest is what the system holds for both ends.
+      assert.ok(sent < 32, `${sent} MiB`);
+    },
+  );
 });
 
 function connect(): Promise<RawClient> {

@@ -287,6 +287,57 @@ describe('exit codes', { concurrency: 2 }, () => {
   });
 });
 
+describe('what is wrong with the list is said in the same words by check', () => {
+  const field = (status: number, name: string, value: string): Answer =>
+    answer('{}', { status, headers: [[name, value]] });
+  for (const [what, code, given] of [
+    ['401', 'wants-authentication', field(401, 'WWW-Authenticate', 'Negotiate')],
+    ['302', 'redirect', field(302, 'Location', '/login')],
+    ['404', 'no-such-path', answer('{}', { status: 404 })],
+    ['503', 'behind-is-away', answer('{}', { status: 503 })],
+    ['a page', 'html', answer('<html>', { headers: [['Content-Type', 'text/html']] })],
+  ] as const) {
+    test(`${what}: ${code}, asked for below the base path [D61]`, async () => {
+      await using backend = await ItemBackend.start();
+      backend.instead = { list: () => given };
+      const environment = { BACKEND_URL: `${backend.scripted.url}/base/` };
+      const contract = await check(['--contract', '--json'], environment);
+      const { findings, calls } = JSON.parse(contract.stdout) as {
+        findings: Record<'code' | 'title' | 'asked' | 'came' | 'advice', string>[];
+        calls: { path: string }[];
+      };
+      const [finding] = findings;
+      assert.equal(finding?.code, code);
+      assert.equal(finding.asked, 'GET /base/api/WorkItem');
+      assert.equal(calls[0]?.path, '/base/api/WorkItem');
+      assert.equal(backend.scripted.requests[0]?.target, '/base/api/WorkItem');
+      const plain = await check([], environment);
+      assert.equal(plain.code, 1);
+      const { title, came, advice } = finding;
+      assert.equal(
+        plain.stderr,
+        `backend: ${backend.scripted.url}/base/api/WorkItem: ${title}: ${came}\n  ${advice}\n`,
+      );
+    });
+  }
+
+  test('a redirect to another address, base paths on both sides: which BACKEND_URL is right [D61]', async () => {
+    await using backend = await ItemBackend.start();
+    backend.instead = { list: () => field(301, 'Location', 'https://items.example.com/v1/api/WorkItem') };
+    const { stderr } = await check([], { BACKEND_URL: `${backend.scripted.url}/base` });
+    assert.match(stderr, /^ {2}Set BACKEND_URL to https:\/\/items\.example\.com\/v1\.$/m);
+  });
+
+  test('a success has its status, its size and its time', async () => {
+    await using backend = await ItemBackend.start();
+    backend.instead = { list: () => answer('[{}]') };
+    const { code, stdout } = await check([], { BACKEND_URL: backend.scripted.url });
+    assert.equal(code, 0);
+    assert.match(stdout, /^backend: http:\S+\/api\/WorkItem answered 200 with 4 bytes of JSON in \d+ ms$/m);
+    assert.deepEqual(backend.asked, ['list']);
+  });
+});
+
 describe('an end in the middle', { concurrency: 2 }, () => {
   for (const operation of ['create', 'update', 'delete'] as const) {
     for (const [signal, exitCode] of [

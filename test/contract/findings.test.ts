@@ -152,12 +152,20 @@ const cases: Case[] = [
     },
     left: 0,
   },
-  {
-    title: 'an update that refuses the item as it was read, and takes that of the create',
+  ...[400, 422].map((status): Case => ({
+    title: `an update that answers ${status} to the item as it was read, and takes that of the create`,
     instead: {
-      update: ({ request }) => (request.body.includes('"id"') ? answer('', { status: 400 }) : undefined),
+      update: ({ request }) => (request.body.includes('"id"') ? answer('', { status }) : undefined),
     },
     codes: ['warning update: update-of-what-was-read'],
+    left: 0,
+  })),
+  {
+    title: 'an update that answers 409, which is not about the fields: it is not tried again',
+    instead: {
+      update: ({ request }) => (request.body.includes('"id"') ? answer('', { status: 409 }) : undefined),
+    },
+    codes: ['breaks update: body-refused'],
     left: 0,
   },
   {

@@ -72,6 +72,24 @@ describe('ids in the answer to a create', { concurrency: 4 }, () => {
     });
   }
 
+  for (const status of [400, 422]) {
+    test(`an item that is another's when its update is refused with ${status} gets no second update [D61]`, async () => {
+      await using backend = await ItemBackend.start();
+      backend.instead = {
+        update: (_exchange, { items }, id) => {
+          items.set(id, { id: Number(id), title: 'of somebody else, with the same id' });
+          return answer('', { status });
+        },
+      };
+      const report = await runContract(backend.scripted.url);
+      assert.deepEqual(
+        backend.writes.map(({ method }) => method),
+        ['PUT'],
+      );
+      assert.equal(codesOf(report)[0], 'breaks update: body-refused');
+    });
+  }
+
   test('a Location that names another is not trusted either', async () => {
     await using backend = await ItemBackend.start();
     backend.instead = {

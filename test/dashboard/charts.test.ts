@@ -7,6 +7,7 @@ import { after, before, describe, test } from 'node:test';
 import type { Flow, FlowName, Point, Summary } from '../../src/dashboard/state.ts';
 import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
 import { openDashboard, reads } from '../helpers/dashboard-page.ts';
+import { Figures } from '../../src/telemetry/figures.ts';
 import { poll } from '../helpers/changes.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
@@ -53,6 +54,7 @@ function createPoints(change: (step: number) => Partial<Flow>): Point[] {
     bufferedBytes: 0,
     residentBytes: 0,
     eventLoopDelayMs: 0,
+    workerDeaths: 0,
   }));
 }
 
@@ -276,6 +278,22 @@ describe('the charts', () => {
       await gateway?.stop();
       await backend.stop();
     }
+  });
+
+  test('workers that died are marked [D63]', async () => {
+    const figures = new Figures();
+    for (let call = 0; call < 9; call += 1) figures.recordMalformed(400);
+    await withAdmin(
+      () => [createReport({ figures: figures.toJSON() })],
+      async (adminPort) => {
+        await using watched = await openDashboard(browser, { adminPort });
+        figures.recordWorkerDeath('killed');
+        figures.recordWorkerDeath('frozen');
+        await watched.page
+          .locator('.requests .area[aria-label*=", 2 workers died "]')
+          .waitFor({ timeout: 15_000 });
+      },
+    );
   });
 
   test('what is small beside the load has a scale', async () => {

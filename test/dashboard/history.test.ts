@@ -23,6 +23,9 @@ function call(name: string, more: Partial<CallRecord> = {}): CallRecord {
     method: 'GET',
     path: '/api/work-items',
     client: '127.0.0.1',
+    subject: undefined,
+    agent: undefined,
+    http: '1.1',
     status: 200,
     outcome: 'ok',
     cause: undefined,
@@ -182,4 +185,60 @@ test('calls that came through since the last failure are counted, of the backend
     backend: { at: 40, callsSince: 3 },
     gateway: { at: 50, callsSince: 1 },
   });
+});
+
+test('no success: ten answers at least in the last five minutes, and none that is one [D51]', () => {
+  mock.timers.enable({ apis: ['Date'], now: 0 });
+  const history = new History(0, stepMs);
+  const figures = new Figures();
+  const add = (
+    count: number,
+    ...[name, outcome]: [string, 'ok' | 'not-found' | 'rejected' | 'refused' | 'timed-out']
+  ): void => {
+    for (let made = 0; made < count; made += 1)
+      figures.record(call(name, { outcome, backendOutcome: outcome }));
+  };
+  const pass = (ms: number): void => {
+    for (let passed = 0; passed < ms; passed += stepMs) {
+      mock.timers.tick(stepMs);
+      history.record([report(figures)]);
+    }
+  };
+  assert.equal(history.hasNoSuccess(figures), false, 'no calls');
+  add(20, 'list', 'timed-out');
+  assert.equal(history.hasNoSuccess(figures), false, 'no answers');
+  add(3, 'read', 'not-found');
+  add(3, 'delete', 'rejected');
+  add(3, 'list', 'refused');
+  assert.equal(history.hasNoSuccess(figures), false, 'nine answers');
+  add(1, 'create', 'rejected');
+  assert.equal(history.hasNoSuccess(figures), true);
+  add(1, 'update', 'ok');
+  assert.equal(history.hasNoSuccess(figures), false, 'a success');
+  pass(300_000 + stepMs);
+  add(10, 'read', 'not-found');
+  assert.equal(history.hasNoSuccess(figures), true, 'the success is five minutes old');
+  mock.timers.reset();
+});
+
+test('workers that died are in the step in which they did; a step without any report is left out [D63]', () => {
+  mock.timers.enable({ apis: ['Date'], now: 0 });
+  const history = new History(0, stepMs);
+  const figures = new Figures();
+  const deaths: number[] = [];
+  const step = (...reports: Report[]): void => {
+    mock.timers.tick(stepMs);
+    history.record(reports);
+  };
+  figures.recordWorkerDeath('killed');
+  step(report(figures));
+  figures.recordWorkerDeath('killed');
+  figures.recordWorkerDeath('exit');
+  // No worker answers: nothing is known, and that is no count of zero.
+  step();
+  step(report(figures));
+  step(report(figures));
+  for (const { workerDeaths } of history.pointsAfter(0)) deaths.push(workerDeaths);
+  assert.deepEqual(deaths, [1, 2, 0]);
+  mock.timers.reset();
 });

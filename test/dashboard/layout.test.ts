@@ -58,6 +58,7 @@ describe('on a screen', () => {
   });
 
   for (const [width, height] of [
+    [360, 740],
     [768, 1_024],
     [1_440, 900],
     [2_560, 1_440],
@@ -79,6 +80,38 @@ describe('on a screen', () => {
       }
     });
   }
+
+  for (const [width, height] of [
+    [360, 740],
+    [768, 1_024],
+  ] as const) {
+    test(`${width} px wide what can be chosen begins on one side`, async () => {
+      await using watched = await openDashboard(browser, command, { width, height });
+      await reads(watched, '#operation-rows .update', /120/);
+      const [place] = await boxesOf(watched, '#traffic');
+      const [first, ...others] = await boxesOf(watched, '#traffic fieldset');
+      assert.ok(place && first && others.length === 1);
+      assert.equal(first.left, place.left);
+      for (const { top, left } of others) assert.ok(top === first.top || left === first.left);
+    });
+  }
+
+  test('360 px wide each figure of an operation has its name before it', async () => {
+    await using watched = await openDashboard(browser, command, { width: 360, height: 740 });
+    await reads(watched, '#operation-rows .update', /120/);
+    // As the head of the table has them, which has no room here.
+    const names = await watched.page.evaluate<string[]>(`
+      [...document.querySelectorAll('#operation-rows .update td')].map(({ dataset }) =>
+        [dataset.group, dataset.name].filter((each) => each !== undefined).join(': '))`);
+    assert.deepEqual(names, [
+      'a second',
+      ...['Replies: 2xx', '4xx', '5xx', 'none'],
+      ...['Failed, at fault: clients', 'gateway', 'backend'],
+      ...['Requests took: p50', 'p99'],
+      ...['Calls to the backend: failed', 'p50', 'p99'],
+      '',
+    ]);
+  });
 
   for (const [width, heightMax] of [
     [360, 72],

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
 import { request, requestBytes, RawClient } from '../helpers/raw-client.ts';
+import { findFreePort } from '../helpers/haproxy.ts';
 import { TestBrowser, type PageOptions, type WatchedPage } from '../helpers/browser.ts';
 import { openDashboard, readOperation, reads } from '../helpers/dashboard-page.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
@@ -391,13 +392,35 @@ describe('the dashboard', () => {
     assert.equal(await rows.filter({ visible: true }).count(), 6);
   });
 
+  test('a port is no quantity: its digits are not set in groups', async () => {
+    const port = await findFreePort();
+    await using own = await startCommand({ BACKEND_URL: backend.url, ADMIN_PORT: String(port) });
+    await using watched = await open({}, own);
+    const row = watched.page.locator('#setting-rows tr', { hasText: 'ADMIN_PORT' });
+    assert.equal(await row.locator('.value code').textContent(), String(port));
+    assert.ok(port > 9_999);
+    assert.equal(await row.locator('.group').count(), 0);
+  });
+
+  test('a refused connection is said in two words, and each of its addresses in the log', async () => {
+    const port = await findFreePort();
+    await using own = await startCommand({ BACKEND_URL: `http://localhost:${port}` });
+    await using watched = await open({}, own);
+    await own.call('GET', '/api/work-items');
+    await reads(watched, '#failure-rows .kind', /^unreachable connection refused$/);
+    await reads(watched, '#verdict-detail', /: connection refused$/);
+    const { cause } = await own.log((line) => line['outcome'] === 'unreachable', 'the line of the call');
+    assert.match(String(cause), new RegExp(`ECONNREFUSED.*127\\.0\\.0\\.1:${port}`));
+  });
+
   test('a backend that is killed shows within two seconds without any traffic, and its return by itself', async () => {
     await using watched = await open({ colorScheme: 'dark' });
     const calls = backend.requests.length;
     for (let round = 0; round < 2; round += 1) {
       await backend.stop();
       await reads(watched, '#verdict-title', /^The backend does not answer$/, backendShownWithinMs);
-      await reads(watched, '#verdict-detail', /^Unreachable since \d\d:\d\d:\d\d/);
+      await reads(watched, '#verdict-detail', /^Unreachable since [\d:]+ \(.*\): connection refused$/);
+      await reads(watched, '#verdict-next', /^Look whether the backend runs/);
       await reads(watched, '#parties .blamed .said', /^unreachable since/);
       if (round === 0) {
         await assertAccessible(watched);

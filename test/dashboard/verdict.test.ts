@@ -9,6 +9,7 @@ import type { Facts, Flow, Now, ShownCertificate, Summary } from '../../src/dash
 interface Verdict {
   readonly level: string;
   readonly party: string | undefined;
+  readonly next: string;
   readonly title: string;
   readonly detail: string;
   readonly isOver?: boolean;
@@ -92,6 +93,7 @@ function now(more: Partial<Now> = {}): Now {
     lastMinute: summary(),
     wholeHistory: summary(),
     lastFailures: { backend: null, gateway: null },
+    hasNoSuccess: false,
     ...more,
   };
 }
@@ -127,11 +129,11 @@ for (const [what, at, level, party, title, detail] of [
   ],
   [
     'a backend that is away',
-    now({ backend: { isReachable: false, since: 88_000, cause: 'ECONNREFUSED' } }),
+    now({ backend: { isReachable: false, since: 88_000, cause: 'connection refused' } }),
     'unwell',
     'backend',
     /does not answer/,
-    /^Unreachable since \d\d:\d\d:\d\d \(12\ss\)\. ECONNREFUSED$/,
+    /^Unreachable since \d\d:\d\d:\d\d \(12\ss\): connection refused$/,
   ],
   [
     'a fault of our own',
@@ -181,7 +183,31 @@ for (const [what, at, level, party, title, detail] of [
     'well',
     undefined,
     /^All is well$/,
-    /none failed/,
+    /^16\.7 requests a second, 900 with a mistake of the client, p99/,
+  ],
+  [
+    'mistakes of clients, and a failure of the backend',
+    now({ lastMinute: summary({ failed: { backend: 1, gateway: 0, client: 900 } }) }),
+    'well',
+    undefined,
+    /^All is well$/,
+    /^16\.7 requests a second, 1 failed, 900 with a mistake of the client, p99/,
+  ],
+  [
+    'every call rejected',
+    now({ hasNoSuccess: true }),
+    'notice',
+    'gateway',
+    /^No call succeeds$/,
+    /^No call of the last 5 minutes has succeeded, and the backend answers\. Is BACKEND_URL right\? It is http:\/\/localhost:5104\.$/,
+  ],
+  [
+    'no call succeeds, and the backend fails some',
+    now({ hasNoSuccess: true, lastMinute: summary(failed(100), { refused: 100 }) }),
+    'unwell',
+    'backend',
+    /^The backend fails calls$/,
+    /^100 of 1,000 calls to it in the last minute \([^)]+\): 100 refused\. No call of the last 5 minutes has succeeded\. Is BACKEND_URL right\? It is http:\/\/localhost:5104\.$/,
   ],
   [
     'a slow backend',
@@ -230,6 +256,7 @@ for (const [what, at, level, party, title, detail] of [
     assert.match(verdict.title, title);
     assert.doesNotMatch(verdict.title, /\d/, 'a title is read out when it changes, so it has no figures');
     assert.match(verdict.detail, detail);
+    assert.equal(verdict.next === '', level === 'well', 'says what to do next');
   });
 }
 
@@ -277,7 +304,8 @@ for (const [what, at, hasRecovered, detail] of [
   ['an outage, nobody has called since, and the backend takes connections again', failing(40, 50_000, 0, { backend: { isReachable: true, since: 70_000, cause: undefined } }), true, /^Recovered 30\ss ago/],
 ] as const) {
   test(`${what}: ${hasRecovered ? 'recovered' : 'not recovered'}`, () => {
-    const { level, party, title, detail: text, isOver = false } = judge(at, facts);
+    const { level, party, title, next, detail: text, isOver = false } = judge(at, facts);
+    assert.notEqual(next, '');
     assert.equal(isOver, hasRecovered);
     assert.deepEqual(
       { level, party, title },

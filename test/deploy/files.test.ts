@@ -55,6 +55,14 @@ test('every file under deploy/ is used by a test or a script', () => {
   );
 });
 
+test('a health check that runs a program does so at most every 30 s', () => {
+  const [, seconds] = /^HEALTHCHECK .*--interval=(\d+)s\b/m.exec(read('Dockerfile')) ?? [];
+  assert.ok(Number(seconds) >= 30);
+  for (const path of globSync('deploy/kubernetes/**/*.yaml', { cwd: root })) {
+    assert.doesNotMatch(read(path), /^ *exec:/m, path);
+  }
+});
+
 test('every file that docs/deploying.md names is one of them, or of the image', () => {
   const text = read('docs/deploying.md');
   const inDeploy = globSync('deploy/**/*', { cwd: root });

@@ -2,10 +2,15 @@
 // behind it that are restarted are in ../process/rolling-restart.test.ts, a whole fleet in ../fleet.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
+import { parse } from 'yaml';
 import { resolveSettings } from '../../src/process/settings.ts';
+import { startBlackHole } from '../helpers/black-hole.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
+import { sorted } from '../helpers/expected.ts';
 import {
   findFreePort,
   Haproxy,
@@ -13,8 +18,8 @@ import {
   shippedConfiguration,
   type Variations,
 } from '../helpers/haproxy.ts';
-import { RawClient, requestBytes, type Reply } from '../helpers/raw-client.ts';
-import { answer, resetPeer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { RawClient, request, requestBytes, type Reply } from '../helpers/raw-client.ts';
+import { answer, behind, resetPeer, ScriptedBackend, timeout } from '../helpers/scripted-backend.ts';
 import { startCommand } from '../helpers/targets.ts';
 
 const program = haproxyProgram ?? '';
@@ -49,6 +54,10 @@ describe('its time limits and bounds fit the defaults of the gateway', () => {
   test('it knows of a shutdown before the delay is over that it asks for', () => {
     const [, delayMs] = /SHUTDOWN_DELAY_MS=(\d+)/.exec(shippedConfiguration) ?? [];
     assert.ok(ofHaproxy('inter') * ofHaproxy('fall') + 1_000 < Number(delayMs));
+  });
+
+  test('it goes to another gateway before it knows that one takes no connections', () => {
+    assert.ok(ofHaproxy('timeout connect') <= ofHaproxy('inter') * ofHaproxy('fall'));
   });
 
   test('it repeats a call only where no connection was made', () => {
@@ -121,6 +130,165 @@ describe('what a gateway that dies has taken is not sent to another one', { skip
     await client.reply();
     await poll(() => haproxy.lines().some((line) => line.includes('{goes-wrong}')), 'the line is there');
     assert.ok(!haproxy.lines().some((line) => line.includes('{goes-well}')));
+  });
+});
+
+/** With the headers of D24, but for `x-request-id`. */
+function assertError(reply: Reply, status: number, error: string): void {
+  const body = JSON.stringify({ error });
+  assert.deepEqual([reply.status, reply.text], [status, body]);
+  assert.deepEqual(
+    sorted(reply.headers).filter((header) => header !== 'connection: close'),
+    [
+      'cache-control: no-store',
+      `content-length: ${body.length}`,
+      'content-type: application/json',
+      'x-content-type-options: nosniff',
+    ],
+  );
+}
+
+describe('what HAProxy answers itself is JSON of the fixed form [D66]', { skip }, () => {
+  const unavailable = 'Service unavailable';
+
+  test('where no gateway listens', async () => {
+    const nobody = { port: await findFreePort(), adminPort: await findFreePort() };
+    await using haproxy = await Haproxy.start(program, [nobody]);
+    // Some seconds later where it has not been marked as down yet.
+    assertError(await request(haproxy.port, 'GET', '/api/work-items'), 503, unavailable);
+  });
+
+  test('where a gateway dies, and where a body becomes malformed on its way', async (t) => {
+    const [gateway, admin] = await Promise.all([ScriptedBackend.start(), ScriptedBackend.start()]);
+    t.after(() => Promise.all([gateway.stop(), admin.stop()]));
+    await using haproxy = await Haproxy.start(program, [{ port: gateway.port, adminPort: admin.port }]);
+    gateway.answersOnce(resetPeer());
+    assertError(await request(haproxy.port, 'GET', '/api/work-items'), 502, unavailable);
+    const { promise: isSent, resolve: setSent } = Promise.withResolvers<undefined>();
+    gateway.answersAtHead = () => {
+      setSent(undefined);
+    };
+    await using client = await RawClient.open(haproxy.port);
+    client.send('POST /api/work-items HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n');
+    await isSent;
+    client.send('no chunk\r\n');
+    assertError(await client.reply(), 400, 'Bad request');
+  });
+
+  test('behind the Ingress, where no pod is, and where one does not answer', async (t) => {
+    const pod = await ScriptedBackend.start();
+    t.after(() => pod.stop());
+    pod.answers(timeout);
+    const manifest = readFileSync(
+      join(import.meta.dirname, '../../deploy/kubernetes/ingress/ingress.yaml'),
+      'utf8',
+    );
+    const { metadata } = parse(manifest) as { metadata: { annotations: Record<string, string> } };
+    const snippet = metadata.annotations['haproxy.org/backend-config-snippet'] ?? '';
+    assert.ok(snippet.includes('timeout server 40s'));
+    for (const [port, status] of [
+      [pod.port, 504],
+      [await findFreePort(), 503],
+    ] as const) {
+      const own = await findFreePort();
+      // As the controller makes it, in short.
+      const configuration = `defaults
+  mode http
+  timeout connect 5s
+  timeout client 60s
+  timeout server 60s
+frontend http
+  bind 127.0.0.1:${own}
+  default_backend pods
+backend pods
+${snippet.replace('timeout server 40s', 'timeout server 500ms').replaceAll(/^/gm, '  ')}
+  server pod 127.0.0.1:${port}
+`;
+      await using haproxy = await Haproxy.startWith(program, configuration, own);
+      assertError(await request(haproxy.port, 'GET', '/api/work-items'), status, unavailable);
+    }
+  });
+});
+
+describe('a gateway that takes no more calls', { skip }, () => {
+  let backend: ScriptedBackend;
+  before(async () => {
+    backend = await ScriptedBackend.start();
+  });
+  beforeEach(() => {
+    backend.reset();
+  });
+  after(() => backend.stop());
+
+  /** Creates at once, each on a connection of its own; the request ids begin with `name`. */
+  const create = (port: number, name: string, count: number): Promise<Reply[]> =>
+    Promise.all(
+      Array.from({ length: count }, async (_, index) => {
+        await using client = await RawClient.open(port);
+        const headers = [['X-Request-Id', `${name}-${index}`]] as const;
+        client.send(requestBytes('POST', '/api/work-items', { headers, body: '{}' }));
+        // Half of `timeout server`.
+        return await client.reply({ limitMs: 20_000 });
+      }),
+    );
+  const assertNoneTwice = (): void => {
+    const markers = backend.requests.map((each) => each.header('x-request-id'));
+    assert.equal(new Set(markers).size, markers.length);
+  };
+
+  test('because it is frozen: what waits for it gets a 502 in seconds, all else is served, and no write is sent twice', async () => {
+    await using frozen = await startCommand({ BACKEND_URL: backend.url });
+    await using other = await startCommand({ BACKEND_URL: backend.url });
+    await using haproxy = await Haproxy.start(program, [frozen, other]);
+    await create(haproxy.port, 'before', 10);
+    frozen.signal('SIGSTOP');
+    try {
+      const replies = await create(haproxy.port, 'while', 10);
+      const failed = replies.filter(({ status }) => status !== 201);
+      assert.ok(failed.length > 0 && failed.length < replies.length, String(failed.length));
+      for (const reply of failed) assertError(reply, 502, 'Service unavailable');
+      for (const { status } of await create(haproxy.port, 'after', 10)) assert.equal(status, 201);
+    } finally {
+      frozen.signal('SIGCONT');
+    }
+    let made = 0;
+    await poll(async () => {
+      const name = `again-${(made += 1)}`;
+      await create(haproxy.port, name, 2);
+      return frozen.logs.some(({ requestId }) => String(requestId).startsWith(name));
+    }, 'it is given calls again');
+    assertNoneTwice();
+  });
+
+  test('because it drains: what it has taken is not cut', async () => {
+    await using gateway = await startCommand({ BACKEND_URL: backend.url, SHUTDOWN_DELAY_MS: '3000' });
+    await using haproxy = await Haproxy.start(program, [gateway]);
+    const { promise: opened, resolve: open } = Promise.withResolvers<undefined>();
+    backend.answersOnce(behind({ opened }, answer('[]')));
+    await using client = await RawClient.open(haproxy.port);
+    client.send(requestBytes('GET', '/api/work-items'));
+    await backend.nextRequest();
+    gateway.signal('SIGTERM');
+    await poll(
+      async () => (await request(haproxy.port, 'GET', '/api/work-items')).status === 503,
+      'HAProxy gives it no more calls',
+    );
+    open(undefined);
+    assert.equal((await client.reply()).status, 200);
+    assert.equal(await gateway.exitCode(), 0);
+  });
+
+  test('because it takes no connection: each call is made, by another one, and no write is sent twice', async (t) => {
+    await using gone = await startBlackHole();
+    if (gone === undefined) {
+      t.skip('a listen queue has no end here');
+      return;
+    }
+    await using gateway = await startCommand({ BACKEND_URL: backend.url });
+    const { adminPort } = gateway;
+    await using haproxy = await Haproxy.start(program, [{ port: gone.port, adminPort }, gateway]);
+    for (const { status } of await create(haproxy.port, 'around', 10)) assert.equal(status, 201);
+    assertNoneTwice();
   });
 });
 

@@ -11,6 +11,7 @@ import { parse, parseAllDocuments } from 'yaml';
 
 import { resolveSettings, settingNames, variableOf } from '../../src/process/settings.ts';
 import { findWrongFields, validate, type Manifest } from '../helpers/manifests.ts';
+import { neededWithConnections } from '../helpers/needed-memory.ts';
 
 const root = resolve(import.meta.dirname, '../..');
 const folder = join(root, 'deploy/kubernetes');
@@ -30,7 +31,10 @@ interface Container {
   readonly ports: readonly { readonly name: string; readonly containerPort: number }[];
   readonly resources: { readonly limits: Record<string, string>; readonly requests: Record<string, string> };
   readonly securityContext: object;
-  readonly [probe: `${string}Probe`]: { readonly httpGet: { readonly port: string; readonly path: string } };
+  readonly [probe: `${string}Probe`]: {
+    readonly httpGet: { readonly port: string; readonly path: string };
+    readonly failureThreshold: number;
+  };
 }
 interface Deployment extends Manifest {
   readonly spec: {
@@ -48,6 +52,13 @@ interface ServiceManifest extends Manifest {
   readonly spec: {
     readonly selector: Readonly<Record<string, string>>;
     readonly ports: readonly { readonly name: string; readonly port: number; readonly targetPort: string }[];
+  };
+}
+interface Autoscaler extends Manifest {
+  readonly spec: {
+    readonly minReplicas: number;
+    readonly maxReplicas: number;
+    readonly metrics: readonly { readonly resource: { readonly target: object } }[];
   };
 }
 interface ConfigMap extends Manifest {
@@ -89,6 +100,7 @@ const variables = settingNames.map(variableOf);
 const deployment = resourceOf('Deployment') as Deployment;
 const [gateway] = deployment.spec.template.spec.containers;
 assert.ok(gateway);
+const memoryLimit = gateway.resources.limits['memory'] ?? '';
 
 /** The settings in a kustomization's ConfigMap, with those of the base. */
 function settingsIn(...names: readonly string[]): Record<string, string> {
@@ -269,12 +281,43 @@ describe('they fit the gateway', () => {
     );
   });
 
-  test('the memory limit is above what the settings let it hold', () => {
-    const { settings } = resolveSettings('serve', {}, settingsIn());
-    const limit = /^(\d+)Mi$/.exec(gateway.resources.limits['memory'] ?? '');
-    // docs/operating.md, Sizing.
-    assert.ok(Number(limit?.[1]) * 2 ** 20 > (settings.bufferedBytesMax * 4) / 3 + 200e6);
+  for (const names of [[], ['auth'], ['ingress'], ['tls'], ['tls', 'auth', 'prometheus', 'production']]) {
+    test(`base${names.map((name) => ` + ${name}`).join('')}: the memory limit is above what the settings let it hold`, () => {
+      const variablesIn = settingsIn(...names);
+      assert.ok(variablesIn['CONNECTIONS_MAX'] !== undefined);
+      const { settings } = resolveSettings('serve', {}, variablesIn, [], true);
+      const [limit] = names
+        .filter((name) => patchFiles.includes(`${name}/deployment.yaml`))
+        .flatMap((name) => readAll([`${name}/deployment.yaml`]) as Deployment[])
+        .map(({ spec }) => spec.template.spec.containers[0]?.resources.limits['memory']);
+      const bytes = Number(/^(\d+)Mi$/.exec(limit ?? memoryLimit)?.[1]) * 2 ** 20;
+      assert.ok(bytes > neededWithConnections(settings), `${bytes} bytes`);
+    });
+  }
+
+  test('the processor has no limit, and the autoscaler aims at how busy a pod is planned to be', () => {
     assert.equal(gateway.resources.limits['cpu'], undefined);
+    const { spec } = resourceOf('HorizontalPodAutoscaler') as Autoscaler;
+    const [metric] = spec.metrics;
+    assert.deepEqual(metric?.resource.target, { type: 'AverageValue', averageValue: '700m' });
+    const sizing = readFileSync(new URL('../../docs/operating.md', import.meta.url), 'utf8');
+    const rowOf = (name: string): number[] =>
+      (new RegExp(`^\\| ${name} +\\|(.*)\\|$`, 'm').exec(sizing)?.[1] ?? '').split('|').map(Number);
+    const pods = rowOf('pods of one process');
+    for (const [index, cores] of rowOf('cores in use').entries()) {
+      assert.equal(Math.max(spec.minReplicas, Math.ceil(cores / 0.7)), pods[index], `${cores} cores`);
+      if (index < 3) assert.ok((pods[index] ?? 0) <= spec.maxReplicas);
+    }
+  });
+
+  test('one late answer takes no pod out', () => {
+    assert.ok(Number(gateway['readinessProbe']?.failureThreshold) > 1);
+  });
+
+  test('the Ingress has the gateway believe few proxies, not every pod', () => {
+    const { settings } = resolveSettings('serve', {}, settingsIn('ingress'));
+    const [, bits] = String(settings.trustedProxies).split('/');
+    assert.ok(Number(bits) >= 28, String(settings.trustedProxies));
   });
 
   test('ports are those of the settings, and probes ask what the admin listener has', () => {

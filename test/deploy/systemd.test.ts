@@ -16,6 +16,7 @@ import { findFreePort } from '../helpers/haproxy.ts';
 import { anyCertificate } from '../helpers/http2-client.ts';
 import { RawClient, request } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { neededWithConnections } from '../helpers/needed-memory.ts';
 import { Command, runCommand } from '../helpers/targets.ts';
 import { Viewer } from '../helpers/viewer.ts';
 
@@ -98,6 +99,13 @@ describe('the units', () => {
     const shutdownTimeoutS = 10;
     const stopS = 4;
     assert.ok(Number(seconds) > shutdownTimeoutS + stopS);
+  });
+
+  test('it has as much memory as it can need by the default settings, HTTP/2 included, and no more', () => {
+    const [, gibibytes] = /^MemoryMax=(\d+)G$/m.exec(readUnit('work-item-gateway.service')) ?? [];
+    const { settings } = resolveSettings('serve', {}, {});
+    const needed = neededWithConnections({ ...settings, http2: true });
+    assert.equal(Number(gibibytes), Math.ceil(needed / 2 ** 30));
   });
 
   test('the settings file has settings in it, and `check` takes them', async () => {

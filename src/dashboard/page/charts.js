@@ -374,7 +374,9 @@ class Chart {
    */
   show({ points, flow, from, to, stepMs, summary, summaryName, marks }) {
     setText(this.unit, this.kind.unit(stepMs));
-    this.#marks = marks.filter(({ at }) => at / 1_000 >= from && at / 1_000 <= to);
+    this.#marks = marks
+      .filter(({ at }) => at / 1_000 >= from && at / 1_000 <= to)
+      .sort((one, other) => one.at - other.at);
     this.#now = this.lines.map(({ pick }) => pick(summary, flow));
     this.#nowName = summaryName;
     this.#times = [];
@@ -499,16 +501,22 @@ class Chart {
     ctx.textBaseline = 'top';
     ctx.lineWidth = devicePixelRatio;
     ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
-    for (const { at, label } of this.#marks) {
-      const left = plot.valToPos(at / 1_000, 'x', true);
+    const lefts = this.#marks.map(({ at }) => plot.valToPos(at / 1_000, 'x', true));
+    // Of marks that leave no room between them the last one has its label, to the left of all of them.
+    let crowd = '';
+    for (const [index, left] of [...lefts.entries()].reverse()) {
       ctx.beginPath();
       ctx.moveTo(left, bbox.top);
       ctx.lineTo(left, bbox.top + bbox.height);
       ctx.stroke();
-      // On the side that has room, and that is the empty one where it is the first start.
-      const isLeft = left - bbox.left > ctx.measureText(label).width + size;
-      ctx.textAlign = isLeft ? 'right' : 'left';
-      ctx.fillText(label, left + (isLeft ? -0.4 : 0.4) * size, bbox.top);
+      crowd ||= this.#marks[index]?.label ?? '';
+      const hasRoom = left - (lefts[index - 1] ?? bbox.left) > ctx.measureText(crowd).width + size;
+      if (hasRoom || index === 0) {
+        // The side that has room is the empty one where it is the first start.
+        ctx.textAlign = hasRoom ? 'right' : 'left';
+        ctx.fillText(crowd, left + (hasRoom ? -0.4 : 0.4) * size, bbox.top);
+        crowd = '';
+      }
     }
     ctx.restore();
   }

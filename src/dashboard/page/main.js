@@ -135,12 +135,13 @@ function reachable(url) {
  * @param {Now} now
  */
 function showVerdict(facts, now) {
-  const { level, party, title, detail, isOver = false } = judge(now, facts);
+  const { level, party, next, title, detail, isOver = false } = judge(now, facts);
   const verdict = byId('verdict');
   verdict.dataset['level'] = isOver ? 'over' : level;
   verdict.dataset['party'] = party ?? '';
   setText(byId('verdict-title'), title);
   setText(byId('verdict-detail'), detail);
+  setText(byId('verdict-next'), next);
   nameTab(title);
   const icon = /** @type {HTMLLinkElement} */ (byId('icon'));
   const address = level === 'unwell' ? 'dashboard/unwell.svg' : 'dashboard/well.svg';
@@ -163,6 +164,7 @@ function showNoVerdict() {
   if (now !== undefined && facts !== undefined && verdict.dataset['level'] !== 'gone') {
     verdict.dataset['level'] = 'gone';
     setText(title, 'No connection to the gateway');
+    setText(byId('verdict-next'), 'Look whether its process runs, and whether this machine reaches it.');
     setText(byId('verdict-detail'), `Last heard of at ${formatTime(now.at)}: ${judge(now, facts).title}.`);
   }
 }
@@ -238,13 +240,27 @@ function showTraffic(facts, now) {
       stepMs: facts.stepMs,
       summary,
       summaryName: isWhole ? 'in 15 minutes' : 'in the last minute',
-      marks: [...new Set([facts.startedAt, ...restarts])].map((at) => ({
-        at,
-        label: `${restarts.includes(at) ? 'restarted' : 'started'} ${formatTime(at).slice(0, 5)}`,
-      })),
+      marks: [
+        ...[...new Set([facts.startedAt, ...restarts])].map((at) =>
+          markOf(at, restarts.includes(at) ? 'restarted' : 'started'),
+        ),
+        ...points
+          .filter(({ workerDeaths }) => workerDeaths > 0)
+          .map(({ at, workerDeaths: count }) =>
+            markOf(at, `${formatCount(count)} worker${count === 1 ? '' : 's'} died`),
+          ),
+      ],
     });
     operationTable.show(summary);
   }
+}
+
+/**
+ * @param {number} at
+ * @param {string} what
+ */
+function markOf(at, what) {
+  return { at, label: `${what} ${formatTime(at).slice(0, 5)}` };
 }
 
 /**

@@ -110,11 +110,24 @@ const operationColumns = [
 export class OperationTable {
   constructor() {
     const parent = byId('operation-rows');
+    // For narrow windows, where the head of the table has no room.
+    const textsOf = (/** @type {string} */ selector) =>
+      [...document.querySelectorAll(`#operations thead ${selector}`)].map(({ textContent }) => textContent);
+    const names = ['a second', ...textsOf('tr:last-child th')];
+    const groups = textsOf('[colspan]');
     this.rows = flows.map((flow) => {
       const name = flow === 'all' ? 'All five' : flow === 'none' ? 'no operation' : flow;
       const classes = [...operationColumns.map(({ className }) => className ?? ''), 'share'];
       const { row, cells } = addRow(parent, name, classes);
       row.className = flow;
+      for (const [index, { dataset }] of cells.entries()) {
+        dataset['name'] = names[index] ?? '';
+      }
+      for (const [index, { dataset }] of cells
+        .filter(({ classList }) => classList.contains('first'))
+        .entries()) {
+        dataset['group'] = groups[index] ?? '';
+      }
       const bar = make('div', 'bar');
       const ofBackend = make('i');
       bar.append(ofBackend, make('i'));
@@ -444,7 +457,8 @@ export function showSettings(settings) {
     head.append(make('code', '', setting.variable));
     const [value, source, help] = cells;
     const code = make('code');
-    code.append(...inGroups(setting.value));
+    // A number without a unit, such as a port, is no quantity.
+    code.append(...(setting.unit === undefined ? [setting.value] : inGroups(setting.value)));
     value?.append(code, ` ${setting.unit ?? ''}`);
     const readable = formatSetting(Number(setting.value), setting.unit);
     if (readable !== '') {

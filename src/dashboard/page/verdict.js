@@ -1,5 +1,5 @@
-// Is it well, and if not, who is at fault? One place decides, from what the stream said last. What is the client's
-// fault never makes it unwell [D51].
+// Decides whether the gateway is well, and if not, who is at fault, from the stream's last message. Single mistakes of
+// clients never change the verdict [D51].
 
 import { formatAge, formatCount, formatMs, formatRate, formatTime } from './format.js';
 
@@ -11,6 +11,7 @@ import { formatAge, formatCount, formatMs, formatRate, formatTime } from './form
  * @typedef {object} Verdict
  * @property {'well' | 'notice' | 'unwell'} level
  * @property {Party | undefined} party who is at fault; undefined when all is well
+ * @property {string} next what to do, in one short sentence; empty when all is well
  * @property {string} title without figures: it is read out when it changes
  * @property {string} detail
  * @property {boolean} [isOver] what is told of was wrong within the last minute, and is not any more
@@ -42,6 +43,7 @@ export function judge(now, facts) {
     findSlowness(now) ?? {
       level: 'well',
       party: undefined,
+      next: '',
       title: 'All is well',
       detail: describeTraffic(now),
     }
@@ -61,6 +63,7 @@ function findTrouble(now, facts) {
     return {
       level: 'notice',
       party: 'gateway',
+      next: 'Wait: it stops when these calls have ended, after SHUTDOWN_TIMEOUT_MS at the latest.',
       title: 'The gateway is draining',
       detail: `It has been told to stop: ${formatCount(now.inFlight)} calls are being finished.`,
     };
@@ -69,30 +72,34 @@ function findTrouble(now, facts) {
     return {
       level: 'unwell',
       party: 'backend',
+      next: 'Look whether the backend runs, and whether BACKEND_URL is its address.',
       title: 'The backend does not answer',
-      detail: `Unreachable since ${formatTime(now.backend.since)} (${formatAge(now.at - now.backend.since)}). ${now.backend.cause ?? ''}`,
+      detail: `Unreachable since ${formatTime(now.backend.since)} (${formatAge(now.at - now.backend.since)})${now.backend.cause === undefined ? '' : `: ${now.backend.cause}`}`,
     };
   }
   if (bugs > 0) {
     return {
       level: 'unwell',
       party: 'gateway',
+      next: 'Report it, with the stack that the log has.',
       title: 'The gateway has a fault of its own',
-      detail: `${formatCount(bugs)} calls ${inLastMinute(now)} ended in it. The log has the stack; please report it.`,
+      detail: `${formatCount(bugs)} calls ${inLastMinute(now)} ended in it.`,
     };
   }
   if (countKind(now, 'no-keys') > 0 && recoveredAt(now, 'gateway') === undefined) {
     return {
       level: 'unwell',
       party: 'gateway',
+      next: "Look in the log why the issuer's keys cannot be fetched.",
       title: 'The gateway has no keys for tokens',
-      detail: `${formatCount(countKind(now, 'no-keys'))} calls had a token ${inLastMinute(now)}, and there was no key to check it with. Does the issuer answer? The log has the cause.`,
+      detail: `${formatCount(countKind(now, 'no-keys'))} calls had a token ${inLastMinute(now)}, and there was no key to check it with.`,
     };
   }
   if (countKind(now, 'overload') > 0 && recoveredAt(now, 'gateway') === undefined) {
     return {
       level: 'unwell',
       party: 'gateway',
+      next: 'See Load and Failed calls below for what ran out. Raise that limit, or add a gateway.',
       title: 'The gateway turns calls away',
       detail: `${formatCount(countKind(now, 'overload'))} ${inLastMinute(now)}, with ${formatCount(now.inFlight)} of ${formatCount(facts.inFlightMax)} calls in flight now. The backend's p99 is ${formatMs(all.backendP99)}.`,
     };
@@ -102,8 +109,18 @@ function findTrouble(now, facts) {
     return {
       level: share >= failedShareUnwell ? 'unwell' : 'notice',
       party: 'backend',
+      next: "Look in the backend's log for the request id of a failed call below.",
       title: 'The backend fails calls',
-      detail: `${describeFailed(now, facts)}.`,
+      detail: `${describeFailed(now, facts)}.${now.hasNoSuccess ? ` No call of the last 5 minutes has succeeded. ${askForAddress(facts)}` : ''}`,
+    };
+  }
+  if (now.hasNoSuccess) {
+    return {
+      level: 'notice',
+      party: 'gateway',
+      next: 'Compare BACKEND_URL with the address of the backend: `work-item-gateway check` tries it.',
+      title: 'No call succeeds',
+      detail: `No call of the last 5 minutes has succeeded, and the backend answers. ${askForAddress(facts)}`,
     };
   }
   if (
@@ -113,6 +130,7 @@ function findTrouble(now, facts) {
     return {
       level: 'notice',
       party: 'gateway',
+      next: 'See under Load which limit is nearly met. Raise it, or add a gateway.',
       title: 'The gateway is nearly full',
       detail: `${formatCount(now.inFlight)} of ${formatCount(facts.inFlightMax)} calls in flight now. The backend's p99 is ${formatMs(all.backendP99)}.`,
     };
@@ -134,6 +152,7 @@ function findRecovery(now, facts) {
       level: 'notice',
       isOver: true,
       party: 'gateway',
+      next: 'See Load and Failed calls below for what had run out.',
       title: 'The gateway takes all calls again',
       detail: `Recovered ${formatAge(now.at - gatewayAt)} ago. ${formatCount(turnedAway)} calls were turned away ${inLastMinute(now)}.`,
     };
@@ -144,6 +163,7 @@ function findRecovery(now, facts) {
       level: 'notice',
       isOver: true,
       party: 'backend',
+      next: "Look in the backend's log for the request id of a failed call below.",
       title: 'The backend has recovered',
       detail: `Recovered ${formatAge(now.at - backendAt)} ago. It failed ${describeFailed(now, facts)}.`,
     };
@@ -161,6 +181,7 @@ function findSlowness(now) {
     return {
       level: 'notice',
       party: 'backend',
+      next: 'See below which operation is slow, then look at the load of the backend.',
       title: 'The backend is slow',
       detail: `Its p99 is ${formatMs(all.backendP99)} ${inLastMinute(now)}.`,
     };
@@ -173,6 +194,7 @@ function findSlowness(now) {
     return {
       level: 'notice',
       party: 'gateway',
+      next: "Look at the processors of the gateway's machine, and at the network of the clients.",
       title: 'Calls are slow before and after the backend',
       detail: `The p99 of reads is ${formatMs(slow.p99)} ${inLastMinute(now)}, the backend's ${formatMs(slow.backendP99)}.`,
     };
@@ -181,6 +203,7 @@ function findSlowness(now) {
     return {
       level: 'notice',
       party: 'gateway',
+      next: 'Raise WORKERS, give the machine more processors, or add a gateway.',
       title: 'The gateway is short of processor time',
       detail: 'Its event loop comes more than 0.25 s late to its work.',
     };
@@ -225,8 +248,17 @@ function describeTraffic(now) {
   if (all.requests === 0) {
     return `No calls ${inLastMinute(now)}.`;
   }
-  const failed = all.failed.backend + all.failed.gateway;
-  return `${formatRate(all.requests / seconds)} requests a second, ${failed === 0 ? 'none' : formatCount(failed)} failed, p99 ${formatMs(all.p99)} ${inLastMinute(now)}.`;
+  const { backend, gateway, client } = all.failed;
+  const failed = [
+    ...(backend + gateway > 0 ? [`${formatCount(backend + gateway)} failed`] : []),
+    ...(client > 0 ? [`${formatCount(client)} with a mistake of the client`] : []),
+  ];
+  return `${formatRate(all.requests / seconds)} requests a second, ${failed.join(', ') || 'none failed'}, p99 ${formatMs(all.p99)} ${inLastMinute(now)}.`;
+}
+
+/** @param {Facts} facts */
+function askForAddress({ backendUrl }) {
+  return `Is BACKEND_URL right? It is ${backendUrl}.`;
 }
 
 /**
