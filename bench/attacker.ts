@@ -20,8 +20,17 @@ export const ATTACKS = {
   'one-byte chunks': 'connections that send bodies in chunks of one byte without a pause',
   aborts: 'clients that leave at some moment of a call',
 } as const;
-export type AttackName = keyof typeof ATTACKS | Http2AttackName;
-export type AttackOrder = { attack: AttackName; port: number; connections: number } | { stop: true };
+/** On a gateway that wants tokens. */
+export const TOKEN_ATTACKS = {
+  'no token sent ahead':
+    'connections that send requests without a token and read the replies, both without a pause',
+  'Bearer x sent ahead': 'the same with a token that is none',
+  'forged tokens sent ahead': 'the same with a token that another key has signed with RS256',
+} as const;
+export type AttackName = keyof typeof ATTACKS | keyof typeof TOKEN_ATTACKS | Http2AttackName;
+/** `forged` is a token for the attacks that need one. */
+export type AttackOrder =
+  { attack: AttackName; port: number; connections: number; forged?: string | undefined } | { stop: true };
 /** How many connections the attack has had, and how many streams of HTTP/2 it has opened on them. */
 export interface AttackReport {
   connections: number;
@@ -31,6 +40,8 @@ export interface AttackReport {
 const GET = 'GET /api/work-items/17 HTTP/1.1\r\nHost: gateway\r\n\r\n';
 const REFUSED = Buffer.from('GET /api/work-items/a HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(2_000));
 const OPTIONS = Buffer.from('OPTIONS /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(2_000));
+const NO_TOKEN = withHeader('');
+const BEARER_X = withHeader('Authorization: Bearer x\r\n');
 const CHUNKED = 'PUT /api/work-items/17 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
 const CHUNKS = Buffer.from('1\r\n1\r\n'.repeat(20_000));
 let sockets = new Set<Socket>();
@@ -109,7 +120,17 @@ async function attackOverHttp2(port: number, attack: Http2AttackName): Promise<v
   sockets.delete(client.socket);
 }
 
-function run({ attack, port, connections }: Exclude<AttackOrder, { stop: true }>): Promise<void> {
+/** Requests that nothing but their token decides, in one write. */
+function withHeader(line: string): Buffer {
+  return Buffer.from(`GET /api/work-items HTTP/1.1\r\nHost:\r\n${line}\r\n`.repeat(1_000));
+}
+
+function run({
+  attack,
+  port,
+  connections,
+  forged = '',
+}: Exclude<AttackOrder, { stop: true }>): Promise<void> {
   if (isHttp2(attack)) return again(connections, () => attackOverHttp2(port, attack));
   switch (attack) {
     case 'slow heads':
@@ -159,6 +180,14 @@ function run({ attack, port, connections }: Exclude<AttackOrder, { stop: true }>
       return keep(port, connections, (socket) => flood(socket, REFUSED));
     case 'OPTIONS sent ahead':
       return keep(port, connections, (socket) => flood(socket, OPTIONS));
+    case 'no token sent ahead':
+      return keep(port, connections, (socket) => flood(socket, NO_TOKEN));
+    case 'Bearer x sent ahead':
+      return keep(port, connections, (socket) => flood(socket, BEARER_X));
+    case 'forged tokens sent ahead': {
+      const requests = withHeader(`Authorization: Bearer ${forged}\r\n`);
+      return keep(port, connections, (socket) => flood(socket, requests));
+    }
     case 'one-byte chunks':
       return keep(port, connections, (socket) => {
         socket.write(CHUNKED);

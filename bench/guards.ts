@@ -4,8 +4,7 @@
 // clients. What is not installed is skipped by name. Flags: --rounds N (9), --seconds N (2), --only "name;name" (each with
 // what it is compared with), --bars to fail beyond the limits.
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
-import { createSign, generateKeyPairSync, type KeyObject } from 'node:crypto';
-import { mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, openSync, rmSync } from 'node:fs';
 import { createServer, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import type { AddressInfo } from 'node:net';
@@ -17,6 +16,7 @@ import { makeCertificate } from './certificate.ts';
 import { SEARCH_PATH, writeConfiguration } from './contenders.ts';
 import { listProcessTree, readProcessorMs } from './processes.ts';
 import { Backend, findFreePort, Load, pin, stopAll } from './running.ts';
+import { makeTokens } from './tokens.ts';
 import { makeShots, WORKLOADS } from './workloads.ts';
 
 const { values: flags } = parseArgs({
@@ -57,36 +57,6 @@ const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-guards-'));
 const has = (command: string): boolean =>
   spawnSync('sh', ['-c', `command -v ${command}`], { env: { PATH: SEARCH_PATH } }).status === 0;
 
-const base64url = (value: object): string => Buffer.from(JSON.stringify(value)).toString('base64url');
-
-function makeTokens(count: number): { tokens: string[]; settings: Record<string, string> } {
-  const { privateKey, publicKey } = generateKeyPairSync('rsa', { modulusLength: 2_048 });
-  const file = join(folder, 'jwks.json');
-  const jwk = {
-    ...(publicKey as KeyObject).export({ format: 'jwk' }),
-    kid: 'bench',
-    alg: 'RS256',
-    use: 'sig',
-  };
-  writeFileSync(file, JSON.stringify({ keys: [jwk] }));
-  const now = Math.floor(Date.now() / 1_000);
-  const tokens = Array.from({ length: count }, (_, index) => {
-    const claims = {
-      iss: 'https://issuer.example',
-      aud: 'work-items',
-      sub: `client-${index}`,
-      iat: now,
-      exp: now + 3_600,
-    };
-    const text = `${base64url({ alg: 'RS256', kid: 'bench', typ: 'JWT' })}.${base64url(claims)}`;
-    return `${text}.${createSign('RSA-SHA256').update(text).sign(privateKey, 'base64url')}`;
-  });
-  return {
-    tokens,
-    settings: { AUTH_ISSUER: 'https://issuer.example', AUTH_AUDIENCE: 'work-items', AUTH_JWKS_FILE: file },
-  };
-}
-
 const children: { kill: (signal: NodeJS.Signals) => boolean }[] = [];
 
 function stopChildren(): void {
@@ -120,7 +90,7 @@ async function startCollector(): Promise<string> {
 
 const forwarded = Array.from({ length: clients }, (_, index) => `X-Forwarded-For: 203.0.113.${index + 1}`);
 const secured = has('openssl') && has('h2load') ? makeCertificate(folder) : undefined;
-const { tokens, settings: tokenSettings } = makeTokens(64);
+const { tokens, settings: tokenSettings } = makeTokens(folder, 64);
 const redisUrl = has('redis-server') ? await startRedis() : undefined;
 const h1 = ['--h1', '-c', '64'];
 const byProxy = { TRUSTED_PROXIES: '127.0.0.1' };

@@ -1,7 +1,7 @@
 // What good clients notice of bad ones: their latency at a constant low rate, at rest and under each attack in turn, the
 // rounds interleaved. Every reply of theirs is checked; a wrong one ends the run. The gateway has its default settings. For
 // what is hostile over HTTP/2 there is a second one, with TLS and HTTP2, whose good clients speak HTTP/1.1 over TLS; it is
-// skipped by name where openssl is missing.
+// skipped by name where openssl is missing. A third one wants tokens; good clients have some that it remembers.
 // Flags: --rounds N (5), --seconds N (4) a round, --rate N (200) calls a second, --attack NAME for one alone (again for
 // more), --minutes N (20) after which no further measurement begins.
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -9,12 +9,13 @@ import { cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
-import { ATTACKS, type AttackName } from './attacker.ts';
+import { ATTACKS, TOKEN_ATTACKS, type AttackName } from './attacker.ts';
 import { makeCertificate } from './certificate.ts';
 import { CONTENDERS, hasProgram } from './contenders.ts';
 import { HTTP2_ATTACKS } from './http2-attacks.ts';
 import { readMemoryMb, resetPeakMemory } from './processes.ts';
 import { Attacker, Backend, call, isPinned, Load, startContender, stopAll } from './running.ts';
+import { makeTokens } from './tokens.ts';
 import { ITEM } from './work-items.ts';
 
 const { values: flags } = parseArgs({
@@ -34,6 +35,9 @@ const RECOVERY_MS_MAX = 30_000;
 // What D58 promises good clients beside 100 hostile connections: a p99 of so many times their own, or of so much.
 const P99_FACTOR_MAX = 10;
 const P99_MS_MAX = 250;
+// What a token that is none may make of good clients' figures, beside no token.
+const BEARER_FACTOR_MAX = 5;
+const AT_REST_TOKENS = 'at rest, tokens';
 const end = performance.now() + Number(flags.minutes) * 60_000;
 
 const CONNECTIONS: Partial<Record<AttackName, number>> = {
@@ -44,6 +48,9 @@ const CONNECTIONS: Partial<Record<AttackName, number>> = {
   'refusals sent ahead': 100,
   'OPTIONS sent ahead': 100,
   'one-byte chunks': 100,
+  'no token sent ahead': 100,
+  'Bearer x sent ahead': 100,
+  'forged tokens sent ahead': 100,
   'rapid reset': 100,
   'many streams': 100,
   'SETTINGS flood': 100,
@@ -51,6 +58,7 @@ const CONNECTIONS: Partial<Record<AttackName, number>> = {
   'CONTINUATION flood': 100,
   'zero windows': 100,
   'HPACK bombs': 100,
+  'heads that stay': 150,
 };
 /** A way in: what good clients are measured by there, and who attacks it. */
 interface Door {
@@ -58,7 +66,7 @@ interface Door {
   attacks: AttackName[];
   isSecure: boolean;
 }
-const known = [...Object.keys(ATTACKS), ...Object.keys(HTTP2_ATTACKS)] as AttackName[];
+const known = [ATTACKS, TOKEN_ATTACKS, HTTP2_ATTACKS].flatMap(Object.keys) as AttackName[];
 const unknown = (flags.attack ?? []).filter((name) => !known.some((each) => each === name));
 if (unknown.length > 0) {
   throw new Error(`--attack: there is no ${unknown.join('; ')} here. There are: ${known.join('; ')}`);
@@ -66,6 +74,7 @@ if (unknown.length > 0) {
 const wanted = known.filter((name) => flags.attack === undefined || flags.attack.includes(name));
 const doors = [
   { rest: 'at rest', attacks: wanted.filter((name) => name in ATTACKS), isSecure: false },
+  { rest: AT_REST_TOKENS, attacks: wanted.filter((name) => name in TOKEN_ATTACKS), isSecure: false },
   { rest: 'at rest, TLS', attacks: wanted.filter((name) => name in HTTP2_ATTACKS), isSecure: true },
 ].filter(({ attacks, isSecure }: Door) => attacks.length > 0 && (!isSecure || hasProgram('openssl')));
 
@@ -108,39 +117,35 @@ try {
   await backend.order({ list: 'list10000' });
   const load = await Load.start();
   const attacker = await Attacker.start();
-  const shot = {
-    request: Buffer.from('GET /api/work-items/17 HTTP/1.1\r\nHost: gateway\r\n\r\n'),
+  const { tokens, forged, settings: tokenSettings } = makeTokens(folder, 8);
+  const makeShot = (line: string) => ({
+    request: Buffer.from(`GET /api/work-items/17 HTTP/1.1\r\nHost: gateway\r\n${line}\r\n`),
     status: 200,
     bodyLength: ITEM.length,
-  };
+  });
 
   const started = [];
   for (const door of doors) {
-    if (!door.isSecure) {
-      started.push({
-        ...door,
-        gateway: await startContender(contender, backend.port, folder),
-        ca: undefined,
-      });
-      continue;
-    }
-    const files = makeCertificate(folder);
-    const ca = readFileSync(files.TLS_CERT_FILE, 'utf8');
+    const files = door.isSecure ? makeCertificate(folder) : undefined;
+    const ca = files && readFileSync(files.TLS_CERT_FILE, 'utf8');
+    const isWithTokens = door.rest === AT_REST_TOKENS;
+    const env = { ...(files && { ...files, HTTP2: 'true' }), ...(isWithTokens && tokenSettings) };
     const start: typeof contender.start = (place) => {
       const command = contender.start(place);
-      return { ...command, env: { ...command.env, ...files, HTTP2: 'true' } };
+      return { ...command, env: { ...command.env, ...env } };
     };
-    const place = join(folder, 'tls');
+    const place = join(folder, door.rest);
     const gateway = await startContender({ ...contender, start }, backend.port, place, 'first core', ca);
-    started.push({ ...door, gateway, ca });
+    const lines = isWithTokens ? tokens.map((token) => `Authorization: Bearer ${token}\r\n`) : [''];
+    started.push({ ...door, gateway, ca, shots: lines.map(makeShot) });
   }
   const gatewayPids = started.map(({ gateway }) => gateway.pid);
-  const measured = started.flatMap(({ gateway, ca, rest, attacks }) => {
+  const measured = started.flatMap(({ gateway, ca, rest, attacks, shots }) => {
     const order = {
       port: gateway.port,
       ca,
       connections: 8,
-      shots: [shot],
+      shots,
       warmupMs: 300,
       warmupRequests: 0,
       measureMs: Number(flags.seconds) * 1_000,
@@ -177,7 +182,7 @@ try {
       if (performance.now() > end) continue;
       resetPeakMemory(order.pid);
       if (attack !== undefined) {
-        attacker.begin({ attack, port: order.port, connections: CONNECTIONS[attack] ?? 0 });
+        attacker.begin({ attack, port: order.port, connections: CONNECTIONS[attack] ?? 0, forged });
         await delay(SETTLE_MS);
       }
       const result = await load.run(order);
@@ -231,6 +236,14 @@ try {
       factor <= P99_FACTOR_MAX || p99 <= P99_MS_MAX ? 'holds' : 'missed',
     ];
     console.log(`| ${cells.join(' | ')} |`);
+  }
+  if (rows.has('Bearer x sent ahead') && rows.has('no token sent ahead')) {
+    // Without any reply it is no number.
+    const factor = p99Of('Bearer x sent ahead') / p99Of('no token sent ahead');
+    const verdict = factor <= BEARER_FACTOR_MAX ? 'holds' : 'missed';
+    console.log(
+      `\np99 with Bearer x: ${factor.toFixed(1)} times that without a token, at most ${BEARER_FACTOR_MAX}: ${verdict}`,
+    );
   }
   if (!hasProgram('openssl')) {
     console.log('\nskipped what is hostile over HTTP/2: it needs openssl, which is not installed');

@@ -28,6 +28,7 @@ export const HTTP2_ATTACKS = {
   'zero windows':
     'each connection has 100 streams and lets no byte of a reply come; 25 of the replies have 4 MB',
   'HPACK bombs': 'heads of 16 KB that unpack to 64 MB, one stream after the other',
+  'heads that stay': 'each connection has 100 requests without their bodies, of 80 fields in 80 bytes',
 } as const;
 export type Http2AttackName = keyof typeof HTTP2_ATTACKS;
 
@@ -53,6 +54,7 @@ const CONTINUATIONS = repeat(
 );
 const WHOLE = flags.endHeaders | flags.endStream;
 const LARGE = Buffer.concat([fieldBlock(ITEM), indexedField('x-large', 'x'.repeat(4_000))]);
+const STAYING = Buffer.concat([fieldBlock(requestFields('POST', '/api/work-items')), firstOfTable(76)]);
 const BOMB = Buffer.concat([fieldBlock(ITEM), firstOfTable(16_000)]);
 
 type OnStreams = (count: number) => void;
@@ -95,6 +97,17 @@ export async function attackOver(
         (stream) => (stream === 1 && index % 4 === 0 ? LIST : ITEM),
         onStreams,
       );
+    case 'heads that stay':
+      onStreams(STREAMS_AT_ONCE);
+      client.send(
+        headers(1, [...requestFields('POST', '/api/work-items')], flags.endHeaders),
+        frame(frameTypes.headers, WHOLE, 3, LARGE),
+        ...Array.from({ length: STREAMS_AT_ONCE - 2 }, (_, at) =>
+          frame(frameTypes.headers, flags.endHeaders, 5 + 2 * at, STAYING),
+        ),
+      );
+      if (client.isOpen) await once(client.socket, 'close');
+      return;
     case 'HPACK bombs':
       for (let stream = 1; client.isOpen; stream += 2) {
         onStreams(1);

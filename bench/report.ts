@@ -171,18 +171,10 @@ function makeRatios(result: Result): string {
 /** What follows from the processor time of an item beyond the references, a sentence each. */
 function makeConclusions(result: Result): string {
   const us = (contender: string): number => find(result, 'item', contender)?.processorUs.median ?? 0;
-  const [one, workers, info, next] = [us('gateway'), us('gateway-workers'), us('gateway-info'), us('next')];
-  return [
-    one && workers
-      ? `- Two workers on two cores of their own serve ${((2 * one) / workers).toFixed(2)} times what one serves: ` +
-        `2 × ${formatUs(one) ?? ''} ÷ ${formatUs(workers) ?? ''} µs, the processor time of primary and workers together; ` +
-        'here they shared one core, since load and backend have the other.'
-      : '',
-    one && info ? `- A log line for each request costs ${formatChange(info, one) ?? ''}.` : '',
-    one && next ? `- One core serves ${(next / one).toFixed(1)} times the requests of Next.js handlers.` : '',
-  ]
-    .filter((line) => line !== '')
-    .join('\n');
+  const [one, next] = [us('gateway'), us('next')];
+  return one && next
+    ? `- One core serves ${(next / one).toFixed(1)} times the requests of Next.js handlers.`
+    : '';
 }
 
 function makeDetail(result: Result, workload: Result['workloads'][number], last: Result | undefined): string {

@@ -134,7 +134,9 @@ export async function startContender(
       (reply) => reply.status,
       () => 0,
     );
-    if (status === 200 && pid !== undefined) return { contender, port, pid, stop: () => stopChild(child) };
+    // A gateway that wants tokens says so.
+    if ((status === 200 || status === 401) && pid !== undefined)
+      return { contender, port, pid, stop: () => stopChild(child) };
     if (child.exitCode !== null || pid === undefined || Date.now() > deadline) {
       await stopChild(child);
       throw new Error(`${contender.name} did not start:\n${readFileSync(output, 'utf8').slice(-2_000)}`);

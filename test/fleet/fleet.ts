@@ -1,7 +1,7 @@
 // A fleet under load, and what happens to fleets: `npm run fleet [-- --calls 100000 --rate 2000 --minutes 15 --publish]`.
 // Three gateways of two workers each as built commands, behind a real HAProxy with deploy/haproxy.cfg, a real Redis for the
 // rate limit, two backends. Backends and a gateway are killed, gateways upgraded one at a time, certificates replaced,
-// Redis taken away, while clients read and write. The exit code says whether the bar holds: no call lost but with what was
+// Redis taken away, and answers to writes lost, while clients read and write. The exit code says whether the bar holds: no call lost but with what was
 // killed, no write twice, the rate limit kept. The report and its picture go to test-output/; with --publish the picture
 // goes to docs/images too. No part of `npm test`. Linux only: clients have addresses of 127.0.0.0/8.
 
@@ -19,6 +19,7 @@ import { redisPrograms, RedisServer, withoutRedis } from '../helpers/redis.ts';
 import { RestartingBackend } from '../helpers/restarting-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 import { FleetClient, FleetLoad, isServed } from './calls.ts';
+import { cutDoneWrites, heardMs, killWithDoneWrites } from './done-writes.ts';
 import { drawPicture, type Mark, type Second } from './picture.ts';
 import { judge, type Kill, type Probe, type Verdict } from './verdict.ts';
 
@@ -58,8 +59,6 @@ const probeTriesMax = 20;
 const lateLinesMs = 12_000;
 /** As deploy/haproxy.cfg says. */
 const shutdownDelayMs = 3_000;
-/** From the end of a process until the last of its neighbours knows: `inter` times `fall` of deploy/haproxy.cfg. */
-const heardMs = 1_000;
 const stepLimitMs = 60_000;
 /** Between two steps, so that each can be seen. */
 const restMs = 2_000;
@@ -262,12 +261,16 @@ function stepsOf({ gateways, backends, redis, port, replaceCertificate }: Fleet)
       mark('Redis is back');
     },
     async () => {
-      mark('gateway 2 is killed');
-      await two.kill();
+      mark('gateway 2 is killed with writes that are done');
+      await killWithDoneWrites(backends, clientCount / 2, () => two.kill());
       await new Promise((done) => setTimeout(done, 2_000));
       await two.start();
       await two.isGivenCalls();
       mark('gateway 2 is back');
+    },
+    async () => {
+      mark('backends close connections with writes that are done');
+      kills.push(await cutDoneWrites(backends, 10));
     },
     () => endBackend(0),
     () => replaceCertificate(3),
@@ -433,6 +436,8 @@ const report = {
   writesInvented: writesInvented.length,
   probesAgain,
   haproxyFailures: countFailures(haproxyLines),
+  // Which gateways it gave up, and why: a machine without processor time looks like gateways that are frozen.
+  haproxyDowns: haproxyLines.filter((line) => /^Server .* is DOWN/.test(line)),
   problems,
   // The first of them, to look at.
   examples: {

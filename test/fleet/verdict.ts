@@ -69,13 +69,18 @@ export function judge({ calls, records, kills, outcomes, probes }: Evidence): Ve
     .filter((call) => isServed(call) && timesOf(call.marker) === 0)
     .map(({ marker }) => marker);
   const readsAgain = calls.filter(({ method, marker }) => method === 'GET' && timesOf(marker) > 1).length;
-  const lostButDone = [...withGateway, ...withBackend].filter(
-    ({ method, marker }) => method !== 'GET' && timesOf(marker) > 0,
-  ).length;
+  const countDone = (some: readonly FleetCall[]): number =>
+    some.filter(({ method, marker }) => method !== 'GET' && timesOf(marker) > 0).length;
+  const done = { gateway: countDone(withGateway), backend: countDone(withBackend) };
+  // Without such a write nothing shows whether writes are repeated.
+  const untried = (['gateway', 'backend'] as const).filter(
+    (what) => done[what] === 0 && kills.some((kill) => kill.what === what),
+  );
 
   const problems = [
     ...(lostOtherwise.length > 0 ? [`${lostOtherwise.length} calls were lost with nothing that was killed`] : []),
     ...(writesTwice.length > 0 ? [`${writesTwice.length} writes came to the backends more than once`] : []),
+    ...untried.map((what) => `no write that had been done was lost with a ${what}: whether writes are repeated was not tried`),
     ...(writesInvented.length > 0
       ? [`${writesInvented.length} writes were answered as successes and never came to a backend`]
       : []),
@@ -92,7 +97,7 @@ export function judge({ calls, records, kills, outcomes, probes }: Evidence): Ve
     served: calls.length - lost.length,
     lostWithGateway: withGateway.length,
     lostWithBackend: withBackend.length,
-    lostButDone,
+    lostButDone: done.gateway + done.backend,
     lostOtherwise,
     writesTwice,
     writesInvented,

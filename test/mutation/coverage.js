@@ -8,7 +8,9 @@ import process from 'node:process';
 const namespace = (globalThis.__stryker__ ??= {});
 const file = process.env['MUTATION_FILE'];
 const tests = [];
+let loaded;
 beforeEach((test) => {
+  loaded ??= Object.keys(namespace.mutantCoverage?.static ?? {});
   namespace.currentTestId = `${file} ${test.name}`;
   tests.push(namespace.currentTestId);
 });
@@ -17,5 +19,5 @@ afterEach(() => {
 });
 process.on('exit', () => {
   const coverage = { static: {}, perTest: {}, ...namespace.mutantCoverage };
-  writeFileSync(process.env['MUTATION_COVERAGE'], JSON.stringify({ tests, coverage }));
+  writeFileSync(process.env['MUTATION_COVERAGE'], JSON.stringify({ tests, coverage, loaded }));
 });

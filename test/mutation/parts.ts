@@ -1,7 +1,16 @@
 // What `npm run mutation` runs one after the other, and where each leaves its report.
 
 /** Stryker's parts are the folders; `scanner` is src/json/scanner.as.ts. */
-export const parts = ['json', 'scanner', 'wire', 'backend', 'gateway'] as const;
+export const parts = [
+  'json',
+  'scanner',
+  'wire',
+  'backend',
+  'gateway',
+  'guards',
+  'adapters',
+  'workers',
+] as const;
 export const outputDirectory = 'build/mutation';
 export const strykerReport = `${outputDirectory}/report.json`;
 

@@ -4,7 +4,7 @@ import type { PartialStrykerOptions } from '@stryker-mutator/api/core';
 
 const options: PartialStrykerOptions = {
   // scanner.as.ts runs as WebAssembly, which Stryker's switches cannot enter: see scanner.ts.
-  mutate: ['src/{backend,body,gateway,json,wire}/*.ts', '!src/**/*.as.ts'],
+  mutate: ['src/{adapters,backend,body,gateway,guards,json,wire,workers}/*.ts', '!src/**/*.as.ts'],
   testRunner: 'node-test',
   plugins: ['./test/mutation/test-runner.ts'],
   coverageAnalysis: 'perTest',

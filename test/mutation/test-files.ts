@@ -121,16 +121,103 @@ export const batches: readonly Batch[] = [
     of: /src\/(backend\/|wire\/|body|blocks)/,
   },
   {
+    name: 'guards by themselves',
+    files: [
+      'test/unit/client-address.test.ts',
+      'test/unit/cors.test.ts',
+      'test/unit/cross-site.test.ts',
+      'test/unit/host-names.test.ts',
+      'test/unit/rate.test.ts',
+      'test/unit/shared-count.test.ts',
+      'test/unit/token-settings.test.ts',
+      'test/unit/window-table.test.ts',
+      'test/guards/key-set.test.ts',
+      'test/guards/key-source.test.ts',
+    ],
+    of: /src\/guards\//,
+  },
+  {
+    name: 'guards at the door',
+    files: [
+      'test/spec/allowed-hosts.test.ts',
+      'test/spec/cors.test.ts',
+      'test/spec/cross-site-writes.test.ts',
+      'test/spec/rate-limit.test.ts',
+      'test/transport/guards.test.ts',
+    ],
+    of: /src\/guards\//,
+  },
+  {
+    name: 'tokens',
+    files: ['test/guards/tokens.test.ts', 'test/guards/forged-tokens.test.ts'],
+    of: /src\/guards\/(create-guards|key-|signature-|signing-|token)/,
+  },
+  {
+    name: 'guards in hosts',
+    files: ['test/guards/hosts.test.ts', 'test/plugin/guards.test.ts'],
+    of: /src\/(guards|adapters)\//,
+  },
+  {
+    name: 'fetch handler',
+    files: ['test/fetch/handler.test.ts'],
+    of: /src\/adapters\/(fetch|host-guards|guard-options)/,
+  },
+  {
+    name: 'Fastify',
+    files: [
+      'test/plugin/unreadable-targets.test.ts',
+      'test/plugin/log-and-ids.test.ts',
+      'test/plugin/hook-replies.test.ts',
+      'test/plugin/order.test.ts',
+      'test/plugin/hooks-and-bodies.test.ts',
+      'test/plugin/slow-bodies.test.ts',
+      'test/plugin/connections.test.ts',
+      'test/plugin/closing.test.ts',
+      'test/spec/mounted.test.ts',
+      'test/spec/closing.test.ts',
+    ],
+    of: /src\/adapters\/(fastify|held-body|open-requests|server)/,
+    isTimed: true,
+  },
+  {
+    name: 'HTTP/2',
+    files: [
+      'test/unit/frame-meter.test.ts',
+      'test/transport/http2.test.ts',
+      'test/transport/http2-attacks.test.ts',
+      'test/transport/http2-guards.test.ts',
+    ],
+    of: /src\/adapters\/(frame-meter|http2|paced-socket)/,
+    isTimed: true,
+  },
+  {
+    name: 'counting for workers',
+    files: ['test/unit/primary-counter.test.ts'],
+    of: /src\/workers\/(joined-count|primary-counter)\.ts/,
+  },
+  {
     name: 'slow clients',
     files: ['test/process/slow-clients.test.ts'],
     of: /src\/wire\/(server|server-connection|stall-watch)\.ts/,
     isCommand: true,
     isTimed: true,
   },
+  {
+    name: 'workers',
+    files: ['test/process/workers.test.ts', 'test/process/rate-limit.test.ts'],
+    of: /src\/workers\//,
+    isCommand: true,
+    isTimed: true,
+  },
 ];
 
-/** Left out: about load more than about behaviour, and longer than a file of others. */
-export const skippedTests = ['10,000 calls', '2,000 connections'];
+/** Left out: tests of load, which take longer than a file of others, and two that need the built command. */
+export const skippedTests = [
+  '10,000 calls',
+  '2,000 connections',
+  'HOST is such a name',
+  'a name that is none is a mistake at the start',
+];
 
 /** How long a test waits for what does not come, where it sets no limit of its own; see test/helpers/changes.ts. */
 export const testDeadlineMs = 8_000;

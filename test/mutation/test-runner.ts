@@ -32,6 +32,8 @@ interface Covered {
   /** A test's id is its file and its name. */
   readonly tests: readonly string[];
   readonly coverage: MutantCoverage;
+  /** The mutants that came by before the first test, as the modules were loaded. */
+  readonly loaded?: readonly string[];
 }
 
 /** What coverage.js has left behind. */
@@ -118,6 +120,13 @@ class NodeTestRunner implements TestRunner {
         results.set(id, { id, name: id, timeSpentMs, status: TestStatus.Success });
       }
       Object.assign(coverage.perTest, covered.coverage.perTest);
+      // All tests of a file judge what it loads: another file may load the same in the middle of a test.
+      const inside = new Set(Object.values(covered.coverage.perTest).flatMap((hits) => Object.keys(hits)));
+      for (const mutant of covered.loaded ?? []) {
+        if (inside.has(mutant)) continue;
+        for (const id of covered.tests) (coverage.perTest[id] ??= {})[mutant] = 1;
+        coveredInside.add(mutant);
+      }
       if (!isCommand) {
         for (const hits of Object.values(covered.coverage.perTest)) {
           for (const mutant of Object.keys(hits)) coveredInside.add(mutant);
