@@ -13,6 +13,7 @@ execFileSync(process.execPath, ['node_modules/typescript/bin/tsc', '-p', 'tsconf
 chmodSync('dist/main.js', 0o755);
 cpSync('src/index.d.cts', 'dist/index.d.cts');
 cpSync('src/adapters/fetch.d.cts', 'dist/adapters/fetch.d.cts');
+cpSync('src/adapters/node.d.cts', 'dist/adapters/node.d.cts');
 embedScanner();
 // The API reference: our page, and what `npm run build:docs` has copied beside it.
 cpSync('src/docs/page', 'dist/docs/page', { recursive: true });

@@ -13,6 +13,8 @@ mkdirSync(to);
 for (const name of [
   'swagger-ui-bundle.js',
   'swagger-ui.css',
+  // Says which version it is, to whatever lists what an image holds.
+  'package.json',
   // Apache-2.0, section 4: whoever passes the files on passes these on.
   'LICENSE',
   'NOTICE',

@@ -24,12 +24,16 @@ process.stdout.on('error', (error) => {
 // Nobody is left to be told.
 process.stderr.on('error', () => undefined);
 
+// With `0` Node would warn that no certificate is verified, of connections that all are [D40].
+const environment = { ...process.env };
+delete process.env['NODE_TLS_REJECT_UNAUTHORIZED'];
+
 const { isatty } = await import('node:tty');
 const { runCli } = await import('./process/cli.ts');
 let exitCode = 1;
 try {
   exitCode = await runCli(process.argv.slice(2), {
-    environment: process.env,
+    environment,
     pid: process.pid,
     script: process.argv[1],
     columns: process.stdout.isTTY ? process.stdout.columns : undefined,

@@ -8,7 +8,7 @@ import { isAllowedHost } from '../guards/host-names.ts';
 import { latestBackendStatus } from '../telemetry/backend-status.ts';
 import { createConnectionServer, keep } from './connections.ts';
 import { Dashboard, type DashboardSources } from '../dashboard/server.ts';
-import { History } from '../dashboard/history.ts';
+import { addFigures, History } from '../dashboard/history.ts';
 import { metricsContentType, renderMetrics } from '../telemetry/metrics.ts';
 import type { Report } from '../telemetry/report.ts';
 import { share } from './share.ts';
@@ -34,6 +34,7 @@ interface Page {
   readonly body: string | Buffer;
 }
 
+const noSuccess = 'no call of the last 5 minutes has succeeded: is BACKEND_URL right?';
 const notOurName =
   'Not a name of this listener: call it by its IP address, or add the name to ADMIN_ALLOWED_HOSTS';
 
@@ -49,14 +50,14 @@ export function createAdminServer(sources: AdminSources): AdminServer {
   const routes: ReadonlyMap<string, () => Page | Promise<Page>> = new Map<string, () => Page | Promise<Page>>(
     [
       ['/livez', () => json(200, { status: 'alive' })],
-      ['/readyz', async () => describeReadiness(await reports(), sources.isDraining())],
+      ['/readyz', async () => describeReadiness(await reports(), sources.isDraining(), history)],
       ['/metrics', share(async () => await makeMetrics(sources))],
     ],
   );
   const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     request.resume();
     const { host: hosts = [] } = request.headersDistinct;
-    if (!isAllowedHost(hosts.length === 1 ? hosts[0] : undefined, sources.allowedHosts())) {
+    if (hosts.length > 1 || !isAllowedHost(hosts[0], sources.allowedHosts())) {
       send(response, json(403, { error: notOurName }));
       return;
     }
@@ -128,7 +129,7 @@ function record(history: History, { reports, onFault }: AdminSources): () => voi
 }
 
 // A backend that is away does not make this 503: every replica shares it, and all of them would go [D34].
-function describeReadiness(reports: readonly Report[], isDraining: boolean): Page {
+function describeReadiness(reports: readonly Report[], isDraining: boolean, history: History): Page {
   const backend = latestBackendStatus(reports.map((report) => report.backend));
   const status = isDraining ? 'draining' : reports.length === 0 ? 'no worker answers' : 'ready';
   return json(status === 'ready' ? 200 : 503, {
@@ -140,6 +141,7 @@ function describeReadiness(reports: readonly Report[], isDraining: boolean): Pag
             reachable: backend.isReachable,
             since: new Date(backend.since).toISOString(),
             ...(backend.cause === undefined ? {} : { cause: backend.cause }),
+            ...(history.hasNoSuccess(addFigures(reports)) ? { problem: noSuccess } : {}),
           },
         }),
   });

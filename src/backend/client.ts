@@ -14,7 +14,7 @@ import {
 import type { AnswerHead, Flaw } from '../wire/head.ts';
 import { encodeFieldText, writeRequestHead } from '../wire/writer.ts';
 import { Deadline, Deadlines, type DeadlineOwner } from './deadlines.ts';
-import { describeError, isShortOfDescriptors } from './describe-error.ts';
+import { describeError, isShortOfDescriptors, shortenError } from './describe-error.ts';
 import { ConnectionPool } from './pool.ts';
 
 /**
@@ -37,7 +37,13 @@ export type Outcome =
       readonly blocks: readonly Buffer[];
       readonly length: number;
     }
-  | { readonly kind: BackendFailure; readonly status: number | undefined; readonly cause: string };
+  | {
+      readonly kind: BackendFailure;
+      readonly status: number | undefined;
+      readonly cause: string;
+      /** In a few words; undefined where `cause` has no more than those. */
+      readonly shortCause?: string | undefined;
+    };
 
 export interface BackendRequest {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
@@ -324,11 +330,16 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     this.#dropBody();
     this.#end();
     if (wasWaiting) {
-      this.#handler.onOutcome({
-        kind: error instanceof Error && isShortOfDescriptors(error) ? 'no-descriptor' : 'unreachable',
-        status: undefined,
-        cause: error instanceof Error ? describeError(error) : error.reason,
-      });
+      this.#handler.onOutcome(
+        error instanceof Error
+          ? {
+              kind: isShortOfDescriptors(error) ? 'no-descriptor' : 'unreachable',
+              status: undefined,
+              cause: describeError(error),
+              shortCause: shortenError(error),
+            }
+          : { kind: 'unreachable', status: undefined, cause: error.reason },
+      );
     }
   }
 

@@ -42,6 +42,26 @@ export function isShortOfDescriptors(error: Error): boolean {
   return errors.some((each) => shortageCodes.has(String((each as NodeJS.ErrnoException).code)));
 }
 
+const shortTexts = new Map([
+  ['ECONNREFUSED', 'connection refused'],
+  ['ECONNRESET', 'connection reset'],
+  ['EPIPE', 'connection closed'],
+  ['ETIMEDOUT', 'connection timed out'],
+  ['EHOSTUNREACH', 'no route to the host'],
+  ['ENETUNREACH', 'no route to the network'],
+  ['ENOTFOUND', 'unknown host name'],
+  ['EAI_AGAIN', 'host name lookup failed'],
+]);
+
+/** The same in a few words, by its code and without addresses; undefined where that would say less. */
+export function shortenError(error: Error): string | undefined {
+  const errors: unknown[] = error instanceof AggregateError ? error.errors : [error];
+  const texts = errors.map((each) => shortTexts.get(String((each as NodeJS.ErrnoException).code)));
+  return texts.includes(undefined) || error.message === closedEarly
+    ? undefined
+    : [...new Set(texts)].join('; ');
+}
+
 /** The messages of an error and of what caused it, on one line. */
 export function describeError(error: unknown, peer = backend): string {
   if (!(error instanceof Error)) {

@@ -255,7 +255,6 @@ function tokenRefusalsOf(name: OperationName, limits: Limits): Documented[] {
     ...(scope === undefined
       ? []
       : [{ reply: createScopeReply(scope), when: `The token lacks the scope \`${scope}\`.` }]),
-    { reply: replies.noKeys, when: 'There is no key to check the token with: try again later.' },
   ];
 }
 
@@ -292,6 +291,15 @@ function errorsOf(operation: Operation, limits: Limits): Documented[] {
       : []),
     ...answeredBeforeAnyOperation(limits),
     { reply: failureReplies[name], when: `Failed: ${failures.join('')}.` },
+    ...unavailabilityOf(limits),
+  ];
+}
+
+function unavailabilityOf(limits: Limits): Documented[] {
+  return [
+    ...(wantsTokens(limits)
+      ? [{ reply: replies.noKeys, when: 'There is no key to check the token with: try again later.' }]
+      : []),
     {
       reply: replies.overload,
       when: `More than ${count(limits.inFlightMax)} calls at once, or bodies of more than ${count(limits.bufferedBytesMax)} bytes held for them. The backend is not called: try again after \`Retry-After\` seconds.`,
@@ -313,24 +321,43 @@ function answeredBeforeAnyOperation(limits: Limits): Documented[] {
   ];
 }
 
+/** The responses that are the same for every operation, by the name under which the document has each once. */
+const sharedNames: ReadonlyMap<number, string> = new Map([
+  [408, 'RequestTimeout'],
+  [417, 'ExpectationFailed'],
+  [431, 'HeadersTooLarge'],
+  [503, 'ServiceUnavailable'],
+]);
+
+function sharedReplies(limits: Limits): Documented[] {
+  return [...answeredBeforeAnyOperation(limits), ...unavailabilityOf(limits)];
+}
+
 /** Responses by status; messages that share a status share its response. */
 function createResponses(documented: readonly Documented[], limits: Limits): JsonObject {
   const byStatus = Map.groupBy(documented, ({ reply }) => reply.status);
   return Object.fromEntries(
     [...byStatus].map(([status, group]) => {
-      const [{ reply }] = group as [Documented];
-      const headers = group.flatMap((each) => each.reply.headers);
-      const hasBody = reply.body.length > 0;
-      return [
-        status,
-        {
-          description: group.map(({ when }) => when).join(' Or: '),
-          headers: headersOf({ ...reply, headers }, hasBody, limits),
-          ...(hasBody ? { content: { 'application/json': createErrorContent(group) } } : {}),
-        },
-      ];
+      const shared = sharedNames.get(status);
+      return [status, shared === undefined ? createResponse(group, limits) : refTo('responses', shared)];
     }),
   );
+}
+
+function createSharedResponses(limits: Limits): JsonObject {
+  const byName = Map.groupBy(sharedReplies(limits), ({ reply }) => sharedNames.get(reply.status));
+  return Object.fromEntries([...byName].map(([name = '', group]) => [name, createResponse(group, limits)]));
+}
+
+function createResponse(group: readonly Documented[], limits: Limits): JsonObject {
+  const [{ reply }] = group as [Documented];
+  const headers = group.flatMap((each) => each.reply.headers);
+  const hasBody = reply.body.length > 0;
+  return {
+    description: group.map(({ when }) => when).join(' Or: '),
+    headers: headersOf({ ...reply, headers }, hasBody, limits),
+    ...(hasBody ? { content: { 'application/json': createErrorContent(group) } } : {}),
+  };
 }
 
 function createErrorContent(group: readonly Documented[]): JsonObject {
@@ -482,6 +509,7 @@ function createComponents(limits: Limits): JsonObject {
           },
         }
       : {}),
+    responses: createSharedResponses(limits),
     requestBodies: {
       WorkItem: {
         description: `One JSON text in UTF-8, of at most ${count(requestBytesMax)} bytes. The bytes decide: any \`Content-Type\` will do.`,
@@ -605,19 +633,24 @@ ${describeRate(limits)}| Time to send a request | ${seconds(limits.requestTimeou
 
 ## Outside the operations
 
-| Status | Message | When |
-| --- | --- | --- |
-${[
-  { reply: replies.notFound, when: 'no such path' },
+${describeReplies([
+  { reply: replies.notFound, when: 'No such path.' },
   {
     reply: replies.collectionMethodNotAllowed,
-    when: 'a method that the path does not have; `Allow` names those that it has',
+    when: 'A method that the path does not have; `Allow` names those that it has.',
   },
-  { reply: replies.internalError, when: 'a fault of the gateway' },
-]
-  .map(({ reply, when }) => `| ${reply.status} | ${messageOf(reply)} | ${when} |`)
-  .join('\n')}
+  { reply: replies.internalError, when: 'A fault of the gateway.' },
+])}
+
+## Every operation
+
+${describeReplies(sharedReplies(limits))}
 `;
+}
+
+function describeReplies(documented: readonly Documented[]): string {
+  const rows = documented.map(({ reply, when }) => `| ${reply.status} | ${messageOf(reply)} | ${when} |`);
+  return ['| Status | Message | When |', '| --- | --- | --- |', ...rows].join('\n');
 }
 
 function describeRate({ rateLimit }: Limits): string {

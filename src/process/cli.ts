@@ -3,15 +3,11 @@
 
 import { Command as Program, CommanderError, Option } from 'commander';
 
-import { BackendClient, type Outcome } from '../backend/client.ts';
-import { BufferBudget } from '../body/budget.ts';
-import { capacityFlags, readDemand } from '../capacity/flags.ts';
 import { contractFlags } from '../contract/flags.ts';
 import type { ContractWishes } from '../contract/wishes.ts';
 import { escapeControls } from '../telemetry/escape.ts';
 import { backendPath } from '../gateway/operations.ts';
 import { describeOrigins } from './cors-advice.ts';
-import { createRequestId } from '../gateway/request-context.ts';
 import { hasFiles, type CertificateFiles, type CertificateUse } from './certificates.ts';
 import type { HeldSignals } from './held-signals.ts';
 import { findInvocation, programName, type Invocation } from './invocation.ts';
@@ -26,8 +22,6 @@ import { checkTokens } from './check-tokens.ts';
 import { findPassedSockets, settingsOfSockets } from './passed-sockets.ts';
 import { openServiceManager, type ServiceManager } from './service-manager.ts';
 import { createLog, createLogger, type Log, type Logger } from '../telemetry/log.ts';
-import { neededDescriptors, readDescriptorLimit } from './descriptors.ts';
-import { neededMemory, readMemoryLimit } from './memory.ts';
 import { addAdmin, startService, type Certificates, type WholeService } from './service.ts';
 import {
   briefOf,
@@ -55,9 +49,10 @@ import {
   type SettingName,
   type Settings,
 } from './settings.ts';
-import { findSimilar, joinWithOr, suggest } from '../gateway/similar.ts';
+import { joinWithOr, suggest } from '../gateway/similar.ts';
 import { StartError } from './start-error.ts';
 import { version } from './version.ts';
+import { findWarnings } from './warnings.ts';
 
 export interface Terminal {
   readonly environment: Readonly<Record<string, string | undefined>>;
@@ -157,20 +152,6 @@ const commands: Record<Command, CommandEntry> = {
     examples: ['', '--admin-port 9465'],
     run: health,
   },
-  capacity: {
-    summary: 'say what it takes to serve so many calls a second',
-    description:
-      'Counts from measured figures what so many calls a second take: processes, pods or machines, memory, connections, the part of the backend and of Redis, and what breaks first. Starts nothing and asks nobody.',
-    examples: ['--rate 10000', '--rate 100k --body 2k --tls --tokens --redis'],
-    ownFlags: capacityFlags,
-    findProblems: (own) => readDemand(own).problems,
-    run: async (_resolved, terminal, _resolveAgain, own) => {
-      terminal.signals.release();
-      const { describeCapacity } = await import('../capacity/report.ts');
-      terminal.write(describeCapacity(readDemand(own).demand, own['--json'] === true));
-      return 0;
-    },
-  },
 };
 
 /** Runs the command that `argv` (without node and script) asks for; resolves with the exit code. */
@@ -228,7 +209,7 @@ export async function runCli(argv: readonly string[], terminal: Terminal): Promi
     // Behind the settings in the help.
     command.version(version, '-V, --version', 'print the version');
     command.action(async (flags: Record<string, string | true>) => {
-      exitCode = await runCommand(name, entry, flags, command.args, terminal, invocation);
+      exitCode = await runCommand(name, entry, flags, command.args, argv, terminal, invocation);
     });
   }
   try {
@@ -276,12 +257,13 @@ async function runCommand(
   entry: CommandEntry,
   flags: Readonly<Record<string, string | true>>,
   strayWords: readonly string[],
+  argv: readonly string[],
   terminal: Terminal,
   invocation: Invocation,
 ): Promise<number> {
   const problems = [
     ...findFlagsOfNpm(name, terminal.environment, invocation),
-    ...findStrayWords(name, strayWords, invocation),
+    ...findStrayWords(name, strayWords, argv),
   ];
   const given: Partial<Record<SettingName, string>> = {};
   const own: Record<string, string | true> = {};
@@ -354,24 +336,27 @@ function findFlagsOfNpm(
 }
 
 /**
- * The problems with what is neither a known flag nor the value of one. What it is may be a secret, such as the address
- * behind a flag with a slip in it: so it is not shown, unless it can be a flag's name or is nearly a command's.
+ * The problems with arguments that are neither a known flag nor its value. What follows an unknown flag may be its value.
+ * A value may be a secret: so a word is shown only where a command stands or right after it, and where it is plain.
  */
-function findStrayWords(command: Command, words: readonly string[], invocation: Invocation): string[] {
-  const problems: string[] = [];
-  let isBehindFlag = false;
-  for (const word of words) {
-    const isFlag = word.startsWith('-');
-    if (isFlag) {
-      problems.push(describeUnknownFlag(command, word.replace(/=.*/s, '')));
-    } else if (!isBehindFlag) {
-      problems.push(describeStrayWord(command, word, invocation));
-    }
-    // What follows it is its value, unless it had one.
-    isBehindFlag = isFlag && !word.includes('=');
-  }
-  return problems;
+function findStrayWords(command: Command, stray: readonly string[], argv: readonly string[]): string[] {
+  const flags = stray.filter((word) => word.startsWith('-'));
+  const words = flags[0] === undefined ? stray : stray.slice(0, stray.indexOf(flags[0]));
+  const hasCommand = argv[0] === command;
+  const first = argv[hasCommand ? 1 : 0];
+  return [
+    ...flags.map((flag) => describeUnknownFlag(command, flag.replace(/=.*/s, ''))),
+    ...words.map((word) => {
+      const shown = word === first && /^[a-z][a-z-]{0,19}$/i.test(word) ? ` '${word}'` : '';
+      return shown === '' || hasCommand
+        ? `unexpected argument${shown}: ${command} takes flags only`
+        : `unknown command${shown}${suggest(word.toLowerCase(), commandNames) || `; commands: ${joinWithOr(commandNames)}`}`;
+    }),
+  ];
 }
+
+// What other programs call it.
+const otherNames: Readonly<Record<string, string>> = { '--config': flagOf('settingsFile') };
 
 function describeUnknownFlag(command: Command, flag: string): string {
   if (!/^--?[a-z][a-z-]{0,39}$/i.test(flag)) {
@@ -385,22 +370,7 @@ function describeUnknownFlag(command: Command, flag: string): string {
     return `${flag} is not a flag of ${command}, only of ${joinWithOr(others)}`;
   }
   const known = [...flagsOf(command), '--help'];
-  return `${flag} is not a flag of ${command}${suggest(flag.toLowerCase(), known)}`;
-}
-
-function describeStrayWord(command: Command, text: string, invocation: Invocation): string {
-  const word = text.toLowerCase();
-  const known = [...commandNames, '--help'];
-  const problem = known.includes(word)
-    ? `${word} is a command, and so is ${command}: one at a time`
-    : findSimilar(word, known).length > 0
-      ? `${JSON.stringify(text)} is neither a command nor a flag${suggest(word, known)}`
-      : /^\d{1,5}$/.test(text)
-        ? `${text} is not the value of a flag`
-        : `a word of ${text.length} characters is neither a command nor the value of a flag`;
-  return invocation.isNpmScript
-    ? `${problem} (flags go behind \`--\`: ${invocation.line(command, '--log-level debug')})`
-    : problem;
+  return `${flag} is not a flag of ${command}${suggest(otherNames[flag] ?? flag.toLowerCase(), known)}`;
 }
 
 async function serve(
@@ -443,8 +413,7 @@ async function serve(
   } else {
     logReady(log.logger, service, inForce);
   }
-  warnOfDescriptors(settings, log.logger);
-  warnOfMemory(settings, log.logger);
+  logWarnings(settings, terminal, log.logger);
   log.output.flush();
   const status = `serving at ${service.url}`;
   manager.ready(status);
@@ -516,11 +485,17 @@ const liveSettings = ['logLevel'] as const;
 
 function applyLive(before: Settings, fresh: Settings, logger: Logger): Settings {
   const settings = { ...before, ...Object.fromEntries(liveSettings.map((name) => [name, fresh[name]])) };
-  const waiting = changedSettings(settings, fresh);
-  if (waiting.length > 0) {
-    logger.warn({ settings: waiting }, 'new values of these settings need a restart: the old ones stay');
+  const changed = describeChanges(before, settings);
+  const notApplied = describeChanges(settings, fresh);
+  const log = loggerOfEveryLevel(logger);
+  if (Object.keys(notApplied).length === 0) {
+    log.info({ changed }, 'reloaded');
+  } else {
+    log.warn(
+      { changed, notApplied },
+      'reloaded LOG_LEVEL alone: one process changes no other setting, those in notApplied need a restart',
+    );
   }
-  loggerOfEveryLevel(logger).info({ changed: describeChanges(before, settings) }, 'reloaded');
   return settings;
 }
 
@@ -553,27 +528,9 @@ function logReady(logger: Logger, { url, adminUrl }: WholeService, resolved: Res
   );
 }
 
-function warnOfDescriptors(settings: Settings, logger: Logger): void {
-  const limit = readDescriptorLimit();
-  const needed = neededDescriptors(settings);
-  if (limit !== undefined && limit < needed) {
-    const { connectionsMax, inFlightMax } = settings;
-    logger.warn(
-      { limit, needed, connectionsMax, inFlightMax },
-      'too few file descriptors for the limits that are set: raise ulimit -n, or lower CONNECTIONS_MAX or IN_FLIGHT_MAX',
-    );
-  }
-}
-
-function warnOfMemory(settings: Settings, logger: Logger): void {
-  const limit = readMemoryLimit();
-  const needed = neededMemory(settings);
-  if (limit !== undefined && limit < needed) {
-    const { bufferedBytesMax, workers } = settings;
-    logger.warn(
-      { limit, needed, bufferedBytesMax, workers },
-      'too little memory for the limits that are set: give the container more, or lower BUFFERED_BYTES_MAX or WORKERS',
-    );
+function logWarnings(settings: Settings, { environment }: Terminal, logger: Logger): void {
+  for (const { message, facts } of findWarnings(settings, environment)) {
+    logger.warn(facts, message);
   }
 }
 
@@ -594,6 +551,7 @@ async function runDev(resolved: ResolvedSettings, terminal: Terminal, log: Log):
   }
   log.logger.debug({ sources }, 'settings');
   log.output.write(describeDev(service, backend.url, settings));
+  logWarnings(settings, terminal, log.logger);
   const exitCode = await runUntilStopped(service, settings, log.logger, stop);
   await backend.stop();
   return exitCode;
@@ -683,6 +641,10 @@ async function check({ settings, sources }: ResolvedSettings, terminal: Terminal
       .map((line) => `${line}\n`)
       .join(''),
   );
+  for (const { message, facts } of findWarnings(settings, terminal.environment)) {
+    const figures = Object.entries(facts).map(([name, value]) => `${name} ${value}`);
+    terminal.write(`warning: ${message}${figures.length === 0 ? '' : ` (${figures.join(', ')})`}\n`);
+  }
   const areCertificatesWell = (await checkTls(settings, terminal)) === 0;
   const isBackendWell = await checkBackend(settings, terminal);
   const tokens = await checkTokens(settings);
@@ -727,41 +689,22 @@ async function checkRateLimit({
 
 async function checkBackend(settings: Settings, terminal: Terminal): Promise<boolean> {
   const certificates = await openCertificates(settings, createLogger('silent', { write: () => undefined }));
-  const client = new BackendClient({
-    backendUrl: settings.backendUrl,
-    tls: certificates?.inForce.backend,
-    timeoutMs: settings.backendTimeoutMs,
-    connectTimeoutMs: settings.backendConnectTimeoutMs,
-    idleTimeoutMs: settings.backendIdleTimeoutMs,
-    responseBytesMax: settings.responseBytesMax,
-    budget: new BufferBudget(settings.bufferedBytesMax),
-  });
-  const startedAt = performance.now();
-  const outcome = await new Promise<Outcome>((resolve, reject) => {
-    client.send(
-      {
-        method: 'GET',
-        path: backendPath,
-        body: undefined,
-        requestId: createRequestId(),
-        traceContext: [],
-        needsAnswer: true,
-      },
-      { onOutcome: resolve, onFault: reject },
-    );
-  });
-  const durationMs = Math.round(performance.now() - startedAt);
-  await client.close();
+  const [{ Calls }, { explainFailure }] = await Promise.all([
+    import('../contract/calls.ts'),
+    import('../contract/findings.ts'),
+  ]);
+  const calls = new Calls(settings, certificates?.inForce.backend);
+  const call = await calls.make('list');
+  await calls.close();
   const target = `${showValue('backendUrl', settings).replace(/\/+$/, '')}${backendPath}`;
-  if (outcome.kind === 'ok') {
+  if (call.outcome === 'ok') {
     terminal.write(
-      `backend: ${target} answered ${outcome.status} with ${outcome.length} bytes of JSON in ${durationMs} ms\n`,
+      `backend: ${target} answered ${call.answer?.status ?? 200} with ${call.reply.body.length} bytes of JSON in ${Math.round(call.durationMs)} ms\n`,
     );
     return true;
   }
-  terminal.writeError(
-    `backend: ${target}: ${outcome.kind}: ${escapeControls(outcome.cause)}\n  ${adviceFor(outcome.kind)}\n`,
-  );
+  const { title, came, advice } = explainFailure(call, settings.backendUrl);
+  terminal.writeError(`backend: ${target}: ${title}: ${came}\n  ${advice}\n`);
   return false;
 }
 
@@ -794,21 +737,4 @@ async function printOpenApi({ settings }: ResolvedSettings, terminal: Terminal):
   const { createOpenApiText } = await import('../docs/openapi.ts');
   terminal.write(createOpenApiText(settings));
   return 0;
-}
-
-function adviceFor(kind: Exclude<Outcome['kind'], 'ok'>): string {
-  switch (kind) {
-    case 'unreachable':
-      return 'Is the backend running, is BACKEND_URL its address, and is it plain HTTP/1.1 (or https) that it speaks?';
-    case 'timed-out':
-      return 'The backend is slow or a firewall swallows the connection; BACKEND_TIMEOUT_MS and BACKEND_CONNECT_TIMEOUT_MS set how long to wait.';
-    case 'refused':
-      return 'Something answers there, but not with success: is BACKEND_URL the right address, with the right base path?';
-    case 'not-json':
-      return 'Something answers there, but not with JSON: is BACKEND_URL the work-item backend, or some other site?';
-    case 'too-large':
-      return 'The list is larger than RESPONSE_BYTES_MAX allows.';
-    case 'no-descriptor':
-      return 'This process has no file descriptor left: raise ulimit -n.';
-  }
 }

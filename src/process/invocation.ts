@@ -21,7 +21,6 @@ const npmScripts: Record<Command, string> = {
   // Without it npm writes lines of its own where the document goes.
   openapi: 'npm run --silent openapi',
   health: 'npm run health',
-  capacity: 'npm run capacity',
 };
 
 /** `script` is the file that Node was told to run. */

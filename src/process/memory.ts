@@ -1,21 +1,41 @@
 // How much memory the process may have, and how much its settings can make it need.
 
+import { totalmem } from 'node:os';
+
 import type { Settings } from './settings.ts';
 
-// docs/operating.md, Sizing: what it takes under a load of small bodies, and room.
-const ownBytes = 200_000_000;
+/** What an idle connection of a client takes, by its protocol (docs/performance.md, In machines). */
+export const connectionBytes = { plain: 5_000, tls: 51_000, http2: 85_000 } as const;
 
-/** What the gateway needs when it holds as many bodies as it may: its workers together. */
-export function neededMemory({
-  bufferedBytesMax,
-  workers,
-}: Pick<Settings, 'bufferedBytesMax' | 'workers'>): number {
-  return Math.ceil((bufferedBytesMax * 4) / 3) + ownBytes * workers;
+// A process under load, with room.
+const processBytes = 200_000_000;
+
+export type ConnectionKind = keyof typeof connectionBytes;
+
+/** What clients speak, at the most. */
+export function connectionKindOf({
+  tlsCertFile,
+  http2,
+}: Pick<Settings, 'tlsCertFile' | 'http2'>): ConnectionKind {
+  return http2 ? 'http2' : tlsCertFile === '' ? 'plain' : 'tls';
 }
 
-/** The limit that the container has (cgroup), in bytes; undefined without any. */
-export function readMemoryLimit(): number | undefined {
-  const limit = process.constrainedMemory();
+/** What the gateway needs when it holds as many bodies and connections as it may: its workers together. */
+export function neededMemory(
+  {
+    bufferedBytesMax,
+    connectionsMax,
+    workers,
+  }: Pick<Settings, 'bufferedBytesMax' | 'connectionsMax' | 'workers'>,
+  kind: ConnectionKind,
+): number {
+  return (
+    Math.ceil((bufferedBytesMax * 4) / 3) + processBytes * workers + connectionBytes[kind] * connectionsMax
+  );
+}
+
+/** The limit of the container (cgroup), or else the memory of the machine, in bytes. */
+export function readMemoryLimit(): number {
   // Without a limit it is 0, or larger than any memory.
-  return limit > 0 && limit < 2 ** 50 ? limit : undefined;
+  return Math.min(process.constrainedMemory() || Infinity, totalmem());
 }

@@ -333,17 +333,16 @@ function createObserver(
 ): GatewayObserver {
   return {
     onCallEnd: (call) => {
-      const client = showsClients ? call.client : undefined;
       // Each by itself: where the figures are broken, the line is still written.
       try {
         figures.record(call);
-        failures.record(call, client);
+        failures.record(call, showsClients);
       } finally {
-        logCall(logger, call, client);
+        logCall(logger, call, showsClients);
       }
       if (call.backendOutcome !== undefined && call.backendOutcome !== 'cancelled') {
         const hasNoAnswer = call.backendOutcome === 'unreachable' || call.backendOutcome === 'timed-out';
-        backend.report(hasNoAnswer ? String(call.cause) : undefined);
+        backend.report(hasNoAnswer ? String(call.cause) : undefined, call.shortCause);
       }
     },
     onMalformed: (requestId, reply, code, address) => {

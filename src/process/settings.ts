@@ -35,7 +35,7 @@ import {
   parseWords,
 } from './token-settings.ts';
 
-export const commandNames = ['serve', 'dev', 'backend', 'check', 'openapi', 'health', 'capacity'] as const;
+export const commandNames = ['serve', 'dev', 'backend', 'check', 'openapi', 'health'] as const;
 
 export type Command = (typeof commandNames)[number];
 
@@ -276,14 +276,14 @@ export const settingsTable = {
     kind: 'host-names',
     default: '',
     group: 'guards',
-    help: 'Names under which clients may call; without any, all are right. For instance `items.example.com`: then a request whose `Host` is no IP address, not `localhost`, no name under `.localhost`, not HOST and none of these is answered with 403, whatever its port.',
+    help: 'Names under which clients may call; without any, all are right. For instance `items.example.com`: then a request whose `Host` is no IP address, not `localhost`, no name under `.localhost`, not HOST and none of these is answered with 403, whatever its port. A request without a name is served.',
     commands: gateway,
   },
   adminAllowedHosts: {
     kind: 'host-names',
     default: '',
     group: 'guards',
-    help: 'Further names under which the admin listener is called; for instance `gateway.internal,gateway.example.com`. It answers a request whose `Host` is an IP address, `localhost`, a name under `.localhost`, ADMIN_HOST or one of these, with any port, and others with 403.',
+    help: 'Further names under which the admin listener is called; for instance `gateway.internal,gateway.example.com`. It answers a request whose `Host` is an IP address, `localhost`, a name under `.localhost`, ADMIN_HOST or one of these, with any port, or that has none, and others with 403.',
     commands: gateway,
   },
   trustedProxies: {
@@ -662,7 +662,7 @@ export const settingsTable = {
     group: 'log',
     default: true,
     invertedIn: [],
-    help: "Whether the log has clients' addresses; where not, the dashboard's failed calls have none either.",
+    help: "Whether the log has clients' addresses, subjects (of their tokens) and agents; where not, the dashboard's failed calls have no addresses either.",
     commands: gateway,
   },
   otelExporterOtlpEndpoint: {

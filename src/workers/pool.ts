@@ -10,6 +10,7 @@ import { fileURLToPath } from 'node:url';
 import { joinFailures, type Failure } from '../telemetry/failures.ts';
 import { Figures } from '../telemetry/figures.ts';
 import type { Report, ReportRequest } from '../telemetry/report.ts';
+import { causeOfDeath } from '../telemetry/worker-deaths.ts';
 import { startDeadline } from '../process/lifecycle.ts';
 import type { TlsInForce } from '../process/certificates.ts';
 import { listen, type PortSharing } from '../process/listen.ts';
@@ -77,6 +78,8 @@ interface Member {
   isReady: boolean;
   /** It was told to stop: its end is no surprise. */
   isLeaving: boolean;
+  /** It hung and was killed. */
+  isFrozen: boolean;
 }
 
 /** How the start of a worker ended. */
@@ -424,6 +427,7 @@ export class WorkerPool implements AdminSubject {
       missedBeats: 0,
       isReady: false,
       isLeaving: false,
+      isFrozen: false,
     };
     this.#members.add(member);
     const closeUntaken = closeUntakenConnections(worker, () => {
@@ -491,6 +495,10 @@ export class WorkerPool implements AdminSubject {
   }
 
   #onExit(member: Member, code: number | null, signal: string | null): void {
+    // A worker that a signal to the whole group ends as it starts is started again.
+    if (!member.isLeaving && (member.isReady || !groupSignals.has(signal))) {
+      this.#counted.recordWorkerDeath(causeOfDeath(signal, member.isFrozen));
+    }
     if (!member.isReady) {
       // Whoever launched it knows, and nothing of a client's was cut.
       return;
@@ -575,6 +583,7 @@ export class WorkerPool implements AdminSubject {
       }
       const beatsMax = member.isReady ? missedBeatsMax : missedStartBeatsMax;
       if (member.missedBeats >= beatsMax) {
+        member.isFrozen = true;
         this.#kill(member, `a worker has not answered for ${(beatsMax * heartbeatMs) / 1_000} s: killing it`);
       } else {
         member.missedBeats += 1;

@@ -50,6 +50,22 @@ describe('the OpenAPI document', () => {
     assert.doesNotMatch(stdout + stderr, /warning/i);
   });
 
+  test('a reply that every operation can get stands in it once', () => {
+    for (const [message, operations] of [
+      ['Request timeout', 7],
+      ['Expectation failed', 7],
+      ['Request header fields too large', 7],
+      ['Service unavailable', 5],
+    ] as const) {
+      assert.equal(printed.split(`"error": "${message}"`).length - 1, 1, message);
+      const all = Object.values(document.paths).flatMap((path) => Object.values(path));
+      const having = all.filter(({ responses }) =>
+        JSON.stringify(responses).includes(`"error":"${message}"`),
+      );
+      assert.equal(having.length, operations, message);
+    }
+  });
+
   test('with a rate limit every operation has its 429, with all headers, and the methods have none [D46]', async () => {
     const text = printOpenApi({ RATE_LIMIT: '1000/5m' });
     assert.deepEqual((await new Validator().validate(text)).errors ?? [], []);
@@ -197,10 +213,9 @@ describe('a typed client made from the document', () => {
     writeFileSync(join(folder, 'client.ts'), client);
     writeFileSync(
       join(folder, 'recipe.ts'),
-      `const show = (data: unknown): void => console.log(JSON.stringify(data));\n${replaceEach(
-        codeBlock('docs/clients.md', 'createClient<paths>'),
-        { "'http://localhost:3000'": "process.env['GATEWAY_URL'] ?? ''" },
-      )}`,
+      replaceEach(codeBlock('docs/clients.md', 'createClient<paths>'), {
+        "'http://localhost:3000'": "process.env['GATEWAY_URL'] ?? ''",
+      }),
     );
     writeFileSync(
       join(folder, 'tsconfig.json'),
@@ -257,7 +272,7 @@ describe('a typed client made from the document', () => {
         const env = { GATEWAY_URL: `http://127.0.0.1:${gateway.port}` };
         return (await run(process.execPath, [join(folder, 'recipe.ts')], { env })).stdout;
       };
-      assert.equal(await runRecipe(), '{"id":5,"title":"Paint"}\n', 'as docs/clients.md prints it');
+      assert.equal(await runRecipe(), "{ id: 5, title: 'Paint' }\n", 'as docs/clients.md prints it');
       assert.match(await runRecipe(), /^404 Work item not found [0-9a-f-]{36}\n$/);
     } finally {
       await backend.stop();

@@ -190,6 +190,33 @@ describe('the API reference', () => {
     assert.ok(reference.takeProblems().every((problem) => problem.includes('400 (Bad Request)')));
   });
 
+  for (const width of [360, 1280]) {
+    test(`${width} px wide: Execute stays where it is when an id is missing, and when an answer comes`, async () => {
+      await using reference = await openReference({ width });
+      const operation = reference.page.locator('[id$="-readWorkItem"]');
+      await operation.getByRole('button', { expanded: false }).first().click();
+      const execute = operation.getByRole('button', { name: 'Execute' });
+      const id = operation.getByPlaceholder('id', { exact: true });
+      // Within the operation, wherever the page is scrolled to.
+      const place = async () => {
+        const [button, whole] = await Promise.all([execute.boundingBox(), operation.boundingBox()]);
+        assert.ok(button && whole);
+        return [button.x - whole.x, button.y - whole.y, button.width].map(Math.round);
+      };
+      await execute.waitFor();
+      const before = await place();
+      await id.fill('');
+      await execute.click();
+      await operation.getByText('Required field is not provided').waitFor();
+      assert.deepEqual(await place(), before, 'with the error');
+      await id.fill('1');
+      await execute.click();
+      await operation.locator('.live-responses-table').waitFor();
+      assert.deepEqual(await place(), before, 'with the answer');
+      reference.assertClean(url);
+    });
+  }
+
   test('an answer goes when the next call is sent, not when the next answer is there', async () => {
     await using reference = await openReference();
     const { page } = reference;
@@ -252,13 +279,13 @@ describe('the API reference', () => {
     await elsewhere[Symbol.asyncDispose]();
   });
 
-  test('every documented reply is shown with its status and message', async () => {
+  test('every documented reply is shown with its status and message, and those of every operation once', async () => {
     await using reference = await openReference();
     const read = reference.page.locator('[id$="-readWorkItem"]');
     await read.getByRole('button', { expanded: false }).first().click();
     const rows = read.locator('.responses-table:not(.live-responses-table) > tbody > tr.response');
     // The rows come one by one, the examples in them later; all() waits for none of them.
-    await rows.nth(7).locator('.reply-body').first().waitFor();
+    await rows.nth(3).locator('.reply-body').first().waitFor();
     await rows.first().locator('.reply-body').first().waitFor();
     const shown: string[] = [];
     for (const row of await rows.all()) {
@@ -269,12 +296,20 @@ describe('the API reference', () => {
     assert.deepEqual(shown, [
       '400 {"error":"Invalid ID format"} {"error":"Bad request"}',
       '404 {"error":"Work item not found"}',
-      '408 {"error":"Request timeout"}',
-      '417 {"error":"Expectation failed"}',
-      '431 {"error":"Request header fields too large"}',
       '500 {"error":"Failed to fetch work item"}',
-      '503 {"error":"Service unavailable"}',
     ]);
+    await read.getByText('408, 417, 431, 503: see “Every operation” above.').waitFor();
+    const shared = reference.page.locator('.info h2:last-of-type + table td');
+    const cells = await shared.allTextContents();
+    assert.deepEqual(
+      cells.filter((_, index) => index % 3 < 2),
+      [
+        ...['408', 'Request timeout'],
+        ...['417', 'Expectation failed'],
+        ...['431', 'Request header fields too large'],
+        ...['503', 'Service unavailable'],
+      ],
+    );
   });
 
   test('the content security policy is in force', async () => {

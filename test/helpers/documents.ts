@@ -4,12 +4,17 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** The one block of code in `document` that has `part` in it, without its fences. */
-export function codeBlock(document: string, part: string): string {
+/** The blocks of code in `document`, without fences and indentation. */
+export function codeBlocks(document: string): string[] {
   const text = readFileSync(join(import.meta.dirname, '../..', document), 'utf8');
-  const blocks = [...text.matchAll(/^```[^\n]*\n(.*?)^```$/gms)].flatMap(([, block = '']) =>
-    block.includes(part) ? [block] : [],
+  return [...text.matchAll(/^( *)```[^\n]*\n(.*?)^\1```$/gms)].map(([, indentation = '', block = '']) =>
+    block.replaceAll(new RegExp(`^${indentation}`, 'gm'), ''),
   );
+}
+
+/** The one block of code in `document` that has `part` in it. */
+export function codeBlock(document: string, part: string): string {
+  const blocks = codeBlocks(document).filter((block) => block.includes(part));
   assert.equal(blocks.length, 1, `${document} has one block with ${part}`);
   return blocks[0] ?? '';
 }

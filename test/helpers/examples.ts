@@ -2,13 +2,24 @@
 // and started as a process of its own.
 
 import assert from 'node:assert/strict';
-import { execFile, spawn, spawnSync, type ChildProcess } from 'node:child_process';
-import { cpSync, globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { execFile, execFileSync, spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import {
+  cpSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, delimiter, dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
-import { Changes } from './changes.ts';
-import { request, type CallOptions, type Reply } from './raw-client.ts';
+import { Changes, poll } from './changes.ts';
+import { isRefused, request, type CallOptions, type Reply } from './raw-client.ts';
 
 const root = resolve(import.meta.dirname, '../..');
 // Of whoever runs the tests, with the project's Node first, and without what the test runner tells its own processes.
@@ -28,7 +39,7 @@ const deadlineMs = 200_000;
 export function linesOfDocument(host: string): string {
   const document = readFileSync(join(root, 'docs/hosts.md'), 'utf8');
   const [section = ''] = document.split(/^### /m).filter((each) => each.startsWith(host));
-  const code = /^```js\n(.*?)^```$/ms.exec(section)?.[1] ?? '';
+  const code = /^```[jt]s\n(.*?)^```$/ms.exec(section)?.[1] ?? '';
   const lines = code.split('\n').filter((line) => line !== '' && !line.startsWith('//'));
   const stated = new RegExp(`^\\| ${host}[^|]*\\|[^|]*\\| +(\\d+) \\|`, 'm').exec(document)?.[1];
   assert.equal(lines.length, Number(stated), `${host}: lines of code`);
@@ -36,11 +47,9 @@ export function linesOfDocument(host: string): string {
   return code;
 }
 
-/** The same on a free port, before another backend. */
-export function runnableLinesOfDocument(host: string, backendUrl: string): string {
-  const code = linesOfDocument(host);
-  assert.match(code, /'http:\/\/localhost:5104'.*port: 3000/s);
-  return code.replace('http://localhost:5104', backendUrl).replace('port: 3000', 'port: 0');
+/** `code` of a document on another port, before another backend. */
+export function runnable(code: string, port: number, backendUrl: string): string {
+  return code.replaceAll('3000', String(port)).replaceAll('http://localhost:5104', backendUrl);
 }
 
 /** An example with all that it needs. */
@@ -53,20 +62,16 @@ export class Example implements Disposable {
 
   /** Installs `examples/<name>`; where that cannot be, since there is no registry, gives the reason. */
   static install(name: string): Example | string {
-    const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-example-'));
-    const example = new Example(folder);
+    const example = Example.#create();
+    const { folder } = example;
     try {
       const place = join(folder, name);
       cpSync(join(root, 'examples', name), place, {
         recursive: true,
         filter: (path) => !['node_modules', '.next'].includes(basename(path)),
       });
-      // What `npm pack` would build before has been built.
-      const packed = runNpm(['pack', '--ignore-scripts', '--pack-destination', folder], root);
-      assert.equal(packed.status, 0, packed.output);
-      const [tarball = ''] = globSync('*.tgz', { cwd: folder });
       const options = ['--prefer-offline', '--no-audit', '--no-fund'];
-      const { status, output } = runNpm(['install', ...options, join(folder, tarball)], place);
+      const { status, output } = runNpm(['install', ...options, example.#pack()], place);
       if (status !== 0) {
         assert.match(output, notThere);
         example[Symbol.dispose]();
@@ -77,6 +82,38 @@ export class Example implements Disposable {
       example[Symbol.dispose]();
       throw error;
     }
+  }
+
+  /** An empty folder with the packed package, and beside it the packages of this repository: no registry is asked. */
+  static link(): Example {
+    const example = Example.#create();
+    const modules = join(example.folder, 'node_modules');
+    mkdirSync(modules);
+    execFileSync('tar', ['xzf', example.#pack(), '-C', modules]);
+    renameSync(join(modules, 'package'), join(modules, 'work-item-gateway'));
+    const own = join(root, 'node_modules');
+    mkdirSync(join(modules, '.bin'));
+    for (const name of readdirSync(own).filter((each) => !each.startsWith('.'))) {
+      symlinkSync(join(own, name), join(modules, name));
+    }
+    for (const name of readdirSync(join(own, '.bin')).filter((each) => each !== 'node')) {
+      symlinkSync(join(own, '.bin', name), join(modules, '.bin', name));
+    }
+    symlinkSync('../work-item-gateway/dist/main.js', join(modules, '.bin/work-item-gateway'));
+    return example;
+  }
+
+  static #create(): Example {
+    return new Example(mkdtempSync(join(tmpdir(), 'work-item-gateway-example-')));
+  }
+
+  /** Makes the package; gives its path. */
+  #pack(): string {
+    // What `npm pack` would build before has been built.
+    const packed = runNpm(['pack', '--ignore-scripts', '--pack-destination', this.folder], root);
+    assert.equal(packed.status, 0, packed.output);
+    const [tarball = ''] = globSync('*.tgz', { cwd: this.folder });
+    return join(this.folder, tarball);
   }
 
   /** Runs one of its programs to the end. */
@@ -90,11 +127,11 @@ export class Example implements Disposable {
     assert.equal(status, 0, stdout + stderr);
   }
 
-  /** Runs one of its programs, or Node, to its own end, and gives what it has written to standard output. */
-  async output(program: string, args: readonly string[]): Promise<string> {
+  /** Runs one of its programs, Node or bash, to its own end, and gives what it has written to standard output. */
+  async output(program: string, args: readonly string[], variables: NodeJS.ProcessEnv = {}): Promise<string> {
     const { stdout } = await promisify(execFile)(this.#find(program), args, {
       cwd: this.folder,
-      env: environment,
+      env: { ...this.#environment, ...variables },
       timeout: deadlineMs,
     });
     return stdout;
@@ -105,26 +142,38 @@ export class Example implements Disposable {
     writeFileSync(join(this.folder, name), text);
   }
 
-  /** Starts one of its programs, or Node, before a backend; it is there when it has said where it listens. */
+  /** Starts one of its programs, Node or bash, before a backend; it is there when it has said where it listens, or does so on `port`. */
   async start(
     program: string,
     args: readonly string[],
     backendUrl: string,
     variables: NodeJS.ProcessEnv = {},
+    port?: number,
   ): Promise<RunningExample> {
     const running = new RunningExample(
       spawn(this.#find(program), args, {
         cwd: this.folder,
-        env: { ...environment, PORT: '0', BACKEND_URL: backendUrl, ...variables },
+        env: { ...this.#environment, PORT: '0', BACKEND_URL: backendUrl, ...variables },
         stdio: ['ignore', 'pipe', 'pipe'],
       }),
     );
-    await running.listens();
+    await running.listens(port);
     return running;
   }
 
   #find(program: string): string {
-    return program === 'node' ? process.execPath : join(this.folder, 'node_modules/.bin', program);
+    return ['node', 'bash'].includes(program) ? program : join(this.#programs, program);
+  }
+
+  get #programs(): string {
+    return join(this.folder, 'node_modules/.bin');
+  }
+
+  get #environment(): NodeJS.ProcessEnv {
+    return {
+      ...environment,
+      PATH: [dirname(process.execPath), this.#programs, environment['PATH']].join(delimiter),
+    };
   }
 
   [Symbol.dispose](): void {
@@ -166,7 +215,19 @@ export class RunningExample implements AsyncDisposable {
     return `http://127.0.0.1:${this.#port}`;
   }
 
-  async listens(): Promise<void> {
+  async listens(known?: number): Promise<void> {
+    if (known !== undefined) {
+      await poll(
+        async () => {
+          assert.equal(this.#process.exitCode, null, this.output);
+          return !(await isRefused(known));
+        },
+        `it listens on ${known}`,
+        deadlineMs,
+      );
+      this.#port = known;
+      return;
+    }
     this.#port = await this.#changes.until(
       () => {
         assert.equal(this.#process.exitCode, null, this.output);

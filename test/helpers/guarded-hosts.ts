@@ -2,18 +2,20 @@
 
 import type { AddressInfo } from 'node:net';
 import { createFetchHandler, type FetchHandlerOptions } from '../../src/adapters/fetch.ts';
+import { createNodeHandler } from '../../src/adapters/node.ts';
 import { createGatewayServer, workItemGateway, type GatewayServerOptions } from '../../src/index.ts';
 import { Fastify } from './fastify.ts';
 import { serveFetchHandler } from './fetch-host.ts';
 import { createObserver, type Told } from './in-process.ts';
+import { serveNodeHandler } from './node-host.ts';
 import { RawClient, request, type CallOptions, type Reply } from './raw-client.ts';
 import { answer, ScriptedBackend } from './scripted-backend.ts';
 
 /** Options that every host has. */
 export type HostOptions = Partial<Omit<GatewayServerOptions & FetchHandlerOptions, 'prefix' | 'tls'>>;
 
-export type HostName = 'server' | 'plugin' | 'fetch';
-export const hostNames: readonly HostName[] = ['server', 'plugin', 'fetch'];
+export type HostName = 'server' | 'plugin' | 'fetch' | 'node';
+export const hostNames: readonly HostName[] = ['server', 'plugin', 'fetch', 'node'];
 
 export interface GuardedHost extends AsyncDisposable {
   readonly backend: ScriptedBackend;
@@ -32,6 +34,8 @@ export async function makeHost(name: HostName, options: HostOptions): Promise<vo
     createGatewayServer(others);
   } else if (name === 'fetch') {
     createFetchHandler({ clientAddress: clientAddress ?? (() => undefined), ...others });
+  } else if (name === 'node') {
+    createNodeHandler(others);
   } else {
     await Fastify().register(workItemGateway, others);
   }
@@ -83,6 +87,10 @@ async function start(name: HostName, options: HostOptions & { readonly backendUr
   }
   if (name === 'fetch') {
     const { port, stop } = await serveFetchHandler({ clientAddress, ...others });
+    return { port, close: stop };
+  }
+  if (name === 'node') {
+    const { port, stop } = await serveNodeHandler(others);
     return { port, close: stop };
   }
   const app = Fastify();

@@ -50,7 +50,11 @@ export const shippedConfiguration = readFileSync(
 const placesMax = 3;
 
 /** The shipped configuration with these addresses and variations in place of its own, and nothing else changed. */
-function configure(port: number, gateways: readonly GatewayPlace[], variations: Variations): string {
+export function configure(
+  port: number,
+  gateways: readonly GatewayPlace[],
+  variations: Variations = {},
+): string {
   assert.ok(gateways.length <= placesMax);
   const { clientTls, proxyProtocol, gatewayTls } = variations;
   const changes: [string, string][] = [
@@ -74,10 +78,13 @@ function configure(port: number, gateways: readonly GatewayPlace[], variations: 
     changes.push(['  #-bind :81 accept-proxy\n', `  bind 127.0.0.1:${proxyProtocol.port} accept-proxy\n`]);
   }
   if (gatewayTls !== undefined) {
-    changes.push([
-      '  #-default-server ssl verify required ca-file /etc/haproxy/authority.pem ',
-      `  default-server ssl verify required ca-file ${gatewayTls.file} `,
-    ]);
+    changes.push(
+      [
+        '  #-default-server ssl verify required ca-file /etc/haproxy/authority.pem ',
+        `  default-server ssl verify required ca-file ${gatewayTls.file} `,
+      ],
+      ['  #-timeout connect 5s\n', '  timeout connect 5s\n'],
+    );
   }
   return changes.reduce((text, [from, to]) => {
     assert.equal(text.split(from).length, 2, `deploy/haproxy.cfg has ${from} once`);

@@ -3,6 +3,7 @@
 import type { AddressInfo } from 'node:net';
 import type { FastifyInstance, FastifyServerOptions } from 'fastify';
 import { workItemGateway, type WorkItemGatewayOptions } from '../../src/index.ts';
+import { serveNode } from './node-host.ts';
 import { loadFastify, type FastifyVersion } from './fastify.ts';
 import { request, type CallOptions } from './raw-client.ts';
 import { answer, ScriptedBackend } from './scripted-backend.ts';
@@ -33,6 +34,15 @@ function hostsOf(version: FastifyVersion): Host[] {
 }
 
 export const hosts: readonly Host[] = [...hostsOf('newest'), ...hostsOf('oldest')];
+
+/** Everything whose HTTP is read by node:http: a Fastify server of each version, and the Node handler. */
+export const nodeHosts = [
+  ...hosts.map(({ name, create }) => ({
+    name,
+    serve: (options?: PluginOptions) => serve(create(), options),
+  })),
+  { name: 'the Node handler', serve: (options?: PluginOptions) => serveNode(options) },
+];
 
 export type PluginOptions = Partial<WorkItemGatewayOptions> & { readonly prefix?: string };
 

@@ -18,7 +18,7 @@ export const frameTypes = {
   continuation: 0x9,
 } as const;
 
-export const flags = { endStream: 0x1, ack: 0x1, endHeaders: 0x4 } as const;
+export const flags = { endStream: 0x1, ack: 0x1, endHeaders: 0x4, padded: 0x8, priority: 0x20 } as const;
 
 /** RFC 9113, 7. */
 export const errorCodes = {

@@ -82,8 +82,9 @@ export async function serveBefore(
   backend: Backend,
   guards: readonly Guard[] = [],
   budget = new BufferBudget(1e9),
+  deed?: Deed,
 ) {
-  const { told, observer } = createObserver();
+  const { told, observer } = createObserver(deed);
   const limits = {
     itemIdParsing: 'leading',
     requestBytesMax: 10_000_000,
@@ -121,7 +122,7 @@ export async function serveBefore(
 }
 
 /** The same before a scripted backend that answers `{"id":5}`. */
-export async function serveGuarded(guards: readonly Guard[], identityHeader?: string) {
+export async function serveGuarded(guards: readonly Guard[], identityHeader?: string, deed?: Deed) {
   const backend = await ScriptedBackend.start();
   backend.answers(answer('{"id":5}'));
   const ms = limitsOf({}, ['backendTimeoutMs', 'backendConnectTimeoutMs', 'backendIdleTimeoutMs']);
@@ -134,7 +135,7 @@ export async function serveGuarded(guards: readonly Guard[], identityHeader?: st
     identityHeader,
     budget: new BufferBudget(1e9),
   });
-  const server = await serveBefore(client, guards);
+  const server = await serveBefore(client, guards, undefined, deed);
   return {
     ...server,
     backend,

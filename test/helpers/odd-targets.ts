@@ -1,6 +1,9 @@
 // Request targets that parsers, routers and gateways read in different ways: every one of them is meant to reach
 // an operation by a way that its hooks do not watch.
 
+import assert from 'node:assert/strict';
+import { RawClient, type Headers } from './raw-client.ts';
+
 const authorities = [
   ...['x', 'x:80', 'x:', ':80', '', '127.0.0.1', '[::1]', '[::1', '::1', 'x:99999', 'x:-1', 'x:8o'],
   ...[
@@ -276,4 +279,44 @@ export function oddTargets(prefix = ''): readonly string[] {
   }
   // A space would end the target.
   return [...targets].filter((target) => target !== '' && !/[\s\0]/.test(target));
+}
+
+const takesBody = new Set(['PUT', 'POST', 'PATCH', 'QUERY']);
+// With a body, so that Fastify asks for it where it does.
+const type = ['Content-Type', 'application/json'] as const;
+
+/** Sends everything on a few connections; gives `each` the status of each reply, 0 where there was none. */
+export async function sendAll(
+  port: number,
+  requests: readonly { method: string; target: string; headers: Headers }[],
+  each: (request: { method: string; target: string }, status: number) => void,
+): Promise<void> {
+  const left = requests.values();
+  const send = async (): Promise<void> => {
+    let client: RawClient | undefined;
+    for (const { method, target, headers } of left) {
+      client = client?.isOpen === true ? client : await RawClient.open(port);
+      try {
+        const options = takesBody.has(method)
+          ? { headers: [type, ...headers], body: '{"a":1}' }
+          : { headers };
+        const reply = await client.call(method, target, options);
+        each({ method, target }, reply.status);
+        // The server cannot read on.
+        if (reply.status === 400 || reply.header('connection') === 'close') client.destroy();
+      } catch {
+        each({ method, target }, 0);
+        client.destroy();
+      }
+    }
+    client?.destroy();
+  };
+  await Promise.all(Array.from({ length: 4 }, send));
+}
+
+/** Each odd target with each of `methods`. */
+export function requestsFor(methods: readonly string[], prefix = '', headers: Headers = []) {
+  const targets = oddTargets(prefix);
+  assert.ok(targets.length > 500, `${targets.length} odd targets`);
+  return methods.flatMap((method) => targets.map((target) => ({ method, target, headers })));
 }

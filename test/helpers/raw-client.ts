@@ -307,3 +307,12 @@ function parseChunked(bytes: Buffer, start: number): { body: Buffer; end: number
     position = next;
   }
 }
+
+/** Waits for its end; by an error, too, which `once` would throw. */
+export async function closed(socket: Socket): Promise<void> {
+  await new Promise<void>((resolve) => {
+    socket.once('close', () => {
+      resolve();
+    });
+  });
+}

@@ -1,14 +1,18 @@
 // A backend process to be killed and restarted: each request's method and request id go to a file before
 // anything else happens, so that the record outlives the process. Arguments: port, file, and how long an answer
-// takes in milliseconds. SIGTERM stops it gently; SIGUSR2 closes its idle connections and nothing else.
+// takes in milliseconds. SIGTERM stops it gently; SIGUSR2 closes its idle connections and nothing else. A message says what
+// becomes of answers to writes from now on, and one goes back for each that is withheld.
 
 import { openSync, writeSync } from 'node:fs';
 import { createServer, type ServerResponse } from 'node:http';
 import { Server, type Socket } from 'node:net';
+import type { WriteAnswers } from './restarting-backend.ts';
 
 const [port = '0', file = '', answerMs = '0'] = process.argv.slice(2);
 const record = openSync(file, 'a');
 let isStopping = false;
+let answers: WriteAnswers = 'given';
+const held: (() => void)[] = [];
 // Connections that have served a request and have none under way. One that waits for its first request is not
 // among them: to close that as well would lose a request that no client may send again.
 const idle = new Set<Socket>();
@@ -16,6 +20,7 @@ const newest = new WeakMap<Socket, ServerResponse>();
 
 const server = createServer({ keepAliveTimeout: 72_000, noDelay: true }, (request, response) => {
   const { method, socket } = request;
+  const isUsed = newest.has(socket);
   idle.delete(socket);
   newest.set(socket, response);
   const marker = String(request.headers['x-request-id']);
@@ -25,8 +30,14 @@ const server = createServer({ keepAliveTimeout: 72_000, noDelay: true }, (reques
     // The next request may be here before this event.
     if (!socket.destroyed && newest.get(socket) === response) idle.add(socket);
   });
+  const isWithheld = method !== 'GET' && (answers === 'held' || (answers === 'cut' && isUsed));
+  if (isWithheld) process.send?.('withheld');
+  if (isWithheld && answers === 'cut') {
+    socket.destroy();
+    return;
+  }
   request.resume().on('end', () => {
-    setTimeout(() => {
+    const answer = (): void => {
       const hasBody = method === 'GET' || method === 'POST';
       const body = hasBody ? Buffer.from(JSON.stringify({ marker })) : undefined;
       response.writeHead(method === 'POST' ? 201 : hasBody ? 200 : 204, {
@@ -34,7 +45,9 @@ const server = createServer({ keepAliveTimeout: 72_000, noDelay: true }, (reques
         ...(isStopping && { connection: 'close' }),
       });
       response.end(body);
-    }, Number(answerMs));
+    };
+    if (isWithheld) held.push(answer);
+    else setTimeout(answer, Number(answerMs));
   });
 });
 server.on('connection', (socket) => socket.once('close', () => idle.delete(socket)));
@@ -56,4 +69,8 @@ process.on('SIGTERM', () => {
   closeIdle();
 });
 process.on('SIGUSR2', closeIdle);
+process.on('message', (message: WriteAnswers) => {
+  answers = message;
+  if (answers === 'given') for (const answer of held.splice(0)) answer();
+});
 process.on('disconnect', () => process.exit(0));

@@ -19,6 +19,9 @@ export interface RestartingBackendOptions {
   readonly execArgv?: string[];
 }
 
+/** To writes, which are recorded in any case: `held` until `given`, or none, and a connection that was used before is `cut`. */
+export type WriteAnswers = 'given' | 'held' | 'cut';
+
 export class RestartingBackend implements AsyncDisposable {
   readonly #folder = mkdtempSync(join(tmpdir(), 'recording-backend-'));
   readonly #file = join(this.#folder, 'record');
@@ -26,6 +29,8 @@ export class RestartingBackend implements AsyncDisposable {
   readonly #children = new Set<ChildProcess>();
   #child: ChildProcess | undefined;
   port = 0;
+  /** How many writes had their answer withheld. */
+  withheld = 0;
 
   private constructor(options: RestartingBackendOptions) {
     this.#options = options;
@@ -61,6 +66,9 @@ export class RestartingBackend implements AsyncDisposable {
     const listeningAt = now();
     this.port = message.port;
     this.#child = child;
+    child.on('message', () => {
+      this.withheld += 1;
+    });
     return listeningAt;
   }
 
@@ -83,6 +91,11 @@ export class RestartingBackend implements AsyncDisposable {
     old?.kill(signal);
     await exited;
     return from;
+  }
+
+  /** What becomes of the answers to writes that come from now on; of a process started later nothing is withheld. */
+  answerWrites(answers: WriteAnswers): void {
+    this.#child?.send(answers);
   }
 
   /** Has the process close its idle connections, and nothing else. */

@@ -50,7 +50,7 @@ export class Received implements Incoming {
     if (this.events.at(-1) !== 'body') {
       this.events.push('body');
     }
-    this.#script.onBody?.(this);
+    this.#script.onBody?.(this, piece);
   }
 
   onBodyEnd(): void {
@@ -94,7 +94,7 @@ export class Received implements Incoming {
 /** What the handler does, besides remembering. */
 export interface Script {
   onStart?: (received: Received) => void;
-  onBody?: (received: Received) => void;
+  onBody?: (received: Received, piece: Buffer) => void;
   onBodyEnd?: (received: Received) => void;
   onBroken?: (received: Received) => void;
   onGone?: (received: Received) => void;
@@ -104,7 +104,8 @@ export interface Script {
   readonly refusalCloses?: boolean;
 }
 
-const noLimits: ServerLimits = {
+/** Limits that no test meets by chance. */
+export const noLimits: ServerLimits = {
   requestHeadBytesMax: 16_384,
   requestBytesMax: 1_000_000,
   requestHeadersTimeoutMs: 60_000,
@@ -204,4 +205,20 @@ export function get(target: string, headers: readonly [string, string][] = []): 
 
 export async function turn(): Promise<void> {
   await new Promise((resolve) => setImmediate(resolve));
+}
+
+/** Counts what happens in each turn of the event loop. */
+export class TurnCounter {
+  readonly perTurn: number[] = [];
+  #inTurn = 0;
+
+  count(): void {
+    if (this.#inTurn === 0) {
+      setImmediate(() => {
+        this.perTurn.push(this.#inTurn);
+        this.#inTurn = 0;
+      });
+    }
+    this.#inTurn += 1;
+  }
 }

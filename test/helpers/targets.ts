@@ -11,6 +11,7 @@ import { Changes, DEADLINE_MS, poll } from './changes.ts';
 import { Fastify } from './fastify.ts';
 import { serveFetchHandler } from './fetch-host.ts';
 import { Http2Client, serveHttp2Before, noHttp2 } from './http2-client.ts';
+import { serveNodeHandler } from './node-host.ts';
 import { RawClient, request, type CallOptions, type Reply } from './raw-client.ts';
 import { answer, ScriptedBackend } from './scripted-backend.ts';
 
@@ -268,7 +269,7 @@ export function environmentOf(settings: GatewaySettings): Record<string, string>
   );
 }
 
-type TargetKind = 'in-process' | 'command' | 'plugin' | 'fetch' | 'http2';
+type TargetKind = 'in-process' | 'command' | 'plugin' | 'fetch' | 'node' | 'http2';
 
 /** The targets that are wanted, for cases that need one with settings of its own. */
 export const targetKinds = (['in-process', 'command'] as const).filter(isWanted);
@@ -331,8 +332,9 @@ export class Target implements AsyncDisposable {
         };
         return new Target(kind, backend, (app.server.address() as AddressInfo).port, stop);
       }
-      if (kind === 'fetch') {
-        const host = await serveFetchHandler({ backendUrl: backend.url, observer: silent, ...settings });
+      if (kind === 'fetch' || kind === 'node') {
+        const serveHandler = kind === 'fetch' ? serveFetchHandler : serveNodeHandler;
+        const host = await serveHandler({ backendUrl: backend.url, observer: silent, ...settings });
         const stop = async () => {
           await host.stop();
           await backend.stop();
@@ -465,12 +467,12 @@ export function forEachTarget(
   }
 }
 
-/** As `forEachTarget`, and against the plugin and the fetch handler: for cases that are about operations, and not about what is around them. */
+/** As `forEachTarget`, and against the plugin and the handlers: for cases that are about operations, and not about what is around them. */
 export function forEveryTarget(define: (target: () => Target) => void, settings: GatewaySettings = {}): void {
-  forEachTarget(define, settings, { kinds: ['in-process', 'command', 'plugin', 'fetch'] });
+  forEachTarget(define, settings, { kinds: ['in-process', 'command', 'plugin', 'fetch', 'node'] });
 }
 
 /** As `forEveryTarget`, and over HTTP/2: for cases that make whole calls, and are not about a connection. */
 export function forEveryProtocol(define: (target: () => Target) => void): void {
-  forEachTarget(define, {}, { kinds: ['in-process', 'command', 'plugin', 'fetch', 'http2'] });
+  forEachTarget(define, {}, { kinds: ['in-process', 'command', 'plugin', 'fetch', 'node', 'http2'] });
 }

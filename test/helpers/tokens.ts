@@ -5,7 +5,7 @@ import { KeySet } from '../../src/guards/key-set.ts';
 import { TokenGuard, type TokenOptions } from '../../src/guards/tokens.ts';
 import { assertReply, unavailable } from './expected.ts';
 import { HandClock } from './hand-clock.ts';
-import { serveGuarded } from './in-process.ts';
+import { serveGuarded, type Deed } from './in-process.ts';
 import { audience, issuerName } from './issuer.ts';
 import type { Reply } from './raw-client.ts';
 
@@ -39,11 +39,12 @@ export interface TokenServerOptions extends Partial<TokenOptions> {
   readonly staleMs?: number;
   readonly identityHeader?: string;
   readonly entriesMax?: number;
+  readonly waitingMax?: number;
 }
 
-export async function serveWithTokens(keyText: string, options: TokenServerOptions = {}) {
+export async function serveWithTokens(keyText: string, options: TokenServerOptions = {}, deed?: Deed) {
   const clock = new HandClock();
-  const { staleMs = 86_400_000, identityHeader, entriesMax, ...others } = options;
+  const { staleMs = 86_400_000, identityHeader, entriesMax, waitingMax, ...others } = options;
   const algorithms = options.algorithms ?? ['RS256', 'ES256'];
   const issuer = { read: (): Promise<string> => Promise.resolve(keyText), fetches: 0 };
   const keys = new KeySet({
@@ -78,8 +79,9 @@ export async function serveWithTokens(keyText: string, options: TokenServerOptio
     keys,
     clock,
     entriesMax,
+    waitingMax,
   );
-  const server = await serveGuarded([guard], identityHeader);
+  const server = await serveGuarded([guard], identityHeader, deed);
   return {
     ...server,
     clock,

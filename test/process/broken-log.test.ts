@@ -233,21 +233,18 @@ describe('what a command prints', () => {
 
   test('is there to its last byte, on a pipe too', () => {
     const whole = join(folder, 'openapi.json');
-    assert.equal(shell(`${command} > ${whole}`).status, 0);
-    const { stdout, stderr } = shell(`${command} | cat`);
+    // With guards the document is longer than a pipe takes at once.
+    const scopes = 'list=a,read=a,create=b,update=b,delete=b';
+    const tokens = `--auth-issuer https://a --auth-audience b --auth-jwks-url https://a/k --auth-scopes ${scopes}`;
+    const longer = `${command} --rate-limit 100/60s --cors-origins https://app.example.com ${tokens}`;
+    assert.equal(shell(`${longer} > ${whole}`).status, 0);
+    const { stdout, stderr } = shell(`${longer} | cat`);
     assert.equal(stderr.toString(), '');
     assert.deepEqual(stdout, readFileSync(whole));
     assert.ok(stdout.length > 65_536, 'more than a pipe takes at once');
   });
 
-  for (const printed of [
-    'openapi',
-    'capacity --rate 1000',
-    'capacity --rate 1000 --json',
-    '--help',
-    '--version',
-    'check --help',
-  ]) {
+  for (const printed of ['openapi', '--help', '--version', 'check --help']) {
     test(`that does not fit on the disk is an error: ${printed}`, () => {
       const { status, stderr } = shell(`${process.execPath} dist/main.js ${printed} > /dev/full`);
       assert.match(stderr.toString(), /^error: not all of the output could be written: ENOSPC.*\n$/);

@@ -8,7 +8,7 @@ import { after, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { assertReply, headersTooLarge, operations } from '../helpers/expected.ts';
 import { countDescriptors, figureIn } from '../helpers/process-figures.ts';
-import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { closed, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import {
   answer,
   answerBytes,
@@ -150,17 +150,17 @@ async function openMany(count: number, begin?: (socket: Socket) => Promise<void>
 /** Sends a byte every 100 ms on each connection until all are closed; each must be within a second of its limit. */
 async function dripUntilCut(sockets: Socket[], start: string, limitMs: number): Promise<void> {
   const took: number[] = [];
-  const closed = sockets.map(async (socket) => {
+  const cut = sockets.map(async (socket) => {
     const started = performance.now();
     socket.write(start);
     const timer = setInterval(() => {
       if (socket.writable) socket.write('x');
     }, 100);
-    if (!socket.destroyed) await once(socket, 'close');
+    if (!socket.destroyed) await closed(socket);
     clearInterval(timer);
     took.push(performance.now() - started);
   });
-  await Promise.all(closed);
+  await Promise.all(cut);
   // A second, and what the test itself may be late on a busy machine.
   const latest = Math.max(...took);
   assert.ok(latest < limitMs + 3000, `one was cut after ${latest.toFixed()} ms`);

@@ -97,7 +97,7 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
         assertReply(await client.call('GET', item), 200, '{"id":5}');
       }
       const line = await gateway.command.log(({ path }) => path === item, 'a line of a request');
-      assert.equal(line['client'], '127.0.0.1');
+      assert.deepEqual([line['client'], line['http']], ['127.0.0.1', '2']);
       assert.match(
         await gateway.command.metrics(),
         /work_item_gateway_requests_total\{[^}]*operation="read"[^}]*\} 4/,

@@ -1,4 +1,4 @@
-// What a line of the log says of a request: what was asked for, and by whom. D52.
+// What a line of the log says of a request: what was asked for, by whom, and how. D52, D62.
 
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
@@ -53,6 +53,45 @@ describe('by default', () => {
   test('what a client says of itself does not count [D52]', async () => {
     const line = await lineOf(command, '/api/work-items', [['X-Forwarded-For', '203.0.113.5']]);
     assert.equal(line['client'], '127.0.0.1');
+  });
+
+  for (const [what, agents, expected] of [
+    ['none', [], undefined],
+    ['a usual one', ['curl/8.5.0'], 'curl/8.5.0'],
+    ['one with quotes', [String.raw`a "b" \c`], String.raw`a "b" \c`],
+    ['two', ['first', 'second'], 'first'],
+    ['a long one', ['x'.repeat(1_000)], 'x'.repeat(128)],
+    ['one that is not ASCII', ['caf\u00e9 \u0085'], String.raw`caf\u00e9 \u0085`],
+    ['one that an escape makes long', ['\u00e9'.repeat(128)], String.raw`\u00e9`.repeat(22).slice(0, 128)],
+  ] as const) {
+    test(`the user-agent: ${what} [D62]`, async () => {
+      const line = await lineOf(
+        command,
+        '/api/work-items',
+        agents.map((agent) => ['User-Agent', agent]),
+      );
+      assert.equal(line['agent'], expected);
+    });
+  }
+
+  test('the version of HTTP that was spoken [D62]', async () => {
+    for (const [version, http] of [
+      ['1.1', '1.1'],
+      ['1.0', '1.0'],
+    ] as const) {
+      await using client = await command.connect();
+      client.send(`GET /api/work-items HTTP/${version}\r\nHost: x\r\nX-Request-Id: http-${http}\r\n\r\n`);
+      await client.reply();
+      const line = await command.log(({ requestId }) => requestId === `http-${http}`, 'its line');
+      assert.equal(line['http'], http);
+    }
+  });
+
+  test('a failed call has agent and version, too [D62]', async () => {
+    backend.answersOnce(answer('no', { status: 503 }));
+    const line = await lineOf(command, '/api/work-items/78', [['User-Agent', 'test "1"\u00e9']]);
+    assert.equal(line['level'], 'warn');
+    assert.deepEqual([line['agent'], line['http']], [String.raw`test "1"\u00e9`, '1.1']);
   });
 
   test('a failed call has both, in the log and on the dashboard [D52]', async () => {
@@ -137,13 +176,16 @@ describe('TRUSTED_PROXIES', () => {
   });
 });
 
-test('LOG_CLIENT=false leaves the address out everywhere [D52]', async () => {
+test('LOG_CLIENT=false leaves address and agent out everywhere [D52, D62]', async () => {
   await using command = await startCommand({
     BACKEND_URL: backend.url,
     LOG_CLIENT: 'false',
     TRUSTED_PROXIES: '127.0.0.1',
   });
-  const forwarded: Headers = [['X-Forwarded-For', '203.0.113.5']];
+  const forwarded: Headers = [
+    ['X-Forwarded-For', '203.0.113.5'],
+    ['User-Agent', 'curl'],
+  ];
   const ok = await lineOf(command, '/api/work-items', forwarded);
   backend.answersOnce(answer('no', { status: 503 }));
   const failed = await lineOf(command, '/api/work-items/5', forwarded);
@@ -151,7 +193,8 @@ test('LOG_CLIENT=false leaves the address out everywhere [D52]', async () => {
   client.send('\x00\r\n\r\n');
   const id = (await client.reply()).header('x-request-id');
   const malformed = await command.log(({ requestId }) => requestId === id, 'its line');
-  for (const line of [ok, failed, malformed]) assert.ok(!('client' in line));
+  for (const line of [ok, failed, malformed]) assert.ok(!('client' in line || 'agent' in line));
+  assert.deepEqual([ok['http'], failed['http']], ['1.1', '1.1']);
   assert.equal(failed['path'], '/api/work-items/5');
   await using viewer = await Viewer.open(command.adminPort);
   const { failures } = await viewer.message(({ failures: each }) => each?.length === 2, 'the failures');

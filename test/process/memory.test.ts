@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
+import { totalmem } from 'node:os';
 import { after, afterEach, before, test, type TestContext } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, notFound, unavailable } from '../helpers/expected.ts';
@@ -15,7 +16,7 @@ import {
   ScriptedBackend,
   timeout,
 } from '../helpers/scripted-backend.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
+import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
 
 const mebibyte = 1024 * 1024;
 const body = Buffer.from(`[${'{"id":1,"title":"Paint the fence","done":false},'.repeat(171_000)}1]`);
@@ -166,6 +167,37 @@ test('large bodies beyond BUFFERED_BYTES_MAX: some are 503, the others are serve
   // All 40 would be 320 MiB.
   assert.ok(more === undefined || more < 32 * mebibyte * 6, `${more} bytes more`);
   assertReply(await command.call('PUT', '/api/work-items/1', { body }), 200, '{"success":true}');
+});
+
+test('limits that add up to more memory than there is: check and the start say so, with what is needed', async () => {
+  const environment = {
+    BACKEND_URL: backend.url,
+    BUFFERED_BYTES_MAX: String(2 ** 40),
+    CONNECTIONS_MAX: '1000',
+  };
+  const needed = Math.ceil((2 ** 40 * 4) / 3) + 200_000_000 + 1_000 * 5_000;
+  backend.answers(answer('[]'));
+  await using gateway = await startCommand(environment);
+  const line = await gateway.log(({ msg }) => String(msg).startsWith('too little memory'), 'the warning');
+  assert.equal(line['level'], 'warn');
+  assert.equal(line['needed'], needed);
+  const limit = Number(line['limit']);
+  assert.ok(limit > 0 && limit <= totalmem());
+  await using check = runCommand(['check'], environment);
+  assert.equal(await check.exitCode(), 0, check.output);
+  const said =
+    /^warning: too little memory .*: .* lower BUFFERED_BYTES_MAX, CONNECTIONS_MAX or WORKERS \((.*)\)$/m;
+  assert.equal(
+    said.exec(check.stdout)?.[1],
+    `limit ${limit}, needed ${needed}, bufferedBytesMax ${2 ** 40}, connectionsMax 1000, workers 1`,
+  );
+  await using fits = runCommand(['check'], {
+    BACKEND_URL: backend.url,
+    BUFFERED_BYTES_MAX: '1000',
+    CONNECTIONS_MAX: '1',
+  });
+  assert.equal(await fits.exitCode(), 0, fits.output);
+  assert.doesNotMatch(fits.output, /warning/);
 });
 
 async function figureAtLeast(command: Command, name: string, least: number): Promise<number | undefined> {

@@ -51,7 +51,7 @@ interface Lock {
 const root = resolve(import.meta.dirname, '../..');
 const readJson = (path: string): unknown => JSON.parse(readFileSync(join(root, path), 'utf8'));
 const { scripts, engines, devDependencies } = readJson('package.json') as Manifest;
-const startScripts = ['start', 'serve', 'backend', 'check', 'openapi', 'health', 'capacity'];
+const startScripts = ['start', 'serve', 'backend', 'check', 'openapi', 'health'];
 
 let folder = '';
 before(() => {

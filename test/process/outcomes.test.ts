@@ -16,12 +16,15 @@ import {
   timeout,
   type Answer,
 } from '../helpers/scripted-backend.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
+import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
 import { Viewer } from '../helpers/viewer.ts';
 
 const verdictModule = new URL('../../src/dashboard/page/verdict.js', import.meta.url).href;
 const { judge, describeParties } = (await import(verdictModule)) as {
-  judge: (now: Now, facts: Facts) => { level: string; party: string | undefined; title: string };
+  judge: (
+    now: Now,
+    facts: Facts,
+  ) => { level: string; party: string | undefined; title: string; detail: string };
   describeParties: (now: Now, facts: Facts) => Record<string, { text: string; isUnwell: boolean }>;
 };
 
@@ -96,6 +99,8 @@ describe('the log line and the counters of every outcome', () => {
     ['a read of what is not there', status(404), 'GET', '/api/work-items/5', undefined, 'info 404 not-found: request', request('read', 'not-found', 'client'), call('read', 'not-found', 'client')],
     ['a DELETE of what is not there', status(404), 'DELETE', '/api/work-items/5', undefined, 'info 500 rejected: request, status 404', request('delete', 'rejected', 'client'), call('delete', 'rejected', 'client')],
     ['a POST that is not wanted', status(422), 'POST', '/api/work-items', '{}', 'info 500 rejected: request, status 422', request('create', 'rejected', 'client'), call('create', 'rejected', 'client')],
+    ['a list that is not there', status(404), 'GET', '/api/work-items', undefined, 'warn 500 refused: backend call failed, status 404', request('list', 'refused', 'backend'), call('list', 'refused', 'backend')],
+    ['a list that is not wanted', status(400), 'GET', '/api/work-items', undefined, 'warn 500 refused: backend call failed, status 400', request('list', 'refused', 'backend'), call('list', 'refused', 'backend')],
     ['a backend that fails', status(500), 'PUT', '/api/work-items/5', '{}', 'warn 500 refused: backend call failed, status 500', request('update', 'refused', 'backend'), call('update', 'refused', 'backend')],
     ['a backend that wants a login', status(401), 'GET', '/api/work-items/5', undefined, 'warn 500 refused: backend call failed, status 401', request('read', 'refused', 'backend'), call('read', 'refused', 'backend')],
     ['a backend that has too much to do', status(429), 'GET', '/api/work-items', undefined, 'warn 500 refused: backend call failed, status 429', request('list', 'refused', 'backend'), call('list', 'refused', 'backend')],
@@ -251,6 +256,35 @@ describe('the verdict of the dashboard', () => {
     );
   });
 
+  const noSuccess = 'no call of the last 5 minutes has succeeded: is BACKEND_URL right?';
+  const asksForBackendUrl = async (command: Command): Promise<unknown> => {
+    const { status, text } = await command.admin('/readyz');
+    assert.equal(status, 200);
+    return (JSON.parse(text) as { backend: { problem?: unknown } }).backend.problem;
+  };
+
+  for (const [what, paths, level, title] of [
+    ['a list among them: red', [['GET', '/api/work-items'], ['GET', '/api/work-items/5']], 'unwell', 'The backend fails calls'],
+    ['none of them a list: amber', [['GET', '/api/work-items/5'], ['DELETE', '/api/work-items/5']], 'notice', 'No call succeeds'],
+  ] as const) {
+    test(`a backend that rejects every call, ${what}, until one succeeds; /readyz says so too [D51]`, async () => {
+      await using command = await startCommand({ BACKEND_URL: `${backend.url}/api/WorkItem` });
+      backend.answers(answer('{}', { status: 404 }));
+      for (const [method, path] of paths) await command.call(method, path);
+      assert.doesNotMatch((await look(command, 2)).verdict.detail, /BACKEND_URL/, 'single mistakes');
+      for (let round = 0; round < 9; round += 1)
+        for (const [method, path] of paths) await command.call(method, path);
+      const { verdict } = await look(command, 20);
+      assert.deepEqual([verdict.level, verdict.title], [level, title]);
+      assert.match(verdict.detail, /BACKEND_URL/);
+      await poll(async () => (await asksForBackendUrl(command)) === noSuccess, '/readyz says so');
+      backend.answers(answer('{"id":5}'));
+      await command.call('GET', '/api/work-items/5');
+      assert.doesNotMatch((await look(command, 21)).verdict.detail, /BACKEND_URL/);
+      await poll(async () => (await asksForBackendUrl(command)) === undefined, '/readyz says it no more');
+    });
+  } // prettier-ignore
+
   for (const status of [500, 401, 429]) {
     test(`a backend that answers ${status} to every tenth call: red, until calls go through again`, async () => {
       await using command = await startCommand({ BACKEND_URL: backend.url });
@@ -268,4 +302,14 @@ describe('the verdict of the dashboard', () => {
       );
     });
   }
+});
+
+test('check finds a BACKEND_URL with one path too many: its list is 404 [D51]', async () => {
+  backend.answers(answer('{}', { status: 404 }));
+  await using check = runCommand(['check'], { BACKEND_URL: `${backend.url}/api/WorkItem` });
+  assert.equal(await check.exitCode(), 1);
+  assert.match(
+    check.stderr,
+    /\/api\/WorkItem\/api\/WorkItem: there is no such path at the backend: status 404.*\n +Does BACKEND_URL /,
+  );
 });

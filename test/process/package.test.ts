@@ -194,9 +194,27 @@ describe('its types and its code, for whoever uses it', () => {
     export const other: FetchHandlerOptions = { backendUrl: '', timeout: 5 };
     // @ts-expect-error it takes a request and no text
     export const unasked = () => call('/');`;
+  const nodeUse = `
+    import { createServer } from 'node:http';
+    import type { AddressInfo } from 'node:net';
+    import { createNodeHandler, type NodeHandler, type NodeHandlerOptions } from 'work-item-gateway/node';
+    const options: NodeHandlerOptions = { backendUrl: 'http://localhost:5104', prefix: '/v1' };
+    const handler: NodeHandler = createNodeHandler(options);
+    const server = createServer(handler).listen(0, () => {
+      const { port } = server.address() as AddressInfo;
+      void fetch('http://localhost:' + port + '/v1/api/work-items/x').then(async (response) => {
+        console.log(response.status, await response.text());
+        server.close();
+        await handler.close();
+      });
+    });
+    // @ts-expect-error an option that there is not
+    export const other: NodeHandlerOptions = { backendUrl: '', timeout: 5 };`;
   const sources: Record<string, string> = {
     'fetch.cts': fetchUse,
     'fetch.mts': fetchUse,
+    'node.cts': nodeUse,
+    'node.mts': nodeUse,
     'use.cts': imports + required + use,
     'use.mts': imports + use,
   };
@@ -260,17 +278,17 @@ describe('its types and its code, for whoever uses it', () => {
   for (const [name, files, options] of [
     [
       'node16',
-      ['use.cts', 'use.mts', 'fetch.cts', 'fetch.mts'],
+      ['use.cts', 'use.mts', 'fetch.cts', 'fetch.mts', 'node.cts', 'node.mts'],
       { module: ModuleKind.Node16, moduleResolution: ModuleResolutionKind.Node16 },
     ],
     [
       'nodenext',
-      ['use.cts', 'use.mts', 'fetch.cts', 'fetch.mts'],
+      ['use.cts', 'use.mts', 'fetch.cts', 'fetch.mts', 'node.cts', 'node.mts'],
       { module: ModuleKind.NodeNext, moduleResolution: ModuleResolutionKind.NodeNext },
     ],
     [
       'bundler',
-      ['use.mts', 'fetch.mts'],
+      ['use.mts', 'fetch.mts', 'node.mts'],
       { module: ModuleKind.ESNext, moduleResolution: ModuleResolutionKind.Bundler },
     ],
     [
@@ -307,6 +325,8 @@ describe('its types and its code, for whoever uses it', () => {
       ['use.mts', 'use.mjs'],
       ['fetch.cts', 'fetch.cjs'],
       ['fetch.mts', 'fetch.mjs'],
+      ['node.cts', 'node.cjs'],
+      ['node.mts', 'node.mjs'],
     ] as const) {
       program.emit(program.getSourceFile(join(consumer, source)));
       const { stdout, stderr } = spawnSync(process.env['GATEWAY_NODE'] ?? process.execPath, [name], {

@@ -16,6 +16,8 @@ import {
   sending,
 } from '../helpers/issuer.ts';
 import { printOpenApi, readOpenApi } from '../helpers/openapi.ts';
+import { stateOf } from '../helpers/process-figures.ts';
+import { requestBytes } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { runCommand, startCommand } from '../helpers/targets.ts';
 import { assertInvalidToken, assertNoKeys, assertNoScope, assertNoToken, bearer } from '../helpers/tokens.ts';
@@ -41,7 +43,7 @@ function environment(more: Record<string, string>) {
   return { BACKEND_URL: backend.url, AUTH_ISSUER: issuerName, AUTH_AUDIENCE: audience, ...more };
 }
 
-test('the log and the metrics say why a call was refused, and nothing of its token', async () => {
+test('the log and the metrics say why a call was refused, and nothing of its token but a verified subject [D43, D62]', async () => {
   await using keys = await KeyServer.start(keySetOf(pair));
   await using command = await startCommand(
     environment({
@@ -51,10 +53,9 @@ test('the log and the metrics say why a call was refused, and nothing of its tok
     }),
   );
   const now = Date.now();
-  const secret = 'SECRET-SUBJECT';
-  const expired = goodToken(pair, now, { sub: secret, exp: 1 });
-  const good = goodToken(pair, now, { sub: secret, scope: 'items.read' });
-  const lacking = goodToken(pair, now, { sub: secret, scope: 'SECRET-SCOPE' });
+  const expired = goodToken(pair, now, { sub: 'SECRET-SUBJECT', exp: 1 });
+  const good = goodToken(pair, now, { sub: 'Ada "1"', scope: 'items.read' });
+  const lacking = goodToken(pair, now, { sub: 'Bob', scope: 'SECRET-SCOPE' });
   const call = (id: string, ...headers: (readonly [string, string])[]) =>
     command.call('GET', '/api/work-items', { headers: [['X-Request-Id', id], ...headers] });
   assertNoToken(await call('none'));
@@ -64,12 +65,13 @@ test('the log and the metrics say why a call was refused, and nothing of its tok
   assert.equal((await call('good', bearer(good))).status, 200);
   assert.equal((await call('two', bearer(good), bearer(good))).status, 400);
   const lineOf = async (id: string) => {
-    const { level, status, outcome, cause } = await command.log(
+    const { level, status, outcome, cause, subject } = await command.log(
       ({ requestId }) => requestId === id,
       `the line of ${id}`,
     );
-    return [level, status, outcome, cause];
+    return [level, status, outcome, cause, ...(subject === undefined ? [] : [subject])];
   };
+  assert.deepEqual(await lineOf('good'), ['info', 200, 'ok', undefined, 'Ada "1"']);
   assert.deepEqual(await lineOf('none'), ['info', 401, 'no-token', undefined]);
   assert.deepEqual(await lineOf('expired'), ['info', 401, 'invalid-token', 'expired']);
   assert.deepEqual(await lineOf('broken'), ['info', 401, 'invalid-token', 'malformed']);
@@ -78,6 +80,7 @@ test('the log and the metrics say why a call was refused, and nothing of its tok
     403,
     'insufficient-scope',
     'it lacks the scope items.read',
+    'Bob',
   ]);
   assert.deepEqual(await lineOf('two'), ['info', 400, 'bad-request', 'two authorization fields']);
   const metrics = await command.metrics();
@@ -97,7 +100,16 @@ test('the log and the metrics say why a call was refused, and nothing of its tok
     assert.ok(!everything.includes(text), text);
   }
   assert.equal(backend.requests.length, 1);
-  assert.equal(backend.requests[0]?.header('x-user'), secret);
+  assert.equal(backend.requests[0]?.header('x-user'), 'Ada "1"');
+});
+
+test('LOG_CLIENT=false leaves the subject out [D62]', async () => {
+  await using keys = await KeyServer.start(keySetOf(pair));
+  await using command = await startCommand(environment({ AUTH_JWKS_URL: keys.url, LOG_CLIENT: 'false' }));
+  const headers = [bearer(goodToken(pair, Date.now(), { sub: 'SECRET' }))];
+  assert.equal((await command.call('GET', '/api/work-items', { headers })).status, 200);
+  await command.log(({ status }) => status === 200, 'its line');
+  assert.ok(!command.output.includes('SECRET'));
 });
 
 test('an issuer that is away: the gateway starts, says each cause once, and serves when it is back', async () => {
@@ -256,6 +268,38 @@ test('`check` says which keys there are, and what keeps them away', async () => 
   assert.equal(missing.code, 1);
   assert.match(missing.stderr, /ENOENT/);
 });
+
+test(
+  'five clients with a thousand refused tokens each, sent in one go, keep another client waiting for 16 of each [D58]',
+  { skip: process.platform !== 'linux' && 'reads /proc' },
+  async () => {
+    await using keys = await KeyServer.start(keySetOf(pair));
+    await using command = await startCommand(environment({ AUTH_JWKS_URL: keys.url }));
+    const { pid } = command.process;
+    assert.ok(pid !== undefined);
+    const floods = await Promise.all(Array.from({ length: 5 }, () => command.connect()));
+    await using other = await command.connect();
+    await command.call('GET', '/api/work-items', { headers: [['X-Request-Id', 'before']] });
+    // It finds all of it at once: 64,960 bytes of each, which is one read.
+    command.signal('SIGSTOP');
+    await poll(() => stateOf(pid) === 'T', 'it is stopped');
+    const count = 1015;
+    const refused = 'GET /api/work-items HTTP/1.1\r\nHost:\r\nAuthorization: Bearer x\r\n\r\n';
+    for (const client of floods) client.send(refused.repeat(count));
+    other.send(requestBytes('GET', '/nope', { headers: [['X-Request-Id', 'other']] }));
+    command.signal('SIGCONT');
+    assert.equal((await other.reply()).status, 404);
+    for (const client of floods) {
+      for (let index = 0; index < count; index += 1) assertInvalidToken(await client.reply());
+      client.destroy();
+    }
+    // In the order in which they were answered.
+    const ids = () => command.logs.map(({ requestId }) => requestId).filter((id) => id !== undefined);
+    await poll(() => ids().length === 1 + 5 * count + 1, 'all are in the log');
+    const before = ids().indexOf('other') - ids().indexOf('before') - 1;
+    assert.ok(before <= 5 * 16, `${before} were answered first`);
+  },
+);
 
 type PathItem = Record<
   string,

@@ -39,6 +39,12 @@ async function metric(command: Command, name: string): Promise<number> {
     .reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
 }
 
+/** Workers that have ended unasked. */
+async function deaths(command: Command, cause = ''): Promise<number> {
+  const label = cause === '' ? '' : `{cause="${cause}"}`;
+  return await metric(command, `worker_deaths_total${label}`);
+}
+
 /** The processes that have logged a request. */
 function workersSeen(command: Command): Set<number> {
   const lines = command.logs.filter((line) => line['msg'] === 'request');
@@ -169,8 +175,9 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
   });
 }
 
-test('a worker that dies is replaced, and the others go on serving meanwhile', async () => {
+test('a worker that dies is counted and replaced, and the others go on serving meanwhile [D63]', async () => {
   await using command = await start();
+  assert.equal(await deaths(command, 'killed'), 0);
   const [victim = 0, other = 0] = await reachWorkers(command, 2);
   process.kill(victim, 'SIGKILL');
   const line = await command.log(
@@ -181,7 +188,11 @@ test('a worker that dies is replaced, and the others go on serving meanwhile', a
   assert.equal(line['worker'], victim);
   await reachWorkers(command, 3);
   assert.ok(isAlive(other));
-  assert.equal(await metric(command, 'workers'), 2);
+  assert.equal(await metric(command, 'workers '), 2);
+  assert.equal(await deaths(command, 'killed'), 1);
+  process.kill(other, 'SIGABRT');
+  await poll(async () => (await deaths(command, 'aborted')) === 1, 'the next one is counted');
+  assert.equal(await deaths(command), 2);
 });
 
 test('a worker for which there is no descriptor is tried again until there is one', async (t) => {
@@ -221,7 +232,8 @@ test('a worker that hangs is killed and replaced; when none answers /readyz says
     30_000,
   );
   // Not before: a connection that is dealt to one that hangs waits with it.
-  await poll(async () => (await metric(command, 'workers')) === 2, 'both are replaced');
+  await poll(async () => (await metric(command, 'workers ')) === 2, 'both are replaced');
+  assert.equal(await deaths(command, 'frozen'), 2);
   assert.ok(!pids.some(isAlive));
   await reachWorkers(command, 3);
   assert.equal((await command.admin('/readyz')).status, 200);
@@ -255,6 +267,7 @@ test('what a worker has counted and kept stays when it is replaced', async () =>
   await command.log((line) => String(line['msg']).startsWith('reloaded'), 'the reload ends');
   assert.equal(await count(), calls);
   assert.equal(await stalled(), 1);
+  assert.equal(await deaths(command), 0, 'those that were told to end');
   const stayed = await failures();
   assert.equal(stayed.length, failuresMax);
   // At the edge, of two in one millisecond on two workers either may be the one that is kept.
@@ -269,7 +282,7 @@ test('what a worker has counted and kept stays when it is replaced', async () =>
 async function hasWorkers(command: Command, count: number): Promise<boolean> {
   const children = childrenOf(command.process.pid);
   return (
-    (children === undefined || children.length === count) && (await metric(command, 'workers')) === count
+    (children === undefined || children.length === count) && (await metric(command, 'workers ')) === count
   );
 }
 
@@ -477,9 +490,9 @@ test('a connection that was handed to a worker which then died is closed, on bot
   assert.equal(await command.exitCode(), 0);
 });
 
-test('SIGHUP with one process: the log level of the settings file is in force, what else is new there waits for a restart', async () => {
+test('SIGHUP with one process: the log level of the settings file is in force, what else is new there is named and needs a restart', async () => {
   const file = join(folder, 'one.env');
-  writeFileSync(file, 'LOG_LEVEL=warn\n');
+  writeFileSync(file, 'LOG_LEVEL=error\n');
   await using command = await start({ WORKERS: '1', SETTINGS_FILE: file });
   const requests = () => command.logs.filter(({ msg }) => msg === 'request').length;
   const level = async () => {
@@ -488,12 +501,37 @@ test('SIGHUP with one process: the log level of the settings file is in force, w
     return facts?.settings.find(({ variable }) => variable === 'LOG_LEVEL')?.value;
   };
   await command.call('GET', '/api/work-items');
-  writeFileSync(file, 'LOG_LEVEL=info\nREQUEST_BYTES_MAX=10\n');
-  command.signal('SIGHUP');
-  const line = await command.log(isReloaded, 'the reload ends');
-  assert.deepEqual(line['changed'], { logLevel: 'warn → info' });
-  const warning = command.logs.find((each) => each['level'] === 'warn');
-  assert.deepEqual(warning?.['settings'], ['requestBytesMax']);
+  const secret = 'OTEL_EXPORTER_OTLP_HEADERS=key=hunter2\n';
+  const reloads = async (count: number) => {
+    command.signal('SIGHUP');
+    return await command.log(
+      (each) => command.logs.filter(isReloaded)[count - 1] === each,
+      'the reload ends',
+    );
+  };
+  // Said at the level that was in force, too.
+  writeFileSync(file, `LOG_LEVEL=error\nREQUEST_BYTES_MAX=10\n${secret}`);
+  const notApplied = {
+    requestBytesMax: '10485760 → 10',
+    otelExporterOtlpHeaders: ' → (not shown)',
+  };
+  const line = await reloads(1);
+  assert.equal(line['level'], 'warn');
+  assert.equal(
+    line['msg'],
+    'reloaded LOG_LEVEL alone: one process changes no other setting, those in notApplied need a restart',
+  );
+  assert.deepEqual([line['changed'], line['notApplied']], [{}, notApplied]);
+  writeFileSync(file, `LOG_LEVEL=info\nREQUEST_BYTES_MAX=10\n${secret}`);
+  const again = await reloads(2);
+  assert.deepEqual([again['changed'], again['notApplied']], [{ logLevel: 'error → info' }, notApplied]);
+  writeFileSync(file, 'LOG_LEVEL=info\n');
+  const all = await reloads(3);
+  assert.deepEqual(
+    [all['level'], all['msg'], all['changed'], all['notApplied']],
+    ['info', 'reloaded', {}, undefined],
+  );
+  assert.doesNotMatch(command.output, /hunter2/);
   assert.equal(await level(), 'info');
   assert.equal(requests(), 0);
   const reply = await command.call('POST', '/api/work-items', { body: '{"title":"long"}' });

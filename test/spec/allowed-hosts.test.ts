@@ -6,16 +6,22 @@ import { describe, test } from 'node:test';
 import { workItemGateway } from '../../src/index.ts';
 import { assertReply, badRequest, forbidden, headersTooLarge, operations } from '../helpers/expected.ts';
 import { Fastify } from '../helpers/fastify.ts';
-import type { Headers } from '../helpers/raw-client.ts';
+import type { Headers, Reply } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { forEachTarget, startCommand, Target, targetKinds } from '../helpers/targets.ts';
 
 const under = (...hosts: readonly string[]): Headers => hosts.map((host) => ['Host', host]);
-const evil = ['evil.example', 'items.example.evil.example', 'evil.items.example', '127.0.0.1.nip.io', ''];
+const evil = ['evil.example', 'items.example.evil.example', 'evil.items.example', '127.0.0.1.nip.io'];
 
 describe('with ALLOWED_HOSTS', () => {
   forEachTarget(
     (target) => {
+      const send = async (head: string): Promise<Reply> => {
+        await using client = await target().connect();
+        client.send(head);
+        return await client.reply();
+      };
+
       for (const { name, method, path, options } of operations) {
         test(`${name}: under any other name it is 403 without a backend call [D57]`, async () => {
           await target().withoutBackendCall(async () => {
@@ -26,7 +32,7 @@ describe('with ALLOWED_HOSTS', () => {
           });
         });
 
-        test(`${name}: it is served under these names, under addresses and names of the machine [D57]`, async () => {
+        test(`${name}: it is served under these names, under addresses and names of the machine, and under an empty one [D57]`, async () => {
           for (const host of [
             'items.example',
             'ITEMS.Example.:8080',
@@ -35,6 +41,7 @@ describe('with ALLOWED_HOSTS', () => {
             '[::1]',
             'localhost:1',
             'a.localhost',
+            '',
           ]) {
             target().backend.reset();
             target().backend.answers(answer('{"id":5}'));
@@ -86,7 +93,7 @@ describe('with ALLOWED_HOSTS', () => {
         assertReply(reply, 200, '[]');
       });
 
-      test('malformed HTTP is what it always is, and no Host at all is no name of ours [D27, D57]', async () => {
+      test('malformed HTTP is what it always is [D27, D57]', async () => {
         await target().withoutBackendCall(async () => {
           const two = under('items.example', 'evil.example');
           assertReply(await target().call('GET', '/api/work-items', { headers: two }), 400, badRequest);
@@ -96,9 +103,15 @@ describe('with ALLOWED_HOSTS', () => {
             431,
             headersTooLarge,
           );
-          await using client = await target().connect();
-          client.send('GET /api/work-items HTTP/1.0\r\n\r\n');
-          assertReply(await client.reply(), 403, forbidden);
+          assert.equal((await send('GET /api/work-items HTTP/1.1\r\n\r\n')).status, 400);
+        });
+      });
+
+      test('a request of HTTP/1.0 needs no Host; the name in an absolute target counts [D57]', async () => {
+        assertReply(await send('GET /api/work-items HTTP/1.0\r\n\r\n'), 200, '[]');
+        assertReply(await send('GET http://items.example/api/work-items HTTP/1.0\r\n\r\n'), 200, '[]');
+        await target().withoutBackendCall(async () => {
+          assertReply(await send('GET http://evil.example/api/work-items HTTP/1.0\r\n\r\n'), 403, forbidden);
         });
       });
     },
@@ -109,7 +122,7 @@ describe('with ALLOWED_HOSTS', () => {
 describe('without ALLOWED_HOSTS', () => {
   forEachTarget((target) => {
     test('every name will do [D57]', async () => {
-      for (const host of evil) {
+      for (const host of [...evil, '']) {
         assertReply(await target().call('GET', '/api/work-items', { headers: under(host) }), 200, '[]');
       }
     });

@@ -159,7 +159,7 @@ for (const [version, Fastify] of Object.entries(versions)) {
       for (const [status, method, path] of [
         [404, 'GET', '/api/work-items/5'],
         [404, 'DELETE', '/api/work-items/5'],
-        [409, 'GET', '/api/work-items'],
+        [409, 'GET', '/api/work-items/6'],
       ] as const) {
         server.backend.answers(answer('{}', { status }));
         await server.call(method, path);

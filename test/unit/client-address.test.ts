@@ -5,6 +5,7 @@ import { describe, test } from 'node:test';
 import {
   clientAddress,
   createTrustedProxies,
+  isAddressRange,
   normalizeAddress,
   parseAddressRanges,
 } from '../../src/guards/client-address.ts';
@@ -150,9 +151,16 @@ describe('ranges', () => {
   ]) {
     test(`${wrong} is none [D46]`, () => {
       assert.equal(parseAddressRanges(`10.0.0.1, ${wrong}`), undefined);
-      assert.throws(() => createTrustedProxies([wrong]), TypeError);
+      assert.throws(() => createTrustedProxies([wrong]), {
+        name: 'TypeError',
+        message: `${JSON.stringify(wrong)} is neither an IP address nor a range of them`,
+      });
     });
   }
+
+  test('a value of another type is none, whatever its text is [D46]', () => {
+    for (const value of [['10.0.0.1'], 1, null, undefined]) assert.equal(isAddressRange(value), false);
+  });
 
   const members: [range: string, inside: string[], outside: string[]][] = [
     ['10.1.2.3/8', ['10.0.0.0', '10.255.255.255'], ['11.0.0.0', '9.255.255.255', '::a01:203']],

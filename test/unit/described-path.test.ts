@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { describePath } from '../../src/gateway/request-context.ts';
+import { describePath, describeSubject } from '../../src/gateway/request-context.ts';
 
 const long = `/${'a'.repeat(255)}`;
 const cases: [target: string, path: string][] = [
@@ -47,5 +47,17 @@ test('a path is at most 256 printable ASCII characters, whatever came [D52]', ()
       assert.match(path, /^\/[ -~]{0,255}$/);
       assert.equal(path.length, Math.min(256, 1 + length * (fill === 'a' ? 1 : 6)));
     }
+  }
+});
+
+test('a subject is cut, and what could end a line or turn a terminal round is escaped [D62]', () => {
+  for (const [subject, shown] of [
+    ['', ''],
+    ['Zo\u00eb "1"', 'Zo\u00eb "1"'],
+    ['\u001b[31m\n\u2028\u202e', String.raw`\u001b[31m\u000a\u2028\u202e`],
+    ['x'.repeat(1_000), 'x'.repeat(256)],
+    ['\n'.repeat(256), String.raw`\u000a`.repeat(43).slice(0, 256)],
+  ] as const) {
+    assert.equal(describeSubject(subject), shown);
   }
 });

@@ -4,12 +4,7 @@ import assert from 'node:assert/strict';
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { describe, test } from 'node:test';
-import { parse } from 'yaml';
 
-import { createCapacityDoc } from '../../scripts/write-capacity-doc.ts';
-import { figures } from '../../src/capacity/figures.ts';
-import { capacityFlags, readDemand } from '../../src/capacity/flags.ts';
-import { planCapacity } from '../../src/capacity/plan.ts';
 import { createRegistry } from '../../src/telemetry/metrics.ts';
 import { processRegistry } from '../../src/telemetry/process-metrics.ts';
 import { operations } from '../../src/gateway/operations.ts';
@@ -34,6 +29,7 @@ const otherVariables = [
   'NO_COLOR',
   'NODE_EXTRA_CA_CERTS',
   'NODE_OPTIONS',
+  'NODE_TLS_REJECT_UNAUTHORIZED',
   'TEST_TARGETS',
   'TEST_FASTIFY',
   'GATEWAY_NODE',
@@ -73,6 +69,7 @@ const otherFlags: string[] = [
   '--version',
   '--package',
   '--ignore-scripts',
+  '--loglevel',
   '--omit',
   // Of Deno.
   '--allow-net',
@@ -165,7 +162,7 @@ for (const document of documents) {
     });
 
     test('every flag is that of a setting', () => {
-      const known = [...settingNames.map(flagOf), ...Object.keys(capacityFlags), ...otherFlags];
+      const known = [...settingNames.map(flagOf), ...otherFlags];
       for (const flag of namesIn(text, /(?<![\w-])(--[a-z][a-z0-9-]*)/g)) {
         assert.ok(known.includes(flag), `${flag} is no flag`);
       }
@@ -300,65 +297,65 @@ test('README.md has every operation, docs/errors.md every message', () => {
   }
 });
 
-describe('docs/capacity.md', () => {
-  // Where each figure of the calculator stands: in docs/performance.md, but for the last.
-  const places: Record<keyof typeof figures, RegExp> = {
-    readUs: /^\| read an item, 432 B +\| +([\d.]+) µs/m,
-    smallBytes: /^\| read an item, (\d+) B +\|/m,
-    updateUs: /^\| update, 392 B +\| +([\d.]+) µs/m,
-    createUs: /^\| create, 392 B +\| +([\d.]+) µs/m,
-    listBytes: /^\| list of (42 KB) /m,
-    listUs: /^\| list of 42 KB +\| +([\d.]+) µs/m,
-    longListBytes: /^\| list of (417 KB) /m,
-    longListUs: /^\| list of 417 KB +\| +([\d.]+) µs/m,
-    steadyRate: /^\| rate limit in Redis, ([\d,]+) calls\/s/m,
-    steadyUs: /^\| rate limit in Redis.*\((\d+) without\)/m,
-    steadyFlatOutUs: /^\| none +\| +([\d.]+) \|/m,
-    tokenUs: /^\| a token that is remembered .*\| \**([\d.]+) µs\** +\| +[\d.]+ µs/m,
-    rateLimitUs: /^\| rate limit, 100 clients .*\| \**([\d.]+) µs\** +\| +[\d.]+ µs/m,
-    redisUs: /^\| rate limit in Redis.*\| \**([\d.]+) µs\** \(/m,
-    tlsFactor: /^\| TLS, HTTP\/1\.1 .*\| \**([\d.]+) times plain/m,
-    logLineShare: /A log line for each request.*cost (\d+ %) of a read/,
-    twoWorkersFactor: /two workers can do ([\d.]+) times what one can/,
-    busyShare: /no more than (\d+ %) of one/,
-    connectionBytes: /about (\d+ KB) for each connection at rest/,
-    questionOfOneUs: /^\| +1 \| +([\d.]+) \|/m,
-    questionOfHundredUs: /^\| +100 \| +([\d.]+) \|/m,
-    redisClientBytes: /a key of about (\d+) bytes for each client/,
-  };
-  const factors: Readonly<Record<string, number>> = { ' KB': 1_000, ' %': 0.01 };
+test('README.md has the command that tests all of it, which is what .ci/run runs', () => {
+  const [, command = ''] = /^To test all of it: `(.+)`\.$/m.exec(read('README.md')) ?? [];
+  assert.equal(command, 'npm ci && npm test');
+  assert.ok(read('.ci/run').endsWith(`\n${command.replace(' && ', '\n')}\n`));
+});
 
-  for (const [name, place] of Object.entries(places) as [keyof typeof figures, RegExp][]) {
-    const document = name === 'redisClientBytes' ? 'docs/security.md' : 'docs/performance.md';
-    test(`the calculator takes ${name} as it stands in ${document}`, () => {
-      const [, text = ''] = place.exec(read(document)) ?? [];
-      assert.notEqual(text, '', `${document} has no ${name} any more: ${String(place)}`);
-      const [, number = '', unit = ''] = /^([\d.,]+)(.*)$/.exec(text) ?? [];
-      const value = Number(number.replaceAll(',', '')) * (factors[unit] ?? 1);
-      assert.ok(
-        Math.abs(value - figures[name]) < 1e-9,
-        `it is ${value} there and ${figures[name]} in src/capacity/figures.ts: change it there, then run \`npm run docs\``,
+describe('a figure that a document and the code both have', () => {
+  const places = [
+    [
+      'docs/operating.md',
+      /a second one within ([\d,]+) ms of the first/,
+      'src/process/lifecycle.ts',
+      /repetitionByNpmMsMax = ([\d_]+)/,
+    ],
+    ['docs/decisions.md', /here it is every ([\d,]+) ms/, 'src/wire/server.ts', /sweepMs = ([\d_]+)/],
+    [
+      'docs/decisions.md',
+      /nothing has arrived for ([\d,]+) ms/,
+      'src/wire/server.ts',
+      /drainQuietMs = ([\d_]+)/,
+    ],
+    [
+      'docs/performance.md',
+      /each idle connection about (\d+) KB/,
+      'src/process/memory.ts',
+      /plain: ([\d_]+)_000/,
+    ],
+    ['docs/performance.md', /(\d+) KB over TLS/, 'src/process/memory.ts', /tls: ([\d_]+)_000/],
+    ['docs/performance.md', /(\d+) KB with HTTP\/2/, 'src/process/memory.ts', /http2: ([\d_]+)_000/],
+    [
+      'docs/operating.md',
+      /(\d+) MB for each process/,
+      'src/process/memory.ts',
+      /processBytes = ([\d_]+)_000_000/,
+    ],
+  ] as const;
+  for (const [document, said, source, meant] of places) {
+    test(`${document} says it as ${source} has it: ${String(said)}`, () => {
+      const [inDocument, inSource] = [said.exec(read(document)), meant.exec(read(source))].map((match) =>
+        match?.[1]?.replaceAll(/[,_]/g, ''),
       );
+      assert.notEqual(inDocument, undefined);
+      assert.equal(inDocument, inSource);
     });
   }
 
-  test('its tables are what `npm run docs` writes', async () => {
-    assert.equal(read('docs/capacity.md'), await createCapacityDoc(), 'it is stale: npm run docs');
+  test('README.md compares with nginx as bench/comparison.md does', () => {
+    const [, readme = ''] =
+      /nginx with Lua.*?takes (.*?) of its processor time/s.exec(read('README.md')) ?? [];
+    const [, ratios = ''] =
+      /^\| Work Item Gateway ÷ nginx\+Lua +\|(.*)\|$/m.exec(read('bench/comparison.md')) ?? [];
+    const [item, list, , , update, create, removal] = ratios.split('|').map((each) => each.trim());
+    assert.deepEqual(readme.match(/\d\.\d\d/g), [item, update, create, removal, list]);
   });
 
-  test('its plan of a small service is what deploy/kubernetes has', () => {
-    const { spec } = parse(read('deploy/kubernetes/base/deployment.yaml')) as {
-      spec: { template: { spec: { containers: { resources: Record<string, { memory: string }> }[] } } };
-    };
-    const { limits, requests } = spec.template.spec.containers[0]?.resources ?? {};
-    const { pods } = planCapacity(readDemand({ '--rate': '1k' }).demand);
-    assert.equal(`${pods.memoryLimitMib}Mi`, limits?.memory);
-    assert.equal(`${pods.memoryRequestMib}Mi`, requests?.memory);
-    const { configMapGenerator } = parse(read('deploy/kubernetes/base/kustomization.yaml')) as {
-      configMapGenerator: { literals: string[] }[];
-    };
-    assert.ok(
-      configMapGenerator[0]?.literals.includes(`BUFFERED_BYTES_MAX=${pods.settings.BUFFERED_BYTES_MAX}`),
-    );
+  test('what an idle process takes stands in docs/performance.md alone', () => {
+    for (const path of documents) {
+      const found = read(path).match(/\d+ Mi?B at rest|at rest \(\d+|at rest[^.]{0,40} \**\d+ Mi?B/g) ?? [];
+      assert.equal(found.length, path === 'docs/performance.md' ? 1 : 0, `${path}: ${found.join('; ')}`);
+    }
   });
 });

@@ -13,6 +13,9 @@ function call(requestId: string, outcome: CallOutcome): CallRecord {
     method: 'GET',
     path: `/api/work-items/${requestId}`,
     client: '127.0.0.1',
+    subject: undefined,
+    agent: undefined,
+    http: '1.1',
     status: 500,
     cause: undefined,
     backendOutcome: undefined,
@@ -31,18 +34,18 @@ function idsOf(failures: RecentFailures): string[] {
 test('the latest failure comes first, within one millisecond too, whoever it is of', (context) => {
   context.mock.timers.enable({ apis: ['Date'], now: 1_000 });
   const failures = new RecentFailures();
-  failures.record(call('refused', 'refused'), undefined);
-  failures.record(call('no failure', 'ok'), undefined);
-  failures.record(call('mistake', 'invalid-id'), undefined);
+  failures.record(call('refused', 'refused'), false);
+  failures.record(call('no failure', 'ok'), false);
+  failures.record(call('mistake', 'invalid-id'), false);
   failures.recordMalformed('malformed', 400, 'HPE_INVALID_METHOD', undefined);
-  failures.record(call('full', 'overload'), undefined);
-  failures.record(call('not JSON', 'not-json'), undefined);
+  failures.record(call('full', 'overload'), false);
+  failures.record(call('not JSON', 'not-json'), false);
   assert.deepEqual(idsOf(failures), ['not JSON', 'full', 'malformed', 'mistake', 'refused']);
 });
 
 test('a failure has its path and the client that it is given, and no control character', () => {
   const failures = new RecentFailures();
-  failures.record({ ...call('refused', 'refused'), cause: 'a\u001b\u202eb' }, '203.0.113.5');
+  failures.record({ ...call('refused', 'refused'), cause: 'a\u001b\u202eb', client: '203.0.113.5' }, true);
   failures.recordMalformed('malformed', 400, 'HPE_INVALID_METHOD', '203.0.113.6');
   const [malformed, refused] = failures.list();
   assert.deepEqual([malformed?.path, malformed?.client], [undefined, '203.0.113.6']);
@@ -52,9 +55,9 @@ test('a failure has its path and the client that it is given, and no control cha
 
 test('the oldest failures of a party make room for its own only', () => {
   const failures = new RecentFailures();
-  failures.record(call('refused', 'refused'), undefined);
+  failures.record(call('refused', 'refused'), false);
   for (let mistake = 0; mistake < failuresMax + 2; mistake += 1) {
-    failures.record(call(`mistake ${mistake}`, 'invalid-id'), undefined);
+    failures.record(call(`mistake ${mistake}`, 'invalid-id'), false);
   }
   const ids = idsOf(failures);
   assert.equal(ids.length, failuresMax + 1);

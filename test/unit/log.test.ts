@@ -17,6 +17,9 @@ const read: CallRecord = {
   method: 'GET',
   path: '/api/work-items/7',
   client: '127.0.0.1',
+  subject: undefined,
+  agent: 'curl/8.5.0',
+  http: '1.1',
   status: 200,
   outcome: 'ok',
   durationMs: 12.34567,
@@ -40,7 +43,10 @@ const records: [name: string, record: CallRecord][] = [
     { ...read, status: 500, outcome: 'rejected', backendOutcome: 'rejected', cause: 'status 409' },
   ],
   ['a path that needs an escape', { ...read, path: String.raw`/a"b\c\u00e9` }],
-  ['a client that is not known', { ...read, client: undefined }],
+  ['a client that is not known', { ...read, client: undefined, agent: undefined }],
+  ['an agent that needs an escape', { ...read, agent: String.raw`a"b\c\u00e9` }],
+  ['a subject', { ...read, subject: 'Ada Lovelace' }],
+  ['a subject that needs escapes', { ...read, subject: 'Zo\u00eb "\\" \ud800 x' }],
   ['durations of whole and of tiny numbers', { ...read, durationMs: 0, backendDurationMs: 1e-7 }],
 ];
 
@@ -52,7 +58,7 @@ for (const [name, record] of records) {
     // A logger takes the time when it is made, and once a line.
     const now = () => (ms += 1);
     const logger = createLogger('info', ours.stream, now);
-    for (let line = 0; line < 4; line += 1) logCall(logger, record, record.client);
+    for (let line = 0; line < 4; line += 1) logCall(logger, record, true);
     ms = Date.UTC(2026, 10, 21, 23, 59, 59, 997);
     const pinos = createLogger('info', theirs.stream, now);
     const rounded = (value: number) => Math.round(value * 1000) / 1000;
@@ -63,7 +69,10 @@ for (const [name, record] of records) {
           operation: record.operation?.name,
           method: record.method,
           path: record.path,
+          http: record.http,
           client: record.client,
+          subject: record.subject,
+          agent: record.agent,
           status: record.status,
           outcome: record.outcome,
           durationMs: rounded(record.durationMs),
@@ -88,6 +97,31 @@ for (const [name, record] of records) {
 
 test('the line of a request is not written at a level above info', () => {
   const { pieces, stream } = collect();
-  logCall(createLogger('warn', stream), read, undefined);
+  logCall(createLogger('warn', stream), read, true);
   assert.deepEqual(pieces, []);
 });
+
+for (const outcome of ['ok', 'refused', 'bug'] as const) {
+  const lineOf = (record: CallRecord, showsClient: boolean) => {
+    const { pieces, stream } = collect();
+    logCall(createLogger('info', stream), record, showsClient);
+    return pieces.map((line) => JSON.parse(line) as Record<string, unknown>)[0];
+  };
+
+  test(`${outcome}: without clients the line has neither client, subject nor agent [D62]`, () => {
+    const record: CallRecord = {
+      ...read,
+      outcome,
+      subject: 'Ada',
+      get client(): never {
+        throw new Error('it is not looked for');
+      },
+    };
+    const line = lineOf(record, false);
+    assert.deepEqual(
+      [line?.['client'], line?.['subject'], line?.['agent']],
+      [undefined, undefined, undefined],
+    );
+    assert.deepEqual([line?.['path'], line?.['http']], [read.path, '1.1']);
+  });
+}

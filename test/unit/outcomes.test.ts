@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
+import { operations } from '../../src/gateway/operations.ts';
 import {
   callOutcomes,
   outcomeOfAnswer,
@@ -53,14 +54,22 @@ test('there is no outcome beside these', () => {
 
 const rejected = [400, 404, 405, 406, 409, 410, 411, 412, 413, 414, 415, 422, 428, 431];
 
-test('every status without success is the request that was rejected, or the backend that refused [D51]', () => {
-  for (let status = 300; status <= 999; status += 1) {
-    const name = rejected.includes(status) ? 'rejected' : 'refused';
-    assert.equal(outcomeOfAnswer(status, false), name, String(status));
-    assert.equal(outcomeOfAnswer(status, true), status === 404 ? 'not-found' : name, String(status));
-  }
-  assert.equal(outcomeOfAnswer(undefined, true), 'refused');
-});
+for (const operation of operations) {
+  const { name } = operation;
+  test(`${name}: every status without success is the request that was rejected, or the backend that refused [D51]`, () => {
+    for (let status = 300; status <= 999; status += 1) {
+      // A list has neither an id nor a body that could be wrong.
+      const expected =
+        name === 'list' || !rejected.includes(status)
+          ? 'refused'
+          : name === 'read' && status === 404
+            ? 'not-found'
+            : 'rejected';
+      assert.equal(outcomeOfAnswer(status, operation), expected, String(status));
+    }
+    assert.equal(outcomeOfAnswer(undefined, operation), 'refused');
+  });
+}
 
 test('a method that nobody knows is no operation, and other bytes are a bad request [D6, D27]', () => {
   for (const [status, name] of [

@@ -152,7 +152,6 @@ describe('commands', () => {
     check: gatewayAlone,
     openapi: gatewayAlone,
     health: ['adminHost', 'adminPort', 'settingsFile'],
-    capacity: [],
     // Its backend is the embedded one, and it is one process: nothing to set.
     dev: settingNames.filter(
       (name) =>
@@ -184,7 +183,7 @@ describe('commands', () => {
 
 describe('groups', () => {
   test('each command has every one of its settings in one group, in the order of the groups', () => {
-    for (const command of ['serve', 'dev', 'backend', 'check', 'openapi', 'health', 'capacity'] as const) {
+    for (const command of ['serve', 'dev', 'backend', 'check', 'openapi', 'health'] as const) {
       const grouped = groupSettings(settingsOf(command));
       assert.deepEqual(grouped.flatMap(([, names]) => names).toSorted(), settingsOf(command).toSorted());
       const order = Object.keys(settingGroups);

@@ -61,8 +61,16 @@ const adjustments = ({ React, getComponent }) => {
     );
   };
 
+  // What every operation can get is said once, at the top of the page.
+  const isShared = ({ path, method, specSelectors }, code) =>
+    specSelectors.specJson().hasIn(['paths', path, method, 'responses', code, '$ref']);
+
   /** One documented reply: its status, when it comes, its bodies, its headers. No choosing from lists. */
-  const Response = ({ code, response }) => {
+  const Response = (props) => {
+    const { code, response } = props;
+    if (isShared(props, code)) {
+      return null;
+    }
     const examples = response.getIn(['content', 'application/json', 'examples'])?.toJS() ?? {};
     return element(
       'tr',
@@ -104,6 +112,15 @@ const adjustments = ({ React, getComponent }) => {
         element('span', { className: 'opblock-summary-path' }, operationProps.get('path')),
     },
     wrapComponents: {
+      responses: (Original) => (props) => {
+        const codes = props.responses.keySeq().filter((code) => isShared(props, code));
+        return element(
+          React.Fragment,
+          null,
+          element(Original, props),
+          element('p', { className: 'shared-replies' }, `${codes.join(', ')}: see “Every operation” above.`),
+        );
+      },
       // A landmark for what stands outside the operations.
       InfoContainer: (Original) => (props) =>
         element('div', { role: 'region', 'aria-label': 'About' }, element(Original, props)),

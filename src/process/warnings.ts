@@ -1,0 +1,44 @@
+// What an operator should know about valid settings and their environment: in the log at the start, and from `check`.
+
+import { neededDescriptors, readDescriptorLimit } from './descriptors.ts';
+import { connectionKindOf, neededMemory, readMemoryLimit } from './memory.ts';
+import type { Settings } from './settings.ts';
+
+export interface Warning {
+  readonly message: string;
+  /** Fields of the log line. */
+  readonly facts: Readonly<Record<string, number>>;
+}
+
+/** The warnings, most often none. */
+export function findWarnings(
+  settings: Settings,
+  environment: Readonly<Record<string, string | undefined>>,
+): Warning[] {
+  const { connectionsMax, inFlightMax, bufferedBytesMax, workers } = settings;
+  const warnings: Warning[] = [];
+  const descriptors = { limit: readDescriptorLimit() ?? Infinity, needed: neededDescriptors(settings) };
+  if (descriptors.limit < descriptors.needed) {
+    warnings.push({
+      message:
+        'too few file descriptors for the limits that are set: raise ulimit -n, or lower CONNECTIONS_MAX or IN_FLIGHT_MAX',
+      facts: { ...descriptors, connectionsMax, inFlightMax },
+    });
+  }
+  const memory = { limit: readMemoryLimit(), needed: neededMemory(settings, connectionKindOf(settings)) };
+  if (memory.limit < memory.needed) {
+    warnings.push({
+      message:
+        'too little memory for the limits that are set: give the gateway more, or lower BUFFERED_BYTES_MAX, CONNECTIONS_MAX or WORKERS',
+      facts: { ...memory, bufferedBytesMax, connectionsMax, workers },
+    });
+  }
+  if (environment['NODE_TLS_REJECT_UNAUTHORIZED'] === '0') {
+    warnings.push({
+      message:
+        'NODE_TLS_REJECT_UNAUTHORIZED=0 has no effect: certificates of the backend, the issuer, Redis and the collector are always verified',
+      facts: {},
+    });
+  }
+  return warnings;
+}

@@ -1,0 +1,11 @@
+// How much memory a gateway needs when it is as full as its settings let it be: docs/operating.md, Sizing.
+
+import type { Settings } from '../../src/process/settings.ts';
+
+const connectionBytes = { plain: 5 * 1_024, tls: 50 * 1_024, http2: 83 * 1_024 };
+
+export function neededWithConnections(settings: Settings): number {
+  const { bufferedBytesMax, connectionsMax, http2, tlsCertFile, workers } = settings;
+  const kind = http2 ? 'http2' : tlsCertFile === '' ? 'plain' : 'tls';
+  return (bufferedBytesMax * 4) / 3 + 200e6 * workers + connectionsMax * connectionBytes[kind];
+}

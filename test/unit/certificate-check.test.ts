@@ -1,0 +1,32 @@
+// When `check` asks for a new certificate: from 14 days before its end, as the alert does, to its end.
+
+import assert from 'node:assert/strict';
+import { X509Certificate } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+import { checkCertificates } from '../../src/process/certificate-check.ts';
+
+const fileOf = (name: string): string => fileURLToPath(new URL(`../vectors/tls/${name}`, import.meta.url));
+const files = {
+  cert: { variable: 'TLS_CERT_FILE', path: fileOf('backend-certificate.pem') },
+  key: { variable: 'TLS_KEY_FILE', path: fileOf('backend-key.pem') },
+  ca: { variable: 'TLS_CLIENT_CA_FILE', path: '' },
+};
+const end = Date.parse(new X509Certificate(readFileSync(files.cert.path)).validTo);
+const day = 86_400_000;
+
+for (const [when, now, left, isRenewal, problems] of [
+  ['14 days before its end', end - 14 * day, '14 days left', false, 0],
+  ['a moment later', end - 14 * day + 1, '13 days left', true, 0],
+  ['at its end', end, '0 days left', true, 0],
+  ['after its end', end + 1, 'expired on 2126-10-28', false, 1],
+] as const) {
+  test(`a certificate, ${when}: ${left}, ${isRenewal ? 'and it is time to renew it' : 'and no word of renewing it'}`, () => {
+    const check = checkCertificates('clients', files, now);
+    assert.match(check.lines[1] ?? '', new RegExp(`${left}$`));
+    assert.equal(check.lines.includes('  it is time to renew it'), isRenewal);
+    assert.equal(check.problems.length, problems, check.problems.join());
+  });
+}
