@@ -46,7 +46,7 @@ export function frameworkErrors(
         const { status, headers, body } = refusal;
         const given = request.headers['x-request-id'];
         const requestId = typeof given === 'string' && isRequestId(given) ? given : createRequestId();
-        const fields = listReplyHeaders({ status, headers, requestId, length: body.length });
+        const fields = listReplyHeaders({ status, headers, added: [], requestId, length: body.length });
         reply.code(status);
         for (let index = 0; index < fields.length; index += 2) {
           reply.header(fields[index] ?? '', fields[index + 1] ?? '');

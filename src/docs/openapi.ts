@@ -100,7 +100,8 @@ function createPath(on: Operation['on'], limits: Limits): JsonObject {
           ...refusalsOf('OPTIONS', limits),
           ...answeredBeforeAnyOperation(limits),
         ],
-        limits,
+        // It does not count.
+        { ...limits, rateLimit: '' },
       ),
     },
   };
@@ -230,7 +231,8 @@ function tooManyOf({ rateLimit, rateLimitKey }: Limits): Documented[] {
   }
   const who = rateLimitKey === 'identity' ? 'whom the token names' : 'from this address (IPv6: from its /64)';
   const when = `More than ${count(rate.limit)} requests in ${seconds(rate.windowMs)} ${who}. The backend is not called: try again after \`Retry-After\` seconds.`;
-  return [{ reply: replyTooManyRequests(rateHeaders(rate, rate.windowMs / 1_000)), when }];
+  const windowS = rate.windowMs / 1_000;
+  return [{ reply: replyTooManyRequests(windowS, rateHeaders(rate, 0, windowS)), when }];
 }
 
 const bearerScheme = 'bearer';
@@ -404,9 +406,14 @@ const headerNames: Readonly<Record<string, string>> = {
 function headersOf(reply: FixedReply, hasBody: boolean, limits: Limits): JsonObject {
   const all = corsListsOf(reply, limits).flat();
   const own = [...new Set(all.filter((name, index) => index % 2 === 0 && name !== 'content-type'))];
-  const names = ['x-request-id', ...(hasBody ? ['content-length'] : []), ...own];
-  return Object.fromEntries(names.map((name) => [name, refTo('headers', headerNames[name] ?? name)]));
+  const rate = limits.rateLimit !== '' && countedStatuses.has(reply.status) ? rateNames : [];
+  const names = new Set(['x-request-id', ...(hasBody ? ['content-length'] : []), ...own, ...rate]);
+  return Object.fromEntries([...names].map((name) => [name, refTo('headers', headerNames[name] ?? name)]));
 }
+
+// Of replies to requests that the rate limit counts [D64]: those of any other status are given before it is asked.
+const countedStatuses: ReadonlySet<number> = new Set([200, 201, 400, 404, 408, 413, 429, 500, 503]);
+const rateNames = ['ratelimit-policy', 'ratelimit'];
 
 /** The headers that `reply` can have, with those that pages of other origins get [D45]. */
 function corsListsOf(
@@ -603,14 +610,15 @@ function createComponents(limits: Limits): JsonObject {
 const rateLimitHeaders: JsonObject = {
   RateLimitPolicy: {
     description:
-      'The limit: `q` requests in `w` seconds (draft-ietf-httpapi-ratelimit-headers, a structured field).',
-    required: true,
+      'The limit: `q` requests in `w` seconds (draft-ietf-httpapi-ratelimit-headers, a structured field). Every reply to a request that counts has it.',
+    required: false,
     schema: { type: 'string', pattern: '^"default";q=\\d+;w=\\d+$' },
   },
   RateLimit: {
-    description: 'What is left of it: `r` requests, until it begins anew in `t` seconds.',
-    required: true,
-    schema: { type: 'string', pattern: '^"default";r=0;t=\\d+$' },
+    description:
+      'What is left of it: `r` requests, until it begins anew in `t` seconds. Every reply to a request that counts has it.',
+    required: false,
+    schema: { type: 'string', pattern: '^"default";r=\\d+;t=\\d+$' },
   },
 };
 

@@ -104,6 +104,8 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
   #backendPath = '';
   // The client's identity, as established by the guard.
   #identity: string | undefined;
+  // What the guard adds to the headers of the reply.
+  #guardHeaders = noHeaders;
   #body: RequestBody | undefined;
   #exchange: Exchange | undefined;
   #exchangeStartedAt = 0;
@@ -215,6 +217,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
 
   #isAdmitted(admission: Admission): boolean {
     this.#identity = admission.identity;
+    this.#guardHeaders = admission.headers ?? noHeaders;
     if (!admission.isAdmitted) {
       this.cause = admission.cause;
       this.#reply(admission.reply, admission.outcome);
@@ -426,14 +429,8 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
   }
 
   #write(status: number, own: readonly string[], pieces: readonly Buffer[], length: number): void {
-    const { requestId } = this;
-    this.status = status;
-    this.replyBytes = length;
-    const drains = this.#gateway.isDraining;
-    const closes = this.#mustClose || drains;
     try {
-      const headers = this.#gateway.cors?.headersFor(own, this.#head) ?? own;
-      this.#transport.reply({ status, headers, requestId, pieces, length, closes, drains }, this.#giveBack);
+      this.#send(status, own, pieces, length, this.#giveBack);
     } catch (error) {
       this.cause = error;
       this.outcome = 'bug';
@@ -444,19 +441,31 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
 
   // After a fault in writing: the operation's 500 as long as nothing has been written, otherwise the connection is cut.
   #writeFault(): void {
-    const { status, headers: own, body } = this.#faultReply;
-    const { requestId } = this;
-    const drains = this.#gateway.isDraining;
-    this.status = status;
-    this.replyBytes = body.length;
+    const { status, headers, body } = this.#faultReply;
+    this.#mustClose = true;
     try {
-      const headers = this.#gateway.cors?.headersFor(own, this.#head) ?? own;
-      const reply = { status, headers, requestId, pieces: [body], length: body.length, closes: true, drains };
-      this.#transport.reply(reply, () => undefined);
+      this.#send(status, headers, [body], body.length, () => undefined);
     } catch {
       // The first fault is the one to look for.
       this.#transport.cut();
     }
+  }
+
+  #send(
+    status: number,
+    own: readonly string[],
+    pieces: readonly Buffer[],
+    length: number,
+    onTaken: () => void,
+  ): void {
+    const { requestId } = this;
+    this.status = status;
+    this.replyBytes = length;
+    const drains = this.#gateway.isDraining;
+    const closes = this.#mustClose || drains;
+    const headers = this.#gateway.cors?.headersFor(own, this.#head) ?? own;
+    const added = this.#guardHeaders;
+    this.#transport.reply({ status, headers, added, requestId, pieces, length, closes, drains }, onTaken);
   }
 
   // What the system has not taken yet of the reply stays counted, and its memory untouched, until it has gone.

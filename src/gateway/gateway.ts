@@ -174,7 +174,8 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     // Of which origin it was is not known.
     const headers = this.cors?.headersFor(reply.headers, undefined) ?? reply.headers;
     const drains = this.isDraining;
-    return { status, headers, requestId, pieces: [body], length: body.length, closes: true, drains };
+    const { length } = body;
+    return { status, headers, added: [], requestId, pieces: [body], length, closes: true, drains };
   }
 
   notifyStall(record: CallRecord): void {

@@ -17,7 +17,10 @@ export interface GuardedRequest {
 }
 
 /** What a guard says: let in, or refused with a fixed reply. */
-export type Admission =
+export type Admission = {
+  /** What the reply has beside its own headers, whatever it will be, as name, value, ...; undefined for nothing. */
+  readonly headers?: readonly string[] | undefined;
+} & (
   | { readonly isAdmitted: true; readonly identity: string | undefined }
   | {
       readonly isAdmitted: false;
@@ -27,7 +30,8 @@ export type Admission =
       readonly outcome: CallOutcome;
       /** For the log: why. Never a token or what it says. */
       readonly cause: string | undefined;
-    };
+    }
+);
 
 export interface Guard {
   /** At once where that is possible: a promise costs the call a turn. What it throws or rejects with is a fault [D28]. */
@@ -44,8 +48,21 @@ export function joinGuards(guards: readonly Guard[]): Guard | undefined {
   if (rest === undefined) {
     return first;
   }
-  const goOn = (request: GuardedRequest, admission: Admission): Admission | Promise<Admission> =>
-    admission.isAdmitted ? rest.admit({ ...request, identity: admission.identity }) : admission;
+  const goOn = (request: GuardedRequest, admission: Admission): Admission | Promise<Admission> => {
+    const { isAdmitted, identity, headers } = admission;
+    if (!isAdmitted) {
+      return admission;
+    }
+    const next = rest.admit({ ...request, identity });
+    if (headers === undefined) {
+      return next;
+    }
+    const join = (each: Admission): Admission => ({
+      ...each,
+      headers: [...headers, ...(each.headers ?? [])],
+    });
+    return next instanceof Promise ? next.then(join) : join(next);
+  };
   return {
     admit: (request) => {
       const admission = first.admit(request);

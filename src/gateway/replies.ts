@@ -84,9 +84,9 @@ export const replies = {
   internalError: errorReply(500, 'Internal server error'),
 };
 
-/** One request too many; `headers`, as name, value, ..., say when there can be another [D46]. */
-export function replyTooManyRequests(headers: readonly string[]): FixedReply {
-  return errorReply(429, 'Too many requests', headers);
+/** One request too many: there can be another in `seconds` [D46]; `headers`, as name, value, ..., are those of the rate. */
+export function replyTooManyRequests(seconds: number, headers: readonly string[]): FixedReply {
+  return errorReply(429, 'Too many requests', ['retry-after', String(seconds), ...headers]);
 }
 
 /** Of a call whose token lacks `scope`, which has no quotes and no backslashes [RFC 6749, 3.3; D43]. */

@@ -4,13 +4,18 @@ import type { Clock } from './clock.ts';
 import type { Rate } from './rate.ts';
 import { WindowTable } from './window-table.ts';
 
+/** What became of one request of a key. */
+export interface Taken {
+  /** The requests that the key's window has left after this one; -1: it had none for this one, which does not count. */
+  readonly left: number;
+  /** Milliseconds, more than 0, until the window ends. */
+  readonly msLeft: number;
+}
+
 /** Counts the requests of one rate. */
 export interface Count {
-  /**
-   * Counts one request of `key`: 0 where it is within the rate; otherwise it does not count, and the number says in how
-   * many milliseconds, more than 0, the key's window ends. Never rejects.
-   */
-  take(key: string): number | Promise<number>;
+  /** Counts one request of `key`; undefined: it may come in, and nobody counts it. Never rejects. */
+  take(key: string): Taken | undefined | Promise<Taken | undefined>;
 }
 
 /**
@@ -34,13 +39,14 @@ export class OwnCount implements Count {
     this.#table = table;
   }
 
-  take(key: string): number {
+  take(key: string): Taken {
     const now = this.#clock();
     const window = this.#table.find(key, now) ?? this.#table.open(key, now + this.#rate.windowMs, now);
+    const msLeft = window.endsAt - now;
     if (window.count >= this.#rate.limit) {
-      return window.endsAt - now;
+      return { left: -1, msLeft };
     }
     window.count += 1;
-    return 0;
+    return { left: this.#rate.limit - window.count, msLeft };
   }
 }

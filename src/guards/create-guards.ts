@@ -240,7 +240,7 @@ async function createRedisCount(
       observer.onIdlePassword();
     }),
     answerMsMax,
-    fallback: rateLimitFallback === 'local' ? local : { take: () => msLeftOf[rateLimitFallback] },
+    fallback: rateLimitFallback === 'local' ? local : { take: () => takenWithout[rateLimitFallback] },
     keysMax,
     onChange: (cause) => {
       observer.onCounter('redis', cause);
@@ -254,4 +254,4 @@ async function createRedisCount(
 }
 
 // Who is refused while Redis is away may try again soon.
-const msLeftOf = { allow: 0, deny: 1_000 } as const;
+const takenWithout = { allow: undefined, deny: { left: -1, msLeft: 1_000 } } as const;

@@ -5,7 +5,7 @@ import { createHash } from 'node:crypto';
 
 import type { Admission, Guard, GuardedRequest } from '../gateway/guard.ts';
 import { replyTooManyRequests } from '../gateway/replies.ts';
-import type { Count } from './count.ts';
+import type { Count, Taken } from './count.ts';
 import { rateHeaders, type Rate } from './rate.ts';
 
 export const rateKeys = ['address', 'identity'] as const;
@@ -16,35 +16,33 @@ export type RateKey = (typeof rateKeys)[number];
 export function createRateLimit(rate: Rate, by: RateKey, count: Count): Guard {
   const refuse = createRefusals(rate);
   const keyOf = by === 'address' ? addressKeyOf : identityKeyOf;
-  const decide = (msLeft: number, { identity }: GuardedRequest): Admission => {
-    if (msLeft > 0) {
-      return refuse(msLeft);
+  const decide = (taken: Taken | undefined, { identity }: GuardedRequest): Admission => {
+    if (taken === undefined) {
+      return { isAdmitted: true, identity };
     }
-    return identity === undefined ? admitted : { isAdmitted: true, identity };
+    const seconds = Math.ceil(taken.msLeft / 1_000);
+    return taken.left < 0
+      ? refuse(seconds)
+      : { isAdmitted: true, identity, headers: rateHeaders(rate, taken.left, seconds) };
   };
   return {
     admit: (request) => {
-      const msLeft = count.take(keyOf(request));
-      return typeof msLeft === 'number'
-        ? decide(msLeft, request)
-        : msLeft.then((each) => decide(each, request));
+      const taken = count.take(keyOf(request));
+      return taken instanceof Promise ? taken.then((each) => decide(each, request)) : decide(taken, request);
     },
   };
 }
 
-const admitted: Admission = { isAdmitted: true, identity: undefined };
-
 // One refusal a second of the window that is left: the text of their heads is made once for each.
 const keptRefusalsMax = 1_000;
 
-function createRefusals(rate: Rate): (msLeft: number) => Admission {
+function createRefusals(rate: Rate): (seconds: number) => Admission {
   const cause = `more than ${rate.limit} requests in ${rate.windowMs / 1_000} s`;
   const kept = new Map<number, Admission>();
-  return (msLeft) => {
-    const seconds = Math.ceil(msLeft / 1_000);
+  return (seconds) => {
     let refusal = kept.get(seconds);
     if (refusal === undefined) {
-      const reply = replyTooManyRequests(rateHeaders(rate, seconds));
+      const reply = replyTooManyRequests(seconds, rateHeaders(rate, 0, seconds));
       refusal = { isAdmitted: false, reply, outcome: 'rate-limited', cause };
       if (kept.size >= keptRefusalsMax) {
         kept.clear();

@@ -27,14 +27,12 @@ export function parseRate(text: string): Rate | undefined {
     : undefined;
 }
 
-/** The headers of a reply to one request too many, as name, value, ...: its window ends in `seconds`. */
-export function rateHeaders({ limit, windowMs }: Rate, seconds: number): string[] {
+/** The headers of a reply that counts [D64], as name, value, ...: `left` more in a window that ends in `seconds`. */
+export function rateHeaders({ limit, windowMs }: Rate, left: number, seconds: number): string[] {
   return [
-    'retry-after',
-    String(seconds),
     'ratelimit-policy',
     `"default";q=${limit};w=${windowMs / 1_000}`,
     'ratelimit',
-    `"default";r=0;t=${seconds}`,
+    `"default";r=${left};t=${seconds}`,
   ];
 }

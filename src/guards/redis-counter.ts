@@ -13,7 +13,7 @@ import type { Counter, Question } from './shared-count.ts';
 const countDigitsMax = String(limitMax).length;
 
 // A key's count lives as long as its window, which begins with the first request. In Redis a script is one step: no other
-// gateway comes between. Gives what is granted of each key and the milliseconds that its window still lasts.
+// gateway comes between. Gives what is granted of each key, the milliseconds that its window still lasts, and what it has left.
 // What somebody else has written there is no count of ours: no whole number as we write it, of another type, without an end,
 // or with one beyond the window. That key begins anew; an error would be one for every other key of the question as well.
 const script = `
@@ -40,8 +40,9 @@ for index, key in ipairs(KEYS) do
   elseif granted > 0 then
     redis.call('INCRBY', key, granted)
   end
-  answer[index * 2 - 1] = granted
-  answer[index * 2] = left
+  answer[index * 3 - 2] = granted
+  answer[index * 3 - 1] = left
+  answer[index * 3] = math.max(0, limit - count - granted)
 end
 return answer
 `;
@@ -100,7 +101,7 @@ export class RedisCounter implements Counter {
       await this.#signIn(redis);
       // Not merely there: one that is read-only, full or still loading cannot count. So something is written each time.
       const answer: unknown = await redis.countRates(1, `${keyPrefix}probe`, limitMax, 1_000, '1');
-      const isAnswer = Array.isArray(answer) && answer.length === 2 && answer.every(Number.isSafeInteger);
+      const isAnswer = Array.isArray(answer) && answer.length === 3 && answer.every(Number.isSafeInteger);
       if (failure === undefined && !isAnswer) {
         failure = new Error('what it answers makes no sense');
       }

@@ -3,7 +3,7 @@
 // counts until there is one again [D47]. Knows no setting, and not who is asked.
 
 import type { Clock } from './clock.ts';
-import type { Count } from './count.ts';
+import type { Count, Taken } from './count.ts';
 import type { Rate } from './rate.ts';
 import { WindowTable } from './window-table.ts';
 
@@ -17,7 +17,8 @@ export interface Question {
 /** Whoever counts for several: takes as many of each key as its window has left, all or some. */
 export interface Counter {
   /**
-   * For each key in turn how many are granted and in how many milliseconds its window ends: grants, ms, grants, ms, ...
+   * For each key in turn how many are granted, in how many milliseconds its window ends, and how many it has left then:
+   * grants, ms, left, grants, ms, left, ...
    * Rejects where it cannot tell. May take for ever.
    */
   ask(question: Question): Promise<readonly number[]>;
@@ -56,7 +57,7 @@ const reviveMsMax = 500;
 // A connection that is closed sooner was not worth having: its end is an outage and not put right silently.
 const settledMs = 500;
 
-type Told = (msLeft: number) => void;
+type Told = (taken: Taken | undefined) => void;
 
 /**
  * `away` → `answering` → `away` ...; `closed` ends all. In `away` nobody waits: the fallback counts, and the counter is
@@ -97,11 +98,11 @@ export class SharedCount implements Count {
     await this.#revive();
   }
 
-  take(key: string): number | Promise<number> {
+  take(key: string): Taken | undefined | Promise<Taken | undefined> {
     const now = this.#options.clock.steady();
     const blocked = this.#blocked.find(key, now);
     if (blocked !== undefined) {
-      return blocked.endsAt - now;
+      return { left: -1, msLeft: blocked.endsAt - now };
     }
     return this.isAnswering
       ? new Promise((resolve) => {
@@ -207,13 +208,13 @@ export class SharedCount implements Count {
     const { clock, rate } = this.#options;
     const now = clock.steady();
     for (const [index, [key, waiting]] of asked.waiting.entries()) {
-      const granted = answer[index * 2] ?? 0;
-      const msLeft = Math.min(rate.windowMs, Math.max(1, answer[index * 2 + 1] ?? 0));
+      const [granted = 0, ms = 0, left = 0] = answer.slice(index * 3, index * 3 + 3);
+      const msLeft = Math.min(rate.windowMs, Math.max(1, ms));
       if (granted < waiting.length) {
         this.#blocked.open(key, now + msLeft, now);
       }
       for (const [place, told] of waiting.entries()) {
-        told(place < granted ? 0 : msLeft);
+        told({ left: place < granted ? left + granted - 1 - place : -1, msLeft });
       }
     }
   }
@@ -289,11 +290,11 @@ export class SharedCount implements Count {
   #release(waiting: Waiting): void {
     for (const [key, all] of waiting) {
       for (const told of all) {
-        const msLeft = this.#options.fallback.take(key);
-        if (typeof msLeft === 'number') {
-          told(msLeft);
+        const taken = this.#options.fallback.take(key);
+        if (taken instanceof Promise) {
+          void taken.then(told);
         } else {
-          void msLeft.then(told);
+          told(taken);
         }
       }
     }
@@ -352,9 +353,9 @@ interface Asked {
 function isAnswer(answer: unknown, wanted: readonly number[]): boolean {
   return (
     Array.isArray(answer) &&
-    answer.length === wanted.length * 2 &&
+    answer.length === wanted.length * 3 &&
     answer.every((each) => Number.isSafeInteger(each) && each >= 0) &&
-    wanted.every((each, index) => answer[index * 2] <= each)
+    wanted.every((each, index) => answer[index * 3] <= each)
   );
 }
 

@@ -8,6 +8,8 @@ export interface Reply {
   readonly status: number;
   /** Headers that are the same each time, as name, value, name, value. */
   readonly headers: readonly string[];
+  /** Headers beside those that differ from reply to reply, in the same form. */
+  readonly added: readonly string[];
   readonly requestId: string;
   readonly pieces: readonly Buffer[];
   /** Of all pieces, in bytes. */

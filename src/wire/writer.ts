@@ -45,27 +45,29 @@ const statusTexts: Readonly<Record<number, string | undefined>> = STATUS_CODES;
  * The head of a reply, with its empty line [D24]: its own headers, then those that differ each time. `ending` is the
  * field lines that the connection adds, `date` among them. A 204 has no length.
  */
-export function writeReplyHead({ status, headers, requestId, length }: Reply, ending: string): string {
+export function writeReplyHead({ status, headers, added, requestId, length }: Reply, ending: string): string {
   let constant = constantParts.get(headers);
   if (constant === undefined) {
     constant = `HTTP/1.1 ${status} ${statusTexts[status] ?? ''}\r\n${writeFields(headers)}`;
     constantParts.set(headers, constant);
   }
+  const start = added.length === 0 ? constant : constant + writeFields(added);
   return status === noContent
-    ? `${constant}x-request-id: ${requestId}\r\n${ending}\r\n`
-    : `${constant}content-length: ${length}\r\nx-request-id: ${requestId}\r\n${ending}\r\n`;
+    ? `${start}x-request-id: ${requestId}\r\n${ending}\r\n`
+    : `${start}content-length: ${length}\r\nx-request-id: ${requestId}\r\n${ending}\r\n`;
 }
 
 /** The same headers, without those of a connection, as name, value, name, value: for whoever writes them otherwise. */
 export function listReplyHeaders({
   status,
   headers,
+  added,
   requestId,
   length,
-}: Pick<Reply, 'status' | 'headers' | 'requestId' | 'length'>): string[] {
+}: Pick<Reply, 'status' | 'headers' | 'added' | 'requestId' | 'length'>): string[] {
   return status === noContent
-    ? [...headers, 'x-request-id', requestId]
-    : [...headers, 'content-length', String(length), 'x-request-id', requestId];
+    ? [...headers, ...added, 'x-request-id', requestId]
+    : [...headers, ...added, 'content-length', String(length), 'x-request-id', requestId];
 }
 
 const noContent = 204;

@@ -79,6 +79,37 @@ describe('the OpenAPI document', () => {
           : ['x-request-id', 'content-length', 'cache-control', 'x-content-type-options', 'retry-after', 'ratelimit-policy', 'ratelimit'],
       ]),
     ); // prettier-ignore
+    const rateHeadersOf = (item: string, method: string) => {
+      const { responses } = readOpenApi(text).paths[item]?.[method] ?? assert.fail(method);
+      return Object.entries(responses)
+        .filter(([, { headers }]) => Object.hasOwn(headers, 'ratelimit'))
+        .map(([status]) => status);
+    };
+    assert.deepEqual(rateHeadersOf('/api/work-items', 'post'), [
+      '201',
+      '400',
+      '408',
+      '413',
+      '429',
+      '500',
+      '503',
+    ]);
+    assert.deepEqual(rateHeadersOf('/api/work-items/{id}', 'get'), [
+      '200',
+      '400',
+      '404',
+      '408',
+      '429',
+      '500',
+      '503',
+    ]);
+    assert.deepEqual(rateHeadersOf('/api/work-items', 'options'), ['408']);
+    const shared = (JSON.parse(text) as { components: { responses: Record<string, { headers: object }> } })
+      .components.responses;
+    assert.deepEqual(
+      Object.keys(shared).filter((each) => Object.hasOwn(shared[each]?.headers ?? {}, 'ratelimit')),
+      ['RequestTimeout', 'ServiceUnavailable'],
+    ); // prettier-ignore
     assert.match(readOpenApi(text).info.description, /1,000 in 300 s, then 429/);
     assert.doesNotMatch(printed, /429|ratelimit/i);
   });

@@ -84,6 +84,7 @@ class Received implements Incoming {
       {
         status: 200,
         headers: [],
+        added: [],
         requestId: this.id,
         pieces: [body],
         length: body.length,
@@ -175,6 +176,7 @@ const handler: RequestHandler = {
     return {
       status: 400,
       headers: [],
+      added: [],
       requestId: 'refused',
       pieces: [body],
       length,

@@ -41,6 +41,13 @@ const withTokens = (url: string, more: HostOptions = {}): HostOptions => ({
   ...more,
 });
 
+/** So many of `limit` are left, in a window that has not ended yet [D64]. */
+function assertLeft(reply: Reply, left: number, limit: number, seconds: number): void {
+  assert.equal(reply.header('ratelimit-policy'), `"default";q=${limit};w=${seconds}`);
+  assert.match(reply.header('ratelimit') ?? 'none', new RegExp(`^"default";r=${left};t=\\d+$`));
+  assert.equal(reply.header('retry-after'), undefined);
+}
+
 function assertTooMany(reply: Reply, limit: number, seconds: number): void {
   assertReply(reply, 429, tooMany, ['retry-after', 'ratelimit', 'ratelimit-policy']);
   assert.equal(reply.header('ratelimit-policy'), `"default";q=${limit};w=${seconds}`);
@@ -174,11 +181,17 @@ for (const name of hostNames) {
       await using host = await serveHost(name, withTokens(keys.url, { rateLimit: '2/1h' }));
       const headers = [bearer(goodToken(pair))];
       for (let count = 0; count < 4; count += 1) {
-        assertNoToken(await host.call('GET', item));
+        const refused = await host.call('GET', item);
+        assertNoToken(refused);
+        assert.equal(refused.header('ratelimit'), undefined);
         assertInvalidToken(await host.call('GET', item, { headers: [bearer('a.b.c')] }));
       }
-      assert.equal((await host.call('GET', item, { headers })).status, 200);
-      assert.equal((await host.call('GET', '/api/work-items/x', { headers })).status, 400, 'it counts, too');
+      const first = await host.call('GET', item, { headers });
+      assert.equal(first.status, 200);
+      assertLeft(first, 1, 2, 3_600);
+      const second = await host.call('GET', '/api/work-items/x', { headers });
+      assert.equal(second.status, 400, 'it counts, too');
+      assertLeft(second, 0, 2, 3_600);
       assertTooMany(await host.call('GET', item, { headers }), 2, 3_600);
       assertTooMany(await host.call('POST', '/api/work-items', { headers, body: '{}' }), 2, 3_600);
       assertNoToken(await host.call('GET', item));
@@ -384,12 +397,18 @@ for (const name of hostNames) {
         } as const;
         await using one = await serveHost(name, options);
         await using two = await serveHost(name, options);
-        for (const host of [one, two, one]) assert.equal((await host.call('GET', item)).status, 200);
+        for (const [left, host] of [[2, one], [1, two], [0, one]] as const) {
+          const reply = await host.call('GET', item);
+          assert.equal(reply.status, 200);
+          assertLeft(reply, left, 3, 3_600);
+        } // prettier-ignore
         assertTooMany(await two.call('GET', item), 3, 3_600);
         assert.deepEqual([...one.outages, ...two.outages], []);
         await redis.kill();
         await poll(async () => {
-          assert.equal((await one.call('GET', item)).status, 200);
+          const reply = await one.call('GET', item);
+          assert.equal(reply.status, 200);
+          assert.equal(reply.header('ratelimit'), undefined, 'nobody counts it');
           return one.outages.length === 1;
         }, 'the outage is told');
         assert.equal(one.outages[0]?.[0], 'redis');

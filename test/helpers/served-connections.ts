@@ -80,6 +80,7 @@ export class Received implements Incoming {
       {
         status,
         headers: ['content-type', 'text/plain'],
+        added: [],
         requestId: fieldValue(this.head.fields, 'x-request-id') ?? 'none',
         pieces,
         length: pieces.reduce((sum, piece) => sum + piece.length, 0),
@@ -137,6 +138,7 @@ export async function serve(t: TestContext, script: Script = {}, limits: Partial
       return {
         status,
         headers: [],
+        added: [],
         requestId: 'refused',
         pieces: [body],
         length,

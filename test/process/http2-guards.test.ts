@@ -128,6 +128,11 @@ describe('guards over HTTP/2', { skip: noHttp2OfCommand }, () => {
     await using client = await Http2Client.open(command.port);
     const replies = await Promise.all(Array.from({ length: 5 }, () => client.call('GET', item)));
     assert.deepEqual(replies.map(({ status }) => status).sort(), [200, 200, 200, 429, 429]);
+    const left = replies.map((reply) => reply.header('ratelimit')?.replace(/;t=\d+$/, ''));
+    assert.deepEqual(
+      left.sort(),
+      ['r=0', 'r=0', 'r=0', 'r=1', 'r=2'].map((each) => `"default";${each}`),
+    );
     const limited = await call(command, 'POST', '/api/work-items', { body: '{}' });
     assertReply(limited, 429, tooMany, ['retry-after', 'ratelimit-policy', 'ratelimit']);
     assert.equal(limited.header('ratelimit-policy'), '"default";q=3;w=60');

@@ -47,10 +47,12 @@ test('the metrics, the log and the API document say what is limited', async () =
   const { paths } = JSON.parse((await command.call('GET', '/openapi.json')).text) as {
     paths: Record<string, Record<string, { responses: Record<string, { headers: object }> }>>;
   };
-  const response = paths['/api/work-items']?.['get']?.responses['429'];
-  for (const name of ['retry-after', 'ratelimit-policy', 'ratelimit']) {
-    assert.ok(Object.hasOwn(response?.headers ?? {}, name), name);
-  }
+  const responses = paths['/api/work-items']?.['get']?.responses;
+  for (const [status, names] of [['429', ['retry-after', 'ratelimit-policy', 'ratelimit']], ['200', ['ratelimit-policy', 'ratelimit']]] as const) {
+    for (const name of names) {
+      assert.ok(Object.hasOwn(responses?.[status]?.headers ?? {}, name), `${status} ${name}`);
+    }
+  } // prettier-ignore
 });
 
 test('behind trusted proxies the client is whom they name, whatever it claims itself', async () => {

@@ -81,18 +81,18 @@ test('a window ends so long after its first request, to the millisecond, and not
   const ask = async (): Promise<string> => {
     const reply = await client.call('GET', '/api/work-items/5');
     return reply.status === 200
-      ? 'ok'
+      ? (reply.header('ratelimit') ?? '')
       : `${reply.header('retry-after') ?? ''} ${reply.header('ratelimit') ?? ''}`;
   };
-  assert.equal(await ask(), 'ok');
+  assert.equal(await ask(), '"default";r=1;t=10');
   server.clock.now += 9_000;
-  assert.equal(await ask(), 'ok');
+  assert.equal(await ask(), '"default";r=0;t=1');
   assert.equal(await ask(), '1 "default";r=0;t=1');
   server.clock.now += 999.9;
   assert.equal(await ask(), '1 "default";r=0;t=1');
   server.clock.now += 0.1;
-  assert.equal(await ask(), 'ok');
-  assert.equal(await ask(), 'ok');
+  assert.equal(await ask(), '"default";r=1;t=10');
+  assert.equal(await ask(), '"default";r=0;t=10');
   assert.equal(await ask(), '10 "default";r=0;t=10');
 });
 
@@ -115,6 +115,42 @@ test('HEAD, writes, ids that are none and bodies that are no JSON count', async 
     assert.equal(reply.status, status, `${method} ${path}`);
     assert.equal(reply.text, method === 'HEAD' ? '' : reply.text);
   }
+});
+
+test('every reply to a request that counts says what is left, whatever it is [D64]', async () => {
+  await using server = await serveLimited(9, 60_000);
+  await using client = await server.connect();
+  for (const [left, method, path, body, status] of [
+    [8, 'GET', '/api/work-items/5', undefined, 200],
+    [7, 'POST', '/api/work-items', '{}', 201],
+    [6, 'PUT', '/api/work-items/5', '{}', 200],
+    [5, 'DELETE', '/api/work-items/5', undefined, 200],
+    [4, 'GET', '/api/work-items/abc', undefined, 400],
+    [3, 'POST', '/api/work-items', '{', 500],
+    [2, 'HEAD', '/api/work-items', undefined, 200],
+    [undefined, 'OPTIONS', '/api/work-items', undefined, 204],
+    [undefined, 'PATCH', '/api/work-items/5', undefined, 405],
+    [undefined, 'GET', '/nowhere', undefined, 404],
+  ] as const) {
+    const reply = await client.call(method, path, body === undefined ? {} : { body });
+    assert.equal(reply.status, status, `${method} ${path}`);
+    const rate = left === undefined ? [] : ['ratelimit-policy', 'ratelimit'];
+    assert.deepEqual(
+      reply.headers.map(([name]) => name).filter((name) => /^(?:ratelimit|retry-after)/.test(name)),
+      rate,
+    );
+    assert.equal(reply.header('ratelimit-policy'), left === undefined ? undefined : '"default";q=9;w=60');
+    assert.equal(reply.header('ratelimit'), left === undefined ? undefined : `"default";r=${left};t=60`);
+  }
+  server.clock.now += 59_001;
+  server.backend.answers(answer('{}', { status: 404 }));
+  const missing = await client.call('GET', '/api/work-items/7');
+  assertReply(missing, 404, '{"error":"Work item not found"}', ['ratelimit-policy', 'ratelimit']);
+  assert.equal(missing.header('ratelimit'), '"default";r=1;t=1');
+  client.send(requestBytes('POST', '/api/work-items', { headers: [['Content-Length', '99999999']] }));
+  const tooLarge = await client.reply();
+  assert.equal(tooLarge.status, 413);
+  assert.equal(tooLarge.header('ratelimit'), '"default";r=0;t=1');
 });
 
 test('what is no operation does not count, and is served beyond the limit', async () => {

@@ -74,7 +74,9 @@ const refusals: [string, Buffer, number][] = [
 ];
 
 const elsewhere = (msLeft: number): Guard =>
-  createRateLimit({ limit: 1, windowMs: 60_000 }, 'address', { take: () => Promise.resolve(msLeft) });
+  createRateLimit({ limit: 1, windowMs: 60_000 }, 'address', {
+    take: () => Promise.resolve({ left: msLeft > 0 ? -1 : 0, msLeft }),
+  });
 
 // Each gives its reply with a promise, and without IO.
 const asyncGuards: [string, Start, number][] = [

@@ -44,7 +44,14 @@ describe('handshakes', { skip: noOpenssl }, () => {
       {
         accept: () => assert.fail('a request'),
         refuse: () => ({
-          ...{ status: 400, headers: [], requestId: 'none', pieces: [Buffer.from('no')], length: 2 },
+          ...{
+            status: 400,
+            headers: [],
+            added: [],
+            requestId: 'none',
+            pieces: [Buffer.from('no')],
+            length: 2,
+          },
           ...{ closes: true, drains: false },
         }),
         onFault: (error) => {

@@ -12,8 +12,8 @@ test('who has been started by it need not ask whether it is there: on a busy mac
   await counter.revive();
   assert.deepEqual(asked, []);
   const answer = counter.ask(question);
-  counter.onAnswer(0, [1, 1_000]);
-  assert.deepEqual(await answer, [1, 1_000]);
+  counter.onAnswer(0, [1, 1_000, 0]);
+  assert.deepEqual(await answer, [1, 1_000, 0]);
 });
 
 test('when it has been silent it must answer before it counts again', async () => {

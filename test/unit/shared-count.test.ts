@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { OwnCount, type Count } from '../../src/guards/count.ts';
+import { OwnCount, type Count, type Taken } from '../../src/guards/count.ts';
 import { SharedCount, type Counter, type Question } from '../../src/guards/shared-count.ts';
 import { JoinedCount } from '../../src/workers/joined-count.ts';
 import { HandClock, settle } from '../helpers/hand-clock.ts';
@@ -58,16 +58,24 @@ function create(fallback?: Count, clock = new HandClock()) {
     onChange: (cause) => changes.push(cause instanceof Error ? cause.message : cause),
   });
   /** What is told to all of `keys`, when the clock has gone on by `ms`. */
-  const takeAll = async (keys: readonly string[], ms = 1) => {
+  const tellAll = async (keys: readonly string[], ms = 1) => {
     const taken = Promise.all(keys.map(async (key) => await count.take(key)));
     await settle();
     await clock.pass(ms);
     return await taken;
   };
+  const takeAll = async (keys: readonly string[], ms?: number) => (await tellAll(keys, ms)).map(wait);
   const take = async (key: string, ms?: number) => (await takeAll([key], ms))[0];
-  return { clock, counter, changes, count, take, takeAll, [Symbol.dispose]: () => { count.close(); } }; // prettier-ignore
+  return { clock, counter, changes, count, take, takeAll, tellAll, [Symbol.dispose]: () => { count.close(); } }; // prettier-ignore
 }
 
+/** How many milliseconds who asked has to wait: 0 for who may come in. */
+const wait = (taken: Taken | undefined) => (taken === undefined || taken.left >= 0 ? 0 : taken.msLeft);
+/** The same where the answer is there at once. */
+function waitOf(taken: ReturnType<Count['take']>): number {
+  assert.ok(!(taken instanceof Promise), 'at once');
+  return wait(taken);
+}
 const times = (amount: number, key: string) => Array.from({ length: amount }, () => key);
 const passed = (answers: readonly number[]) => answers.filter((msLeft) => msLeft === 0).length;
 
@@ -86,10 +94,20 @@ describe('while it answers', () => {
     await shared.count.start();
     assert.deepEqual(await shared.takeAll(times(12, 'a')), [...Array<number>(10).fill(0), 60_000, 60_000]);
     await shared.clock.pass(59_998);
-    assert.equal(shared.count.take('a'), 1, 'at once');
+    assert.deepEqual(shared.count.take('a'), { left: -1, msLeft: 1 }, 'at once');
     assert.equal(shared.counter.questions.length, 1);
     await shared.clock.pass(1);
     assert.equal(await shared.take('a'), 0);
+  });
+
+  test('each is told what is left after it, and of a window of others the rest of that', async () => {
+    using shared = create();
+    await shared.count.start();
+    const lefts = async (keys: readonly string[]) => (await shared.tellAll(keys)).map((each) => each?.left);
+    assert.deepEqual(await lefts(['a', 'b', 'a', 'a']), [9, 9, 8, 7]);
+    shared.counter.count({ rate, keys: ['a'], wanted: [4] });
+    assert.deepEqual(await lefts(times(5, 'a')), [2, 1, 0, -1, -1]);
+    assert.deepEqual(await shared.tellAll(['b']), [{ left: 8, msLeft: 59_998 }]);
   });
 
   test('1,000 requests, some at a time: never one too many', async () => {
@@ -115,9 +133,9 @@ describe('while it answers', () => {
   test('nobody is blocked for longer than a window, whatever it says', async () => {
     using shared = create();
     await shared.count.start();
-    shared.counter.deed = () => Promise.resolve([0, 10 ** 12]);
+    shared.counter.deed = () => Promise.resolve([0, 10 ** 12, 0]);
     assert.equal(await shared.take('a'), 60_000);
-    assert.equal(shared.count.take('a'), 59_999);
+    assert.deepEqual(shared.count.take('a'), { left: -1, msLeft: 59_999 });
   });
 });
 
@@ -127,10 +145,12 @@ describe('when it does not answer', () => {
     ['is silent', silent, 'no answer within 100 ms'],
     ['fails', () => Promise.reject(new Error('gone')), 'gone'],
     ['answers nothing', () => Promise.resolve([]), 'what it answers makes no sense'],
-    ['grants more than is wanted', () => Promise.resolve([2, 5]), 'what it answers makes no sense'],
-    ['grants less than nothing', () => Promise.resolve([-1, 5]), 'what it answers makes no sense'],
-    ['answers fractions', () => Promise.resolve([0.5, 5]), 'what it answers makes no sense'],
-    ['answers text', () => Promise.resolve(['1', '5'] as unknown as number[]), 'what it answers makes no sense'],
+    ['grants more than is wanted', () => Promise.resolve([2, 5, 0]), 'what it answers makes no sense'],
+    ['grants less than nothing', () => Promise.resolve([-1, 5, 0]), 'what it answers makes no sense'],
+    ['answers fractions', () => Promise.resolve([0.5, 5, 0]), 'what it answers makes no sense'],
+    ['has less left than nothing', () => Promise.resolve([1, 5, -1]), 'what it answers makes no sense'],
+    ['does not say what is left', () => Promise.resolve([1, 5]), 'what it answers makes no sense'],
+    ['answers text', () => Promise.resolve(['1', '5', '0'] as unknown as number[]), 'what it answers makes no sense'],
     ['answers null', () => Promise.resolve(null as unknown as number[]), 'what it answers makes no sense'],
   ] as const) {
     test(`it ${what}: the fallback counts, that is told once, and those that come then do not wait`, async () => {
@@ -140,7 +160,7 @@ describe('when it does not answer', () => {
       shared.counter.onRevive = () => Promise.reject(new Error('still away'));
       assert.equal(await shared.take('a', deed === silent ? 100 : 0), 0);
       assert.equal(shared.count.isAnswering, false);
-      const answers = times(12, 'a').map((key) => shared.count.take(key));
+      const answers = times(12, 'a').map((key) => waitOf(shared.count.take(key)));
       assert.deepEqual(answers, [...Array<number>(9).fill(0), 60_000, 60_000, 60_000], 'at once, and counted');
       await shared.clock.pass(10_000);
       assert.ok(shared.counter.revivals > 40, 'it is tried again and again');
@@ -160,7 +180,7 @@ describe('when it does not answer', () => {
     await shared.count.start();
     const late: (() => void)[] = [];
     shared.counter.deed = (question) =>
-      new Promise((resolve) => late.push(() => { resolve(question.wanted.flatMap(() => [0, 60_000])); })); // prettier-ignore
+      new Promise((resolve) => late.push(() => { resolve(question.wanted.flatMap(() => [0, 60_000, 0])); })); // prettier-ignore
     const first = shared.count.take('a');
     await settle();
     await shared.clock.pass(10);
@@ -168,7 +188,7 @@ describe('when it does not answer', () => {
     await settle();
     assert.equal(late.length, 2);
     await shared.clock.pass(90);
-    assert.deepEqual(await Promise.all([first, second]), [0, 0]);
+    assert.deepEqual((await Promise.all([first, second])).map(wait), [0, 0]);
     await settle();
     assert.equal(shared.count.isAnswering, true, 'it is revived');
     for (const answer of late) answer();
@@ -190,7 +210,7 @@ describe('when it does not answer', () => {
     // Arrives in the turn in which the deadline is seen to have passed.
     setImmediate(answer);
     await shared.clock.pass(150);
-    assert.equal(await taken, 0);
+    assert.equal(wait(await taken), 0);
     assert.deepEqual(shared.changes, []);
   });
 
@@ -201,7 +221,7 @@ describe('when it does not answer', () => {
     await shared.clock.pass(500);
     await started;
     assert.deepEqual(shared.changes, ['no answer within 500 ms']);
-    assert.equal(shared.count.take('a'), 0);
+    assert.equal(waitOf(shared.count.take('a')), 0);
     assert.equal(shared.counter.questions.length, 0);
   });
 
@@ -229,7 +249,7 @@ describe('when it does not answer', () => {
   } // prettier-ignore
 
   test('a fallback that takes its time is waited for', async () => {
-    using shared = create({ take: async () => await Promise.resolve(7) });
+    using shared = create({ take: async () => await Promise.resolve({ left: -1, msLeft: 7 }) });
     await shared.count.start();
     shared.counter.deed = () => Promise.reject(new Error('gone'));
     assert.equal(await shared.take('a'), 7);
@@ -265,7 +285,7 @@ describe('when its connection is closed', () => {
     const later = [count.take('a'), count.take('c')];
     assert.equal(count.isAnswering, true);
     await clock.pass(50);
-    assert.deepEqual(await Promise.all([...asked, ...later].map(async (each) => await each)), [0, 0, 0, 0]);
+    assert.deepEqual((await Promise.all([...asked, ...later])).map(wait), [0, 0, 0, 0]);
     assert.deepEqual(counter.questions[1], { rate, keys: ['a', 'b', 'c'], wanted: [2, 1, 1] });
     assert.deepEqual(shared.changes, []);
   });
@@ -281,7 +301,7 @@ describe('when its connection is closed', () => {
     await clock.pass(60);
     taken.push(count.take('a'));
     await clock.pass(40);
-    assert.deepEqual(await Promise.all(taken.map(async (each) => await each)), [0, 0]);
+    assert.deepEqual((await Promise.all(taken.map(async (each) => await each))).map(wait), [0, 0]);
     assert.equal(counter.questions.length, 0);
     assert.deepEqual(shared.changes, ['no answer within 100 ms']);
     counter.onRevive = () => Promise.resolve();
@@ -301,7 +321,7 @@ describe('when its connection is closed', () => {
     await clock.pass(90);
     assert.equal(counter.questions.length, 1);
     await clock.pass(10);
-    assert.equal(await taken, 0);
+    assert.equal(wait(await taken), 0);
   });
 
   test('there is no new one: that is an outage', async () => {
@@ -312,7 +332,7 @@ describe('when its connection is closed', () => {
     shared.counter.lose();
     const taken = shared.count.take('a');
     await settle();
-    assert.equal(await taken, 0);
+    assert.equal(wait(await taken), 0);
     assert.deepEqual(shared.changes, ['refused']);
     shared.counter.onRevive = () => Promise.resolve();
     await shared.clock.pass(250);
@@ -342,10 +362,10 @@ test('closed, it lets everybody go at once and asks nobody any more', async () =
   assert.equal(shared.counter.questions.length, 1);
   const gathered = shared.count.take('b');
   shared.count.close();
-  assert.deepEqual(await Promise.all([asked, gathered]), [0, 0]);
+  assert.deepEqual((await Promise.all([asked, gathered])).map(wait), [0, 0]);
   await shared.clock.pass(1);
   assert.deepEqual(shared.clock.waits, []);
-  assert.equal(shared.count.take('c'), 0);
+  assert.equal(waitOf(shared.count.take('c')), 0);
   assert.equal(shared.counter.isClosed, true);
   assert.equal(shared.counter.questions.length, 1);
   assert.deepEqual(shared.changes, []);

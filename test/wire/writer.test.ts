@@ -31,6 +31,7 @@ function reply(changes: Partial<Reply> = {}): Reply {
   return {
     status: 200,
     headers,
+    added: [],
     requestId: 'r1',
     pieces: [],
     length: 2,
@@ -66,6 +67,11 @@ test('a 204 has no length, an unknown status no reason, and no headers are no li
 test('the same headers as a list, for whoever writes them otherwise', () => {
   assert.deepEqual(listReplyHeaders(reply()), [...headers, 'content-length', '2', 'x-request-id', 'r1']);
   assert.deepEqual(listReplyHeaders(reply({ status: 204 })), [...headers, 'x-request-id', 'r1']);
+  const added = ['ratelimit', '"default";r=1;t=2'];
+  for (const [status, length] of [[200, ['content-length', '2']], [204, []]] as const) {
+    const all = [...headers, ...added, ...length, 'x-request-id', 'r1'];
+    assert.deepEqual(listReplyHeaders(reply({ status, added })), all);
+  } // prettier-ignore
 });
 
 test('the date is that of this second, to the second', () => {
