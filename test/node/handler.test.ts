@@ -268,9 +268,13 @@ describe('a body that somebody has read before', () => {
   const json = [['Content-Type', 'application/json']] as const;
   const mistake = /^the host has read the request's body before: put the handler before express\.json\(\)/;
 
-  for (const [name, guards] of [
-    ['without guards', {}],
-    ['behind a guard that takes its time', { rateLimit: '100/1h', rateLimitKey: 'address' as const }],
+  for (const [name, guards, added] of [
+    ['without guards', {}, []],
+    [
+      'behind a guard that takes its time',
+      { rateLimit: '100/1h', rateLimitKey: 'address' },
+      ['ratelimit', 'ratelimit-policy'],
+    ],
   ] as const) {
     test(`a write is the operation's 500, and the observer is told what to do: ${name} [D28, D50]`, async () => {
       await using server = await serveNode(guards, (handler) =>
@@ -278,7 +282,7 @@ describe('a body that somebody has read before', () => {
       );
       for (const { method, path, failure } of [operation(2), operation(4)]) {
         const reply = await server.call(method, path, { headers: json, body: '{"a":1}' });
-        assertReply(reply, 500, failure);
+        assertReply(reply, 500, failure, added);
       }
       assert.deepEqual(server.backend.requests, []);
       for (const { outcome, cause } of server.told.ended) {
