@@ -128,6 +128,7 @@ forEveryTarget((target) => {
     leaving.pause();
     target().backend.answersOnce(answer(list('d', 12_000_000)));
     leaving.send('GET /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n');
+    await target().backend.nextRequest();
     for (let count = 0; count < 20; count += 1) {
       if (count === 10) leaving.reset();
       const body = list(String.fromCharCode(0x65 + count), 1_000_000 + count);
