@@ -1,7 +1,6 @@
 // `check --contract`: runs the check with the settings in force, ends it on a signal, and prints what it found.
 
 import { backendPath } from '../gateway/operations.ts';
-import type { HeldSignals } from '../process/held-signals.ts';
 import { version } from '../process/version.ts';
 import type { ClientTls } from '../wire/client-connection.ts';
 import type { GatewayInForce } from './calls.ts';
@@ -14,13 +13,18 @@ const signalCodes = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
 // npm and the terminal may both pass the same one on.
 const repetitionMsMax = 1_000;
 
+/** Tells of signals. */
+export interface Signals {
+  on(name: keyof typeof signalCodes, listener: () => void): void;
+}
+
 /** Resolves with the exit code; `url` is the address of the backend that may be shown. */
 export async function runContractCheck(
   { write, isJson }: ContractWishes,
   settings: GatewayInForce,
   tls: ClientTls | undefined,
   url: string,
-  signals: HeldSignals,
+  signals: Signals,
   print: (text: string) => void,
 ): Promise<number> {
   const stop = new AbortController();

@@ -14,6 +14,9 @@ export interface Question {
   readonly wanted: readonly number[];
 }
 
+/** A counter has gone for good: the part that notices says so. */
+export class CounterGoneError extends Error {}
+
 /** Whoever counts for several: takes as many of each key as its window has left, all or some. */
 export interface Counter {
   /**

@@ -13,7 +13,7 @@ import { systemClock } from '../guards/clock.ts';
 import { escapeControls } from '../telemetry/escape.ts';
 import type { Logger } from '../telemetry/log.ts';
 import type { Records } from '../telemetry/report.ts';
-import { PrimaryGoneError } from '../workers/primary-counter.ts';
+import { CounterGoneError } from '../guards/shared-count.ts';
 import { OutageLines } from './outage-lines.ts';
 import type { Settings } from './settings.ts';
 import { StartError } from './start-error.ts';
@@ -106,7 +106,7 @@ function createGuardLog(
     onCounter: (who, cause) => {
       if (cause === undefined) {
         lines[who].back();
-      } else if (!(cause instanceof PrimaryGoneError)) {
+      } else if (!(cause instanceof CounterGoneError)) {
         lines[who].away(cause);
       }
     },

@@ -1,14 +1,11 @@
 // Asks the primary process, which counts for all workers, from within a worker.
 
-import type { Counter, Question } from '../guards/shared-count.ts';
+import { CounterGoneError, type Counter, type Question } from '../guards/shared-count.ts';
 
 interface Awaited {
   readonly resolve: (answer: readonly number[]) => void;
   readonly reject: (error: Error) => void;
 }
-
-/** Why nothing is counted once the primary process has gone: that is said where it is noticed. */
-export class PrimaryGoneError extends Error {}
 
 export class PrimaryCounter implements Counter {
   readonly #send: (id: number, question: Question) => void;
@@ -33,14 +30,14 @@ export class PrimaryCounter implements Counter {
   onGone(): void {
     this.#hasGone = true;
     for (const { reject } of this.#asked.values()) {
-      reject(new PrimaryGoneError());
+      reject(new CounterGoneError());
     }
     this.#asked.clear();
   }
 
   async ask(question: Question): Promise<readonly number[]> {
     if (this.#hasGone) {
-      throw new PrimaryGoneError();
+      throw new CounterGoneError();
     }
     const id = this.#nextId;
     this.#nextId += 1;

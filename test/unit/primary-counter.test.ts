@@ -2,7 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { PrimaryCounter, PrimaryGoneError } from '../../src/workers/primary-counter.ts';
+import { CounterGoneError } from '../../src/guards/shared-count.ts';
+import { PrimaryCounter } from '../../src/workers/primary-counter.ts';
 
 const question = { rate: { limit: 1, windowMs: 1_000 }, keys: ['a'], wanted: [1] };
 
@@ -32,8 +33,8 @@ test('when it has gone, nobody waits for it: what was asked is rejected, and wha
   await counter.revive();
   const answer = counter.ask(question);
   counter.onGone();
-  await assert.rejects(answer, PrimaryGoneError);
-  await assert.rejects(counter.ask(question), PrimaryGoneError);
-  await assert.rejects(counter.revive(), PrimaryGoneError);
+  await assert.rejects(answer, CounterGoneError);
+  await assert.rejects(counter.ask(question), CounterGoneError);
+  await assert.rejects(counter.revive(), CounterGoneError);
   assert.deepEqual(asked, [0]);
 });
