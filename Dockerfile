@@ -55,6 +55,6 @@ EXPOSE 3000
 STOPSIGNAL SIGTERM
 # Each starts a Node.js, which takes 0.15 s of processor time.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=5s \
-  CMD ["/usr/local/bin/node", "/opt/work-item-gateway/dist/main.js", "health"]
-ENTRYPOINT ["/usr/local/bin/node", "/opt/work-item-gateway/dist/main.js"]
+  CMD ["/usr/local/bin/node", "/opt/work-item-gateway/dist/command/main.js", "health"]
+ENTRYPOINT ["/usr/local/bin/node", "/opt/work-item-gateway/dist/command/main.js"]
 CMD ["serve"]

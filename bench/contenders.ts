@@ -54,7 +54,7 @@ function needProgram(name: string, packages = name): () => string | undefined {
 }
 
 function needBuild(): string | undefined {
-  return existsSync(join(root, 'dist/main.js')) ? undefined : 'dist/ is missing: npm run build';
+  return existsSync(join(root, 'dist/command/main.js')) ? undefined : 'dist/ is missing: npm run build';
 }
 
 function needPackage(name: string): () => string | undefined {
@@ -131,7 +131,7 @@ export function runNode(script: string, env: Record<string, string> = {}): (plac
 /** The built command; `env` holds the settings that differ from its defaults. */
 function runGateway(env: Record<string, string>): (place: Place) => Command {
   return (place) => {
-    const base = runNode('../dist/main.js', {
+    const base = runNode('../dist/command/main.js', {
       HOST: '127.0.0.1',
       ADMIN_HOST: '127.0.0.1',
       ADMIN_PORT: '0',

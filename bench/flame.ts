@@ -160,7 +160,7 @@ try {
   const workload = WORKLOADS.find(({ name }) => name === 'item');
   if (!workload) throw new Error('there is no workload item');
   const node = [process.execPath, '--cpu-prof', `--cpu-prof-dir=${folder}`];
-  const main = join(import.meta.dirname, '../dist/main.js');
+  const main = join(import.meta.dirname, '../dist/command/main.js');
   const [program = '', ...args] = [...(isPinned ? ['taskset', '-c', '0'] : []), ...node, main, 'serve'];
   const child = spawn(program, args, {
     env: {

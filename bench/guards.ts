@@ -223,7 +223,7 @@ function openReadPipe(name: string): number {
 
 async function start(variant: Variant, backendPort: number): Promise<Running> {
   const port = await findFreePort();
-  let command = [process.execPath, join(import.meta.dirname, '../dist/main.js'), 'serve'];
+  let command = [process.execPath, join(import.meta.dirname, '../dist/command/main.js'), 'serve'];
   if (variant.settings === undefined) {
     const place = { port, backendPort, folder: join(folder, `nginx-${port}`) };
     const file = writeConfiguration('nginx-lua.conf', place);

@@ -4,7 +4,7 @@
 
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { cpus } from 'node:os';
-import { createJsonChecker, isJson } from '../src/json/json.ts';
+import { createJsonChecker, isJson } from '../packages/core/json/json.ts';
 
 const rounds = 41;
 const sampleMs = 1;

@@ -15,8 +15,8 @@ const FIRST_REPLY_MS_MAX = 250;
 const IDLE_MB_MAX = 65;
 const REST_MS = 2_000;
 const LIMIT_MS = 15_000;
-const BUILT = 'the gateway as built (node dist/main.js serve)';
-const SOURCE = join(import.meta.dirname, '../src/main.ts');
+const BUILT = 'the gateway as built (node dist/command/main.js serve)';
+const SOURCE = join(import.meta.dirname, '../packages/command/main.ts');
 
 const { values: flags } = parseArgs({
   options: { runs: { type: 'string', default: '15' }, bars: { type: 'boolean', default: false } },
@@ -80,7 +80,7 @@ if (existsSync(SOURCE))
     'the gateway from source (npm run serve)',
     (place) => ({ ...commandOf('gateway', place), args: [SOURCE, 'serve'] }),
   ]);
-if (existsSync(join(import.meta.dirname, '../dist/main.js')))
+if (existsSync(join(import.meta.dirname, '../dist/command/main.js')))
   variants.push([BUILT, (place) => commandOf('gateway', place)]);
 
 const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-startup-'));

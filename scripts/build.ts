@@ -10,16 +10,18 @@ rmSync('dist', { recursive: true, force: true });
 execFileSync(process.execPath, ['node_modules/typescript/bin/tsc', '-p', 'tsconfig.build.json'], {
   stdio: 'inherit',
 });
-chmodSync('dist/main.js', 0o755);
-cpSync('src/index.d.cts', 'dist/index.d.cts');
-cpSync('src/adapters/fetch.d.cts', 'dist/adapters/fetch.d.cts');
-cpSync('src/adapters/node.d.cts', 'dist/adapters/node.d.cts');
+chmodSync('dist/command/main.js', 0o755);
+cpSync('packages/core/hosts/index.d.cts', 'dist/core/hosts/index.d.cts');
+cpSync('packages/core/hosts/fetch/fetch.d.cts', 'dist/core/hosts/fetch/fetch.d.cts');
+cpSync('packages/core/hosts/node/node.d.cts', 'dist/core/hosts/node/node.d.cts');
 embedScanner();
 // The API reference: our page, and what `npm run build:docs` has copied beside it.
-cpSync('src/docs/page', 'dist/docs/page', { recursive: true });
-cpSync('src/docs/swagger-ui', 'dist/docs/swagger-ui', { recursive: true });
+cpSync('packages/command/api-reference/page', 'dist/command/api-reference/page', { recursive: true });
+cpSync('packages/command/api-reference/swagger-ui', 'dist/command/api-reference/swagger-ui', {
+  recursive: true,
+});
 // The dashboard's page is not compiled: a browser gets what is written.
-cpSync('src/dashboard/page', 'dist/dashboard/page', {
+cpSync('packages/dashboard/page', 'dist/dashboard/page', {
   recursive: true,
   filter: (path) => !path.endsWith('tsconfig.json'),
 });
@@ -27,9 +29,9 @@ cpSync('src/dashboard/page', 'dist/dashboard/page', {
 // A bundler takes what is imported, and no file that is read: so the scanner, compiled by `npm run build:scanner`, which
 // `npm ci` runs, stands in the code that uses it.
 function embedScanner(): void {
-  const file = 'dist/json/json.js';
+  const file = 'dist/core/json/json.js';
   const code = readFileSync(file, 'utf8');
-  const scanner = readFileSync('src/json/scanner.wasm').toString('base64');
+  const scanner = readFileSync('packages/core/json/scanner.wasm').toString('base64');
   const embedded = code.replace(
     /function loadScanner\(\) \{\n.*?\n\}\n/s,
     `function loadScanner() {

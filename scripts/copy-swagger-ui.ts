@@ -6,7 +6,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const from = dirname(fileURLToPath(import.meta.resolve('swagger-ui-dist/package.json')));
-const to = fileURLToPath(new URL('../src/docs/swagger-ui', import.meta.url));
+const to = fileURLToPath(new URL('../packages/command/api-reference/swagger-ui', import.meta.url));
 
 rmSync(to, { recursive: true, force: true });
 mkdirSync(to);

@@ -1,4 +1,4 @@
-// What `npm start`, `npm run serve` and their like run: says in plain words what a clone lacks, then runs src/main.ts in
+// What `npm start`, `npm run serve` and their like run: says in plain words what a clone lacks, then runs packages/command/main.ts in
 // this process. Kept in a language that every Node knows for which there is an npm that reads our lock file.
 
 'use strict';
@@ -10,7 +10,10 @@ const url = require('url');
 const root = path.join(__dirname, '..');
 
 // What `npm run dependencies` makes, and `npm ci` with it.
-const builtFiles = ['src/json/scanner.wasm', 'src/docs/swagger-ui/swagger-ui-bundle.js'];
+const builtFiles = [
+  'packages/core/json/scanner.wasm',
+  'packages/command/api-reference/swagger-ui/swagger-ui-bundle.js',
+];
 
 function findProblem() {
   if (!isInstalled('commander')) {
@@ -63,7 +66,7 @@ function isOlder(version, oldest) {
 
 const problem = findProblem();
 if (problem === undefined) {
-  void import(url.pathToFileURL(path.join(root, 'src', 'main.ts')).href);
+  void import(url.pathToFileURL(path.join(root, 'packages/command/main.ts')).href);
 } else {
   process.stderr.write('error: ' + problem + '\n');
   process.exitCode = 1;

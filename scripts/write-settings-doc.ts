@@ -20,7 +20,7 @@ import {
   type Command,
   type SettingGroup,
   type SettingName,
-} from '../src/process/settings.ts';
+} from '../packages/command/settings/settings.ts';
 
 const settingsDocPath = fileURLToPath(new URL('../docs/settings.md', import.meta.url));
 
@@ -28,7 +28,7 @@ const settingsDocPath = fileURLToPath(new URL('../docs/settings.md', import.meta
 export async function createSettingsDoc(): Promise<string> {
   const text = `# Settings
 
-<!-- Written by \`npm run docs\` from src/process/settings.ts. Change that file, not this one. -->
+<!-- Written by \`npm run docs\` from packages/command/settings/settings.ts. Change that file, not this one. -->
 
 Each setting is an environment variable and a flag. A flag goes before a variable, and a variable before the
 default; an empty variable counts as unset. A flag takes its value behind a space or a \`=\`. A variable of

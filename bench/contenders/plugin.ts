@@ -1,6 +1,6 @@
 // The gateway as a plugin of somebody's own Fastify server, from the built package.
 import Fastify from 'fastify';
-import { workItemGateway } from '../../dist/index.js';
+import { workItemGateway } from '../../dist/core/hosts/index.js';
 
 const server = Fastify();
 await server.register(workItemGateway, { backendUrl: process.env['BACKEND_URL'] ?? '' });

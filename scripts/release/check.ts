@@ -140,7 +140,7 @@ console.log(typeof createGatewayServer, typeof workItemGateway, typeof createFet
 
 /** Starts, asks, stops and imports the installed package by this Node. */
 async function tryNode(node: string, folder: string): Promise<string> {
-  const main = join(folder, 'node_modules/work-item-gateway/dist/main.js');
+  const main = join(folder, 'node_modules/work-item-gateway/dist/command/main.js');
   writeFileSync(join(folder, 'use.mjs'), importing);
   writeFileSync(join(folder, 'use.cjs'), requiring);
   const outputs: string[] = [];

@@ -84,7 +84,9 @@ export async function createSbom(
   const target = join(mkdtempSync(join(folder, 'sbom-')), 'work-item-gateway');
   mkdirSync(target);
   cpSync(join(source, 'package.json'), join(target, 'package.json'));
-  const { version } = readJson(join(source, 'dist/docs/swagger-ui/package.json')) as { version: string };
+  const { version } = readJson(join(source, 'dist/command/api-reference/swagger-ui/package.json')) as {
+    version: string;
+  };
   await runWell('npm', ['pkg', 'delete', 'devDependencies'], target);
   await runWell('npm', ['pkg', 'set', `dependencies.swagger-ui-dist=${version}`], target);
   await runWell('npm', ['install', '--package-lock-only', '--no-audit', '--no-fund'], target);

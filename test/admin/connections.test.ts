@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import type { Report } from '../../src/telemetry/report.ts';
+import type { Report } from '../../packages/figures/report.ts';
 import { createReport, withAdmin } from '../dashboard/report.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { countDescriptors } from '../helpers/process-figures.ts';

@@ -8,7 +8,7 @@ import { createServer } from 'node:tls';
 import type { AddressInfo } from 'node:net';
 import { describe, test } from 'node:test';
 
-import { startEmbeddedBackend } from '../../src/embedded-backend/server.ts';
+import { startEmbeddedBackend } from '../../packages/stand-in-backend/server.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { ItemBackend, type Item } from '../helpers/item-backend.ts';
 import { answer, type Answer } from '../helpers/scripted-backend.ts';

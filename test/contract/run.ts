@@ -2,9 +2,13 @@
 
 import assert from 'node:assert/strict';
 
-import { checkContract, type ContractOptions, type ContractReport } from '../../src/contract/contract.ts';
-import { defaultTemplate } from '../../src/contract/template.ts';
-import { limits } from '../../src/gateway/limits.ts';
+import {
+  checkContract,
+  type ContractOptions,
+  type ContractReport,
+} from '../../packages/contract-check/contract.ts';
+import { defaultTemplate } from '../../packages/contract-check/template.ts';
+import { limits } from '../../packages/core/call/limits.ts';
 import type { ItemBackend } from '../helpers/item-backend.ts';
 
 export type Settings = Partial<ContractOptions['settings']>;

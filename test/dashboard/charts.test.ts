@@ -4,10 +4,10 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 
-import type { Flow, FlowName, Point, Summary } from '../../src/dashboard/state.ts';
+import type { Flow, FlowName, Point, Summary } from '../../packages/dashboard/state.ts';
 import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
 import { openDashboard, reads } from '../helpers/dashboard-page.ts';
-import { Figures } from '../../src/telemetry/figures.ts';
+import { Figures } from '../../packages/figures/figures.ts';
 import { poll } from '../helpers/changes.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';

@@ -3,11 +3,11 @@
 import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';
 
-import { Figures } from '../../src/telemetry/figures.ts';
-import { addFigures, History, historyMs } from '../../src/dashboard/history.ts';
-import type { Report } from '../../src/telemetry/report.ts';
-import type { CallRecord } from '../../src/gateway/call-record.ts';
-import { operations } from '../../src/gateway/operations.ts';
+import { Figures } from '../../packages/figures/figures.ts';
+import { addFigures, History, historyMs } from '../../packages/dashboard/history.ts';
+import type { Report } from '../../packages/figures/report.ts';
+import type { CallRecord } from '../../packages/core/call/call-record.ts';
+import { operations } from '../../packages/core/operations.ts';
 import { createReport } from './report.ts';
 
 const stepMs = 5_000;

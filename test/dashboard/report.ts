@@ -3,9 +3,9 @@
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 
-import { Figures } from '../../src/telemetry/figures.ts';
-import type { Report, ReportRequest } from '../../src/telemetry/report.ts';
-import { createAdminServer } from '../../src/admin/server.ts';
+import { Figures } from '../../packages/figures/figures.ts';
+import type { Report, ReportRequest } from '../../packages/figures/report.ts';
+import { createAdminServer } from '../../packages/command/admin/server.ts';
 
 /** A report of a process at rest, but for what `more` says. */
 export function createReport(more: Partial<Report> = {}): Report {

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { hostname } from 'node:os';
 import { after, before, test } from 'node:test';
 
-import type { ReportRequest } from '../../src/telemetry/report.ts';
+import type { ReportRequest } from '../../packages/figures/report.ts';
 import { poll } from '../helpers/changes.ts';
 import { RawClient, request, requestBytes } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import type { Facts, Flow, Now, ShownCertificate, Summary } from '../../src/dashboard/state.ts';
+import type { Facts, Flow, Now, ShownCertificate, Summary } from '../../packages/dashboard/state.ts';
 
 // The page's own modules are plain JavaScript with types in comments; here only their values are of interest.
 interface Verdict {
@@ -14,7 +14,7 @@ interface Verdict {
   readonly detail: string;
   readonly isOver?: boolean;
 }
-const verdictModule = new URL('../../src/dashboard/page/verdict.js', import.meta.url).href;
+const verdictModule = new URL('../../packages/dashboard/page/verdict.js', import.meta.url).href;
 const { judge, describeCertificate, describeParties } = (await import(verdictModule)) as {
   judge: (now: Now, facts: Facts) => Verdict;
   describeCertificate: (certificate: ShownCertificate, now: number) => { text: string; isUnwell: boolean };

@@ -275,7 +275,7 @@ describe('the image', { skip }, () => {
     for (const name of ['libatomic1', 'libc6', 'libgcc-s1', 'libstdc++6'])
       assert.ok(names.includes(name), name);
     for (const text of packages) assert.match(text, /^Version: \S+$/m);
-    for (const path of ['dist/docs/swagger-ui', 'node_modules/uplot', '.']) {
+    for (const path of ['dist/command/api-reference/swagger-ui', 'node_modules/uplot', '.']) {
       const file = join(mounted, 'opt/work-item-gateway', path, 'package.json');
       assert.match((JSON.parse(readFileSync(file, 'utf8')) as { version: string }).version, /^\d+\.\d+\.\d+/);
     }
@@ -311,7 +311,7 @@ describe('the image', { skip }, () => {
     assert.deepEqual(await call('GET', '/api/work-items/x'), [400, '{"error":"Invalid ID format"}']);
     assert.equal((await request(adminPort, 'GET', '/readyz')).status, 200);
     // The image's own health check.
-    const main = '/opt/work-item-gateway/dist/main.js';
+    const main = '/opt/work-item-gateway/dist/command/main.js';
     assert.equal(
       podman('exec', name, '/usr/local/bin/node', main, 'health'),
       `alive: http://localhost:${adminPort}/livez answered 200 {"status":"alive"}`,

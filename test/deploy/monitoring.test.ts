@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
-import { outcomes } from '../../src/gateway/outcomes.ts';
+import { outcomes } from '../../packages/core/outcomes.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer } from '../helpers/issuer.ts';
 import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';

@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
 
-import { resolveSettings, settingNames, variableOf } from '../../src/process/settings.ts';
+import { resolveSettings, settingNames, variableOf } from '../../packages/command/settings/settings.ts';
 import { noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
@@ -56,7 +56,7 @@ describe('the units', () => {
       assert.equal(text.includes(`ExecStart=${program}`), name.endsWith('.service'));
       writeFileSync(
         path,
-        text.replace(`ExecStart=${program}`, `ExecStart=${process.execPath} dist/main.js `),
+        text.replace(`ExecStart=${program}`, `ExecStart=${process.execPath} dist/command/main.js `),
       );
       return path;
     });
@@ -338,7 +338,7 @@ describe('sockets that are passed on', { skip: !isLinux && 'only Linux has syste
         [
           ...['-l', `127.0.0.1:${port}`, '-l', `127.0.0.1:${adminPort}`, '--fdname=clients:admin'],
           ...['-E', `BACKEND_URL=${backend.url}`, '-E', 'WORKERS=2'],
-          ...[process.execPath, join(root, 'dist/main.js'), 'serve'],
+          ...[process.execPath, join(root, 'dist/command/main.js'), 'serve'],
         ],
         { stdio: ['ignore', 'ignore', 'pipe'] },
       );

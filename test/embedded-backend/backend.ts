@@ -11,7 +11,7 @@ import {
   startEmbeddedBackend,
   type EmbeddedBackend,
   type EmbeddedBackendOptions,
-} from '../../src/embedded-backend/server.ts';
+} from '../../packages/stand-in-backend/server.ts';
 
 export async function startBackend(
   t: TestContext,

@@ -5,7 +5,7 @@ import { describe, test } from 'node:test';
 
 import fc from 'fast-check';
 
-import { readItemText } from '../../src/embedded-backend/item-text.ts';
+import { readItemText } from '../../packages/stand-in-backend/item-text.ts';
 import { assertJson, send, startBackend } from './backend.ts';
 
 function withId(text: string, id: number): string {

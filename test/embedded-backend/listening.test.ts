@@ -8,7 +8,7 @@ import { networkInterfaces } from 'node:os';
 import { buffer } from 'node:stream/consumers';
 import { describe, test, type TestContext } from 'node:test';
 
-import { startEmbeddedBackend } from '../../src/embedded-backend/server.ts';
+import { startEmbeddedBackend } from '../../packages/stand-in-backend/server.ts';
 import { assertJson, databaseFile, send, startBackend } from './backend.ts';
 
 const hasIpv6 = Object.values(networkInterfaces()).some((all) =>

@@ -8,8 +8,8 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
-import { createFetchHandler, type FetchHandlerOptions } from '../../src/adapters/fetch.ts';
-import { createFetchHandler as createOnEdge } from '../../src/adapters/fetch-edge.ts';
+import { createFetchHandler, type FetchHandlerOptions } from '../../packages/core/hosts/fetch/fetch.ts';
+import { createFetchHandler as createOnEdge } from '../../packages/core/hosts/fetch/fetch-edge.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import {
   badRequest,
@@ -463,7 +463,7 @@ test('a process that has used it ends by itself, with an idle connection to the 
   const backend = await ScriptedBackend.start();
   context.after(() => backend.stop());
   backend.answers(answer('{"id":5}'));
-  const handler = import.meta.resolve('../../src/adapters/fetch.ts');
+  const handler = import.meta.resolve('../../packages/core/hosts/fetch/fetch.ts');
   const script = `
     import { createFetchHandler } from '${handler}';
     const call = createFetchHandler({ backendUrl: '${backend.url}', backendIdleTimeoutMs: 600_000 });

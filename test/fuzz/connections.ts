@@ -6,9 +6,9 @@
 import { once } from 'node:events';
 import { connect, type AddressInfo, type Socket } from 'node:net';
 import { parseArgs } from 'node:util';
-import type { RequestHead } from '../../src/wire/head.ts';
-import { ClientServer } from '../../src/wire/server.ts';
-import type { Client, Incoming, RequestHandler, Transport } from '../../src/wire/transport.ts';
+import type { RequestHead } from '../../packages/core/http1/head.ts';
+import { ClientServer } from '../../packages/core/http1/server.ts';
+import type { Client, Incoming, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
 import { createChoices, createRequests, httpParts } from '../helpers/http-messages.ts';
 import { readRequests } from '../helpers/http-readings.ts';
 import { createRandom, mutate } from '../helpers/json-texts.ts';

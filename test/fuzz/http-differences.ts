@@ -2,8 +2,8 @@
 // not in the list is a finding.
 
 import { METHODS } from 'node:http';
-import { fieldNames, type FieldName } from '../../src/wire/fields.ts';
-import type { AnswerHead, RequestHead } from '../../src/wire/head.ts';
+import { fieldNames, type FieldName } from '../../packages/core/http1/fields.ts';
+import type { AnswerHead, RequestHead } from '../../packages/core/http1/head.ts';
 import type { JudgedMessage, Judgement } from '../helpers/http-oracle.ts';
 import type { Message, Reading } from '../helpers/http-readings.ts';
 

@@ -2,7 +2,7 @@
 
 import { isDeepStrictEqual } from 'node:util';
 import { parentPort, workerData } from 'node:worker_threads';
-import type { AnswerHead, RequestHead } from '../../src/wire/head.ts';
+import type { AnswerHead, RequestHead } from '../../packages/core/http1/head.ts';
 import {
   answerTexts,
   createAnswer,

@@ -6,7 +6,7 @@
 import { createHash } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
-import { isJson } from '../../src/json/json.ts';
+import { isJson } from '../../packages/core/json/json.ts';
 import { isJsonByOracle, isJsonByteByByte, isJsonInPieces, shown } from '../helpers/json-oracle.ts';
 import { createRandom, everyToken, fragments, mutate } from '../helpers/json-texts.ts';
 
@@ -42,7 +42,7 @@ const { WebAssembly: webAssembly } = globalThis as unknown as {
     Instance: new (module: object) => { readonly exports: Scanner };
   };
 };
-const code = readFileSync(new URL('../../src/json/scanner.wasm', import.meta.url));
+const code = readFileSync(new URL('../../packages/core/json/scanner.wasm', import.meta.url));
 const scanner = new webAssembly.Instance(new webAssembly.Module(code)).exports;
 const slot = new Uint8Array(scanner.memory.buffer, scanner.WINDOW.value, 1);
 const depth = new Int32Array(scanner.memory.buffer, scanner.DEPTH.value, 1);

@@ -8,9 +8,9 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
-import { createFetchHandler } from '../../src/adapters/fetch.ts';
-import { guardOptionNames, readGuardOptions } from '../../src/adapters/guard-options.ts';
-import { settingsTable } from '../../src/process/settings.ts';
+import { createFetchHandler } from '../../packages/core/hosts/fetch/fetch.ts';
+import { guardOptionNames, readGuardOptions } from '../../packages/core/hosts/common/guard-options.ts';
+import { settingsTable } from '../../packages/command/settings/settings.ts';
 import { poll } from '../helpers/changes.ts';
 import { assertReply, badRequest, operations } from '../helpers/expected.ts';
 import { hostNames, makeHost, serveHost, type HostOptions } from '../helpers/guarded-hosts.ts';
@@ -516,8 +516,8 @@ test('jose and ioredis are loaded for whom asks for them, and for nobody else', 
     import { registerHooks } from 'node:module';
     const loaded = new Set();
     registerHooks({ resolve: (name, context, next) => (loaded.add(name), next(name, context)) });
-    const { createFetchHandler } = await import('./src/adapters/fetch.ts');
-    await import('./src/index.ts');
+    const { createFetchHandler } = await import('./packages/core/hosts/fetch/fetch.ts');
+    await import('./packages/core/hosts/index.ts');
     const has = () => ['jose', 'ioredis'].filter((name) => loaded.has(name)).join();
     const backendUrl = 'http://127.0.0.1:1';
     const call = async (options) => {
@@ -530,7 +530,7 @@ test('jose and ioredis are loaded for whom asks for them, and for nobody else', 
     await call({ rateLimit: '1/1s' });
     await call({ authIssuer: 'x', authAudience: ['x'], authJwksUrl: 'http://127.0.0.1:1' });
     await call({ rateLimit: '1/1s', rateLimitRedisUrl: 'redis://127.0.0.1:1' });
-    await import('./src/adapters/fetch-edge.ts');`;
+    await import('./packages/core/hosts/fetch/fetch-edge.ts');`;
   const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], {
     cwd: resolve(import.meta.dirname, '../..'),
   });

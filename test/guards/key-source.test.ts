@@ -12,8 +12,8 @@ import {
   createUrlSource,
   keySetBytesMax,
   type KeySource,
-} from '../../src/guards/key-source.ts';
-import { readSigningKeys } from '../../src/guards/signing-keys.ts';
+} from '../../packages/core/guards/tokens/key-source.ts';
+import { readSigningKeys } from '../../packages/core/guards/tokens/signing-keys.ts';
 import { createPair, KeyServer, keySetOf, sending } from '../helpers/issuer.ts';
 
 const pair = createPair('one', 'ES256');

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { TokenMemory } from '../../src/guards/token-memory.ts';
+import { TokenMemory } from '../../packages/core/guards/tokens/token-memory.ts';
 import { poll } from '../helpers/changes.ts';
 import { assertReply, badRequest, operations } from '../helpers/expected.ts';
 import { HandClock, settle } from '../helpers/hand-clock.ts';

@@ -99,7 +99,7 @@ export class Example implements Disposable {
     for (const name of readdirSync(join(own, '.bin')).filter((each) => each !== 'node')) {
       symlinkSync(join(own, '.bin', name), join(modules, '.bin', name));
     }
-    symlinkSync('../work-item-gateway/dist/main.js', join(modules, '.bin/work-item-gateway'));
+    symlinkSync('../work-item-gateway/dist/command/main.js', join(modules, '.bin/work-item-gateway'));
     return example;
   }
 

@@ -3,7 +3,7 @@
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { serve, type ServerType } from '@hono/node-server';
-import { createFetchHandler, type FetchHandlerOptions } from '../../src/adapters/fetch.ts';
+import { createFetchHandler, type FetchHandlerOptions } from '../../packages/core/hosts/fetch/fetch.ts';
 
 /** A server with nothing but the handler in it, on a free port. */
 export async function serveFetchHandler(options: FetchHandlerOptions) {

@@ -1,9 +1,13 @@
 // The gateway in each of its hosts, with the guards that a test asks for: over real sockets, before a scripted backend.
 
 import type { AddressInfo } from 'node:net';
-import { createFetchHandler, type FetchHandlerOptions } from '../../src/adapters/fetch.ts';
-import { createNodeHandler } from '../../src/adapters/node.ts';
-import { createGatewayServer, workItemGateway, type GatewayServerOptions } from '../../src/index.ts';
+import { createFetchHandler, type FetchHandlerOptions } from '../../packages/core/hosts/fetch/fetch.ts';
+import { createNodeHandler } from '../../packages/core/hosts/node/node.ts';
+import {
+  createGatewayServer,
+  workItemGateway,
+  type GatewayServerOptions,
+} from '../../packages/core/hosts/index.ts';
 import { Fastify } from './fastify.ts';
 import { serveFetchHandler } from './fetch-host.ts';
 import { createObserver, type Told } from './in-process.ts';

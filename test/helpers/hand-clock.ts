@@ -1,6 +1,6 @@
 // A clock whose hands a test turns.
 
-import type { Clock } from '../../src/guards/clock.ts';
+import type { Clock } from '../../packages/core/time/clock.ts';
 
 export class HandClock implements Clock {
   #now: number;

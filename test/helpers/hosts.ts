@@ -2,7 +2,7 @@
 
 import type { AddressInfo } from 'node:net';
 import type { FastifyInstance, FastifyServerOptions } from 'fastify';
-import { workItemGateway, type WorkItemGatewayOptions } from '../../src/index.ts';
+import { workItemGateway, type WorkItemGatewayOptions } from '../../packages/core/hosts/index.ts';
 import { serveNode } from './node-host.ts';
 import { loadFastify, type FastifyVersion } from './fastify.ts';
 import { request, type CallOptions } from './raw-client.ts';

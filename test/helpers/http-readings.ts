@@ -2,8 +2,8 @@
 // for any bytes: a read goes on or ends, events come in order, and a flaw is final.
 
 import assert from 'node:assert/strict';
-import type { AnswerHead, Flaw, RequestHead } from '../../src/wire/head.ts';
-import { AnswerReader, RequestReader, type MessageReader } from '../../src/wire/reader.ts';
+import type { AnswerHead, Flaw, RequestHead } from '../../packages/core/http1/head.ts';
+import { AnswerReader, RequestReader, type MessageReader } from '../../packages/core/http1/reader.ts';
 
 export interface Message<Head> {
   readonly head: Head;

@@ -1,6 +1,6 @@
 // Single connections' bytes and what they are read as: test/vectors/http, where the fuzzer puts what it finds.
 
-import type { AnswerHead, RequestHead } from '../../src/wire/head.ts';
+import type { AnswerHead, RequestHead } from '../../packages/core/http1/head.ts';
 import type { Reading } from './http-readings.ts';
 
 export interface VectorMessage {

@@ -2,13 +2,13 @@
 
 import { execFileSync } from 'node:child_process';
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
-import { serveHttp2 } from '../../src/adapters/http2.ts';
-import { limitsOf } from '../../src/gateway/limits.ts';
-import { createGateway, type GatewaySurroundings } from '../../src/gateway/options.ts';
-import type { GatewayServerOptions } from '../../src/index.ts';
-import { listen } from '../../src/process/listen.ts';
-import { findHttp2Problem } from '../../src/process/settings.ts';
-import { ClientServer } from '../../src/wire/server.ts';
+import { serveHttp2 } from '../../packages/core/hosts/http2/http2.ts';
+import { limitsOf } from '../../packages/core/call/limits.ts';
+import { createGateway, type GatewaySurroundings } from '../../packages/core/call/options.ts';
+import type { GatewayServerOptions } from '../../packages/core/hosts/index.ts';
+import { listen } from '../../packages/core/hosts/common/listen.ts';
+import { findHttp2Problem } from '../../packages/command/settings/settings.ts';
+import { ClientServer } from '../../packages/core/http1/server.ts';
 import { CertificateFolder, noOpenssl } from './certificates.ts';
 import { createObserver } from './in-process.ts';
 import type { CallOptions, Headers, Reply } from './raw-client.ts';

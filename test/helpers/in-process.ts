@@ -1,14 +1,18 @@
 // A gateway server in the test's process, behind it a scripted backend or whatever is put in its place.
 
-import { BackendClient } from '../../src/backend/client.ts';
-import type { Backend } from '../../src/gateway/call.ts';
-import { Gateway, type GatewayObserver } from '../../src/gateway/gateway.ts';
-import type { Guard } from '../../src/gateway/guard.ts';
-import { limitsOf } from '../../src/gateway/limits.ts';
-import { BufferBudget } from '../../src/body/budget.ts';
-import { createGatewayServer, type CallRecord, type GatewayServerOptions } from '../../src/index.ts';
-import { listen } from '../../src/process/listen.ts';
-import { ClientServer } from '../../src/wire/server.ts';
+import { BackendClient } from '../../packages/core/backend/client.ts';
+import type { Backend } from '../../packages/core/call/call.ts';
+import { Gateway, type GatewayObserver } from '../../packages/core/call/gateway.ts';
+import type { Guard } from '../../packages/core/call/guard.ts';
+import { limitsOf } from '../../packages/core/call/limits.ts';
+import { BufferBudget } from '../../packages/core/body/budget.ts';
+import {
+  createGatewayServer,
+  type CallRecord,
+  type GatewayServerOptions,
+} from '../../packages/core/hosts/index.ts';
+import { listen } from '../../packages/core/hosts/common/listen.ts';
+import { ClientServer } from '../../packages/core/http1/server.ts';
 import { RawClient, request, type CallOptions } from './raw-client.ts';
 import { answer, ScriptedBackend } from './scripted-backend.ts';
 

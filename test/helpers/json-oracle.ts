@@ -1,6 +1,6 @@
 // What decides in every test of the JSON checker [D13]: the platform's strict decoder and JSON.parse.
 
-import { createJsonChecker } from '../../src/json/json.ts';
+import { createJsonChecker } from '../../packages/core/json/json.ts';
 
 const strictUtf8 = new TextDecoder('utf-8', { fatal: true });
 

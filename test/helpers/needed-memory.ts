@@ -1,6 +1,6 @@
 // How much memory a gateway needs when it is as full as its settings let it be: docs/operating.md, Sizing.
 
-import type { Settings } from '../../src/process/settings.ts';
+import type { Settings } from '../../packages/command/settings/settings.ts';
 
 const connectionBytes = { plain: 5 * 1_024, tls: 50 * 1_024, http2: 83 * 1_024 };
 

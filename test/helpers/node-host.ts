@@ -5,7 +5,11 @@ import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import connect from 'connect';
 import express from 'express';
-import { createNodeHandler, type NodeHandler, type NodeHandlerOptions } from '../../src/adapters/node.ts';
+import {
+  createNodeHandler,
+  type NodeHandler,
+  type NodeHandlerOptions,
+} from '../../packages/core/hosts/node/node.ts';
 import { createObserver } from './in-process.ts';
 import { request, type CallOptions } from './raw-client.ts';
 import { answer, ScriptedBackend } from './scripted-backend.ts';

@@ -41,7 +41,7 @@ export interface OpenApiDocument {
 
 /** What the built command prints with these variables. */
 export function printOpenApi(environment: NodeJS.ProcessEnv = {}, args: readonly string[] = []): string {
-  const main = resolve(import.meta.dirname, '../../dist/main.js');
+  const main = resolve(import.meta.dirname, '../../dist/command/main.js');
   return execFileSync(process.env['GATEWAY_NODE'] ?? process.execPath, [main, 'openapi', ...args], {
     encoding: 'utf8',
     env: { PATH: process.env['PATH'], ...environment },

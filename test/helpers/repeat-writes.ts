@@ -6,7 +6,7 @@ import { registerHooks } from 'node:module';
 registerHooks({
   load(url, context, next) {
     const loaded = next(url, context);
-    if (!url.endsWith('/dist/backend/client.js')) return loaded;
+    if (!url.endsWith('/dist/core/backend/client.js')) return loaded;
     const source = Buffer.from(loaded.source as Uint8Array).toString('utf8');
     const changed = source.replace(
       "this.#request.method === 'GET' && isReusedAndSilent",

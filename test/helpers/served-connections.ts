@@ -4,9 +4,9 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
-import { fieldValue, type RequestHead } from '../../src/wire/head.ts';
-import { ClientServer, type ServerLimits } from '../../src/wire/server.ts';
-import type { Broken, Incoming, RequestHandler, Transport } from '../../src/wire/transport.ts';
+import { fieldValue, type RequestHead } from '../../packages/core/http1/head.ts';
+import { ClientServer, type ServerLimits } from '../../packages/core/http1/server.ts';
+import type { Broken, Incoming, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
 import { poll } from './changes.ts';
 import { RawClient, requestBytes } from './raw-client.ts';
 

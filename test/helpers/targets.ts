@@ -6,7 +6,11 @@ import type { AddressInfo } from 'node:net';
 import { resolve } from 'node:path';
 import { after, afterEach, before, beforeEach, describe, type TestContext } from 'node:test';
 import assert from 'node:assert/strict';
-import { createGatewayServer, workItemGateway, type GatewayObserver } from '../../src/index.ts';
+import {
+  createGatewayServer,
+  workItemGateway,
+  type GatewayObserver,
+} from '../../packages/core/hosts/index.ts';
 import { Changes, DEADLINE_MS, poll } from './changes.ts';
 import { Fastify } from './fastify.ts';
 import { serveFetchHandler } from './fetch-host.ts';
@@ -84,7 +88,7 @@ export class Command implements AsyncDisposable {
       : [
           process.env['GATEWAY_NODE'] ?? process.execPath,
           ...nodeFlags,
-          resolve(root, 'dist/main.js'),
+          resolve(root, 'dist/command/main.js'),
           ...args,
         ];
     const preparations = [

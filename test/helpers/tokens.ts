@@ -1,8 +1,8 @@
 // A gateway in the test's process that wants tokens, with an issuer's keys in memory and a clock of the test's.
 
 import assert from 'node:assert/strict';
-import { KeySet } from '../../src/guards/key-set.ts';
-import { TokenGuard, type TokenOptions } from '../../src/guards/tokens.ts';
+import { KeySet } from '../../packages/core/guards/tokens/key-set.ts';
+import { TokenGuard, type TokenOptions } from '../../packages/core/guards/tokens/tokens.ts';
 import { assertReply, unavailable } from './expected.ts';
 import { HandClock } from './hand-clock.ts';
 import { serveGuarded, type Deed } from './in-process.ts';

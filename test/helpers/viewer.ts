@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 
-import type { Message } from '../../src/dashboard/state.ts';
+import type { Message } from '../../packages/dashboard/state.ts';
 import { poll } from './changes.ts';
 import { RawClient, requestBytes } from './raw-client.ts';
 

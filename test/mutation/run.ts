@@ -1,11 +1,11 @@
 // Runs mutation testing and prints the report: `npm run mutation` for all, `npm run mutation -- json backend` for
-// parts, `npm run mutation -- src/gateway/item-id.ts` or `...:10-20` for a file or some lines of it.
+// parts, `npm run mutation -- packages/core/call/item-id.ts` or `...:10-20` for a file or some lines of it.
 
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, renameSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
-import { outputDirectory, parts, reportOf, strykerReport } from './parts.ts';
+import { filesOf, notMutated, outputDirectory, parts, reportOf, strykerReport } from './parts.ts';
 
 process.chdir(fileURLToPath(new URL('../..', import.meta.url)));
 mkdirSync(outputDirectory, { recursive: true });
@@ -27,7 +27,7 @@ for (const part of wanted.length === 0 ? parts : wanted) {
     'run',
     'test/mutation/stryker.config.ts',
     '--mutate',
-    isPath ? part : `src/${part}/*.ts,${part === 'backend' ? 'src/body/*.ts' : '!src/**/*.as.ts'}`,
+    isPath ? part : `${filesOf[part] ?? `packages/${part}`},${notMutated}`,
   );
   if (!isPath) renameSync(strykerReport, reportOf(part));
 }

@@ -1,4 +1,4 @@
-// Mutation testing of src/json/scanner.as.ts. It runs as WebAssembly, where no switch can be thrown at run time: so
+// Mutation testing of packages/core/json/scanner.as.ts. It runs as WebAssembly, where no switch can be thrown at run time: so
 // each of Stryker's mutants is written into the source, compiled, and put before the tests of the JSON check. One
 // that does not compile does not count. Run from the root of the repository; `--lines 100-200` narrows it down.
 
@@ -16,7 +16,7 @@ import { cut, type ReportedMutant } from './report.ts';
 import { runTests, type TestsResult } from './run-tests.ts';
 import { batches } from './test-files.ts';
 
-const source = 'src/json/scanner.as.ts';
+const source = 'packages/core/json/scanner.as.ts';
 const laneCount = 2;
 const text = readFileSync(source, 'utf8');
 
@@ -63,7 +63,7 @@ function compilerFlags(): string[] {
 function makeSandbox(path: string): void {
   rmSync(path, { recursive: true, force: true });
   mkdirSync(path, { recursive: true });
-  for (const part of ['package.json', 'src/json', 'test/unit', 'test/helpers', 'test/vectors']) {
+  for (const part of ['package.json', 'packages/core/json', 'test/unit', 'test/helpers', 'test/vectors']) {
     cpSync(part, join(path, part), { recursive: true });
   }
 }
@@ -79,7 +79,7 @@ async function runWith(scanner: string, sandbox: string): Promise<TestsResult | 
     listFiles: () => [],
   });
   if (error !== null || code === undefined) return undefined;
-  writeFileSync(join(sandbox, 'src/json/scanner.wasm'), code);
+  writeFileSync(join(sandbox, 'packages/core/json/scanner.wasm'), code);
   let result: TestsResult | undefined;
   for (const { files } of batches.filter((batch) => batch.of.test(source))) {
     result = await runTests(files, {

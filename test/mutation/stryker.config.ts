@@ -2,9 +2,11 @@
 
 import type { PartialStrykerOptions } from '@stryker-mutator/api/core';
 
+import { filesOf, notMutated } from './parts.ts';
+
 const options: PartialStrykerOptions = {
   // scanner.as.ts runs as WebAssembly, which Stryker's switches cannot enter: see scanner.ts.
-  mutate: ['src/{adapters,backend,body,gateway,guards,json,wire,workers}/*.ts', '!src/**/*.as.ts'],
+  mutate: [...Object.values(filesOf).filter((files) => files !== ''), notMutated],
   testRunner: 'node-test',
   plugins: ['./test/mutation/test-runner.ts'],
   coverageAnalysis: 'perTest',

@@ -45,7 +45,7 @@ function readCoverage(): Covered {
 
 /** A command that is killed leaves no coverage behind: it counts as having come by every mutant in `sources`. */
 function allMutants(sources: RegExp): Record<string, number> {
-  const texts = globSync('src/**/*.ts')
+  const texts = globSync('packages/**/*.ts')
     .filter((path) => sources.test(path))
     .map((path) => readFileSync(path, 'utf8'));
   return Object.fromEntries(
@@ -59,7 +59,7 @@ function commandEnvironment(mutant = ''): NodeJS.ProcessEnv {
   writeFileSync(
     commandPath,
     // Tests also ask the Node that runs the command for its version.
-    `#!/bin/sh\ncase "$1" in -*) exec '${process.execPath}' "$@" ;; esac\nshift\nexec env ${variables} '${process.execPath}' '${resolve('src/main.ts')}' "$@"\n`,
+    `#!/bin/sh\ncase "$1" in -*) exec '${process.execPath}' "$@" ;; esac\nshift\nexec env ${variables} '${process.execPath}' '${resolve('packages/command/main.ts')}' "$@"\n`,
     { mode: 0o755 },
   );
   return { GATEWAY_NODE: commandPath, TEST_TARGETS: 'command' };
@@ -148,7 +148,7 @@ class NodeTestRunner implements TestRunner {
     const result = await this.#run(options);
     // Stryker names the survivors only when all is done.
     const { fileName, location, mutatorName, replacement } = options.activeMutant;
-    const place = `${fileName.slice(fileName.lastIndexOf('/src/') + 1)}:${location.start.line + 1}:${location.start.column + 1}`;
+    const place = `${fileName.slice(fileName.lastIndexOf('/packages/') + 1)}:${location.start.line + 1}:${location.start.column + 1}`;
     const reason = 'failureMessage' in result ? result.failureMessage : '';
     appendFileSync(
       logPath,

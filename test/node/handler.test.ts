@@ -8,7 +8,7 @@ import type { AddressInfo } from 'node:net';
 import { describe, test } from 'node:test';
 import connect from 'connect';
 import express, { type NextFunction, type Request, type Response } from 'express';
-import { createNodeHandler } from '../../src/adapters/node.ts';
+import { createNodeHandler } from '../../packages/core/hosts/node/node.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import {
   assertHeaders,

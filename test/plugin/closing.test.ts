@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import type { AddressInfo, Socket } from 'node:net';
 import { describe, test } from 'node:test';
 import type { FastifyInstance } from 'fastify';
-import { workItemGateway } from '../../src/index.ts';
+import { workItemGateway } from '../../packages/core/hosts/index.ts';
 import { createGate, poll, within } from '../helpers/changes.ts';
 import { codeBlock } from '../helpers/documents.ts';
 import { assertReply, operation, operations, succeeded } from '../helpers/expected.ts';
@@ -270,7 +270,10 @@ test('the lines of docs/hosts.md do so as they are written [D55]', async () => {
     backend.answers(latency(800, answer('{"id":5}')));
     const code = codeBlock('docs/hosts.md', 'const app = Fastify(')
       .replace("'fastify'", JSON.stringify(import.meta.resolve('fastify')))
-      .replace("'work-item-gateway'", JSON.stringify(new URL('../../src/index.ts', import.meta.url)))
+      .replace(
+        "'work-item-gateway'",
+        JSON.stringify(new URL('../../packages/core/hosts/index.ts', import.meta.url)),
+      )
       .replace('logger: true', 'logger: false')
       .replace('http://localhost:5104', backend.url)
       .replace('port: 3000', 'port: 0');

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { assertReply } from '../helpers/expected.ts';
 import { hosts, serveApp } from '../helpers/hosts.ts';
-import { workItemGateway } from '../../src/index.ts';
+import { workItemGateway } from '../../packages/core/hosts/index.ts';
 
 for (const { name, create } of hosts) {
   test(`${name}: what a guard refuses is 403, and the server's own routes are the server's`, async () => {

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { RouteOptions } from 'fastify';
-import { workItemGateway } from '../../src/index.ts';
+import { workItemGateway } from '../../packages/core/hosts/index.ts';
 import { hosts, serve, serveApp, type HostOptions } from '../helpers/hosts.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 

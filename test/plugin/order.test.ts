@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import dns from 'node:dns';
 import { describe, mock, test } from 'node:test';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import { workItemGateway } from '../../src/index.ts';
+import { workItemGateway } from '../../packages/core/hosts/index.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, invalidId, succeeded } from '../helpers/expected.ts';
 import { hosts, serve, serveApp } from '../helpers/hosts.ts';

@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { frameworkErrors, workItemGateway } from '../../src/index.ts';
+import { frameworkErrors, workItemGateway } from '../../packages/core/hosts/index.ts';
 import { createObserver } from '../helpers/in-process.ts';
 import { hosts, serve, serveApp } from '../helpers/hosts.ts';
 import { assertReply, invalidId, methodNotAllowed, operations } from '../helpers/expected.ts';

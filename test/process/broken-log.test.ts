@@ -227,7 +227,7 @@ test('npm start > /dev/full starts, serves and ends [D53]', async () => {
 });
 
 describe('what a command prints', () => {
-  const command = `${process.execPath} dist/main.js openapi`;
+  const command = `${process.execPath} dist/command/main.js openapi`;
   const shell = (text: string) =>
     spawnSync('sh', ['-c', text], { cwd: resolve(import.meta.dirname, '../..'), maxBuffer: 1_000_000 });
 
@@ -246,7 +246,7 @@ describe('what a command prints', () => {
 
   for (const printed of ['openapi', '--help', '--version', 'check --help']) {
     test(`that does not fit on the disk is an error: ${printed}`, () => {
-      const { status, stderr } = shell(`${process.execPath} dist/main.js ${printed} > /dev/full`);
+      const { status, stderr } = shell(`${process.execPath} dist/command/main.js ${printed} > /dev/full`);
       assert.match(stderr.toString(), /^error: not all of the output could be written: ENOSPC.*\n$/);
       assert.equal(status, 1);
     });

@@ -69,10 +69,14 @@ test('HTTP2 on a Node before 26 is a problem of the start and of check, beside a
     );
   }
   // A document is no service, and HTTP2=false needs nothing.
-  const { stdout } = await run(process.env['GATEWAY_NODE'] ?? process.execPath, ['dist/main.js', 'openapi'], {
-    cwd: `${import.meta.dirname}/../..`,
-    env: { ...environment, REQUEST_BYTES_MAX: '', TLS_CERT_FILE: 'a', TLS_KEY_FILE: 'b' },
-  });
+  const { stdout } = await run(
+    process.env['GATEWAY_NODE'] ?? process.execPath,
+    ['dist/command/main.js', 'openapi'],
+    {
+      cwd: `${import.meta.dirname}/../..`,
+      env: { ...environment, REQUEST_BYTES_MAX: '', TLS_CERT_FILE: 'a', TLS_KEY_FILE: 'b' },
+    },
+  );
   assert.match(stdout, /"openapi"/);
   await using off = runCommand(['check'], { ...environment, HTTP2: 'false' });
   assert.equal(await off.exitCode(), 1);
@@ -207,7 +211,7 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
   });
 
   test('what it needs is loaded where it is on, and nowhere else', async () => {
-    const look = "import('./src/process/service.ts').then(() => console.log(process.moduleLoadList.some((name) => name.includes('http2'))))"; // prettier-ignore
+    const look = "import('./packages/command/service/service.ts').then(() => console.log(process.moduleLoadList.some((name) => name.includes('http2'))))"; // prettier-ignore
     const { stdout } = await run(process.execPath, ['-e', look], { cwd: `${import.meta.dirname}/../..` });
     assert.equal(stdout.trim(), 'false');
   });

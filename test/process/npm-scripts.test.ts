@@ -202,7 +202,10 @@ describe('signals under npm run serve', () => {
 describe('a clone in which something is missing', () => {
   // As much of a clone as is looked at before anything of it is run.
   let clone = '';
-  const built = ['src/json/scanner.wasm', 'src/docs/swagger-ui/swagger-ui-bundle.js'];
+  const built = [
+    'packages/core/json/scanner.wasm',
+    'packages/command/api-reference/swagger-ui/swagger-ui-bundle.js',
+  ];
   const put = (path: string): void => {
     mkdirSync(dirname(join(clone, path)), { recursive: true });
     writeFileSync(join(clone, path), '{}');
@@ -215,7 +218,10 @@ describe('a clone in which something is missing', () => {
     for (const name of ['commander', 'assemblyscript', 'swagger-ui-dist'])
       put(`node_modules/${name}/package.json`);
     built.forEach(put);
-    writeFileSync(join(clone, 'src/main.ts'), "console.log('runs with', ...process.argv.slice(2));\n");
+    writeFileSync(
+      join(clone, 'packages/command/main.ts'),
+      "console.log('runs with', ...process.argv.slice(2));\n",
+    );
   });
 
   async function start(version?: string): Promise<Ended> {
@@ -284,8 +290,8 @@ describe('a clone in which something is missing', () => {
   }
 
   test('both, and what would build them: a whole npm ci is asked for', async () => {
-    rmSync(join(clone, 'src/json'), { recursive: true });
-    rmSync(join(clone, 'src/docs'), { recursive: true });
+    rmSync(join(clone, 'packages/core/json'), { recursive: true });
+    rmSync(join(clone, 'packages/command/api-reference'), { recursive: true });
     rmSync(join(clone, 'node_modules/assemblyscript'), { recursive: true });
     await assertRefused(/^error: \S+ and \S+ have not been built\n.*Run `npm ci` without --omit/);
   });

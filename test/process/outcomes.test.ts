@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { resolve } from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
 
-import type { Facts, Now } from '../../src/dashboard/state.ts';
+import type { Facts, Now } from '../../packages/dashboard/state.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import {
@@ -19,7 +19,7 @@ import {
 import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
 import { Viewer } from '../helpers/viewer.ts';
 
-const verdictModule = new URL('../../src/dashboard/page/verdict.js', import.meta.url).href;
+const verdictModule = new URL('../../packages/dashboard/page/verdict.js', import.meta.url).href;
 const { judge, describeParties } = (await import(verdictModule)) as {
   judge: (
     now: Now,

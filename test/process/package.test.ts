@@ -108,8 +108,8 @@ describe('what is in it', () => {
   test('what the command needs beside its code, and no source, test or Node', () => {
     for (const file of [
       manifest.bin['work-item-gateway'] ?? '',
-      'dist/docs/swagger-ui/swagger-ui-bundle.js',
-      'dist/docs/swagger-ui/LICENSE',
+      'dist/command/api-reference/swagger-ui/swagger-ui-bundle.js',
+      'dist/command/api-reference/swagger-ui/LICENSE',
       'dist/dashboard/page/index.html',
       'LICENSE',
     ]) {

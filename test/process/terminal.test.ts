@@ -115,7 +115,7 @@ function descendantsOf(pid: number): number[] {
   return (childrenOf(pid) ?? []).flatMap((each) => [each, ...descendantsOf(each)]);
 }
 
-const gateway = `${process.execPath} dist/main.js`;
+const gateway = `${process.execPath} dist/command/main.js`;
 const firstPort = /http:\/\/127\.0\.0\.1:(\d+)/;
 
 describe('a terminal that closes', { skip }, () => {

@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, beforeEach, describe, test } from 'node:test';
-import { failuresMax } from '../../src/telemetry/failures.ts';
+import { failuresMax } from '../../packages/figures/failures.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { childrenOf, countDescriptors } from '../helpers/process-figures.ts';

@@ -42,7 +42,7 @@ export class GatewayProcess {
     // The inspector is there only to be asked for garbage collections.
     this.#process = spawn(
       process.env['GATEWAY_NODE'] ?? process.execPath,
-      ['--inspect=127.0.0.1:0', resolve(import.meta.dirname, '../../dist/main.js'), 'serve'],
+      ['--inspect=127.0.0.1:0', resolve(import.meta.dirname, '../../dist/command/main.js'), 'serve'],
       { env: { PATH: process.env['PATH'], ...environment }, stdio: ['ignore', 'pipe', 'pipe'] },
     );
     const kill = () => this.#process.kill('SIGKILL');

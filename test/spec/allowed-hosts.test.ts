@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { workItemGateway } from '../../src/index.ts';
+import { workItemGateway } from '../../packages/core/hosts/index.ts';
 import { assertReply, badRequest, forbidden, headersTooLarge, operations } from '../helpers/expected.ts';
 import { Fastify } from '../helpers/fastify.ts';
 import type { Headers, Reply } from '../helpers/raw-client.ts';

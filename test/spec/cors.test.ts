@@ -17,7 +17,7 @@ import {
   tooLarge,
 } from '../helpers/expected.ts';
 import { requestBytes, type Headers, type Reply } from '../helpers/raw-client.ts';
-import { createGatewayServer, workItemGateway } from '../../src/index.ts';
+import { createGatewayServer, workItemGateway } from '../../packages/core/hosts/index.ts';
 import { Fastify } from '../helpers/fastify.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { forEachTarget, Target, targetKinds } from '../helpers/targets.ts';

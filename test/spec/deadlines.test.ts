@@ -2,8 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { BackendClient, type Outcome } from '../../src/backend/client.ts';
-import { BufferBudget } from '../../src/body/budget.ts';
+import { BackendClient, type Outcome } from '../../packages/core/backend/client.ts';
+import { BufferBudget } from '../../packages/core/body/budget.ts';
 import { within } from '../helpers/changes.ts';
 import { startBlackHole, startDyingBackend } from '../helpers/black-hole.ts';
 import { assertReply, itemNotFound, operations } from '../helpers/expected.ts';

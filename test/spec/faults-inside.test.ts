@@ -4,9 +4,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { FastifyInstance } from 'fastify';
-import { BackendClient } from '../../src/backend/client.ts';
-import { BufferBudget } from '../../src/body/budget.ts';
-import type { Backend } from '../../src/gateway/call.ts';
+import { BackendClient } from '../../packages/core/backend/client.ts';
+import { BufferBudget } from '../../packages/core/body/budget.ts';
+import type { Backend } from '../../packages/core/call/call.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, badRequest, operations, succeeded, unavailable } from '../helpers/expected.ts';
 import { Fastify } from '../helpers/fastify.ts';

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { describe, mock, test } from 'node:test';
 import type { FastifyInstance } from 'fastify';
-import { workItemGateway, type WorkItemGatewayOptions } from '../../src/index.ts';
+import { workItemGateway, type WorkItemGatewayOptions } from '../../packages/core/hosts/index.ts';
 import { poll } from '../helpers/changes.ts';
 import {
   assertHeaders,

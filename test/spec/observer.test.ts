@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createGatewayServer, type CallRecord } from '../../src/index.ts';
+import { createGatewayServer, type CallRecord } from '../../packages/core/hosts/index.ts';
 import { startBlackHole } from '../helpers/black-hole.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { serveBefore, serveInProcess } from '../helpers/in-process.ts';

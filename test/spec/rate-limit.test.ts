@@ -2,12 +2,12 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { BackendClient } from '../../src/backend/client.ts';
-import { BufferBudget } from '../../src/body/budget.ts';
-import type { Guard } from '../../src/gateway/guard.ts';
-import { replies } from '../../src/gateway/replies.ts';
-import { OwnCount } from '../../src/guards/count.ts';
-import { createRateLimit } from '../../src/guards/rate-limit.ts';
+import { BackendClient } from '../../packages/core/backend/client.ts';
+import { BufferBudget } from '../../packages/core/body/budget.ts';
+import type { Guard } from '../../packages/core/call/guard.ts';
+import { replies } from '../../packages/core/replies.ts';
+import { OwnCount } from '../../packages/core/guards/rate-limit/count.ts';
+import { createRateLimit } from '../../packages/core/guards/rate-limit/rate-limit.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { serveBefore } from '../helpers/in-process.ts';
 import { requestBytes } from '../helpers/raw-client.ts';

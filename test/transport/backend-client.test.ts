@@ -3,8 +3,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { BackendClient, type BackendRequest, type Outcome } from '../../src/backend/client.ts';
-import { BufferBudget } from '../../src/body/budget.ts';
+import { BackendClient, type BackendRequest, type Outcome } from '../../packages/core/backend/client.ts';
+import { BufferBudget } from '../../packages/core/body/budget.ts';
 import { startBlackHole } from '../helpers/black-hole.ts';
 import { createGate, poll, within } from '../helpers/changes.ts';
 import {

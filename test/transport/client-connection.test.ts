@@ -19,8 +19,8 @@ import {
   tapSockets,
   type ExchangeOwner,
   type SocketTap,
-} from '../../src/wire/client-connection.ts';
-import type { AnswerHead, Flaw } from '../../src/wire/head.ts';
+} from '../../packages/core/http1/client-connection.ts';
+import type { AnswerHead, Flaw } from '../../packages/core/http1/head.ts';
 import { poll } from '../helpers/changes.ts';
 
 /** An exchange, and what came of it. */

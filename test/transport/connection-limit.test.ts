@@ -6,8 +6,8 @@ import { once } from 'node:events';
 import { connect, type AddressInfo, type Socket } from 'node:net';
 import { test, type TestContext } from 'node:test';
 
-import type { Connection } from '../../src/wire/connection.ts';
-import { ClientServer } from '../../src/wire/server.ts';
+import type { Connection } from '../../packages/core/http1/connection.ts';
+import { ClientServer } from '../../packages/core/http1/server.ts';
 import { poll } from '../helpers/changes.ts';
 import { closed } from '../helpers/raw-client.ts';
 import { noLimits } from '../helpers/served-connections.ts';

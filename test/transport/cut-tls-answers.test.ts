@@ -9,8 +9,8 @@ import { Duplex } from 'node:stream';
 import { after, before, describe, test } from 'node:test';
 import { TLSSocket, type SecureVersion } from 'node:tls';
 import { fileURLToPath } from 'node:url';
-import { BackendClient, type BackendRequest, type Outcome } from '../../src/backend/client.ts';
-import { BufferBudget } from '../../src/body/budget.ts';
+import { BackendClient, type BackendRequest, type Outcome } from '../../packages/core/backend/client.ts';
+import { BufferBudget } from '../../packages/core/body/budget.ts';
 import { assertReply, succeeded } from '../helpers/expected.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 

@@ -3,8 +3,13 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { joinGuards, type Admission, type Guard, type GuardedRequest } from '../../src/gateway/guard.ts';
-import { replies } from '../../src/gateway/replies.ts';
+import {
+  joinGuards,
+  type Admission,
+  type Guard,
+  type GuardedRequest,
+} from '../../packages/core/call/guard.ts';
+import { replies } from '../../packages/core/replies.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, forbidden, operations } from '../helpers/expected.ts';
 import { serveGuarded } from '../helpers/in-process.ts';

@@ -7,9 +7,9 @@ import { connect, type AddressInfo, type Socket } from 'node:net';
 import { after, before, describe, test, type TestContext } from 'node:test';
 import { connect as connectTls, type ConnectionOptions } from 'node:tls';
 
-import type { ServerTls } from '../../src/wire/handshake.ts';
-import { ServerConnection } from '../../src/wire/server-connection.ts';
-import { ClientServer, type SecureOptions } from '../../src/wire/server.ts';
+import type { ServerTls } from '../../packages/core/http1/handshake.ts';
+import { ServerConnection } from '../../packages/core/http1/server-connection.ts';
+import { ClientServer, type SecureOptions } from '../../packages/core/http1/server.ts';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { closed, RawClient } from '../helpers/raw-client.ts';

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { Admission, Guard } from '../../src/gateway/guard.ts';
+import type { Admission, Guard } from '../../packages/core/call/guard.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, succeeded } from '../helpers/expected.ts';
 import { serveHttp2InProcess, noHttp2 } from '../helpers/http2-client.ts';

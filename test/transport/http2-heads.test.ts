@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { fieldsMax, headBytesMax } from '../../src/adapters/http2.ts';
+import { fieldsMax, headBytesMax } from '../../packages/core/hosts/http2/http2.ts';
 import { poll } from '../helpers/changes.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { noHttp2, serveHttp2InProcess } from '../helpers/http2-client.ts';

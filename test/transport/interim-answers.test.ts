@@ -4,8 +4,8 @@
 import assert from 'node:assert/strict';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { test } from 'node:test';
-import { BackendClient, type BackendRequest, type Outcome } from '../../src/backend/client.ts';
-import { BufferBudget } from '../../src/body/budget.ts';
+import { BackendClient, type BackendRequest, type Outcome } from '../../packages/core/backend/client.ts';
+import { BufferBudget } from '../../packages/core/body/budget.ts';
 import { within } from '../helpers/changes.ts';
 import { ScriptedBackend, type Answer } from '../helpers/scripted-backend.ts';
 

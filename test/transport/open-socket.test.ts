@@ -8,7 +8,7 @@ import { readFileSync } from 'node:fs';
 import { createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { describe, test, type TestContext } from 'node:test';
 import { createServer as createTlsServer, type TLSSocket } from 'node:tls';
-import { createOpenSocket, tapSockets, type ClientTls } from '../../src/wire/client-connection.ts';
+import { createOpenSocket, tapSockets, type ClientTls } from '../../packages/core/http1/client-connection.ts';
 import { poll } from '../helpers/changes.ts';
 
 // For localhost and 127.0.0.1, signed by itself.

@@ -4,9 +4,9 @@
 import assert from 'node:assert/strict';
 import type { Socket } from 'node:net';
 import { test } from 'node:test';
-import { RequestReader } from '../../src/wire/reader.ts';
-import { ServerConnection } from '../../src/wire/server-connection.ts';
-import { queueForTurn, type TurnTaker } from '../../src/wire/turns.ts';
+import { RequestReader } from '../../packages/core/http1/reader.ts';
+import { ServerConnection } from '../../packages/core/http1/server-connection.ts';
+import { queueForTurn, type TurnTaker } from '../../packages/core/http1/turns.ts';
 import { poll } from '../helpers/changes.ts';
 import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
 import { echo, get, serve, turn, TurnCounter } from '../helpers/served-connections.ts';

@@ -4,7 +4,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Connection } from '../../src/wire/connection.ts';
+import type { Connection } from '../../packages/core/http1/connection.ts';
 import { poll } from '../helpers/changes.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { echo, get, serve, turn, TurnCounter, type Script } from '../helpers/served-connections.ts';

@@ -7,9 +7,9 @@ import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { test, type TestContext } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
-import type { CallRecord } from '../../src/gateway/call-record.ts';
-import { StallWatch } from '../../src/wire/stall-watch.ts';
-import { inodeOf, readUnacknowledged } from '../../src/wire/tcp-table.ts';
+import type { CallRecord } from '../../packages/core/call/call-record.ts';
+import { StallWatch } from '../../packages/core/http1/stall-watch.ts';
+import { inodeOf, readUnacknowledged } from '../../packages/core/http1/tcp-table.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 
 // More than the system takes without its reader.

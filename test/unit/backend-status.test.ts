@@ -7,7 +7,7 @@ import {
   BackendMonitor,
   JoinedBackendStatus,
   type BackendStatus,
-} from '../../src/telemetry/backend-status.ts';
+} from '../../packages/figures/backend-status.ts';
 
 const away = { isReachable: false, cause: 'refused' };
 const there = { isReachable: true, cause: undefined };

@@ -2,8 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { blockBytes, giveBackBlocks, takeBlock } from '../../src/body/blocks.ts';
-import { AnswerBody, RequestBody } from '../../src/body/body.ts';
+import { blockBytes, giveBackBlocks, takeBlock } from '../../packages/core/body/blocks.ts';
+import { AnswerBody, RequestBody } from '../../packages/core/body/body.ts';
 import { createRandom } from '../helpers/json-texts.ts';
 
 for (const SomeBody of [RequestBody, AnswerBody]) {

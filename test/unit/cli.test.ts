@@ -7,9 +7,9 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
-import { runCli } from '../../src/process/cli.ts';
-import { holdSignals } from '../../src/process/held-signals.ts';
-import { workItemGateway } from '../../src/index.ts';
+import { runCli } from '../../packages/command/cli/cli.ts';
+import { holdSignals } from '../../packages/command/cli/held-signals.ts';
+import { workItemGateway } from '../../packages/core/hosts/index.ts';
 import {
   briefOf,
   flagOf,
@@ -17,8 +17,8 @@ import {
   settingNames,
   settingsOf,
   variableOf,
-} from '../../src/process/settings.ts';
-import { findSimilar } from '../../src/gateway/similar.ts';
+} from '../../packages/command/settings/settings.ts';
+import { findSimilar } from '../../packages/core/text/similar.ts';
 import Fastify from 'fastify';
 
 interface Ended {
@@ -331,7 +331,7 @@ describe('how it can be run again', () => {
     [
       'npx',
       {},
-      '/shop/node_modules/work-item-gateway/dist/main.js',
+      '/shop/node_modules/work-item-gateway/dist/command/main.js',
       ['serve'],
       'npx work-item-gateway serve --help',
     ],
@@ -342,7 +342,13 @@ describe('how it can be run again', () => {
       ['serve'],
       'work-item-gateway serve --help',
     ],
-    ['a file below', {}, resolve('dist/main.js'), ['serve'], 'node dist/main.js serve --help'],
+    [
+      'a file below',
+      {},
+      resolve('dist/command/main.js'),
+      ['serve'],
+      'node dist/command/main.js serve --help',
+    ],
     ['a file elsewhere', {}, '/opt/gateway/main.js', ['serve'], 'node /opt/gateway/main.js serve --help'],
     [
       'a file with a space',

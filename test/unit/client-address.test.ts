@@ -8,7 +8,7 @@ import {
   isAddressRange,
   normalizeAddress,
   parseAddressRanges,
-} from '../../src/guards/client-address.ts';
+} from '../../packages/core/admission/client-address.ts';
 
 const trusted = createTrustedProxies(['10.0.0.0/8', '192.168.1.7', '2001:db8:ffff::/48', '::1']);
 

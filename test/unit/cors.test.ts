@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 
-import { createCors, isOrigin, parseOrigins } from '../../src/guards/cors.ts';
-import { describeOrigins } from '../../src/process/cors-advice.ts';
+import { createCors, isOrigin, parseOrigins } from '../../packages/core/admission/cors.ts';
+import { describeOrigins } from '../../packages/command/cli/cors-advice.ts';
 
 const app = 'https://app.example.com';
 

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { isCrossSiteWrite } from '../../src/guards/cross-site.ts';
+import { isCrossSiteWrite } from '../../packages/core/admission/cross-site.ts';
 
 test('a POST, PUT or DELETE that any value calls cross-site is one [D56]', () => {
   for (const method of ['POST', 'PUT', 'DELETE']) {

@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Deadline, Deadlines } from '../../src/backend/deadlines.ts';
+import { Deadline, Deadlines } from '../../packages/core/backend/deadlines.ts';
 import { poll } from '../helpers/changes.ts';
 
 const durationMs = 20;

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { shortenError } from '../../src/backend/describe-error.ts';
+import { shortenError } from '../../packages/core/backend/describe-error.ts';
 
 function errorOf(code: string | undefined, message = `connect ${code ?? ''} 127.0.0.1:5104`): Error {
   return Object.assign(new Error(message), code === undefined ? {} : { code });

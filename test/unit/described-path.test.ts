@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { describePath, describeSubject } from '../../src/gateway/request-context.ts';
+import { describePath, describeSubject } from '../../packages/core/call/request-context.ts';
 
 const long = `/${'a'.repeat(255)}`;
 const cases: [target: string, path: string][] = [

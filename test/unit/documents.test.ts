@@ -5,13 +5,13 @@ import { existsSync, globSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { describe, test } from 'node:test';
 
-import { createRegistry } from '../../src/telemetry/metrics.ts';
-import { processRegistry } from '../../src/telemetry/process-metrics.ts';
-import { operations } from '../../src/gateway/operations.ts';
-import { callOutcomes, outcomes } from '../../src/gateway/outcomes.ts';
-import { failureReplies, notFoundReplies, replies } from '../../src/gateway/replies.ts';
-import { contractFlags } from '../../src/contract/flags.ts';
-import { flagOf, settingNames, variableOf } from '../../src/process/settings.ts';
+import { createRegistry } from '../../packages/command/metrics/metrics.ts';
+import { processRegistry } from '../../packages/figures/process-metrics.ts';
+import { operations } from '../../packages/core/operations.ts';
+import { callOutcomes, outcomes } from '../../packages/core/outcomes.ts';
+import { failureReplies, notFoundReplies, replies } from '../../packages/core/replies.ts';
+import { contractFlags } from '../../packages/contract-check/flags.ts';
+import { flagOf, settingNames, variableOf } from '../../packages/command/settings/settings.ts';
 
 const root = resolve(import.meta.dirname, '../..');
 const read = (path: string): string => readFileSync(join(root, path), 'utf8');
@@ -199,7 +199,7 @@ describe('docs/operating.md', () => {
 });
 
 test('what docs/decisions.md says is in a file of the source is in it', () => {
-  const places = [...read('docs/decisions.md').matchAll(/`(#?\w+)` (?:in|of) `(src\/[\w/.-]+)`/g)];
+  const places = [...read('docs/decisions.md').matchAll(/`(#?\w+)` (?:in|of) `(packages\/[\w/.-]+)`/g)];
   assert.ok(places.length >= 10);
   const missing = places.filter(([, name = '', file = '']) => {
     const names: readonly string[] = read(file).match(/#?\w+/g) ?? [];
@@ -235,18 +235,18 @@ describe('ARCHITECTURE.md', () => {
     assert.deepEqual(named.toSorted(), existing.toSorted());
   });
 
-  const sources = globSync('src/**/*.ts', { cwd: root }).map((path) => ({ path, text: read(path) }));
+  const sources = globSync('packages/**/*.ts', { cwd: root }).map((path) => ({ path, text: read(path) }));
   for (const [what, pattern, where] of [
     [
       'knows a socket',
       / from 'node:(?:net|tls|http)'/,
-      /^src\/(?:wire|adapters|admin|dashboard|process|telemetry|workers|embedded-backend|guards)\//,
+      /^packages\/(?:core\/(?:http1|hosts|guards)|command|dashboard|stand-in-backend)\//,
     ],
-    ['knows prom-client', / from 'prom-client'/, /^src\/telemetry\//],
-    ['knows commander', / from 'commander'/, /^src\/process\/cli\.ts$/],
-    ['ends the process', /process\.exit\(/, /^src\/(?:main|workers\/worker)\.ts$/],
-    ['reads the environment', /process\.env/, /^src\/(?:main|telemetry\/log)\.ts$/],
-    ['reads the settings', /\/settings\.ts'/, /^src\/(?:workers|process)\/[a-z-]+\.ts$|^src\/main\.ts$/],
+    ['knows prom-client', / from 'prom-client'/, /^packages\/(?:figures|command\/metrics)\//],
+    ['knows commander', / from 'commander'/, /^packages\/command\/cli\/cli\.ts$/],
+    ['ends the process', /process\.exit\(/, /^packages\/command\/(?:main|cluster\/worker)\.ts$/],
+    ['reads the environment', /process\.env/, /^packages\/command\/(?:main|log\/log)\.ts$/],
+    ['reads the settings', /\/settings\.ts'/, /^packages\/command\//],
   ] as const) {
     test(`nothing ${what} where it must not`, () => {
       const found = sources.filter(({ text }) => pattern.test(text)).map(({ path }) => path);
@@ -261,7 +261,7 @@ describe('ARCHITECTURE.md', () => {
 
 test('no file imports itself, however many files lie between, types included', () => {
   const imports = new Map(
-    globSync('src/**/*.{ts,js}', { cwd: root }).map((path) => [
+    globSync('packages/**/*.{ts,js}', { cwd: root }).map((path) => [
       path,
       namesIn(read(path), /(?:from|import\()\s*'(\.[^']+)'/g).map((name) => join(dirname(path), name)),
     ]),
@@ -308,28 +308,38 @@ describe('a figure that a document and the code both have', () => {
     [
       'docs/operating.md',
       /a second one within ([\d,]+) ms of the first/,
-      'src/process/lifecycle.ts',
+      'packages/command/service/lifecycle.ts',
       /repetitionByNpmMsMax = ([\d_]+)/,
     ],
-    ['docs/decisions.md', /here it is every ([\d,]+) ms/, 'src/wire/server.ts', /sweepMs = ([\d_]+)/],
+    [
+      'docs/decisions.md',
+      /here it is every ([\d,]+) ms/,
+      'packages/core/http1/server.ts',
+      /sweepMs = ([\d_]+)/,
+    ],
     [
       'docs/decisions.md',
       /nothing has arrived for ([\d,]+) ms/,
-      'src/wire/server.ts',
+      'packages/core/http1/server.ts',
       /drainQuietMs = ([\d_]+)/,
     ],
     [
       'docs/performance.md',
       /each idle connection about (\d+) KB/,
-      'src/process/memory.ts',
+      'packages/command/settings/memory.ts',
       /plain: ([\d_]+)_000/,
     ],
-    ['docs/performance.md', /(\d+) KB over TLS/, 'src/process/memory.ts', /tls: ([\d_]+)_000/],
-    ['docs/performance.md', /(\d+) KB with HTTP\/2/, 'src/process/memory.ts', /http2: ([\d_]+)_000/],
+    ['docs/performance.md', /(\d+) KB over TLS/, 'packages/command/settings/memory.ts', /tls: ([\d_]+)_000/],
+    [
+      'docs/performance.md',
+      /(\d+) KB with HTTP\/2/,
+      'packages/command/settings/memory.ts',
+      /http2: ([\d_]+)_000/,
+    ],
     [
       'docs/operating.md',
       /(\d+) MB for each process/,
-      'src/process/memory.ts',
+      'packages/command/settings/memory.ts',
       /processBytes = ([\d_]+)_000_000/,
     ],
   ] as const;

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { operations } from '../../src/gateway/operations.ts';
-import { callOutcomes, outcomes, type CallOutcome } from '../../src/gateway/outcomes.ts';
-import { linesMax, periodMs, writeFailureLines } from '../../src/telemetry/failure-lines.ts';
-import type { CallRecord } from '../../src/gateway/call-record.ts';
+import { operations } from '../../packages/core/operations.ts';
+import { callOutcomes, outcomes, type CallOutcome } from '../../packages/core/outcomes.ts';
+import { linesMax, periodMs, writeFailureLines } from '../../packages/core/hosts/common/failure-lines.ts';
+import type { CallRecord } from '../../packages/core/call/call-record.ts';
 
 function call(outcome: CallOutcome, changes: Partial<CallRecord> = {}): CallRecord {
   return {

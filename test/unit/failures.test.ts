@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { failuresMax, RecentFailures } from '../../src/telemetry/failures.ts';
-import type { CallRecord } from '../../src/gateway/call-record.ts';
-import type { CallOutcome } from '../../src/gateway/outcomes.ts';
+import { failuresMax, RecentFailures } from '../../packages/figures/failures.ts';
+import type { CallRecord } from '../../packages/core/call/call-record.ts';
+import type { CallOutcome } from '../../packages/core/outcomes.ts';
 
 function call(requestId: string, outcome: CallOutcome): CallRecord {
   return {

@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { Figures, statuses } from '../../src/telemetry/figures.ts';
-import { failureReplies, notFoundReplies, replies } from '../../src/gateway/replies.ts';
+import { Figures, statuses } from '../../packages/figures/figures.ts';
+import { failureReplies, notFoundReplies, replies } from '../../packages/core/replies.ts';
 
 test('every status that a reply can have is counted as itself', () => {
   const all = [

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { FrameMeter, type Allowance } from '../../src/adapters/frame-meter.ts';
+import { FrameMeter, type Allowance } from '../../packages/core/hosts/http2/frame-meter.ts';
 import {
   fieldBlock,
   firstOfTable,

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { createJsonChecker, isJson, type JsonChecker } from '../../src/json/json.ts';
+import { createJsonChecker, isJson, type JsonChecker } from '../../packages/core/json/json.ts';
 import { isJsonByOracle } from '../helpers/json-oracle.ts';
 import { createRandom } from '../helpers/json-texts.ts';
 
@@ -134,7 +134,7 @@ test('without its scanner the checker says how to build it', async () => {
   const directory = mkdtempSync(join(tmpdir(), 'json-'));
   try {
     const copy = join(directory, 'json.ts');
-    copyFileSync(new URL('../../src/json/json.ts', import.meta.url), copy);
+    copyFileSync(new URL('../../packages/core/json/json.ts', import.meta.url), copy);
     await assert.rejects(import(pathToFileURL(copy).href), (error: Error) => {
       assert.match(
         error.message,
@@ -149,7 +149,7 @@ test('without its scanner the checker says how to build it', async () => {
 });
 
 test("the scanner's memory has a fixed size", async () => {
-  const code = readFileSync(new URL('../../src/json/scanner.wasm', import.meta.url));
+  const code = readFileSync(new URL('../../packages/core/json/scanner.wasm', import.meta.url));
   const { instance } = (await webAssembly.instantiate(code)) as { instance: { exports: { memory: Memory } } };
   assert.equal(instance.exports.memory.buffer.byteLength, 131_072);
   assert.throws(() => instance.exports.memory.grow(1), RangeError);

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createJsonChecker, isJson } from '../../src/json/json.ts';
+import { createJsonChecker, isJson } from '../../packages/core/json/json.ts';
 import { bytesOf, isJsonByOracle, isJsonByteByByte, isJsonInPieces, shown } from '../helpers/json-oracle.ts';
 import { createRandom, everyToken, mutate } from '../helpers/json-texts.ts';
 

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { isJson } from '../../src/json/json.ts';
+import { isJson } from '../../packages/core/json/json.ts';
 import { isJsonByOracle, isJsonInPieces, shown } from '../helpers/json-oracle.ts';
 import { createRandom, everyToken, fragments, mutate } from '../helpers/json-texts.ts';
 

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { isJson } from '../../src/json/json.ts';
+import { isJson } from '../../packages/core/json/json.ts';
 import { bytesOf, isJsonByOracle, isJsonByteByByte, isJsonInPieces } from '../helpers/json-oracle.ts';
 
 // One character is one byte.

@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { LogOutput } from '../../src/telemetry/log-output.ts';
+import { LogOutput } from '../../packages/command/log/log-output.ts';
 import { poll } from '../helpers/changes.ts';
 
 /** What the output asks to be written, and what the test lets become of it. */

@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { CallRecord } from '../../src/gateway/call-record.ts';
-import { operations } from '../../src/gateway/operations.ts';
-import { createLogger, logCall } from '../../src/telemetry/log.ts';
+import type { CallRecord } from '../../packages/core/call/call-record.ts';
+import { operations } from '../../packages/core/operations.ts';
+import { createLogger, logCall } from '../../packages/command/log/log.ts';
 
 function collect() {
   const pieces: string[] = [];

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { totalmem } from 'node:os';
 import { test } from 'node:test';
 
-import { connectionKindOf, neededMemory, readMemoryLimit } from '../../src/process/memory.ts';
+import { connectionKindOf, neededMemory, readMemoryLimit } from '../../packages/command/settings/memory.ts';
 
 test('a third more than the bodies, 200 MB for each process, and each connection by what it speaks', () => {
   const limits = { bufferedBytesMax: 3_000_000, connectionsMax: 10_000, workers: 1 };

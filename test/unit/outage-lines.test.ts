@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { OutageLines, quietMs } from '../../src/process/outage-lines.ts';
+import { OutageLines, quietMs } from '../../packages/command/service/outage-lines.ts';
 import { HandClock } from '../helpers/hand-clock.ts';
 
 interface Line {

@@ -3,14 +3,14 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { operations } from '../../src/gateway/operations.ts';
+import { operations } from '../../packages/core/operations.ts';
 import {
   callOutcomes,
   outcomeOfAnswer,
   outcomeOfMalformed,
   outcomes,
   type CallOutcome,
-} from '../../src/gateway/outcomes.ts';
+} from '../../packages/core/outcomes.ts';
 
 const expected: Record<CallOutcome, readonly [fault: string, level: string, message: string]> = {
   ok: ['nobody', 'info', 'request'],

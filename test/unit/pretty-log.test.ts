@@ -2,8 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { createLogger } from '../../src/telemetry/log.ts';
-import { createPrettyFormat } from '../../src/telemetry/pretty-log.ts';
+import { createLogger } from '../../packages/command/log/log.ts';
+import { createPrettyFormat } from '../../packages/command/log/pretty-log.ts';
 
 /** What the logger writes, as JSON and for people. */
 function write(log: (logger: ReturnType<typeof createLogger>) => void): { json: string; pretty: string } {

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { RandomText } from '../../src/gateway/random-text.ts';
+import { RandomText } from '../../packages/core/text/random-text.ts';
 
 const draws = 20_000;
 const form = 'a-xxxxxxxx-yx-xxxxxxxx-02';

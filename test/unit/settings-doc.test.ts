@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
 import { createSettingsDoc } from '../../scripts/write-settings-doc.ts';
-import { flagOf, settingNames, variableOf } from '../../src/process/settings.ts';
+import { flagOf, settingNames, variableOf } from '../../packages/command/settings/settings.ts';
 
 const written = readFileSync(new URL('../../docs/settings.md', import.meta.url), 'utf8');
 

@@ -24,7 +24,7 @@ import {
   variableOf,
   type Command,
   type SettingName,
-} from '../../src/process/settings.ts';
+} from '../../packages/command/settings/settings.ts';
 
 // Spelled out by hand: a default or a name that changes is a change that operators see.
 const expected: readonly [SettingName, string, string, unknown][] = [

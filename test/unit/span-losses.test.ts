@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { beforeEach, test } from 'node:test';
-import { pairMs, SpanLosses } from '../../src/telemetry/span-losses.ts';
+import { pairMs, SpanLosses } from '../../packages/command/traces/span-losses.ts';
 import { HandClock } from '../helpers/hand-clock.ts';
 
 let clock: HandClock;

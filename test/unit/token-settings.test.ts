@@ -2,7 +2,12 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { describeChanges, resolveSettings, SettingsError, showValue } from '../../src/process/settings.ts';
+import {
+  describeChanges,
+  resolveSettings,
+  SettingsError,
+  showValue,
+} from '../../packages/command/settings/settings.ts';
 
 const whole = {
   AUTH_ISSUER: 'https://login.example.com/',

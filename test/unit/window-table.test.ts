@@ -2,10 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { GuardedRequest } from '../../src/gateway/guard.ts';
-import { OwnCount, type Count } from '../../src/guards/count.ts';
-import { createRateLimit, networkOf } from '../../src/guards/rate-limit.ts';
-import { WindowTable } from '../../src/guards/window-table.ts';
+import type { GuardedRequest } from '../../packages/core/call/guard.ts';
+import { OwnCount, type Count } from '../../packages/core/guards/rate-limit/count.ts';
+import { createRateLimit, networkOf } from '../../packages/core/guards/rate-limit/rate-limit.ts';
+import { WindowTable } from '../../packages/core/guards/rate-limit/window-table.ts';
 
 const rate = { limit: 3, windowMs: 1_000 };
 

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { causeOfDeath } from '../../src/telemetry/worker-deaths.ts';
+import { causeOfDeath } from '../../packages/figures/worker-deaths.ts';
 
 test('an end of a worker has one of five causes [D63]', () => {
   for (const [signal, isFrozen, cause] of [

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { fieldNameAt, fieldNameOf, fieldNames } from '../../src/wire/fields.ts';
+import { fieldNameAt, fieldNameOf, fieldNames } from '../../packages/core/http1/fields.ts';
 import {
   hexadecimalValues,
   isAuthority,
@@ -16,8 +16,8 @@ import {
   targetBytes,
   textBytes,
   tokenBytes,
-} from '../../src/wire/grammar.ts';
-import { fieldValue, fieldValues, onlyFieldValue } from '../../src/wire/head.ts';
+} from '../../packages/core/http1/grammar.ts';
+import { fieldValue, fieldValues, onlyFieldValue } from '../../packages/core/http1/head.ts';
 
 const digits = '0123456789';
 const capitals = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ';

@@ -4,8 +4,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { AnswerHead, RequestHead } from '../../src/wire/head.ts';
-import { AnswerReader, RequestReader } from '../../src/wire/reader.ts';
+import type { AnswerHead, RequestHead } from '../../packages/core/http1/head.ts';
+import { AnswerReader, RequestReader } from '../../packages/core/http1/reader.ts';
 import {
   answerTexts,
   flawedAnswerTexts,

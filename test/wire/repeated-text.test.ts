@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { KnownText, RepeatedText } from '../../src/wire/repeated-text.ts';
+import { KnownText, RepeatedText } from '../../packages/core/http1/repeated-text.ts';
 
 const texts = [
   '',

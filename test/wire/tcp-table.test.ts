@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { connect as connectTls, createServer as createTlsServer, type TLSSocket } from 'node:tls';
 
-import { carrierOf, handleOf, inodeOf, readUnacknowledged } from '../../src/wire/tcp-table.ts';
+import { carrierOf, handleOf, inodeOf, readUnacknowledged } from '../../packages/core/http1/tcp-table.ts';
 import { poll } from '../helpers/changes.ts';
 
 const onlyLinux = process.platform === 'linux' ? false : 'the tables are seen on Linux only';

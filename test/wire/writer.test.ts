@@ -2,14 +2,14 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Reply } from '../../src/wire/transport.ts';
+import type { Reply } from '../../packages/core/http1/transport.ts';
 import {
   encodeFieldText,
   listReplyHeaders,
   writeDate,
   writeReplyHead,
   writeRequestHead,
-} from '../../src/wire/writer.ts';
+} from '../../packages/core/http1/writer.ts';
 import { readAnswers, readRequests } from '../helpers/http-readings.ts';
 
 test('a request to the backend has these fields and no other [D23]', () => {

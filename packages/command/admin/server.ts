@@ -1,0 +1,170 @@
+// The admin listener: the dashboard, /livez, /readyz and /metrics, on a port of its own so that no client
+// reaches them.
+
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Server } from 'node:net';
+
+import { isAllowedHost } from '../../core/admission/host-names.ts';
+import { latestBackendStatus } from '../../figures/backend-status.ts';
+import { createConnectionServer, keep } from './connections.ts';
+import { Dashboard, type DashboardSources } from '../../dashboard/server.ts';
+import { addFigures, History } from '../../dashboard/history.ts';
+import { metricsContentType, renderMetrics } from '../metrics/metrics.ts';
+import type { Report } from '../../figures/report.ts';
+import { share } from './share.ts';
+
+/** `onFault` is told of a fault of our own in answering here. */
+export interface AdminSources extends DashboardSources {
+  /** The names under which it may be called, beside addresses and those of this machine [D57]. */
+  readonly allowedHosts: () => readonly string[];
+}
+
+export interface AdminServer {
+  /** Not yet listening. */
+  readonly server: Server;
+  /** Ends what would go on by itself: the dashboard's streams, and its history. */
+  readonly close: () => void;
+  /** Cuts every connection that there is. */
+  readonly cut: () => void;
+}
+
+interface Page {
+  readonly status: number;
+  readonly contentType: string;
+  readonly body: string | Buffer;
+}
+
+const noSuccess = 'no call of the last 5 minutes has succeeded: is BACKEND_URL right?';
+const notOurName =
+  'Not a name of this listener: call it by its IP address, or add the name to ADMIN_ALLOWED_HOSTS';
+
+/** The admin server, and the dashboard's history from now on. */
+export function createAdminServer(sources: AdminSources): AdminServer {
+  const history = new History(performance.timeOrigin, historyStepMs);
+  const stopRecording = record(history, sources);
+  const dashboard = new Dashboard(sources, history);
+  // However many ask: to say how it is costs each worker work [D59].
+  const reports = share(
+    async () => await sources.reports({ withProcessMetrics: false, probesBackend: true }),
+  );
+  const routes: ReadonlyMap<string, () => Page | Promise<Page>> = new Map<string, () => Page | Promise<Page>>(
+    [
+      ['/livez', () => json(200, { status: 'alive' })],
+      ['/readyz', async () => describeReadiness(await reports(), sources.isDraining(), history)],
+      ['/metrics', share(async () => await makeMetrics(sources))],
+    ],
+  );
+  const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    request.resume();
+    const { host: hosts = [] } = request.headersDistinct;
+    if (hosts.length > 1 || !isAllowedHost(hosts[0], sources.allowedHosts())) {
+      send(response, json(403, { error: notOurName }));
+      return;
+    }
+    const path = (request.url ?? '').replace(/\?.*/s, '');
+    const route = routes.get(path);
+    const isOfDashboard = path === '/' || path.startsWith('/dashboard/');
+    if (route === undefined && !isOfDashboard) {
+      send(response, json(404, { error: 'Not found' }));
+    } else if (request.method !== 'GET' && request.method !== 'HEAD') {
+      response.setHeader('allow', 'GET, HEAD');
+      send(response, json(405, { error: 'Method not allowed' }));
+    } else if (route !== undefined) {
+      send(response, await route());
+    } else {
+      const answered = await dashboard.answer(path, request, response);
+      if (answered === 'streaming') {
+        keep(request);
+      } else if (answered === 'not-found') {
+        send(response, json(404, { error: 'Not found' }));
+      }
+    }
+  };
+  let lastFault: unknown;
+  const { server, cut } = createConnectionServer((request, response) => {
+    answer(request, response).catch((error: unknown) => {
+      // One that many share is told of once.
+      if (error !== lastFault) {
+        lastFault = error;
+        sources.onFault(error);
+      }
+      if (response.headersSent) {
+        response.destroy();
+      } else {
+        send(response, json(500, { error: 'Internal server error' }));
+      }
+    });
+  });
+  return {
+    server,
+    close: () => {
+      stopRecording();
+      dashboard.close();
+    },
+    cut,
+  };
+}
+
+const historyStepMs = 5_000;
+
+// Gives what ends it.
+function record(history: History, { reports, onFault }: AdminSources): () => void {
+  let isRecording = false;
+  const timer = setInterval(() => {
+    if (!isRecording) {
+      isRecording = true;
+      reports({ withProcessMetrics: false, probesBackend: false })
+        .then((all) => {
+          history.record(all);
+        })
+        .catch(onFault)
+        .finally(() => {
+          isRecording = false;
+        });
+    }
+  }, historyStepMs).unref();
+  return () => {
+    clearInterval(timer);
+  };
+}
+
+// A backend that is away does not make this 503: every replica shares it, and all of them would go [D34].
+function describeReadiness(reports: readonly Report[], isDraining: boolean, history: History): Page {
+  const backend = latestBackendStatus(reports.map((report) => report.backend));
+  const status = isDraining ? 'draining' : reports.length === 0 ? 'no worker answers' : 'ready';
+  return json(status === 'ready' ? 200 : 503, {
+    status,
+    ...(backend === undefined
+      ? {}
+      : {
+          backend: {
+            reachable: backend.isReachable,
+            since: new Date(backend.since).toISOString(),
+            ...(backend.cause === undefined ? {} : { cause: backend.cause }),
+            ...(history.hasNoSuccess(addFigures(reports)) ? { problem: noSuccess } : {}),
+          },
+        }),
+  });
+}
+
+// As bytes, which replies that wait for their clients can share.
+async function makeMetrics({ reports, facts }: AdminSources): Promise<Page> {
+  const all = await reports({ withProcessMetrics: true, probesBackend: true });
+  const text = await renderMetrics(all, facts().certificates);
+  return { status: 200, contentType: metricsContentType, body: Buffer.from(text) };
+}
+
+function json(status: number, content: object): Page {
+  return { status, contentType: 'application/json; charset=utf-8', body: JSON.stringify(content) };
+}
+
+function send(response: ServerResponse, { status, contentType, body }: Page): void {
+  response
+    .writeHead(status, {
+      'content-type': contentType,
+      'content-length': Buffer.byteLength(body),
+      'cache-control': 'no-store',
+      'x-content-type-options': 'nosniff',
+    })
+    .end(body);
+}

@@ -1,0 +1,55 @@
+// How this program was started, so that messages name what can be typed to start it again.
+
+import { basename, relative, sep } from 'node:path';
+
+import type { Command } from '../settings/settings.ts';
+
+export const programName = 'work-item-gateway';
+
+export interface Invocation {
+  /** It was an npm script of this package's own that started it. */
+  readonly isNpmScript: boolean;
+  /** The line that runs `command` with these flags. */
+  readonly line: (command: Command, flags: string) => string;
+}
+
+const npmScripts: Record<Command, string> = {
+  serve: 'npm run serve',
+  dev: 'npm start',
+  backend: 'npm run backend',
+  check: 'npm run check',
+  // Without it npm writes lines of its own where the document goes.
+  openapi: 'npm run --silent openapi',
+  health: 'npm run health',
+};
+
+/** `script` is the file that Node was told to run. */
+export function findInvocation(
+  environment: Readonly<Record<string, string | undefined>>,
+  script: string | undefined,
+): Invocation {
+  const { npm_package_name: packageName, npm_lifecycle_event: event = '' } = environment;
+  const isNpmScript = packageName === programName && (event === 'start' || Object.hasOwn(npmScripts, event));
+  return {
+    isNpmScript,
+    line: (command, flags) =>
+      isNpmScript
+        ? `${npmScripts[command]}${flags === '' ? '' : ` -- ${flags}`}`
+        : `${nameProgram(script)} ${command}${flags === '' ? '' : ` ${flags}`}`,
+  };
+}
+
+function nameProgram(script: string | undefined): string {
+  if (script === undefined) {
+    return programName;
+  }
+  if (script.split(sep).includes('node_modules')) {
+    return `npx ${programName}`;
+  }
+  if (basename(script) === programName) {
+    return programName;
+  }
+  const fromHere = relative('', script);
+  const path = fromHere.startsWith('..') ? script : fromHere;
+  return `node ${path.includes(' ') ? JSON.stringify(path) : path}`;
+}

@@ -1,0 +1,8 @@
+// The first file of a worker process, as packages/command/main.ts is of the command: what runs once is not compiled
+// (process/compilers.ts), the loading of the rest above all.
+
+import { setFlagsFromString } from 'node:v8';
+
+setFlagsFromString('--turbo-filter=~');
+setFlagsFromString('--maglev-filter=~');
+await import('./worker.ts');

@@ -1,0 +1,60 @@
+// Lines of the log for people: short, in colour on a terminal, and with no control character but our own.
+
+import { createRequire } from 'node:module';
+
+import { escapeControls } from '../../core/text/escape.ts';
+
+/** Makes a line, or several that belong together, of one line of JSON. */
+export type Format = (line: string) => string;
+
+export function createPrettyFormat(hasColours: boolean): Format {
+  // For a terminal only: 40 files and 7 MB that no server needs.
+  const { prettyFactory } = createRequire(import.meta.url)('pino-pretty') as typeof import('pino-pretty');
+  const pretty = prettyFactory({
+    colorize: hasColours,
+    ignore:
+      'pid,hostname,requestId,operation,method,path,http,client,subject,agent,status,outcome,durationMs,backendMs,requestBytes,replyBytes,cause',
+    translateTime: 'SYS:HH:MM:ss.l',
+    singleLine: true,
+    messageFormat: (line, messageKey) => describeLine(line, String(line[messageKey])),
+  });
+  return (line) => pretty(escapeAll(JSON.parse(line)));
+}
+
+// A stack has lines of its own, which are shown indented.
+const lineInMessage = /\n(?! {4}at |caused by: )/g;
+
+function escapeAll(value: unknown, name = ''): unknown {
+  if (typeof value === 'string') {
+    return name === 'stack'
+      ? value.replace(lineInMessage, '\\u000a').split('\n').map(escapeControls).join('\n')
+      : escapeControls(value);
+  }
+  if (Array.isArray(value)) {
+    return value.map((each) => escapeAll(each));
+  }
+  if (typeof value === 'object' && value !== null) {
+    return Object.fromEntries(
+      Object.entries(value).map(([key, each]) => [escapeControls(key), escapeAll(each, key)]),
+    );
+  }
+  return value;
+}
+
+function describeLine(line: Readonly<Record<string, unknown>>, message: string): string {
+  if (line['status'] === undefined) {
+    return message;
+  }
+  const part = (before: string, name: string, after = ''): string => {
+    const value = line[name];
+    return typeof value === 'string' || typeof value === 'number' ? `${before}${value}${after}` : '';
+  };
+  const from = part(' ', 'client');
+  // Bytes that were no request have neither a method nor a duration.
+  if (line['durationMs'] === undefined) {
+    return `${message}:${part(' ', 'path')}${part(' ', 'status')}${from}${part(' ', 'requestId')}`;
+  }
+  const name = part('', 'operation') || part('', 'method');
+  const times = `${part('', 'durationMs')} ms${part(', backend ', 'backendMs', ' ms')}, ${part('', 'replyBytes')} bytes`;
+  return `${name}${part(' ', 'path')}${part(' ', 'status')}${part(' ', 'outcome')}${part(': ', 'cause')} (${times})${from}${part(' ', 'requestId')}`;
+}

@@ -1,0 +1,117 @@
+// The guards that the settings turn on, and what log and metrics say of what they depend on.
+
+import {
+  createGuards as create,
+  describeFetchError,
+  idlePasswordText,
+  outageTexts,
+  type GuardObserver,
+  type Guards,
+  type Primary,
+} from '../../core/guards/create-guards.ts';
+import { systemClock } from '../../core/time/clock.ts';
+import { escapeControls } from '../../core/text/escape.ts';
+import type { Logger } from '../log/log.ts';
+import type { Records } from '../../figures/report.ts';
+import { CounterGoneError } from '../../core/guards/rate-limit/shared-count.ts';
+import { OutageLines } from './outage-lines.ts';
+import type { Settings } from '../settings/settings.ts';
+import { StartError } from '../../core/text/start-error.ts';
+import { scopesOf } from '../../core/guards/tokens/token-settings.ts';
+
+/** What guards are counted in. */
+export type GuardRecords = Pick<Records, 'figures' | 'keys'>;
+
+/** Guards of one process that serves clients; `primary` is undefined where it is not one of several. Rejects with a StartError. */
+export async function createGuards(
+  settings: Settings,
+  logger: Logger,
+  records: GuardRecords,
+  primary: Primary | undefined,
+): Promise<Guards> {
+  const lines = createCounterLines(settings, logger);
+  const guards = await create(
+    { ...settings, authScopes: scopesOf(settings.authScopes) },
+    createGuardLog(logger, records, lines),
+    primary,
+  );
+  const close = (): void => {
+    guards.close();
+    lines.redis.close();
+    lines.primary.close();
+  };
+  // A file is there or it is not: who names a wrong one is told at once, as with every other file.
+  if (guards.fileProblem !== undefined) {
+    close();
+    throw new StartError(`AUTH_JWKS_FILE has no keys: ${guards.fileProblem}`, undefined);
+  }
+  return { ...guards, close };
+}
+
+// What is said of whoever counts.
+function createCounterLines({ rateLimitFallback }: Settings, logger: Logger) {
+  return {
+    redis: new OutageLines({
+      clock: systemClock,
+      onAway: (cause, outages) => {
+        const text = cause instanceof Error ? escapeControls(cause.message) : undefined;
+        logger.error({ cause: text, outages, fallback: rateLimitFallback }, outageTexts.redis.begins);
+      },
+      onBack: () => {
+        logger.info(outageTexts.redis.ends);
+      },
+    }),
+    primary: new OutageLines({
+      clock: systemClock,
+      onAway: (_, outages) => {
+        logger.warn({ outages }, 'the primary process does not count requests: each worker counts its own');
+      },
+      onBack: () => {
+        logger.info('the primary process counts requests again');
+      },
+    }),
+  };
+}
+
+// One line a change: keys come, go and come back, and an outage begins, has another cause, and ends.
+function createGuardLog(
+  logger: Logger,
+  records: GuardRecords,
+  lines: ReturnType<typeof createCounterLines>,
+): GuardObserver {
+  let failure: string | undefined;
+  return {
+    onKeys: ({ keys }) => {
+      records.keys.noteKeys(keys.length);
+      const names = keys.map(({ kid, algorithm }) => `${kid ?? '(no kid)'} ${algorithm}`);
+      // That there are none is told as a failure, with its cause.
+      if (names.length > 0) {
+        logger.info({ keys: names }, 'the keys of the issuer');
+      }
+    },
+    onInherited: (ageMs) => {
+      records.keys.noteInherited(ageMs);
+    },
+    onFetch: (error) => {
+      const cause = error === undefined ? undefined : describeFetchError(error);
+      records.keys.noteFetch(cause);
+      records.figures.recordKeyFetch(error === undefined);
+      if (cause !== undefined && cause !== failure) {
+        logger.error({ cause }, outageTexts.keys.begins);
+      } else if (cause === undefined && failure !== undefined) {
+        logger.info(outageTexts.keys.ends);
+      }
+      failure = cause;
+    },
+    onCounter: (who, cause) => {
+      if (cause === undefined) {
+        lines[who].back();
+      } else if (!(cause instanceof CounterGoneError)) {
+        lines[who].away(cause);
+      }
+    },
+    onIdlePassword: () => {
+      logger.warn(idlePasswordText);
+    },
+  };
+}

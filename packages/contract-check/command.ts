@@ -1,0 +1,55 @@
+// `check --contract`: runs the check with the settings in force, ends it on a signal, and prints what it found.
+
+import { backendPath } from '../core/operations.ts';
+import { version } from '../core/version.ts';
+import type { ClientTls } from '../core/http1/client-connection.ts';
+import type { GatewayInForce } from './calls.ts';
+import { checkContract } from './contract.ts';
+import type { ContractWishes } from './wishes.ts';
+import { describeContract, exitCodeOf, writeContract } from './report.ts';
+
+// As shells have it: 128 and the signal's number.
+const signalCodes = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
+// npm and the terminal may both pass the same one on.
+const repetitionMsMax = 1_000;
+
+/** Tells of signals. */
+export interface Signals {
+  on(name: keyof typeof signalCodes, listener: () => void): void;
+}
+
+/** Resolves with the exit code; `url` is the address of the backend that may be shown. */
+export async function runContractCheck(
+  { write, isJson }: ContractWishes,
+  settings: GatewayInForce,
+  tls: ClientTls | undefined,
+  url: string,
+  signals: Signals,
+  print: (text: string) => void,
+): Promise<number> {
+  const stop = new AbortController();
+  const cut = new AbortController();
+  let signalCode: number | undefined;
+  let firstAt = 0;
+  for (const name of Object.keys(signalCodes) as (keyof typeof signalCodes)[]) {
+    signals.on(name, () => {
+      if (signalCode === undefined) {
+        signalCode = signalCodes[name];
+        firstAt = performance.now();
+        stop.abort();
+      } else if (performance.now() - firstAt > repetitionMsMax) {
+        cut.abort();
+      }
+    });
+  }
+  const report = await checkContract({ settings, tls, write, stop: stop.signal, cut: cut.signal });
+  const exitCode = signalCode ?? exitCodeOf(report);
+  const list = `${url.replace(/\/+$/, '')}${backendPath}`;
+  const hasWritten = write !== undefined;
+  print(
+    isJson
+      ? writeContract(report, { url: list, hasWritten, version, exitCode })
+      : describeContract(report, list, hasWritten),
+  );
+  return exitCode;
+}

@@ -1,0 +1,154 @@
+// What the backend does with connections: whether it keeps them open between calls, and for how long an idle one.
+
+import { BackendClient } from '../core/backend/client.ts';
+import { BufferBudget } from '../core/body/budget.ts';
+import { createRequestId } from '../core/call/request-context.ts';
+import { backendPath } from '../core/operations.ts';
+import { msMax } from '../core/call/limits.ts';
+import { parseKeepAliveSeconds } from '../core/http1/grammar.ts';
+import { closesConnection, valueOf } from './answer.ts';
+import { backendOptions } from './calls.ts';
+import { isStalled, type Session } from './session.ts';
+
+export interface ConnectionFacts {
+  /** As `1.1`; undefined where no answer came. */
+  readonly version: string | undefined;
+  /** It closes the connection behind every answer. */
+  readonly closesAlways: boolean;
+  /** What it promises in `keep-alive: timeout`. */
+  readonly keepAliveSeconds: number | undefined;
+  /** For how long an idle connection was watched; undefined where it was not. */
+  readonly watchedMs: number | undefined;
+  /** When it closed that connection; undefined where it did not, or was not watched. */
+  readonly closedAfterMs: number | undefined;
+  readonly idleTimeoutMs: number;
+  /** What BACKEND_IDLE_TIMEOUT_MS should be at most; undefined where the one in force is right. */
+  readonly idleTimeoutMsMax: number | undefined;
+}
+
+export const idleWaitMsMax = 10_000;
+// The way to the backend takes time too, and the closing of its end.
+const marginMs = 1_000;
+
+/** Looks at the answers that came, and for a while at an idle connection. */
+export async function tryConnection(session: Session): Promise<ConnectionFacts> {
+  const { settings } = session.options;
+  const answered = session.calls.made.filter(({ answer }) => answer !== undefined);
+  const last = answered.at(-1);
+  const answer = last?.answer;
+  const closesAlways =
+    answered.length > 0 &&
+    answered.every((call) => call.answer !== undefined && closesConnection(call.answer));
+  const promise = parseKeepAliveSeconds(valueOf(answer, 'keep-alive') ?? '');
+  const { backendIdleTimeoutMs: idleTimeoutMs } = settings;
+  const facts = { version: answer?.version, closesAlways, keepAliveSeconds: promise, idleTimeoutMs };
+  const unwatched = { ...facts, watchedMs: undefined, closedAfterMs: undefined, idleTimeoutMsMax: undefined };
+  if (last === undefined || session.calls.made.some(isStalled)) {
+    return unwatched;
+  }
+  if (closesAlways || promise === 0 || promise === 1) {
+    session.warn(last, {
+      code: 'connection-closes',
+      title:
+        answer?.version === '1.0' ? 'the backend speaks HTTP/1.0' : 'the backend keeps no connection open',
+      clients: 'the right replies, each later by the time that a new connection takes',
+      advice:
+        'Turn keep-alive on in the backend, or in the proxy before it, for some seconds at least: every call opens a connection of its own now.',
+    });
+    return unwatched;
+  }
+  const watched = await watchIdle(session);
+  const { closedAfterMs } = watched;
+  const right = closedAfterMs === undefined ? idleTimeoutMs : idleTimeoutFor(closedAfterMs);
+  const idleTimeoutMsMax = right < idleTimeoutMs ? right : undefined;
+  if (closedAfterMs !== undefined && idleTimeoutMsMax !== undefined) {
+    session.warn(last, {
+      code: 'idle-too-long',
+      title: `the backend closes an idle connection after ${Math.round(closedAfterMs)} ms`,
+      clients: 'now and then a 500 for a write that met a connection as it was closed',
+      advice: `Set BACKEND_IDLE_TIMEOUT_MS to at most ${idleTimeoutMsMax} (it is ${idleTimeoutMs}), or raise the backend's idle time.`,
+    });
+  }
+  return { ...facts, ...watched, idleTimeoutMsMax };
+}
+
+// Less than the backend's: it could close a connection as a call goes out on it, and a write is not sent twice [D20].
+function idleTimeoutFor(closedAfterMs: number): number {
+  return Math.max(1, Math.floor(Math.max(closedAfterMs - marginMs, closedAfterMs / 2)));
+}
+
+// One more list on a connection of its own, which then lies idle.
+async function watchIdle(session: Session): Promise<Pick<ConnectionFacts, 'watchedMs' | 'closedAfterMs'>> {
+  const { settings, tls, stop, idleWaitMsMax: max = idleWaitMsMax } = session.options;
+  const nothing = { watchedMs: undefined, closedAfterMs: undefined };
+  if (stop.aborted) {
+    return nothing;
+  }
+  const closed = Promise.withResolvers<'by it' | 'by us'>();
+  const client = new BackendClient({
+    ...backendOptions(settings, tls),
+    idleTimeoutMs: msMax,
+    budget: new BufferBudget(settings.bufferedBytesMax),
+    tap: (socket) => {
+      let by: 'by it' | 'by us' = 'by us';
+      const isIt = (): void => {
+        by = 'by it';
+      };
+      socket
+        .on('end', isIt)
+        .on('error', isIt)
+        .on('close', () => {
+          closed.resolve(by);
+        });
+      return () => undefined;
+    },
+  });
+  const timer = Promise.withResolvers<'open'>();
+  const onStop = (): void => {
+    timer.resolve('open');
+  };
+  stop.addEventListener('abort', onStop, { once: true });
+  let timeout: NodeJS.Timeout | undefined;
+  try {
+    const isAnswered = await new Promise<boolean>((resolve, reject) => {
+      const exchange = client.send(
+        {
+          method: 'GET',
+          path: backendPath,
+          body: undefined,
+          requestId: createRequestId(),
+          traceContext: [],
+          needsAnswer: true,
+        },
+        {
+          onOutcome: ({ kind }) => {
+            resolve(kind === 'ok');
+          },
+          onFault: reject,
+        },
+      );
+      stop.addEventListener(
+        'abort',
+        () => {
+          exchange.cancel();
+          resolve(false);
+        },
+        { once: true },
+      );
+    });
+    if (!isAnswered) {
+      return nothing;
+    }
+    const startedAt = performance.now();
+    // A backend that keeps it open for longer keeps it long enough for the setting.
+    const { backendIdleTimeoutMs: idleMs } = settings;
+    timeout = setTimeout(onStop, Math.min(max, idleMs + marginMs, idleMs * 2));
+    const end = await Promise.race([closed.promise, timer.promise]);
+    const watchedMs = performance.now() - startedAt;
+    return { watchedMs, closedAfterMs: end === 'by it' ? watchedMs : undefined };
+  } finally {
+    clearTimeout(timeout);
+    stop.removeEventListener('abort', onStop);
+    await client.close();
+  }
+}

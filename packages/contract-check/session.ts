@@ -1,0 +1,136 @@
+// What one run of the check knows: the calls it makes, what it has found, and which operations it could try.
+
+import { operations, type OperationName } from '../core/operations.ts';
+import type { ClientTls } from '../core/http1/client-connection.ts';
+import { basePathOf, Calls, type Call, type GatewayInForce } from './calls.ts';
+import { explainFailure, findingOf, type Finding, type Words } from './findings.ts';
+import type { Template } from './template.ts';
+
+export interface ContractOptions {
+  readonly settings: GatewayInForce;
+  readonly tls: ClientTls | undefined;
+  /** Undefined: nothing is written. */
+  readonly write: Template | undefined;
+  /** Aborted: nothing new is begun, and what was made is cleaned up. */
+  readonly stop: AbortSignal;
+  /** Aborted: nothing more is done at all, calls that are being made fail. */
+  readonly cut: AbortSignal;
+  /** How long to look whether the backend closes an idle connection, at most. */
+  readonly idleWaitMsMax?: number;
+  /** From here on an answer is slow. Default: half of the time that it may take. */
+  readonly slowMs?: number;
+}
+
+export type Verdict = 'works' | 'broken' | 'not tried';
+
+/** Something that the check has made and could not take away. */
+export interface Leftover {
+  /** Undefined where it is not known. */
+  readonly id: string | undefined;
+  readonly marker: string;
+  readonly why: string;
+  readonly remove: string;
+}
+
+/** There is no use in going on: the backend is stalled or away, or somebody wants an end. */
+export class Stopped extends Error {}
+
+export class Session {
+  readonly options: ContractOptions;
+  readonly calls: Calls;
+  readonly findings: Finding[] = [];
+  readonly leftovers: Leftover[] = [];
+  readonly verdicts = new Map<OperationName, Verdict>(operations.map(({ name }) => [name, 'not tried']));
+
+  constructor(options: ContractOptions) {
+    this.options = options;
+    this.calls = new Calls(options.settings, options.tls);
+  }
+
+  /** The address of a path at the backend. */
+  urlOf(path: string): string {
+    const { backendUrl } = this.options.settings;
+    return `${backendUrl.origin}${basePathOf(backendUrl)}${path}`;
+  }
+
+  /** Makes a call, unless there is to be an end. */
+  async call(name: OperationName, id?: string, body?: Buffer): Promise<Call> {
+    if (this.options.stop.aborted) {
+      throw new Stopped();
+    }
+    return await this.callAnyway(name, id, body);
+  }
+
+  /** The same for what cleans up. */
+  async callAnyway(name: OperationName, id?: string, body?: Buffer): Promise<Call> {
+    this.#stopIfCut();
+    const call = await this.calls.make(name, id, body);
+    this.#stopIfCut();
+    return call;
+  }
+
+  #stopIfCut(): void {
+    if (this.options.cut.aborted) {
+      throw new Stopped();
+    }
+  }
+
+  /** Takes a call that should have been a success for that, or says why it was none. Throws where there is no use to go on. */
+  judge(call: Call): boolean {
+    const isWell = call.outcome === 'ok';
+    if (!isWell) {
+      this.broken(explainFailure(call, this.options.settings.backendUrl));
+    } else if (this.verdicts.get(call.operation.name) === 'not tried') {
+      this.verdicts.set(call.operation.name, 'works');
+    }
+    if (isStalled(call)) {
+      throw new Stopped();
+    }
+    return isWell;
+  }
+
+  /** Something that keeps clients from using an operation. */
+  broken(finding: Finding): void {
+    for (const name of finding.operations) {
+      this.verdicts.set(name, 'broken');
+    }
+    this.#add(finding);
+  }
+
+  breaks(call: Call, words: Words & { readonly clients?: string }): void {
+    this.broken(findingOf(call, 'breaks', words));
+  }
+
+  warn(call: Call, words: Words & { readonly clients?: string }): void {
+    this.#add(findingOf(call, 'warning', words));
+  }
+
+  /** Operations could not be tried, for what `call` showed. */
+  cannotTry(
+    operations: readonly OperationName[],
+    call: Call,
+    words: Words & { readonly clients: string },
+  ): void {
+    this.#add({ ...findingOf(call, 'breaks', words), operations });
+  }
+
+  // What is the same for several operations is said once.
+  #add(finding: Finding): void {
+    const same = this.findings.findIndex(
+      ({ code, title, advice }) =>
+        code === finding.code && title === finding.title && advice === finding.advice,
+    );
+    const first = this.findings[same];
+    if (first === undefined) {
+      this.findings.push(finding);
+    } else {
+      const names = new Set([...first.operations, ...finding.operations]);
+      this.findings[same] = { ...first, operations: [...names] };
+    }
+  }
+}
+
+/** More calls would only wait, each for its whole time. */
+export function isStalled({ outcome }: Call): boolean {
+  return outcome === 'timed-out';
+}

@@ -1,0 +1,169 @@
+// CORS: what browsers let pages of other origins do with the gateway [D45]. Which origins are allowed, and which fields
+// that adds to a reply. Pure: lists of headers in, lists of headers out.
+
+import { fieldValue, type RequestHead } from '../http1/head.ts';
+
+export interface CorsOptions {
+  /**
+   * Origins whose pages may call and read replies, as browsers send them: `https://app.example.com`; `['*']` for any.
+   * Default: none, and then no reply says anything of CORS [D45].
+   */
+  readonly corsOrigins?: readonly string[];
+  /** Pages may call with cookies and client certificates; not with `*` [D45]. Default false. */
+  readonly corsCredentials?: boolean;
+  /** How long browsers may remember what a preflight has told them, in seconds [D45]. Default 600. */
+  readonly corsMaxAgeS?: number;
+}
+
+/** The names of these options, for whoever lists what can be given. */
+export const corsOptionNames = [
+  'corsOrigins',
+  'corsCredentials',
+  'corsMaxAgeS',
+] as const satisfies readonly (keyof CorsOptions)[];
+
+/** Stands for every origin. */
+export const anyOrigin = '*';
+
+const allowedHeaders = 'authorization, content-type, x-request-id, traceparent, tracestate';
+const exposedHeaders = 'x-request-id, retry-after, ratelimit, ratelimit-policy, www-authenticate';
+const vary = ['vary', 'origin'];
+
+// Of pages in apps and browser extensions: `capacitor://localhost`. That of a file is `null`, for every file.
+const otherOriginForm = /^(?!https?:|file:)[a-z][a-z0-9+.-]*:\/\/[a-z0-9.-]+(?::\d{1,5})?$/;
+
+/** Whether `text` is an origin to the letter as browsers send it (RFC 6454, 6.2); `null` is none. */
+export function isOrigin(text: unknown): boolean {
+  if (typeof text !== 'string') {
+    return false;
+  }
+  const isWeb = /^https?:\/\/[^*]+$/.test(text) && URL.canParse(text) && new URL(text).origin === text;
+  return isWeb || otherOriginForm.test(text);
+}
+
+/** The origins of a comma list, or `*` alone for all of them; undefined when one is none. */
+export function parseOrigins(text: string): readonly string[] | undefined {
+  const origins = text.split(',').flatMap((each) => (each.trim() === '' ? [] : each.trim()));
+  return isOriginList(origins) ? origins : undefined;
+}
+
+/** Whether `list` is `['*']`, or origins and nothing else. */
+export function isOriginList(list: readonly unknown[]): boolean {
+  return (list.length === 1 && list[0] === anyOrigin) || list.every(isOrigin);
+}
+
+/** The rules of `options`; undefined where no origin is allowed. `maxAgeS` in seconds. */
+export function createCors(
+  { corsOrigins = [], corsCredentials = false }: CorsOptions,
+  maxAgeS: number,
+): Cors | undefined {
+  return corsOrigins.length === 0 ? undefined : new Cors(corsOrigins, corsCredentials, maxAgeS);
+}
+
+/** What a request says of itself that CORS depends on. */
+type Asker = Pick<RequestHead, 'method' | 'fields'>;
+
+export class Cors {
+  readonly #byOrigin: ReadonlyMap<string, CorsFields>;
+  // For requests of no origin, of another one, and with `*` of any.
+  readonly #others: CorsFields;
+  readonly #allowsAny: boolean;
+
+  constructor(origins: readonly string[], allowsCredentials: boolean, maxAgeS: number) {
+    this.#allowsAny = origins.includes(anyOrigin);
+    const fieldsFor = (origin: string, before: readonly string[]): CorsFields => {
+      const grant = ['access-control-allow-origin', origin];
+      if (allowsCredentials) {
+        grant.push('access-control-allow-credentials', 'true');
+      }
+      return new CorsFields([...before, ...grant], maxAgeS);
+    };
+    this.#byOrigin = new Map(
+      this.#allowsAny ? [] : origins.map((origin) => [origin, fieldsFor(origin, vary)]),
+    );
+    this.#others = this.#allowsAny ? fieldsFor(anyOrigin, []) : new CorsFields(vary, undefined);
+  }
+
+  /** Whether the request comes from a page of an origin that is allowed. Two origins are none. */
+  allows(fields: readonly string[]): boolean {
+    const origin = originOf(fields);
+    return origin !== undefined && (this.#allowsAny || this.#byOrigin.has(origin));
+  }
+
+  /**
+   * The headers of the reply that has `headers` otherwise, to `asker`; undefined for bytes that were no request. The same
+   * list each time for the same list, origin and kind of request: what is written is made once for each list.
+   */
+  headersFor(headers: readonly string[], asker: Asker | undefined): readonly string[] {
+    const origin = asker === undefined ? undefined : originOf(asker.fields);
+    const fields = (origin === undefined ? undefined : this.#byOrigin.get(origin)) ?? this.#others;
+    const isPreflight = origin !== undefined && asker !== undefined && asksFirst(asker);
+    return isPreflight ? fields.addToPreflight(headers) : fields.addTo(headers);
+  }
+}
+
+function asksFirst({ method, fields }: Asker): boolean {
+  return method === 'OPTIONS' && fieldValue(fields, 'access-control-request-method') !== undefined;
+}
+
+/** The one value of `origin`; undefined for none and for several: then it is no CORS request. */
+function originOf(fields: readonly string[]): string | undefined {
+  let origin: string | undefined;
+  for (let index = 0; index < fields.length; index += 2) {
+    if (fields[index] === 'origin') {
+      if (origin !== undefined) {
+        return undefined;
+      }
+      origin = fields[index + 1];
+    }
+  }
+  return origin;
+}
+
+// What one origin's replies have more than others. Nearly all replies have one of a few lists of headers that never
+// change, so each longer list is made once.
+class CorsFields {
+  readonly #added: readonly string[];
+  readonly #maxAgeS: number | undefined;
+  readonly #lists = new WeakMap<readonly string[], readonly string[]>();
+  readonly #preflightLists = new WeakMap<readonly string[], readonly string[]>();
+
+  /** `maxAgeS` is undefined where the origin is not allowed. */
+  constructor(added: readonly string[], maxAgeS: number | undefined) {
+    this.#added = added;
+    this.#maxAgeS = maxAgeS;
+  }
+
+  addTo(headers: readonly string[]): readonly string[] {
+    let list = this.#lists.get(headers);
+    if (list === undefined) {
+      const exposed = this.#maxAgeS === undefined ? [] : ['access-control-expose-headers', exposedHeaders];
+      list = [...headers, ...this.#added, ...exposed];
+      this.#lists.set(headers, list);
+    }
+    return list;
+  }
+
+  // The reply to OPTIONS names the methods of the path in `allow` [D6]; one that does not is an error.
+  addToPreflight(headers: readonly string[]): readonly string[] {
+    const methods = headers[headers.indexOf('allow') + 1];
+    if (this.#maxAgeS === undefined || !headers.includes('allow') || methods === undefined) {
+      return this.addTo(headers);
+    }
+    let list = this.#preflightLists.get(headers);
+    if (list === undefined) {
+      list = [
+        ...headers,
+        ...this.#added,
+        'access-control-allow-methods',
+        methods,
+        'access-control-allow-headers',
+        allowedHeaders,
+        'access-control-max-age',
+        String(this.#maxAgeS),
+      ];
+      this.#preflightLists.set(headers, list);
+    }
+    return list;
+  }
+}

@@ -1,0 +1,499 @@
+// One request from its head to its reply: check, forward, reply. Every difference between operations comes from the
+// table; every byte that a client gets comes from replies.ts or from a checked answer. It never sees a socket.
+
+import type { BackendRequest, Exchange, Outcome, OutcomeHandler } from '../backend/client.ts';
+import { giveBackBlocks } from '../body/blocks.ts';
+import { RequestBody } from '../body/body.ts';
+import type { BufferBudget } from '../body/budget.ts';
+import type { Cors } from '../admission/cors.ts';
+import { monotonicMs } from '../time/monotonic.ts';
+import type { RequestHead } from '../http1/head.ts';
+import type { Broken, Client, Incoming, Transport } from '../http1/transport.ts';
+import type { CallRecord } from './call-record.ts';
+import type { Admission, Guard } from './guard.ts';
+import { isRead, type Operation } from '../operations.ts';
+import { outcomeOfAnswer, type BackendOutcome, type CallOutcome } from '../outcomes.ts';
+import {
+  createdHeaders,
+  failureReplies,
+  notFoundReplies,
+  passedHeaders,
+  replies,
+  replyToBroken,
+  type FixedReply,
+} from '../replies.ts';
+import {
+  describeAgent,
+  describePath,
+  describeSubject,
+  readRequestId,
+  readTraceContext,
+} from './request-context.ts';
+import { route, type Route, type RouteOptions } from './route.ts';
+import type { CallTrace, Tracer } from './tracer.ts';
+
+/** Sends one call to the backend; its outcome comes later, never from within `send`. */
+export interface Backend {
+  send(request: BackendRequest, handler: OutcomeHandler): Exchange;
+}
+
+/** What the calls of one gateway share. */
+export interface CallContext {
+  readonly backend: Backend;
+  readonly budget: BufferBudget;
+  readonly routeOptions: RouteOptions;
+  /** Largest request body, in bytes [D11]. */
+  readonly requestBytesMax: number;
+  /** Every reply now closes its connection [D33]. */
+  readonly isDraining: boolean;
+  /** What is left is being cut: calls that end without a reply from now on end by our own doing [D51]. */
+  readonly isCutting: boolean;
+  /** Another call would be one too many, or too many bytes are held already [D26]. */
+  readonly isFull: boolean;
+  /** Whether the request may come in: from its page [D56], under its host's name [D57]. */
+  admits(head: RequestHead): boolean;
+  /** Says whether a request of an operation may be called; undefined where nobody is asked. */
+  readonly guard: Guard | undefined;
+  /** What every reply says to pages of other origins; undefined for nothing [D45]. */
+  readonly cors: Cors | undefined;
+  /** Undefined where nothing is traced [D49]. */
+  readonly tracer: Tracer | undefined;
+  /** The client's address, as the connection or trusted proxies say it [D52]. */
+  findClient(client: Client, head: RequestHead): string | undefined;
+  /** Counts a call in flight; false, and nothing counted, when there are too many [D26]. */
+  enter(): boolean;
+  exit(): void;
+  notifyEnd(record: CallRecord, trace: CallTrace | undefined): void;
+  notifyStall(record: CallRecord): void;
+  /** Of a fault that changes no reply any more [D28]. */
+  notifyBug(error: unknown, record: CallRecord | undefined): void;
+}
+
+/**
+ * What a call is doing. `checking` → `guarding` → `reading` → `calling` → `ended`; a call without a body skips `reading`,
+ * one whose guard answers at once skips `guarding`, and each can end it.
+ *
+ * - `checking`: what is asked for, and whether it is allowed.
+ * - `guarding`: waits for the guard to say whether it is allowed. Nothing is read of the body meanwhile.
+ * - `reading`: waits for the whole request: its body is gathered, or dropped where the operation takes none.
+ * - `calling`: the backend has been called. What comes of a body meanwhile is dropped.
+ * - `ended`: the reply has been handed over, or the client had gone.
+ */
+type State = 'checking' | 'guarding' | 'reading' | 'calling' | 'ended';
+
+export class Call implements Incoming, CallRecord, OutcomeHandler {
+  readonly requestId: string;
+  operation: Operation | undefined;
+  status = 0;
+  outcome: CallOutcome = 'ok';
+  cause: unknown;
+  shortCause: string | undefined;
+  durationMs = 0;
+  backendOutcome: BackendOutcome | undefined;
+  backendDurationMs: number | undefined;
+  backendStatus: number | undefined;
+  requestBytes = 0;
+  replyBytes = 0;
+
+  readonly #gateway: CallContext;
+  readonly #head: RequestHead;
+  readonly #transport: Transport;
+  readonly #client: Client;
+  readonly #startedAt = monotonicMs();
+  #state: State = 'checking';
+  #backendPath = '';
+  // The client's identity, as established by the guard.
+  #identity: string | undefined;
+  // What the guard adds to the headers of the reply.
+  #guardHeaders = noHeaders;
+  #body: RequestBody | undefined;
+  #exchange: Exchange | undefined;
+  #exchangeStartedAt = 0;
+  #trace: CallTrace | undefined;
+  #isClientGone = false;
+  // The request's body breaks its limit or is no HTTP: its connection cannot go on.
+  #mustClose = false;
+  // Bytes counted against the gateway's budget for this call's bodies, and the memory that the answer lies in.
+  #heldBytes = 0;
+  #blocks: readonly Buffer[] = noBlocks;
+
+  constructor(gateway: CallContext, head: RequestHead, transport: Transport, client: Client) {
+    this.#gateway = gateway;
+    this.#head = head;
+    this.#transport = transport;
+    this.#client = client;
+    this.requestId = readRequestId(head.fields);
+  }
+
+  get method(): string {
+    return this.#head.method;
+  }
+
+  get path(): string {
+    return describePath(this.#head.target);
+  }
+
+  get client(): string | undefined {
+    return this.#gateway.findClient(this.#client, this.#head);
+  }
+
+  get subject(): string | undefined {
+    return this.#identity === undefined ? undefined : describeSubject(this.#identity);
+  }
+
+  get agent(): string | undefined {
+    return describeAgent(this.#head.fields);
+  }
+
+  get http(): CallRecord['http'] {
+    return this.#head.version;
+  }
+
+  start(): void {
+    try {
+      this.#trace = this.#gateway.tracer?.start(this.#head);
+      this.#check();
+    } catch (error) {
+      this.#failWithBug(error);
+    }
+  }
+
+  // Check: what can be said before the body [D4 to D6, D9, D11, D26].
+  #check(): void {
+    const { method, target, bodyLength, expectation } = this.#head;
+    if (typeof bodyLength === 'number' && bodyLength > this.#gateway.requestBytesMax) {
+      this.#mustClose = true;
+    }
+    if (expectation === 'unknown') {
+      this.#reply(replies.expectationFailed, 'bad-request');
+      return;
+    }
+    if (!this.#gateway.admits(this.#head)) {
+      this.#reply(replies.forbidden, 'forbidden');
+      return;
+    }
+    const found = route(method, target, this.#gateway.routeOptions);
+    this.operation = found.operation;
+    const { guard } = this.#gateway;
+    if (guard === undefined || found.operation === undefined) {
+      this.#goOn(found);
+      return;
+    }
+    const admission = guard.admit({
+      head: this.#head,
+      operation: found.operation.name,
+      client: this.client,
+      identity: undefined,
+    });
+    if (admission instanceof Promise) {
+      this.#state = 'guarding';
+      this.#transport.holdBody();
+      admission.then(
+        (admitted) => {
+          this.#onAdmission(admitted, found);
+        },
+        (error: unknown) => {
+          this.#failWithBug(error);
+        },
+      );
+    } else if (this.#isAdmitted(admission)) {
+      this.#goOn(found);
+    }
+  }
+
+  #onAdmission(admission: Admission, found: Route): void {
+    // Its client may have gone meanwhile, or have sent what is no body.
+    if (this.#state !== 'guarding' || this.#isClientGone) {
+      return;
+    }
+    try {
+      if (this.#isAdmitted(admission)) {
+        this.#goOn(found);
+      }
+    } catch (error) {
+      this.#failWithBug(error);
+    }
+  }
+
+  #isAdmitted(admission: Admission): boolean {
+    this.#identity = admission.identity;
+    this.#guardHeaders = admission.headers ?? noHeaders;
+    if (!admission.isAdmitted) {
+      this.cause = admission.cause;
+      this.#reply(admission.reply, admission.outcome);
+    }
+    return admission.isAdmitted;
+  }
+
+  #goOn(found: Route): void {
+    const { method, bodyLength } = this.#head;
+    if (found.refusal !== undefined) {
+      this.#mustClose ||= method === 'CONNECT';
+      this.#reply(found.refusal, found.outcome);
+      return;
+    }
+    this.#backendPath = found.backendPath;
+    if (this.#gateway.isFull) {
+      this.#reply(replies.overload, 'overload');
+    } else if (found.operation.takesBody && this.#mustClose) {
+      this.#reply(replies.bodyTooLarge, 'body-too-large');
+    } else if (isRead(found.operation) || bodyLength === 0) {
+      this.#forward();
+    } else {
+      // A write goes out when its request is whole [D11].
+      this.#state = 'reading';
+      this.#transport.readBody();
+    }
+  }
+
+  // The body is gathered, and looked at as it comes [spec 4, rule 6; D10, D11, D13].
+  onBody(piece: Buffer): void {
+    try {
+      this.requestBytes += piece.length;
+      const isTooLarge = this.requestBytes > this.#gateway.requestBytesMax;
+      if (this.#state !== 'reading' || this.operation?.takesBody !== true) {
+        this.#mustClose ||= isTooLarge;
+      } else if (isTooLarge) {
+        this.#mustClose = true;
+        this.#reply(replies.bodyTooLarge, 'body-too-large');
+      } else if (this.#gateway.budget.take(piece.length)) {
+        this.#heldBytes += piece.length;
+        this.#body ??= new RequestBody();
+        this.#body.write(piece);
+      } else {
+        this.#reply(replies.overload, 'overload');
+      }
+    } catch (error) {
+      this.#failWithBug(error);
+    }
+  }
+
+  onBodyEnd(): void {
+    if (this.#state === 'reading') {
+      try {
+        this.#forward();
+      } catch (error) {
+        this.#failWithBug(error);
+      }
+    }
+  }
+
+  /** What had been decided stays; otherwise the reply says what is wrong. Both close the connection. */
+  onBroken(reason: Broken): void {
+    this.#mustClose = true;
+    if (this.#state === 'reading' || this.#state === 'guarding') {
+      this.#reply(replyToBroken(reason), reason === 'overload' ? 'overload' : 'bad-request');
+    }
+  }
+
+  // Forward: one call to the backend [spec 4].
+  #forward(): void {
+    const operation = this.#calledOperation;
+    let body: Buffer | undefined;
+    if (operation.takesBody) {
+      if (this.#body?.isJson() !== true) {
+        this.#reply(failureReplies[operation.name], 'invalid-body');
+        return;
+      }
+      const pieces = this.#body.takePieces();
+      const [first] = pieces;
+      body = first !== undefined && pieces.length === 1 ? first : Buffer.concat(pieces);
+    }
+    // There was room when the head came; a body can take its time.
+    if (!this.#gateway.enter()) {
+      this.#reply(replies.overload, 'overload');
+      return;
+    }
+    this.#state = 'calling';
+    this.#exchangeStartedAt = monotonicMs();
+    this.#exchange = this.#gateway.backend.send(
+      {
+        method: operation.method,
+        path: this.#backendPath,
+        body,
+        requestId: this.requestId,
+        identity: this.#identity,
+        traceContext: this.#trace?.startBackendCall(this.#backendPath) ?? readTraceContext(this.#head.fields),
+        needsAnswer: operation.passesAnswer,
+      },
+      this,
+    );
+  }
+
+  get #calledOperation(): Operation {
+    if (this.operation === undefined) {
+      throw new Error('no operation was matched');
+    }
+    return this.operation;
+  }
+
+  // Reply: the answer, or the row of the table that the failure has [spec 4 and 7].
+  onOutcome(outcome: Outcome): void {
+    try {
+      const operation = this.#calledOperation;
+      if (outcome.kind === 'no-descriptor') {
+        // For want of something of ours the backend has not been called: it says nothing about it [D26, D51].
+        this.cause = outcome.cause;
+        this.#reply(failureReplies[operation.name], 'overload');
+        return;
+      }
+      this.#noteBackendOutcome(outcome.kind);
+      this.backendStatus = outcome.status;
+      if (outcome.kind === 'ok') {
+        this.#heldBytes += outcome.length;
+        this.#blocks = outcome.blocks;
+        if (operation.passesAnswer) {
+          const { successStatus: status } = operation;
+          const headers = status === 201 ? createdHeaders : passedHeaders;
+          this.#end(status, headers, outcome.pieces, outcome.length, 'ok');
+        } else {
+          this.#reply(replies.success, 'ok');
+        }
+        return;
+      }
+      if (outcome.kind === 'unreachable' && this.#gateway.isCutting) {
+        // By ourselves, and not by the backend [D51].
+        this.backendOutcome = 'cancelled';
+        this.#reply(failureReplies[operation.name], 'shutdown');
+        return;
+      }
+      this.cause = outcome.cause;
+      this.shortCause = outcome.shortCause;
+      const name = outcome.kind === 'refused' ? outcomeOfAnswer(outcome.status, operation) : outcome.kind;
+      this.backendOutcome = name;
+      this.#reply((outcome.status === 404 ? notFoundReplies : failureReplies)[operation.name], name);
+    } catch (error) {
+      this.#failWithBug(error);
+    }
+  }
+
+  onFault(error: unknown): void {
+    this.#failWithBug(error);
+  }
+
+  #noteBackendOutcome(outcome: BackendOutcome): void {
+    this.backendOutcome = outcome;
+    this.backendDurationMs = monotonicMs() - this.#exchangeStartedAt;
+  }
+
+  onGone(): void {
+    this.#isClientGone = true;
+    if (this.#state === 'calling') {
+      if (!isRead(this.#calledOperation)) {
+        // A write that has been sent runs to its end and its answer is dropped [D21].
+        return;
+      }
+      this.#exchange?.cancel();
+      this.#noteBackendOutcome('cancelled');
+    }
+    // Thousands may leave at once: the calls of all of them are cancelled before the first is recorded.
+    setImmediate(() => {
+      this.#end(0, noHeaders, noBlocks, 0, 'client-gone');
+    });
+  }
+
+  onStall(): void {
+    this.#gateway.notifyStall(this);
+  }
+
+  #reply({ status, headers, body }: FixedReply, outcome: CallOutcome): void {
+    this.#end(status, headers, [body], body.length, outcome);
+  }
+
+  #end(
+    status: number,
+    headers: readonly string[],
+    pieces: readonly Buffer[],
+    length: number,
+    outcome: CallOutcome,
+  ): void {
+    if (this.#state === 'ended') {
+      return;
+    }
+    if (this.#state === 'calling') {
+      this.#gateway.exit();
+    }
+    this.#state = 'ended';
+    this.outcome = outcome;
+    this.#body?.drop();
+    if (this.#isClientGone) {
+      if (outcome === 'ok' || outcome === 'client-gone') {
+        this.outcome = this.#gateway.isCutting ? 'shutdown' : 'client-gone';
+      }
+      this.#giveBack();
+    } else {
+      this.#write(status, headers, pieces, length);
+    }
+    this.durationMs = monotonicMs() - this.#startedAt;
+    this.#gateway.notifyEnd(this, this.#trace);
+  }
+
+  #write(status: number, own: readonly string[], pieces: readonly Buffer[], length: number): void {
+    try {
+      this.#send(status, own, pieces, length, this.#giveBack);
+    } catch (error) {
+      this.cause = error;
+      this.outcome = 'bug';
+      this.#giveBack();
+      this.#writeFault();
+    }
+  }
+
+  // After a fault in writing: the operation's 500 as long as nothing has been written, otherwise the connection is cut.
+  #writeFault(): void {
+    const { status, headers, body } = this.#faultReply;
+    this.#mustClose = true;
+    try {
+      this.#send(status, headers, [body], body.length, () => undefined);
+    } catch {
+      // The first fault is the one to look for.
+      this.#transport.cut();
+    }
+  }
+
+  #send(
+    status: number,
+    own: readonly string[],
+    pieces: readonly Buffer[],
+    length: number,
+    onTaken: () => void,
+  ): void {
+    const { requestId } = this;
+    this.status = status;
+    this.replyBytes = length;
+    const drains = this.#gateway.isDraining;
+    const closes = this.#mustClose || drains;
+    const headers = this.#gateway.cors?.headersFor(own, this.#head) ?? own;
+    const added = this.#guardHeaders;
+    this.#transport.reply({ status, headers, added, requestId, pieces, length, closes, drains }, onTaken);
+  }
+
+  // What the system has not taken yet of the reply stays counted, and its memory untouched, until it has gone.
+  readonly #giveBack = (): void => {
+    this.#gateway.budget.giveBack(this.#heldBytes);
+    this.#heldBytes = 0;
+    giveBackBlocks(this.#blocks);
+    this.#blocks = noBlocks;
+  };
+
+  #failWithBug(error: unknown): void {
+    this.cause = error;
+    this.operation ??= route(this.method, this.#head.target, this.#gateway.routeOptions).operation;
+    this.#exchange?.cancel();
+    if (this.#state === 'ended') {
+      this.outcome = 'bug';
+      this.#gateway.notifyBug(error, this);
+      this.#transport.cut();
+      return;
+    }
+    this.#mustClose = true;
+    this.#reply(this.#faultReply, 'bug');
+  }
+
+  get #faultReply(): FixedReply {
+    return this.operation === undefined ? replies.internalError : failureReplies[this.operation.name];
+  }
+}
+
+const noBlocks: readonly Buffer[] = [];
+const noHeaders: readonly string[] = [];

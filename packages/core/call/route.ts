@@ -1,0 +1,111 @@
+// Where a request leads: to one of the five operations with its path at the backend, or to a fixed reply. Pure: text in,
+// a row out [D1 to D6, D8, D9].
+
+import { absoluteForm } from '../http1/grammar.ts';
+import { parseItemId, type ItemIdParsing } from './item-id.ts';
+import { backendPath, operations, type Operation } from '../operations.ts';
+import type { CallOutcome } from '../outcomes.ts';
+import { replies, type FixedReply, type Pages } from '../replies.ts';
+
+export type Route =
+  | { readonly operation: Operation; readonly backendPath: string; readonly refusal?: undefined }
+  | {
+      /** Undefined where no operation is called. */
+      readonly operation: Operation | undefined;
+      readonly refusal: FixedReply;
+      readonly outcome: CallOutcome;
+    };
+
+export interface RouteOptions {
+  /** `/api/work-items`, with the prefix under which it is mounted. */
+  readonly collectionPath: string;
+  readonly itemIdParsing: ItemIdParsing;
+  /** What is served beside the operations; undefined for nothing. */
+  readonly pages: Pages | undefined;
+}
+
+/** Where `method` on `target` leads. The path decides first, then the method, then the id. */
+export function route(method: string, target: string, options: RouteOptions): Route {
+  const { collectionPath, itemIdParsing, pages } = options;
+  if (method === 'CONNECT') {
+    // It asks for a tunnel; there is none [D27].
+    return refuse(replies.connectNotAllowed, 'no-operation');
+  }
+  const path = pathOf(target);
+  const table = operationsAt(path, collectionPath);
+  if (table === undefined) {
+    const reply = pages?.replyTo(path, method) ?? replies.notFound;
+    return refuse(reply, reply.status < 400 ? 'ok' : 'no-operation');
+  }
+  const operation = table.byMethod.get(method);
+  if (operation === undefined) {
+    return method === 'OPTIONS'
+      ? refuse(table.options, 'ok')
+      : refuse(table.methodNotAllowed, 'no-operation');
+  }
+  if (table === collectionOperations) {
+    return { operation, backendPath };
+  }
+  const id = parseItemId(path.slice(collectionPath.length + 1), itemIdParsing);
+  return id === undefined
+    ? { operation, refusal: replies.invalidId, outcome: 'invalid-id' }
+    : { operation, backendPath: `${backendPath}/${id}` };
+}
+
+function refuse(refusal: FixedReply, outcome: CallOutcome): Route {
+  return { operation: undefined, refusal, outcome };
+}
+
+const slash = 0x2f;
+
+/** The target's path, as it came: absolute-form is served [D27], the query is ignored [D8]. */
+export function pathOf(target: string): string {
+  let path = target;
+  if (path.charCodeAt(0) !== slash) {
+    path = path.replace(absoluteForm, '');
+  }
+  const query = path.indexOf('?');
+  return query === -1 ? path : path.slice(0, query);
+}
+
+interface OperationsOfPath {
+  readonly byMethod: ReadonlyMap<string, Operation>;
+  readonly options: FixedReply;
+  readonly methodNotAllowed: FixedReply;
+}
+
+const collectionOperations: OperationsOfPath = {
+  byMethod: operationsOn('collection'),
+  options: replies.collectionOptions,
+  methodNotAllowed: replies.collectionMethodNotAllowed,
+};
+
+const itemOperations: OperationsOfPath = {
+  byMethod: operationsOn('item'),
+  options: replies.itemOptions,
+  methodNotAllowed: replies.itemMethodNotAllowed,
+};
+
+function operationsOn(path: Operation['on']): ReadonlyMap<string, Operation> {
+  const byMethod = new Map<string, Operation>();
+  for (const operation of operations.filter((each) => each.on === path)) {
+    byMethod.set(operation.method, operation);
+    if (operation.method === 'GET') {
+      // HEAD is as GET; whoever carries the reply leaves the body out [D7].
+      byMethod.set('HEAD', operation);
+    }
+  }
+  return byMethod;
+}
+
+// What can be called at a path; undefined where it is unknown [D4, D5].
+function operationsAt(path: string, collection: string): OperationsOfPath | undefined {
+  if (path === collection) {
+    return collectionOperations;
+  }
+  const isItem =
+    path.startsWith(collection) &&
+    path.charCodeAt(collection.length) === slash &&
+    !path.includes('/', collection.length + 1);
+  return isItem ? itemOperations : undefined;
+}

@@ -1,0 +1,257 @@
+// Makes the guards that are on, in the order in which they are asked, with what they need: the issuer's keys, and whoever
+// counts. What is off is not even loaded. Knows no log and no metrics: whoever asks for them is told what changes.
+
+import { describeError, nodeAuthorities, type Peer } from '../backend/describe-error.ts';
+import type { Guard } from '../call/guard.ts';
+import type { Count } from './rate-limit/count.ts';
+import type { GuardSettings } from './guard-settings.ts';
+import type { FetchedKeys, KeySetObserver } from './tokens/key-set.ts';
+import type { KeySource } from './tokens/key-source.ts';
+import { parseRate, type Rate } from './rate-limit/rate.ts';
+import type { Counter, SharedCount } from './rate-limit/shared-count.ts';
+import { isSignatureAlgorithm } from './tokens/signature-algorithms.ts';
+
+/** Is told of what guards depend on. Must not throw. */
+export interface GuardObserver extends KeySetObserver {
+  /** Keys that another process has fetched, so long ago, are taken; comes after `onKeys`. */
+  onInherited(ageMs: number): void;
+  /** Whoever counts does not answer any more, for this reason, or does again: undefined. Not told twice. */
+  onCounter(who: 'redis' | 'primary', cause: unknown): void;
+  /** Redis asks for no password, and has been given one. Told once. */
+  onIdlePassword(): void;
+}
+
+/** For people: what has begun where somebody that guards depend on ceases to answer, and that it has ended. */
+export const outageTexts = {
+  keys: {
+    begins: 'the keys of the issuer cannot be fetched',
+    ends: 'the keys of the issuer can be fetched again',
+  },
+  redis: { begins: 'Redis does not count requests', ends: 'Redis counts requests again' },
+} as const;
+
+/** For people who have to find out which it is. */
+export const idlePasswordText =
+  'Redis asks for no password, but RATE_LIMIT_REDIS_URL has one: is it the right Redis, and has its password been set there?';
+
+export interface Guards {
+  readonly guards: readonly Guard[];
+  /** Why `authJwksFile` has brought no keys; undefined where it has, or where there is none. */
+  readonly fileProblem: string | undefined;
+  /** Whether Redis counts; undefined where none is asked. */
+  redisAnswers(): boolean | undefined;
+  /** Lets go of whatever they hold, at once. */
+  close(): void;
+}
+
+/** The primary process, as one of several workers has it. */
+export interface Primary {
+  /** Counts for all workers. */
+  readonly counter: Counter;
+  /** What another worker has fetched last from `AUTH_JWKS_URL`; undefined where none has. */
+  readonly keys: FetchedKeys | undefined;
+  /** Keeps it for workers that start later. */
+  readonly keepKeys: (keys: FetchedKeys) => void;
+}
+
+/**
+ * Guards of one process that serves clients; `primary` is undefined where it is not one of several. Waits for a file of keys
+ * to be read, and not for an address.
+ */
+export async function createGuards(
+  settings: GuardSettings,
+  observer: GuardObserver,
+  primary: Primary | undefined,
+): Promise<Guards> {
+  const closers: (() => void)[] = [];
+  const close = (): void => {
+    for (const each of closers) {
+      each();
+    }
+  };
+  const guards: Guard[] = [];
+  let fileProblem: string | undefined;
+  let redis: SharedCount | undefined;
+  try {
+    if (settings.authIssuer !== '') {
+      const tokens = await createTokenGuard(settings, observer, primary, closers);
+      guards.push(tokens.guard);
+      ({ fileProblem } = tokens);
+    }
+    const rate = parseRate(settings.rateLimit);
+    if (rate !== undefined) {
+      const { createRateLimit } = await import('./rate-limit/rate-limit.ts');
+      let count = await createLocalCount(rate, observer, primary?.counter, closers);
+      if (settings.rateLimitRedisUrl !== '') {
+        redis = await createRedisCount(rate, settings, observer, count, closers);
+        count = redis;
+      }
+      guards.push(createRateLimit(rate, settings.rateLimitKey, count));
+    }
+  } catch (error) {
+    close();
+    throw error;
+  }
+  return { guards, fileProblem, redisAnswers: () => redis?.isAnswering, close };
+}
+
+// The primary process is on this machine and has little to do: it is late where the machine is, as the worker itself is then.
+const primaryAnswerMsMax = 1_000;
+
+// Of this gateway alone: in this process, or in the primary one for all workers together.
+async function createLocalCount(
+  rate: Rate,
+  observer: GuardObserver,
+  primary: Counter | undefined,
+  closers: (() => void)[],
+): Promise<Count> {
+  const [{ keysMax, OwnCount }, { systemClock: clock }] = await Promise.all([
+    import('./rate-limit/count.ts'),
+    import('../time/clock.ts'),
+  ]);
+  const own = new OwnCount(rate, () => clock.steady());
+  if (primary === undefined) {
+    return own;
+  }
+  const { SharedCount } = await import('./rate-limit/shared-count.ts');
+  const count = new SharedCount({
+    rate,
+    clock,
+    counter: primary,
+    answerMsMax: primaryAnswerMsMax,
+    fallback: own,
+    keysMax,
+    onChange: (cause) => {
+      observer.onCounter('primary', cause);
+    },
+  });
+  closers.push(() => {
+    count.close();
+  });
+  await count.start();
+  return count;
+}
+
+async function createTokenGuard(
+  settings: GuardSettings,
+  observer: GuardObserver,
+  primary: Primary | undefined,
+  closers: (() => void)[],
+): Promise<{ readonly guard: Guard; readonly fileProblem: string | undefined }> {
+  const [{ KeySet }, { TokenGuard }, { systemClock: clock }] = await Promise.all([
+    import('./tokens/key-set.ts'),
+    import('./tokens/tokens.ts'),
+    import('../time/clock.ts'),
+  ]);
+  const algorithms = settings.authAlgorithms.filter(isSignatureAlgorithm);
+  let lastError: Error | undefined;
+  const keys = new KeySet({
+    source: await createKeySource(settings),
+    algorithms,
+    refreshMs: settings.authJwksRefreshMs,
+    staleMs: settings.authJwksStaleMs,
+    clock,
+    share: primary?.keepKeys,
+    observer: {
+      onKeys: (each) => {
+        guard.forgetAll();
+        observer.onKeys(each);
+      },
+      onFetch: (error) => {
+        lastError = error;
+        observer.onFetch(error);
+      },
+    },
+  });
+  closers.push(() => {
+    keys.close();
+  });
+  const guard = new TokenGuard(
+    {
+      issuer: settings.authIssuer,
+      audiences: settings.authAudience,
+      algorithms,
+      clockSkewMs: settings.authClockSkewMs,
+      type: settings.authTokenType === 'any' ? undefined : settings.authTokenType,
+      scopes: settings.authScopes,
+      scopeClaim: settings.authScopeClaim,
+    },
+    keys,
+    clock,
+  );
+  // A file is there, whoever is away.
+  if (primary?.keys !== undefined && settings.authJwksFile === '') {
+    await keys.inherit(primary.keys);
+    if (keys.current.keys.length > 0) {
+      observer.onInherited(primary.keys.ageMs);
+    }
+  }
+  const first = keys.start();
+  if (settings.authJwksFile === '') {
+    return { guard, fileProblem: undefined };
+  }
+  await first;
+  if (keys.current.keys.length > 0) {
+    return { guard, fileProblem: undefined };
+  }
+  return {
+    guard,
+    fileProblem: lastError === undefined ? 'nothing was read' : describeFetchError(lastError),
+  };
+}
+
+/** Where the keys come from. */
+export async function createKeySource({
+  authJwksUrl,
+  authJwksFile,
+}: Pick<GuardSettings, 'authJwksUrl' | 'authJwksFile'>): Promise<KeySource> {
+  const { createFileSource, createUrlSource } = await import('./tokens/key-source.ts');
+  return authJwksUrl === '' ? createFileSource(authJwksFile) : createUrlSource(new URL(authJwksUrl));
+}
+
+const issuer: Peer = { name: 'the issuer', plainScheme: 'http:', authorities: nodeAuthorities };
+
+/** What has kept keys from being fetched, in one line. */
+export function describeFetchError(error: Error): string {
+  // Of several addresses each has its own; all of them together say nothing more.
+  const errors: readonly unknown[] = error instanceof AggregateError ? error.errors : [error];
+  return errors.map((each) => describeError(each, issuer)).join('; ');
+}
+
+// With other gateways; `local` counts for this one alone.
+async function createRedisCount(
+  rate: Rate,
+  { rateLimitRedisUrl, rateLimitFallback }: GuardSettings,
+  observer: GuardObserver,
+  local: Count,
+  closers: (() => void)[],
+): Promise<SharedCount> {
+  const [{ keysMax }, { systemClock: clock }, { SharedCount }, { answerMsMax, RedisCounter }] =
+    await Promise.all([
+      import('./rate-limit/count.ts'),
+      import('../time/clock.ts'),
+      import('./rate-limit/shared-count.ts'),
+      import('./rate-limit/redis-counter.ts'),
+    ]);
+  const count = new SharedCount({
+    rate,
+    clock,
+    counter: new RedisCounter(new URL(rateLimitRedisUrl), () => {
+      observer.onIdlePassword();
+    }),
+    answerMsMax,
+    fallback: rateLimitFallback === 'local' ? local : { take: () => takenWithout[rateLimitFallback] },
+    keysMax,
+    onChange: (cause) => {
+      observer.onCounter('redis', cause);
+    },
+  });
+  closers.push(() => {
+    count.close();
+  });
+  await count.start();
+  return count;
+}
+
+// Who is refused while Redis is away may try again soon.
+const takenWithout = { allow: undefined, deny: { left: -1, msLeft: 1_000 } } as const;

@@ -1,0 +1,52 @@
+// Who counts requests against a rate: the port of counters, and the one that counts in this process.
+
+import type { Clock } from '../../time/clock.ts';
+import type { Rate } from './rate.ts';
+import { WindowTable } from './window-table.ts';
+
+/** What became of one request of a key. */
+export interface Taken {
+  /** The requests that the key's window has left after this one; -1: it had none for this one, which does not count. */
+  readonly left: number;
+  /** Milliseconds, more than 0, until the window ends. */
+  readonly msLeft: number;
+}
+
+/** Counts the requests of one rate. */
+export interface Count {
+  /** Counts one request of `key`; undefined: it may come in, and nobody counts it. Never rejects. */
+  take(key: string): Taken | undefined | Promise<Taken | undefined>;
+}
+
+/**
+ * Keys that a process counts at once, about 15 MB of them. Past that those whose window began first are forgotten early:
+ * who can call from so many addresses has so many times the rate anyway.
+ */
+export const keysMax = 100_000;
+
+/** Milliseconds that only go forwards. */
+export type SteadyClock = Clock['steady'];
+
+/** Counts in this process, at once. */
+export class OwnCount implements Count {
+  readonly #rate: Rate;
+  readonly #clock: SteadyClock;
+  readonly #table: WindowTable;
+
+  constructor(rate: Rate, clock: SteadyClock, table = new WindowTable(keysMax)) {
+    this.#rate = rate;
+    this.#clock = clock;
+    this.#table = table;
+  }
+
+  take(key: string): Taken {
+    const now = this.#clock();
+    const window = this.#table.find(key, now) ?? this.#table.open(key, now + this.#rate.windowMs, now);
+    const msLeft = window.endsAt - now;
+    if (window.count >= this.#rate.limit) {
+      return { left: -1, msLeft };
+    }
+    window.count += 1;
+    return { left: this.#rate.limit - window.count, msLeft };
+  }
+}

@@ -1,0 +1,375 @@
+// Counts where others count too: in Redis with other gateways, or in the primary process with other workers. Many requests
+// become few questions; what is known to be over is refused without one; and where no answer comes in time, somebody else
+// counts until there is one again [D47]. Knows no setting, and not who is asked.
+
+import type { Clock } from '../../time/clock.ts';
+import type { Count, Taken } from './count.ts';
+import type { Rate } from './rate.ts';
+import { WindowTable } from './window-table.ts';
+
+/** What is asked at once: for each key of `keys` how many requests want to be counted. */
+export interface Question {
+  readonly rate: Rate;
+  readonly keys: readonly string[];
+  readonly wanted: readonly number[];
+}
+
+/** A counter has gone for good: the part that notices says so. */
+export class CounterGoneError extends Error {}
+
+/** Whoever counts for several: takes as many of each key as its window has left, all or some. */
+export interface Counter {
+  /**
+   * For each key in turn how many are granted, in how many milliseconds its window ends, and how many it has left then:
+   * grants, ms, left, grants, ms, left, ...
+   * Rejects where it cannot tell. May take for ever.
+   */
+  ask(question: Question): Promise<readonly number[]>;
+  /**
+   * Makes it ready to be asked, by a new connection where it has one; rejects where it does not answer. When that
+   * connection is closed from over there later, it calls `onGone`, before it rejects what was asked on it.
+   */
+  revive(onGone: () => void): Promise<void>;
+  /** Lets go of what it holds; what is asked then is rejected. */
+  close(): void;
+}
+
+export interface SharedCountOptions {
+  readonly rate: Rate;
+  readonly clock: Clock;
+  readonly counter: Counter;
+  /** Counts while `counter` does not answer. */
+  readonly fallback: Count;
+  /** No request waits longer for `counter`. */
+  readonly answerMsMax: number;
+  /** Keys that are remembered to be over. */
+  readonly keysMax: number;
+  /** `counter` does not answer any more, for the reason that is given, or does again: undefined. Not told twice. */
+  readonly onChange: (cause: unknown) => void;
+}
+
+// A question goes out at once where none has gone out for so long; otherwise it waits for that, and takes along whatever
+// comes meanwhile. At 10,000 requests a second that is ten in a question.
+const gatherMs = 1;
+// Larger ones would keep Redis from answering others.
+const keysOfQuestionMax = 500;
+// While it does not answer, the next try comes so long after one that failed, and a try ends after so long: it is tried at
+// least every 750 ms, and so counts again within a second of its return, whatever the moment of that [D47].
+const retryMs = 250;
+const reviveMsMax = 500;
+// A connection that is closed sooner was not worth having: its end is an outage and not put right silently.
+const settledMs = 500;
+
+type Told = (taken: Taken | undefined) => void;
+
+/**
+ * `away` → `answering` → `away` ...; `closed` ends all. In `away` nobody waits: the fallback counts, and the counter is
+ * tried until it answers. It begins so, since nothing is known yet. `answering` → `renewing` → `answering` or `away`: its
+ * connection has been closed, as is done to one that is idle. For a new one requests wait as they would for an answer.
+ */
+type State = 'away' | 'answering' | 'renewing' | 'closed';
+
+export class SharedCount implements Count {
+  readonly #options: SharedCountOptions;
+  // Those that are over, each until its window ends.
+  readonly #blocked: WindowTable;
+  #state: State = 'away';
+  // `onChange` has been told that it does not answer.
+  #isTold = false;
+  // Those that wait for the next question, and for the answer to one.
+  #gathered = new Map<string, Told[]>();
+  readonly #asked = new Set<Asked>();
+  // When the first of those that are gathered came.
+  #gatheredAt = 0;
+  #isGathering = false;
+  #askedAt = -Infinity;
+  #revivedAt = 0;
+  // Calls off what waits to be done: the next try; or the end of the patience with a new connection.
+  #callOff = (): void => undefined;
+
+  constructor(options: SharedCountOptions) {
+    this.#options = options;
+    this.#blocked = new WindowTable(options.keysMax);
+  }
+
+  get isAnswering(): boolean {
+    return this.#state === 'answering' || this.#state === 'renewing';
+  }
+
+  /** Tries the counter for the first time; resolves when it has answered, or has not within half a second. */
+  async start(): Promise<void> {
+    await this.#revive();
+  }
+
+  take(key: string): Taken | undefined | Promise<Taken | undefined> {
+    const now = this.#options.clock.steady();
+    const blocked = this.#blocked.find(key, now);
+    if (blocked !== undefined) {
+      return { left: -1, msLeft: blocked.endsAt - now };
+    }
+    return this.isAnswering
+      ? new Promise((resolve) => {
+          this.#gather(key, resolve, now);
+        })
+      : this.#options.fallback.take(key);
+  }
+
+  /** Asks nobody any more: the fallback counts. */
+  close(): void {
+    this.#callOff();
+    this.#state = 'closed';
+    this.#releaseAll();
+    this.#options.counter.close();
+  }
+
+  #gather(key: string, told: Told, now: number): void {
+    if (this.#gathered.size === 0) {
+      this.#gatheredAt = now;
+    }
+    const waiting = this.#gathered.get(key);
+    if (waiting === undefined) {
+      this.#gathered.set(key, [told]);
+    } else {
+      waiting.push(told);
+    }
+    this.#askSoon(now);
+  }
+
+  #askSoon(now: number): void {
+    if (this.#isGathering || this.#state !== 'answering') {
+      return;
+    }
+    this.#isGathering = true;
+    if (now - this.#askedAt >= gatherMs) {
+      // With all that this turn of the event loop brings.
+      setImmediate(this.#askGathered);
+    } else {
+      this.#options.clock.after(gatherMs, this.#askGathered);
+    }
+  }
+
+  readonly #askGathered = (): void => {
+    this.#isGathering = false;
+    if (this.#state !== 'answering') {
+      // They have been let go, or wait for a new connection.
+      return;
+    }
+    this.#askedAt = this.#options.clock.steady();
+    const all = [...this.#gathered];
+    this.#gathered = new Map();
+    for (let from = 0; from < all.length; from += keysOfQuestionMax) {
+      this.#ask(all.slice(from, from + keysOfQuestionMax), this.#gatheredAt);
+    }
+  };
+
+  #ask(waiting: Waiting, since: number): void {
+    const { rate, counter, clock, answerMsMax } = this.#options;
+    const asked: Asked = {
+      waiting,
+      since,
+      callOff: clock.after(Math.max(0, since + answerMsMax - clock.steady()), () => {
+        this.#onDeadline(asked);
+      }),
+    };
+    this.#asked.add(asked);
+    const keys = waiting.map(([key]) => key);
+    const wanted = waiting.map(([, told]) => told.length);
+    counter.ask({ rate, keys, wanted }).then(
+      (answer) => {
+        if (this.#isOver(asked)) {
+          return;
+        }
+        if (isAnswer(answer, wanted)) {
+          this.#settle(asked, answer);
+        } else {
+          this.#onFailure(new Error('what it answers makes no sense'));
+        }
+      },
+      (error: unknown) => {
+        if (!this.#isOver(asked)) {
+          this.#onFailure(error);
+        }
+      },
+    );
+  }
+
+  #isOver(asked: Asked): boolean {
+    return !this.#asked.has(asked);
+  }
+
+  // An answer may lie in the socket already, and we have been busy: it is read in the turn that ends then.
+  #onDeadline(asked: Asked): void {
+    setImmediate(() => {
+      if (!this.#isOver(asked)) {
+        this.#onFailure(this.#silence());
+      }
+    });
+  }
+
+  #settle(asked: Asked, answer: readonly number[]): void {
+    this.#end(asked);
+    const { clock, rate } = this.#options;
+    const now = clock.steady();
+    for (const [index, [key, waiting]] of asked.waiting.entries()) {
+      const [granted = 0, ms = 0, left = 0] = answer.slice(index * 3, index * 3 + 3);
+      const msLeft = Math.min(rate.windowMs, Math.max(1, ms));
+      if (granted < waiting.length) {
+        this.#blocked.open(key, now + msLeft, now);
+      }
+      for (const [place, told] of waiting.entries()) {
+        told({ left: place < granted ? left + granted - 1 - place : -1, msLeft });
+      }
+    }
+  }
+
+  #end(asked: Asked): void {
+    asked.callOff();
+    this.#asked.delete(asked);
+  }
+
+  #onFailure(cause: unknown): void {
+    this.#goAway(cause);
+    void this.#revive();
+  }
+
+  #goAway(cause: unknown): void {
+    this.#callOff();
+    this.#state = 'away';
+    this.#isTold = true;
+    this.#options.onChange(cause);
+    this.#releaseAll();
+  }
+
+  readonly #onGone = (): void => {
+    if (this.#state !== 'answering') {
+      return;
+    }
+    const { clock, answerMsMax } = this.#options;
+    const now = clock.steady();
+    if (now - this.#revivedAt < settledMs) {
+      this.#goAway(new Error('it closes connections as soon as it has taken them'));
+      this.#retrySoon();
+      return;
+    }
+    this.#state = 'renewing';
+    this.#gatherAsked();
+    this.#callOff = clock.after(answerMsMax, () => {
+      this.#goAway(this.#silence());
+    });
+    void this.#revive();
+  };
+
+  // Whether those that were asked for have been counted nobody knows: they are asked for again, and wait no longer for that.
+  #gatherAsked(): void {
+    const all = [...this.#asked];
+    const gathered = this.#gathered;
+    this.#gathered = new Map();
+    for (const asked of all) {
+      this.#end(asked);
+    }
+    for (const [key, told] of [...all.flatMap(({ waiting }) => waiting), ...gathered]) {
+      this.#gathered.set(key, [...(this.#gathered.get(key) ?? []), ...told]);
+    }
+    this.#gatheredAt = Math.min(this.#gatheredAt, ...all.map(({ since }) => since));
+  }
+
+  #silence(): Error {
+    return new Error(`no answer within ${this.#options.answerMsMax} ms`);
+  }
+
+  #releaseAll(): void {
+    const asked = [...this.#asked];
+    for (const each of asked) {
+      this.#end(each);
+    }
+    const gathered = [...this.#gathered];
+    this.#gathered = new Map();
+    for (const { waiting } of asked) {
+      this.#release(waiting);
+    }
+    this.#release(gathered);
+  }
+
+  #release(waiting: Waiting): void {
+    for (const [key, all] of waiting) {
+      for (const told of all) {
+        const taken = this.#options.fallback.take(key);
+        if (taken instanceof Promise) {
+          void taken.then(told);
+        } else {
+          told(taken);
+        }
+      }
+    }
+  }
+
+  async #revive(): Promise<void> {
+    const { clock, counter } = this.#options;
+    let failure: { readonly cause: unknown } | undefined;
+    try {
+      await within(counter.revive(this.#onGone), reviveMsMax, clock);
+    } catch (cause) {
+      failure = { cause };
+    }
+    if (this.#state === 'closed') {
+      return;
+    }
+    if (failure === undefined) {
+      this.#onRevived(clock.steady());
+      return;
+    }
+    if (this.#state === 'renewing' || !this.#isTold) {
+      this.#goAway(failure.cause);
+    }
+    this.#retrySoon();
+  }
+
+  #onRevived(now: number): void {
+    this.#callOff();
+    this.#state = 'answering';
+    this.#revivedAt = now;
+    if (this.#isTold) {
+      this.#isTold = false;
+      this.#options.onChange(undefined);
+    }
+    if (this.#gathered.size > 0) {
+      this.#askSoon(now);
+    }
+  }
+
+  #retrySoon(): void {
+    this.#callOff = this.#options.clock.after(retryMs, () => void this.#revive());
+  }
+}
+
+/** By key, all that wait. */
+type Waiting = readonly (readonly [string, readonly Told[]])[];
+
+interface Asked {
+  readonly waiting: Waiting;
+  /** When the first of them came. */
+  readonly since: number;
+  /** What would be done at its deadline. */
+  readonly callOff: () => void;
+}
+
+function isAnswer(answer: unknown, wanted: readonly number[]): boolean {
+  return (
+    Array.isArray(answer) &&
+    answer.length === wanted.length * 3 &&
+    answer.every((each) => Number.isSafeInteger(each) && each >= 0) &&
+    wanted.every((each, index) => answer[index * 3] <= each)
+  );
+}
+
+async function within(promise: Promise<void>, ms: number, clock: Clock): Promise<void> {
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const callOff = clock.after(ms, () => {
+    reject(new Error(`no answer within ${ms} ms`));
+  });
+  try {
+    await Promise.race([promise, late]);
+  } finally {
+    callOff();
+  }
+}

@@ -1,0 +1,14 @@
+// What the package gives to others: the gateway as a Fastify plugin, and as a server of its own.
+
+export {
+  workItemGateway,
+  workItemGateway as default,
+  type WorkItemGatewayOptions,
+} from './fastify/fastify.ts';
+export { frameworkErrors } from './fastify/fastify-errors.ts';
+export { createGatewayServer, type GatewayServer, type GatewayServerOptions } from './server.ts';
+export type { GuardOptions } from './common/guard-options.ts';
+export type { GatewayLimits } from '../call/options.ts';
+export type { CallRecord } from '../call/call-record.ts';
+export type { CallOutcome } from '../outcomes.ts';
+export type { GatewayObserver } from '../call/gateway.ts';

@@ -1,0 +1,106 @@
+// The gateway as a handler for node:http, `(request, response, next)`: for Express, Connect, NestJS, and Node's own server.
+// Node reads and writes HTTP; from the request's head on it is the same call as everywhere.
+
+import type { IncomingMessage, ServerResponse } from 'node:http';
+
+import { Deadlines } from '../../backend/deadlines.ts';
+import type { GatewayObserver } from '../../call/gateway.ts';
+import { limitsOf } from '../../call/limits.ts';
+import { createGateway, type GatewayLimits } from '../../call/options.ts';
+import { corsOptionNames, type CorsOptions } from '../../admission/cors.ts';
+import { HostMistake, writeFailureLines } from '../common/failure-lines.ts';
+import { StallWatch } from '../../http1/stall-watch.ts';
+import type { Incoming } from '../../http1/transport.ts';
+import { findPrefixProblems } from '../fetch/fetch.ts';
+import { findGuardProblems, guardOptionNames, type GuardOptions } from '../common/guard-options.ts';
+import { createHostGuards } from '../common/host-guards.ts';
+import { NodeExchange, type NodeHost } from './node-exchange.ts';
+
+export interface NodeHandlerOptions extends GatewayLimits, CorsOptions, GuardOptions {
+  /** For a request's body, in milliseconds; past it 408, and closed [D35]. Default 30,000. */
+  readonly requestTimeoutMs?: number;
+  /** What stands before `/api/work-items` in the path that the client sends. Default: nothing. */
+  readonly prefix?: string;
+  /** Is told of every request that ends. Default: each failure is a line of `console.error`. */
+  readonly observer?: GatewayObserver;
+}
+
+export interface NodeHandler {
+  /**
+   * Answers a request under `/api/work-items`. Any other goes to `next`, or gets 404 where there is no `next`. The path is
+   * the one that the client sent (`originalUrl`), wherever the handler is mounted.
+   */
+  (request: IncomingMessage, response: ServerResponse, next?: (error?: unknown) => void): void;
+  /** Closes the connections to the backend; calls in flight fail, and so does every later one. Close the server first. */
+  close(): Promise<void>;
+}
+
+/** A handler with its own connections to the backend. Throws a `TypeError` that names every option that is wrong. */
+export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
+  const { prefix = '' } = options;
+  const observer = options.observer ?? writeFailureLines();
+  const guards = createHostGuards(options, observer);
+  const gateway = createGateway(options, {
+    observer,
+    prefix,
+    otherNames: otherOptions,
+    problems: [...findPrefixProblems(prefix), ...findGuardProblems(options)],
+    guards: guards === undefined ? [] : [guards],
+    identityHeader: options.backendIdentityHeader,
+  });
+  const { requestTimeoutMs, replyStallTimeoutMs } = limitsOf(options, [
+    'requestTimeoutMs',
+    'replyStallTimeoutMs',
+  ]);
+  const host: NodeHost = {
+    gateway,
+    stallWatch: new StallWatch<Incoming>(replyStallTimeoutMs, (incoming) => {
+      incoming.onStall();
+    }),
+    bodyDeadlines: new Deadlines(requestTimeoutMs),
+  };
+  const { collectionPath } = gateway.routeOptions;
+  const isOurs = (target: string): boolean =>
+    target.startsWith(collectionPath) && ['', '/', '?'].includes(target.charAt(collectionPath.length));
+  const handler = (
+    request: HostedRequest,
+    response: ServerResponse,
+    next?: (error?: unknown) => void,
+  ): void => {
+    const target = request.originalUrl ?? request.url ?? '';
+    // Middleware reads some absolute-form targets in another way, so it may not have seen this path [D60].
+    if (next !== undefined && !isOurs(target)) {
+      next();
+      return;
+    }
+    // The host has refused the request, and called `next` by mistake.
+    if (response.headersSent) {
+      return;
+    }
+    const exchange = new NodeExchange(host, request, response, target);
+    if (request.httpVersionMajor !== 1) {
+      exchange.fail(
+        new HostMistake('createNodeHandler speaks HTTP/1.1: put it into a server of node:http or node:https'),
+      );
+      return;
+    }
+    exchange.inTurn(() => {
+      const incoming = exchange.accept(exchange.readHead());
+      if (incoming !== undefined) {
+        exchange.start(incoming);
+      }
+    });
+  };
+  return Object.assign(handler, {
+    close: async () => {
+      gateway.isCutting = true;
+      guards?.close();
+      await gateway.backend.close();
+    },
+  });
+}
+
+/** Express and Connect take from `url` what they have mounted a handler under, and keep what was sent in `originalUrl`. */
+type HostedRequest = IncomingMessage & { readonly originalUrl?: string };
+
+const otherOptions = ['requestTimeoutMs', 'prefix', 'observer', ...corsOptionNames, ...guardOptionNames];

@@ -1,0 +1,124 @@
+// Every fixed reply, built once: status, bytes and the headers that belong to it alone. A client never gets
+// a body that is neither one of these nor the backend's own JSON [spec 7, rule 2].
+
+import type { Broken } from './http1/transport.ts';
+import { operations, type Operation, type OperationName } from './operations.ts';
+
+export interface FixedReply {
+  readonly status: number;
+  readonly body: Buffer;
+  /** All but those that differ each time, as name, value, name, value [D24]. */
+  readonly headers: readonly string[];
+}
+
+/** The headers of a reply with a body of `contentType`, and `others` beyond those of every reply [D24]. */
+export function replyHeaders(contentType: string | undefined, others: readonly string[] = []): string[] {
+  return [
+    ...(contentType === undefined ? [] : ['content-type', contentType]),
+    'cache-control',
+    'no-store',
+    'x-content-type-options',
+    'nosniff',
+    ...others,
+  ];
+}
+
+const json = 'application/json';
+const noBody = Buffer.alloc(0);
+
+/** Of replies that pass the backend's JSON on. */
+export const passedHeaders: readonly string[] = replyHeaders(json);
+/** The same for another status: what is written is made once for each list. */
+export const createdHeaders: readonly string[] = replyHeaders(json);
+
+/** Replies on paths that belong to no operation, for those who want them beside the operations. */
+export interface Pages {
+  /** The reply to `method` on `path`; undefined where there is no such page. */
+  replyTo(path: string, method: string): FixedReply | undefined;
+}
+
+function errorReply(status: number, message: string, headers: readonly string[] = []): FixedReply {
+  return {
+    status,
+    body: Buffer.from(JSON.stringify({ error: message })),
+    headers: replyHeaders(json, headers),
+  };
+}
+
+function optionsReply(methods: string): FixedReply {
+  return { status: 204, body: noBody, headers: replyHeaders(undefined, ['allow', methods]) };
+}
+
+export const collectionMethods = 'GET, HEAD, POST, OPTIONS';
+export const itemMethods = 'GET, HEAD, PUT, DELETE, OPTIONS';
+export const pageMethods = 'GET, HEAD, OPTIONS';
+
+// What a client has to bring [RFC 6750, 3; D43].
+const challenge = 'Bearer realm="work-items"';
+
+export const replies = {
+  success: {
+    status: 200,
+    body: Buffer.from('{"success":true}'),
+    headers: replyHeaders(json),
+  } satisfies FixedReply,
+  invalidId: errorReply(400, 'Invalid ID format'),
+  unauthorized: errorReply(401, 'Unauthorized', ['www-authenticate', challenge]),
+  invalidToken: errorReply(401, 'Unauthorized', ['www-authenticate', `${challenge}, error="invalid_token"`]),
+  forbidden: errorReply(403, 'Forbidden'),
+  bodyTooLarge: errorReply(413, 'Request body too large'),
+  notFound: errorReply(404, 'Not found'),
+  collectionMethodNotAllowed: errorReply(405, 'Method not allowed', ['allow', collectionMethods]),
+  itemMethodNotAllowed: errorReply(405, 'Method not allowed', ['allow', itemMethods]),
+  pageMethodNotAllowed: errorReply(405, 'Method not allowed', ['allow', pageMethods]),
+  connectNotAllowed: errorReply(405, 'Method not allowed', ['allow', '']),
+  collectionOptions: optionsReply(collectionMethods),
+  itemOptions: optionsReply(itemMethods),
+  pageOptions: optionsReply(pageMethods),
+  overload: errorReply(503, 'Service unavailable', ['retry-after', '1']),
+  noKeys: errorReply(503, 'Service unavailable', ['retry-after', '1']),
+  badRequest: errorReply(400, 'Bad request'),
+  requestTimeout: errorReply(408, 'Request timeout'),
+  expectationFailed: errorReply(417, 'Expectation failed'),
+  headersTooLarge: errorReply(431, 'Request header fields too large'),
+  internalError: errorReply(500, 'Internal server error'),
+};
+
+/** One request too many: there can be another in `seconds` [D46]; `headers`, as name, value, ..., are those of the rate. */
+export function replyTooManyRequests(seconds: number, headers: readonly string[]): FixedReply {
+  return errorReply(429, 'Too many requests', ['retry-after', String(seconds), ...headers]);
+}
+
+/** Of a call whose token lacks `scope`, which has no quotes and no backslashes [RFC 6749, 3.3; D43]. */
+export function createScopeReply(scope: string): FixedReply {
+  const value = `${challenge}, error="insufficient_scope", scope="${scope}"`;
+  return errorReply(403, 'Forbidden', ['www-authenticate', value]);
+}
+
+/** What a request gets that does not go on [D26, D27, D35]. */
+export function replyToBroken(reason: Broken): FixedReply {
+  if (reason === 'timeout') {
+    return replies.requestTimeout;
+  }
+  if (reason === 'overload') {
+    return replies.overload;
+  }
+  return reason.kind === 'head-too-large' ? replies.headersTooLarge : replies.badRequest;
+}
+
+/** Each operation's 500 [spec 7]. */
+export const failureReplies = perOperation((operation) => errorReply(500, operation.failureMessage));
+
+/** What a backend's 404 becomes: operation 3's 404, every other operation's 500 [spec 7, rule 1]. */
+export const notFoundReplies = perOperation((operation) =>
+  operation.notFoundMessage === undefined
+    ? failureReplies[operation.name]
+    : errorReply(404, operation.notFoundMessage),
+);
+
+function perOperation(build: (operation: Operation) => FixedReply): Record<OperationName, FixedReply> {
+  return Object.fromEntries(operations.map((operation) => [operation.name, build(operation)])) as Record<
+    OperationName,
+    FixedReply
+  >;
+}

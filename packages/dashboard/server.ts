@@ -1,0 +1,344 @@
+// The dashboard's page and its stream of events (server-sent events).
+// What is sent is made once for all viewers, and only while there are any; nobody's copy waits in memory for
+// longer than it takes to send the one before.
+
+import { readFile } from 'node:fs/promises';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { hostname } from 'node:os';
+
+import { version } from '../core/version.ts';
+import type { CertificateStatus } from '../figures/certificate-status.ts';
+import { latestBackendStatus } from '../figures/backend-status.ts';
+import type { Facts, Message, Now, ShownSetting } from './state.ts';
+import { callOutcomes, outcomes } from '../core/outcomes.ts';
+import { joinFailures, type Failure, type Party } from '../figures/failures.ts';
+import { figureNames, type Figures } from '../figures/figures.ts';
+import { addFigures, historyMs, type History } from './history.ts';
+import type { Report, Reporter } from '../figures/report.ts';
+
+/** What the dashboard shows and nothing else here knows. */
+export interface DashboardFacts {
+  /** Empty for the name of the machine. */
+  readonly instanceName: string;
+  readonly url: string;
+  readonly backendUrl: string;
+  readonly inFlightMax: number;
+  readonly bufferedBytesMax: number;
+  readonly certificates: readonly CertificateStatus[];
+  /** Secrets are hidden in it already. */
+  readonly settings: readonly ShownSetting[];
+}
+
+export interface DashboardSources extends Reporter {
+  readonly isDraining: () => boolean;
+  readonly onFault: (error: unknown) => void;
+  readonly facts: () => DashboardFacts;
+}
+
+const hostName = hostname();
+
+export const viewersMax = 50;
+const roundMs = 1_000;
+// A viewer that has not taken what it was sent for so long is cut off: its page comes back by itself.
+const slowMs = 5_000;
+const minuteMs = 60_000;
+
+const javascript = 'text/javascript; charset=utf-8';
+const css = 'text/css; charset=utf-8';
+const svg = 'image/svg+xml';
+
+interface File {
+  readonly url: () => URL;
+  readonly contentType: string;
+}
+
+function ours(name: string, contentType: string): [string, File] {
+  return [`/dashboard/${name}`, { url: () => new URL(`./page/${name}`, import.meta.url), contentType }];
+}
+
+function chartLibrary(name: string, contentType: string): [string, File] {
+  return [
+    `/dashboard/${name}`,
+    { url: () => new URL(import.meta.resolve(`uplot/dist/${name}`)), contentType },
+  ];
+}
+
+const files: ReadonlyMap<string, File> = new Map([
+  ['/', ours('index.html', 'text/html; charset=utf-8')[1]],
+  ours('style.css', css),
+  ours('main.js', javascript),
+  ours('stream.js', javascript),
+  ours('verdict.js', javascript),
+  ours('charts.js', javascript),
+  ours('tables.js', javascript),
+  ours('format.js', javascript),
+  ours('well.svg', svg),
+  ours('unwell.svg', svg),
+  chartLibrary('uPlot.iife.min.js', javascript),
+  chartLibrary('uPlot.min.css', css),
+]);
+
+const headers = {
+  'cache-control': 'no-store',
+  'x-content-type-options': 'nosniff',
+  'content-security-policy':
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  'referrer-policy': 'no-referrer',
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-resource-policy': 'same-origin',
+} as const;
+
+const kindWords: Facts['kindWords'] = Object.fromEntries(
+  callOutcomes.map((name) => [name, { title: outcomes[name].title, meaning: outcomes[name].meaning }]),
+);
+
+interface Viewer {
+  readonly response: ServerResponse;
+  /** Since when it has not taken what it was sent. */
+  behindSince: number | undefined;
+  /** It has missed something, or has nothing yet: the next event must be a whole one. */
+  needsAll: boolean;
+}
+
+export class Dashboard {
+  readonly #sources: DashboardSources;
+  readonly #history: History;
+  readonly #viewers = new Set<Viewer>();
+  // The round that is due or under way.
+  #round: NodeJS.Timeout | undefined;
+  #roundAt = -Infinity;
+  // All that there is, as the last round found it; put together when it is first needed.
+  #whole: (() => Buffer) | undefined;
+  #isClosed = false;
+  #lastPointAt = 0;
+  #lastFailures = '';
+  #lastFacts = '';
+
+  constructor(sources: DashboardSources, history: History) {
+    this.#sources = sources;
+    this.#history = history;
+  }
+
+  /** Answers a GET or HEAD of `path`, unless there is nothing of the dashboard. */
+  async answer(
+    path: string,
+    request: IncomingMessage,
+    response: ServerResponse,
+  ): Promise<'answered' | 'streaming' | 'not-found'> {
+    if (path === '/dashboard/events') {
+      return this.#stream(request, response) ? 'streaming' : 'answered';
+    }
+    const file = files.get(path);
+    if (file === undefined) {
+      return 'not-found';
+    }
+    const body = await readFile(file.url());
+    response
+      .writeHead(200, { ...headers, 'content-type': file.contentType, 'content-length': body.length })
+      .end(body);
+    return 'answered';
+  }
+
+  /** Ends every stream and takes no further one. */
+  close(): void {
+    this.#isClosed = true;
+    clearTimeout(this.#round);
+    for (const { response } of this.#viewers) {
+      response.end();
+    }
+  }
+
+  // False when it was refused.
+  #stream(request: IncomingMessage, response: ServerResponse): boolean {
+    // Another site's page could not read the stream, but it could take every place.
+    if (request.headers['sec-fetch-site'] === 'cross-site') {
+      refuse(response, 403, 'The dashboard is not for other sites');
+      return false;
+    }
+    if (this.#isClosed) {
+      // As if nobody listened any more: in a moment nobody will.
+      response.destroy();
+      return false;
+    }
+    if (this.#viewers.size >= viewersMax) {
+      refuse(response, 503, `${viewersMax} dashboards are open already`);
+      return false;
+    }
+    response.writeHead(200, { ...headers, 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' });
+    if (request.method === 'HEAD') {
+      response.end();
+      return false;
+    }
+    response.flushHeaders();
+    const viewer: Viewer = { response, behindSince: undefined, needsAll: true };
+    this.#viewers.add(viewer);
+    response.on('close', () => {
+      this.#viewers.delete(viewer);
+    });
+    response.on('error', () => undefined);
+    // Nobody waits for the next round, and none is made for a newcomer alone.
+    if (this.#whole !== undefined && performance.now() - this.#roundAt < roundMs) {
+      response.write(this.#whole());
+      viewer.needsAll = false;
+    }
+    this.#schedule();
+    return true;
+  }
+
+  // One round a second while there are viewers, however often they come and go [D59].
+  #schedule(): void {
+    if (this.#round === undefined && this.#viewers.size > 0 && !this.#isClosed) {
+      const restMs = Math.max(0, this.#roundAt + roundMs - performance.now());
+      this.#round = setTimeout(() => {
+        this.#roundAt = performance.now();
+        this.#send()
+          .catch((error: unknown) => {
+            this.#sources.onFault(error);
+          })
+          .finally(() => {
+            this.#round = undefined;
+            this.#schedule();
+          });
+      }, restMs).unref();
+    }
+  }
+
+  async #send(): Promise<void> {
+    const reports = await this.#sources.reports({ withProcessMetrics: false, probesBackend: true });
+    if (this.#isClosed) {
+      return;
+    }
+    const failures = joinFailures(reports.map((report) => report.failures));
+    const now = this.#describeNow(reports, failures);
+    const failuresText = JSON.stringify(failures);
+    const points = this.#history.pointsAfter(this.#lastPointAt);
+    const change: Message = {
+      now,
+      ...(points.length === 0 ? {} : { points }),
+      ...(failuresText === this.#lastFailures ? {} : { failures }),
+    };
+    this.#lastPointAt = points.at(-1)?.at ?? this.#lastPointAt;
+    this.#lastFailures = failuresText;
+    const changeEvent = eventOf(change);
+    const facts = this.#describeFacts();
+    const factsText = JSON.stringify(facts);
+    const hasNewFacts = factsText !== this.#lastFacts;
+    this.#lastFacts = factsText;
+    const allPoints = this.#history.pointsAfter(0);
+    let wholeEvent: Buffer | undefined;
+    const whole = (): Buffer =>
+      (wholeEvent ??= Buffer.from(eventOf({ now, facts, points: allPoints, failures })));
+    this.#whole = whole;
+    for (const viewer of this.#viewers) {
+      // A reload has changed the settings in force.
+      viewer.needsAll ||= hasNewFacts;
+      if (hasRoom(viewer)) {
+        viewer.response.write(viewer.needsAll ? whole() : changeEvent);
+        viewer.needsAll = false;
+      }
+    }
+  }
+
+  #describeFacts(): Facts {
+    const { instanceName, url, backendUrl, inFlightMax, bufferedBytesMax, certificates, settings } =
+      this.#sources.facts();
+    const kindsOf = (party: Party): string[] =>
+      callOutcomes.filter((outcome) => outcomes[outcome].fault === party);
+    return {
+      version,
+      nodeVersion: process.version,
+      startedAt: Math.round(performance.timeOrigin),
+      instanceName: instanceName.trim() === '' ? hostName : instanceName,
+      hostName,
+      pid: process.pid,
+      url,
+      backendUrl,
+      inFlightMax,
+      bufferedBytesMax,
+      certificates: certificates.map(({ use, own, problems }) => ({
+        use,
+        names: own?.names.join(', ') ?? '',
+        expiresAt: own?.expiresAt ?? null,
+        problems,
+      })),
+      settings,
+      historyMs,
+      stepMs: this.#history.stepMs,
+      failureKinds: { backend: kindsOf('backend'), gateway: kindsOf('gateway'), client: kindsOf('client') },
+      kindWords,
+    };
+  }
+
+  #describeNow(reports: readonly Report[], failures: readonly Failure[]): Now {
+    const counted = addFigures(reports);
+    const backend = latestBackendStatus(reports.map((report) => report.backend));
+    const sum = (valueOf: (report: Report) => number): number =>
+      reports.reduce((total, report) => total + valueOf(report), 0);
+    return {
+      at: Date.now(),
+      isDraining: this.#sources.isDraining(),
+      workers: reports.map(({ pid, inFlight, residentBytes, heapUsedBytes, eventLoopDelayMs }) => ({
+        pid,
+        inFlight,
+        residentBytes,
+        heapUsedBytes,
+        eventLoopDelayMs: Number(eventLoopDelayMs.toPrecision(3)),
+      })),
+      backend: {
+        isReachable: backend?.isReachable === true,
+        since: backend?.since ?? 0,
+        cause: backend?.shortCause ?? backend?.cause,
+      },
+      inFlight: sum(({ inFlight }) => inFlight),
+      bufferedBytes: sum(({ bufferedBytes }) => bufferedBytes),
+      clientConnections: sum(({ clientConnections }) => clientConnections),
+      backendConnections: sum(({ backendConnections }) => backendConnections),
+      requestsEver: countRequests(counted),
+      lastMinute: this.#history.summarise(counted, minuteMs),
+      wholeHistory: this.#history.summarise(counted, historyMs),
+      lastFailures: this.#history.lastFailures(counted, failures),
+      hasNoSuccess: this.#history.hasNoSuccess(counted),
+    };
+  }
+}
+
+// What was sent before has gone out. Nothing is sent to one that is behind: it gets all there is when it has
+// caught up, or is cut off.
+function hasRoom(viewer: Viewer): boolean {
+  if (viewer.response.writableLength === 0) {
+    viewer.behindSince = undefined;
+    return true;
+  }
+  viewer.behindSince ??= performance.now();
+  viewer.needsAll = true;
+  if (performance.now() - viewer.behindSince >= slowMs) {
+    viewer.response.destroy();
+  }
+  return false;
+}
+
+function countRequests(figures: Figures): number {
+  let requests = 0;
+  for (const name of figureNames) {
+    for (const outcome of callOutcomes) {
+      requests += figures.outcomes(name, outcome);
+    }
+  }
+  return requests;
+}
+
+function eventOf(message: Message): string {
+  return `data: ${JSON.stringify(message)}\n\n`;
+}
+
+function refuse(response: ServerResponse, status: number, error: string): void {
+  const body = JSON.stringify({ error });
+  response
+    .writeHead(status, {
+      ...headers,
+      'content-type': 'application/json; charset=utf-8',
+      'content-length': Buffer.byteLength(body),
+      ...(status === 503 ? { 'retry-after': '5' } : {}),
+    })
+    .end(body);
+}

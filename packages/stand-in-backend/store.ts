@@ -1,0 +1,136 @@
+// The work items in SQLite: the schema, the five statements, the sample items. Knows nothing of HTTP, and
+// nothing of what an item says beyond where its id stands.
+
+import { DatabaseSync } from 'node:sqlite';
+
+import { quoteIfPlain } from '../core/text/accepted-values.ts';
+import { StartError } from '../core/text/start-error.ts';
+import { readItemText, type ItemText } from './item-text.ts';
+
+/** The largest id; `int` in the controllers that this backend stands in for. */
+export const itemIdMax = 2_147_483_647;
+
+// AUTOINCREMENT: an id that was deleted is never given to another item.
+const schema = `
+  CREATE TABLE work_item (
+    id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (id <= ${itemIdMax}),
+    before_id TEXT NOT NULL,
+    after_id TEXT NOT NULL
+  ) STRICT`;
+
+/** What the controller does to the work items; every write is on disk when the function returns. */
+export interface Store {
+  /** All items as the bytes of one JSON array, ordered by id. */
+  list(): Uint8Array;
+  /** The new item's id. Throws when the ids are used up. */
+  create(item: ItemText): number;
+  /** The item's bytes, or undefined when there is none. */
+  read(id: number): Uint8Array | undefined;
+  /** False when there is no such item. */
+  update(id: number, item: ItemText): boolean;
+  /** False when there is no such item. */
+  delete(id: number): boolean;
+  close(): void;
+}
+
+/**
+ * The store in the file `database`, or in memory for `:memory:`. A new one gets the sample items when they are
+ * asked for. Throws with what to do when the file cannot be used.
+ */
+export function openStore(database: string, sampleItems: boolean): Store {
+  let connection: DatabaseSync | undefined;
+  try {
+    connection = new DatabaseSync(database, { timeout: 1_000 });
+    prepareDatabase(connection, sampleItems);
+  } catch (cause) {
+    connection?.close();
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new StartError(
+      `Cannot use ${quoteIfPlain(database) ?? 'EMBEDDED_BACKEND_DATABASE'} as the database of the embedded backend: ${reason}. ` +
+        'Name a file in a folder that exists and can be written to, or :memory:.',
+      cause,
+    );
+  }
+  return storeOn(connection);
+}
+
+function prepareDatabase(connection: DatabaseSync, sampleItems: boolean): void {
+  // One transaction, so that a start that is killed half-way leaves a database that is still new.
+  connection.exec('BEGIN IMMEDIATE');
+  const tables = connection.prepare('SELECT name FROM sqlite_schema').all();
+  if (tables.length === 0) {
+    connection.exec(schema);
+    if (sampleItems) {
+      const store = storeOn(connection);
+      for (const sample of samples) {
+        const item = readItemText(Buffer.from(JSON.stringify(sample)));
+        if (item) store.create(item);
+      }
+    }
+  } else if (!tables.some((table) => table['name'] === 'work_item')) {
+    throw new Error('it is a database of something else');
+  }
+  connection.exec('COMMIT');
+  // A write is acknowledged when it is on disk, so a kill loses nothing and neither does a power cut. Measured
+  // per insert on ext4: 0.15 ms so, 1.9 ms with SQLite's default journal and the same promise.
+  connection.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL');
+}
+
+function storeOn(connection: DatabaseSync): Store {
+  // As BLOB: the bytes go from the database to the socket without becoming a string on the way.
+  const list = connection.prepare(`
+    SELECT CAST('[' || ifnull(group_concat(before_id || id || after_id, ',' ORDER BY id), '') || ']' AS BLOB) AS json
+    FROM work_item`);
+  const read = connection.prepare(
+    'SELECT CAST(before_id || id || after_id AS BLOB) AS json FROM work_item WHERE id = ?',
+  );
+  const create = connection.prepare('INSERT INTO work_item (before_id, after_id) VALUES (?, ?)');
+  const update = connection.prepare('UPDATE work_item SET before_id = ?, after_id = ? WHERE id = ?');
+  const remove = connection.prepare('DELETE FROM work_item WHERE id = ?');
+  return {
+    list: () => list.get()?.['json'] as Uint8Array,
+    create: (item) => Number(create.run(item.beforeId, item.afterId).lastInsertRowid),
+    read: (id) => read.get(id)?.['json'] as Uint8Array | undefined,
+    update: (id, item) => update.run(item.beforeId, item.afterId, id).changes === 1,
+    delete: (id) => remove.run(id).changes === 1,
+    close: () => {
+      connection.close();
+    },
+  };
+}
+
+const samples = [
+  {
+    title: 'Sign-in fails for names with an apostrophe',
+    type: 'Bug',
+    state: 'Active',
+    assignedTo: "Aoife O'Neill",
+    priority: 1,
+    effort: 3,
+    remainingHours: 5.5,
+    tags: ['sign-in', 'regression'],
+    createdAt: '2026-01-12T09:30:00Z',
+  },
+  {
+    title: 'Export the board as CSV',
+    type: 'User Story',
+    state: 'New',
+    assignedTo: null,
+    priority: 2,
+    effort: 8,
+    remainingHours: 20,
+    tags: ['export'],
+    createdAt: '2026-01-14T14:05:00Z',
+  },
+  {
+    title: 'Übersetzung der Startseite prüfen – 日本語 folgt',
+    type: 'Task',
+    state: 'Resolved',
+    assignedTo: 'Jürgen Weiß',
+    priority: 3,
+    effort: 1,
+    remainingHours: 0,
+    tags: ['Übersetzung', '日本語'],
+    createdAt: '2026-01-19T07:45:00Z',
+  },
+];
