@@ -8,7 +8,7 @@ if (major < 22 || (major === 22 && minor < 19)) {
   process.exit(1);
 }
 
-// What runs once is not compiled (process/compilers.ts).
+// What runs once is not compiled (service/compilers.ts).
 const { setFlagsFromString } = process.getBuiltinModule('node:v8');
 setFlagsFromString('--turbo-filter=~');
 setFlagsFromString('--maglev-filter=~');

@@ -3,8 +3,8 @@
 
 import { DatabaseSync } from 'node:sqlite';
 
-import { quoteIfPlain } from '../core/text/accepted-values.ts';
-import { StartError } from '../core/text/start-error.ts';
+import { quoteIfPlain } from '../core/hosts/options/accepted-values.ts';
+import { StartError } from '../core/hosts/common/start-error.ts';
 import { readItemText, type ItemText } from './item-text.ts';
 
 /** The largest id; `int` in the controllers that this backend stands in for. */

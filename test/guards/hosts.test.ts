@@ -9,7 +9,7 @@ import { join, resolve } from 'node:path';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { createFetchHandler } from '../../packages/core/hosts/fetch/fetch.ts';
-import { guardOptionNames, readGuardOptions } from '../../packages/core/hosts/common/guard-options.ts';
+import { guardOptionNames, readGuardOptions } from '../../packages/core/hosts/options/guard-options.ts';
 import { settingsTable } from '../../packages/command/settings/settings.ts';
 import { poll } from '../helpers/changes.ts';
 import { assertReply, badRequest, operations } from '../helpers/expected.ts';

@@ -4,7 +4,7 @@ import { execFileSync } from 'node:child_process';
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
 import { serveHttp2 } from '../../packages/core/hosts/http2/http2.ts';
 import { limitsOf } from '../../packages/core/call/limits.ts';
-import { createGateway, type GatewaySurroundings } from '../../packages/core/call/options.ts';
+import { createGateway, type GatewaySurroundings } from '../../packages/core/hosts/options/options.ts';
 import type { GatewayServerOptions } from '../../packages/core/hosts/index.ts';
 import { listen } from '../../packages/core/hosts/common/listen.ts';
 import { findHttp2Problem } from '../../packages/command/settings/settings.ts';

@@ -117,7 +117,7 @@ describe('what is in it', () => {
     }
     assert.deepEqual(
       files.filter((file) =>
-        /^(?:src|test|scripts|node_modules)\/|^bench\/.*\.ts$|\.(?:tgz|sqlite)$/.test(file),
+        /^(?:packages|test|scripts|node_modules)\/|^bench\/.*\.ts$|\.(?:tgz|sqlite)$/.test(file),
       ),
       [],
     );

@@ -18,7 +18,7 @@ import {
   settingsOf,
   variableOf,
 } from '../../packages/command/settings/settings.ts';
-import { findSimilar } from '../../packages/core/text/similar.ts';
+import { findSimilar } from '../../packages/core/hosts/options/similar.ts';
 import Fastify from 'fastify';
 
 interface Ended {

@@ -4,7 +4,7 @@
 import { readFileSync } from 'node:fs';
 
 import { replies, replyHeaders, type FixedReply, type Pages } from '../../core/replies.ts';
-import { StartError } from '../../core/text/start-error.ts';
+import { StartError } from '../../core/hosts/common/start-error.ts';
 import { createOpenApiText, type Limits } from '../../core/hosts/openapi/openapi.ts';
 
 const json = 'application/json';

@@ -19,7 +19,7 @@ import {
   type NamedFile,
   type TlsInForce,
 } from './certificates.ts';
-import { StartError } from '../../core/text/start-error.ts';
+import { StartError } from '../../core/hosts/common/start-error.ts';
 
 export interface CertificateStoreOptions {
   readonly files: Readonly<Record<CertificateUse, CertificateFiles>>;

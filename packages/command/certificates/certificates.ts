@@ -4,7 +4,7 @@
 import type { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
-import { quoteIfPlain } from '../../core/text/accepted-values.ts';
+import { quoteIfPlain } from '../../core/hosts/options/accepted-values.ts';
 import type { ClientTls } from '../../core/http1/client-connection.ts';
 import type { ServerTls } from '../../core/http1/handshake.ts';
 

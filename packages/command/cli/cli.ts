@@ -49,8 +49,8 @@ import {
   type SettingName,
   type Settings,
 } from '../settings/settings.ts';
-import { joinWithOr, suggest } from '../../core/text/similar.ts';
-import { StartError } from '../../core/text/start-error.ts';
+import { joinWithOr, suggest } from '../../core/hosts/options/similar.ts';
+import { StartError } from '../../core/hosts/common/start-error.ts';
 import { version } from '../../core/version.ts';
 import { findWarnings } from '../settings/warnings.ts';
 

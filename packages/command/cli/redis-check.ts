@@ -2,7 +2,7 @@
 
 import { idlePasswordText } from '../../core/guards/create-guards.ts';
 import { escapeControls } from '../../core/text/escape.ts';
-import { showRedisUrl } from '../../core/guards/rate-limit/rate-settings.ts';
+import { showRedisUrl } from '../../core/hosts/options/rate-settings.ts';
 
 export interface Checked {
   readonly isWell: boolean;

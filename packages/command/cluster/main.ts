@@ -1,5 +1,5 @@
 // The first file of a worker process, as packages/command/main.ts is of the command: what runs once is not compiled
-// (process/compilers.ts), the loading of the rest above all.
+// (service/compilers.ts), the loading of the rest above all.
 
 import { setFlagsFromString } from 'node:v8';
 

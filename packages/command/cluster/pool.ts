@@ -17,7 +17,7 @@ import { listen, type PortSharing } from '../../core/hosts/common/listen.ts';
 import type { Log, Logger } from '../log/log.ts';
 import type { AdminSubject } from '../service/service.ts';
 import { describeChanges, type Settings } from '../settings/settings.ts';
-import { StartError } from '../../core/text/start-error.ts';
+import { StartError } from '../../core/hosts/common/start-error.ts';
 import { JoinedCount } from './joined-count.ts';
 import { KeptKeys } from './kept-keys.ts';
 import { plainSettings, type FromWorker, type ToWorker } from './messages.ts';

@@ -8,7 +8,7 @@ import type { Report, ReportRequest } from '../../figures/report.ts';
 import { listenForFaults, runUntilStopped, type StopRequest } from '../service/lifecycle.ts';
 import { createLog, type Logger } from '../log/log.ts';
 import { startClientService, type ClientService } from '../service/service.ts';
-import { StartError } from '../../core/text/start-error.ts';
+import { StartError } from '../../core/hosts/common/start-error.ts';
 import { PrimaryCounter } from './primary-counter.ts';
 import { settingsOfPlain, type FromWorker, type ToWorker } from './messages.ts';
 

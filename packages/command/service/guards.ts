@@ -16,8 +16,8 @@ import type { Records } from '../../figures/report.ts';
 import { CounterGoneError } from '../../core/guards/rate-limit/shared-count.ts';
 import { OutageLines } from './outage-lines.ts';
 import type { Settings } from '../settings/settings.ts';
-import { StartError } from '../../core/text/start-error.ts';
-import { scopesOf } from '../../core/guards/tokens/token-settings.ts';
+import { StartError } from '../../core/hosts/common/start-error.ts';
+import { scopesOf } from '../../core/hosts/options/token-settings.ts';
 
 /** What guards are counted in. */
 export type GuardRecords = Pick<Records, 'figures' | 'keys'>;

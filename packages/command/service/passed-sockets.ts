@@ -1,7 +1,7 @@
 // Listening sockets that a service manager has opened and passes on, so that they outlive this process and a restart
 // loses no connection (sd_listen_fds(3)). Which there are is read here; listening on them is listen.ts's affair.
 
-import { StartError } from '../../core/text/start-error.ts';
+import { StartError } from '../../core/hosts/common/start-error.ts';
 
 /** File descriptors of listening sockets, by who connects to them; empty where an own one is to be opened. */
 export interface PassedSockets {

@@ -10,7 +10,7 @@ import { Figures } from '../../figures/figures.ts';
 import { createReporter, type Records, type Reporter } from '../../figures/report.ts';
 import { createAdminServer } from '../admin/server.ts';
 import type { GatewayObserver } from '../../core/call/gateway.ts';
-import { createGateway } from '../../core/call/options.ts';
+import { createGateway } from '../../core/hosts/options/options.ts';
 import { outcomeOfMalformed } from '../../core/outcomes.ts';
 import type { CertificateStatus } from '../../figures/certificate-status.ts';
 import { describeTlsError } from '../../core/backend/describe-error.ts';

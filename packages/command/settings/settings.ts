@@ -6,7 +6,11 @@ import { isIPv6 } from 'node:net';
 import { availableParallelism } from 'node:os';
 import { parseEnv } from 'node:util';
 
-import { backendUrlExample, quoteIfPlain, wishesForBackendUrl } from '../../core/text/accepted-values.ts';
+import {
+  backendUrlExample,
+  quoteIfPlain,
+  wishesForBackendUrl,
+} from '../../core/hosts/options/accepted-values.ts';
 import { limits, msMax, type LimitName } from '../../core/call/limits.ts';
 import {
   hasFiles,
@@ -20,15 +24,15 @@ import { parseAddressRanges } from '../../core/admission/client-address.ts';
 import { anyOrigin, parseOrigins } from '../../core/admission/cors.ts';
 import { parseHostNames } from '../../core/admission/host-names.ts';
 import { rateGrammar } from '../../core/guards/rate-limit/rate.ts';
-import { joinWithOr, suggest } from '../../core/text/similar.ts';
+import { joinWithOr, suggest } from '../../core/hosts/options/similar.ts';
 import { parseExporterHeaders, samplerNames } from '../traces/trace-settings.ts';
-import { Problem } from '../../core/text/problem.ts';
+import { Problem } from '../../core/hosts/options/problem.ts';
 import {
   findRateProblems,
   parseRateText,
   parseRedisUrl,
   showRedisUrl,
-} from '../../core/guards/rate-limit/rate-settings.ts';
+} from '../../core/hosts/options/rate-settings.ts';
 import {
   findTokenProblems,
   parseAlgorithms,
@@ -38,7 +42,7 @@ import {
   parseScopes,
   parseWord,
   parseWords,
-} from '../../core/guards/tokens/token-settings.ts';
+} from '../../core/hosts/options/token-settings.ts';
 
 export const commandNames = ['serve', 'dev', 'backend', 'check', 'openapi', 'health'] as const;
 

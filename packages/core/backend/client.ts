@@ -1,5 +1,5 @@
 // One call to the backend becomes one Outcome. Deadlines, the single resend and the limits of an answer are here [D15 to
-// D23]; the bytes on the wire are wire/'s affair. What a client is told about an outcome is decided elsewhere.
+// D23]; the bytes on the wire are http1/'s affair. What a client is told about an outcome is decided elsewhere.
 
 import { AnswerBody } from '../body/body.ts';
 import type { BufferBudget } from '../body/budget.ts';

@@ -1,5 +1,5 @@
 // The port through which calls are traced [D49]: what a call tells of itself, and what it asks for. Whoever records and
-// exports spans is behind it, in telemetry/.
+// exports spans is behind it, in the command's traces/.
 
 import type { RequestHead } from '../http1/head.ts';
 import type { CallRecord } from './call-record.ts';

@@ -7,8 +7,8 @@ export {
 } from './fastify/fastify.ts';
 export { frameworkErrors } from './fastify/fastify-errors.ts';
 export { createGatewayServer, type GatewayServer, type GatewayServerOptions } from './server.ts';
-export type { GuardOptions } from './common/guard-options.ts';
-export type { GatewayLimits } from '../call/options.ts';
+export type { GuardOptions } from './options/guard-options.ts';
+export type { GatewayLimits } from './options/options.ts';
 export type { CallRecord } from '../call/call-record.ts';
 export type { CallOutcome } from '../outcomes.ts';
 export type { GatewayObserver } from '../call/gateway.ts';

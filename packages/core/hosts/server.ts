@@ -3,13 +3,13 @@
 
 import type { GatewayObserver } from '../call/gateway.ts';
 import { limitsOf, type LimitName } from '../call/limits.ts';
-import { createGateway, type GatewayLimits } from '../call/options.ts';
+import { createGateway, type GatewayLimits } from './options/options.ts';
 import { corsOptionNames, type CorsOptions } from '../admission/cors.ts';
 import { listen, type Listener } from './common/listen.ts';
 import { writeFailureLines } from './common/failure-lines.ts';
 import type { ServerTls } from '../http1/handshake.ts';
 import { ClientServer } from '../http1/server.ts';
-import { findGuardProblems, guardOptionNames, type GuardOptions } from './common/guard-options.ts';
+import { findGuardProblems, guardOptionNames, type GuardOptions } from './options/guard-options.ts';
 import { createHostGuards } from './common/host-guards.ts';
 
 export interface GatewayServerOptions extends GatewayLimits, CorsOptions, GuardOptions {

@@ -6,7 +6,7 @@ import { joinGuards, type Admission, type Guard, type GuardedRequest } from '../
 import { createGuards, describeFetchError, type GuardObserver } from '../../guards/create-guards.ts';
 import type { GuardSettings } from '../../guards/guard-settings.ts';
 import { escapeControls } from '../../text/escape.ts';
-import { readGuardOptions, type GuardOptions } from './guard-options.ts';
+import { readGuardOptions, type GuardOptions } from '../options/guard-options.ts';
 
 /** What was made, and how to let go of it. */
 interface Made {

@@ -4,7 +4,7 @@
 import { once } from 'node:events';
 import { createServer, Server, Socket, type AddressInfo, type ListenOptions } from 'node:net';
 
-import { StartError } from '../../text/start-error.ts';
+import { StartError } from './start-error.ts';
 
 export interface Listener {
   readonly port: number;

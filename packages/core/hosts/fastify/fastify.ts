@@ -9,7 +9,7 @@ import type { CallRecord } from '../../call/call-record.ts';
 import type { Gateway, GatewayObserver } from '../../call/gateway.ts';
 import { limits, limitsOf, msMax, type LimitName } from '../../call/limits.ts';
 import { collectionPath, operations, type Operation } from '../../operations.ts';
-import { createGateway, type GatewayLimits } from '../../call/options.ts';
+import { createGateway, type GatewayLimits } from '../options/options.ts';
 import { outcomes } from '../../outcomes.ts';
 import { isRequestId } from '../../call/request-context.ts';
 import { outageTexts } from '../../guards/create-guards.ts';
@@ -24,7 +24,7 @@ import {
   guardOptionNames,
   scopeEntries,
   type GuardOptions,
-} from '../common/guard-options.ts';
+} from '../options/guard-options.ts';
 import { HeldBody } from '../node/held-body.ts';
 import { createHostGuards, type HostGuards } from '../common/host-guards.ts';
 import { NodeExchange, type NodeHost } from '../node/node-exchange.ts';

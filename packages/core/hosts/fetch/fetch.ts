@@ -6,7 +6,7 @@ import { isIP } from 'node:net';
 import { Deadline, Deadlines, type DeadlineOwner } from '../../backend/deadlines.ts';
 import type { Gateway, GatewayObserver } from '../../call/gateway.ts';
 import { limitsOf } from '../../call/limits.ts';
-import { createGateway, type GatewayLimits } from '../../call/options.ts';
+import { createGateway, type GatewayLimits } from '../options/options.ts';
 import { corsOptionNames, type CorsOptions } from '../../admission/cors.ts';
 import { writeFailureLines } from '../common/failure-lines.ts';
 import { fieldNameOf, type FieldName } from '../../http1/fields.ts';
@@ -15,7 +15,7 @@ import { parseContentLength } from '../../http1/grammar.ts';
 import type { Client, Incoming, Reply, Transport } from '../../http1/transport.ts';
 import { nextTurn, piecesPerTurn } from '../../http1/turns.ts';
 import { listReplyHeaders } from '../../http1/writer.ts';
-import { findGuardProblems, guardOptionNames, type GuardOptions } from '../common/guard-options.ts';
+import { findGuardProblems, guardOptionNames, type GuardOptions } from '../options/guard-options.ts';
 import { createHostGuards } from '../common/host-guards.ts';
 
 export interface FetchHandlerOptions extends GatewayLimits, CorsOptions, GuardOptions {

@@ -6,13 +6,13 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Deadlines } from '../../backend/deadlines.ts';
 import type { GatewayObserver } from '../../call/gateway.ts';
 import { limitsOf } from '../../call/limits.ts';
-import { createGateway, type GatewayLimits } from '../../call/options.ts';
+import { createGateway, type GatewayLimits } from '../options/options.ts';
 import { corsOptionNames, type CorsOptions } from '../../admission/cors.ts';
 import { HostMistake, writeFailureLines } from '../common/failure-lines.ts';
 import { StallWatch } from '../../http1/stall-watch.ts';
 import type { Incoming } from '../../http1/transport.ts';
 import { findPrefixProblems } from '../fetch/fetch.ts';
-import { findGuardProblems, guardOptionNames, type GuardOptions } from '../common/guard-options.ts';
+import { findGuardProblems, guardOptionNames, type GuardOptions } from '../options/guard-options.ts';
 import { createHostGuards } from '../common/host-guards.ts';
 import { NodeExchange, type NodeHost } from './node-exchange.ts';
 

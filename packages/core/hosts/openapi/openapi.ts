@@ -14,7 +14,7 @@ import {
 import { anyOrigin, Cors } from '../../admission/cors.ts';
 import { isCrossSiteWrite } from '../../admission/cross-site.ts';
 import { parseRate, rateHeaders } from '../../guards/rate-limit/rate.ts';
-import { scopesOf } from '../../guards/tokens/token-settings.ts';
+import { scopesOf } from '../options/token-settings.ts';
 import { version } from '../../version.ts';
 
 /** What of the settings a client can meet. */

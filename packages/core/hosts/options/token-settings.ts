@@ -1,9 +1,9 @@
 // What the settings of tokens may be, each by itself and all together [D41, D42, D44, D48]. The rows are in settings.ts.
 
-import { isSignatureAlgorithm, signatureAlgorithms } from './signature-algorithms.ts';
+import { isSignatureAlgorithm, signatureAlgorithms } from '../../guards/tokens/signature-algorithms.ts';
 import { operations, type OperationName } from '../../operations.ts';
-import { suggest } from '../../text/similar.ts';
-import { Problem } from '../../text/problem.ts';
+import { suggest } from './similar.ts';
+import { Problem } from './problem.ts';
 
 const listOfAlgorithms = signatureAlgorithms.join(', ');
 

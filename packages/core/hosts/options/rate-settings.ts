@@ -1,7 +1,7 @@
 // The settings of the rate limit: how they are read, and what does not go together [D46, D47].
 
-import { parseRate, rateGrammar } from './rate.ts';
-import { Problem } from '../../text/problem.ts';
+import { parseRate, rateGrammar } from '../../guards/rate-limit/rate.ts';
+import { Problem } from './problem.ts';
 
 export function parseRateText(text: string): string | Problem {
   return text === '' || parseRate(text) !== undefined

@@ -1,19 +1,19 @@
 // What a gateway can be given, and the gateway that comes of it. Defaults and bounds are in limits.ts.
 
-import { backendUrlExample, wishesForBackendUrl } from '../text/accepted-values.ts';
-import { BackendClient } from '../backend/client.ts';
-import { BufferBudget } from '../body/budget.ts';
-import type { ClientTls } from '../http1/client-connection.ts';
-import { createTrustedProxies, isAddressRange } from '../admission/client-address.ts';
-import { anyOrigin, createCors, isOriginList, type CorsOptions } from '../admission/cors.ts';
-import { parseHostNames } from '../admission/host-names.ts';
-import { suggest } from '../text/similar.ts';
-import { Gateway, type GatewayObserver } from './gateway.ts';
-import type { Guard } from './guard.ts';
-import type { ItemIdParsing } from './item-id.ts';
-import { limits, limitsOf, type LimitName } from './limits.ts';
-import { collectionPath } from '../operations.ts';
-import type { Tracer } from './tracer.ts';
+import { backendUrlExample, wishesForBackendUrl } from './accepted-values.ts';
+import { BackendClient } from '../../backend/client.ts';
+import { BufferBudget } from '../../body/budget.ts';
+import type { ClientTls } from '../../http1/client-connection.ts';
+import { createTrustedProxies, isAddressRange } from '../../admission/client-address.ts';
+import { anyOrigin, createCors, isOriginList, type CorsOptions } from '../../admission/cors.ts';
+import { parseHostNames } from '../../admission/host-names.ts';
+import { suggest } from './similar.ts';
+import { Gateway, type GatewayObserver } from '../../call/gateway.ts';
+import type { Guard } from '../../call/guard.ts';
+import type { ItemIdParsing } from '../../call/item-id.ts';
+import { limits, limitsOf, type LimitName } from '../../call/limits.ts';
+import { collectionPath } from '../../operations.ts';
+import type { Tracer } from '../../call/tracer.ts';
 
 /** Where the backend is, who may call, and every limit. */
 export interface GatewayLimits {

@@ -3,10 +3,10 @@
 
 import { limitsOf, type LimitName } from '../../call/limits.ts';
 import { operations, type OperationName } from '../../operations.ts';
-import { suggest } from '../../text/similar.ts';
+import { suggest } from './similar.ts';
 import type { GuardSettings } from '../../guards/guard-settings.ts';
-import { Problem } from '../../text/problem.ts';
-import { findRateProblems, parseRateText, parseRedisUrl } from '../../guards/rate-limit/rate-settings.ts';
+import { Problem } from './problem.ts';
+import { findRateProblems, parseRateText, parseRedisUrl } from './rate-settings.ts';
 import {
   findTokenProblems,
   isScope,
@@ -15,7 +15,7 @@ import {
   parseIdentityHeader,
   parseKeysUrl,
   parseWord,
-} from '../../guards/tokens/token-settings.ts';
+} from './token-settings.ts';
 
 export interface GuardOptions {
   /**

@@ -1,0 +1,101 @@
+// The rules of the structure, which ARCHITECTURE.md states: arrows point down, and the kernel is small and stands alone.
+
+import assert from 'node:assert/strict';
+import { globSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { test } from 'node:test';
+
+const root = join(import.meta.dirname, '../..');
+
+interface Source {
+  readonly path: string;
+  readonly text: string;
+  /** The files that it imports, types included, and the packages. */
+  readonly files: readonly string[];
+  readonly packages: readonly string[];
+}
+
+const importPattern = /(?:from|import\(|import|require\()\s*'([^']+)'/g;
+
+const sources: readonly Source[] = globSync('packages/**/*.{ts,js}', { cwd: root })
+  .filter((path) => !path.includes('/swagger-ui/') && !path.endsWith('.as.ts'))
+  .map((path) => {
+    const text = readFileSync(join(root, path), 'utf8');
+    const names = [...text.matchAll(importPattern)].map(([, name = '']) => name);
+    return {
+      path,
+      text,
+      files: names.filter((name) => name.startsWith('.')).map((name) => join(dirname(path), name)),
+      packages: names.filter((name) => !name.startsWith('.') && !name.startsWith('node:')),
+    };
+  });
+
+/** The parts of the core that may be left out: all else in it is the kernel. */
+const kernel = sources.filter(({ path }) => /^packages\/core\/(?!hosts\/|guards\/)/.test(path));
+
+test('arrows point down: no folder imports another that imports it, however many lie between', () => {
+  const imports = new Map<string, Map<string, string>>();
+  for (const { path, files } of sources) {
+    const from = dirname(path);
+    for (const file of files) {
+      const to = dirname(file);
+      if (to !== from) {
+        const known = imports.get(from) ?? new Map<string, string>();
+        imports.set(from, known.set(to, `${path} imports ${file}`));
+      }
+    }
+  }
+  assert.ok(imports.size > 15);
+  const finished = new Set<string>();
+  const visit = (folder: string, way: readonly string[]): void => {
+    for (const [to, why] of imports.get(folder) ?? []) {
+      assert.ok(
+        !way.includes(to),
+        `a circle: ${[...way.slice(way.indexOf(to)), to].join(' -> ')}; the last arrow: ${why}`,
+      );
+      if (!finished.has(to)) visit(to, [...way, to]);
+    }
+    finished.add(folder);
+  };
+  for (const folder of imports.keys()) visit(folder, [folder]);
+});
+
+test('no file imports itself, however many files lie between, types included', () => {
+  const imports = new Map(sources.map(({ path, files }) => [path, files]));
+  for (const start of imports.keys()) {
+    const reached = new Set<string>();
+    const open = [...(imports.get(start) ?? [])];
+    for (let path = open.pop(); path !== undefined; path = open.pop()) {
+      assert.notEqual(path, start, `${start} imports itself`);
+      if (!reached.has(path)) {
+        reached.add(path);
+        open.push(...(imports.get(path) ?? []));
+      }
+    }
+  }
+});
+
+test('the kernel imports nothing outside itself, and no package', () => {
+  const paths = new Set(kernel.map(({ path }) => path));
+  assert.deepEqual(
+    kernel.flatMap(({ path, files, packages }) =>
+      [...files.filter((file) => !paths.has(file)), ...packages].map((name) => `${path} imports ${name}`),
+    ),
+    [],
+  );
+});
+
+test('the core imports neither the command nor what stands beside it', () => {
+  const found = sources
+    .filter(({ path }) => path.startsWith('packages/core/'))
+    .flatMap(({ path, files }) =>
+      files.filter((file) => !file.startsWith('packages/core/')).map((file) => `${path} imports ${file}`),
+    );
+  assert.deepEqual(found, []);
+});
+
+test('the kernel has at most 6,500 lines, comments included', () => {
+  const lines = kernel.reduce((sum, { text }) => sum + text.split('\n').length - 1, 0);
+  assert.ok(lines > 5_000, `only ${lines} lines were found`);
+  assert.ok(lines <= 6_500, `the kernel has ${lines} lines: whoever needs more takes something out`);
+});
