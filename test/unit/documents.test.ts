@@ -21,7 +21,9 @@ const { scripts, dependencies, devDependencies } = JSON.parse(read('package.json
   Record<string, string>
 >;
 const fileNames = new Set(
-  globSync(['*.*', '{packages,test,scripts,docs}/**/*.*'], { cwd: root }).map((path) => path.split('/').at(-1)),
+  globSync(['*.*', '{packages,test,scripts,docs}/**/*.*'], { cwd: root }).map((path) =>
+    path.split('/').at(-1),
+  ),
 );
 
 // Of the terminal, of Node and of the tests.
