@@ -312,7 +312,9 @@ describe('its types and its code, for whoever uses it', () => {
     assert.ok(program);
     const checker = program.getTypeChecker();
     const [forRequire, forImport] = ['index.d.cts', 'index.d.ts'].map((name) => {
-      const file = program?.getSourceFile(join(consumer, 'node_modules/work-item-gateway/dist', name));
+      const file = program?.getSourceFile(
+        join(consumer, 'node_modules/work-item-gateway/dist/core/hosts', name),
+      );
       assert.ok(file);
       const symbol = checker.getSymbolAtLocation(file);
       assert.ok(symbol);
