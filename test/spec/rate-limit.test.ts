@@ -96,6 +96,20 @@ test('a window ends so long after its first request, to the millisecond, and not
   assert.equal(await ask(), '10 "default";r=0;t=10');
 });
 
+test('a window never has more seconds than the rate, whatever fractions the clock has', async () => {
+  await using server = await serveLimited(2, 1_000);
+  await using client = await server.connect();
+  // With the window, and without itself again, it is more than the window.
+  const now = 3_423.889_162_171_571_6;
+  assert.ok(now + 1_000 - now > 1_000);
+  server.clock.now = now;
+  const lefts: (string | undefined)[] = [];
+  for (let count = 0; count < 3; count += 1) {
+    lefts.push((await client.call('GET', '/api/work-items/5')).header('ratelimit'));
+  }
+  assert.deepEqual(lefts, ['"default";r=1;t=1', '"default";r=0;t=1', '"default";r=0;t=1']);
+});
+
 test('HEAD, writes, ids that are none and bodies that are no JSON count', async () => {
   await using server = await serveLimited(6, 60_000);
   await using client = await server.connect();

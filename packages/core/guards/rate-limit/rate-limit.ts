@@ -20,7 +20,8 @@ export function createRateLimit(rate: Rate, by: RateKey, count: Count): Guard {
     if (taken === undefined) {
       return { isAdmitted: true, identity };
     }
-    const seconds = Math.ceil(taken.msLeft / 1_000);
+    // A sum of fractions of milliseconds can be a little more than the window.
+    const seconds = Math.min(Math.ceil(taken.msLeft / 1_000), rate.windowMs / 1_000);
     return taken.left < 0
       ? refuse(seconds)
       : { isAdmitted: true, identity, headers: rateHeaders(rate, taken.left, seconds) };
