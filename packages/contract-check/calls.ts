@@ -14,6 +14,7 @@ import {
   type OperationName,
 } from '../core/operations.ts';
 import type { CallOutcome } from '../core/outcomes.ts';
+import type { Reason } from '../core/reasons.ts';
 import type { ClientTls, SocketTap } from '../core/http1/client-connection.ts';
 import type { Incoming, Reply, Transport } from '../core/http1/transport.ts';
 import { readRawAnswer, type RawAnswer } from './answer.ts';
@@ -38,6 +39,7 @@ export interface Call {
   readonly path: string;
   readonly outcome: CallOutcome;
   /** Why the answer was of no use; undefined for a success. */
+  readonly reason: Reason | undefined;
   readonly cause: string | undefined;
   /** What a client got. */
   readonly reply: { readonly status: number; readonly body: Buffer };
@@ -141,6 +143,7 @@ export class Calls {
       operation,
       path: `${this.#basePath}${backendPath}${path}`,
       outcome: record.outcome,
+      reason: record.reason,
       cause: typeof record.cause === 'string' ? record.cause : undefined,
       reply: transport.taken,
       answer: readRawAnswer(bytes),

@@ -29,8 +29,8 @@ const tellingFields = [
 ];
 
 /** What came for a call. */
-export function describeCame({ answer, cause, hasBytes, outcome }: Call): string {
-  const why = cause === undefined || cause.startsWith('status ') ? '' : `: ${show(cause, causeShownMax)}`;
+export function describeCame({ answer, reason, cause, hasBytes, outcome }: Call): string {
+  const why = cause === undefined || reason === 'status' ? '' : `: ${show(cause, causeShownMax)}`;
   if (answer === undefined) {
     return `${hasBytes ? 'no answer that could be read' : 'no answer'}${why}`;
   }

@@ -82,14 +82,12 @@ const isNotJson =
 
 const fieldOf = ({ answer }: Call, name: string): string => valueOf(answer, name) ?? '';
 
-const isTlsTrouble = /tls|certificate|altname|BACKEND_CA_FILE|handshake/i;
 const isOnCollection = ({ operation }: Call): boolean => operation.on === 'collection';
 
 const failures: readonly Failure[] = [
   {
     code: 'tls',
-    isSo: ({ outcome, cause = '' }, { protocol }) =>
-      outcome === 'unreachable' && protocol === 'https:' && isTlsTrouble.test(cause),
+    isSo: ({ reason }, { protocol }) => reason === 'tls' && protocol === 'https:',
     title: 'no TLS connection to the backend',
     advice:
       'The certificate must be valid for the name in BACKEND_URL (or BACKEND_SERVER_NAME) and of an authority in BACKEND_CA_FILE; the gateway never skips the check. A backend that wants a client certificate: BACKEND_CERT_FILE and BACKEND_KEY_FILE.',
@@ -112,8 +110,8 @@ const failures: readonly Failure[] = [
     code: 'timed-out',
     isSo: ({ outcome }) => outcome === 'timed-out',
     title: 'no whole answer in time',
-    advice: ({ cause = '' }) =>
-      cause.startsWith('no connection')
+    advice: ({ reason }) =>
+      reason === 'connect-timeout'
         ? 'Something swallows the connection: a firewall, a wrong address, or a backend that takes no more. BACKEND_CONNECT_TIMEOUT_MS is the limit.'
         : 'The backend is stalled or slower than BACKEND_TIMEOUT_MS allows. Make it faster, or raise that setting.',
   },
@@ -132,7 +130,7 @@ const failures: readonly Failure[] = [
   },
   {
     code: 'empty-success',
-    isSo: isNotJson(({ answer, cause = '' }) => answer?.status === 204 || cause === 'an empty body'),
+    isSo: isNotJson(({ answer, reason }) => answer?.status === 204 || reason === 'empty-body'),
     title: ({ operation }) =>
       operation.name === 'create'
         ? 'creates succeed but answer 500'

@@ -11,6 +11,7 @@ import type { CertificateStatus } from '../figures/certificate-status.ts';
 import { latestBackendStatus } from '../figures/backend-status.ts';
 import type { Facts, Message, Now, ShownSetting } from './state.ts';
 import { callOutcomes, outcomes } from '../core/outcomes.ts';
+import { shortTextOf } from '../core/reasons.ts';
 import { joinFailures, type Failure, type Party } from '../figures/failures.ts';
 import { figureNames, type Figures } from '../figures/figures.ts';
 import { addFigures, historyMs, type History } from './history.ts';
@@ -287,7 +288,7 @@ export class Dashboard {
       backend: {
         isReachable: backend?.isReachable === true,
         since: backend?.since ?? 0,
-        cause: backend?.shortCause ?? backend?.cause,
+        cause: shortTextOf(backend?.reason, backend?.cause),
       },
       inFlight: sum(({ inFlight }) => inFlight),
       bufferedBytes: sum(({ bufferedBytes }) => bufferedBytes),

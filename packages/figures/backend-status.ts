@@ -1,8 +1,9 @@
 // Does the backend answer? As the last call showed, or, when the last one is old, a bare connection; never an HTTP call
 // of our own [D34]. It takes nobody out of rotation: it only says what it knows.
 
-import { describeError, isShortOfDescriptors, shortenError } from '../core/backend/describe-error.ts';
+import { describeError, isShortOfDescriptors, reasonOfError } from '../core/backend/describe-error.ts';
 import type { OpenSocket } from '../core/http1/client-connection.ts';
+import type { Reason } from '../core/reasons.ts';
 
 export interface BackendStatus {
   readonly isReachable: boolean;
@@ -10,8 +11,8 @@ export interface BackendStatus {
   readonly since: number;
   /** Why it does not answer; undefined while it does. */
   readonly cause: string | undefined;
-  /** The same in a few words; undefined where `cause` has no more than those. */
-  readonly shortCause?: string | undefined;
+  /** The same as a code. */
+  readonly reason?: Reason | undefined;
   /** When that was last seen, in milliseconds since 1970. */
   readonly seenAt: number;
 }
@@ -56,7 +57,7 @@ export class BackendMonitor {
   #isReachable: boolean | undefined;
   #since = 0;
   #cause: string | undefined;
-  #shortCause: string | undefined;
+  #reason: Reason | undefined;
   #evidenceAt = -Infinity;
   #probe: Promise<void> | undefined;
 
@@ -66,7 +67,7 @@ export class BackendMonitor {
   }
 
   /** Takes note of a call's end: `cause` when no answer came, undefined when one did, whatever it said. */
-  report(cause: string | undefined, shortCause?: string): void {
+  report(cause: string | undefined, reason?: Reason): void {
     this.#evidenceAt = performance.now();
     const isReachable = cause === undefined;
     if (this.#isReachable !== isReachable) {
@@ -74,7 +75,7 @@ export class BackendMonitor {
       this.#since = Date.now();
     }
     this.#cause = cause;
-    this.#shortCause = shortCause;
+    this.#reason = reason;
   }
 
   /** What is known now, looked at if need be; resolves within about a second, never rejects. */
@@ -91,7 +92,7 @@ export class BackendMonitor {
       isReachable: this.#isReachable === true,
       since: this.#since,
       cause: this.#cause,
-      shortCause: this.#shortCause,
+      reason: this.#reason,
       seenAt: Math.max(0, Math.round(performance.timeOrigin + this.#evidenceAt)),
     };
   }
@@ -100,7 +101,7 @@ export class BackendMonitor {
     try {
       const seen = await probe(this.#open);
       if (seen !== undefined) {
-        this.report(seen.cause, seen.shortCause);
+        this.report(seen.cause, seen.reason);
       }
     } finally {
       // Whatever came of it: what is kept would be the answer for ever.
@@ -111,7 +112,7 @@ export class BackendMonitor {
 
 interface Seen {
   readonly cause: string | undefined;
-  readonly shortCause?: string | undefined;
+  readonly reason?: Reason | undefined;
 }
 
 // Opens a connection as calls do, up to the end of TLS's handshake where there is TLS, and closes it. Undefined where it
@@ -125,12 +126,13 @@ async function probe(open: OpenSocket): Promise<Seen | undefined> {
     },
   ).on('error', (error) => {
     resolve(
-      isShortOfDescriptors(error)
-        ? undefined
-        : { cause: describeError(error), shortCause: shortenError(error) },
+      isShortOfDescriptors(error) ? undefined : { cause: describeError(error), reason: reasonOfError(error) },
     );
   });
-  const timer = setTimeout(resolve, probeTimeoutMs, { cause: `no connection within ${probeTimeoutMs} ms` });
+  const timer = setTimeout(resolve, probeTimeoutMs, {
+    cause: `no connection within ${probeTimeoutMs} ms`,
+    reason: 'connect-timeout',
+  });
   const seen = await promise;
   clearTimeout(timer);
   socket.destroy();

@@ -4,6 +4,7 @@
 import { escapeControls } from '../core/text/escape.ts';
 import type { CallRecord } from '../core/call/call-record.ts';
 import { outcomeOfMalformed, outcomes, type CallOutcome, type Fault } from '../core/outcomes.ts';
+import { shortTextOf } from '../core/reasons.ts';
 
 /** Who is at fault when a request has failed. */
 export type Party = Exclude<Fault, 'nobody'>;
@@ -66,7 +67,7 @@ export class RecentFailures {
       status: call.status,
       outcome: call.outcome,
       party,
-      cause: describeCause(call.shortCause ?? call.cause),
+      cause: describeCause(shortTextOf(call.reason, call.cause)),
       durationMs: call.durationMs,
     });
   }

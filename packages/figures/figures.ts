@@ -100,7 +100,7 @@ export class Figures {
     if (call.outcome === 'bug') {
       this.recordBug();
     } else if (call.outcome === 'invalid-token') {
-      this.#count(tokenFlawsAt + (tokenFlawIndexes.get(call.cause) ?? 0));
+      this.#count(tokenFlawsAt + (tokenFlawIndexes.get(call.flaw) ?? 0));
     }
   }
 

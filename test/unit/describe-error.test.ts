@@ -1,8 +1,9 @@
-// The words for errors of connections.
+// The codes of errors of connections, and their words.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { shortenError } from '../../packages/core/backend/describe-error.ts';
+import { reasonOfError } from '../../packages/core/backend/describe-error.ts';
+import { shortTextOf } from '../../packages/core/reasons.ts';
 
 function errorOf(code: string | undefined, message = `connect ${code ?? ''} 127.0.0.1:5104`): Error {
   return Object.assign(new Error(message), code === undefined ? {} : { code });
@@ -15,11 +16,7 @@ for (const [what, error, short] of [
     new AggregateError([errorOf('ECONNREFUSED'), errorOf('ECONNREFUSED')], ''),
     'connection refused',
   ],
-  [
-    'two reasons',
-    new AggregateError([errorOf('ECONNREFUSED'), errorOf('ENETUNREACH')], ''),
-    'connection refused; no route to the network',
-  ],
+  ['two reasons', new AggregateError([errorOf('ECONNREFUSED'), errorOf('ENETUNREACH')], ''), undefined],
   ['one of them unknown', new AggregateError([errorOf('ECONNREFUSED'), errorOf('EWHAT')], ''), undefined],
   ['no code', errorOf(undefined, 'the answer ended early'), undefined],
   ['a code that is a property of every object', errorOf('constructor'), undefined],
@@ -30,6 +27,25 @@ for (const [what, error, short] of [
   ],
 ] as const) {
   test(`${what}: ${short ?? 'nothing shorter'}`, () => {
-    assert.equal(shortenError(error), short);
+    assert.equal(shortTextOf(reasonOfError(error), undefined), short);
+  });
+}
+
+for (const [code, reason] of [
+  ['ECONNRESET', 'connection-reset'],
+  ['ENOTFOUND', 'unknown-host-name'],
+  ['EMFILE', 'no-descriptor'],
+  ['ERR_TLS_CERT_ALTNAME_INVALID', 'tls'],
+  ['ERR_SSL_WRONG_VERSION_NUMBER', 'tls'],
+  ['EPROTO', 'tls'],
+  ['CERT_HAS_EXPIRED', 'tls'],
+  ['UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'tls'],
+  ['SELF_SIGNED_CERT_IN_CHAIN', 'tls'],
+  ['HOSTNAME_MISMATCH', 'tls'],
+  ['EWHAT', 'connection-failed'],
+  ['certificate', 'connection-failed'],
+] as const) {
+  test(`${code} is ${reason}`, () => {
+    assert.equal(reasonOfError(errorOf(code)), reason);
   });
 }

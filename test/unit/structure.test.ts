@@ -99,3 +99,13 @@ test('the kernel has at most 6,500 lines, comments included', () => {
   assert.ok(lines > 5_000, `only ${lines} lines were found`);
   assert.ok(lines <= 6_500, `the kernel has ${lines} lines: whoever needs more takes something out`);
 });
+
+test('no program compares the words of a cause: a reason and a flaw are codes', () => {
+  const comparison =
+    /\bcause\)?\.(?:starts|ends)With|\bcause\)?\.(?:includes|match)|(?<!typeof (?:\w+\.)?)\bcause\b [!=]== '|\.test\((?:\w+\.)?cause\b/;
+  assert.match("this.cause === 'an empty body'", comparison);
+  assert.deepEqual(
+    sources.filter(({ text }) => comparison.test(text)).map(({ path }) => path),
+    [],
+  );
+});

@@ -342,7 +342,7 @@ function createObserver(
       }
       if (call.backendOutcome !== undefined && call.backendOutcome !== 'cancelled') {
         const hasNoAnswer = call.backendOutcome === 'unreachable' || call.backendOutcome === 'timed-out';
-        backend.report(hasNoAnswer ? String(call.cause) : undefined, call.shortCause);
+        backend.report(hasNoAnswer ? String(call.cause) : undefined, call.reason);
       }
     },
     onMalformed: (requestId, reply, code, address) => {

@@ -13,8 +13,9 @@ import {
 } from '../http1/client-connection.ts';
 import type { AnswerHead, Flaw } from '../http1/head.ts';
 import { encodeFieldText, writeRequestHead } from '../http1/writer.ts';
+import type { Reason } from '../reasons.ts';
 import { Deadline, Deadlines, type DeadlineOwner } from './deadlines.ts';
-import { describeError, isShortOfDescriptors, shortenError } from './describe-error.ts';
+import { describeError, isShortOfDescriptors, reasonOfError } from './describe-error.ts';
 import { ConnectionPool } from './pool.ts';
 
 /**
@@ -40,9 +41,9 @@ export type Outcome =
   | {
       readonly kind: BackendFailure;
       readonly status: number | undefined;
+      readonly reason: Reason;
+      /** The same for people, with what is known beyond it. */
       readonly cause: string;
-      /** In a few words; undefined where `cause` has no more than those. */
-      readonly shortCause?: string | undefined;
     };
 
 export interface BackendRequest {
@@ -232,13 +233,13 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
 
   onDeadlinePassed(deadline: Deadline): void {
     const { timeoutMs, connectTimeoutMs } = this.#client.options;
-    const cause =
-      deadline === this.#secondDeadline
-        ? `no connection within ${connectTimeoutMs} ms`
-        : `no complete answer within ${timeoutMs} ms`;
     try {
       // Nobody is told when the outcome is known and only the rest of an answer did not come.
-      this.#fail('timed-out', cause);
+      if (deadline === this.#secondDeadline) {
+        this.#fail('timed-out', 'connect-timeout', `no connection within ${connectTimeoutMs} ms`);
+      } else {
+        this.#fail('timed-out', 'answer-timeout', `no complete answer within ${timeoutMs} ms`);
+      }
     } catch (error) {
       this.onFault(error);
     }
@@ -265,7 +266,10 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     this.#status = status;
     this.#mayBeCut = bodyLength === 'until-close' && this.#client.isTls;
     if (status > 299) {
-      this.#decide({ kind: 'refused', status, cause: `status ${status}` }, bodyLength !== 0);
+      this.#decide(
+        { kind: 'refused', status, reason: 'status', cause: `status ${status}` },
+        bodyLength !== 0,
+      );
     } else if (!this.#request.needsAnswer) {
       this.#decide({ kind: 'ok', status, pieces: [], blocks: [], length: 0 }, bodyLength !== 0);
     } else if (typeof bodyLength === 'number' && bodyLength > this.#client.options.responseBytesMax) {
@@ -285,7 +289,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     } else if (this.#body.length + piece.length > responseBytesMax) {
       this.#failTooLarge();
     } else if (!budget.take(piece.length)) {
-      this.#fail('too-large', 'too many bytes of bodies held at once', this.#status);
+      this.#fail('too-large', 'no-room', 'too many bytes of bodies held at once', this.#status);
     } else if (!this.#body.write(piece)) {
       // Nothing could make it JSON any more: nobody needs the rest.
       this.#discarded = this.#body.length;
@@ -310,7 +314,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
       this.#handler.onOutcome(notJson(this.#status, length));
     } else if (this.#mayBeCut && isDigit(this.#body.lastByte)) {
       this.#dropBody();
-      this.#handler.onOutcome({ kind: 'unreachable', status: undefined, cause: cutNumber });
+      this.#handler.onOutcome(unreachable('cut-number', cutNumber));
     } else {
       const { blocks } = this.#body;
       const pieces = this.#body.takePieces();
@@ -335,10 +339,10 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
           ? {
               kind: isShortOfDescriptors(error) ? 'no-descriptor' : 'unreachable',
               status: undefined,
+              reason: reasonOfError(error),
               cause: describeError(error),
-              shortCause: shortenError(error),
             }
-          : { kind: 'unreachable', status: undefined, cause: error.reason },
+          : unreachable('malformed', error.reason),
       );
     }
   }
@@ -369,14 +373,14 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
 
   #failTooLarge(): void {
     const { responseBytesMax } = this.#client.options;
-    this.#fail('too-large', `an answer of more than ${responseBytesMax} bytes`, this.#status);
+    this.#fail('too-large', 'too-large', `an answer of more than ${responseBytesMax} bytes`, this.#status);
   }
 
-  #fail(kind: BackendFailure, cause: string, status?: number): void {
+  #fail(kind: BackendFailure, reason: Reason, cause: string, status?: number): void {
     const wasWaiting = this.#state === 'waiting';
     this.cancel();
     if (wasWaiting) {
-      this.#handler.onOutcome({ kind, status, cause });
+      this.#handler.onOutcome({ kind, status, reason, cause });
     }
   }
 
@@ -404,11 +408,7 @@ function isDigit(byte: number | undefined): boolean {
 // Nobody would close a connection that is opened after the end.
 function failClosed(handler: OutcomeHandler): Exchange {
   const immediate = setImmediate(() => {
-    handler.onOutcome({
-      kind: 'unreachable',
-      status: undefined,
-      cause: 'the connections to the backend have been closed',
-    });
+    handler.onOutcome(unreachable('client-closed', 'the connections to the backend have been closed'));
   });
   return {
     cancel: () => {
@@ -418,5 +418,11 @@ function failClosed(handler: OutcomeHandler): Exchange {
 }
 
 function notJson(status: number, length: number): Outcome {
-  return { kind: 'not-json', status, cause: length === 0 ? 'an empty body' : `a body that is not JSON` };
+  return length === 0
+    ? { kind: 'not-json', status, reason: 'empty-body', cause: 'an empty body' }
+    : { kind: 'not-json', status, reason: 'not-json', cause: 'a body that is not JSON' };
+}
+
+function unreachable(reason: Reason, cause: string): Outcome {
+  return { kind: 'unreachable', status: undefined, reason, cause };
 }

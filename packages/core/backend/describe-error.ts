@@ -1,5 +1,7 @@
-// What kept a connection from bringing an answer, in words for people: what the platform says, but for TLS what it means,
-// since OpenSSL's own text names its functions and files.
+// What kept a connection from bringing an answer, as a code and in words for people: what the platform says, but for TLS
+// what it means, since OpenSSL's own text names its functions and files.
+
+import type { Reason } from '../reasons.ts';
 
 /** Whom a connection leads to, as the words for its errors name it. */
 export interface Peer {
@@ -42,24 +44,34 @@ export function isShortOfDescriptors(error: Error): boolean {
   return errors.some((each) => shortageCodes.has(String((each as NodeJS.ErrnoException).code)));
 }
 
-const shortTexts = new Map([
-  ['ECONNREFUSED', 'connection refused'],
-  ['ECONNRESET', 'connection reset'],
-  ['EPIPE', 'connection closed'],
-  ['ETIMEDOUT', 'connection timed out'],
-  ['EHOSTUNREACH', 'no route to the host'],
-  ['ENETUNREACH', 'no route to the network'],
-  ['ENOTFOUND', 'unknown host name'],
-  ['EAI_AGAIN', 'host name lookup failed'],
+const reasonsByCode = new Map<unknown, Reason>([
+  ['ECONNREFUSED', 'connection-refused'],
+  ['ECONNRESET', 'connection-reset'],
+  ['EPIPE', 'connection-closed'],
+  ['ETIMEDOUT', 'connection-timed-out'],
+  ['EHOSTUNREACH', 'no-route-to-host'],
+  ['ENETUNREACH', 'no-route-to-network'],
+  ['ENOTFOUND', 'unknown-host-name'],
+  ['EAI_AGAIN', 'lookup-failed'],
 ]);
+// Node's and OpenSSL's codes for TLS and for certificates (X509_V_ERR_...).
+const tlsCode =
+  /^(?:ERR_(?:TLS|SSL)_|EPROTO$|UNABLE_TO_|CERT_|CRL_|ERROR_IN_C|DEPTH_ZERO_|SELF_SIGNED_|INVALID_(?:CA|PURPOSE)$|PATH_LENGTH_|HOSTNAME_MISMATCH$)/;
 
-/** The same in a few words, by its code and without addresses; undefined where that would say less. */
-export function shortenError(error: Error): string | undefined {
+/** Why a connection could not be opened, or broke; where it was tried at several addresses, what is true of all of them. */
+export function reasonOfError(error: Error): Reason {
   const errors: unknown[] = error instanceof AggregateError ? error.errors : [error];
-  const texts = errors.map((each) => shortTexts.get(String((each as NodeJS.ErrnoException).code)));
-  return texts.includes(undefined) || error.message === closedEarly
-    ? undefined
-    : [...new Set(texts)].join('; ');
+  const [first, ...others] = errors.map((each) => reasonOfOne(each as NodeJS.ErrnoException));
+  return first !== undefined && others.every((each) => each === first) ? first : 'connection-failed';
+}
+
+function reasonOfOne({ code = '', message }: NodeJS.ErrnoException): Reason {
+  if (shortageCodes.has(code)) {
+    return 'no-descriptor';
+  }
+  return message === closedEarly || tlsCode.test(code) || openSslText.test(message)
+    ? 'tls'
+    : (reasonsByCode.get(code) ?? 'connection-failed');
 }
 
 /** The messages of an error and of what caused it, on one line. */

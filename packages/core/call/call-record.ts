@@ -2,6 +2,7 @@
 
 import type { Operation } from '../operations.ts';
 import type { BackendOutcome, CallOutcome } from '../outcomes.ts';
+import type { Reason } from '../reasons.ts';
 
 /** A request that has ended. Never a body, and of the headers' values only request id, client, subject and agent. */
 export interface CallRecord {
@@ -24,8 +25,10 @@ export interface CallRecord {
   readonly outcome: CallOutcome;
   /** Why the backend's answer was of no use, or the error behind a `bug`. */
   readonly cause: unknown;
-  /** The same in a few words; undefined where `cause` has no more than those. */
-  readonly shortCause?: string | undefined;
+  /** The same as a code: why the backend's answer was of no use; undefined for other outcomes. */
+  readonly reason?: Reason | undefined;
+  /** What is wrong with the token of an `invalid-token`, as the guard calls it. */
+  readonly flaw?: string | undefined;
   /** What came of the call to the backend; undefined where it was not called, `cancelled` when its client left. */
   readonly backendOutcome: BackendOutcome | undefined;
   /** The status of the backend's answer; undefined where it gave none that could be read. */

@@ -13,6 +13,7 @@ import type { CallRecord } from './call-record.ts';
 import type { Admission, Guard } from './guard.ts';
 import { isRead, type Operation } from '../operations.ts';
 import { outcomeOfAnswer, type BackendOutcome, type CallOutcome } from '../outcomes.ts';
+import type { Reason } from '../reasons.ts';
 import {
   createdHeaders,
   failureReplies,
@@ -87,7 +88,8 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
   status = 0;
   outcome: CallOutcome = 'ok';
   cause: unknown;
-  shortCause: string | undefined;
+  reason: Reason | undefined;
+  flaw: string | undefined;
   durationMs = 0;
   backendOutcome: BackendOutcome | undefined;
   backendDurationMs: number | undefined;
@@ -220,6 +222,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
     this.#guardHeaders = admission.headers ?? noHeaders;
     if (!admission.isAdmitted) {
       this.cause = admission.cause;
+      this.flaw = admission.flaw;
       this.#reply(admission.reply, admission.outcome);
     }
     return admission.isAdmitted;
@@ -358,7 +361,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
         return;
       }
       this.cause = outcome.cause;
-      this.shortCause = outcome.shortCause;
+      this.reason = outcome.reason;
       const name = outcome.kind === 'refused' ? outcomeOfAnswer(outcome.status, operation) : outcome.kind;
       this.backendOutcome = name;
       this.#reply((outcome.status === 404 ? notFoundReplies : failureReplies)[operation.name], name);

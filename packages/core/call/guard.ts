@@ -30,6 +30,8 @@ export type Admission = {
       readonly outcome: CallOutcome;
       /** For the log: why. Never a token or what it says. */
       readonly cause: string | undefined;
+      /** What is wrong with a token, as a code. */
+      readonly flaw?: string | undefined;
     }
 );
 

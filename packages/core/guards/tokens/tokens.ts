@@ -14,7 +14,7 @@ import type { KeySet } from './key-set.ts';
 import { isSignatureAlgorithm, type SignatureAlgorithm } from './signature-algorithms.ts';
 import type { SigningKey } from './signing-keys.ts';
 import { Slots } from './slots.ts';
-import { tokenFlaws, type TokenFlaw } from './token-flaws.ts';
+import { tokenFlawNames, type TokenFlaw } from './token-flaws.ts';
 import { digestToken, TokenMemory, type TokenDigest } from './token-memory.ts';
 
 export interface TokenOptions {
@@ -269,7 +269,7 @@ function hasOneSpelling(token: string): boolean {
 class FlawedToken extends Error {
   readonly flaw: TokenFlaw;
   constructor(flaw: TokenFlaw) {
-    super(tokenFlaws[flaw]);
+    super(flaw);
     this.flaw = flaw;
   }
 }
@@ -311,5 +311,5 @@ const twoTokens = refuse(replies.badRequest, 'bad-request', 'two authorization f
 const noKeys = refuse(replies.noKeys, 'no-keys', undefined);
 const tooMany = refuse(replies.overload, 'overload', 'too many tokens wait to be verified');
 const flawed = Object.fromEntries(
-  Object.keys(tokenFlaws).map((flaw) => [flaw, refuse(replies.invalidToken, 'invalid-token', flaw)]),
+  tokenFlawNames.map((flaw) => [flaw, { ...refuse(replies.invalidToken, 'invalid-token', flaw), flaw }]),
 ) as Record<TokenFlaw, Admission>;
