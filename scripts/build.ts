@@ -14,6 +14,10 @@ chmodSync('dist/command/main.js', 0o755);
 cpSync('packages/core/hosts/index.d.cts', 'dist/core/hosts/index.d.cts');
 cpSync('packages/core/hosts/fetch/fetch.d.cts', 'dist/core/hosts/fetch/fetch.d.cts');
 cpSync('packages/core/hosts/node/node.d.cts', 'dist/core/hosts/node/node.d.cts');
+cpSync('packages/core/hosts/fastify/index.d.cts', 'dist/core/hosts/fastify/index.d.cts');
+// dist/core is a package of its own, for those who embed the gateway: nothing in it leads outside.
+for (const name of ['package.json', 'README.md']) cpSync(`packages/core/${name}`, `dist/core/${name}`);
+cpSync('LICENSE', 'dist/core/LICENSE');
 embedScanner();
 // The API reference: our page, and what `npm run build:docs` has copied beside it.
 cpSync('packages/command/api-reference/page', 'dist/command/api-reference/page', { recursive: true });

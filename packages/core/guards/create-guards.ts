@@ -138,7 +138,7 @@ async function createTokenGuard(
   primary: Primary | undefined,
   closers: (() => void)[],
 ): Promise<{ readonly guard: Guard; readonly fileProblem: string | undefined }> {
-  const [{ KeySet }, { TokenGuard }, { systemClock: clock }] = await Promise.all([
+  const [{ KeySet }, { TokenGuard }, { systemClock: clock }] = await load('authIssuer', 'jose', [
     import('./tokens/key-set.ts'),
     import('./tokens/tokens.ts'),
     import('../time/clock.ts'),
@@ -226,13 +226,16 @@ async function createRedisCount(
   local: Count,
   closers: (() => void)[],
 ): Promise<SharedCount> {
-  const [{ keysMax }, { systemClock: clock }, { SharedCount }, { answerMsMax, RedisCounter }] =
-    await Promise.all([
+  const [{ keysMax }, { systemClock: clock }, { SharedCount }, { answerMsMax, RedisCounter }] = await load(
+    'rateLimitRedisUrl',
+    'ioredis',
+    [
       import('./rate-limit/count.ts'),
       import('../time/clock.ts'),
       import('./rate-limit/shared-count.ts'),
       import('./rate-limit/redis-counter.ts'),
-    ]);
+    ],
+  );
   const count = new SharedCount({
     rate,
     clock,
@@ -255,3 +258,24 @@ async function createRedisCount(
 
 // Who is refused while Redis is away may try again soon.
 const takenWithout = { allow: undefined, deny: { left: -1, msLeft: 1_000 } } as const;
+
+/** A package that a guard needs is not installed; the message says what to do. */
+export class MissingPackageError extends Error {}
+
+// A guard whose package is an optional peer: who does not want the guard need not install it.
+async function load<const Modules extends readonly Promise<object>[]>(
+  option: string,
+  name: string,
+  modules: Modules,
+): Promise<{ -readonly [Index in keyof Modules]: Awaited<Modules[Index]> }> {
+  try {
+    return await Promise.all(modules);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') {
+      throw error;
+    }
+    throw new MissingPackageError(`${option} needs the package ${name}: run \`npm install ${name}\``, {
+      cause: error,
+    });
+  }
+}

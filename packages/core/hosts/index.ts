@@ -1,11 +1,11 @@
 // What the package gives to others: the gateway as a Fastify plugin, and as a server of its own.
 
 export {
+  frameworkErrors,
   workItemGateway,
   workItemGateway as default,
   type WorkItemGatewayOptions,
-} from './fastify/fastify.ts';
-export { frameworkErrors } from './fastify/fastify-errors.ts';
+} from './fastify/index.ts';
 export { createGatewayServer, type GatewayServer, type GatewayServerOptions } from './server.ts';
 export type { GuardOptions } from './options/guard-options.ts';
 export type { GatewayLimits } from './options/options.ts';

@@ -3,9 +3,15 @@
 
 import type { GatewayObserver } from '../../call/gateway.ts';
 import { joinGuards, type Admission, type Guard, type GuardedRequest } from '../../call/guard.ts';
-import { createGuards, describeFetchError, type GuardObserver } from '../../guards/create-guards.ts';
+import {
+  createGuards,
+  describeFetchError,
+  MissingPackageError,
+  type GuardObserver,
+} from '../../guards/create-guards.ts';
 import type { GuardSettings } from '../../guards/guard-settings.ts';
 import { escapeControls } from '../../text/escape.ts';
+import { HostMistake } from './failure-lines.ts';
 import { readGuardOptions, type GuardOptions } from '../options/guard-options.ts';
 
 /** What was made, and how to let go of it. */
@@ -98,7 +104,11 @@ export class HostGuards implements Guard {
   }
 
   async #create(): Promise<Made> {
-    const made = await createGuards(this.#settings, this.#observeOutages(), undefined);
+    const made = await createGuards(this.#settings, this.#observeOutages(), undefined).catch(
+      (error: unknown) => {
+        throw error instanceof MissingPackageError ? new HostMistake(error.message) : error;
+      },
+    );
     return {
       guard: joinGuards(made.guards) ?? everyone,
       fileProblem: made.fileProblem,

@@ -7,6 +7,7 @@ import { Deadline, Deadlines, type DeadlineOwner } from '../../backend/deadlines
 import type { Gateway, GatewayObserver } from '../../call/gateway.ts';
 import { limitsOf } from '../../call/limits.ts';
 import { createGateway, type GatewayLimits } from '../options/options.ts';
+import { findPrefixProblems } from '../options/prefix.ts';
 import { corsOptionNames, type CorsOptions } from '../../admission/cors.ts';
 import { writeFailureLines } from '../common/failure-lines.ts';
 import { fieldNameOf, type FieldName } from '../../http1/fields.ts';
@@ -96,13 +97,7 @@ const otherOptions = [
   ...corsOptionNames,
   ...guardOptionNames,
 ];
-const prefixPattern = /^(?:\/[^/?#]+)*$/;
 const unknownAddress = (): undefined => undefined;
-
-/** What is wrong with what stands before our paths, as an option. */
-export function findPrefixProblems(prefix: string): string[] {
-  return prefixPattern.test(prefix) ? [] : ['prefix must begin with a slash and not end in one'];
-}
 
 function findProblems(options: FetchHandlerOptions): string[] {
   const { prefix = '', clientAddress, rateLimit, rateLimitKey = 'address' } = options;

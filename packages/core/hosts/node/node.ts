@@ -11,7 +11,7 @@ import { corsOptionNames, type CorsOptions } from '../../admission/cors.ts';
 import { HostMistake, writeFailureLines } from '../common/failure-lines.ts';
 import { StallWatch } from '../../http1/stall-watch.ts';
 import type { Incoming } from '../../http1/transport.ts';
-import { findPrefixProblems } from '../fetch/fetch.ts';
+import { findPrefixProblems } from '../options/prefix.ts';
 import { findGuardProblems, guardOptionNames, type GuardOptions } from '../options/guard-options.ts';
 import { createHostGuards } from '../common/host-guards.ts';
 import { NodeExchange, type NodeHost } from './node-exchange.ts';

@@ -1,0 +1,8 @@
+// The types of `@work-item-gateway/core/fastify` for CommonJS. Copied into dist/ by the build.
+
+import type * as plugin from './index.js' with { 'resolution-mode': 'import' };
+
+export type * from './index.js' with { 'resolution-mode': 'import' };
+export declare const frameworkErrors: typeof plugin.frameworkErrors;
+export declare const workItemGateway: typeof plugin.workItemGateway;
+export default workItemGateway;
