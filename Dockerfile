@@ -16,7 +16,10 @@ COPY scripts/node scripts/node
 # Where packages come from another registry: --secret id=npmrc,src=$HOME/.npmrc
 RUN --mount=type=secret,id=npmrc,target=/root/.npmrc npm ci --ignore-scripts --omit=optional --no-audit --no-fund
 COPY . .
-RUN npm run build:scanner && npm run build:docs && npm run build && npm prune --ignore-scripts --omit=dev --omit=optional --no-audit --no-fund
+# OpenTelemetry is an optional peer of the package; the image has it.
+RUN npm run build:scanner && npm run build:docs && npm run build && \
+  node scripts/keep-traces.cjs && \
+  npm prune --ignore-scripts --omit=dev --omit=optional --no-audit --no-fund
 RUN set -eu; umask 022; app=/image/opt/work-item-gateway; \
   mkdir -p $app; \
   cp -r dist node_modules package.json LICENSE $app/; \

@@ -1,9 +1,9 @@
-// prom-client's figures of this process: memory, processor time, event loop, garbage collection, handles.
+// the Prometheus client's figures of this process: memory, processor time, event loop, garbage collection, handles.
 // They are gathered from the moment they are first asked for.
 
-import type { Registry } from 'prom-client';
+import type { Registry } from '@prometheus-io/client';
 
-import { loadPromClient } from './prom-client.ts';
+import { loadPrometheusClient } from './prometheus-client.ts';
 
 // Gauges with a counter's name; without it and by `type` they are there too.
 const misnamed = [
@@ -14,7 +14,7 @@ const misnamed = [
 const eventLoopMean = 'nodejs_eventloop_lag_mean_seconds';
 const ofEventLoop = /^nodejs_eventloop_lag_\w+_seconds$/;
 
-/** One of prom-client's metrics with its values, as it takes it back. */
+/** One of the Prometheus client's metrics with its values, as it takes it back. */
 export type ProcessMetric = object & { readonly name: string };
 
 let registry: Registry | undefined;
@@ -35,9 +35,9 @@ export async function readProcessMetrics(): Promise<readonly ProcessMetric[]> {
 }
 
 function createRegistry(): Registry {
-  const promClient = loadPromClient();
-  const created = new promClient.Registry();
-  promClient.collectDefaultMetrics({ register: created });
+  const client = loadPrometheusClient();
+  const created = new client.Registry();
+  client.collectDefaultMetrics({ register: created });
   for (const name of misnamed) {
     created.removeSingleMetric(name);
   }

@@ -30,14 +30,14 @@ export interface Report {
   readonly heapUsedBytes: number;
   /** How late the event loop came to its work, the 99th percentile of the last few seconds. */
   readonly eventLoopDelayMs: number;
-  /** prom-client's figures of the process, where they were asked for. */
+  /** the Prometheus client's figures of the process, where they were asked for. */
   readonly processMetrics: readonly ProcessMetric[] | undefined;
 }
 
 type Memory = Pick<Report, 'residentBytes' | 'heapUsedBytes'>;
 
 export interface ReportRequest {
-  /** prom-client's figures of the process too: only /metrics needs them. */
+  /** the Prometheus client's figures of the process too: only /metrics needs them. */
   readonly withProcessMetrics: boolean;
   /** Connects to the backend where its last call is too old to tell: only while somebody looks. */
   readonly probesBackend: boolean;

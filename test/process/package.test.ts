@@ -9,6 +9,7 @@ import {
   mkdtempSync,
   readFileSync,
   rmSync,
+  statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
@@ -363,4 +364,27 @@ test('installed in an empty folder it prints no warning, and its command runs', 
     env: { PATH: [dirname(process.execPath), process.env['PATH']].join(delimiter) },
   });
   assert.equal(version, `${manifest.version}\n`);
+
+  const paths = productPackages();
+  assert.ok(paths.length > 15 && paths.length <= 34, `${paths.length} packages`);
+  const bytes = [...paths, 'node_modules/work-item-gateway']
+    .flatMap((path) => globSync('**/*', { cwd: join(target, path), withFileTypes: true }))
+    .filter((entry) => entry.isFile() && !entry.parentPath.includes('/swagger-ui'))
+    .reduce((sum, { parentPath, name }) => sum + statSync(join(parentPath, name)).size, 0);
+  assert.ok(bytes > 1_000_000 && bytes <= 12_000_000, `${bytes} bytes`);
+
+  // OpenTelemetry is an optional peer: nobody has asked for it here.
+  const traced = spawnSync(command, ['serve', '--backend-url', 'http://localhost:1'], {
+    cwd: target,
+    encoding: 'utf8',
+    env: {
+      PATH: [dirname(process.execPath), process.env['PATH']].join(delimiter),
+      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://localhost:4318',
+    },
+  });
+  assert.equal(traced.status, 1);
+  assert.match(
+    traced.stderr,
+    /^error: OTEL_EXPORTER_OTLP_ENDPOINT needs packages that are not installed: run `npm install @opentelemetry\/core /,
+  );
 });

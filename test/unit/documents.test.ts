@@ -245,7 +245,11 @@ describe('ARCHITECTURE.md', () => {
       / from 'node:(?:net|tls|http)'/,
       /^packages\/(?:core\/(?:admission|http1|hosts|guards)|command|dashboard|stand-in-backend)\//,
     ],
-    ['knows prom-client', / from 'prom-client'/, /^packages\/(?:figures|command\/metrics)\//],
+    [
+      'knows the Prometheus client',
+      / from '@prometheus-io\/client'/,
+      /^packages\/(?:figures|command\/metrics)\//,
+    ],
     ['knows commander', / from 'commander'/, /^packages\/command\/cli\/cli\.ts$/],
     ['ends the process', /process\.exit\(/, /^packages\/command\/(?:main|cluster\/worker)\.ts$/],
     ['reads the environment', /process\.env/, /^packages\/command\/(?:main|log\/log)\.ts$/],

@@ -9,7 +9,7 @@ import { createPrettyFormat } from '../../packages/command/log/pretty-log.ts';
 function write(log: (logger: ReturnType<typeof createLogger>) => void): { json: string; pretty: string } {
   let json = '';
   log(createLogger('info', { write: (line) => void (json += line) }));
-  return { json, pretty: createPrettyFormat(false)(json) };
+  return { json, pretty: createPrettyFormat(false)?.(json) ?? '' };
 }
 
 const ranges = [

@@ -44,10 +44,12 @@ const endMsMax = 1_000;
 /** A log on standard output. */
 export function createLog({ logLevel, logFormat, isShared = false }: LogOptions): Log {
   const isTerminal = isatty(1);
-  const isPretty = logFormat === 'pretty' || (logFormat === 'auto' && isTerminal);
-  const format = isPretty
+  // Without pino-pretty a terminal gets JSON lines, too; who wants it by name has been told at the start.
+  const wantsPretty = logFormat === 'pretty' || (logFormat === 'auto' && isTerminal);
+  const format = wantsPretty
     ? createPrettyFormat(isTerminal && process.env['NO_COLOR'] === undefined)
     : undefined;
+  const isPretty = format !== undefined;
   const hasReader = isPretty && isTerminal;
   const output = new LogOutput({
     write: writeToStandardOutput(),

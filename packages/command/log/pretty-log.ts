@@ -7,9 +7,12 @@ import { escapeControls } from '../../core/text/escape.ts';
 /** Makes a line, or several that belong together, of one line of JSON. */
 export type Format = (line: string) => string;
 
-export function createPrettyFormat(hasColours: boolean): Format {
-  // For a terminal only: 40 files and 7 MB that no server needs.
-  const { prettyFactory } = createRequire(import.meta.url)('pino-pretty') as typeof import('pino-pretty');
+/** Undefined where pino-pretty is not installed: 17 packages that no server needs. */
+export function createPrettyFormat(hasColours: boolean): Format | undefined {
+  const prettyFactory = loadPinoPretty()?.prettyFactory;
+  if (prettyFactory === undefined) {
+    return undefined;
+  }
   const pretty = prettyFactory({
     colorize: hasColours,
     ignore:
@@ -19,6 +22,17 @@ export function createPrettyFormat(hasColours: boolean): Format {
     messageFormat: (line, messageKey) => describeLine(line, String(line[messageKey])),
   });
   return (line) => pretty(escapeAll(JSON.parse(line)));
+}
+
+function loadPinoPretty(): typeof import('pino-pretty') | undefined {
+  try {
+    return createRequire(import.meta.url)('pino-pretty') as typeof import('pino-pretty');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'MODULE_NOT_FOUND') {
+      return undefined;
+    }
+    throw error;
+  }
 }
 
 // A stack has lines of its own, which are shown indented.

@@ -1,8 +1,8 @@
 // The gateway's figures for Prometheus, from the reports of every process that serves. Names are a published
 // surface: docs/operating.md has the meaning and unit of each. With process-metrics.ts the only place that
-// knows prom-client, which writes the text and adds the processes' own figures up.
+// knows the Prometheus client, which writes the text and adds the processes' own figures up.
 
-import type { Gauge, PrometheusContentType, Registry } from 'prom-client';
+import type { Gauge, PrometheusContentType, Registry } from '@prometheus-io/client';
 
 import { version } from '../../core/version.ts';
 import { backendOutcomes, callOutcomes, faultOfBackendOutcome, outcomes } from '../../core/outcomes.ts';
@@ -19,7 +19,7 @@ import {
 import { tokenFlawNames } from '../../core/guards/tokens/token-flaws.ts';
 import { latestBackendStatus } from '../../figures/backend-status.ts';
 import { daysLeft, type CertificateStatus } from '../../figures/certificate-status.ts';
-import { loadPromClient } from '../../figures/prom-client.ts';
+import { loadPrometheusClient } from '../../figures/prometheus-client.ts';
 import type { ProcessMetric } from '../../figures/process-metrics.ts';
 import type { Report } from '../../figures/report.ts';
 import { deathCauses } from '../../figures/worker-deaths.ts';
@@ -49,7 +49,7 @@ export function createRegistry(
   reports: readonly Report[],
   certificates: readonly CertificateStatus[],
 ): Registry {
-  const { AggregatorRegistry, Registry } = loadPromClient();
+  const { AggregatorRegistry, Registry } = loadPrometheusClient();
   const ofProcesses = reports.flatMap(({ processMetrics }) =>
     processMetrics === undefined ? [] : [processMetrics],
   );
@@ -342,7 +342,7 @@ function addMetrics(registry: Registry, metrics: readonly ProcessMetric[]): Regi
 }
 
 // A registry takes whatever has a name and says what it holds when it is asked: values that are counted
-// elsewhere need no counters of prom-client's own.
+// elsewhere need no counters of the Prometheus client's own.
 function register(registry: Registry, metric: ProcessMetric): void {
   registry.registerMetric({ ...metric, get: () => Promise.resolve(metric) } as unknown as Gauge);
 }

@@ -43,6 +43,7 @@ import {
   parseWord,
   parseWords,
 } from '../../core/hosts/options/token-settings.ts';
+import { findMissingPackages } from './optional-packages.ts';
 
 export const commandNames = ['serve', 'dev', 'backend', 'check', 'openapi', 'health'] as const;
 
@@ -1056,6 +1057,9 @@ export function resolveSettings(
     problems.push(
       ...findTokenProblems(settings as Partial<Settings>, (name) => sources[name] !== 'default', variableOf),
     );
+  }
+  if (used.has('otelExporterOtlpEndpoint')) {
+    problems.push(...findMissingPackages(settings as Partial<Settings>, variableOf));
   }
   if (problems.length > 0) {
     throw new SettingsError(problems);
