@@ -74,7 +74,7 @@ function plural(count: number, word: string): string {
 }
 
 /** What `schema` says: a change that could break a reader changes it. */
-export const schemaName = 'work-item-gateway/contract/1';
+const schemaName = 'work-item-gateway/contract/1';
 
 /** The report for programs: one JSON document on one line. */
 export function writeContract(

@@ -2,7 +2,7 @@
 // operations is a column here; the code that walks a request through has none. Imports nothing.
 
 export type OperationName = 'list' | 'create' | 'read' | 'update' | 'delete';
-export type OperationMethod = 'GET' | 'POST' | 'PUT' | 'DELETE';
+type OperationMethod = 'GET' | 'POST' | 'PUT' | 'DELETE';
 
 export interface Operation {
   readonly name: OperationName;

@@ -5,7 +5,7 @@ import type { Operation } from './operations.ts';
 
 export type Fault = 'client' | 'backend' | 'gateway' | 'nobody';
 
-export interface OutcomeRow {
+interface OutcomeRow {
   readonly fault: Fault;
   /** Of the request's line in the log. */
   readonly level: 'info' | 'warn' | 'error';

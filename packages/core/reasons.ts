@@ -2,7 +2,7 @@
 // a few words for tables. The `cause` beside a code is for people and says more: addresses, limits, what was read.
 
 /** Words where those of the cause are too long for a table; undefined: the cause is short. */
-export const reasonTexts = {
+const reasonTexts = {
   // No connection.
   'connection-refused': 'connection refused',
   'connection-reset': 'connection reset',

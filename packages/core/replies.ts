@@ -51,7 +51,7 @@ function optionsReply(methods: string): FixedReply {
 
 export const collectionMethods = 'GET, HEAD, POST, OPTIONS';
 export const itemMethods = 'GET, HEAD, PUT, DELETE, OPTIONS';
-export const pageMethods = 'GET, HEAD, OPTIONS';
+const pageMethods = 'GET, HEAD, OPTIONS';
 
 // What a client has to bring [RFC 6750, 3; D43].
 const challenge = 'Bearer realm="work-items"';

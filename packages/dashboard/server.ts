@@ -18,7 +18,7 @@ import { addFigures, historyMs, type History } from './history.ts';
 import type { Report, Reporter } from '../figures/report.ts';
 
 /** What the dashboard shows and nothing else here knows. */
-export interface DashboardFacts {
+interface DashboardFacts {
   /** Empty for the name of the machine. */
   readonly instanceName: string;
   readonly url: string;
@@ -38,7 +38,7 @@ export interface DashboardSources extends Reporter {
 
 const hostName = hostname();
 
-export const viewersMax = 50;
+const viewersMax = 50;
 const roundMs = 1_000;
 // A viewer that has not taken what it was sent for so long is cut off: its page comes back by itself.
 const slowMs = 5_000;

@@ -34,7 +34,7 @@ export const publishedBounds: readonly number[] = [
 const partsOfBucket = 5;
 
 /** Upper bounds of the buckets that are counted, in milliseconds; every fifth is a published one. */
-export const boundsMs: readonly number[] = publishedBounds.flatMap((bound, index) => {
+const boundsMs: readonly number[] = publishedBounds.flatMap((bound, index) => {
   const from = publishedBounds[index - 1] ?? bound / 10;
   return Array.from({ length: partsOfBucket }, (_, part) =>
     part === partsOfBucket - 1

@@ -109,3 +109,17 @@ test('no program compares the words of a cause: a reason and a flaw are codes', 
     [],
   );
 });
+
+test('no export is without a user', () => {
+  const users = globSync(['packages/**/*.{ts,js}', '{test,bench,scripts}/**/*.{ts,js}'], {
+    cwd: root,
+    exclude: ['**/node_modules/**', '**/swagger-ui/**'],
+  }).map((path) => ({ path, words: new Set(readFileSync(join(root, path), 'utf8').match(/\w+/g)) }));
+  const unused = sources.flatMap(({ path, text }) =>
+    [...text.matchAll(/^export (?:async )?(?:const|function|class|interface|type) (\w+)/gm)]
+      .map(([, name = '']) => name)
+      .filter((name) => !users.some((user) => user.path !== path && user.words.has(name)))
+      .map((name) => `${path}: ${name}`),
+  );
+  assert.deepEqual(unused, []);
+});

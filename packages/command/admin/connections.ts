@@ -31,7 +31,7 @@ type Phase = 'arrived' | 'waiting' | 'answering' | 'replying' | 'closing' | 'str
 
 const yielding: readonly Phase[] = ['closing', 'waiting', 'arrived', 'replying', 'answering'];
 
-export interface ConnectionServer {
+interface ConnectionServer {
   /** Not yet listening. */
   readonly server: Server;
   /** Cuts every connection. */

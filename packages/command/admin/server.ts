@@ -14,12 +14,12 @@ import type { Report } from '../../figures/report.ts';
 import { share } from './share.ts';
 
 /** `onFault` is told of a fault of our own in answering here. */
-export interface AdminSources extends DashboardSources {
+interface AdminSources extends DashboardSources {
   /** The names under which it may be called, beside addresses and those of this machine [D57]. */
   readonly allowedHosts: () => readonly string[];
 }
 
-export interface AdminServer {
+interface AdminServer {
   /** Not yet listening. */
   readonly server: Server;
   /** Ends what would go on by itself: the dashboard's streams, and its history. */

@@ -21,7 +21,7 @@ import {
 } from './certificates.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 
-export interface CertificateStoreOptions {
+interface CertificateStoreOptions {
   readonly files: Readonly<Record<CertificateUse, CertificateFiles>>;
   readonly minVersion: '1.2' | '1.3';
   /** Empty: that of the backend's address. */

@@ -12,7 +12,7 @@ import {
   type CertificateUse,
 } from '../certificates/certificates.ts';
 
-export interface CertificateCheck {
+interface CertificateCheck {
   readonly lines: readonly string[];
   /** What has to be put right. */
   readonly problems: readonly string[];

@@ -4,7 +4,7 @@ import { createKeySource, describeFetchError } from '../../core/guards/create-gu
 import { escapeControls } from '../../core/text/escape.ts';
 import { showValue, type Settings } from '../settings/settings.ts';
 
-export interface CheckResult {
+interface CheckResult {
   readonly isWell: boolean;
   readonly text: string;
 }

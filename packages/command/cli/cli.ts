@@ -54,7 +54,7 @@ import { StartError } from '../../core/hosts/common/start-error.ts';
 import { version } from '../../core/version.ts';
 import { findWarnings } from '../settings/warnings.ts';
 
-export interface Terminal {
+interface Terminal {
   readonly environment: Readonly<Record<string, string | undefined>>;
   /** Of this process. */
   readonly pid: number;

@@ -4,7 +4,7 @@ import { idlePasswordText } from '../../core/guards/create-guards.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import { showRedisUrl } from '../../core/hosts/options/rate-settings.ts';
 
-export interface Checked {
+interface Checked {
   readonly isWell: boolean;
   readonly text: string;
 }

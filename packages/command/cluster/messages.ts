@@ -8,7 +8,7 @@ import type { PortSharing } from '../../core/hosts/common/listen.ts';
 import type { Settings } from '../settings/settings.ts';
 
 /** Settings as they go from process to process: an address as its text. */
-export type PlainSettings = Omit<Settings, 'backendUrl'> & { readonly backendUrl: string };
+type PlainSettings = Omit<Settings, 'backendUrl'> & { readonly backendUrl: string };
 
 export type ToWorker =
   | {

@@ -147,7 +147,7 @@ async function findPort({ host, port }: Settings): Promise<number> {
   return listener.port;
 }
 
-export class WorkerPool implements AdminSubject {
+class WorkerPool implements AdminSubject {
   readonly #logger: Logger;
   readonly #sharing: PortSharing;
   readonly #members = new Set<Member>();

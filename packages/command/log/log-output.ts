@@ -10,7 +10,7 @@ export type Write = (
   done: (error: NodeJS.ErrnoException | null, written: number) => void,
 ) => void;
 
-export interface LogOutputOptions {
+interface LogOutputOptions {
   readonly write: Write;
   /** How long a line waits for others: a write costs as much as some twenty lines do. */
   readonly gatherMs: number;

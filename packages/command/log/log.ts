@@ -13,7 +13,7 @@ import { createPrettyFormat, type Format } from './pretty-log.ts';
 
 export type { Logger } from 'pino';
 
-export interface LogOptions {
+interface LogOptions {
   readonly logLevel: string;
   readonly logFormat: 'auto' | 'pretty' | 'json';
   /** Other processes write to the same output. Default: false. */

@@ -49,7 +49,7 @@ export function createRegistry(
   reports: readonly Report[],
   certificates: readonly CertificateStatus[],
 ): Registry {
-  const { AggregatorRegistry, Registry } = loadPrometheusClient();
+  const { Registry } = loadPrometheusClient();
   const ofProcesses = reports.flatMap(({ processMetrics }) =>
     processMetrics === undefined ? [] : [processMetrics],
   );
@@ -58,7 +58,7 @@ export function createRegistry(
   const registry =
     ofProcesses.length === 1 && first !== undefined
       ? addMetrics(new Registry(), first)
-      : AggregatorRegistry.aggregate<PrometheusContentType>(ofProcesses.map((metrics) => [...metrics]));
+      : Registry.aggregate<PrometheusContentType>(ofProcesses.map((metrics) => [...metrics]));
   const figures = new Figures();
   for (const report of reports) {
     figures.add(new Figures(report.figures));

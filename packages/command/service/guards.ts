@@ -20,7 +20,7 @@ import { StartError } from '../../core/hosts/common/start-error.ts';
 import { scopesOf } from '../../core/hosts/options/token-settings.ts';
 
 /** What guards are counted in. */
-export type GuardRecords = Pick<Records, 'figures' | 'keys'>;
+type GuardRecords = Pick<Records, 'figures' | 'keys'>;
 
 /** Guards of one process that serves clients; `primary` is undefined where it is not one of several. Rejects with a StartError. */
 export async function createGuards(

@@ -30,7 +30,7 @@ export interface StopRequest {
   readonly cut: AbortSignal;
 }
 
-export interface StopConditions {
+interface StopConditions {
   readonly isUnderNpm: boolean;
   /** SIGHUP stops too: it is the end of the terminal [D54], or there is nothing to reload. */
   readonly stopsOnHangUp: boolean;
@@ -85,7 +85,7 @@ export function listenForStop(
 }
 
 /** Reloads on SIGHUP. */
-export interface ReloadRequests {
+interface ReloadRequests {
   /** From now on `reload` is run for those that come, and for those that have come. */
   readonly begin: (reload: () => Promise<void>) => void;
 }

@@ -3,7 +3,7 @@
 
 import type { Clock } from '../../core/time/clock.ts';
 
-export interface OutageLinesOptions {
+interface OutageLinesOptions {
   readonly clock: Clock;
   /** It has gone away: `outages` times since this was said last, the last time for the reason `cause`. */
   readonly onAway: (cause: unknown, outages: number) => void;

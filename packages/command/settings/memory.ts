@@ -10,7 +10,7 @@ export const connectionBytes = { plain: 5_000, tls: 51_000, http2: 85_000 } as c
 // A process under load, with room.
 const processBytes = 200_000_000;
 
-export type ConnectionKind = keyof typeof connectionBytes;
+type ConnectionKind = keyof typeof connectionBytes;
 
 /** What clients speak, at the most. */
 export function connectionKindOf({

@@ -751,7 +751,7 @@ type ValueOf<R> = R extends { kind: 'integer' | 'count' | 'ratio' }
 export type Settings = { readonly [Name in SettingName]: ValueOf<(typeof settingsTable)[Name]> };
 
 /** Where a setting's value came from; `socket`: from a listening socket that was passed on, and nobody looks at the setting. */
-export type SettingSource = 'default' | 'file' | 'environment' | 'flag' | 'socket';
+type SettingSource = 'default' | 'file' | 'environment' | 'flag' | 'socket';
 
 export interface ResolvedSettings {
   readonly command: Command;
@@ -915,7 +915,7 @@ export function unitOf(name: SettingName): string | undefined {
 }
 
 /** A setting in force, for people to read. */
-export interface DescribedSetting {
+interface DescribedSetting {
   readonly variable: string;
   readonly flag: string;
   /** Without what must not be shown. */

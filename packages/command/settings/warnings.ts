@@ -4,7 +4,7 @@ import { neededDescriptors, readDescriptorLimit } from './descriptors.ts';
 import { connectionKindOf, neededMemory, readMemoryLimit } from './memory.ts';
 import type { Settings } from './settings.ts';
 
-export interface Warning {
+interface Warning {
   readonly message: string;
   /** Fields of the log line. */
   readonly facts: Readonly<Record<string, number>>;

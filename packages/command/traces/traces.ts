@@ -34,7 +34,7 @@ import { SpanLosses, type SpanObserver } from './span-losses.ts';
 import { createSampler, spanIdOf, traceIdOf, traceParents, type Sampler } from './trace-sampling.ts';
 import type { SamplerName } from './trace-settings.ts';
 
-export interface TraceOptions {
+interface TraceOptions {
   /** Of the collector, without `/v1/traces`. */
   readonly endpoint: string;
   /** Sent to the collector. Secret. */

@@ -22,8 +22,7 @@ import { ConnectionPool } from './pool.ts';
  * Why a call brought no usable answer. Goes to the log and the metrics, never to a client. `no-descriptor`: the backend
  * was not called, since we could not open a connection.
  */
-export type BackendFailure =
-  'refused' | 'unreachable' | 'timed-out' | 'not-json' | 'too-large' | 'no-descriptor';
+type BackendFailure = 'refused' | 'unreachable' | 'timed-out' | 'not-json' | 'too-large' | 'no-descriptor';
 
 /**
  * What came of one call: the answer (`pieces` are its exact bytes, empty when the caller did not need
@@ -60,7 +59,7 @@ export interface BackendRequest {
   readonly needsAnswer: boolean;
 }
 
-export interface BackendClientOptions {
+interface BackendClientOptions {
   /** `http:` or `https:`, with or without a base path; no query, fragment or credentials. */
   readonly backendUrl: URL;
   /** For an `https:` address; it must have been found to be usable. Default: what Node trusts. */

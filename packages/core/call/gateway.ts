@@ -19,7 +19,7 @@ import { createRequestId } from './request-context.ts';
 import type { RouteOptions } from './route.ts';
 import type { CallTrace, Tracer } from './tracer.ts';
 
-export interface GatewayOptions {
+interface GatewayOptions {
   /** As `isAllowedHost` takes them; empty for any name [D57]. */
   readonly allowedHosts: readonly string[];
   readonly itemIdParsing: ItemIdParsing;

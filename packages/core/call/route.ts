@@ -59,7 +59,7 @@ function refuse(refusal: FixedReply, outcome: CallOutcome): Route {
 const slash = 0x2f;
 
 /** The target's path, as it came: absolute-form is served [D27], the query is ignored [D8]. */
-export function pathOf(target: string): string {
+function pathOf(target: string): string {
   let path = target;
   if (path.charCodeAt(0) !== slash) {
     path = path.replace(absoluteForm, '');

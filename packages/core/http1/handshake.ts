@@ -23,7 +23,7 @@ export interface ServerTls {
 }
 
 /** What comes of a handshake: the socket to read requests from, or why there is none. What is told first counts. */
-export interface HandshakeOwner {
+interface HandshakeOwner {
   onSecure(handshake: Handshake, socket: TLSSocket): void;
   /** The connection is closed, maybe long after its handshake. */
   onFailure(handshake: Handshake, error: Error): void;
@@ -96,7 +96,7 @@ export class Handshakes {
 }
 
 /** A connection whose handshake has not ended. It counts as one that rests: for a new connection it may be closed. */
-export class Handshake implements Connection {
+class Handshake implements Connection {
   readonly socket: Socket;
   /** Asked for at once: of a connection that has closed the system no longer knows it. */
   readonly address: string | undefined;

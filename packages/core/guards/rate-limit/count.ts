@@ -25,7 +25,7 @@ export interface Count {
 export const keysMax = 100_000;
 
 /** Milliseconds that only go forwards. */
-export type SteadyClock = Clock['steady'];
+type SteadyClock = Clock['steady'];
 
 /** Counts in this process, at once. */
 export class OwnCount implements Count {

@@ -8,10 +8,8 @@ import { replyTooManyRequests } from '../../replies.ts';
 import type { Count, Taken } from './count.ts';
 import { rateHeaders, type Rate } from './rate.ts';
 
-export const rateKeys = ['address', 'identity'] as const;
-
 /** What a client is: its address, or whom a token names. */
-export type RateKey = (typeof rateKeys)[number];
+export type RateKey = 'address' | 'identity';
 
 export function createRateLimit(rate: Rate, by: RateKey, count: Count): Guard {
   const refuse = createRefusals(rate);

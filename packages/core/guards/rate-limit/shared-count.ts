@@ -34,7 +34,7 @@ export interface Counter {
   close(): void;
 }
 
-export interface SharedCountOptions {
+interface SharedCountOptions {
   readonly rate: Rate;
   readonly clock: Clock;
   readonly counter: Counter;

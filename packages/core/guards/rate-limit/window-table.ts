@@ -1,7 +1,7 @@
 // How much each of many keys has had in its window: a fixed window, which begins with a key's first request and ends so
 // much later. Bounded: where there are too many keys the oldest window is forgotten early. No timers, no clock of its own.
 
-export interface Window {
+interface Window {
   readonly key: string;
   /** In milliseconds, on the clock of whoever asks. */
   readonly endsAt: number;

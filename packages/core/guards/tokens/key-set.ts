@@ -37,7 +37,7 @@ export interface KeySetObserver {
 /** A fetch takes no longer, in milliseconds; who waits for it waits no longer either. */
 export const fetchTimeoutMs = 5_000;
 /** Between two fetches that unknown names of keys cause, in milliseconds. */
-export const forcedFetchMs = 30_000;
+const forcedFetchMs = 30_000;
 const retryMinMs = 1_000;
 const retryMaxMs = 30_000;
 

@@ -34,7 +34,7 @@ export interface TokenOptions {
 }
 
 /** Tokens that are remembered at once, at most; each takes about half a kilobyte. */
-export const rememberedMax = 10_000;
+const rememberedMax = 10_000;
 const rememberedMsMax = 300_000;
 // Who needs more than this for a name is verified each time: what is remembered must stay small.
 const rememberedSubjectMax = 1_024;

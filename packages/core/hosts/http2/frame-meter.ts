@@ -20,7 +20,7 @@ const headsKept = 256;
  * Why a go has ended before its allowance has: behind the head of a request with a body, so that `expectData` can be called
  * before its DATA is taken; or in a frame with more DATA than its stream expects, until that is forgotten.
  */
-export type Stop = 'body' | 'excess' | undefined;
+type Stop = 'body' | 'excess' | undefined;
 
 /** What may still be taken in a turn: frames of any kind, heads of requests among them, and bytes of heads. */
 export interface Allowance {

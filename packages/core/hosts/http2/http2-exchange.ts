@@ -31,7 +31,7 @@ export interface ExchangeOwner extends Client {
 }
 
 /** A stream as it came. */
-export interface Opened {
+interface Opened {
   readonly stream: ServerHttp2Stream;
   /** What its head counts for, as long as it is open. */
   readonly headBytes: number;

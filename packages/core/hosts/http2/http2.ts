@@ -18,7 +18,7 @@ import type { Incoming, RequestHandler } from '../../http1/transport.ts';
 import { Http2Exchange, type ExchangeContext, type ExchangeOwner } from './http2-exchange.ts';
 import { PacedSocket } from './paced-socket.ts';
 
-export interface Http2Limits {
+interface Http2Limits {
   readonly requestHeadBytesMax: number;
   readonly requestBytesMax: number;
   readonly requestHeadersTimeoutMs: number;
@@ -28,7 +28,7 @@ export interface Http2Limits {
 }
 
 /** Streams of one connection that are open at once [RFC 9113, 5.1.2]. */
-export const streamsMax = 100;
+const streamsMax = 100;
 /** Fields of one head; beyond it 431. */
 export const fieldsMax = 80;
 // Beyond it the library resets the stream, before it makes strings of them. Its own list of them doubles from 12 to 96.

@@ -143,7 +143,7 @@ function splitList(text: string): string[] {
 }
 
 /** The settings of tokens, in the order of the documents. */
-export const tokenSettingNames = [
+const tokenSettingNames = [
   'authIssuer',
   'authAudience',
   'authJwksUrl',
