@@ -5,12 +5,17 @@ import type { Registry } from '@prometheus-io/client';
 
 import { loadPrometheusClient } from './prometheus-client.ts';
 
-// Gauges with a counter's name; without it and by `type` they are there too.
-const misnamed = [
+const unwanted = [
+  // Gauges with a counter's name; without it and by `type` they are there too.
   'nodejs_active_handles_total',
   'nodejs_active_requests_total',
   'nodejs_active_resources_total',
+  // Taken ten times a second by a timer; the lag of the event loop says the same.
+  'nodejs_eventloop_utilization_histogram',
+  'nodejs_eventloop_utilization_summary',
 ];
+// So that this timer never fires.
+const longestMs = 2 ** 31 - 1;
 const eventLoopMean = 'nodejs_eventloop_lag_mean_seconds';
 const ofEventLoop = /^nodejs_eventloop_lag_\w+_seconds$/;
 
@@ -37,8 +42,8 @@ export async function readProcessMetrics(): Promise<readonly ProcessMetric[]> {
 function createRegistry(): Registry {
   const client = loadPrometheusClient();
   const created = new client.Registry();
-  client.collectDefaultMetrics({ register: created });
-  for (const name of misnamed) {
+  client.collectDefaultMetrics({ register: created, eventLoopUtilizationTimeout: longestMs });
+  for (const name of unwanted) {
     created.removeSingleMetric(name);
   }
   return created;

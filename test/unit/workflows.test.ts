@@ -178,6 +178,7 @@ describe('a release', () => {
       'npm run release:check',
       'npm run sbom',
       'npm pack',
+      'npm pack ./dist/core',
     ];
     assert.deepEqual(
       runs.map((run) => run.replace(/ -- .*/, '')),
@@ -244,7 +245,10 @@ describe('a release', () => {
 
   test('publishes the tarball that was checked, with provenance and without a token', () => {
     const last = publish.steps.at(-1);
-    assert.match(last?.run ?? '', /npm publish \.\/release\/\*\.tgz --provenance/);
+    assert.match(
+      last?.run ?? '',
+      /for tarball in \.\/release\/\*\.tgz;[^]*npm publish "\$tarball" --provenance/,
+    );
     assert.doesNotMatch(JSON.stringify(publish), /secrets\./);
     assert.equal(publish.permissions?.['id-token'], 'write');
   });
