@@ -691,12 +691,13 @@ describe('the issuer', () => {
     const works = clients.map(work);
     for (let round = 0; round < 5; round += 1) {
       const next = createPair(`round-${round}`, 'ES256');
-      // As issuers do it: both, then the new one signs, then the old one is taken away.
-      server.issuer.read = () => Promise.resolve(keySetOf(current, next));
+      const before = current;
+      // As issuers do it: both, then the new one signs, then the old one is taken away. They are fetched with the first token
+      // of the new one.
+      server.issuer.read = () => Promise.resolve(keySetOf(before, next));
       await server.clock.pass(30_000);
       const from = good;
       await poll(() => good >= from + 100, 'calls go on');
-      const before = current;
       current = next;
       const signed = good;
       await poll(
