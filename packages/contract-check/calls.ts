@@ -18,6 +18,7 @@ import type { Reason } from '../core/reasons.ts';
 import type { ClientTls, SocketTap } from '../core/http1/client-connection.ts';
 import type { Incoming, Reply, Transport } from '../core/http1/transport.ts';
 import { readRawAnswer, type RawAnswer } from './answer.ts';
+import { withoutEndSlashes } from '../core/text/addresses.ts';
 
 /** Of the gateway that is asked about: those of its settings that a call depends on. */
 export interface GatewayInForce {
@@ -189,7 +190,7 @@ export class Calls {
 
 /** The path before that of every call; empty for none. */
 export function basePathOf({ pathname }: URL): string {
-  return pathname.replace(/\/+$/, '');
+  return withoutEndSlashes(pathname);
 }
 
 /** What a client of this backend is made of, but for its budget. */

@@ -7,6 +7,7 @@ import type { GatewayInForce } from './calls.ts';
 import { checkContract } from './contract.ts';
 import type { ContractWishes } from './wishes.ts';
 import { describeContract, exitCodeOf, writeContract } from './report.ts';
+import { withoutEndSlashes } from '../core/text/addresses.ts';
 
 // As shells have it: 128 and the signal's number.
 const signalCodes = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
@@ -44,7 +45,7 @@ export async function runContractCheck(
   }
   const report = await checkContract({ settings, tls, write, stop: stop.signal, cut: cut.signal });
   const exitCode = signalCode ?? exitCodeOf(report);
-  const list = `${url.replace(/\/+$/, '')}${backendPath}`;
+  const list = `${withoutEndSlashes(url)}${backendPath}`;
   const hasWritten = write !== undefined;
   print(
     isJson

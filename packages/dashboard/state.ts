@@ -61,7 +61,7 @@ export interface LastFailures {
   readonly gateway: LastFailure | null;
 }
 
-interface ShownFailure {
+export interface ShownFailure {
   readonly at: number;
   readonly requestId: string;
   readonly operation: string | undefined;

@@ -15,6 +15,9 @@ export interface CertificateStatus {
 
 const dayMs = 86_400_000;
 
+/** With fewer days left there is a warning, as the alert has it. */
+export const certificateDaysMin = 14;
+
 /** Days from `now` (milliseconds since 1970) to `expiresAt`, with their fraction; below 0 behind it. */
 export function daysLeft(expiresAt: number, now: number): number {
   return (expiresAt - now) / dayMs;

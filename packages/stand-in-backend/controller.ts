@@ -6,6 +6,7 @@ import { STATUS_CODES, type IncomingMessage } from 'node:http';
 
 import { readItemText, type ItemText } from './item-text.ts';
 import { itemIdMax, type Store } from './store.ts';
+import { decodePercent } from '../core/text/percent.ts';
 
 /** Kestrel's default for a request body. */
 const requestBytesMax = 30_000_000;
@@ -50,7 +51,9 @@ export async function answerRequest(request: IncomingMessage, store: Store): Pro
   if (method === 'PUT' && !hasJsonType(request)) return problem(request, 415);
   const id = readId(segment);
   if (id === undefined) {
-    return problem(request, 400, { errors: { id: [`The value '${decodeSegment(segment)}' is not valid.`] } });
+    return problem(request, 400, {
+      errors: { id: [`The value '${decodePercent(segment) ?? segment}' is not valid.`] },
+    });
   }
   if (method === 'PUT') return updateItem(request, store, id);
   if (method === 'DELETE') return store.delete(id) ? noContent : problem(request, 404);
@@ -112,17 +115,9 @@ function hasJsonType(request: IncomingMessage): boolean {
 
 /** The 32-bit integer that a path segment binds to, or undefined. */
 function readId(segment: string): number | undefined {
-  const text = decodeSegment(segment);
+  const text = decodePercent(segment) ?? segment;
   const id = Number(text);
   return integer.test(text) && id >= -itemIdMax - 1 && id <= itemIdMax ? id : undefined;
-}
-
-function decodeSegment(segment: string): string {
-  try {
-    return decodeURIComponent(segment);
-  } catch {
-    return segment;
-  }
 }
 
 const noContent: Answer = { status: 204, headers: {} };

@@ -6,6 +6,7 @@ import { readFileSync } from 'node:fs';
 import { replies, replyHeaders, type FixedReply, type Pages } from '../../core/replies.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import { createOpenApiText, type Limits } from '../../core/hosts/openapi/openapi.ts';
+import { isThisMachine } from '../../core/text/addresses.ts';
 
 const json = 'application/json';
 const html = 'text/html; charset=utf-8';
@@ -59,8 +60,7 @@ export function loadPages(settings: Limits & AdminAddress): Pages {
 // The reference is for clients, and the dashboard is not: its address is named only where no other machine can
 // open it. The page shows it to those who came by a name of this machine.
 function linkDashboard(page: Buffer, { adminHost, adminPort }: AdminAddress): Buffer {
-  const isLocal = /^(?:localhost|127\.[\d.]+|::1)$/.test(adminHost);
-  if (!isLocal || adminPort === 0) {
+  if (!isThisMachine(adminHost) || adminPort === 0) {
     return page;
   }
   const host = adminHost.includes(':') ? `[${adminHost}]` : adminHost;

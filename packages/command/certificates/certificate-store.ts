@@ -4,7 +4,7 @@
 import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 
-import { daysLeft, type CertificateStatus } from '../../figures/certificate-status.ts';
+import { certificateDaysMin, daysLeft, type CertificateStatus } from '../../figures/certificate-status.ts';
 import type { Logger } from '../log/log.ts';
 import {
   dateOf,
@@ -51,8 +51,6 @@ const settleMs = 100;
 const settleTries = 20;
 // Whoever gets hold of ticket keys can read what was said in TLS 1.2 sessions that were resumed with them.
 const ticketKeysMsMax = 86_400_000;
-// Less than this is said as a warning.
-const daysMin = 14;
 
 export class CertificateStore {
   /** Is told whenever what is in force has changed. */
@@ -218,7 +216,7 @@ export class CertificateStore {
     const flaw = findFlawInTime(files, set, this.#now());
     if (flaw !== undefined) {
       logger.error(facts, `${message}, but ${flaw}`);
-    } else if (days < daysMin) {
+    } else if (days < certificateDaysMin) {
       logger.warn(
         facts,
         `${message}, but not for long: ${days === 1 ? '1 day is' : `${days} days are`} left`,

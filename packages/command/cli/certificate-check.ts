@@ -1,6 +1,6 @@
 // What `check` says of certificates: whose they are, until when, and what is wrong or unwise about them.
 
-import { daysLeft } from '../../figures/certificate-status.ts';
+import { certificateDaysMin, daysLeft } from '../../figures/certificate-status.ts';
 import {
   dateOf,
   findFlawInTime,
@@ -26,8 +26,6 @@ const authorityWords: Readonly<Record<CertificateUse, string>> = {
   clients: 'clients need a certificate of',
   backend: 'the backend needs a certificate of',
 };
-// As the alert has it.
-const daysMin = 14;
 // A bundle of all the world's authorities is not listed.
 const shownAuthoritiesMax = 5;
 
@@ -54,7 +52,7 @@ export function checkCertificates(
     const flaw = findFlawInTime(files, set, now);
     problems.push(...(flaw === undefined ? [] : [flaw]));
     const days = daysLeft(own.validTo, now);
-    if (days >= 0 && days < daysMin) {
+    if (days >= 0 && days < certificateDaysMin) {
       lines.push('  it is time to renew it');
     }
     if (use === 'clients' && own.names.length === 0) {

@@ -53,6 +53,7 @@ import { joinWithOr, suggest } from '../../core/hosts/options/similar.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import { version } from '../../core/version.ts';
 import { findWarnings } from '../settings/warnings.ts';
+import { withoutEndSlashes } from '../../core/text/addresses.ts';
 
 interface Terminal {
   readonly environment: Readonly<Record<string, string | undefined>>;
@@ -559,7 +560,7 @@ async function runDev(resolved: ResolvedSettings, terminal: Terminal, log: Log):
 
 function describeServe(service: WholeService, resolved: ResolvedSettings): string {
   const { settings, sources } = resolved;
-  const backendUrl = showValue('backendUrl', settings).replace(/\/+$/, '');
+  const backendUrl = withoutEndSlashes(showValue('backendUrl', settings));
   const changed = settingsOf('serve')
     .filter((name) => sources[name] !== 'default')
     .map((name) => `${variableOf(name)}=${escapeControls(showInForce(name, resolved))} (${sources[name]})`);
@@ -696,7 +697,7 @@ async function checkBackend(settings: Settings, terminal: Terminal): Promise<boo
   const calls = new Calls(settings, certificates?.inForce.backend);
   const call = await calls.make('list');
   await calls.close();
-  const target = `${showValue('backendUrl', settings).replace(/\/+$/, '')}${backendPath}`;
+  const target = `${withoutEndSlashes(showValue('backendUrl', settings))}${backendPath}`;
   if (call.outcome === 'ok') {
     terminal.write(
       `backend: ${target} answered ${call.answer?.status ?? 200} with ${call.reply.body.length} bytes of JSON in ${Math.round(call.durationMs)} ms\n`,

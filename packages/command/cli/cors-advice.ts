@@ -1,8 +1,7 @@
 // What `check` says of the origins whose pages may call: those that are allowed, and what is unwise about them [D45].
 
 import { anyOrigin, type CorsOptions } from '../../core/admission/cors.ts';
-
-const localHost = /^(?:localhost|.*\.localhost|127\.[\d.]+|\[::1\])$/;
+import { isThisMachine } from '../../core/text/addresses.ts';
 
 /** Lines for people, each without its end; empty where no origin is allowed. */
 export function describeOrigins({ corsOrigins = [], corsCredentials = false }: CorsOptions): string[] {
@@ -27,8 +26,8 @@ function adviseOn(origin: string, origins: readonly string[]): string[] {
   if (protocol !== 'http:' && protocol !== 'https:') {
     return [];
   }
-  if (localHost.test(hostname)) {
-    return origins.some((each) => !localHost.test(new URL(each).hostname))
+  if (isThisMachine(hostname)) {
+    return origins.some((each) => !isThisMachine(new URL(each).hostname))
       ? [`  ${origin} is any program's page on a visitor's own machine: for development only.`]
       : [];
   }

@@ -1,6 +1,7 @@
 // Puts the parts together: the client listener with the gateway, the admin listener, log and figures. Knows
 // how to start and how to drain; when to do either is lifecycle.ts's affair.
 
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Server } from 'node:net';
 
 import { KeyRecords } from '../../figures/key-status.ts';
@@ -307,10 +308,6 @@ async function startTraces(
       },
     },
   });
-}
-
-async function nextTurn(): Promise<void> {
-  await new Promise((resolve) => setImmediate(resolve));
 }
 
 // Taking a connection can fail, above all when the file descriptors have run out. That is no fault of ours to

@@ -1,5 +1,8 @@
 // What OpenTelemetry's variables can be: the names of samplers, and the headers for a collector. Loads nothing.
 
+import { splitList } from '../../core/text/lists.ts';
+import { decodePercent } from '../../core/text/percent.ts';
+
 export const samplerNames = [
   'always_on',
   'always_off',
@@ -21,21 +24,15 @@ const valueForm = /^[\t -~]*$/;
  */
 export function parseExporterHeaders(text: string): Readonly<Record<string, string>> | undefined {
   const headers: Record<string, string> = {};
-  for (const member of text.split(',').filter((each) => each.trim() !== '')) {
+  for (const member of splitList(text)) {
     const at = member.indexOf('=');
-    const [name, value] = [member.slice(0, Math.max(at, 0)), member.slice(at + 1)].map(decode);
+    const [name, value] = [member.slice(0, Math.max(at, 0)), member.slice(at + 1)].map((each) =>
+      decodePercent(each.trim()),
+    );
     if (name === undefined || value === undefined || !nameForm.test(name) || !valueForm.test(value)) {
       return undefined;
     }
     headers[name.toLowerCase()] = value;
   }
   return headers;
-}
-
-function decode(text: string): string | undefined {
-  try {
-    return decodeURIComponent(text.trim());
-  } catch {
-    return undefined;
-  }
 }

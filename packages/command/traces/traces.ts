@@ -33,6 +33,7 @@ import { BoundedProcessor, spansMax, watchRejections, WatchedExporter } from './
 import { SpanLosses, type SpanObserver } from './span-losses.ts';
 import { createSampler, spanIdOf, traceIdOf, traceParents, type Sampler } from './trace-sampling.ts';
 import type { SamplerName } from './trace-settings.ts';
+import { withoutEndSlashes } from '../../core/text/addresses.ts';
 
 interface TraceOptions {
   /** Of the collector, without `/v1/traces`. */
@@ -68,7 +69,7 @@ const batchSpansMax = 512;
 
 export function createTraces(options: TraceOptions): Traces {
   const { endpoint, headers, serviceName, serviceVersion, sampler, samplerRatio, observer } = options;
-  const url = `${endpoint.replace(/\/+$/, '')}/v1/traces`;
+  const url = `${withoutEndSlashes(endpoint)}/v1/traces`;
   const agent = new (url.startsWith('https:') ? HttpsAgent : HttpAgent)({ keepAlive: true });
   const exporter = new WatchedExporter(
     new OTLPTraceExporter({
@@ -366,7 +367,7 @@ class SpanWriter {
     this.#scope = { name: 'work-item-gateway', version: serviceVersion };
     this.#scheme = scheme;
     this.#showsClients = showsClients;
-    this.#backendBase = backendUrl.origin + backendUrl.pathname.replace(/\/+$/, '');
+    this.#backendBase = backendUrl.origin + withoutEndSlashes(backendUrl.pathname);
     this.#backendAttributes = {
       'server.address': backendUrl.hostname.replace(/^\[|\]$/g, ''),
       'server.port': Number(backendUrl.port || (backendUrl.protocol === 'https:' ? 443 : 80)),

@@ -2,6 +2,7 @@
 // [D46, D52]. Knows neither settings nor requests.
 
 import { BlockList, isIP, isIPv4, isIPv6, SocketAddress } from 'node:net';
+import { splitList } from '../text/lists.ts';
 
 /** The proxies whose word is taken; from `createTrustedProxies`. */
 export interface TrustedProxies {
@@ -18,7 +19,7 @@ export function isAddressRange(range: unknown): boolean {
 
 /** The ranges (CIDR) and addresses of a comma list; undefined when one is neither. */
 export function parseAddressRanges(text: string): readonly string[] | undefined {
-  const ranges = text.split(',').flatMap((each) => (each.trim() === '' ? [] : each.trim()));
+  const ranges = splitList(text);
   return ranges.every(isAddressRange) ? ranges : undefined;
 }
 

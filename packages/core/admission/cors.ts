@@ -1,7 +1,8 @@
 // CORS: what browsers let pages of other origins do with the gateway [D45]. Which origins are allowed, and which fields
 // that adds to a reply. Pure: lists of headers in, lists of headers out.
 
-import { fieldValue, type RequestHead } from '../http1/head.ts';
+import { fieldValue, onlyFieldValue, type RequestHead } from '../http1/head.ts';
+import { splitList } from '../text/lists.ts';
 
 export interface CorsOptions {
   /**
@@ -43,7 +44,7 @@ export function isOrigin(text: unknown): boolean {
 
 /** The origins of a comma list, or `*` alone for all of them; undefined when one is none. */
 export function parseOrigins(text: string): readonly string[] | undefined {
-  const origins = text.split(',').flatMap((each) => (each.trim() === '' ? [] : each.trim()));
+  const origins = splitList(text);
   return isOriginList(origins) ? origins : undefined;
 }
 
@@ -86,7 +87,7 @@ export class Cors {
 
   /** Whether the request comes from a page of an origin that is allowed. Two origins are none. */
   allows(fields: readonly string[]): boolean {
-    const origin = originOf(fields);
+    const origin = onlyFieldValue(fields, 'origin');
     return origin !== undefined && (this.#allowsAny || this.#byOrigin.has(origin));
   }
 
@@ -95,7 +96,7 @@ export class Cors {
    * list each time for the same list, origin and kind of request: what is written is made once for each list.
    */
   headersFor(headers: readonly string[], asker: Asker | undefined): readonly string[] {
-    const origin = asker === undefined ? undefined : originOf(asker.fields);
+    const origin = asker === undefined ? undefined : onlyFieldValue(asker.fields, 'origin');
     const fields = (origin === undefined ? undefined : this.#byOrigin.get(origin)) ?? this.#others;
     const isPreflight = origin !== undefined && asker !== undefined && asksFirst(asker);
     return isPreflight ? fields.addToPreflight(headers) : fields.addTo(headers);
@@ -104,20 +105,6 @@ export class Cors {
 
 function asksFirst({ method, fields }: Asker): boolean {
   return method === 'OPTIONS' && fieldValue(fields, 'access-control-request-method') !== undefined;
-}
-
-/** The one value of `origin`; undefined for none and for several: then it is no CORS request. */
-function originOf(fields: readonly string[]): string | undefined {
-  let origin: string | undefined;
-  for (let index = 0; index < fields.length; index += 2) {
-    if (fields[index] === 'origin') {
-      if (origin !== undefined) {
-        return undefined;
-      }
-      origin = fields[index + 1];
-    }
-  }
-  return origin;
 }
 
 // What one origin's replies have more than others. Nearly all replies have one of a few lists of headers that never

@@ -3,6 +3,7 @@
 // every browser sends one, and a load balancer's plain health check does not. Knows neither settings nor HTTP's framing.
 
 import { isIPv4, isIPv6 } from 'node:net';
+import { splitList } from '../text/lists.ts';
 
 // A name, or an IPv6 address in brackets; then a port, which may be empty (RFC 3986, 3.2.3).
 const hostPattern = /^(?:\[([^\]]*)\]|([^:[\]]*))(?::\d*)?$/;
@@ -15,7 +16,7 @@ export function normalizeHostName(name: string): string {
 
 /** The names of a comma list, as `isAllowedHost` takes them; undefined when one is no name, or has a port. */
 export function parseHostNames(text: string): readonly string[] | undefined {
-  const names = text.split(',').flatMap((each) => (each.trim() === '' ? [] : normalizeHostName(each.trim())));
+  const names = splitList(text).map(normalizeHostName);
   return names.every((name) => namePattern.test(name)) ? names : undefined;
 }
 

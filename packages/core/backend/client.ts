@@ -17,6 +17,7 @@ import type { Reason } from '../reasons.ts';
 import { Deadline, Deadlines, type DeadlineOwner } from './deadlines.ts';
 import { describeError, isShortOfDescriptors, reasonOfError } from './describe-error.ts';
 import { ConnectionPool } from './pool.ts';
+import { withoutEndSlashes } from '../text/addresses.ts';
 
 /**
  * Why a call brought no usable answer. Goes to the log and the metrics, never to a client. `no-descriptor`: the backend
@@ -112,7 +113,7 @@ export class BackendClient {
     const { backendUrl, idleTimeoutMs } = options;
     this.options = options;
     this.isTls = backendUrl.protocol === 'https:';
-    this.#basePath = backendUrl.pathname.replace(/\/+$/, '');
+    this.#basePath = withoutEndSlashes(backendUrl.pathname);
     this.#host = backendUrl.host;
     this.#tls = options.tls ?? {};
     const open = createOpenSocket(backendUrl, () => this.#tls);

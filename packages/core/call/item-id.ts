@@ -1,6 +1,8 @@
 // The grammar of `{id}` [spec 4, rules 1 and 2; D1 to D3]. Text in, canonical text out: an id is never a
 // number here, so that one of any length goes through digit for digit.
 
+import { decodePercent } from '../text/percent.ts';
+
 export type ItemIdParsing = 'leading' | 'whole';
 
 // White space, sign and digits as the platform's parseInt reads them; `\s` is the very set that it skips.
@@ -17,19 +19,12 @@ export function parseItemId(segment: string, parsing: ItemIdParsing): string | u
   if (plainInteger.test(segment)) {
     return segment;
   }
-  const match = (parsing === 'whole' ? wholeInteger : leadingInteger).exec(decodeSegment(segment));
+  // A malformed escape, or one that is not UTF-8 [D1]: as empty as the segment that holds no id.
+  const text = decodePercent(segment) ?? '';
+  const match = (parsing === 'whole' ? wholeInteger : leadingInteger).exec(text);
   if (match === null) {
     return undefined;
   }
   const digits = (match[2] ?? '').replace(/^0+(?=\d)/, '');
   return match[1] === '-' && digits !== '0' ? `-${digits}` : digits;
-}
-
-function decodeSegment(segment: string): string {
-  try {
-    return decodeURIComponent(segment);
-  } catch {
-    // A malformed escape, or one that is not UTF-8 [D1]: as empty as the segment that holds no id.
-    return '';
-  }
 }

@@ -6,6 +6,7 @@ import type { ConnectionOptions, SecureContext } from 'node:tls';
 
 import type { AnswerHead, Flaw } from './head.ts';
 import { AnswerReader } from './reader.ts';
+import { oneWriteBytesMax } from './writer.ts';
 
 /** Whoever has an exchange on a connection. What it throws goes to its `onFault`. */
 export interface ExchangeOwner {
@@ -26,8 +27,6 @@ type State = 'connecting' | 'idle' | 'looking' | 'busy' | 'closed';
 
 // An answer's head may have this many bytes, and so may its trailers.
 const headBytesMax = 16_384;
-// Up to here one write of one string is cheaper than a vector of two.
-const oneWriteBytesMax = 16_384;
 
 // Where the bytes of every connection arrive. They are taken before the next ones come, on whichever connection: so no
 // piece of an answer takes memory of its own, and what comes is in the processor's cache (measured, together with

@@ -19,3 +19,6 @@ export interface Connection {
 
 /** Takes a socket whose client may begin to speak, and serves it. */
 export type Serve = (socket: Socket) => Connection;
+
+/** How long a client may go on sending behind a reply that closes its connection. */
+export const lingerMs = 5_000;

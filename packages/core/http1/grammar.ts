@@ -3,6 +3,7 @@
 // rule is in this file; reader.ts walks through bytes by it. Nothing here keeps state.
 
 import { isIPv6 } from 'node:net';
+import { decodePercent } from '../text/percent.ts';
 
 export const tab = 0x09;
 export const lineFeed = 0x0a;
@@ -149,22 +150,12 @@ export function isAuthority(value: string): boolean {
     value.startsWith(':') ||
     Number(match[2] ?? 0) > 65_535 ||
     (match[1] !== undefined && !isIPv6(match[1])) ||
-    (escapes.test(value) && !decodes(value))
+    (escapes.test(value) && decodePercent(value) === undefined)
   ) {
     return false;
   }
   lastAuthority = value;
   return true;
-}
-
-// A host whose escapes are not UTF-8 is no host [D60].
-function decodes(value: string): boolean {
-  try {
-    decodeURIComponent(value);
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 /** The start of an absolute-form target, its host and port as the first group [D27]. */

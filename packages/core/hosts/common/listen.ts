@@ -1,6 +1,7 @@
 // Listening: on one address, or for `localhost` on both loopback addresses, with messages that say what to
 // do when that fails. Stopping here takes no connection away, unlike http.Server.close().
 
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { once } from 'node:events';
 import { createServer, Server, Socket, type AddressInfo, type ListenOptions } from 'node:net';
 
@@ -233,10 +234,6 @@ async function takesConnection(server: Server): Promise<boolean> {
   await nextTurn();
   server.off('connection', onConnection);
   return turn.hasTaken;
-}
-
-async function nextTurn(): Promise<void> {
-  await new Promise((resolve) => setImmediate(resolve));
 }
 
 // listen(2) on a socket that listens already sets the length of its queue. Node has no call for it; where its

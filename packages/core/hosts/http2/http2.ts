@@ -13,19 +13,13 @@ import type { Socket } from 'node:net';
 import type { BufferBudget } from '../../body/budget.ts';
 import { monotonicMs } from '../../time/monotonic.ts';
 import type { Connection, Serve } from '../../http1/connection.ts';
+import type { ServerLimits } from '../../http1/server.ts';
 import { StallWatch } from '../../http1/stall-watch.ts';
 import type { Incoming, RequestHandler } from '../../http1/transport.ts';
 import { Http2Exchange, type ExchangeContext, type ExchangeOwner } from './http2-exchange.ts';
 import { PacedSocket } from './paced-socket.ts';
 
-interface Http2Limits {
-  readonly requestHeadBytesMax: number;
-  readonly requestBytesMax: number;
-  readonly requestHeadersTimeoutMs: number;
-  readonly requestTimeoutMs: number;
-  readonly replyStallTimeoutMs: number;
-  readonly idleTimeoutMs: number;
-}
+type Http2Limits = Omit<ServerLimits, 'connectionsMax'>;
 
 /** Streams of one connection that are open at once [RFC 9113, 5.1.2]. */
 const streamsMax = 100;

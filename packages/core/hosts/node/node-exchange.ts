@@ -12,6 +12,7 @@ import type { StallWatch } from '../../http1/stall-watch.ts';
 import type { Client, Incoming, Reply, Transport } from '../../http1/transport.ts';
 import { listReplyHeaders } from '../../http1/writer.ts';
 import type { HeldBody } from './held-body.ts';
+import { lingerMs } from '../../http1/connection.ts';
 
 /** What the requests of one host share. */
 export interface NodeHost {
@@ -269,5 +270,3 @@ function linger(socket: Socket): void {
     });
   };
 }
-
-const lingerMs = 5_000;

@@ -1,6 +1,8 @@
 // What the backend's base address may be, for the settings of the command and the options of the
 // plugin alike; and what may be shown of a value that was refused.
 
+import { decodePercent } from '../../text/percent.ts';
+
 // A comma in the authority, or a second address after one.
 const severalAddresses = /^[^/?#]*\/\/[^/?#]*,|,\s*https?:\/\//i;
 
@@ -28,9 +30,7 @@ export function wishesForBackendUrl(text: string): string[] {
   if (/[?#]|%3f|%23/i.test(text)) {
     wishes.push('an address without query and fragment');
   }
-  try {
-    decodeURIComponent(url.pathname);
-  } catch {
+  if (decodePercent(url.pathname) === undefined) {
     wishes.push('an address whose path has no malformed escape');
   }
   return wishes;

@@ -1,5 +1,6 @@
 // The settings of the rate limit: how they are read, and what does not go together [D46, D47].
 
+import { decodePercent } from '../../text/percent.ts';
 import { parseRate, rateGrammar } from '../../guards/rate-limit/rate.ts';
 import { Problem } from './problem.ts';
 
@@ -23,22 +24,13 @@ export function parseRedisUrl(text: string): string | Problem {
       databasePattern.test(url.pathname) &&
       url.search === '' &&
       url.hash === '' &&
-      isDecodable(url.username) &&
-      isDecodable(url.password));
+      decodePercent(url.username) !== undefined &&
+      decodePercent(url.password) !== undefined);
   return isOne
     ? text
     : new Problem(
         'an address such as redis://redis.internal:6379/0 or, over TLS, rediss://user:password@redis.internal, with odd characters of both percent-encoded',
       );
-}
-
-function isDecodable(text: string): boolean {
-  try {
-    decodeURIComponent(text);
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 /** The address without user name and password. */

@@ -4,6 +4,8 @@ import { isSignatureAlgorithm, signatureAlgorithms } from '../../guards/tokens/s
 import { operations, type OperationName } from '../../operations.ts';
 import { suggest } from './similar.ts';
 import { Problem } from './problem.ts';
+import { splitList } from '../../text/lists.ts';
+import { isThisMachine } from '../../text/addresses.ts';
 
 const listOfAlgorithms = signatureAlgorithms.join(', ');
 
@@ -82,8 +84,6 @@ export function scopesOf(entries: readonly string[]): ReadonlyMap<OperationName,
   );
 }
 
-const loopbackForm = /^(?:localhost|127(?:\.\d+){3}|\[::1\])$/;
-
 /** An address of a JSON Web Key Set, or empty for none [D44]. */
 export function parseKeysUrl(text: string): string | Problem {
   if (text === '') {
@@ -97,7 +97,7 @@ export function parseKeysUrl(text: string): string | Problem {
     return new Problem('an https address without user name, password and fragment');
   }
   // On its way anybody could put in a key of their own.
-  return url.protocol === 'https:' || loopbackForm.test(url.hostname)
+  return url.protocol === 'https:' || isThisMachine(url.hostname)
     ? url.href
     : new Problem('an https address (plain http only for localhost, 127.0.0.1 and [::1])');
 }
@@ -136,10 +136,6 @@ export function parseIdentityHeader(text: string): string | Problem {
   return takenFields.includes(small) || small.startsWith('content-')
     ? new Problem('the name of a header that has no meaning of its own, for instance x-user')
     : text;
-}
-
-function splitList(text: string): string[] {
-  return text.split(',').flatMap((each) => (each.trim() === '' ? [] : each.trim()));
 }
 
 /** The settings of tokens, in the order of the documents. */
