@@ -215,7 +215,12 @@ test('an idle connection that dies before the call is sent on it: the next one h
     // Nothing is read meanwhile: the connection has closed and the client does not know it yet.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 300);
     const outcome = await within(send(), 'an outcome before the deadline of the answer', 5000);
-    assert.deepEqual(outcome, { kind: 'timed-out', status: undefined, cause: 'no connection within 500 ms' });
+    assert.deepEqual(outcome, {
+      kind: 'timed-out',
+      status: undefined,
+      reason: 'connect-timeout',
+      cause: 'no connection within 500 ms',
+    });
   } else {
     context.skip('this system takes connections without end');
   }
