@@ -151,6 +151,7 @@ test('after close a call fails and opens nothing, until the client is reopened',
     assert.deepEqual(await one.call(request), {
       kind: 'unreachable',
       status: undefined,
+      reason: 'client-closed',
       cause: 'the connections to the backend have been closed',
     });
   }
@@ -326,6 +327,7 @@ test('a length over the limit fails the call at once, before any of it has come 
   assert.deepEqual(outcome, {
     kind: 'too-large',
     status: 200,
+    reason: 'too-large',
     cause: `an answer of more than ${responseBytesMax} bytes`,
   });
   assert.equal(one.client.connectionCount, 0);
@@ -411,6 +413,7 @@ test('an answer that cannot be JSON any more is decided at once, however long it
   assert.deepEqual(await within(outcome, 'an outcome', 4_000), {
     kind: 'not-json',
     status: 200,
+    reason: 'not-json',
     cause: 'a body that is not JSON',
   });
   assert.equal(one.budget.bytes, 0);
@@ -497,7 +500,12 @@ for (const [bytes, cause] of [
   test(`the log is told why: ${cause} [D18]`, async () => {
     await using one = await start();
     one.backend.answersOnce(raw(`HTTP/1.1 ${bytes}\r\n\r\n{}`));
-    assert.deepEqual(await one.call(get), { kind: 'unreachable', status: undefined, cause });
+    assert.deepEqual(await one.call(get), {
+      kind: 'unreachable',
+      status: undefined,
+      reason: 'malformed',
+      cause,
+    });
   });
 }
 
@@ -544,6 +552,7 @@ test('while a connection is being opened its own limit counts, and no other [D19
   assert.deepEqual(await one.call(get), {
     kind: 'timed-out',
     status: undefined,
+    reason: 'connect-timeout',
     cause: 'no connection within 300 ms',
   });
 });
