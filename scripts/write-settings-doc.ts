@@ -5,20 +5,16 @@ import { fileURLToPath } from 'node:url';
 
 import { format, resolveConfig } from 'prettier';
 
+import { defaultOf, describeValues, unitOf } from '../packages/command/settings/describe.ts';
+import { settingGroups, type SettingGroup } from '../packages/command/options/groups.ts';
+import { commandNames, type Command } from '../packages/command/options/row.ts';
 import {
-  commandNames,
-  defaultOf,
-  describeValues,
   flagOf,
   groupSettings,
-  settingGroups,
   settingNames,
   settingsOf,
-  settingsTable,
-  unitOf,
+  rowOf,
   variableOf,
-  type Command,
-  type SettingGroup,
   type SettingName,
 } from '../packages/command/settings/settings.ts';
 
@@ -28,7 +24,7 @@ const settingsDocPath = fileURLToPath(new URL('../docs/settings.md', import.meta
 export async function createSettingsDoc(): Promise<string> {
   const text = `# Settings
 
-<!-- Written by \`npm run docs\` from packages/command/settings/settings.ts. Change that file, not this one. -->
+<!-- Written by \`npm run docs\` from packages/command/settings/rows/. Change those files, not this one. -->
 
 Each setting is an environment variable and a flag. A flag goes before a variable, and a variable before the
 default; an empty variable counts as unset. A flag takes its value behind a space or a \`=\`. A variable of
@@ -53,7 +49,7 @@ function describeSetting(name: SettingName): string {
   const users = commandNames.filter((command) => settingsOf(command).includes(name));
   return `### \`${variableOf(name)}\`
 
-${settingsTable[name].help}
+${rowOf(name).help}
 
 - flag: \`${flagOf(name)}\`
 - default: ${describeDefaults(name, users, unit)}

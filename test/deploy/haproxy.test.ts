@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { parse } from 'yaml';
-import { resolveSettings } from '../../packages/command/settings/settings.ts';
+import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { startBlackHole } from '../helpers/black-hole.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';

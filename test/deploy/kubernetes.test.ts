@@ -9,7 +9,8 @@ import { basename, dirname, join, relative, resolve } from 'node:path';
 import { describe, test } from 'node:test';
 import { parse, parseAllDocuments } from 'yaml';
 
-import { resolveSettings, settingNames, variableOf } from '../../packages/command/settings/settings.ts';
+import { resolveSettings } from '../../packages/command/settings/resolve.ts';
+import { settingNames, variableOf } from '../../packages/command/settings/settings.ts';
 import { findWrongFields, validate, type Manifest } from '../helpers/manifests.ts';
 import { neededWithConnections } from '../helpers/needed-memory.ts';
 

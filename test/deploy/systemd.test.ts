@@ -9,7 +9,8 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { after, before, beforeEach, describe, test } from 'node:test';
 
-import { resolveSettings, settingNames, variableOf } from '../../packages/command/settings/settings.ts';
+import { resolveSettings } from '../../packages/command/settings/resolve.ts';
+import { settingNames, variableOf } from '../../packages/command/settings/settings.ts';
 import { noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { findFreePort } from '../helpers/haproxy.ts';

@@ -10,7 +10,7 @@ import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { createFetchHandler } from '../../packages/core/hosts/fetch/fetch.ts';
 import { guardOptionNames, readGuardOptions } from '../../packages/core/hosts/options/guard-options.ts';
-import { settingsTable } from '../../packages/command/settings/settings.ts';
+import { rowOf } from '../../packages/command/settings/settings.ts';
 import { poll } from '../helpers/changes.ts';
 import { assertReply, badRequest, operations } from '../helpers/expected.ts';
 import { hostNames, makeHost, serveHost, type HostOptions } from '../helpers/guarded-hosts.ts';
@@ -505,7 +505,7 @@ test('defaults of the options are those of the settings', () => {
   for (const name of guardOptionNames) {
     if (name === 'backendIdentityHeader') continue;
     const value = options[name];
-    const standard = settingsTable[name].default;
+    const standard = rowOf(name).default;
     const shown = value instanceof Map ? '' : Array.isArray(value) ? value.join() : value;
     assert.equal(shown, standard, name);
   }

@@ -7,7 +7,7 @@ import { limitsOf } from '../../packages/core/call/limits.ts';
 import { createGateway, type GatewaySurroundings } from '../../packages/core/hosts/options/options.ts';
 import type { GatewayServerOptions } from '../../packages/core/hosts/index.ts';
 import { listen } from '../../packages/core/hosts/common/listen.ts';
-import { findHttp2Problem } from '../../packages/command/settings/settings.ts';
+import { findHttp2Problem } from '../../packages/command/settings/tls-settings.ts';
 import { ClientServer } from '../../packages/core/http1/server.ts';
 import { CertificateFolder, noOpenssl } from './certificates.ts';
 import { createObserver } from './in-process.ts';

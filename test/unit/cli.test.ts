@@ -10,10 +10,10 @@ import { after, before, describe, test } from 'node:test';
 import { runCli } from '../../packages/command/cli/cli.ts';
 import { holdSignals } from '../../packages/command/cli/held-signals.ts';
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
+import { settingGroups } from '../../packages/command/options/groups.ts';
 import {
   briefOf,
   flagOf,
-  settingGroups,
   settingNames,
   settingsOf,
   variableOf,

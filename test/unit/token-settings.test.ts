@@ -2,12 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import {
-  describeChanges,
-  resolveSettings,
-  SettingsError,
-  showValue,
-} from '../../packages/command/settings/settings.ts';
+import { describeChanges, showValue } from '../../packages/command/settings/describe.ts';
+import { resolveSettings } from '../../packages/command/settings/resolve.ts';
+import { SettingsError } from '../../packages/command/settings/settings.ts';
 
 const whole = {
   AUTH_ISSUER: 'https://login.example.com/',

@@ -2,7 +2,8 @@
 
 import { createKeySource, describeFetchError } from '../../core/guards/create-guards.ts';
 import { escapeControls } from '../../core/text/escape.ts';
-import { showValue, type Settings } from '../settings/settings.ts';
+import { showValue } from '../settings/describe.ts';
+import { type Settings } from '../settings/settings.ts';
 
 interface CheckResult {
   readonly isWell: boolean;

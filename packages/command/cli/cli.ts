@@ -24,31 +24,32 @@ import { openServiceManager, type ServiceManager } from '../service/service-mana
 import { createLog, createLogger, type Log, type Logger } from '../log/log.ts';
 import { addAdmin, startService, type Certificates, type WholeService } from '../service/service.ts';
 import {
-  briefOf,
-  certificateFilesOf,
   changedSettings,
-  commandNames,
   defaultOf,
   describeChanges,
-  flagOf,
-  groupSettings,
   isSwitch,
   placeholderOf,
   choicesOf,
-  resolveSettings,
-  settingGroups,
+  showInForce,
+  showValue,
+  withSockets,
+} from '../settings/describe.ts';
+import { settingGroups } from '../options/groups.ts';
+import { resolveSettings } from '../settings/resolve.ts';
+import { commandNames, type Command } from '../options/row.ts';
+import {
+  briefOf,
+  flagOf,
+  groupSettings,
   settingNames,
   SettingsError,
   settingsOf,
-  showInForce,
-  showValue,
   variableOf,
-  withSockets,
-  type Command,
   type ResolvedSettings,
   type SettingName,
   type Settings,
 } from '../settings/settings.ts';
+import { certificateFilesOf } from '../settings/tls-settings.ts';
 import { joinWithOr, suggest } from '../../core/hosts/options/similar.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import { version } from '../../core/version.ts';

@@ -1,0 +1,130 @@
+// Settings from flags, the environment and the settings file: each checked by itself, then all together.
+
+import { limits } from '../../core/call/limits.ts';
+import { anyOrigin } from '../../core/admission/cors.ts';
+import { quoteIfPlain } from '../../core/hosts/options/accepted-values.ts';
+import { Problem } from '../../core/hosts/options/problem.ts';
+import { findRateProblems } from '../../core/hosts/options/rate-settings.ts';
+import { findTokenProblems } from '../../core/hosts/options/token-settings.ts';
+import { defaultOf } from './describe.ts';
+import { findMissingPackages } from './optional-packages.ts';
+import type { Command } from '../options/row.ts';
+import { readSettingsFile } from './settings-file.ts';
+import {
+  flagOf,
+  rowOf,
+  settingNames,
+  SettingsError,
+  settingsOf,
+  variableOf,
+  type ResolvedSettings,
+  type SettingName,
+  type Settings,
+  type SettingSource,
+} from './settings.ts';
+import { findHttp2Problem, findTlsProblems } from './tls-settings.ts';
+
+/**
+ * Every setting from the flags, else the environment, else the settings file, else its default. An empty
+ * variable counts as unset. Problems, those in `known` first, are thrown together as one SettingsError; those with
+ * certificate files too, unless `isReload` (new ones are refused without the other settings) or nothing is to be served.
+ */
+export function resolveSettings(
+  command: Command,
+  flags: Readonly<Partial<Record<SettingName, string>>>,
+  environment: Readonly<Record<string, string | undefined>>,
+  known: readonly string[] = [],
+  isReload = false,
+): ResolvedSettings {
+  const problems = [...known];
+  const settings: Partial<Record<SettingName, unknown>> = {};
+  const sources = {} as Record<SettingName, SettingSource>;
+  const used = new Set(settingsOf(command));
+  const file = used.has('settingsFile')
+    ? readSettingsFile(flags.settingsFile ?? environment[variableOf('settingsFile')] ?? '', problems)
+    : {};
+  for (const name of settingNames) {
+    const { kind } = rowOf(name);
+    const flag = flags[name];
+    // A variable of another command's is none of this one's business, right or wrong.
+    const variable = used.has(name) ? givenText(environment[variableOf(name)]) : undefined;
+    const line = used.has(name) ? givenText(file[variableOf(name)]) : undefined;
+    const text = flag ?? variable ?? line ?? defaultOf(name, command);
+    sources[name] =
+      flag !== undefined
+        ? 'flag'
+        : variable !== undefined
+          ? 'environment'
+          : line !== undefined
+            ? 'file'
+            : 'default';
+    const value = kind.parse(text);
+    if (value instanceof Problem) {
+      const given =
+        sources[name] === 'flag'
+          ? flagOf(name)
+          : sources[name] === 'file'
+            ? `${variableOf(name)} in the settings file`
+            : variableOf(name);
+      const shown = kind.isSecret === true ? undefined : quoteIfPlain(text);
+      problems.push(`${given} ${shown === undefined ? '' : `is ${shown}, but `}must be ${value.expectation}`);
+    } else {
+      settings[name] = value;
+    }
+  }
+  if (
+    used.has('port') &&
+    settings.port === settings.adminPort &&
+    settings.port !== 0 &&
+    settings.port !== undefined &&
+    settings.host === settings.adminHost
+  ) {
+    problems.push('PORT and ADMIN_PORT are the same, but clients and operators need one each');
+  }
+  problems.push(...findHalfSet(settings));
+  findTlsProblems(settings as Partial<Settings>, sources, !isReload && command !== 'openapi', problems);
+  const ofHttp2 = settings.http2 === true && command !== 'openapi' ? findHttp2Problem() : undefined;
+  problems.push(...(ofHttp2 === undefined ? [] : [ofHttp2]));
+  if (used.has('rateLimit')) {
+    problems.push(
+      ...findRateProblems(settings as Partial<Settings>, (name) => sources[name] !== 'default', variableOf),
+    );
+  }
+  if (used.has('authIssuer')) {
+    problems.push(
+      ...findTokenProblems(settings as Partial<Settings>, (name) => sources[name] !== 'default', variableOf),
+    );
+  }
+  if (used.has('otelExporterOtlpEndpoint')) {
+    problems.push(...findMissingPackages(settings as Partial<Settings>, variableOf));
+  }
+  if (problems.length > 0) {
+    throw new SettingsError(problems);
+  }
+  return { command, settings: Object.freeze(settings) as Settings, sources: Object.freeze(sources) };
+}
+
+/** Settings that need another one, or cannot be with it; those that are wrong by themselves are not looked at. */
+function findHalfSet({
+  corsOrigins,
+  corsCredentials,
+  corsMaxAgeS,
+}: Partial<Record<SettingName, unknown>>): string[] {
+  const problems: string[] = [];
+  if (Array.isArray(corsOrigins) && corsOrigins.includes(anyOrigin) && corsCredentials === true) {
+    problems.push('CORS_CREDENTIALS cannot be true where CORS_ORIGINS is *: name the origins instead');
+  }
+  if (Array.isArray(corsOrigins) && corsOrigins.length === 0) {
+    if (corsCredentials === true) {
+      problems.push('CORS_CREDENTIALS is true, but CORS_ORIGINS names no origin');
+    }
+    if (corsMaxAgeS !== undefined && corsMaxAgeS !== limits.corsMaxAgeS.standard) {
+      problems.push('CORS_MAX_AGE_S is set, but CORS_ORIGINS names no origin');
+    }
+  }
+  return problems;
+}
+
+function givenText(text: string | undefined): string | undefined {
+  return text === '' ? undefined : text;
+}

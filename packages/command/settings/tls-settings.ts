@@ -1,0 +1,84 @@
+// Settings of TLS, which depend on each other and on files.
+
+import {
+  hasFiles,
+  readCertificateSet,
+  readFileTexts,
+  type CertificateFiles,
+  type CertificateUse,
+  type NamedFile,
+} from '../certificates/certificates.ts';
+import { variableOf, type SettingName, type Settings, type SettingSource } from './settings.ts';
+
+const http2NodeMin = 26;
+
+/** Why there can be no HTTP/2 on this Node, or on that of `version`; undefined where there can be [D39]. */
+export function findHttp2Problem(version = process.versions.node): string | undefined {
+  // By version: what older ones cannot do, streams that are answered with a list of fields and then close, shows on a
+  // connection only.
+  return Number.parseInt(version, 10) >= http2NodeMin
+    ? undefined
+    : `HTTP2 needs Node ${http2NodeMin} or newer, and this is Node ${version}: use a newer Node, or leave HTTP2 out`;
+}
+
+/** The files with the certificates of each use. */
+export function certificateFilesOf(settings: Settings): Record<CertificateUse, CertificateFiles> {
+  const file = (name: SettingName): NamedFile => ({
+    variable: variableOf(name),
+    path: String(settings[name]),
+  });
+  return {
+    clients: { cert: file('tlsCertFile'), key: file('tlsKeyFile'), ca: file('tlsClientCaFile') },
+    backend: { cert: file('backendCertFile'), key: file('backendKeyFile'), ca: file('backendCaFile') },
+  };
+}
+
+const pairs = [
+  ['tlsCertFile', 'tlsKeyFile'],
+  ['backendCertFile', 'backendKeyFile'],
+] as const;
+const ofClientTls = ['tlsClientCaFile', 'tlsMinVersion', 'http2'] as const;
+const ofBackendTls = ['backendCaFile', 'backendCertFile', 'backendKeyFile', 'backendServerName'] as const;
+
+// Settings of TLS that is off or half set are problems [D41], and so are files that cannot be used. What does not belong
+// to the command is at its default.
+export function findTlsProblems(
+  settings: Partial<Settings>,
+  sources: Readonly<Record<SettingName, SettingSource>>,
+  readsFiles: boolean,
+  problems: string[],
+): void {
+  const before = problems.length;
+  for (const pair of pairs) {
+    const missing = pair.filter((name) => settings[name] === '');
+    if (missing.length === 1) {
+      problems.push(
+        `${pair.map(variableOf).join(' and ')} belong together: ${variableOf(missing[0] ?? pair[0])} is missing`,
+      );
+    }
+  }
+  const isSet = (name: SettingName): boolean => sources[name] !== 'default';
+  if (pairs[0].every((name) => settings[name] === '')) {
+    for (const name of ofClientTls.filter((each) => isSet(each) && settings[each] !== false)) {
+      problems.push(
+        `${variableOf(name)} needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients speak plain http`,
+      );
+    }
+  }
+  if (settings.backendUrl !== undefined && settings.backendUrl.protocol !== 'https:') {
+    for (const name of ofBackendTls.filter(isSet)) {
+      problems.push(`${variableOf(name)} needs an https address in BACKEND_URL`);
+    }
+  }
+  const files = certificateFilesOf(settings as Settings);
+  const areAllEmpty = !Object.values(files).some(hasFiles);
+  if (areAllEmpty && isSet('tlsReloadMs')) {
+    problems.push('TLS_RELOAD_MS needs certificate files: there are none to be compared');
+  }
+  if (readsFiles && !areAllEmpty && problems.length === before) {
+    for (const each of Object.values(files)) {
+      const set = readCertificateSet(each, readFileTexts(each));
+      problems.push(...('own' in set ? [] : set));
+    }
+  }
+}
