@@ -5,25 +5,24 @@ export interface KeyStatus {
   readonly keys: number;
   /** When they were last fetched, in milliseconds since 1970; undefined where they never were. */
   readonly fetchedAt: number | undefined;
-  /** Why the last fetch brought none; undefined where it did. */
-  readonly cause: string | undefined;
 }
 
 export class KeyRecords {
   #status: KeyStatus | undefined;
 
   noteKeys(keys: number): void {
-    this.#status = { fetchedAt: undefined, cause: undefined, ...this.#status, keys };
+    this.#status = { fetchedAt: undefined, ...this.#status, keys };
   }
 
   /** They were fetched elsewhere, so many milliseconds ago. */
   noteInherited(ageMs: number): void {
-    this.#status = { keys: 0, cause: undefined, ...this.#status, fetchedAt: Date.now() - ageMs };
+    this.#status = { keys: 0, ...this.#status, fetchedAt: Date.now() - ageMs };
   }
 
-  noteFetch(cause: string | undefined): void {
+  /** A fetch has ended, with keys or without. */
+  noteFetch(hasKeys: boolean): void {
     const { keys = 0, fetchedAt } = this.#status ?? {};
-    this.#status = { keys, fetchedAt: cause === undefined ? Date.now() : fetchedAt, cause };
+    this.#status = { keys, fetchedAt: hasKeys ? Date.now() : fetchedAt };
   }
 
   /** Undefined as long as nobody has fetched any. */

@@ -399,7 +399,7 @@ describe('problems', () => {
           'known before',
           '--port is "x", but must be a whole number from 0 to 65535',
           'BACKEND_URL must be an http or https address, for instance http://localhost:5104',
-          '--log-level is "loud", but must be one of trace, debug, info, warn, error, fatal, silent',
+          '--log-level is "loud", but must be one of debug, info, warn, error, fatal, silent',
         ]);
         assert.equal(error.message, error.problems.join('\n'));
         return true;
@@ -509,7 +509,7 @@ describe('problems', () => {
     backendTimeoutMs: ['1', '2147483647'],
     shutdownDelayMs: ['0', '2147483647'],
     itemIdParsing: ['leading', 'whole'],
-    logLevel: ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'],
+    logLevel: ['debug', 'info', 'warn', 'error', 'fatal', 'silent'],
     logFormat: ['auto', 'pretty', 'json'],
     corsOrigins: ['*', 'https://app.example.com', 'https://a,http://localhost:5173,capacitor://localhost'],
     otelExporterOtlpEndpoint: ['', 'http://localhost:4318/', 'https://otel.example/base'],

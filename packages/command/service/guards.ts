@@ -94,7 +94,7 @@ function createGuardLog(
     },
     onFetch: (error) => {
       const cause = error === undefined ? undefined : describeFetchError(error);
-      records.keys.noteFetch(cause);
+      records.keys.noteFetch(error === undefined);
       records.figures.recordKeyFetch(error === undefined);
       if (cause !== undefined && cause !== failure) {
         logger.error({ cause }, outageTexts.keys.begins);

@@ -42,7 +42,7 @@ export const operationRows = {
     'shutdown',
   ),
   logLevel: {
-    kind: choice('trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'),
+    kind: choice('debug', 'info', 'warn', 'error', 'fatal', 'silent'),
     group: 'log',
     default: 'info',
     help: 'Least severe log line to write; `info` has one line a request, `warn` only failures.',
