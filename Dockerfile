@@ -14,7 +14,7 @@ WORKDIR /build
 COPY package.json package-lock.json ./
 COPY scripts/node scripts/node
 # Where packages come from another registry: --secret id=npmrc,src=$HOME/.npmrc
-RUN --mount=type=secret,id=npmrc,target=/root/.npmrc npm ci --ignore-scripts --omit=optional --no-audit --no-fund
+RUN --mount=type=secret,id=npmrc,target=/root/.npmrc npm ci --ignore-scripts --no-audit --no-fund
 COPY . .
 # OpenTelemetry is an optional peer of the package; the image has it.
 RUN npm run build:scanner && npm run build:docs && npm run build && \
