@@ -19,6 +19,7 @@ import type { ClientTls, SocketTap } from '../core/http1/client-connection.ts';
 import type { Incoming, Reply, Transport } from '../core/http1/transport.ts';
 import { readRawAnswer, type RawAnswer } from './answer.ts';
 import { withoutEndSlashes } from '../core/text/addresses.ts';
+import { backendPeer } from '../figures/backend-peer.ts';
 
 /** Of the gateway that is asked about: those of its settings that a call depends on. */
 export interface GatewayInForce {
@@ -205,6 +206,7 @@ export function backendOptions(
     connectTimeoutMs: settings.backendConnectTimeoutMs,
     idleTimeoutMs: settings.backendIdleTimeoutMs,
     responseBytesMax: settings.responseBytesMax,
+    peer: backendPeer,
   };
 }
 

@@ -4,6 +4,7 @@
 import { describeError, isShortOfDescriptors, reasonOfError } from '../core/backend/describe-error.ts';
 import type { OpenSocket } from '../core/http1/client-connection.ts';
 import type { Reason } from '../core/reasons.ts';
+import { backendPeer } from './backend-peer.ts';
 
 export interface BackendStatus {
   readonly isReachable: boolean;
@@ -126,7 +127,9 @@ async function probe(open: OpenSocket): Promise<Seen | undefined> {
     },
   ).on('error', (error) => {
     resolve(
-      isShortOfDescriptors(error) ? undefined : { cause: describeError(error), reason: reasonOfError(error) },
+      isShortOfDescriptors(error)
+        ? undefined
+        : { cause: describeError(error, backendPeer), reason: reasonOfError(error) },
     );
   });
   const timer = setTimeout(resolve, probeTimeoutMs, {

@@ -90,7 +90,7 @@ export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Pro
 
   let listener: Listener;
   try {
-    listener = await listen(server, options.host, options.port, 'EMBEDDED_BACKEND_');
+    listener = await listen(server, options.host, options.port, names);
   } catch (error) {
     store.close();
     throw error;
@@ -121,3 +121,8 @@ export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Pro
     stop: () => (stopped ??= stop()),
   };
 }
+
+const names = {
+  host: '--embedded-backend-host (EMBEDDED_BACKEND_HOST)',
+  port: '--embedded-backend-port (EMBEDDED_BACKEND_PORT)',
+};

@@ -82,7 +82,7 @@ export async function serveHttp2Before(
     tls: { cert, key },
     protocols: { h2: serveHttp2(ofServer, gateway) },
   });
-  const listener = await listen(clients.listener, '127.0.0.1', 0, '');
+  const listener = await listen(clients.listener, '127.0.0.1', 0, { host: 'host', port: 'port' });
   return {
     told,
     gateway,

@@ -112,7 +112,7 @@ export async function serveBefore(
     },
     gateway,
   );
-  const listener = await listen(clients.listener, '127.0.0.1', 0, '');
+  const listener = await listen(clients.listener, '127.0.0.1', 0, { host: 'host', port: 'port' });
   return {
     told,
     gateway,

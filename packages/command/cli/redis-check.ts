@@ -1,6 +1,6 @@
 // What `check` says of the Redis of the rate limit [D47].
 
-import { idlePasswordText } from '../../core/guards/create-guards.ts';
+import { idlePasswordText } from '../service/guards.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import { showRedisUrl } from '../../core/hosts/options/rate-settings.ts';
 

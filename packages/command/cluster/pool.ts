@@ -23,6 +23,7 @@ import { JoinedCount } from './joined-count.ts';
 import { KeptKeys } from './kept-keys.ts';
 import { plainSettings, type FromWorker, type ToWorker } from './messages.ts';
 import { closeUntakenConnections } from './untaken-connections.ts';
+import { listenNames } from '../options/listen-names.ts';
 
 const reportTimeoutMs = 1_000;
 const backOffMinMs = 100;
@@ -143,7 +144,7 @@ function findSharing(): PortSharing {
 
 // The port that is asked for, when nobody has it; a free one for 0.
 async function findPort({ host, port }: Settings): Promise<number> {
-  const listener = await listen(createServer(), host, port, '');
+  const listener = await listen(createServer(), host, port, listenNames(''));
   await listener.close();
   return listener.port;
 }

@@ -3,7 +3,6 @@
 import {
   createGuards as create,
   describeFetchError,
-  idlePasswordText,
   outageTexts,
   type GuardObserver,
   type Guards,
@@ -115,3 +114,7 @@ function createGuardLog(
     },
   };
 }
+
+/** For people who have to find out which it is. */
+export const idlePasswordText =
+  'Redis asks for no password, but RATE_LIMIT_REDIS_URL has one: is it the right Redis, and has its password been set there?';

@@ -29,6 +29,8 @@ import type { Traces } from '../traces/traces.ts';
 import { createOpenSocket } from '../../core/http1/client-connection.ts';
 import { ClientServer } from '../../core/http1/server.ts';
 import { version } from '../../core/version.ts';
+import { listenNames } from '../options/listen-names.ts';
+import { backendPeer } from '../../figures/backend-peer.ts';
 
 /** What can be drained and stopped. */
 export interface Service {
@@ -123,7 +125,7 @@ export async function addAdmin(
     listener =
       passed.admin.length > 0
         ? await listenOnPassed(admin.server, passed.admin)
-        : await listen(admin.server, settings.adminHost, settings.adminPort, 'ADMIN_');
+        : await listen(admin.server, settings.adminHost, settings.adminPort, listenNames('ADMIN_'));
   } catch (error) {
     admin.close();
     await clients.stop();
@@ -194,6 +196,7 @@ export async function startClientService(
     guards: guards.guards,
     identityHeader,
     tracer: traces?.tracer,
+    peer: backendPeer,
   });
   if (settings.docs) {
     // Loaded only when wanted: neither the start nor the memory of a gateway without it pays.
@@ -247,7 +250,7 @@ export async function startClientService(
     listener =
       passed.length > 0
         ? await listenOnPassed(server, passed, scheme)
-        : await listen(server, settings.host, settings.port, '', sharing, scheme);
+        : await listen(server, settings.host, settings.port, listenNames(''), sharing, scheme);
   } catch (error) {
     await stop();
     throw error;

@@ -15,7 +15,7 @@ import type { AnswerHead, Flaw } from '../http1/head.ts';
 import { encodeFieldText, writeRequestHead } from '../http1/writer.ts';
 import type { Reason } from '../reasons.ts';
 import { Deadline, Deadlines, type DeadlineOwner } from './deadlines.ts';
-import { describeError, isShortOfDescriptors, reasonOfError } from './describe-error.ts';
+import { describeError, isShortOfDescriptors, reasonOfError, type Peer } from './describe-error.ts';
 import { ConnectionPool } from './pool.ts';
 import { withoutEndSlashes } from '../text/addresses.ts';
 
@@ -73,6 +73,8 @@ interface BackendClientOptions {
   readonly identityHeader?: string | undefined;
   /** What answers are counted against while they are held; `ok` hands its count on with its pieces. */
   readonly budget: BufferBudget;
+  /** How its user names it in causes. Default: as an embedder of the gateway does. */
+  readonly peer?: Peer | undefined;
   /** Looks on at what arrives; default: nobody does. */
   readonly tap?: SocketTap | undefined;
 }
@@ -340,7 +342,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
               kind: isShortOfDescriptors(error) ? 'no-descriptor' : 'unreachable',
               status: undefined,
               reason: reasonOfError(error),
-              cause: describeError(error),
+              cause: describeError(error, this.#client.options.peer),
             }
           : unreachable('malformed', error.reason),
       );

@@ -12,10 +12,11 @@ export interface Peer {
   readonly authorities: string;
 }
 
-const backend: Peer = {
+/** Of a program that embeds the gateway. */
+const embeddersBackend: Peer = {
   name: 'the backend',
   plainScheme: 'http:',
-  authorities: 'BACKEND_CA_FILE names a file with the authorities to trust',
+  authorities: 'backendTls.ca has the authorities to trust',
 };
 /** Node reads it as it starts: a settings file comes too late. */
 export const nodeAuthorities =
@@ -75,7 +76,7 @@ function reasonOfOne({ code = '', message }: NodeJS.ErrnoException): Reason {
 }
 
 /** The messages of an error and of what caused it, on one line. */
-export function describeError(error: unknown, peer = backend): string {
+export function describeError(error: unknown, peer = embeddersBackend): string {
   if (!(error instanceof Error)) {
     return String(error);
   }

@@ -30,10 +30,6 @@ export const outageTexts = {
   redis: { begins: 'Redis does not count requests', ends: 'Redis counts requests again' },
 } as const;
 
-/** For people who have to find out which it is. */
-export const idlePasswordText =
-  'Redis asks for no password, but RATE_LIMIT_REDIS_URL has one: is it the right Redis, and has its password been set there?';
-
 export interface Guards {
   readonly guards: readonly Guard[];
   /** Why `authJwksFile` has brought no keys; undefined where it has, or where there is none. */

@@ -64,7 +64,7 @@ export function createGatewayServer(options: GatewayServerOptions): GatewayServe
   return {
     listen: async (port, host = 'localhost') => {
       await guards?.start();
-      listener = await listen(clients.listener, host, port, '', 'none', clients.scheme);
+      listener = await listen(clients.listener, host, port, names, 'none', clients.scheme);
       return { port: listener.port, url: listener.url };
     },
     renewTls: (tls) => {
@@ -127,3 +127,5 @@ const otherOptions: readonly (keyof GatewayServerOptions)[] = [
   'observer',
   'tls',
 ];
+
+const names = { host: 'listen(port, host)', port: 'listen(port, host)' };

@@ -24,17 +24,23 @@ export type PortSharing = 'none' | 'reuse-port' | 'cluster';
 const freePortTries = 20;
 const backlog = 4_096;
 
+/** What its user calls the address and the port of a listener, for messages. */
+export interface ListenNames {
+  readonly host: string;
+  readonly port: string;
+}
+
 type OpenListener = Omit<Listener, 'url'>;
 
 /**
- * Makes `server` listen on `host` and `port` (0 picks a free one). `variablePrefix` is what the names of their variables
- * begin with, for a message about what the operator would change; `scheme` is of its URL. Rejects with a StartError.
+ * Makes `server` listen on `host` and `port` (0 picks a free one). `names` says what its user would change; `scheme` is of
+ * its URL. Rejects with a StartError.
  */
 export async function listen(
   server: Server,
   host: string,
   port: number,
-  variablePrefix: '' | 'ADMIN_' | 'EMBEDDED_BACKEND_',
+  names: ListenNames,
   sharing: PortSharing = 'none',
   scheme: 'http' | 'https' = 'http',
 ): Promise<Listener> {
@@ -47,7 +53,7 @@ export async function listen(
     return { ...listener, url: `${scheme}://${hostInUrl(host)}:${listener.port}` };
   } catch (error) {
     throw new StartError(
-      describe(error as NodeJS.ErrnoException & { address?: string }, host, port, variablePrefix),
+      describe(error as NodeJS.ErrnoException & { address?: string }, host, port, names),
       error,
     );
   }
@@ -247,12 +253,8 @@ function describe(
   error: NodeJS.ErrnoException & { address?: string },
   host: string,
   port: number,
-  variablePrefix: string,
+  { host: hostSetting, port: portSetting }: ListenNames,
 ): string {
-  const nameSetting = (variable: string): string =>
-    `--${variable.toLowerCase().replaceAll('_', '-')} (${variable})`;
-  const hostSetting = nameSetting(`${variablePrefix}HOST`);
-  const portSetting = nameSetting(`${variablePrefix}PORT`);
   switch (error.code) {
     case 'EADDRINUSE':
       return `port ${port} on ${error.address ?? host} is in use: stop the program that has it, or choose another port with ${portSetting}`;

@@ -14,6 +14,7 @@ import type { ItemIdParsing } from '../../call/item-id.ts';
 import { limits, limitsOf, type LimitName } from '../../call/limits.ts';
 import { collectionPath } from '../../operations.ts';
 import type { Tracer } from '../../call/tracer.ts';
+import type { Peer } from '../../backend/describe-error.ts';
 
 /** Where the backend is, who may call, and every limit. */
 export interface GatewayLimits {
@@ -70,6 +71,8 @@ export interface GatewaySurroundings {
   readonly identityHeader?: string | undefined;
   /** Default: nothing is traced [D49]. */
   readonly tracer?: Tracer | undefined;
+  /** How the user names the backend in causes of failures. */
+  readonly peer?: Peer | undefined;
 }
 
 /**
@@ -86,6 +89,7 @@ export function createGateway(
     guards = [],
     identityHeader,
     tracer,
+    peer,
   }: GatewaySurroundings,
 ): Gateway {
   checkOptions(options, otherNames, problems);
@@ -100,6 +104,7 @@ export function createGateway(
     responseBytesMax: ofBackend.responseBytesMax,
     identityHeader,
     budget,
+    peer,
   });
   return new Gateway(
     {
