@@ -196,8 +196,8 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'counting for workers',
-    files: ['test/unit/primary-counter.test.ts'],
-    of: /packages\/command\/cluster\/(joined-count|primary-counter)\.ts/,
+    files: ['test/unit/primary-counter.test.ts', 'test/unit/primary-state.test.ts'],
+    of: /packages\/command\/cluster\/(joined-count|kept-keys|primary-counter)\.ts/,
   },
   {
     name: 'slow clients',

@@ -1,0 +1,38 @@
+// What the primary process keeps for its workers: what they have counted together, and the issuer's keys [D44, D46, D64].
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { JoinedCount } from '../../packages/command/cluster/joined-count.ts';
+import { KeptKeys } from '../../packages/command/cluster/kept-keys.ts';
+
+const rate = { limit: 5, windowMs: 10_000 };
+
+test('each key is granted what its window has left, with its end and what is left then', () => {
+  const count = new JoinedCount();
+  assert.deepEqual(count.answer({ rate, keys: ['a', 'b'], wanted: [3, 1] }, 1_000), [
+    ...[3, 10_000, 2],
+    ...[1, 10_000, 4],
+  ]);
+  assert.deepEqual(count.answer({ rate, keys: ['a', 'b'], wanted: [4, 1] }, 3_500.5), [
+    ...[2, 7_500, 0],
+    ...[1, 7_500, 3],
+  ]);
+  assert.deepEqual(count.answer({ rate, keys: ['a'], wanted: [1] }, 10_999), [0, 1, 0]);
+  assert.deepEqual(count.answer({ rate, keys: ['a'], wanted: [1] }, 11_000), [1, 10_000, 4]);
+});
+
+test('a window of another length is another window, and no key is taken for another', () => {
+  const count = new JoinedCount();
+  count.answer({ rate, keys: ['a'], wanted: [5] }, 0);
+  assert.deepEqual(count.answer({ rate, keys: ['b'], wanted: [1] }, 0), [1, 10_000, 4]);
+  const longer = { limit: 5, windowMs: 20_000 };
+  assert.deepEqual(count.answer({ rate: longer, keys: ['a'], wanted: [1] }, 0), [1, 20_000, 4]);
+});
+
+test('keys are kept for the address that they came from, and get older', () => {
+  const kept = new KeptKeys();
+  assert.equal(kept.find('https://a/keys', 0), undefined);
+  kept.keep('https://a/keys', { text: '{"keys":[]}', ageMs: 500 }, 10_000);
+  assert.deepEqual(kept.find('https://a/keys', 12_000), { text: '{"keys":[]}', ageMs: 2_500 });
+  assert.equal(kept.find('https://b/keys', 12_000), undefined);
+});
