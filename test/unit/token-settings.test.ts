@@ -90,6 +90,7 @@ const rows: [what: string, more: Record<string, string>, problem: RegExp][] = [
   ['plain http to a name that only begins so', { AUTH_JWKS_URL: 'http://localhost.example.com/' }, /plain http only for/],
   ['plain http to an address that is not ours', { AUTH_JWKS_URL: 'http://10.0.0.1/' }, /plain http only for/],
   ['plain http to all addresses', { AUTH_JWKS_URL: 'http://0.0.0.0/' }, /plain http only for/],
+  ['plain http to a name under .localhost, which a name server may know', { AUTH_JWKS_URL: 'http://keys.localhost/' }, /plain http only for/],
   ['a password in it', { AUTH_JWKS_URL: 'https://ada:SECRET@x/' }, /without user name, password and fragment/],
   ['no address', { AUTH_JWKS_URL: 'keys' }, /must be an https address/],
   ['a file as an address', { AUTH_JWKS_URL: 'file:///etc/keys' }, /must be an https address/],

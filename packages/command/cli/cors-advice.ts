@@ -26,8 +26,8 @@ function adviseOn(origin: string, origins: readonly string[]): string[] {
   if (protocol !== 'http:' && protocol !== 'https:') {
     return [];
   }
-  if (isThisMachine(hostname)) {
-    return origins.some((each) => !isThisMachine(new URL(each).hostname))
+  if (isVisitorsMachine(hostname)) {
+    return origins.some((each) => !isVisitorsMachine(new URL(each).hostname))
       ? [`  ${origin} is any program's page on a visitor's own machine: for development only.`]
       : [];
   }
@@ -38,4 +38,9 @@ function adviseOn(origin: string, origins: readonly string[]): string[] {
   return [
     `  ${origin} is not https: whoever is on its way to a visitor can change that page, and call with it.${secure}`,
   ];
+}
+
+// Browsers keep names under `.localhost` on their own machine.
+function isVisitorsMachine(hostname: string): boolean {
+  return isThisMachine(hostname) || hostname.endsWith('.localhost');
 }

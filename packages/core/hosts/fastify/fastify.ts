@@ -29,7 +29,6 @@ import { HeldBody } from '../node/held-body.ts';
 import { createHostGuards, type HostGuards } from '../common/host-guards.ts';
 import { NodeExchange, type NodeHost } from '../node/node-exchange.ts';
 import { OpenRequests } from './open-requests.ts';
-import { withoutEndSlashes } from '../../text/addresses.ts';
 
 export interface WorkItemGatewayOptions extends GatewayLimits, GuardOptions {
   /** For a request's body, in milliseconds; past it 408, and closed [D35]. Default 30,000. */
@@ -53,7 +52,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
       throw new TypeError('The gateway speaks HTTP/1.1: it cannot be mounted in a server with http2.');
     }
     // As Fastify joins them: a slash at the end of the prefix is that of the path.
-    const prefix = withoutEndSlashes(fastify.prefix);
+    const prefix = fastify.prefix.replace(/\/$/, '');
     const observer = options.observer ?? logFailures(fastify.log, logs);
     guards = createHostGuards(options, observer);
     gateway = createGateway(options, {
