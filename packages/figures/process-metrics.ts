@@ -1,4 +1,4 @@
-// the Prometheus client's figures of this process: memory, processor time, event loop, garbage collection, handles.
+// The Prometheus client's figures of this process: memory, processor time, event loop, garbage collection, handles.
 // They are gathered from the moment they are first asked for.
 
 import type { Registry } from '@prometheus-io/client';

@@ -387,4 +387,14 @@ test('installed in an empty folder it prints no warning, and its command runs', 
     traced.stderr,
     /^error: OTEL_EXPORTER_OTLP_ENDPOINT needs packages that are not installed: run `npm install @opentelemetry\/core /,
   );
+  // Nothing is started, and so nothing is missing.
+  const document = execFileSync(command, ['openapi'], {
+    cwd: target,
+    encoding: 'utf8',
+    env: {
+      PATH: [dirname(process.execPath), process.env['PATH']].join(delimiter),
+      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://localhost:4318',
+    },
+  });
+  assert.match(document, /^\{\s*"openapi":/);
 });

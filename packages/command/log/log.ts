@@ -44,7 +44,7 @@ const endMsMax = 1_000;
 /** A log on standard output. */
 export function createLog({ logLevel, logFormat, isShared = false }: LogOptions): Log {
   const isTerminal = isatty(1);
-  // Without pino-pretty a terminal gets JSON lines, too; who wants it by name has been told at the start.
+  // Without pino-pretty a terminal gets JSON lines, too. LOG_FORMAT=pretty has been refused at the start then.
   const wantsPretty = logFormat === 'pretty' || (logFormat === 'auto' && isTerminal);
   const format = wantsPretty
     ? createPrettyFormat(isTerminal && process.env['NO_COLOR'] === undefined)

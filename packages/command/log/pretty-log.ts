@@ -7,7 +7,7 @@ import { escapeControls } from '../../core/text/escape.ts';
 /** Makes a line, or several that belong together, of one line of JSON. */
 export type Format = (line: string) => string;
 
-/** Undefined where pino-pretty is not installed: 17 packages that no server needs. */
+/** Undefined where pino-pretty is not installed: 15 packages that no server needs. */
 export function createPrettyFormat(hasColours: boolean): Format | undefined {
   const prettyFactory = loadPinoPretty()?.prettyFactory;
   if (prettyFactory === undefined) {

@@ -95,7 +95,7 @@ export function resolveSettings(
       ...findTokenProblems(settings as Partial<Settings>, (name) => sources[name] !== 'default', variableOf),
     );
   }
-  if (used.has('otelExporterOtlpEndpoint')) {
+  if (command !== 'openapi') {
     problems.push(...findMissingPackages(settings as Partial<Settings>, variableOf));
   }
   if (problems.length > 0) {

@@ -52,7 +52,7 @@ export const operationRows = {
     kind: choice('auto', 'pretty', 'json'),
     group: 'log',
     default: 'auto',
-    help: '`auto` is pretty on a terminal and JSON lines otherwise.',
+    help: '`auto` is pretty on a terminal and JSON lines otherwise. Pretty lines need the package pino-pretty, which a clone has, and neither the npm package nor the image: without it `auto` is JSON lines on a terminal too.',
     commands: everywhere,
   },
   logClient: {
