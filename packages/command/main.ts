@@ -14,7 +14,7 @@ setFlagsFromString('--turbo-filter=~');
 setFlagsFromString('--maglev-filter=~');
 
 // Before the rest is loaded, which takes a tenth of a second and more.
-const { holdSignals } = await import('./cli/held-signals.ts');
+const { holdSignals } = await import('./service/held-signals.ts');
 const signals = holdSignals(process);
 
 let outputError: NodeJS.ErrnoException | undefined;
@@ -30,18 +30,20 @@ delete process.env['NODE_TLS_REJECT_UNAUTHORIZED'];
 
 const { isatty } = await import('node:tty');
 const { runCli } = await import('./cli/cli.ts');
+const { parts } = await import('./parts.ts');
 let exitCode = 1;
 try {
-  exitCode = await runCli(process.argv.slice(2), {
+  const terminal = {
     environment,
     pid: process.pid,
     script: process.argv[1],
     columns: process.stdout.isTTY ? process.stdout.columns : undefined,
     signals,
     isInteractive: isatty(0) || isatty(1) || isatty(2),
-    write: (text) => process.stdout.write(text),
-    writeError: (text) => process.stderr.write(text),
-  });
+    write: (text: string) => process.stdout.write(text),
+    writeError: (text: string) => process.stderr.write(text),
+  };
+  exitCode = await runCli(process.argv.slice(2), terminal, parts);
 } catch (error) {
   // A fault while starting or stopping. Left to Node it would reach the listeners for stray errors, which only
   // ask for a stop, and the process would live on half dead [D28].

@@ -5,7 +5,7 @@ import { version } from '../core/version.ts';
 import type { ClientTls } from '../core/http1/client-connection.ts';
 import type { GatewayInForce } from './calls.ts';
 import { checkContract } from './contract.ts';
-import type { ContractWishes } from './wishes.ts';
+import { readWishes } from './wishes.ts';
 import { describeContract, exitCodeOf, writeContract } from './report.ts';
 import { withoutEndSlashes } from '../core/text/addresses.ts';
 
@@ -19,15 +19,24 @@ export interface Signals {
   on(name: keyof typeof signalCodes, listener: () => void): void;
 }
 
+/** The flags of `check --contract` as they were given; true for one without a value. */
+type GivenFlags = Readonly<Record<string, string | true>>;
+
+/** What is wrong with the flags. */
+export function findProblems(flags: GivenFlags): readonly string[] {
+  return readWishes(flags).problems;
+}
+
 /** Resolves with the exit code; `url` is the address of the backend that may be shown. */
 export async function runContractCheck(
-  { write, isJson }: ContractWishes,
+  flags: GivenFlags,
   settings: GatewayInForce,
   tls: ClientTls | undefined,
   url: string,
   signals: Signals,
   print: (text: string) => void,
 ): Promise<number> {
+  const { write, isJson } = readWishes(flags).wishes;
   const stop = new AbortController();
   const cut = new AbortController();
   let signalCode: number | undefined;

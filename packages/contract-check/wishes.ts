@@ -2,7 +2,7 @@
 
 import { defaultTemplate, readTemplate, type Template } from './template.ts';
 
-export interface ContractWishes {
+interface ContractWishes {
   /** Undefined: nothing is to be written. */
   readonly write: Template | undefined;
   readonly isJson: boolean;

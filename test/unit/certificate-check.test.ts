@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
-import { checkCertificates } from '../../packages/command/cli/certificate-check.ts';
+import { checkCertificates } from '../../packages/command/commands/check-certificates.ts';
 
 const fileOf = (name: string): string => fileURLToPath(new URL(`../vectors/tls/${name}`, import.meta.url));
 const files = {

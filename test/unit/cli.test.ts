@@ -8,7 +8,8 @@ import { join, resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
 import { runCli } from '../../packages/command/cli/cli.ts';
-import { holdSignals } from '../../packages/command/cli/held-signals.ts';
+import { parts } from '../../packages/command/parts.ts';
+import { holdSignals } from '../../packages/command/service/held-signals.ts';
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
 import { settingGroups } from '../../packages/command/options/groups.ts';
 import {
@@ -35,20 +36,21 @@ async function run(
   columns?: number,
 ): Promise<Ended> {
   const written = { stdout: '', stderr: '' };
-  const code = await runCli(args, {
+  const terminal = {
     environment,
     pid: process.pid,
     script,
     columns,
     isInteractive: false,
     signals: holdSignals(new EventEmitter() as NodeJS.Process),
-    write: (text) => {
+    write: (text: string) => {
       written.stdout += text;
     },
-    writeError: (text) => {
+    writeError: (text: string) => {
       written.stderr += text;
     },
-  });
+  };
+  const code = await runCli(args, terminal, parts);
   return { code, ...written };
 }
 

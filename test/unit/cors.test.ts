@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 
 import { createCors, isOrigin, parseOrigins } from '../../packages/core/admission/cors.ts';
-import { describeOrigins } from '../../packages/command/cli/cors-advice.ts';
+import { describeOrigins } from '../../packages/command/commands/check-origins.ts';
 
 const app = 'https://app.example.com';
 

@@ -10,7 +10,7 @@ import { processRegistry } from '../../packages/figures/process-metrics.ts';
 import { operations } from '../../packages/core/operations.ts';
 import { callOutcomes, outcomes } from '../../packages/core/outcomes.ts';
 import { failureReplies, notFoundReplies, replies } from '../../packages/core/replies.ts';
-import { contractFlags } from '../../packages/contract-check/flags.ts';
+import { contractFlags } from '../../packages/command/commands/contract-flags.ts';
 import { flagOf, settingNames, variableOf } from '../../packages/command/settings/settings.ts';
 
 const root = resolve(import.meta.dirname, '../..');
@@ -253,7 +253,7 @@ describe('ARCHITECTURE.md', () => {
     ['knows commander', / from 'commander'/, /^packages\/command\/cli\/cli\.ts$/],
     ['ends the process', /process\.exit\(/, /^packages\/command\/(?:main|cluster\/worker)\.ts$/],
     ['reads the environment', /process\.env/, /^packages\/command\/(?:main|log\/log)\.ts$/],
-    ['reads the settings', /\/settings\.ts'/, /^packages\/command\/(?:cli|cluster|service|settings)\//],
+    ['reads the settings', /\/settings\.ts'/, /^packages\/command\/(?:cli|cluster|commands|service|settings)\//],
   ] as const) {
     test(`nothing ${what} where it must not`, () => {
       const found = sources.filter(({ text }) => pattern.test(text)).map(({ path }) => path);

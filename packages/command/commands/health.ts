@@ -1,14 +1,28 @@
 // The command `health`: whether a gateway on this machine is alive, for what can run a program but not make a request,
 // such as a container without a shell.
 
-// Imported as a module it would bring a WebSocket client and what that needs along.
-const { request } = process.getBuiltinModule('node:http');
+import { escapeControls } from '../../core/text/escape.ts';
+import type { CommandEntry } from './command.ts';
 
 const timeoutMs = 4_000;
 const bytesMax = 4_096;
 
+export const healthCommand: CommandEntry = {
+  summary: 'ask a running gateway whether it is alive',
+  description:
+    'Asks the admin listener of a gateway on this machine for /livez, with the same settings as serve, and says what it answers. Exits 0 when it is alive and 1 when not: for the health check of a container.',
+  examples: ['', '--admin-port 9465'],
+  run: async ({ resolved: { settings }, terminal }) => {
+    terminal.signals.release();
+    const { isAlive, text } = await askHealth(settings.adminHost, settings.adminPort);
+    const write = isAlive ? terminal.write : terminal.writeError;
+    write(`${escapeControls(text)}\n`);
+    return isAlive ? 0 : 1;
+  },
+};
+
 /** Whether `/livez` of the admin listener on `host` and `port` says that it lives, and a line that says it. Never rejects. */
-export async function askHealth(host: string, port: number): Promise<{ isAlive: boolean; text: string }> {
+async function askHealth(host: string, port: number): Promise<{ isAlive: boolean; text: string }> {
   // An address that means all of them is this machine too.
   const own = host === '0.0.0.0' || host === '::' ? 'localhost' : host;
   const url = `http://${own.includes(':') ? `[${own}]` : own}:${port}/livez`;
@@ -26,6 +40,8 @@ export async function askHealth(host: string, port: number): Promise<{ isAlive: 
 
 async function ask(host: string, port: number): Promise<{ status: number; text: string }> {
   const { promise, resolve, reject } = Promise.withResolvers<{ status: number; text: string }>();
+  // Imported as a module it would bring a WebSocket client and what that needs along.
+  const { request } = process.getBuiltinModule('node:http');
   const outgoing = request({ host, port, path: '/livez', agent: false }, (answer) => {
     let text = '';
     answer.setEncoding('utf8');

@@ -1,7 +1,7 @@
 // Signals that come while the program is being loaded: held until it can do what they ask for. They would end it half
 // started otherwise, or be lost where it is process 1 of a container.
 
-import type { SignalSource } from '../service/lifecycle.ts';
+import type { SignalSource } from './lifecycle.ts';
 
 /** Passes signals on, and first those that have come before somebody listens. */
 export interface HeldSignals extends SignalSource {

@@ -1,0 +1,26 @@
+// The command `backend`.
+
+import { untilStopWanted } from '../service/lifecycle.ts';
+import { loadPart } from '../service/parts.ts';
+import type { CommandEntry } from './command.ts';
+import { listenForStopOf, withLog } from './running.ts';
+
+export const backendCommand: CommandEntry = {
+  summary: 'run the embedded backend alone',
+  description:
+    'Runs the embedded backend alone: a stand-in for a real work-item backend, for development, demonstrations and tests. It is no production store: one process, one SQLite file, no authentication.',
+  examples: ['--embedded-backend-database work-items.sqlite'],
+  run: async ({ resolved: { settings }, terminal, parts }) =>
+    await withLog(settings, async (log) => {
+      const { logger } = log;
+      const { embeddedBackendHost: host, embeddedBackendPort: port } = settings;
+      const { embeddedBackendDatabase: database } = settings;
+      const stop = listenForStopOf(terminal, log, true);
+      const { startEmbeddedBackend } = await loadPart(parts, 'standInBackend', 'backend');
+      const backend = await startEmbeddedBackend({ host, port, database, logger });
+      logger.info({ url: backend.url, database }, 'embedded backend ready; no production store');
+      await untilStopWanted(stop);
+      await backend.stop();
+      return stop.hasFault() ? 1 : 0;
+    }),
+};

@@ -1,0 +1,19 @@
+// The commands, by their names.
+
+import type { Command } from '../options/row.ts';
+import { backendCommand } from './backend.ts';
+import { checkCommand } from './check.ts';
+import type { CommandEntry } from './command.ts';
+import { devCommand } from './dev.ts';
+import { healthCommand } from './health.ts';
+import { openApiCommand } from './openapi.ts';
+import { serveCommand } from './serve.ts';
+
+export const commands: Readonly<Record<Command, CommandEntry>> = {
+  serve: serveCommand,
+  dev: devCommand,
+  backend: backendCommand,
+  check: checkCommand,
+  openapi: openApiCommand,
+  health: healthCommand,
+};

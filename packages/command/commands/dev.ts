@@ -1,0 +1,68 @@
+// The command `dev`: the gateway and a backend in one process.
+
+import { runUntilStopped } from '../service/lifecycle.ts';
+import { loadPart } from '../service/parts.ts';
+import { startService, type WholeService } from '../service/service.ts';
+import type { Log } from '../log/log.ts';
+import type { Settings } from '../settings/settings.ts';
+import type { CommandEntry, CommandRun } from './command.ts';
+import { describePlaces, listenForStopOf, logWarnings, openCertificates, withLog } from './running.ts';
+
+export const devCommand: CommandEntry = {
+  summary: 'run the gateway and the embedded backend together',
+  description:
+    'Runs the gateway and the embedded backend with a few sample work items: the whole thing with nothing else installed. For development and demonstrations; the embedded backend is no production store.',
+  examples: ['', '--embedded-backend-database work-items.sqlite'],
+  run: async (run) => await withLog(run.resolved.settings, (log) => runDev(run, log)),
+};
+
+async function runDev({ resolved, terminal, parts }: CommandRun, log: Log): Promise<number> {
+  const { settings, sources } = resolved;
+  const { embeddedBackendHost: host, embeddedBackendPort: port } = settings;
+  const certificates = await openCertificates(settings, log.logger);
+  // Nothing to reload: SIGHUP is the end of the terminal, or means the end all the same.
+  const stop = listenForStopOf(terminal, log, true);
+  const { startEmbeddedBackend } = await loadPart(parts, 'standInBackend', 'dev');
+  const database = settings.embeddedBackendDatabase;
+  const backend = await startEmbeddedBackend({ host, port, database, sampleItems: true });
+  let service;
+  try {
+    const inForce = { ...resolved, settings: { ...settings, backendUrl: new URL(backend.url) } };
+    service = await startService(() => inForce, log, certificates);
+  } catch (error) {
+    await backend.stop();
+    throw error;
+  }
+  log.logger.debug({ sources }, 'settings');
+  log.output.write(describeDev(service, backend.url, settings));
+  logWarnings(settings, terminal, log.logger);
+  const exitCode = await runUntilStopped(service, settings, log.logger, stop);
+  await backend.stop();
+  return exitCode;
+}
+
+function describeDev(service: WholeService, backendUrl: string, settings: Settings): string {
+  const { embeddedBackendDatabase } = settings;
+  const store =
+    embeddedBackendDatabase === ':memory:'
+      ? 'in memory; --embedded-backend-database FILE keeps its items'
+      : `in ${embeddedBackendDatabase}`;
+  const { url } = service;
+  // Where more than an address is needed, these lines would not work.
+  const isOpen = url.startsWith('http:') && settings.authIssuer === '';
+  return `
+${describePlaces(service, settings, `Embedded backend    ${backendUrl}/api/WorkItem  (${store})`)}${isOpen ? describeCalls(url) : ''}
+
+  Ctrl-C stops.
+
+`;
+}
+
+function describeCalls(url: string): string {
+  return `
+
+  Try:
+    curl ${url}/api/work-items
+    curl ${url}/api/work-items/1
+    curl -X POST ${url}/api/work-items -d '{"title":"My first work item"}'`;
+}

@@ -1,0 +1,71 @@
+// What the commands that run until they are stopped have in common.
+
+import { hasFiles } from '../certificates/certificates.ts';
+import { createLog, type Log, type Logger } from '../log/log.ts';
+import { listenForStop, type StopRequest } from '../service/lifecycle.ts';
+import type { Certificates, WholeService } from '../service/service.ts';
+import type { Settings } from '../settings/settings.ts';
+import { certificateFilesOf } from '../settings/tls-settings.ts';
+import { findWarnings } from '../settings/warnings.ts';
+import type { Terminal } from './command.ts';
+
+/** Runs with a log, which is written to its end whatever comes of it. */
+export async function withLog(
+  { logLevel, logFormat, workers }: Settings,
+  run: (log: Log) => Promise<number>,
+): Promise<number> {
+  const log = createLog({ logLevel, logFormat, isShared: workers > 1 });
+  try {
+    return await run(log);
+  } finally {
+    await log.end();
+  }
+}
+
+/**
+ * The certificates that the settings name; undefined where they name none: then neither the start nor the memory of a
+ * gateway pays for them. Rejects with a StartError when they cannot be used.
+ */
+export async function openCertificates(
+  settings: Settings,
+  logger: Logger,
+): Promise<Certificates | undefined> {
+  const { tlsMinVersion, tlsReloadMs, backendServerName } = settings;
+  const files = certificateFilesOf(settings);
+  if (backendServerName === '' && !hasFiles(files.clients) && !hasFiles(files.backend)) {
+    return undefined;
+  }
+  const { CertificateStore } = await import('../certificates/certificate-store.ts');
+  return new CertificateStore({
+    files,
+    minVersion: tlsMinVersion,
+    backendServerName,
+    reloadMs: tlsReloadMs,
+    logger,
+  });
+}
+
+export function listenForStopOf(
+  { environment, signals }: Terminal,
+  { logger }: Log,
+  stopsOnHangUp: boolean,
+): StopRequest {
+  const isUnderNpm = environment['npm_lifecycle_event'] !== undefined;
+  return listenForStop(logger, signals, { isUnderNpm, stopsOnHangUp });
+}
+
+/** Logs what is allowed and yet unwise in the settings. */
+export function logWarnings(settings: Settings, { environment }: Terminal, logger: Logger): void {
+  for (const { message, facts } of findWarnings(settings, environment)) {
+    logger.warn(facts, message);
+  }
+}
+
+/** The addresses of a running gateway, for people; `backend` is the line that says where the backend is. */
+export function describePlaces({ url, adminUrl }: WholeService, { docs }: Settings, backend: string): string {
+  const reference = docs ? `  API reference       ${url}/docs  ${url}/openapi.json\n` : '';
+  return `  Work Item Gateway   ${url}/api/work-items
+  Dashboard           ${adminUrl}/
+${reference}  ${backend}
+  Health and metrics  ${adminUrl}/readyz  ${adminUrl}/metrics`;
+}

@@ -1,0 +1,9 @@
+// The list of parts. To leave a part out, delete its folder and its line here: `npm run leave-out` tries that with each.
+
+import type { Parts } from './service/parts.ts';
+
+export const parts: Partial<Parts> = {
+  standInBackend: () => import('../stand-in-backend/server.ts'),
+  contractCheck: () => import('../contract-check/command.ts'),
+  cluster: () => import('./cluster/pool.ts'),
+};

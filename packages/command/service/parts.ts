@@ -1,0 +1,84 @@
+// The parts of the command that a build may leave out, as the rest of the command sees them. Which of them there are says
+// the list in packages/command/parts.ts. Each is loaded when it is needed.
+
+import type { ClientTls } from '../../core/http1/client-connection.ts';
+import { StartError } from '../../core/hosts/common/start-error.ts';
+import type { Log, Logger } from '../log/log.ts';
+import type { Settings } from '../settings/settings.ts';
+import type { TlsInForce } from '../certificates/certificates.ts';
+import type { ClientService } from './service.ts';
+
+export interface Parts {
+  readonly standInBackend: () => Promise<StandInBackendPart>;
+  readonly contractCheck: () => Promise<ContractCheckPart>;
+  readonly cluster: () => Promise<ClusterPart>;
+}
+
+interface StandInBackendPart {
+  /** Rejects with a StartError when the port is taken or the database cannot be used. */
+  readonly startEmbeddedBackend: (options: {
+    readonly host: string;
+    readonly port: number;
+    /** A file, or `:memory:`. */
+    readonly database: string;
+    readonly sampleItems?: boolean;
+    readonly logger?: Logger;
+  }) => Promise<{ readonly url: string; readonly stop: () => Promise<void> }>;
+}
+
+/** The flags of `check` that are no settings, as they were given; true for one without a value. */
+export type GivenFlags = Readonly<Record<string, string | true>>;
+
+interface Signals {
+  on(name: 'SIGHUP' | 'SIGINT' | 'SIGTERM', listener: () => void): void;
+}
+
+interface ContractCheckPart {
+  /** What is wrong with the flags. */
+  readonly findProblems: (flags: GivenFlags) => readonly string[];
+  /** Resolves with the exit code; `shownUrl` is the address of the backend that may be shown. */
+  readonly runContractCheck: (
+    flags: GivenFlags,
+    settings: Settings,
+    tls: ClientTls | undefined,
+    shownUrl: string,
+    signals: Signals,
+    print: (text: string) => void,
+  ) => Promise<number>;
+}
+
+/** A service of several processes. */
+interface Pool extends ClientService {
+  /** Resolves, when no process has the old settings any more, with those that are in force then. */
+  reload(settings: Settings): Promise<Settings>;
+}
+
+interface ClusterPart {
+  /** Rejects with a StartError, all processes stopped again. */
+  readonly startPool: (
+    settings: Settings,
+    log: Log,
+    tls: TlsInForce,
+    passed: readonly number[],
+  ) => Promise<Pool>;
+}
+
+/** For people: where each part is. */
+const places: Readonly<Record<keyof Parts, string>> = {
+  standInBackend: 'packages/stand-in-backend',
+  contractCheck: 'packages/contract-check',
+  cluster: 'packages/command/cluster',
+};
+
+/** Loads a part for `wish`, which is what the operator asked for. Rejects with a StartError when this build leaves it out. */
+export async function loadPart<Name extends keyof Parts>(
+  parts: Partial<Parts>,
+  name: Name,
+  wish: string,
+): Promise<Awaited<ReturnType<Parts[Name]>>> {
+  const load = parts[name] as (() => ReturnType<Parts[Name]>) | undefined;
+  if (load === undefined) {
+    throw new StartError(`${wish} needs ${places[name]}, which this build leaves out`, undefined);
+  }
+  return await load();
+}
