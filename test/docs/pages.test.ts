@@ -212,7 +212,7 @@ describe('DOCS', () => {
       'packages/command/api-reference/pages.ts',
     ]);
     assert.deepEqual(importers(/await import\('[^']*\/(?:api-reference|openapi)\/[^']*'\)/), [
-      'packages/command/cli/cli.ts',
+      'packages/command/commands/openapi.ts',
       'packages/command/service/service.ts',
       'packages/core/hosts/fastify/fastify.ts',
     ]);

@@ -253,7 +253,11 @@ describe('ARCHITECTURE.md', () => {
     ['knows commander', / from 'commander'/, /^packages\/command\/cli\/cli\.ts$/],
     ['ends the process', /process\.exit\(/, /^packages\/command\/(?:main|cluster\/worker)\.ts$/],
     ['reads the environment', /process\.env/, /^packages\/command\/(?:main|log\/log)\.ts$/],
-    ['reads the settings', /\/settings\.ts'/, /^packages\/command\/(?:cli|cluster|commands|service|settings)\//],
+    [
+      'reads the settings',
+      /\/settings\.ts'/,
+      /^packages\/command\/(?:cli|cluster|commands|service|settings)\//,
+    ],
   ] as const) {
     test(`nothing ${what} where it must not`, () => {
       const found = sources.filter(({ text }) => pattern.test(text)).map(({ path }) => path);
