@@ -61,35 +61,52 @@ interface ClientConnections extends Iterable<{ readonly streams?: number }> {
   readonly size: number;
 }
 
-/** Reports of this process. */
+/** What serves clients by one set of settings; during a reload there are two. */
+export interface ReportedServing {
+  readonly gateway: Gateway;
+  readonly connections: ClientConnections;
+  readonly backend: BackendMonitor;
+  readonly keys: KeyRecords;
+  readonly redisAnswers: () => boolean | undefined;
+}
+
+/** Reports of this process: one or more `servings`, of which the first takes new connections. */
 export function createReporter(
-  records: Records,
-  gateway: Gateway,
-  clientConnections: ClientConnections,
-  redisAnswers: () => boolean | undefined = () => undefined,
+  { figures, failures }: Pick<Records, 'figures' | 'failures'>,
+  servings: () => readonly ReportedServing[],
 ): Reporter {
   const eventLoop = watchEventLoop();
   let memory: Memory = { residentBytes: 0, heapUsedBytes: 0 };
   return {
     reports: async ({ withProcessMetrics, probesBackend }) => {
       memory = readMemory(memory);
+      const all = servings();
+      const [newest] = all;
+      if (newest === undefined) {
+        return [];
+      }
+      const sum = (valueOf: (serving: ReportedServing) => number): number =>
+        all.reduce((total, serving) => total + valueOf(serving), 0);
       const [backend, processMetrics] = await Promise.all([
-        probesBackend ? records.backend.check() : records.backend.last(),
+        probesBackend ? newest.backend.check() : newest.backend.last(),
         withProcessMetrics ? readProcessMetrics() : undefined,
       ]);
       return [
         {
           pid: process.pid,
-          figures: records.figures.toJSON(),
-          inFlight: gateway.inFlight,
-          bufferedBytes: gateway.budget.bytes,
-          clientConnections: clientConnections.size,
-          ...countHttp2(clientConnections),
-          backendConnections: gateway.backend.connectionCount,
+          figures: figures.toJSON(),
+          inFlight: sum(({ gateway }) => gateway.inFlight),
+          bufferedBytes: sum(({ gateway }) => gateway.budget.bytes),
+          clientConnections: sum(({ connections }) => connections.size),
+          http2Connections: sum(({ connections }) => streamsOf(connections).length),
+          http2Streams: sum(({ connections }) =>
+            streamsOf(connections).reduce((total, each) => total + each, 0),
+          ),
+          backendConnections: sum(({ gateway }) => gateway.backend.connectionCount),
           backend,
-          keys: records.keys.status,
-          redisAnswers: redisAnswers(),
-          failures: records.failures.list(),
+          keys: newest.keys.status,
+          redisAnswers: newest.redisAnswers(),
+          failures: failures.list(),
           ...memory,
           eventLoopDelayMs: eventLoop.delayMs(),
           processMetrics,
@@ -99,16 +116,9 @@ export function createReporter(
   };
 }
 
-function countHttp2(connections: ClientConnections): Pick<Report, 'http2Connections' | 'http2Streams'> {
-  let http2Connections = 0;
-  let http2Streams = 0;
-  for (const { streams } of connections) {
-    if (streams !== undefined) {
-      http2Connections += 1;
-      http2Streams += streams;
-    }
-  }
-  return { http2Connections, http2Streams };
+/** Of each connection of HTTP/2, how many streams it has open. */
+function streamsOf(connections: ClientConnections): number[] {
+  return [...connections].flatMap(({ streams }) => streams ?? []);
 }
 
 const eventLoopWindowMs = 5_000;

@@ -213,7 +213,7 @@ describe('DOCS', () => {
     ]);
     assert.deepEqual(importers(/await import\('[^']*\/(?:api-reference|openapi)\/[^']*'\)/), [
       'packages/command/commands/openapi.ts',
-      'packages/command/service/service.ts',
+      'packages/command/service/serving.ts',
       'packages/core/hosts/fastify/fastify.ts',
     ]);
   });

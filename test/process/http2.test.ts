@@ -211,7 +211,7 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
   });
 
   test('what it needs is loaded where it is on, and nowhere else', async () => {
-    const look = "import('./packages/command/service/service.ts').then(() => console.log(process.moduleLoadList.some((name) => name.includes('http2'))))"; // prettier-ignore
+    const look = "import('./packages/command/service/serving.ts').then(() => console.log(process.moduleLoadList.some((name) => name.includes('http2'))))"; // prettier-ignore
     const { stdout } = await run(process.execPath, ['-e', look], { cwd: `${import.meta.dirname}/../..` });
     assert.equal(stdout.trim(), 'false');
   });

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { JoinedCount } from '../../packages/command/cluster/joined-count.ts';
-import { KeptKeys } from '../../packages/command/cluster/kept-keys.ts';
+import { KeptKeys } from '../../packages/command/service/keeper.ts';
 
 const rate = { limit: 5, windowMs: 10_000 };
 

@@ -11,16 +11,15 @@ import { joinFailures, type Failure } from '../../figures/failures.ts';
 import { Figures } from '../../figures/figures.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import { causeOfDeath } from '../../figures/worker-deaths.ts';
-import { startDeadline } from '../service/lifecycle.ts';
+import { startDeadline } from '../service/deadline.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import { listen, type PortSharing } from '../../core/hosts/common/listen.ts';
 import type { Log, Logger } from '../log/log.ts';
-import type { AdminSubject } from '../service/service.ts';
-import { describeChanges } from '../settings/describe.ts';
+import type { ClientService } from '../service/client-service.ts';
 import { type Settings } from '../settings/settings.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import { JoinedCount } from './joined-count.ts';
-import { KeptKeys } from './kept-keys.ts';
+import { KeptKeys } from '../service/keeper.ts';
 import { plainSettings, type FromWorker, type ToWorker } from './messages.ts';
 import { closeUntakenConnections } from './untaken-connections.ts';
 import { listenNames } from '../options/listen-names.ts';
@@ -45,25 +44,6 @@ const lastTurnsMax = 100;
 const refusalReportMs = 1_000;
 // Behind input, outputs and the channel of node:cluster.
 const firstPassed = 4;
-
-// What belongs to the primary process, or to the port that it keeps: a new value needs a restart.
-const keptSettings = [
-  'host',
-  'port',
-  'adminHost',
-  'adminPort',
-  'portSharing',
-  'shutdownDelayMs',
-  'tlsCertFile',
-  'tlsKeyFile',
-  'tlsMinVersion',
-  'tlsClientCaFile',
-  'tlsReloadMs',
-  'backendCaFile',
-  'backendCertFile',
-  'backendKeyFile',
-  'backendServerName',
-] as const;
 
 interface Member {
   readonly worker: Worker;
@@ -92,10 +72,10 @@ type StartOutcome =
   | { readonly kind: 'interrupted'; readonly message: string };
 
 interface Reload {
-  /** The settings that come back when it has to be given up. */
-  readonly previous: Settings;
-  /** True: every worker is a new one. */
-  readonly end: (isDone: boolean) => void;
+  /** What comes back when it has to be given up. */
+  readonly previous: { readonly settings: Settings; readonly tls: TlsInForce };
+  /** Undefined: every worker is a new one, or the pool is stopping. */
+  readonly end: (error: unknown) => void;
 }
 
 /**
@@ -149,7 +129,8 @@ async function findPort({ host, port }: Settings): Promise<number> {
   return listener.port;
 }
 
-class WorkerPool implements AdminSubject {
+class WorkerPool implements ClientService {
+  readonly hasWorkers = true;
   readonly #logger: Logger;
   readonly #sharing: PortSharing;
   readonly #members = new Set<Member>();
@@ -208,37 +189,32 @@ class WorkerPool implements AdminSubject {
   }
 
   /**
-   * Replaces every worker, one by one and without losing a call, by one with `settings`; each takes over as it
-   * is ready. To be called again only when it has resolved: when the last old worker has gone, with the settings that
-   * are in force then: the old ones where it had to be given up, and some that only a restart changes.
+   * Replaces every worker, one by one and without losing a call, by one with `settings` and `tls`; each takes over as it
+   * is ready. To be called again only when it has ended: when the last old worker has gone. Rejects with a StartError when a
+   * new worker does not start; then the old settings come back.
    */
-  async reload(settings: Settings): Promise<Settings> {
+  async reload(settings: Settings, tls: TlsInForce): Promise<void> {
     if (this.#phase !== 'running') {
-      return this.#settings;
+      return;
     }
-    const previous = this.#settings;
-    const kept = keptSettings.filter(
-      (name) => !(name === 'port' && settings.port === 0) && settings[name] !== previous[name],
-    );
-    if (kept.length > 0) {
-      this.#logger.warn({ settings: kept }, 'new values of these settings need a restart: the old ones stay');
-    }
-    const { promise, resolve } = Promise.withResolvers<boolean>();
-    this.#reload = { previous, end: resolve };
-    this.#settings = {
-      ...settings,
-      ...Object.fromEntries(keptSettings.map((name) => [name, previous[name]])),
+    this.#logger.info({ workers: settings.workers }, 'SIGHUP: replacing the workers one by one');
+    const { promise, resolve, reject } = Promise.withResolvers<undefined>();
+    this.#reload = {
+      previous: { settings: this.#settings, tls: this.#tls },
+      end: (error) => {
+        if (error === undefined) {
+          resolve(undefined);
+        } else {
+          reject(error);
+        }
+      },
     };
+    this.#settings = { ...settings, port: this.#settings.port };
+    this.#tls = tls;
     // What could not live with the old settings may with the new ones.
     this.#endPause();
     this.#reconcile();
-    if (await promise) {
-      this.#logger.info(
-        { workers: this.#settings.workers, changed: describeChanges(previous, this.#settings) },
-        'reloaded: every worker is a new one',
-      );
-    }
-    return this.#settings;
+    await promise;
   }
 
   // One that starts meanwhile gets them when it is ready.
@@ -288,7 +264,7 @@ class WorkerPool implements AdminSubject {
     this.#phase = 'stopping';
     clearInterval(this.#heartbeat);
     this.#endPause();
-    this.#endReload(false);
+    this.#endReload(undefined);
     for (const member of this.#members) {
       member.isLeaving = true;
       send(member, { kind: 'begin-drain' });
@@ -362,19 +338,19 @@ class WorkerPool implements AdminSubject {
     } else if (staying.length > wanted && next !== undefined) {
       this.#retire(next);
     } else {
-      this.#endReload(true);
+      this.#endReload(undefined);
     }
   }
 
-  #endReload(isDone: boolean): void {
-    this.#reload?.end(isDone);
+  #endReload(error: unknown): void {
+    this.#reload?.end(error);
     this.#reload = undefined;
   }
 
   async #launchNext(): Promise<void> {
     const settings = this.#settings;
     try {
-      await this.#launch();
+      this.#url = await this.#launch();
     } catch (error) {
       // With settings that have gone out of force meanwhile, it does not matter.
       if (this.#phase === 'running' && settings === this.#settings) {
@@ -391,10 +367,9 @@ class WorkerPool implements AdminSubject {
       this.#startPause();
       return;
     }
-    this.#logger.error({ err: error }, 'reload given up: a new worker did not start; the old settings stay');
     // Whatever has been replaced already goes back, by the same steps.
-    this.#settings = this.#reload.previous;
-    this.#endReload(false);
+    ({ settings: this.#settings, tls: this.#tls } = this.#reload.previous);
+    this.#endReload(error);
   }
 
   // Starts one worker and resolves with its address when it takes calls; rejects with a StartError.

@@ -7,7 +7,7 @@ import type { FetchedKeys } from '../../core/guards/tokens/key-set.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import { listenForFaults, runUntilStopped, type StopRequest } from '../service/lifecycle.ts';
 import { createLog, type Logger } from '../log/log.ts';
-import { startClientService, type ClientService } from '../service/service.ts';
+import { startClientService, type ClientService } from '../service/client-service.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import { PrimaryCounter } from './primary-counter.ts';
 import { settingsOfPlain, type FromWorker, type ToWorker } from './messages.ts';
@@ -48,16 +48,18 @@ async function run({
   process.once('disconnect', () => {
     counter.onGone();
   });
-  const primary = {
+  const keeper = {
     counter,
-    keys,
-    keepKeys: (fetched: FetchedKeys): void => {
+    counts: new Map(),
+    // The primary process gives those of this worker's address alone.
+    findKeys: () => keys,
+    keepKeys: (_jwksUrl: string, fetched: FetchedKeys): void => {
       void tell({ kind: 'keys', keys: fetched });
     },
   };
   let service: ClientService;
   try {
-    service = await startClientService(settings, log, sharing, tls, primary, passed);
+    service = await startClientService(settings, log, { sharing, tls, passed, keeper });
   } catch (error) {
     if (!(error instanceof StartError)) {
       throw error;
@@ -80,7 +82,12 @@ async function run({
   outliveChannel(log.logger);
   await tell({ kind: 'ready', url: service.url });
   // The delay before a drain is the primary's affair.
-  const exitCode = await runUntilStopped(service, { ...settings, shutdownDelayMs: 0 }, log.logger, request);
+  const exitCode = await runUntilStopped(
+    service,
+    () => ({ ...settings, shutdownDelayMs: 0 }),
+    log.logger,
+    request,
+  );
   await log.end(logEndMs);
   const last = { withProcessMetrics: false, probesBackend: false };
   await tell({ kind: 'reports', id: -1, reports: await reportsOf(service, last, log.logger) });

@@ -2,7 +2,9 @@
 
 import { runUntilStopped } from '../service/lifecycle.ts';
 import { loadPart } from '../service/parts.ts';
-import { startService, type WholeService } from '../service/service.ts';
+import { startClientService } from '../service/client-service.ts';
+import { createKeeper } from '../service/keeper.ts';
+import { addAdmin, followFiles, type WholeService } from '../service/service.ts';
 import type { Log } from '../log/log.ts';
 import type { Settings } from '../settings/settings.ts';
 import type { CommandEntry, CommandRun } from './command.ts';
@@ -27,8 +29,16 @@ async function runDev({ resolved, terminal, parts }: CommandRun, log: Log): Prom
   const backend = await startEmbeddedBackend({ host, port, database, sampleItems: true });
   let service;
   try {
-    const inForce = { ...resolved, settings: { ...settings, backendUrl: new URL(backend.url) } };
-    service = await startService(() => inForce, log, certificates);
+    const withBackend = { ...settings, backendUrl: new URL(backend.url) };
+    const inForce = { resolved: { ...resolved, settings: withBackend }, certificates };
+    const clients = await startClientService(withBackend, log, {
+      sharing: 'none',
+      tls: certificates?.inForce ?? {},
+      passed: [],
+      keeper: createKeeper(),
+    });
+    service = await addAdmin(clients, inForce, log.logger, { clients: [], admin: [] });
+    followFiles(certificates, clients);
   } catch (error) {
     await backend.stop();
     throw error;
@@ -36,7 +46,7 @@ async function runDev({ resolved, terminal, parts }: CommandRun, log: Log): Prom
   log.logger.debug({ sources }, 'settings');
   log.output.write(describeDev(service, backend.url, settings));
   logWarnings(settings, terminal, log.logger);
-  const exitCode = await runUntilStopped(service, settings, log.logger, stop);
+  const exitCode = await runUntilStopped(service, () => settings, log.logger, stop);
   await backend.stop();
   return exitCode;
 }

@@ -6,26 +6,17 @@ import { backendPath } from '../../core/operations.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import { version } from '../../core/version.ts';
 import type { Log, Logger } from '../log/log.ts';
+import { startClientService } from '../service/client-service.ts';
+import { createKeeper } from '../service/keeper.ts';
 import { listenForReloads, runUntilStopped } from '../service/lifecycle.ts';
 import { loadPart } from '../service/parts.ts';
 import { findPassedSockets, settingsOfSockets } from '../service/passed-sockets.ts';
 import { openServiceManager, type ServiceManager } from '../service/service-manager.ts';
-import { addAdmin, startService, type WholeService } from '../service/service.ts';
-import {
-  changedSettings,
-  describeChanges,
-  showInForce,
-  showValue,
-  withSockets,
-} from '../settings/describe.ts';
-import {
-  SettingsError,
-  settingsOf,
-  variableOf,
-  type ResolvedSettings,
-  type Settings,
-} from '../settings/settings.ts';
+import { addAdmin, followFiles, type InForce, type WholeService } from '../service/service.ts';
+import { showInForce, showValue, withSockets } from '../settings/describe.ts';
+import { settingsOf, variableOf, type ResolvedSettings } from '../settings/settings.ts';
 import type { CommandEntry, CommandRun } from './command.ts';
+import { loggerOfEveryLevel, reload } from './reload.ts';
 import { describePlaces, listenForStopOf, logWarnings, openCertificates, withLog } from './running.ts';
 
 export const serveCommand: CommandEntry = {
@@ -60,35 +51,35 @@ async function serve(
       undefined,
     );
   }
-  const certificates = await openCertificates(settings, log.logger);
+  const inForce: InForce = { resolved, certificates: await openCertificates(settings, log.logger) };
   const stop = listenForStopOf(terminal, log, terminal.isInteractive);
   const reloads = terminal.isInteractive ? undefined : listenForReloads(terminal.signals);
-  let inForce = resolved;
-  let service: WholeService;
-  let apply: (fresh: Settings) => Promise<Settings>;
-  if (settings.workers === 1) {
-    service = await startService(() => inForce, log, certificates, passed);
-    apply = (fresh) => Promise.resolve(applyLive(inForce.settings, fresh, log.logger));
-  } else {
-    const { startPool } = await loadPart(parts, 'cluster', `WORKERS=${settings.workers}`);
-    const pool = await startPool(settings, log, certificates?.inForce ?? {}, passed.clients);
-    service = await addAdmin(pool, () => inForce, log.logger, certificates, passed);
-    apply = async (fresh) => {
-      log.logger.info({ workers: fresh.workers }, 'SIGHUP: replacing the workers one by one');
-      return await pool.reload(fresh);
-    };
-  }
-  const sockets = settingsOfSockets(passed, service.url, service.adminUrl);
-  inForce = withSockets(inForce, sockets);
+  const tls = inForce.certificates?.inForce ?? {};
+  const clients =
+    settings.workers === 1
+      ? await startClientService(settings, log, {
+          sharing: 'none',
+          tls,
+          passed: passed.clients,
+          keeper: createKeeper(),
+        })
+      : await (
+          await loadPart(parts, 'cluster', `WORKERS=${settings.workers}`)
+        ).startPool(settings, log, tls, passed.clients);
+  const service = await addAdmin(clients, inForce, log.logger, passed);
+  followFiles(inForce.certificates, clients);
+  inForce.resolved = withSockets(resolved, settingsOfSockets(passed, service.url, service.adminUrl));
   if (log.hasReader) {
-    log.output.write(describeServe(service, inForce));
+    log.output.write(describeServe(service, inForce.resolved));
   } else {
-    logReady(log.logger, service, inForce);
+    logReady(log.logger, service, inForce.resolved);
   }
   logWarnings(settings, terminal, log.logger);
   log.output.flush();
-  const status = `serving at ${service.url}`;
-  manager.ready(status);
+  const tellReady = (): void => {
+    manager.ready(`serving at ${service.url}`);
+  };
+  tellReady();
   void stop.wanted.then(() => {
     manager.stopping();
   });
@@ -98,65 +89,14 @@ async function serve(
       return;
     }
     manager.reloading();
-    await certificates?.look();
-    inForce = withSockets(await reload(inForce, resolveAgain, apply, log.logger), sockets);
-    log.logger.level = inForce.settings.logLevel;
+    if (await reload(inForce, clients, resolveAgain, log, stop.isWanted)) {
+      logWarnings(inForce.resolved.settings, terminal, log.logger);
+    }
     if (!stop.isWanted()) {
-      manager.ready(status);
+      tellReady();
     }
   });
-  return await runUntilStopped(service, settings, log.logger, stop);
-}
-
-// New settings with a mistake in them change nothing; gives those that are in force afterwards.
-async function reload(
-  inForce: ResolvedSettings,
-  resolveAgain: () => ResolvedSettings,
-  apply: (fresh: Settings) => Promise<Settings>,
-  logger: Logger,
-): Promise<ResolvedSettings> {
-  let fresh;
-  try {
-    fresh = resolveAgain();
-  } catch (error) {
-    if (!(error instanceof SettingsError)) {
-      throw error;
-    }
-    logger.error({ problems: error.problems }, 'SIGHUP: the settings have mistakes, the old ones stay');
-    return inForce;
-  }
-  const settings = await apply(fresh.settings);
-  // What stays as it was still comes from where it came from.
-  const sources = { ...fresh.sources };
-  for (const name of changedSettings(settings, fresh.settings)) {
-    sources[name] = inForce.sources[name];
-  }
-  return { ...fresh, settings, sources };
-}
-
-// What one process can change while it serves, as the caller does; the rest belongs to listeners and calls that are
-// there already.
-const liveSettings = ['logLevel'] as const;
-
-function applyLive(before: Settings, fresh: Settings, logger: Logger): Settings {
-  const settings = { ...before, ...Object.fromEntries(liveSettings.map((name) => [name, fresh[name]])) };
-  const changed = describeChanges(before, settings);
-  const notApplied = describeChanges(settings, fresh);
-  const log = loggerOfEveryLevel(logger);
-  if (Object.keys(notApplied).length === 0) {
-    log.info({ changed }, 'reloaded');
-  } else {
-    log.warn(
-      { changed, notApplied },
-      'reloaded LOG_LEVEL alone: one process changes no other setting, those in notApplied need a restart',
-    );
-  }
-  return settings;
-}
-
-// For what is said whatever the log level is.
-function loggerOfEveryLevel(logger: Logger): Logger {
-  return logger.child({}, { level: 'info' });
+  return await runUntilStopped(service, () => inForce.resolved.settings, log.logger, stop);
 }
 
 function logReady(logger: Logger, { url, adminUrl }: WholeService, resolved: ResolvedSettings): void {

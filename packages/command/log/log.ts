@@ -26,6 +26,8 @@ export interface Log {
   readonly output: LogOutput;
   /** Somebody sits in front of it: the lines are for people, on a terminal. */
   readonly hasReader: boolean;
+  /** From now on lines have this level and format. */
+  readonly apply: (options: Pick<LogOptions, 'logLevel' | 'logFormat'>) => void;
   /** Writes what is still held; to be called before the process exits, which it delays by 1 s at most, or `limitMs`. */
   readonly end: (limitMs?: number) => Promise<void>;
 }
@@ -44,13 +46,8 @@ const endMsMax = 1_000;
 /** A log on standard output. */
 export function createLog({ logLevel, logFormat, isShared = false }: LogOptions): Log {
   const isTerminal = isatty(1);
-  // Without pino-pretty a terminal gets JSON lines, too. LOG_FORMAT=pretty has been refused at the start then.
-  const wantsPretty = logFormat === 'pretty' || (logFormat === 'auto' && isTerminal);
-  const format = wantsPretty
-    ? createPrettyFormat(isTerminal && process.env['NO_COLOR'] === undefined)
-    : undefined;
-  const isPretty = format !== undefined;
-  const hasReader = isPretty && isTerminal;
+  let format = createFormat(logFormat, isTerminal);
+  const hasReader = format !== undefined && isTerminal;
   const output = new LogOutput({
     write: writeToStandardOutput(),
     gatherMs: hasReader ? readerGatherMs : gatherMs,
@@ -58,23 +55,31 @@ export function createLog({ logLevel, logFormat, isShared = false }: LogOptions)
     heldBytesMax,
     describeGap: (lines) => describeGap(lines, format),
   });
-  const stream: DestinationStream =
-    format === undefined
-      ? output
-      : {
-          write: (line) => {
-            // What will be dropped need not be formatted.
-            output.write(output.isFull ? line : format(line));
-          },
-        };
+  const stream: DestinationStream = {
+    write: (line) => {
+      // What will be dropped need not be formatted.
+      output.write(format === undefined || output.isFull ? line : format(line));
+    },
+  };
+  const logger = createLogger(logLevel, stream);
   return {
-    logger: createLogger(logLevel, stream),
+    logger,
     output,
     hasReader,
+    apply: (next) => {
+      format = createFormat(next.logFormat, isTerminal);
+      logger.level = next.logLevel;
+    },
     end: async (limitMs = endMsMax) => {
       await output.end(limitMs);
     },
   };
+}
+
+// Without pino-pretty a terminal gets JSON lines, too. LOG_FORMAT=pretty has been refused at the start then.
+function createFormat(logFormat: LogOptions['logFormat'], isTerminal: boolean): Format | undefined {
+  const wantsPretty = logFormat === 'pretty' || (logFormat === 'auto' && isTerminal);
+  return wantsPretty ? createPrettyFormat(isTerminal && process.env['NO_COLOR'] === undefined) : undefined;
 }
 
 // Said at every level, so it has a logger of its own.

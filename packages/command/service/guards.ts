@@ -5,8 +5,8 @@ import {
   describeFetchError,
   outageTexts,
   type GuardObserver,
+  type Keeper,
   type Guards,
-  type Primary,
 } from '../../core/guards/create-guards.ts';
 import { systemClock } from '../../core/time/clock.ts';
 import { escapeControls } from '../../core/text/escape.ts';
@@ -21,18 +21,18 @@ import { scopesOf } from '../../core/hosts/options/token-settings.ts';
 /** What guards are counted in. */
 type GuardRecords = Pick<Records, 'figures' | 'keys'>;
 
-/** Guards of one process that serves clients; `primary` is undefined where it is not one of several. Rejects with a StartError. */
+/** Guards of one process that serves clients. Rejects with a StartError. */
 export async function createGuards(
   settings: Settings,
   logger: Logger,
   records: GuardRecords,
-  primary: Primary | undefined,
+  keeper: Keeper,
 ): Promise<Guards> {
   const lines = createCounterLines(settings, logger);
   const guards = await create(
     { ...settings, authScopes: scopesOf(settings.authScopes) },
     createGuardLog(logger, records, lines),
-    primary,
+    keeper,
   );
   const close = (): void => {
     guards.close();

@@ -3,7 +3,8 @@
 
 import type { Logger } from '../log/log.ts';
 import { releaseCompilers } from './compilers.ts';
-import type { Service } from './service.ts';
+import type { Service } from './client-service.ts';
+import { startDeadline } from './deadline.ts';
 import type { Settings } from '../settings/settings.ts';
 
 /** Where signals and stray errors come from: the process. */
@@ -155,16 +156,16 @@ export async function untilStopWanted(request: StopRequest): Promise<void> {
  */
 export async function runUntilStopped(
   service: Service,
-  settings: Pick<Settings, 'shutdownDelayMs' | 'shutdownTimeoutMs'>,
+  settingsInForce: () => Pick<Settings, 'shutdownDelayMs' | 'shutdownTimeoutMs'>,
   logger: Logger,
   request: StopRequest,
 ): Promise<number> {
   await untilStopWanted(request);
   service.beginDrain();
-  await pause(settings.shutdownDelayMs, request.cut);
+  const { shutdownDelayMs, shutdownTimeoutMs } = settingsInForce();
+  await pause(shutdownDelayMs, request.cut);
   const timeout = new AbortController();
-  const callOff = startDeadline(settings.shutdownTimeoutMs, () => {
-    const { shutdownTimeoutMs } = settings;
+  const callOff = startDeadline(shutdownTimeoutMs, () => {
     logger.warn({ shutdownTimeoutMs }, 'the shutdown timeout has passed: cutting what is left');
     timeout.abort();
   });
@@ -177,31 +178,6 @@ export async function runUntilStopped(
   const exitCode = cut.aborted || hasFailed ? 1 : 0;
   logger.info({ exitCode }, 'stopped');
   return exitCode;
-}
-
-// A timer that is later than this was held up with its whole process, which then has this long to hear what has
-// happened meanwhile.
-const heldUpMs = 500;
-const catchUpMs = 1_000;
-
-/**
- * Calls `onOver` after `ms`, or later where this process was itself stopped meanwhile (SIGSTOP, a sleeping machine): it
- * must not judge others by a clock that went on without it. Returns what calls it off.
- */
-export function startDeadline(ms: number, onOver: () => void): () => void {
-  let dueAt = performance.now() + ms;
-  const look = (): void => {
-    if (performance.now() - dueAt <= heldUpMs) {
-      onOver();
-      return;
-    }
-    dueAt = performance.now() + catchUpMs;
-    timer = setTimeout(look, catchUpMs);
-  };
-  let timer = setTimeout(look, ms);
-  return () => {
-    clearTimeout(timer);
-  };
 }
 
 async function hasAborted(signal: AbortSignal): Promise<void> {

@@ -6,7 +6,7 @@ import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Log, Logger } from '../log/log.ts';
 import type { Settings } from '../settings/settings.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
-import type { ClientService } from './service.ts';
+import type { ClientService } from './client-service.ts';
 
 export interface Parts {
   readonly standInBackend: () => Promise<StandInBackendPart>;
@@ -47,12 +47,6 @@ interface ContractCheckPart {
   ) => Promise<number>;
 }
 
-/** A service of several processes. */
-interface Pool extends ClientService {
-  /** Resolves, when no process has the old settings any more, with those that are in force then. */
-  reload(settings: Settings): Promise<Settings>;
-}
-
 interface ClusterPart {
   /** Rejects with a StartError, all processes stopped again. */
   readonly startPool: (
@@ -60,7 +54,7 @@ interface ClusterPart {
     log: Log,
     tls: TlsInForce,
     passed: readonly number[],
-  ) => Promise<Pool>;
+  ) => Promise<ClientService>;
 }
 
 /** For people: where each part is. */

@@ -10,6 +10,19 @@ import {
 } from '../certificates/certificates.ts';
 import { variableOf, type SettingName, type Settings, type SettingSource } from './settings.ts';
 
+/** The settings that say which certificates there are, and how they are used. */
+export const certificateSettings: readonly SettingName[] = [
+  'tlsCertFile',
+  'tlsKeyFile',
+  'tlsClientCaFile',
+  'tlsMinVersion',
+  'tlsReloadMs',
+  'backendCaFile',
+  'backendCertFile',
+  'backendKeyFile',
+  'backendServerName',
+];
+
 const http2NodeMin = 26;
 
 /** Why there can be no HTTP/2 on this Node, or on that of `version`; undefined where there can be [D39]. */

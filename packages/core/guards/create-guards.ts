@@ -40,24 +40,23 @@ export interface Guards {
   close(): void;
 }
 
-/** The primary process, as one of several workers has it. */
-export interface Primary {
-  /** Counts for all workers. */
-  readonly counter: Counter;
-  /** What another worker has fetched last from `AUTH_JWKS_URL`; undefined where none has. */
-  readonly keys: FetchedKeys | undefined;
-  /** Keeps it for workers that start later. */
-  readonly keepKeys: (keys: FetchedKeys) => void;
+/** What outlives these guards: the primary process of several workers, or this process where a reload makes new guards. */
+export interface Keeper {
+  /** Counts for all workers; undefined where this process counts by itself. */
+  readonly counter: Counter | undefined;
+  /** What this process has counted last, by the rate and whom it is for. */
+  readonly counts: Map<string, Count>;
+  /** What was fetched last from an address; undefined where nothing was. */
+  readonly findKeys: (jwksUrl: string) => FetchedKeys | undefined;
+  /** Keeps it for guards that are made later. */
+  readonly keepKeys: (jwksUrl: string, keys: FetchedKeys) => void;
 }
 
-/**
- * Guards of one process that serves clients; `primary` is undefined where it is not one of several. Waits for a file of keys
- * to be read, and not for an address.
- */
+/** Guards of one process. Waits for a file of keys to be read, and not for an address. */
 export async function createGuards(
   settings: GuardSettings,
   observer: GuardObserver,
-  primary: Primary | undefined,
+  keeper: Keeper | undefined,
 ): Promise<Guards> {
   const closers: (() => void)[] = [];
   const close = (): void => {
@@ -70,14 +69,14 @@ export async function createGuards(
   let redis: SharedCount | undefined;
   try {
     if (settings.authIssuer !== '') {
-      const tokens = await createTokenGuard(settings, observer, primary, closers);
+      const tokens = await createTokenGuard(settings, observer, keeper, closers);
       guards.push(tokens.guard);
       ({ fileProblem } = tokens);
     }
     const rate = parseRate(settings.rateLimit);
     if (rate !== undefined) {
       const { createRateLimit } = await import('./rate-limit/rate-limit.ts');
-      let count = await createLocalCount(rate, observer, primary?.counter, closers);
+      let count = await createLocalCount(rate, settings.rateLimitKey, observer, keeper, closers);
       if (settings.rateLimitRedisUrl !== '') {
         redis = await createRedisCount(rate, settings, observer, count, closers);
         count = redis;
@@ -97,15 +96,20 @@ const primaryAnswerMsMax = 1_000;
 // Of this gateway alone: in this process, or in the primary one for all workers together.
 async function createLocalCount(
   rate: Rate,
+  rateKey: GuardSettings['rateLimitKey'],
   observer: GuardObserver,
-  primary: Counter | undefined,
+  keeper: Keeper | undefined,
   closers: (() => void)[],
 ): Promise<Count> {
   const [{ keysMax, OwnCount }, { systemClock: clock }] = await Promise.all([
     import('./rate-limit/count.ts'),
     import('../time/clock.ts'),
   ]);
-  const own = new OwnCount(rate, () => clock.steady());
+  const name = `${rateKey} ${rate.limit}/${rate.windowMs}`;
+  const own = keeper?.counts.get(name) ?? new OwnCount(rate, () => clock.steady());
+  keeper?.counts.clear();
+  keeper?.counts.set(name, own);
+  const primary = keeper?.counter;
   if (primary === undefined) {
     return own;
   }
@@ -131,7 +135,7 @@ async function createLocalCount(
 async function createTokenGuard(
   settings: GuardSettings,
   observer: GuardObserver,
-  primary: Primary | undefined,
+  keeper: Keeper | undefined,
   closers: (() => void)[],
 ): Promise<{ readonly guard: Guard; readonly fileProblem: string | undefined }> {
   const [{ KeySet }, { TokenGuard }, { systemClock: clock }] = await load('authIssuer', 'jose', [
@@ -147,7 +151,9 @@ async function createTokenGuard(
     refreshMs: settings.authJwksRefreshMs,
     staleMs: settings.authJwksStaleMs,
     clock,
-    share: primary?.keepKeys,
+    share: (fetched) => {
+      keeper?.keepKeys(settings.authJwksUrl, fetched);
+    },
     observer: {
       onKeys: (each) => {
         guard.forgetAll();
@@ -176,10 +182,11 @@ async function createTokenGuard(
     clock,
   );
   // A file is there, whoever is away.
-  if (primary?.keys !== undefined && settings.authJwksFile === '') {
-    await keys.inherit(primary.keys);
+  const kept = settings.authJwksFile === '' ? keeper?.findKeys(settings.authJwksUrl) : undefined;
+  if (kept !== undefined) {
+    await keys.inherit(kept);
     if (keys.current.keys.length > 0) {
-      observer.onInherited(primary.keys.ageMs);
+      observer.onInherited(kept.ageMs);
     }
   }
   const first = keys.start();

@@ -45,7 +45,7 @@ export interface SecureOptions {
 }
 
 export class ClientServer implements Iterable<Connection> {
-  /** Listens where it is told to; every connection that it emits is served. */
+  /** Listens where it is told to; every connection that it emits is served, as with `take`. */
   readonly listener: Server;
   /** Is told, at most once a second, that the limit on connections has been met. */
   onFull: () => void = () => undefined;
@@ -82,7 +82,7 @@ export class ClientServer implements Iterable<Connection> {
     this.#protocols = secure?.protocols ?? {};
     this.#handshakes = secure && this.#createHandshakes(secure.tls, limits.requestHeadersTimeoutMs);
     this.listener = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
-      this.#admit(socket);
+      this.take(socket);
     });
   }
 
@@ -129,8 +129,8 @@ export class ClientServer implements Iterable<Connection> {
     }
   }
 
-  // Takes a new connection in, or closes it when there are too many and none of them rests.
-  #admit(socket: Socket): void {
+  /** Serves a new connection, or closes it when there are too many and none of them rests. */
+  take(socket: Socket): void {
     if (this.#connections.size >= this.#max) {
       this.#report();
       if (!this.#makeRoom()) {

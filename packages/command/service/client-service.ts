@@ -1,0 +1,148 @@
+// The client listener, and what serves its connections: one serving, and during a reload a second one.
+
+import { createServer } from 'node:net';
+
+import type { Keeper } from '../../core/guards/create-guards.ts';
+import { listen, listenOnPassed, type PortSharing } from '../../core/hosts/common/listen.ts';
+import { RecentFailures } from '../../figures/failures.ts';
+import { Figures } from '../../figures/figures.ts';
+import { createReporter, type Reporter } from '../../figures/report.ts';
+import type { TlsInForce } from '../certificates/certificates.ts';
+import type { Log } from '../log/log.ts';
+import { listenNames } from '../options/listen-names.ts';
+import { changedSettings } from '../settings/describe.ts';
+import type { SettingName, Settings } from '../settings/settings.ts';
+import { surviveAcceptErrors } from './accept-errors.ts';
+import { startDeadline } from './deadline.ts';
+import { createServing, type Serving } from './serving.ts';
+
+/** What can be drained and stopped. */
+export interface Service {
+  /** From now on `/readyz` says 503 and every reply closes its connection [D33]. */
+  beginDrain(): void;
+  /** Takes no new connection and resolves when the last one has closed by itself and no call is under way. */
+  finishDrain(signal: AbortSignal): Promise<void>;
+  /** Cuts whatever is left. */
+  stop(): Promise<void>;
+  /** Part of it has ended as it should not have. */
+  readonly hasFailed?: () => boolean;
+}
+
+export interface ClientService extends Service, Reporter {
+  readonly url: string;
+  /** Processes of their own serve, and not this one. */
+  readonly hasWorkers: boolean;
+  /** New connections of clients and to the backend get these, open ones live on [D37]. */
+  renewTls(tls: TlsInForce): void;
+  /**
+   * Serves new connections by `settings`, and lets calls under way finish by the old ones [D65]. Resolves when nothing is
+   * served by the old ones any more. Rejects with a StartError, and then the old ones stay. To be called again only
+   * when it has ended.
+   */
+  reload(settings: Settings, tls: TlsInForce): Promise<void>;
+}
+
+interface ClientServiceOptions {
+  readonly sharing: PortSharing;
+  readonly tls: TlsInForce;
+  /** Listening sockets that the process was given, by their descriptors; none: it opens its own. */
+  readonly passed: readonly number[];
+  readonly keeper: Keeper;
+}
+
+// What a serving does not depend on: a new value needs no second one.
+const settingsOfProcess: ReadonlySet<SettingName> = new Set([
+  'adminAllowedHosts',
+  'instanceName',
+  'logFormat',
+  'logLevel',
+  'settingsFile',
+  'shutdownDelayMs',
+  'shutdownTimeoutMs',
+]);
+
+/** Serves clients in this process; rejects with a StartError, everything stopped again. */
+export async function startClientService(
+  settings: Settings,
+  { logger, output }: Log,
+  { sharing, tls, passed, keeper }: ClientServiceOptions,
+): Promise<ClientService> {
+  const records = { figures: new Figures(), failures: new RecentFailures() };
+  output.onDrop = (lines) => {
+    records.figures.recordDroppedLogLines(lines);
+  };
+  const surroundings = { logger, records, keeper };
+  let current = await createServing(settings, tls, surroundings);
+  /** All that there are, the one that takes new connections first. */
+  let servings: readonly Serving[] = [current];
+  let served = settings;
+  let isDraining = false;
+  const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
+    current.take(socket);
+  });
+  let listener;
+  try {
+    listener =
+      passed.length > 0
+        ? await listenOnPassed(server, passed)
+        : await listen(server, settings.host, settings.port, listenNames(''), sharing);
+  } catch (error) {
+    await current.stop();
+    throw error;
+  }
+  surviveAcceptErrors(server, logger);
+  const beginDrain = (): void => {
+    isDraining = true;
+    for (const each of servings) {
+      each.beginDrain();
+    }
+  };
+  return {
+    get url() {
+      return listener.url.replace('http:', `${current.scheme}:`);
+    },
+    hasWorkers: false,
+    ...createReporter(records, () => servings),
+    renewTls: (next) => {
+      for (const each of servings) {
+        each.renewTls(next);
+      }
+    },
+    beginDrain,
+    finishDrain: async (signal) => {
+      await listener.close();
+      await Promise.all(servings.map((each) => each.drain(signal)));
+    },
+    stop: async () => {
+      // A serving that is still being made must not outlive this.
+      isDraining = true;
+      await listener.close();
+      await Promise.all(servings.map((each) => each.stop()));
+    },
+    reload: async (next, nextTls) => {
+      if (!changedSettings(served, next).some((name) => !settingsOfProcess.has(name))) {
+        return;
+      }
+      const fresh = await createServing(next, nextTls, surroundings);
+      if (isDraining) {
+        await fresh.stop();
+        return;
+      }
+      const last = current;
+      current = fresh;
+      served = next;
+      servings = [fresh, last];
+      last.beginDrain();
+      const timeout = new AbortController();
+      const { shutdownTimeoutMs } = next;
+      const callOff = startDeadline(shutdownTimeoutMs, () => {
+        logger.warn({ shutdownTimeoutMs }, 'the shutdown timeout has passed: cutting what is left');
+        timeout.abort();
+      });
+      await last.drain(timeout.signal);
+      callOff();
+      await last.stop();
+      servings = servings.filter((each) => each !== last);
+    },
+  };
+}

@@ -1,0 +1,56 @@
+// What the log and the figures are told of requests.
+
+import type { GatewayObserver } from '../../core/call/gateway.ts';
+import { outcomeOfMalformed } from '../../core/outcomes.ts';
+import type { Records } from '../../figures/report.ts';
+import { logCall, type Logger } from '../log/log.ts';
+
+export function createObserver(
+  logger: Logger,
+  { figures, failures, backend }: Records,
+  showsClients: boolean,
+): GatewayObserver {
+  return {
+    onCallEnd: (call) => {
+      // Each by itself: where the figures are broken, the line is still written.
+      try {
+        figures.record(call);
+        failures.record(call, showsClients);
+      } finally {
+        logCall(logger, call, showsClients);
+      }
+      if (call.backendOutcome !== undefined && call.backendOutcome !== 'cancelled') {
+        const hasNoAnswer = call.backendOutcome === 'unreachable' || call.backendOutcome === 'timed-out';
+        backend.report(hasNoAnswer ? String(call.cause) : undefined, call.reason);
+      }
+    },
+    onMalformed: (requestId, reply, code, address) => {
+      const client = showsClients ? address : undefined;
+      figures.recordMalformed(reply.status);
+      failures.recordMalformed(requestId, reply.status, code, client);
+      const { status } = reply;
+      logger.info({ requestId, client, status, outcome: outcomeOfMalformed(status), code }, 'not a request');
+    },
+    onStall: ({ requestId, operation, path, client, status, replyBytes }) => {
+      figures.recordStalledConnection();
+      logger.info(
+        {
+          requestId,
+          operation: operation?.name,
+          path,
+          client: showsClients ? client : undefined,
+          status,
+          replyBytes,
+        },
+        'the client took nothing more of its reply and was cut off',
+      );
+    },
+    onBug: (error, call) => {
+      figures.recordBug();
+      logger.error(
+        { requestId: call?.requestId, err: error },
+        'a fault of the gateway after its reply had begun',
+      );
+    },
+  };
+}
