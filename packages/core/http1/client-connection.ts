@@ -6,7 +6,7 @@ import type { ConnectionOptions, SecureContext } from 'node:tls';
 
 import type { AnswerHead, Flaw } from './head.ts';
 import { AnswerReader } from './reader.ts';
-import { oneWriteBytesMax } from './writer.ts';
+import { writeMessage } from './socket-writes.ts';
 
 /** Whoever has an exchange on a connection. What it throws goes to its `onFault`. */
 export interface ExchangeOwner {
@@ -184,18 +184,7 @@ export class ClientConnection {
     this.#sentCount += 1;
     this.#isSilent = true;
     owner.onSent();
-    const socket = this.#socket;
-    if (body === undefined) {
-      socket.write(head, 'latin1');
-    } else if (body.length <= oneWriteBytesMax) {
-      // latin1 is one byte a character, whatever the bytes mean.
-      socket.write(head + body.toString('latin1'), 'latin1');
-    } else {
-      socket.cork();
-      socket.write(head, 'latin1');
-      socket.write(body);
-      socket.uncork();
-    }
+    writeMessage(this.#socket, head, body === undefined ? [] : [body]);
   }
 
   #onBytes(bytes: Buffer): void {

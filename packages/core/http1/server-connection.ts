@@ -8,10 +8,12 @@ import { monotonicMs } from '../time/monotonic.ts';
 import { lingerMs, type Connection } from './connection.ts';
 import type { RequestHead } from './head.ts';
 import { RequestReader, type Sink } from './reader.ts';
+import { SentAhead } from './sent-ahead.ts';
+import { writeMessage } from './socket-writes.ts';
 import type { StallWatch } from './stall-watch.ts';
 import type { Broken, Client, Incoming, Reply, RequestHandler, Transport } from './transport.ts';
-import { currentTurn, queueForTurn, type TurnTaker } from './turns.ts';
-import { oneWriteBytesMax, writeDate, writeReplyHead } from './writer.ts';
+import { TurnShare, type TurnTaker } from './turns.ts';
+import { writeDate, writeReplyHead } from './writer.ts';
 
 /** What all connections of a server share. */
 export interface ConnectionContext {
@@ -32,26 +34,49 @@ export interface ConnectionContext {
 }
 
 /**
- * What the connection is doing. `idle` → `head` → `body` → `answering` → `idle`, or `dropping` between the last two when
- * the reply comes before the end of the body; from each of them to `lingering` and `closed`.
+ * What is read next.
  *
- * - `idle`: nothing of a request has come.
+ * - `new`: nothing has come since the connection was opened.
+ * - `idle`: nothing has come since the last request.
  * - `head`: a part of a head has come.
- * - `body`: the head is with the handler, the body is coming.
- * - `answering`: the request is whole, the reply is to come.
- * - `dropping`: the reply has gone out, and what is left of the body is dropped.
- * - `lingering`: the last reply has gone out, and what the client sends is dropped: closed at once, the connection would
- *   be reset under what is still on its way, and the reply lost.
- * - `closed`.
+ * - `body`: the handler has the head, and the body is coming.
+ * - `held`: the handler has the head and does not want the body yet. The body waits.
+ * - `whole`: the request is whole. The next one is not read before the reply.
+ * - `over`: nothing. Where the next request would begin is not known, or none is wanted.
  */
-type Phase = 'idle' | 'head' | 'body' | 'answering' | 'dropping' | 'lingering' | 'closed';
+type Reading = 'new' | 'idle' | 'head' | 'body' | 'held' | 'whole' | 'over';
 
-const noBytes = Buffer.alloc(0);
-// What a client may send ahead before its socket is read no further [D58].
-const aheadBytesMax = 65_536;
-const aheadBytesMin = 4_096;
-// Requests of one connection that are started in one turn of the event loop [D58].
-const turnStartsMax = 16;
+/**
+ * What the client is owed.
+ *
+ * - `nothing`: no request has come.
+ * - `continue`: `100 Continue` once the handler wants the body, and a reply.
+ * - `reply`: a reply.
+ * - `replied`: nothing more. The reply came before the end of the body, and the rest of the body is dropped.
+ * - `ended`: nothing ever again. Our side of the connection has ended. What the client sends is dropped for a while: a
+ *   connection that is closed at once is reset, and a client that is still sending loses its last reply.
+ */
+type Writing = 'nothing' | 'continue' | 'reply' | 'replied' | 'ended';
+
+// All moves. `#goesOnAfter` decides whether a reply is the last one.
+//
+// | reading         | writing         | event                                    | reading       | writing           |
+// | --------------- | --------------- | ---------------------------------------- | ------------- | ----------------- |
+// | new, idle       | nothing         | the first byte of a head                 | head          | same              |
+// | head            | nothing         | the head ends                            | body or whole | continue or reply |
+// | body            | continue, reply | the handler holds the body               | held          | same              |
+// | held            | continue, reply | the handler reads the body               | body          | same              |
+// | any             | continue        | the handler reads the body               | same          | reply             |
+// | body            | continue, reply | the body ends                            | whole         | same              |
+// | body, held      | continue, reply | the body is malformed, late or cut off   | over          | same              |
+// | body, held      | reply           | a reply                                  | body          | replied           |
+// | body            | replied         | the body ends                            | idle          | nothing           |
+// | body            | replied         | the body is malformed, late or too large | over          | ended             |
+// | whole           | reply           | a reply                                  | idle          | nothing           |
+// | any             | continue, reply | the last reply                           | over          | ended             |
+// | new, idle, head | nothing         | bytes that are no request, or come late  | over          | ended             |
+// | any             | any             | the client has gone                      | over          | ended             |
+
 // A read of this size is most likely followed by another one at once.
 const largeReadBytes = 65_536;
 
@@ -60,163 +85,171 @@ const closeLine = 'connection: close\r\n';
 
 export class ServerConnection implements Connection, Transport, Client, Sink<RequestHead>, TurnTaker {
   readonly socket: Socket;
+  /** Read when the connection opens: after it has closed, the system no longer knows it. */
+  readonly address: string | undefined;
   readonly #context: ConnectionContext;
   readonly #reader: RequestReader;
-  // Asked for at once: of a connection that has closed the system no longer knows it.
-  readonly #address: string | undefined;
-  #phase: Phase = 'idle';
-  // When the time began that this phase is allowed, as `monotonicMs` tells it.
+  readonly #ahead = new SentAhead();
+  readonly #share = new TurnShare();
+  #reading: Reading = 'new';
+  #writing: Writing = 'nothing';
+  // The start of the time that is allowed in this state, by `monotonicMs`.
   #since = monotonicMs();
-  #isFirst = true;
+  // The request that is read or answered; undefined between two of them.
   #head: RequestHead | undefined;
+  // Who is told of it; undefined when the client is owed nothing.
   #incoming: Incoming | undefined;
-  #owesContinue = false;
-  // The body of the request does not come to its end: the reply that comes next is the last.
-  #isBroken = false;
   #bodyBytes = 0;
-  // What has been sent ahead, in memory of its own, often with room after it.
-  #ahead: Buffer = noBytes;
-  // Others have their turn first.
-  #isYielding = false;
-  // Requests started in the turn of the event loop with the number `#turn`.
-  #starts = 0;
-  #turn = 0;
-  // The last turn that was given to this connection.
-  #ownTurn = 0;
-  // The client sends nothing more.
-  #hasEnded = false;
 
   constructor(socket: Socket, context: ConnectionContext) {
     this.socket = socket;
-    this.#address = socket.remoteAddress;
+    this.address = socket.remoteAddress;
     this.#context = context;
     this.#reader = new RequestReader(this, context.requestHeadBytesMax);
     socket
       .on('data', (bytes: Buffer) => {
-        try {
+        this.#run(() => {
           this.#onData(bytes);
-        } catch (error) {
-          this.#fail(error);
-        }
+        });
       })
       .on('end', () => {
-        try {
-          this.#onEnd();
-        } catch (error) {
-          this.#fail(error);
-        }
+        this.#run(() => {
+          this.#onSocketEnd();
+        });
       })
-      .on('drain', () => {
-        this.#goOn();
-      })
+      .on('drain', this.#goOn)
       // Its close follows.
       .on('error', () => undefined)
       .on('close', () => {
-        try {
-          this.#forget();
-        } catch (error) {
-          this.#fail(error);
-        }
+        this.#run(() => {
+          this.#leave();
+        });
       });
   }
 
-  get address(): string | undefined {
-    return this.#address;
-  }
-
-  restsSince(now: number): number {
-    const rests = this.#isWaiting && this.socket.writableLength === 0;
-    return rests ? now - this.#since : 0;
-  }
-
-  isQuiet(quietMs: number, from: number): boolean {
-    return (
-      (this.#phase === 'idle' || this.#phase === 'lingering') &&
-      this.#ahead.length === 0 &&
-      this.socket.writableLength === 0 &&
-      monotonicMs() - Math.max(this.#since, from) >= quietMs
-    );
-  }
-
-  get #isWaiting(): boolean {
-    return (this.#phase === 'idle' || this.#phase === 'head') && this.#ahead.length === 0;
-  }
-
-  checkTime(now: number): void {
+  // A fault of our own outside of a request: this connection ends, and no other [D28].
+  #run(act: () => void): void {
     try {
-      this.#checkTime(now);
+      act();
     } catch (error) {
       this.#fail(error);
     }
   }
 
-  #checkTime(now: number): void {
+  #fail(error: unknown): void {
+    this.socket.destroy();
+    this.#context.handler.onFault(error);
+  }
+
+  // Times and rest.
+
+  restsSince(now: number): number {
+    const rests = this.#writing === 'nothing' && this.#ahead.isEmpty && this.socket.writableLength === 0;
+    return rests ? now - this.#since : 0;
+  }
+
+  isQuiet(quietMs: number, from: number): boolean {
+    return (
+      (this.#isIdle || this.#writing === 'ended') &&
+      this.#ahead.isEmpty &&
+      this.socket.writableLength === 0 &&
+      monotonicMs() - Math.max(this.#since, from) >= quietMs
+    );
+  }
+
+  get #isIdle(): boolean {
+    return this.#reading === 'new' || this.#reading === 'idle';
+  }
+
+  checkTime(now: number): void {
     const { requestHeadersTimeoutMs, requestTimeoutMs, idleTimeoutMs } = this.#context;
     const took = now - this.#since;
-    switch (this.#phase) {
+    switch (this.#reading) {
+      case 'new':
+        this.#checkRest(now, requestHeadersTimeoutMs);
+        break;
       case 'idle':
-        if (this.#ahead.length > 0) {
-          break;
-        }
-        if (this.socket.writableLength > 0) {
-          // The reply is still being taken.
-          this.#since = now;
-        } else if (this.#isFirst ? took >= requestHeadersTimeoutMs : took >= idleTimeoutMs) {
-          this.socket.destroy();
-        }
+        this.#checkRest(now, idleTimeoutMs);
         break;
       case 'head':
-        if (!this.socket.isPaused() && took >= Math.min(requestHeadersTimeoutMs, requestTimeoutMs)) {
-          this.#refuse('timeout');
+        if (this.#readsSocket && took >= Math.min(requestHeadersTimeoutMs, requestTimeoutMs)) {
+          this.#run(() => {
+            this.#refuse('timeout');
+          });
         }
         break;
       case 'body':
-      case 'dropping':
+      case 'held':
         if (took >= requestTimeoutMs) {
-          this.#breakBody('timeout');
+          this.#run(() => {
+            this.#breakBody('timeout');
+          });
         }
         break;
-      case 'lingering':
-        if (this.socket.writableLength > 0) {
-          // The last reply is still being taken.
-          this.#since = now;
-        } else if (took >= lingerMs) {
-          this.socket.destroy();
+      case 'over':
+        if (this.#writing === 'ended') {
+          this.#checkRest(now, lingerMs);
         }
         break;
-      default:
-      // What a request waits for is no client's time.
+      case 'whole':
+      // The handler takes this time, and not the client.
     }
   }
 
-  #onData(bytes: Buffer): void {
-    // Never past what is held already: that came first.
-    const rest = this.#ahead.length === 0 ? this.#take(bytes, false) : bytes;
-    if (rest.length > 0) {
-      this.#hold(rest);
+  #checkRest(now: number, restMsMax: number): void {
+    if (this.socket.writableLength > 0) {
+      // The client is still taking the last reply.
+      this.#since = now;
+    } else if (this.#ahead.isEmpty && now - this.#since >= restMsMax) {
+      this.socket.destroy();
     }
-    // Whoever sends much has had its turn.
+  }
+
+  // Reading.
+
+  #onData(bytes: Buffer): void {
+    // What is held already came first.
+    const rest = this.#ahead.isEmpty ? this.#take(bytes, false) : bytes;
+    if (rest.length > 0) {
+      this.#ahead.hold(rest);
+    }
+    // A client that sends much has had its turn.
     if (bytes.length >= largeReadBytes) {
-      this.#yield();
+      this.#share.wait(this);
+    }
+    this.#setFlow();
+  }
+
+  // The socket is read as long as the connection does not wait for its turn, and not too much is held.
+  get #readsSocket(): boolean {
+    return !this.#share.isWaiting && !this.#ahead.isFull;
+  }
+
+  // The only place that pauses and resumes the socket.
+  #setFlow(): void {
+    if (this.#readsSocket === this.socket.isPaused()) {
+      if (this.#readsSocket) {
+        this.socket.resume();
+      } else {
+        this.socket.pause();
+      }
     }
   }
 
   get #mayTake(): boolean {
-    const isWanted = this.#phase !== 'answering' && this.#phase !== 'lingering';
-    const { socket } = this;
-    // What is destroyed closes only later.
-    return isWanted && !this.#reader.isHeld && !socket.writableNeedDrain && !socket.destroyed;
+    const isWanted = this.#reading !== 'whole' && this.#reading !== 'held' && this.#reading !== 'over';
+    // A socket that is destroyed closes only later.
+    return isWanted && !this.socket.writableNeedDrain && !this.socket.destroyed;
   }
 
-  // Takes requests from `bytes` until they are at their end, or wait for a reply, for the client to take what it has, or
-  // for others to have their turn; returns what is left to be held. A loop, not a chain of calls: thousands of requests
-  // that are answered at once must not exhaust the stack.
+  // Takes requests from `bytes` until these end, or until the client must wait: for a reply, for its turn, or to take what
+  // it has got. Returns what is left to be held. A loop, not a chain of calls: thousands of requests that are answered at
+  // once must not exhaust the stack.
   #take(bytes: Buffer, isAhead: boolean): Buffer {
     let at = 0;
     while (at < bytes.length && this.#mayTake) {
-      const isBetween = this.#phase === 'idle' || this.#phase === 'head';
-      if (isBetween && !this.#mayStart(isAhead || at > 0)) {
-        this.#yield();
+      if (this.#writing === 'nothing' && !this.#share.mayStart(isAhead || at > 0)) {
+        this.#share.wait(this);
         break;
       }
       if (this.#reader.isDone) {
@@ -232,105 +265,52 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
       if (at === from) {
         throw new Error('the reader takes nothing');
       }
-      if (this.#phase === 'idle' && this.#reader.isInHead) {
+      if (this.#isIdle && this.#reader.isInHead) {
         this.#beginHead();
       }
     }
-    return at === bytes.length || this.#phase === 'lingering' ? noBytes : bytes.subarray(at);
+    return at === bytes.length || this.#writing === 'ended' ? noBytes : bytes.subarray(at);
   }
 
-  // Whether one more request may be started in this turn of the event loop [D58]. Requests that were sent ahead wait for
-  // this connection's own turn. In another turn only one of them starts, when IO has brought the reply before it.
-  #mayStart(isAhead: boolean): boolean {
-    const turn = currentTurn();
-    if (this.#turn !== turn) {
-      this.#turn = turn;
-      this.#starts = 0;
-    }
-    return this.#starts < (isAhead && this.#ownTurn !== turn ? 1 : turnStartsMax);
-  }
-
+  // The time of the first head begins with the connection.
   #beginHead(): void {
-    this.#phase = 'head';
-    if (!this.#isFirst) {
+    if (this.#reading === 'idle') {
       this.#since = monotonicMs();
     }
-    this.#isFirst = false;
+    this.#reading = 'head';
   }
 
-  // Copied together: thousands of small pieces would take many times their size. Memory that is full is replaced by one
-  // twice as large as what it holds, so that no byte is copied more than a few times.
-  #hold(bytes: Buffer): void {
-    const held = this.#ahead;
-    const length = held.length + bytes.length;
-    if (held.byteOffset + length <= held.buffer.byteLength) {
-      this.#ahead = Buffer.from(held.buffer, held.byteOffset, length);
-    } else {
-      const memory = Buffer.allocUnsafeSlow(Math.max(aheadBytesMin, length, 2 * held.length));
-      memory.set(held);
-      this.#ahead = memory.subarray(0, length);
-    }
-    this.#ahead.set(bytes, held.length);
-    if (length >= aheadBytesMax) {
-      this.socket.pause();
-    }
-  }
-
-  #dropAhead(): void {
-    this.#ahead = noBytes;
-    this.socket.resume();
-  }
-
-  // Goes on with what was sent ahead, if it is its turn.
-  #takeAhead(): void {
-    if (this.#isYielding || !this.#mayTake) {
-      return;
-    }
-    const bytes = this.#ahead;
-    this.#ahead = noBytes;
-    this.#ahead = this.#take(bytes, true);
-    this.#readOn();
-  }
-
-  // Reads on when nothing is left of what was sent ahead.
-  #readOn(): void {
-    if (this.#ahead.length === 0 && !this.#isYielding) {
-      this.socket.resume();
-      if (this.#hasEnded) {
-        this.#finishAfterEnd();
+  // Goes on with what was sent ahead, as far as that is possible now.
+  readonly #goOn = (): void => {
+    try {
+      if (!this.#share.isWaiting && this.#mayTake) {
+        this.#ahead.keep(this.#take(this.#ahead.take(), true));
+        if (this.#ahead.hasEnded && this.#ahead.isEmpty && this.#readsSocket) {
+          this.#finishAfterEnd();
+        }
       }
+      this.#setFlow();
+    } catch (error) {
+      this.#fail(error);
     }
-  }
+  };
 
-  // Lets others have their turn; then it goes on.
-  #yield(): void {
-    if (!this.#isYielding) {
-      this.#isYielding = true;
-      this.socket.pause();
-      queueForTurn(this);
-    }
-  }
-
-  /** @internal Goes on, others having had their turn. */
+  /** @internal Goes on, after others have had their turn. */
   takeTurn(): void {
-    this.#isYielding = false;
-    this.#ownTurn = currentTurn();
-    if (this.#ahead.length < aheadBytesMax) {
-      this.socket.resume();
-    }
+    this.#share.begin();
     this.#goOn();
   }
 
   /** @internal */
   onHead(head: RequestHead): void {
-    if (this.#phase === 'idle') {
+    if (this.#isIdle) {
       this.#beginHead();
     }
-    this.#starts += 1;
+    this.#share.countStart();
     this.#head = head;
-    this.#owesContinue = head.expectation === 'continue';
     this.#bodyBytes = 0;
-    this.#phase = head.bodyLength === 0 ? 'answering' : 'body';
+    this.#reading = head.bodyLength === 0 ? 'whole' : 'body';
+    this.#writing = head.expectation === 'continue' ? 'continue' : 'reply';
     this.#incoming = this.#context.handler.accept(head, this, this);
     this.#incoming.start();
   }
@@ -341,39 +321,104 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     if (this.#incoming !== undefined) {
       this.#incoming.onBody(piece);
     } else if (this.#bodyBytes > this.#context.requestBytesMax) {
-      this.#linger();
+      this.#end();
     }
   }
 
   /** @internal */
   onEnd(): void {
-    switch (this.#phase) {
-      case 'body':
-        this.#phase = 'answering';
-        this.#incoming?.onBodyEnd();
-        break;
-      case 'dropping':
+    // A request without a body was whole before.
+    if (this.#reading === 'body') {
+      this.#reading = 'whole';
+      if (this.#writing === 'replied') {
         this.#beginNext();
-        break;
-      default:
-      // A request without a body, or whose reply was the last.
+      } else {
+        this.#incoming?.onBodyEnd();
+      }
     }
   }
 
+  // Bytes that are not HTTP. Requests before them have had their replies.
+  #onFlaw(flaw: Broken): void {
+    if (this.#writing === 'nothing') {
+      this.#refuse(flaw);
+    } else if (this.#reading === 'body') {
+      this.#breakBody(flaw);
+    }
+    // Otherwise the last reply has been sent: whatever follows it is ignored.
+  }
+
+  #breakBody(reason: Broken): void {
+    if (this.#incoming === undefined) {
+      // The client would take a second reply for that of its next request.
+      this.#end();
+    } else {
+      this.#reading = 'over';
+      this.#ahead.drop();
+      this.#setFlow();
+      this.#incoming.onBroken(reason);
+    }
+  }
+
+  // The client sends nothing more. It has gone, unless it waits for what it has sent only a part of. What is held comes
+  // first.
+  #onSocketEnd(): void {
+    const ahead = this.#ahead;
+    ahead.hasEnded = true;
+    const isDone =
+      this.#reading === 'whole' ? !ahead.isCutOff(this.#context.requestHeadBytesMax) : ahead.isEmpty;
+    if (isDone) {
+      this.#finishAfterEnd();
+    }
+  }
+
+  #finishAfterEnd(): void {
+    switch (this.#reading) {
+      case 'new':
+      case 'idle':
+      case 'whole':
+        this.#leave();
+        break;
+      case 'head':
+        this.#refuse(endFlaw);
+        break;
+      case 'body':
+      case 'held':
+        this.#breakBody(endFlaw);
+        break;
+      case 'over':
+      // The last reply is still to come, or was sent, or the client has gone already.
+    }
+  }
+
+  // The client has gone: nothing that it sent ahead starts, and whoever answers it is told.
+  #leave(): void {
+    const incoming = this.#incoming;
+    this.#incoming = undefined;
+    this.#end();
+    incoming?.onGone();
+  }
+
+  // Writing.
+
   holdBody(): void {
-    this.#reader.isHeld = this.#phase === 'body';
+    if (this.#reading === 'body' && this.#writing !== 'replied') {
+      this.#reading = 'held';
+      this.#reader.isHeld = true;
+    }
   }
 
   readBody(): void {
     this.#releaseBody();
-    if (this.#owesContinue) {
-      this.#owesContinue = false;
+    if (this.#writing === 'continue') {
+      this.#writing = 'reply';
       this.socket.write(continueText);
     }
   }
 
   #releaseBody(): void {
-    if (this.#reader.isHeld) {
+    if (this.#reading === 'held') {
+      this.#reading = 'body';
       this.#reader.isHeld = false;
       this.#goOnSoon();
     }
@@ -386,188 +431,69 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     this.#send(reply, onTaken);
   }
 
-  #send(reply: Reply, onTaken: () => void): void {
-    this.#releaseBody();
-    const head = this.#head;
-    // Without a head it is a refusal, and nobody knows where the next request begins.
-    const closes = reply.closes || this.#isBroken || head?.persists !== true || this.#owesContinue;
-    this.#write(reply, closes, head?.method === 'HEAD', onTaken);
-    if (this.socket.writableLength > 0) {
-      this.#context.stallWatch.watch(this.socket, this.#incoming);
-    }
-    this.#incoming = undefined;
-    if (closes) {
-      this.#linger();
-    } else if (this.#reader.isDone) {
-      this.#beginNext();
-    } else {
-      this.#phase = 'dropping';
-    }
-  }
-
   cut(): void {
     this.socket.destroy();
-  }
-
-  #write(reply: Reply, closes: boolean, isHead: boolean, onTaken: () => void): void {
-    const { socket } = this;
-    const { pieces, length } = reply;
-    let text = writeReplyHead(reply, (closes ? closeLine : this.#context.keepAliveLines) + writeDate());
-    if (isHead) {
-      socket.write(text, 'latin1');
-      onTaken();
-    } else if (length <= oneWriteBytesMax) {
-      for (const piece of pieces) {
-        // latin1 is one byte a character, whatever the bytes mean.
-        text += piece.toString('latin1');
-      }
-      socket.write(text, 'latin1');
-      onTaken();
-    } else {
-      socket.cork();
-      socket.write(text, 'latin1');
-      const last = pieces.length - 1;
-      for (const [index, piece] of pieces.entries()) {
-        if (index === last) {
-          socket.write(piece, onTaken);
-        } else {
-          socket.write(piece);
-        }
-      }
-      socket.uncork();
-    }
-  }
-
-  #beginNext(): void {
-    this.#phase = 'idle';
-    this.#since = monotonicMs();
-    this.#head = undefined;
-    if (this.#ahead.length > 0 || this.socket.isPaused() || this.#hasEnded) {
-      this.#goOnSoon();
-    }
-  }
-
-  // Whoever has called comes to its end first.
-  #goOnSoon(): void {
-    queueMicrotask(() => {
-      this.#goOn();
-    });
-  }
-
-  #linger(): void {
-    this.#phase = 'lingering';
-    this.#since = monotonicMs();
-    this.#dropAhead();
-    this.socket.end();
-  }
-
-  // Bytes that are no HTTP. Requests before them have had their replies.
-  #onFlaw(flaw: Broken): void {
-    switch (this.#phase) {
-      case 'idle':
-      case 'head':
-        this.#refuse(flaw);
-        break;
-      case 'body':
-      case 'dropping':
-        this.#breakBody(flaw);
-        break;
-      default:
-      // The last reply has gone out: what is behind it is nobody's.
-    }
   }
 
   #refuse(reason: Broken): void {
     this.#send(this.#context.handler.refuse(reason, this), () => undefined);
   }
 
-  #breakBody(reason: Broken): void {
-    if (this.#incoming === undefined) {
-      // A second reply would be taken for that of the next request.
-      this.#linger();
-      return;
+  #send(reply: Reply, onTaken: () => void): void {
+    this.#releaseBody();
+    const goesOn = this.#goesOnAfter(reply);
+    const head = writeReplyHead(reply, (goesOn ? this.#context.keepAliveLines : closeLine) + writeDate());
+    writeMessage(this.socket, head, this.#head?.method === 'HEAD' ? noPieces : reply.pieces, onTaken);
+    if (this.socket.writableLength > 0) {
+      this.#context.stallWatch.watch(this.socket, this.#incoming);
     }
-    this.#phase = 'answering';
-    this.#isBroken = true;
-    this.#dropAhead();
-    this.#incoming.onBroken(reason);
-  }
-
-  // The client sends nothing more, and so has gone, unless it waits for what it has sent in part. What is held comes first.
-  #onEnd(): void {
-    this.#hasEnded = true;
-    if (this.#phase === 'answering' ? !this.#isCutInAhead() : this.#ahead.length === 0) {
-      this.#finishAfterEnd();
-    }
-  }
-
-  #finishAfterEnd(): void {
-    switch (this.#phase) {
-      case 'idle':
-        this.#leave();
-        break;
-      case 'head':
-        this.#refuse(endFlaw);
-        break;
-      case 'body':
-      case 'dropping':
-        this.#breakBody(endFlaw);
-        break;
-      case 'answering':
-        if (!this.#isBroken) {
-          this.#leave();
-        }
-        break;
-      default:
-      // The last reply has gone out, or the client has gone already.
-    }
-  }
-
-  // Whether what was sent ahead ends within a request.
-  #isCutInAhead(): boolean {
-    const reader = new RequestReader(
-      {
-        onHead: () => undefined,
-        onBody: () => undefined,
-        onEnd: () => undefined,
-      },
-      this.#context.requestHeadBytesMax,
-    );
-    const bytes = Buffer.from(this.#ahead);
-    for (let at = 0; at < bytes.length && reader.flaw === undefined;) {
-      reader.next();
-      at = reader.read(bytes, at);
-    }
-    return !reader.isDone && !reader.isBeforeMessage;
-  }
-
-  #leave(): void {
-    this.socket.end();
-    this.#forget();
-  }
-
-  // The client has gone: what it sent ahead never starts, and whoever answers it is told.
-  #forget(): void {
-    const incoming = this.#incoming;
     this.#incoming = undefined;
-    this.#phase = 'closed';
-    this.#dropAhead();
-    incoming?.onGone();
-  }
-
-  #goOn(): void {
-    try {
-      this.#takeAhead();
-    } catch (error) {
-      this.#fail(error);
+    if (!goesOn) {
+      this.#end();
+    } else if (this.#reading === 'whole') {
+      this.#beginNext();
+    } else {
+      this.#writing = 'replied';
     }
   }
 
-  // A fault of our own outside of a request: this connection ends, and no other [D28].
-  #fail(error: unknown): void {
-    this.socket.destroy();
-    this.#context.handler.onFault(error);
+  // The only place that decides whether the connection goes on after a reply [RFC 9112, 9.3].
+  #goesOnAfter(reply: Reply): boolean {
+    return (
+      !reply.closes &&
+      // A refusal has no head: nobody knows where the next request begins.
+      this.#head?.persists === true &&
+      this.#reading !== 'over' &&
+      // A client that still waits for `100 Continue` may send its body or not [RFC 9110, 10.1.1].
+      this.#writing !== 'continue'
+    );
+  }
+
+  #beginNext(): void {
+    this.#reading = 'idle';
+    this.#writing = 'nothing';
+    this.#since = monotonicMs();
+    this.#head = undefined;
+    if (!this.#ahead.isEmpty || this.#ahead.hasEnded) {
+      this.#goOnSoon();
+    }
+  }
+
+  // Deferred, so that the caller finishes first.
+  #goOnSoon(): void {
+    queueMicrotask(this.#goOn);
+  }
+
+  #end(): void {
+    this.#reading = 'over';
+    this.#writing = 'ended';
+    this.#since = monotonicMs();
+    this.#ahead.drop();
+    this.#setFlow();
+    this.socket.end();
   }
 }
 
+const noBytes = Buffer.alloc(0);
+const noPieces: readonly Buffer[] = [];
 const endFlaw: Broken = { kind: 'malformed', reason: 'a request that is cut off' };

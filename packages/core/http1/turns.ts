@@ -30,6 +30,55 @@ function giveTurn(): void {
   next?.takeTurn();
 }
 
+// Requests of one connection that are started in one turn of the event loop [D58].
+const startsMax = 16;
+
+/** The share that one connection has in the turns: how many requests it may start in each [D58]. */
+export class TurnShare {
+  #isWaiting = false;
+  // Requests started in the turn with the number `#turn`.
+  #starts = 0;
+  #turn = 0;
+  // The last turn that was this connection's own.
+  #ownTurn = 0;
+
+  /** Others have their turn first. */
+  get isWaiting(): boolean {
+    return this.#isWaiting;
+  }
+
+  /**
+   * Whether one more request may be started now. Requests that were sent ahead wait for the connection's own turn. In
+   * another turn only one of them starts, when IO has brought the reply before it.
+   */
+  mayStart(isAhead: boolean): boolean {
+    const turn = currentTurn();
+    if (this.#turn !== turn) {
+      this.#turn = turn;
+      this.#starts = 0;
+    }
+    return this.#starts < (isAhead && this.#ownTurn !== turn ? 1 : startsMax);
+  }
+
+  countStart(): void {
+    this.#starts += 1;
+  }
+
+  /** Has `taker` called in the connection's next own turn, once. */
+  wait(taker: TurnTaker): void {
+    if (!this.#isWaiting) {
+      this.#isWaiting = true;
+      queueForTurn(taker);
+    }
+  }
+
+  /** The own turn has come. */
+  begin(): void {
+    this.#isWaiting = false;
+    this.#ownTurn = currentTurn();
+  }
+}
+
 /** So many pieces of a body that a host has ready are read in one turn. */
 export const piecesPerTurn = 16;
 

@@ -80,9 +80,6 @@ function writeFields(headers: readonly string[]): string {
   return text;
 }
 
-/** Up to here one write of one string is cheaper than a vector of two (measured on an item of 432 B: 12 % of a request). */
-export const oneWriteBytesMax = 16_384;
-
 let dateSecond = NaN;
 let dateLine = '';
 
