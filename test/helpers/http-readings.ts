@@ -3,7 +3,9 @@
 
 import assert from 'node:assert/strict';
 import type { AnswerHead, Flaw, RequestHead } from '../../packages/core/http1/head.ts';
-import { AnswerReader, RequestReader, type MessageReader } from '../../packages/core/http1/reader.ts';
+import { AnswerReader } from '../../packages/core/http1/answer-reader.ts';
+import type { MessageReader } from '../../packages/core/http1/reader.ts';
+import { RequestReader } from '../../packages/core/http1/request-reader.ts';
 
 export interface Message<Head> {
   readonly head: Head;

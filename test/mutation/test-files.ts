@@ -34,7 +34,7 @@ export const batches: readonly Batch[] = [
       'test/wire/writer.test.ts',
       'test/wire/repeated-text.test.ts',
     ],
-    of: /packages\/core\/http1\/(fields|grammar|head|reader|repeated-text|writer)\.ts/,
+    of: /packages\/core\/http1\/(fields|grammar|growing-buffer|head|(answer-|chunk-|request-)?reader|repeated-text|writer)\.ts/,
   },
   {
     name: 'tables of sockets',

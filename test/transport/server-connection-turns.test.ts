@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import type { Socket } from 'node:net';
 import { test } from 'node:test';
-import { RequestReader } from '../../packages/core/http1/reader.ts';
+import { RequestReader } from '../../packages/core/http1/request-reader.ts';
 import { ServerConnection } from '../../packages/core/http1/server-connection.ts';
 import { queueForTurn, type TurnTaker } from '../../packages/core/http1/turns.ts';
 import { poll } from '../helpers/changes.ts';

@@ -5,7 +5,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { AnswerHead, RequestHead } from '../../packages/core/http1/head.ts';
-import { AnswerReader, RequestReader } from '../../packages/core/http1/reader.ts';
+import { AnswerReader } from '../../packages/core/http1/answer-reader.ts';
+import { RequestReader } from '../../packages/core/http1/request-reader.ts';
 import {
   answerTexts,
   flawedAnswerTexts,

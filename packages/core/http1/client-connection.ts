@@ -5,7 +5,7 @@ import { connect as connectTcp, isIP, type LookupFunction, type Socket } from 'n
 import type { ConnectionOptions, SecureContext } from 'node:tls';
 
 import type { AnswerHead, Flaw } from './head.ts';
-import { AnswerReader } from './reader.ts';
+import { AnswerReader } from './answer-reader.ts';
 import { writeMessage } from './socket-writes.ts';
 
 /** Whoever has an exchange on a connection. What it throws goes to its `onFault`. */

@@ -191,3 +191,14 @@ export function parseKeepAliveSeconds(value: string): number | undefined {
   const seconds = keepAliveTimeout.exec(value)?.[1];
   return seconds === undefined ? undefined : Number(seconds);
 }
+
+const versionStart = Buffer.from('HTTP/1.', 'latin1');
+
+/** Whether `byte` may stand at `index` of a version, HTTP/1.0 or HTTP/1.1. */
+export function isVersionByte(byte: number, index: number): boolean {
+  return index < versionStart.length
+    ? byte === versionStart[index]
+    : byte === digitZero || byte === digitZero + 1;
+}
+
+export const versionLength = versionStart.length + 1;

@@ -1,7 +1,7 @@
 // What a client has sent before its turn [D58]: bytes in the order in which they came, and maybe the end after them.
 
 import { appendBytes } from './growing-buffer.ts';
-import { RequestReader } from './reader.ts';
+import { RequestReader } from './request-reader.ts';
 
 // From this many bytes on the client's socket is not read.
 const bytesMax = 65_536;

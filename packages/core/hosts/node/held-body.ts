@@ -6,6 +6,7 @@ import type { Readable } from 'node:stream';
 
 import { Deadline, type Deadlines, type DeadlineOwner } from '../../backend/deadlines.ts';
 import type { BufferBudget } from '../../body/budget.ts';
+import { appendBytes } from '../../http1/growing-buffer.ts';
 import type { RequestHead } from '../../http1/head.ts';
 import type { Incoming } from '../../http1/transport.ts';
 import { piecesPerTurn, queueForTurn } from '../../http1/turns.ts';
@@ -18,9 +19,7 @@ export class HeldBody implements DeadlineOwner {
   readonly #deadlines: Deadlines;
   readonly #deadline = new Deadline(this);
   #finish: (error?: Error) => void = () => undefined;
-  // One buffer that grows: thousands of small pieces would take many times their size.
   #bytes: Buffer = noBytes;
-  #length = 0;
   #state: 'gathering' | 'whole' | 'over-limit' | 'over-budget' | 'too-late' | 'dropped' = 'gathering';
 
   /** Its time begins with `gather`; `deadlines` says how long it is. */
@@ -111,13 +110,13 @@ export class HeldBody implements DeadlineOwner {
     if (!(piece instanceof Uint8Array)) {
       return this.#endWith('whole');
     }
-    if (this.#length + piece.length > this.#bytesMax) {
+    if (this.#bytes.length + piece.length > this.#bytesMax) {
       return this.#endWith('over-limit');
     }
     if (!this.#budget.take(piece.length)) {
       return this.#endWith('over-budget');
     }
-    this.#append(piece);
+    this.#bytes = appendBytes(this.#bytes, piece, 0);
     return true;
   }
 
@@ -125,21 +124,6 @@ export class HeldBody implements DeadlineOwner {
     this.#forget();
     this.#state = state;
     return false;
-  }
-
-  #append(piece: Uint8Array): void {
-    const length = this.#length + piece.length;
-    if (this.#length === 0) {
-      this.#bytes = Buffer.from(piece.buffer, piece.byteOffset, piece.byteLength);
-    } else {
-      if (length > this.#bytes.length) {
-        const larger = Buffer.allocUnsafeSlow(2 * length);
-        larger.set(this.#bytes.subarray(0, this.#length));
-        this.#bytes = larger;
-      }
-      this.#bytes.set(piece, this.#length);
-    }
-    this.#length = length;
   }
 
   /** What the head has to announce, so that the call decides as it would without hooks. */
@@ -150,12 +134,12 @@ export class HeldBody implements DeadlineOwner {
     if (this.#state === 'too-late') {
       return 'chunked';
     }
-    return this.#state === 'over-budget' ? head.bodyLength : this.#length;
+    return this.#state === 'over-budget' ? head.bodyLength : this.#bytes.length;
   }
 
   /** Gives everything to `incoming`, which counts it by itself. */
   handOver(incoming: Incoming): void {
-    const bytes = this.#bytes.subarray(0, this.#length);
+    const bytes = this.#bytes;
     const state = this.#state;
     this.drop();
     if (state === 'over-budget' || state === 'too-late') {
@@ -176,8 +160,7 @@ export class HeldBody implements DeadlineOwner {
   }
 
   #forget(): void {
-    this.#budget.giveBack(this.#length);
+    this.#budget.giveBack(this.#bytes.length);
     this.#bytes = noBytes;
-    this.#length = 0;
   }
 }

@@ -1,0 +1,111 @@
+// Reads requests: the request line [RFC 9112, 3], and what the fields of a request make of it.
+
+import type { FieldName } from './fields.ts';
+import {
+  carriageReturn,
+  digitZero,
+  isVersionByte,
+  methodBytes,
+  methodBytesMax,
+  space,
+  targetBytes,
+  versionLength,
+} from './grammar.ts';
+import { RequestFields, type BodyLength, type Flaw, type RequestHead } from './head.ts';
+import { MessageReader, type RepeatedValues } from './reader.ts';
+import { KnownText, RepeatedText } from './repeated-text.ts';
+
+// The part of the request line that the next byte belongs to.
+const partMethod = 0;
+const partTarget = 1;
+const partVersion = 2;
+
+const methods = new KnownText(['GET', 'PUT', 'POST', 'DELETE']);
+const repeatedInRequests: RepeatedValues = {
+  host: new RepeatedText(),
+  connection: new RepeatedText(),
+  'user-agent': new RepeatedText(),
+  'content-length': new RepeatedText(),
+  'transfer-encoding': new RepeatedText(),
+  'x-forwarded-for': new RepeatedText(),
+};
+
+/** Reads requests [RFC 9112, 3]. */
+export class RequestReader extends MessageReader<RequestHead> {
+  protected readonly repeatedValues = repeatedInRequests;
+  protected readonly skipsEmptyLines = true;
+  #part = partMethod;
+  #method = '';
+  #target = '';
+  #fields = new RequestFields();
+
+  protected readStartLine(bytes: Buffer, from: number, end: number): number {
+    let at = from;
+    if (this.#part === partMethod) {
+      while (at < end && methodBytes[bytes[at] ?? 0] === 1) {
+        at += 1;
+      }
+      const length = this.sinceMark(at);
+      if (length > methodBytesMax || (at < end && (bytes[at] !== space || length === 0))) {
+        this.fail('a method that is none');
+        return at;
+      }
+      if (at === end) {
+        return at;
+      }
+      this.#method = methods.read(bytes, at - length, at);
+      at += 1;
+      this.setMark(at);
+      this.#part = partTarget;
+    }
+    if (this.#part === partTarget) {
+      while (at < end && targetBytes[bytes[at] ?? 0] === 1) {
+        at += 1;
+      }
+      if (at === end) {
+        return at;
+      }
+      if (bytes[at] !== space || this.sinceMark(at) === 0) {
+        this.fail('a target that is none, or no version behind it');
+        return at;
+      }
+      this.#target = this.textSinceMark(bytes, at);
+      at += 1;
+      this.setMark(at);
+      this.#part = partVersion;
+    }
+    if (this.#part === partVersion) {
+      for (; at < end && this.sinceMark(at) < versionLength; at += 1) {
+        if (!isVersionByte(bytes[at] ?? 0, this.sinceMark(at))) {
+          this.fail('a version that is neither HTTP/1.0 nor HTTP/1.1');
+          return at;
+        }
+        this.minorVersion = (bytes[at] ?? 0) - digitZero;
+      }
+      if (at < end) {
+        if (bytes[at] !== carriageReturn) {
+          this.fail('a request line with something behind its version');
+          return at;
+        }
+        this.#part = partMethod;
+        this.endStartLine();
+        at += 1;
+      }
+    }
+    return at;
+  }
+
+  protected takeField(name: FieldName, value: string): void {
+    this.#fields.take(name, value);
+  }
+
+  protected finishHead(): RequestHead | Flaw {
+    const fields = this.#fields;
+    this.#fields = new RequestFields();
+    return fields.finish(this.#method, this.#target, this.minorVersion);
+  }
+
+  protected bodyLengthOf(head: RequestHead): BodyLength {
+    return head.bodyLength;
+  }
+}
