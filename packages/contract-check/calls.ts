@@ -245,7 +245,7 @@ class InMemory implements Transport {
     this.#incoming?.onBodyEnd();
   }
 
-  reply({ status, pieces }: Reply, onTaken: () => void): void {
+  reply({ head: { status }, pieces }: Reply, onTaken: () => void): void {
     // A copy: the memory of the pieces takes other bytes after that.
     this.taken = { status, body: Buffer.concat(pieces) };
     onTaken();

@@ -1,14 +1,17 @@
 // Every fixed reply, built once: status, bytes and the headers that belong to it alone. A client never gets
 // a body that is neither one of these nor the backend's own JSON [spec 7, rule 2].
 
-import type { Broken } from './http1/transport.ts';
+import type { Broken, ReplyHead } from './http1/transport.ts';
+import { createReplyHead } from './http1/writer.ts';
 import { operations, type Operation, type OperationName } from './operations.ts';
 
-export interface FixedReply {
-  readonly status: number;
+/** Its headers are all but those that differ each time [D24]. */
+export interface FixedReply extends ReplyHead {
   readonly body: Buffer;
-  /** All but those that differ each time, as name, value, name, value [D24]. */
-  readonly headers: readonly string[];
+}
+
+export function createFixedReply(status: number, headers: readonly string[], body: Buffer): FixedReply {
+  return { ...createReplyHead(status, headers), body };
 }
 
 /** The headers of a reply with a body of `contentType`, and `others` beyond those of every reply [D24]. */
@@ -24,12 +27,6 @@ export function replyHeaders(contentType: string | undefined, others: readonly s
 }
 
 const json = 'application/json';
-const noBody = Buffer.alloc(0);
-
-/** Of replies that pass the backend's JSON on. */
-export const passedHeaders: readonly string[] = replyHeaders(json);
-/** The same for another status: what is written is made once for each list. */
-export const createdHeaders: readonly string[] = replyHeaders(json);
 
 /** Replies on paths that belong to no operation, for those who want them beside the operations. */
 export interface Pages {
@@ -38,15 +35,15 @@ export interface Pages {
 }
 
 function errorReply(status: number, message: string, headers: readonly string[] = []): FixedReply {
-  return {
+  return createFixedReply(
     status,
-    body: Buffer.from(JSON.stringify({ error: message })),
-    headers: replyHeaders(json, headers),
-  };
+    replyHeaders(json, headers),
+    Buffer.from(JSON.stringify({ error: message })),
+  );
 }
 
 function optionsReply(methods: string): FixedReply {
-  return { status: 204, body: noBody, headers: replyHeaders(undefined, ['allow', methods]) };
+  return createFixedReply(204, replyHeaders(undefined, ['allow', methods]), Buffer.alloc(0));
 }
 
 export const collectionMethods = 'GET, HEAD, POST, OPTIONS';
@@ -57,11 +54,7 @@ const pageMethods = 'GET, HEAD, OPTIONS';
 const challenge = 'Bearer realm="work-items"';
 
 export const replies = {
-  success: {
-    status: 200,
-    body: Buffer.from('{"success":true}'),
-    headers: replyHeaders(json),
-  } satisfies FixedReply,
+  success: createFixedReply(200, replyHeaders(json), Buffer.from('{"success":true}')),
   invalidId: errorReply(400, 'Invalid ID format'),
   unauthorized: errorReply(401, 'Unauthorized', ['www-authenticate', challenge]),
   invalidToken: errorReply(401, 'Unauthorized', ['www-authenticate', `${challenge}, error="invalid_token"`]),
@@ -106,6 +99,11 @@ export function replyToBroken(reason: Broken): FixedReply {
   return reason.kind === 'head-too-large' ? replies.headersTooLarge : replies.badRequest;
 }
 
+/** The head of each operation's reply that passes the backend's JSON on [spec 4]. */
+export const answerHeads = perOperation(({ successStatus }) =>
+  createReplyHead(successStatus, replyHeaders(json)),
+);
+
 /** Each operation's 500 [spec 7]. */
 export const failureReplies = perOperation((operation) => errorReply(500, operation.failureMessage));
 
@@ -116,9 +114,9 @@ export const notFoundReplies = perOperation((operation) =>
     : errorReply(404, operation.notFoundMessage),
 );
 
-function perOperation(build: (operation: Operation) => FixedReply): Record<OperationName, FixedReply> {
+function perOperation<Part>(build: (operation: Operation) => Part): Record<OperationName, Part> {
   return Object.fromEntries(operations.map((operation) => [operation.name, build(operation)])) as Record<
     OperationName,
-    FixedReply
+    Part
   >;
 }

@@ -9,6 +9,7 @@ import { parseArgs } from 'node:util';
 import type { RequestHead } from '../../packages/core/http1/head.ts';
 import { ClientServer } from '../../packages/core/http1/server.ts';
 import type { Client, Incoming, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
+import { createReplyHead } from '../../packages/core/http1/writer.ts';
 import { createChoices, createRequests, httpParts } from '../helpers/http-messages.ts';
 import { readRequests } from '../helpers/http-readings.ts';
 import { createRandom, mutate } from '../helpers/json-texts.ts';
@@ -82,8 +83,7 @@ class Received implements Incoming {
     const body = this.#isLarge ? largeReply : Buffer.from(this.id);
     this.#transport.reply(
       {
-        status: 200,
-        headers: [],
+        head: createReplyHead(200, []),
         added: [],
         requestId: this.id,
         pieces: [body],
@@ -174,8 +174,7 @@ const handler: RequestHandler = {
     const body = Buffer.from('no');
     const length = body.length;
     return {
-      status: 400,
-      headers: [],
+      head: createReplyHead(400, []),
       added: [],
       requestId: 'refused',
       pieces: [body],

@@ -7,6 +7,7 @@ import type { TestContext } from 'node:test';
 import { fieldValue, type RequestHead } from '../../packages/core/http1/head.ts';
 import { ClientServer, type ServerLimits } from '../../packages/core/http1/server.ts';
 import type { Broken, Incoming, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
+import { createReplyHead } from '../../packages/core/http1/writer.ts';
 import { poll } from './changes.ts';
 import { RawClient, requestBytes } from './raw-client.ts';
 
@@ -78,8 +79,7 @@ export class Received implements Incoming {
   ): void {
     this.transport.reply(
       {
-        status,
-        headers: ['content-type', 'text/plain'],
+        head: createReplyHead(status, ['content-type', 'text/plain']),
         added: [],
         requestId: fieldValue(this.head.fields, 'x-request-id') ?? 'none',
         pieces,
@@ -136,8 +136,7 @@ export async function serve(t: TestContext, script: Script = {}, limits: Partial
       const body = script.refusal ?? Buffer.from(text);
       const { length } = body;
       return {
-        status,
-        headers: [],
+        head: createReplyHead(status, []),
         added: [],
         requestId: 'refused',
         pieces: [body],

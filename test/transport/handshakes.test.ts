@@ -10,6 +10,7 @@ import { connect as connectTls, type ConnectionOptions } from 'node:tls';
 import type { ServerTls } from '../../packages/core/http1/handshake.ts';
 import { ServerConnection } from '../../packages/core/http1/server-connection.ts';
 import { ClientServer, type SecureOptions } from '../../packages/core/http1/server.ts';
+import { createReplyHead } from '../../packages/core/http1/writer.ts';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { closed, RawClient } from '../helpers/raw-client.ts';
@@ -45,8 +46,7 @@ describe('handshakes', { skip: noOpenssl }, () => {
         accept: () => assert.fail('a request'),
         refuse: () => ({
           ...{
-            status: 400,
-            headers: [],
+            head: createReplyHead(400, []),
             added: [],
             requestId: 'none',
             pieces: [Buffer.from('no')],

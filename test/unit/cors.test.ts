@@ -80,27 +80,28 @@ describe('lists of headers', () => {
     fields: ['origin', origin, 'access-control-request-method', 'GET'],
   });
 
-  test('the same list for the same reply and origin, others for others', () => {
-    const first = cors.headersFor(own, get(app));
-    assert.equal(cors.headersFor(own, get(app)), first);
-    const others = [
-      cors.headersFor([...own], get(app)),
-      cors.headersFor(own, get('http://b')),
-      cors.headersFor(own, get('http://c')),
-    ];
-    assert.equal(new Set([first, ...others]).size, 4);
-    // Whoever is not allowed, known or not: one list.
-    assert.equal(cors.headersFor(own, get('http://d')), others[2]);
-    assert.equal(cors.headersFor(own, undefined), others[2]);
-    const preflight = cors.headersFor(options, ask(app));
-    assert.equal(cors.headersFor(options, ask(app)), preflight);
-    assert.notEqual(cors.headersFor(options, get(app)), preflight);
-    assert.equal(cors.headersFor(options, ask('http://d')), cors.headersFor(options, get('http://d')));
+  test('the same list for every reply to an origin, and for all that are not allowed', () => {
+    const first = cors.fieldsFor(own, get(app));
+    assert.equal(cors.fieldsFor([...own, 'c', 'd'], get(app)), first);
+    const others = [cors.fieldsFor(own, get('http://b')), cors.fieldsFor(own, get('http://c'))];
+    assert.equal(new Set([first, ...others]).size, 3);
+    // Origins that are not allowed, and none: one list.
+    assert.equal(cors.fieldsFor(own, get('http://d')), others[1]);
+    assert.equal(cors.fieldsFor(own, undefined), others[1]);
+  });
+
+  test('a preflight of an allowed origin is told the methods, where the reply has any', () => {
+    const preflight = cors.fieldsFor(options, ask(app));
+    assert.deepEqual(cors.fieldsFor(options, ask(app)), preflight);
+    assert.notDeepEqual(cors.fieldsFor(options, get(app)), preflight);
+    assert.equal(preflight[preflight.indexOf('access-control-allow-methods') + 1], 'GET');
+    assert.deepEqual(cors.fieldsFor(own, ask(app)), cors.fieldsFor(own, get(app)));
+    assert.equal(cors.fieldsFor(options, ask('http://d')), cors.fieldsFor(options, get('http://d')));
   });
 
   test('what a reply has already stays as it is', () => {
     assert.deepEqual(own, ['a', 'b']);
-    assert.deepEqual(cors.headersFor(own, get('http://c')), ['a', 'b', 'vary', 'origin']);
+    assert.deepEqual(cors.fieldsFor(own, get('http://c')), ['vary', 'origin']);
   });
 
   test('nothing at all without origins', () => {

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Reply } from '../../packages/core/http1/transport.ts';
 import {
+  createReplyHead,
   encodeFieldText,
   listReplyHeaders,
   writeDate,
@@ -29,8 +30,7 @@ test('a request to the backend has these fields and no other [D23]', () => {
 const headers = ['content-type', 'application/json', 'cache-control', 'no-store'];
 function reply(changes: Partial<Reply> = {}): Reply {
   return {
-    status: 200,
-    headers,
+    head: createReplyHead(200, headers),
     added: [],
     requestId: 'r1',
     pieces: [],
@@ -55,22 +55,26 @@ test('a reply has its own headers, its length, its id, and what the connection a
 
 test('a 204 has no length, an unknown status no reason, and no headers are no lines', () => {
   assert.equal(
-    writeReplyHead(reply({ status: 204, headers: [] }), ''),
+    writeReplyHead(reply({ head: createReplyHead(204, []) }), ''),
     'HTTP/1.1 204 No Content\r\nx-request-id: r1\r\n\r\n',
   );
   assert.equal(
-    writeReplyHead(reply({ status: 599, headers: [], length: 0 }), ''),
+    writeReplyHead(reply({ head: createReplyHead(599, []), length: 0 }), ''),
     'HTTP/1.1 599 \r\ncontent-length: 0\r\nx-request-id: r1\r\n\r\n',
   );
 });
 
 test('the same headers as a list, for whoever writes them otherwise', () => {
   assert.deepEqual(listReplyHeaders(reply()), [...headers, 'content-length', '2', 'x-request-id', 'r1']);
-  assert.deepEqual(listReplyHeaders(reply({ status: 204 })), [...headers, 'x-request-id', 'r1']);
+  assert.deepEqual(listReplyHeaders(reply({ head: createReplyHead(204, headers) })), [
+    ...headers,
+    'x-request-id',
+    'r1',
+  ]);
   const added = ['ratelimit', '"default";r=1;t=2'];
   for (const [status, length] of [[200, ['content-length', '2']], [204, []]] as const) {
     const all = [...headers, ...added, ...length, 'x-request-id', 'r1'];
-    assert.deepEqual(listReplyHeaders(reply({ status, added })), all);
+    assert.deepEqual(listReplyHeaders(reply({ head: createReplyHead(status, headers), added })), all);
   } // prettier-ignore
 });
 

@@ -3,7 +3,7 @@
 
 import { readFileSync } from 'node:fs';
 
-import { replies, replyHeaders, type FixedReply, type Pages } from '../../core/replies.ts';
+import { createFixedReply, replies, replyHeaders, type FixedReply, type Pages } from '../../core/replies.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import { createOpenApiText, type Limits } from '../../core/hosts/openapi/openapi.ts';
 import { isThisMachine } from '../../core/text/addresses.ts';
@@ -72,7 +72,7 @@ function linkDashboard(page: Buffer, { adminHost, adminPort }: AdminAddress): Bu
 }
 
 function createPage(body: Buffer, contentType: string, headers: readonly string[] = []): FixedReply {
-  return { status: 200, body, headers: replyHeaders(contentType, headers) };
+  return createFixedReply(200, replyHeaders(contentType, headers), body);
 }
 
 function readPage(file: string, contentType: string, headers: readonly string[] = []): FixedReply {

@@ -73,16 +73,25 @@ export class Cors {
   constructor(origins: readonly string[], allowsCredentials: boolean, maxAgeS: number) {
     this.#allowsAny = origins.includes(anyOrigin);
     const fieldsFor = (origin: string, before: readonly string[]): CorsFields => {
-      const grant = ['access-control-allow-origin', origin];
-      if (allowsCredentials) {
-        grant.push('access-control-allow-credentials', 'true');
-      }
-      return new CorsFields([...before, ...grant], maxAgeS);
+      const credentials = allowsCredentials ? ['access-control-allow-credentials', 'true'] : [];
+      const grant = [...before, 'access-control-allow-origin', origin, ...credentials];
+      return {
+        reply: [...grant, 'access-control-expose-headers', exposedHeaders],
+        preflight: (methods) => [
+          ...grant,
+          'access-control-allow-methods',
+          methods,
+          'access-control-allow-headers',
+          allowedHeaders,
+          'access-control-max-age',
+          String(maxAgeS),
+        ],
+      };
     };
     this.#byOrigin = new Map(
       this.#allowsAny ? [] : origins.map((origin) => [origin, fieldsFor(origin, vary)]),
     );
-    this.#others = this.#allowsAny ? fieldsFor(anyOrigin, []) : new CorsFields(vary, undefined);
+    this.#others = this.#allowsAny ? fieldsFor(anyOrigin, []) : { reply: vary, preflight: () => vary };
   }
 
   /** Whether the request comes from a page of an origin that is allowed. Two origins are none. */
@@ -92,65 +101,25 @@ export class Cors {
   }
 
   /**
-   * The headers of the reply that has `headers` otherwise, to `asker`; undefined for bytes that were no request. The same
-   * list each time for the same list, origin and kind of request: what is written is made once for each list.
+   * What a reply to `asker` has after `headers`, in the same form; `asker` is undefined for bytes that were no request.
    */
-  headersFor(headers: readonly string[], asker: Asker | undefined): readonly string[] {
+  fieldsFor(headers: readonly string[], asker: Asker | undefined): readonly string[] {
     const origin = asker === undefined ? undefined : onlyFieldValue(asker.fields, 'origin');
     const fields = (origin === undefined ? undefined : this.#byOrigin.get(origin)) ?? this.#others;
-    const isPreflight = origin !== undefined && asker !== undefined && asksFirst(asker);
-    return isPreflight ? fields.addToPreflight(headers) : fields.addTo(headers);
+    if (origin !== undefined && asker !== undefined && isPreflight(asker) && headers.includes('allow')) {
+      // The reply to OPTIONS names the methods of the path in `allow` [D6]; one that does not is an error.
+      return fields.preflight(headers[headers.indexOf('allow') + 1] ?? '');
+    }
+    return fields.reply;
   }
 }
 
-function asksFirst({ method, fields }: Asker): boolean {
+function isPreflight({ method, fields }: Asker): boolean {
   return method === 'OPTIONS' && fieldValue(fields, 'access-control-request-method') !== undefined;
 }
 
-// What one origin's replies have more than others. Nearly all replies have one of a few lists of headers that never
-// change, so each longer list is made once.
-class CorsFields {
-  readonly #added: readonly string[];
-  readonly #maxAgeS: number | undefined;
-  readonly #lists = new WeakMap<readonly string[], readonly string[]>();
-  readonly #preflightLists = new WeakMap<readonly string[], readonly string[]>();
-
-  /** `maxAgeS` is undefined where the origin is not allowed. */
-  constructor(added: readonly string[], maxAgeS: number | undefined) {
-    this.#added = added;
-    this.#maxAgeS = maxAgeS;
-  }
-
-  addTo(headers: readonly string[]): readonly string[] {
-    let list = this.#lists.get(headers);
-    if (list === undefined) {
-      const exposed = this.#maxAgeS === undefined ? [] : ['access-control-expose-headers', exposedHeaders];
-      list = [...headers, ...this.#added, ...exposed];
-      this.#lists.set(headers, list);
-    }
-    return list;
-  }
-
-  // The reply to OPTIONS names the methods of the path in `allow` [D6]; one that does not is an error.
-  addToPreflight(headers: readonly string[]): readonly string[] {
-    const methods = headers[headers.indexOf('allow') + 1];
-    if (this.#maxAgeS === undefined || !headers.includes('allow') || methods === undefined) {
-      return this.addTo(headers);
-    }
-    let list = this.#preflightLists.get(headers);
-    if (list === undefined) {
-      list = [
-        ...headers,
-        ...this.#added,
-        'access-control-allow-methods',
-        methods,
-        'access-control-allow-headers',
-        allowedHeaders,
-        'access-control-max-age',
-        String(this.#maxAgeS),
-      ];
-      this.#preflightLists.set(headers, list);
-    }
-    return list;
-  }
+// What the replies to one origin have more than others.
+interface CorsFields {
+  readonly reply: readonly string[];
+  readonly preflight: (methods: string) => readonly string[];
 }

@@ -8,17 +8,16 @@ import type { BufferBudget } from '../body/budget.ts';
 import type { Cors } from '../admission/cors.ts';
 import { monotonicMs } from '../time/monotonic.ts';
 import type { RequestHead } from '../http1/head.ts';
-import type { Broken, Client, Incoming, Transport } from '../http1/transport.ts';
+import type { Broken, Client, Incoming, ReplyHead, Transport } from '../http1/transport.ts';
 import type { CallRecord } from './call-record.ts';
 import type { Admission, Guard } from './guard.ts';
 import { isRead, type Operation } from '../operations.ts';
 import { outcomeOfAnswer, type BackendOutcome, type CallOutcome } from '../outcomes.ts';
 import type { Reason } from '../reasons.ts';
 import {
-  createdHeaders,
+  answerHeads,
   failureReplies,
   notFoundReplies,
-  passedHeaders,
   replies,
   replyToBroken,
   type FixedReply,
@@ -346,9 +345,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
         this.#heldBytes += outcome.length;
         this.#blocks = outcome.blocks;
         if (operation.passesAnswer) {
-          const { successStatus: status } = operation;
-          const headers = status === 201 ? createdHeaders : passedHeaders;
-          this.#end(status, headers, outcome.pieces, outcome.length, 'ok');
+          this.#end(answerHeads[operation.name], outcome.pieces, outcome.length, 'ok');
         } else {
           this.#reply(replies.success, 'ok');
         }
@@ -391,7 +388,8 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
     }
     // Thousands may leave at once: the calls of all of them are cancelled before the first is recorded.
     setImmediate(() => {
-      this.#end(0, noHeaders, noBlocks, 0, 'client-gone');
+      // It ends the call, and sends nothing.
+      this.#reply(this.#faultReply, 'client-gone');
     });
   }
 
@@ -399,17 +397,11 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
     this.#gateway.notifyStall(this);
   }
 
-  #reply({ status, headers, body }: FixedReply, outcome: CallOutcome): void {
-    this.#end(status, headers, [body], body.length, outcome);
+  #reply(reply: FixedReply, outcome: CallOutcome): void {
+    this.#end(reply, [reply.body], reply.body.length, outcome);
   }
 
-  #end(
-    status: number,
-    headers: readonly string[],
-    pieces: readonly Buffer[],
-    length: number,
-    outcome: CallOutcome,
-  ): void {
+  #end(head: ReplyHead, pieces: readonly Buffer[], length: number, outcome: CallOutcome): void {
     if (this.#state === 'ended') {
       return;
     }
@@ -425,15 +417,15 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
       }
       this.#giveBack();
     } else {
-      this.#write(status, headers, pieces, length);
+      this.#write(head, pieces, length);
     }
     this.durationMs = monotonicMs() - this.#startedAt;
     this.#gateway.notifyEnd(this, this.#trace);
   }
 
-  #write(status: number, own: readonly string[], pieces: readonly Buffer[], length: number): void {
+  #write(head: ReplyHead, pieces: readonly Buffer[], length: number): void {
     try {
-      this.#send(status, own, pieces, length, this.#giveBack);
+      this.#send(head, pieces, length, this.#giveBack);
     } catch (error) {
       this.cause = error;
       this.outcome = 'bug';
@@ -444,31 +436,27 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
 
   // After a fault in writing: the operation's 500 as long as nothing has been written, otherwise the connection is cut.
   #writeFault(): void {
-    const { status, headers, body } = this.#faultReply;
+    const reply = this.#faultReply;
     this.#mustClose = true;
     try {
-      this.#send(status, headers, [body], body.length, () => undefined);
+      this.#send(reply, [reply.body], reply.body.length, () => undefined);
     } catch {
       // The first fault is the one to look for.
       this.#transport.cut();
     }
   }
 
-  #send(
-    status: number,
-    own: readonly string[],
-    pieces: readonly Buffer[],
-    length: number,
-    onTaken: () => void,
-  ): void {
+  #send(head: ReplyHead, pieces: readonly Buffer[], length: number, onTaken: () => void): void {
     const { requestId } = this;
-    this.status = status;
+    this.status = head.status;
     this.replyBytes = length;
-    const drains = this.#gateway.isDraining;
+    const { cors, isDraining: drains } = this.#gateway;
     const closes = this.#mustClose || drains;
-    const headers = this.#gateway.cors?.headersFor(own, this.#head) ?? own;
-    const added = this.#guardHeaders;
-    this.#transport.reply({ status, headers, added, requestId, pieces, length, closes, drains }, onTaken);
+    const added =
+      cors === undefined
+        ? this.#guardHeaders
+        : [...cors.fieldsFor(head.headers, this.#head), ...this.#guardHeaders];
+    this.#transport.reply({ head, added, requestId, pieces, length, closes, drains }, onTaken);
   }
 
   // What the system has not taken yet of the reply stays counted, and its memory untouched, until it has gone.

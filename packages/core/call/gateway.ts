@@ -170,12 +170,16 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     } catch (error) {
       this.notifyBug(error, undefined);
     }
-    const { status, body } = reply;
-    // Of which origin it was is not known.
-    const headers = this.cors?.headersFor(reply.headers, undefined) ?? reply.headers;
-    const drains = this.isDraining;
-    const { length } = body;
-    return { status, headers, added: [], requestId, pieces: [body], length, closes: true, drains };
+    return {
+      head: reply,
+      // The origin is not known.
+      added: this.cors?.fieldsFor(reply.headers, undefined) ?? [],
+      requestId,
+      pieces: [reply.body],
+      length: reply.body.length,
+      closes: true,
+      drains: this.isDraining,
+    };
   }
 
   notifyStall(record: CallRecord): void {

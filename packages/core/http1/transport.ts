@@ -3,12 +3,19 @@
 
 import type { Flaw, RequestHead } from './head.ts';
 
+/** The part of a reply's head that is the same each time. */
+export interface ReplyHead {
+  readonly status: number;
+  /** As name, value, name, value. */
+  readonly headers: readonly string[];
+  /** The status line and the headers, as HTTP/1.1 writes them. */
+  readonly start: string;
+}
+
 /** A reply to a client: its bytes are sent as they are. */
 export interface Reply {
-  readonly status: number;
-  /** Headers that are the same each time, as name, value, name, value. */
-  readonly headers: readonly string[];
-  /** Headers beside those that differ from reply to reply, in the same form. */
+  readonly head: ReplyHead;
+  /** Headers that differ from reply to reply, as name, value, name, value. */
   readonly added: readonly string[];
   readonly requestId: string;
   readonly pieces: readonly Buffer[];

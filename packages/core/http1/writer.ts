@@ -2,7 +2,7 @@
 // nothing, never copied from a message that came in.
 
 import { STATUS_CODES } from './node-http.ts';
-import type { Reply } from './transport.ts';
+import type { Reply, ReplyHead } from './transport.ts';
 
 /**
  * The head of a request to the backend, with its empty line [D12, D23]. `fields` is name, value, ...; `bodyLength`
@@ -37,37 +37,35 @@ export function encodeFieldText(text: string): string {
       );
 }
 
-// The text of a reply's head up to what differs each time, made once for each list of headers.
-const constantParts = new WeakMap<readonly string[], string>();
 const statusTexts: Readonly<Record<number, string | undefined>> = STATUS_CODES;
+
+/** Prepares a head for replies with `status` and `headers`, which are name, value, name, value. */
+export function createReplyHead(status: number, headers: readonly string[]): ReplyHead {
+  const start = `HTTP/1.1 ${status} ${statusTexts[status] ?? ''}\r\n${writeFields(headers)}`;
+  return { status, headers, start };
+}
 
 /**
  * The head of a reply, with its empty line [D24]: its own headers, then those that differ each time. `ending` is the
  * field lines that the connection adds, `date` among them. A 204 has no length.
  */
-export function writeReplyHead({ status, headers, added, requestId, length }: Reply, ending: string): string {
-  let constant = constantParts.get(headers);
-  if (constant === undefined) {
-    constant = `HTTP/1.1 ${status} ${statusTexts[status] ?? ''}\r\n${writeFields(headers)}`;
-    constantParts.set(headers, constant);
-  }
-  const start = added.length === 0 ? constant : constant + writeFields(added);
-  return status === noContent
+export function writeReplyHead({ head, added, requestId, length }: Reply, ending: string): string {
+  const start = added.length === 0 ? head.start : head.start + writeFields(added);
+  return head.status === noContent
     ? `${start}x-request-id: ${requestId}\r\n${ending}\r\n`
     : `${start}content-length: ${length}\r\nx-request-id: ${requestId}\r\n${ending}\r\n`;
 }
 
 /** The same headers, without those of a connection, as name, value, name, value: for whoever writes them otherwise. */
 export function listReplyHeaders({
-  status,
-  headers,
+  head,
   added,
   requestId,
   length,
-}: Pick<Reply, 'status' | 'headers' | 'added' | 'requestId' | 'length'>): string[] {
-  return status === noContent
-    ? [...headers, ...added, 'x-request-id', requestId]
-    : [...headers, ...added, 'content-length', String(length), 'x-request-id', requestId];
+}: Pick<Reply, 'head' | 'added' | 'requestId' | 'length'>): string[] {
+  return head.status === noContent
+    ? [...head.headers, ...added, 'x-request-id', requestId]
+    : [...head.headers, ...added, 'content-length', String(length), 'x-request-id', requestId];
 }
 
 const noContent = 204;

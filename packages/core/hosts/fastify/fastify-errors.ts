@@ -43,15 +43,19 @@ export function frameworkErrors(
       const { refusal } = route(method, url, routes);
       // Of a path that is nobody's, and of a method that is asked for what there is, Fastify says what it always does.
       if (refusal !== undefined && refusal.status >= 400 && refusal.status !== 404) {
-        const { status, headers, body } = refusal;
         const given = request.headers['x-request-id'];
         const requestId = typeof given === 'string' && isRequestId(given) ? given : createRequestId();
-        const fields = listReplyHeaders({ status, headers, added: [], requestId, length: body.length });
-        reply.code(status);
+        const fields = listReplyHeaders({
+          head: refusal,
+          added: [],
+          requestId,
+          length: refusal.body.length,
+        });
+        reply.code(refusal.status);
         for (let index = 0; index < fields.length; index += 2) {
           reply.header(fields[index] ?? '', fields[index + 1] ?? '');
         }
-        reply.send(body as never);
+        reply.send(refusal.body as never);
         return;
       }
     }

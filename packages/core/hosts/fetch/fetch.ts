@@ -248,7 +248,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
     if (this.#hasReplied) {
       throw new Error('the request has had its reply, or its client has gone');
     }
-    const { status, pieces, length } = reply;
+    const { head, pieces, length } = reply;
     const [first] = pieces;
     const hasBody = length > 0 && this.#request.method !== 'HEAD';
     const bytes = hasBody
@@ -257,7 +257,10 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
         : Buffer.concat(pieces)
       : null;
     // It copies what it is given: the memory can be used again.
-    const response = new Response(bytes, { status, headers: pairs(listReplyHeaders(reply)) });
+    const response = new Response(bytes, {
+      status: head.status,
+      headers: pairs(listReplyHeaders(reply)),
+    });
     this.#finish(response);
     onTaken();
   }

@@ -275,7 +275,7 @@ export class Http2Exchange implements Transport, Client {
     }
     const hasBody = reply.length > 0 && !this.#opened.isHead;
     // The date is the library's.
-    const fields = [':status', String(reply.status), ...listReplyHeaders(reply)];
+    const fields = [':status', String(reply.head.status), ...listReplyHeaders(reply)];
     this.#stream.respond(fields, { endStream: !hasBody });
     this.#state = this.#isWhole ? 'replied' : 'dropping';
     this.#refusesRest ||= !this.#isWhole && (reply.closes || this.#owesContinue);

@@ -236,7 +236,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
       headers.push('connection', 'close');
     }
     if (this.#inheritedHeaders !== undefined) {
-      response.writeHead(reply.status, [...headers, ...this.#inheritedHeaders]);
+      response.writeHead(reply.head.status, [...headers, ...this.#inheritedHeaders]);
       return;
     }
     // A length and chunks together are no HTTP.
@@ -245,7 +245,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     for (let index = 0; index < headers.length; index += 2) {
       response.setHeader(headers[index] ?? '', headers[index + 1] ?? '');
     }
-    response.writeHead(reply.status);
+    response.writeHead(reply.head.status);
   }
 
   cut(): void {

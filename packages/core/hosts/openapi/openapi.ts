@@ -427,9 +427,10 @@ function corsListsOf(
   const cors = new Cors(corsOrigins, corsCredentials, corsMaxAgeS);
   const fields = ['origin', origin, 'access-control-request-method', 'GET'];
   return [
-    cors.headersFor(headers, { method: 'GET', fields }),
+    headers,
+    cors.fieldsFor(headers, { method: 'GET', fields }),
     ...(status === replies.collectionOptions.status
-      ? [cors.headersFor(headers, { method: 'OPTIONS', fields })]
+      ? [cors.fieldsFor(headers, { method: 'OPTIONS', fields })]
       : []),
   ];
 }
