@@ -55,7 +55,7 @@ interface Recorded<Head> {
   isWhole: boolean;
 }
 
-function readAll<Head extends { readonly persists: boolean }>(
+function readAll<Head extends RequestHead | AnswerHead>(
   createReader: (
     sink: ConstructorParameters<typeof MessageReader<Head>>[0],
     headBytesMax: number,

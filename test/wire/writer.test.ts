@@ -2,11 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { listReplyHeaders } from '../../packages/core/hosts/common/reply-headers.ts';
 import type { Reply } from '../../packages/core/http1/transport.ts';
 import {
   createReplyHead,
   encodeFieldText,
-  listReplyHeaders,
   writeDate,
   writeReplyHead,
   writeRequestHead,

@@ -5,7 +5,7 @@ import { isIPv6 } from 'node:net';
 import { availableParallelism } from 'node:os';
 
 import { parseAddressRanges } from '../../core/admission/client-address.ts';
-import { parseOrigins } from '../../core/admission/cors.ts';
+import { parseOrigins } from '../../core/hosts/options/cors-options.ts';
 import { parseHostNames } from '../../core/admission/host-names.ts';
 import { backendUrlExample, wishesForBackendUrl } from '../../core/hosts/options/accepted-values.ts';
 import { Problem } from '../../core/hosts/options/problem.ts';

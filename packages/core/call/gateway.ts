@@ -170,16 +170,11 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     } catch (error) {
       this.notifyBug(error, undefined);
     }
-    return {
-      head: reply,
-      // The origin is not known.
-      added: this.cors?.fieldsFor(reply.headers, undefined) ?? [],
-      requestId,
-      pieces: [reply.body],
-      length: reply.body.length,
-      closes: true,
-      drains: this.isDraining,
-    };
+    // The origin is not known.
+    const added = this.cors?.fieldsFor(reply.headers, undefined) ?? [];
+    const { body } = reply;
+    const drains = this.isDraining;
+    return { head: reply, added, requestId, pieces: [body], length: body.length, closes: true, drains };
   }
 
   notifyStall(record: CallRecord): void {

@@ -4,7 +4,7 @@
 import type { GatewayObserver } from '../call/gateway.ts';
 import { limitsOf, type LimitName } from '../call/limits.ts';
 import { createGateway, type GatewayLimits } from './options/options.ts';
-import { corsOptionNames, type CorsOptions } from '../admission/cors.ts';
+import { corsOptionNames, type CorsOptions } from './options/cors-options.ts';
 import { listen, type Listener } from './common/listen.ts';
 import { writeFailureLines } from './common/failure-lines.ts';
 import type { ServerTls } from '../http1/handshake.ts';

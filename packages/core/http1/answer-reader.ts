@@ -1,8 +1,7 @@
 // Reads answers: the status line [RFC 9112, 4], and what the fields of an answer make of it.
 
-import type { FieldName } from './fields.ts';
 import { carriageReturn, digitZero, isVersionByte, space, textBytes, versionLength } from './grammar.ts';
-import { AnswerFields, type AnswerHead, type BodyLength, type Flaw } from './head.ts';
+import { AnswerFields, type AnswerHead, type Flaw } from './head.ts';
 import { MessageReader, type RepeatedValues } from './reader.ts';
 import { RepeatedText } from './repeated-text.ts';
 
@@ -21,7 +20,7 @@ export class AnswerReader extends MessageReader<AnswerHead> {
   protected readonly repeatedValues = repeatedInAnswers;
   protected readonly skipsEmptyLines = false;
   #status = 0;
-  #fields = new AnswerFields();
+  protected fields = new AnswerFields();
 
   protected readStartLine(bytes: Buffer, from: number, end: number): number {
     let at = from;
@@ -70,17 +69,9 @@ export class AnswerReader extends MessageReader<AnswerHead> {
     return at;
   }
 
-  protected takeField(name: FieldName, value: string): void {
-    this.#fields.take(name, value);
-  }
-
   protected finishHead(): AnswerHead | Flaw {
-    const fields = this.#fields;
-    this.#fields = new AnswerFields();
+    const { fields } = this;
+    this.fields = new AnswerFields();
     return fields.finish(this.#status, this.minorVersion);
-  }
-
-  protected bodyLengthOf(head: AnswerHead): BodyLength | 'interim' {
-    return head.status < 200 ? 'interim' : head.bodyLength;
   }
 }

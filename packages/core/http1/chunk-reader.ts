@@ -17,21 +17,20 @@ import {
 } from './grammar.ts';
 
 // What the next byte belongs to.
-const stateSizeStart = 0;
-const stateSize = 1;
-const stateSizeEnd = 2;
-const stateExtensionName = 3;
-const stateExtensionValueStart = 4;
-const stateExtensionValue = 5;
-const stateExtensionQuoted = 6;
-const stateExtensionEscape = 7;
-const stateExtensionQuotedEnd = 8;
-const stateData = 9;
-const stateDataEnd = 10;
-const stateLineEnd = 11;
+const stateSize = 0;
+const stateSizeEnd = 1;
+const stateExtensionName = 2;
+const stateExtensionValueStart = 3;
+const stateExtensionValue = 4;
+const stateExtensionQuoted = 5;
+const stateExtensionEscape = 6;
+const stateExtensionQuotedEnd = 7;
+const stateData = 8;
+const stateDataEnd = 9;
+const stateLineEnd = 10;
 // Nothing more is read.
-const stateOver = 12;
-const stateFlawed = 13;
+const stateOver = 11;
+const stateFlawed = 12;
 
 // Runs of data up to this size are moved together, so that the sink is called once for many of them.
 const movedBytesMax = 1_024;
@@ -46,10 +45,10 @@ export class ChunkReader {
   /** Why nothing more can be read; undefined while all is well. */
   flaw: string | undefined;
   readonly #sink: DataSink;
-  #state = stateSizeStart;
-  // Bytes of the chunk that are still to come.
+  #state = stateSize;
+  // Bytes of the chunk that are still to come: none when a size begins.
   #left = 0;
-  // Bytes so far of a size or of an extension's name.
+  // Bytes so far of a size or of an extension's name: none when either begins.
   #digits = 0;
   #extensionBytes = 0;
 
@@ -64,7 +63,7 @@ export class ChunkReader {
 
   /** Begins a body. */
   begin(): void {
-    this.#state = stateSizeStart;
+    this.#state = stateSize;
     this.#extensionBytes = 0;
   }
 
@@ -118,13 +117,7 @@ export class ChunkReader {
         this.#expect(byte, carriageReturn, stateLineEnd, 'a chunk that is longer than its size');
         break;
       case stateLineEnd:
-        this.#expect(byte, lineFeed, stateSizeStart, 'a chunk that does not end in CR LF');
-        break;
-      case stateSizeStart:
-        this.#left = 0;
-        this.#digits = 0;
-        this.#state = stateSize;
-        this.#readSize(byte);
+        this.#expect(byte, lineFeed, stateSize, 'a chunk that does not end in CR LF');
         break;
       case stateSize:
         this.#readSize(byte);

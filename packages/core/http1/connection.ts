@@ -1,4 +1,4 @@
-// What the server of clients' connections asks of each of them, whatever is spoken on it.
+// What the server of clients' connections asks of each of them, whatever is spoken on it, and which limits it keeps.
 
 import type { Socket } from 'node:net';
 
@@ -15,6 +15,22 @@ export interface Connection {
   checkTime(now: number): void;
   /** Tells the client to send no more requests; missing where the protocol has no word for it but in a reply [D33]. */
   announceEnd?(): void;
+}
+
+export interface ServerLimits {
+  readonly connectionsMax: number;
+  /** Of a request's head, in bytes [D27]. */
+  readonly requestHeadBytesMax: number;
+  /** Of a body whose rest is dropped behind its reply, in bytes: past it the connection closes [D11]. */
+  readonly requestBytesMax: number;
+  /** For a head, from its first byte, in milliseconds; also for the first byte of a connection [D35]. */
+  readonly requestHeadersTimeoutMs: number;
+  /** For head and body together [D35]. */
+  readonly requestTimeoutMs: number;
+  /** For a client that takes no byte of its reply [D35]. */
+  readonly replyStallTimeoutMs: number;
+  /** Between two requests [D35]. */
+  readonly idleTimeoutMs: number;
 }
 
 /** Takes a socket whose client may begin to speak, and serves it. */

@@ -47,25 +47,6 @@ export const methodBytesMax = 64;
 /** A target: what is visible in ASCII [RFC 9112, 3.2]. */
 export const targetBytes = bytesThat((byte) => byte > space && byte < 0x7f);
 
-/** Whether a library has read a method that `methodBytes` allow. */
-export function isMethod(text: string): boolean {
-  return text.length > 0 && text.length <= methodBytesMax && consistsOf(text, methodBytes);
-}
-
-/** Whether a library has read a target that `targetBytes` allow. */
-export function isVisible(text: string): boolean {
-  return consistsOf(text, targetBytes);
-}
-
-function consistsOf(text: string, bytes: Uint8Array): boolean {
-  for (let index = 0; index < text.length; index += 1) {
-    if (bytes[text.charCodeAt(index)] !== 1) {
-      return false;
-    }
-  }
-  return true;
-}
-
 export const notHexadecimal = 255;
 
 /** The value of each hexadecimal digit, `notHexadecimal` for what is none: sizes of chunks [RFC 9112, 7.1]. */

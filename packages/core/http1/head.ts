@@ -36,7 +36,8 @@ export interface RequestHead {
 
 export interface AnswerHead {
   readonly status: number;
-  readonly bodyLength: BodyLength;
+  /** `interim` where another head follows. */
+  readonly bodyLength: BodyLength | 'interim';
   readonly persists: boolean;
   /** For how long the backend keeps an idle connection, in seconds; undefined where it does not say. */
   readonly keepAliveSeconds: number | undefined;
@@ -209,7 +210,7 @@ export class AnswerFields extends Framing {
     const mayHaveBody = status === 204 && announced !== 0 && announced !== 'until-close';
     return {
       status,
-      bodyLength: hasNoBody ? 0 : announced,
+      bodyLength: status < 200 ? 'interim' : hasNoBody ? 0 : announced,
       persists: !mayHaveBody && this.persists(minorVersion),
       keepAliveSeconds: this.#keepAliveSeconds,
     };

@@ -7,7 +7,7 @@ import { fieldNameAt, type FieldName } from './fields.ts';
 import { ChunkReader } from './chunk-reader.ts';
 import { carriageReturn, colon, lineFeed, space, tab, textBytes, tokenBytes } from './grammar.ts';
 import { appendBytes } from './growing-buffer.ts';
-import type { BodyLength, Flaw } from './head.ts';
+import type { AnswerHead, Flaw, RequestHead } from './head.ts';
 import type { RepeatedText } from './repeated-text.ts';
 
 /** Who is told of a message. What it throws comes out of `read`, and the reader must not be used again then. */
@@ -44,8 +44,10 @@ const noBytes = Buffer.alloc(0);
 
 export type RepeatedValues = Readonly<Partial<Record<FieldName, RepeatedText>>>;
 
+type AnyHead = RequestHead | AnswerHead;
+
 /** Reads the messages of one connection, one after the other. */
-export abstract class MessageReader<Head extends object> {
+export abstract class MessageReader<Head extends AnyHead> {
   /** Why nothing more can be read; undefined while all is well. */
   flaw: Flaw | undefined;
   /** `read` takes nothing of the body as long as this is true; the sink may set it when it is told of the head. */
@@ -133,12 +135,10 @@ export abstract class MessageReader<Head extends object> {
    * has come up to its CR, which is taken too, it calls `endStartLine`.
    */
   protected abstract readStartLine(bytes: Buffer, at: number, end: number): number;
-  /** Takes a field that is looked at; only fields of the head, not trailers. */
-  protected abstract takeField(name: FieldName, value: string): void;
-  /** The head as a whole; a flaw where it makes none. */
+  /** Takes the fields of the head that are looked at, and no trailers. */
+  protected abstract readonly fields: { take(name: FieldName, value: string): void };
+  /** The head as a whole; a flaw where it makes none. Another head may follow. */
   protected abstract finishHead(): Head | Flaw;
-  /** How long the body behind `head` is; `interim` where another head follows instead. */
-  protected abstract bodyLengthOf(head: Head): BodyLength | 'interim';
 
   protected fail(reason: string): void {
     this.flaw = { kind: 'malformed', reason };
@@ -172,7 +172,7 @@ export abstract class MessageReader<Head extends object> {
     const before = this.#kept.length;
     // Behind the largest head nothing is looked at.
     const part = Math.min(bytes.length - from, this.#headBytesMax + 1 - before);
-    this.#keep(bytes.subarray(from, from + part));
+    this.#keep(part === bytes.length ? bytes : bytes.subarray(from, from + part));
     this.#headStart = 0;
     const at = this.#readHead(this.#kept, before, this.#kept.length);
     if (this.#state > stateEmptyLine && this.#state < stateLength) {
@@ -312,7 +312,7 @@ export abstract class MessageReader<Head extends object> {
       end -= 1;
     }
     const repeated = this.repeatedValues[name];
-    this.takeField(
+    this.fields.take(
       name,
       repeated === undefined
         ? bytes.toString('latin1', valueStart, end)
@@ -331,7 +331,7 @@ export abstract class MessageReader<Head extends object> {
       this.#state = stateFlawed;
       return;
     }
-    const length = this.bodyLengthOf(head);
+    const length = head.bodyLength;
     switch (length) {
       case 'interim':
         this.#state = stateStart;

@@ -1,6 +1,5 @@
 // Reads requests: the request line [RFC 9112, 3], and what the fields of a request make of it.
 
-import type { FieldName } from './fields.ts';
 import {
   carriageReturn,
   digitZero,
@@ -11,7 +10,7 @@ import {
   targetBytes,
   versionLength,
 } from './grammar.ts';
-import { RequestFields, type BodyLength, type Flaw, type RequestHead } from './head.ts';
+import { RequestFields, type Flaw, type RequestHead } from './head.ts';
 import { MessageReader, type RepeatedValues } from './reader.ts';
 import { KnownText, RepeatedText } from './repeated-text.ts';
 
@@ -37,7 +36,7 @@ export class RequestReader extends MessageReader<RequestHead> {
   #part = partMethod;
   #method = '';
   #target = '';
-  #fields = new RequestFields();
+  protected fields = new RequestFields();
 
   protected readStartLine(bytes: Buffer, from: number, end: number): number {
     let at = from;
@@ -95,17 +94,9 @@ export class RequestReader extends MessageReader<RequestHead> {
     return at;
   }
 
-  protected takeField(name: FieldName, value: string): void {
-    this.#fields.take(name, value);
-  }
-
   protected finishHead(): RequestHead | Flaw {
-    const fields = this.#fields;
-    this.#fields = new RequestFields();
+    const { fields } = this;
+    this.fields = new RequestFields();
     return fields.finish(this.#method, this.#target, this.minorVersion);
-  }
-
-  protected bodyLengthOf(head: RequestHead): BodyLength {
-    return head.bodyLength;
   }
 }

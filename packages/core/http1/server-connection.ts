@@ -5,7 +5,7 @@
 import type { Socket } from 'node:net';
 
 import { monotonicMs } from '../time/monotonic.ts';
-import { lingerMs, type Connection } from './connection.ts';
+import { lingerMs, type Connection, type ServerLimits } from './connection.ts';
 import type { RequestHead } from './head.ts';
 import type { Sink } from './reader.ts';
 import { RequestReader } from './request-reader.ts';
@@ -17,19 +17,9 @@ import { TurnShare, type TurnTaker } from './turns.ts';
 import { writeDate, writeReplyHead } from './writer.ts';
 
 /** What all connections of a server share. */
-export interface ConnectionContext {
+export interface ConnectionContext extends ServerLimits {
   readonly handler: RequestHandler;
   readonly stallWatch: StallWatch<Incoming | undefined>;
-  /** Of a request's head, in bytes [D27]. */
-  readonly requestHeadBytesMax: number;
-  /** Of a body whose rest is dropped behind its reply, in bytes: past it the connection closes [D11]. */
-  readonly requestBytesMax: number;
-  /** For a head, from its first byte, in milliseconds; also for the first byte of a connection [D35]. */
-  readonly requestHeadersTimeoutMs: number;
-  /** For head and body together [D35]. */
-  readonly requestTimeoutMs: number;
-  /** Between two requests [D35]. */
-  readonly idleTimeoutMs: number;
   /** What a reply says of a connection that is kept. */
   readonly keepAliveLines: string;
 }

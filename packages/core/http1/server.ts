@@ -4,21 +4,11 @@
 import { createServer, type Server, type Socket } from 'node:net';
 
 import { monotonicMs } from '../time/monotonic.ts';
-import type { Connection, Serve } from './connection.ts';
+import type { Connection, Serve, ServerLimits } from './connection.ts';
 import { Handshakes, type ServerTls } from './handshake.ts';
 import { ServerConnection, type ConnectionContext } from './server-connection.ts';
 import { StallWatch } from './stall-watch.ts';
 import type { RequestHandler } from './transport.ts';
-
-export interface ServerLimits {
-  readonly requestHeadBytesMax: number;
-  readonly requestBytesMax: number;
-  readonly requestHeadersTimeoutMs: number;
-  readonly requestTimeoutMs: number;
-  readonly replyStallTimeoutMs: number;
-  readonly idleTimeoutMs: number;
-  readonly connectionsMax: number;
-}
 
 // How late a cut-off may be, of the second that it has [D35].
 const sweepMs = 200;

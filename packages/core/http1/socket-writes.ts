@@ -33,11 +33,7 @@ export function writeMessage(
   socket.write(head, 'latin1');
   const last = pieces.length - 1;
   for (const [index, piece] of pieces.entries()) {
-    if (index === last) {
-      socket.write(piece, onTaken);
-    } else {
-      socket.write(piece);
-    }
+    socket.write(piece, index === last ? onTaken : undefined);
   }
   socket.uncork();
 }

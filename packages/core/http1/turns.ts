@@ -78,13 +78,3 @@ export class TurnShare {
     this.#ownTurn = currentTurn();
   }
 }
-
-/** So many pieces of a body that a host has ready are read in one turn. */
-export const piecesPerTurn = 16;
-
-/** Resolves in a turn of its own. */
-export function nextTurn(): Promise<void> {
-  return new Promise((takeTurn) => {
-    queueForTurn({ takeTurn });
-  });
-}

@@ -56,19 +56,8 @@ export function writeReplyHead({ head, added, requestId, length }: Reply, ending
     : `${start}content-length: ${length}\r\nx-request-id: ${requestId}\r\n${ending}\r\n`;
 }
 
-/** The same headers, without those of a connection, as name, value, name, value: for whoever writes them otherwise. */
-export function listReplyHeaders({
-  head,
-  added,
-  requestId,
-  length,
-}: Pick<Reply, 'head' | 'added' | 'requestId' | 'length'>): string[] {
-  return head.status === noContent
-    ? [...head.headers, ...added, 'x-request-id', requestId]
-    : [...head.headers, ...added, 'content-length', String(length), 'x-request-id', requestId];
-}
-
-const noContent = 204;
+/** The status of a reply without a body, and so without a length [RFC 9110, 8.6]. */
+export const noContent = 204;
 
 function writeFields(headers: readonly string[]): string {
   let text = '';

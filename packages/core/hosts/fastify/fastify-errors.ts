@@ -3,7 +3,7 @@
 
 import { createRequestId, isRequestId } from '../../call/request-context.ts';
 import { route, type RouteOptions } from '../../call/route.ts';
-import { listReplyHeaders } from '../../http1/writer.ts';
+import { listReplyHeaders } from '../common/reply-headers.ts';
 
 // What each server has mounted.
 const mounted = new WeakMap<object, RouteOptions[]>();

@@ -8,14 +8,14 @@ import type { Gateway, GatewayObserver } from '../../call/gateway.ts';
 import { limitsOf } from '../../call/limits.ts';
 import { createGateway, type GatewayLimits } from '../options/options.ts';
 import { findPrefixProblems } from '../options/prefix.ts';
-import { corsOptionNames, type CorsOptions } from '../../admission/cors.ts';
+import { corsOptionNames, type CorsOptions } from '../options/cors-options.ts';
 import { writeFailureLines } from '../common/failure-lines.ts';
 import { fieldNameOf, type FieldName } from '../../http1/fields.ts';
 import type { BodyLength, RequestHead } from '../../http1/head.ts';
 import { parseContentLength } from '../../http1/grammar.ts';
 import type { Client, Incoming, Reply, Transport } from '../../http1/transport.ts';
-import { nextTurn, piecesPerTurn } from '../../http1/turns.ts';
-import { listReplyHeaders } from '../../http1/writer.ts';
+import { nextTurn, piecesPerTurn } from '../common/piece-turns.ts';
+import { listReplyHeaders } from '../common/reply-headers.ts';
 import { findGuardProblems, guardOptionNames, type GuardOptions } from '../options/guard-options.ts';
 import { createHostGuards } from '../common/host-guards.ts';
 

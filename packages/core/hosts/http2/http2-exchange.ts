@@ -5,7 +5,7 @@ import { constants, type ServerHttp2Stream } from 'node:http2';
 
 import { monotonicMs } from '../../time/monotonic.ts';
 import type { Broken, Client, Incoming, Reply, RequestHandler, Transport } from '../../http1/transport.ts';
-import { listReplyHeaders } from '../../http1/writer.ts';
+import { listReplyHeaders } from '../common/reply-headers.ts';
 import { readHead, type HeadLimits } from './http2-head.ts';
 
 /** What all exchanges of a server share. */

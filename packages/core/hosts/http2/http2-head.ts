@@ -2,7 +2,7 @@
 // malformed the library has reset before it comes here; this is the rest.
 
 import { fieldNameOf, type FieldName } from '../../http1/fields.ts';
-import { isMethod, isVisible } from '../../http1/grammar.ts';
+import { methodBytes, methodBytesMax, targetBytes } from '../../http1/grammar.ts';
 import { RequestFields, type Flaw, type RequestHead } from '../../http1/head.ts';
 
 /** How large a head may be. */
@@ -107,7 +107,7 @@ function findFlaw({ method, scheme, authority, path }: Pseudo, host: string | un
   if (!/^https?$/i.test(scheme)) {
     return 'a scheme that is neither http nor https';
   }
-  if (!isVisible(path) || (method !== 'CONNECT' && !path.startsWith('/') && path !== '*')) {
+  if (!consistsOf(path, targetBytes) || (method !== 'CONNECT' && !path.startsWith('/') && path !== '*')) {
     return 'a target that is none';
   }
   // Others differ on which of them counts [RFC 9113, 8.3.1].
@@ -124,3 +124,16 @@ const ofConnection: ReadonlySet<FieldName> = new Set<FieldName>([
   'transfer-encoding',
   'upgrade',
 ]);
+
+function isMethod(text: string): boolean {
+  return text.length > 0 && text.length <= methodBytesMax && consistsOf(text, methodBytes);
+}
+
+function consistsOf(text: string, bytes: Uint8Array): boolean {
+  for (let index = 0; index < text.length; index += 1) {
+    if (bytes[text.charCodeAt(index)] !== 1) {
+      return false;
+    }
+  }
+  return true;
+}

@@ -12,8 +12,8 @@ import type { Socket } from 'node:net';
 
 import type { BufferBudget } from '../../body/budget.ts';
 import { monotonicMs } from '../../time/monotonic.ts';
-import type { Connection, Serve } from '../../http1/connection.ts';
-import type { ServerLimits } from '../../http1/server.ts';
+import type { Connection, Serve, ServerLimits } from '../../http1/connection.ts';
+
 import { StallWatch } from '../../http1/stall-watch.ts';
 import type { Incoming, RequestHandler } from '../../http1/transport.ts';
 import { Http2Exchange, type ExchangeContext, type ExchangeOwner } from './http2-exchange.ts';

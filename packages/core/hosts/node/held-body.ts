@@ -9,7 +9,8 @@ import type { BufferBudget } from '../../body/budget.ts';
 import { appendBytes } from '../../http1/growing-buffer.ts';
 import type { RequestHead } from '../../http1/head.ts';
 import type { Incoming } from '../../http1/transport.ts';
-import { piecesPerTurn, queueForTurn } from '../../http1/turns.ts';
+import { queueForTurn } from '../../http1/turns.ts';
+import { piecesPerTurn } from '../common/piece-turns.ts';
 
 const noBytes = Buffer.alloc(0);
 

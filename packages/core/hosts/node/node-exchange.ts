@@ -10,7 +10,7 @@ import { fieldNameOf } from '../../http1/fields.ts';
 import { RequestFields, type Flaw, type RequestHead } from '../../http1/head.ts';
 import type { StallWatch } from '../../http1/stall-watch.ts';
 import type { Client, Incoming, Reply, Transport } from '../../http1/transport.ts';
-import { listReplyHeaders } from '../../http1/writer.ts';
+import { listReplyHeaders } from '../common/reply-headers.ts';
 import type { HeldBody } from './held-body.ts';
 import { lingerMs } from '../../http1/connection.ts';
 

@@ -7,7 +7,7 @@ import { Deadlines } from '../../backend/deadlines.ts';
 import type { GatewayObserver } from '../../call/gateway.ts';
 import { limitsOf } from '../../call/limits.ts';
 import { createGateway, type GatewayLimits } from '../options/options.ts';
-import { corsOptionNames, type CorsOptions } from '../../admission/cors.ts';
+import { corsOptionNames, type CorsOptions } from '../options/cors-options.ts';
 import { HostMistake, writeFailureLines } from '../common/failure-lines.ts';
 import { StallWatch } from '../../http1/stall-watch.ts';
 import type { Incoming } from '../../http1/transport.ts';
