@@ -2,7 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { fieldNameAt, fieldNameOf, fieldNames } from '../../packages/core/http1/fields.ts';
+import { fieldNameOf } from '../../packages/core/hosts/common/field-names.ts';
+import { fieldNameAt, fieldNames } from '../../packages/core/http1/fields.ts';
 import {
   hexadecimalValues,
   isAuthority,

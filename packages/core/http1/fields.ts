@@ -58,11 +58,3 @@ function isNameAt(bytes: Uint8Array, start: number, name: Uint8Array): boolean {
   }
   return true;
 }
-
-const known: ReadonlySet<string> = new Set(fieldNames);
-
-/** As `fieldNameAt`, of a name that a library has read. */
-export function fieldNameOf(name: string): FieldName | undefined {
-  const small = name.toLowerCase();
-  return known.has(small) ? (small as FieldName) : undefined;
-}

@@ -6,7 +6,7 @@ import type { Server as TlsServer, TLSSocket } from 'node:tls';
 
 import { monotonicMs } from '../time/monotonic.ts';
 import type { Connection } from './connection.ts';
-import { carrierOf } from './tcp-table.ts';
+import { carrierOf } from './node-internals.ts';
 
 /** The certificates that clients are shown and asked for; all of it PEM. */
 export interface ServerTls {

@@ -354,11 +354,9 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   // The client sends nothing more. It has gone, unless it waits for what it has sent only a part of. What is held comes
   // first.
   #onSocketEnd(): void {
-    const ahead = this.#ahead;
-    ahead.hasEnded = true;
-    const isDone =
-      this.#reading === 'whole' ? !ahead.isCutOff(this.#context.requestHeadBytesMax) : ahead.isEmpty;
-    if (isDone) {
+    this.#ahead.hasEnded = true;
+    const { requestHeadBytesMax } = this.#context;
+    if (this.#reading === 'whole' ? !this.#ahead.isCutOff(requestHeadBytesMax) : this.#ahead.isEmpty) {
       this.#finishAfterEnd();
     }
   }

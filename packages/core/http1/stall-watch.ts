@@ -6,7 +6,8 @@
 import type { Socket } from 'node:net';
 
 import { monotonicMs } from '../time/monotonic.ts';
-import { carrierOf, handleOf, inodeOf, readUnacknowledged } from './tcp-table.ts';
+import { carrierOf, handleOf } from './node-internals.ts';
+import { inodeOf, readUnacknowledged } from './tcp-table.ts';
 
 interface Progress<Call> {
   /** The last call that has written to the socket. */

@@ -5,17 +5,7 @@ import { readlinkSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 
-/** What Node keeps behind `socket`; null or undefined when it is closed. */
-export function handleOf(
-  socket: Socket,
-): { readonly writeQueueSize?: number; readonly fd?: number } | null | undefined {
-  return (socket as Socket & { readonly _handle?: { writeQueueSize?: number; fd?: number } | null })._handle;
-}
-
-/** The plain socket below `socket` where that is one of TLS. */
-export function carrierOf(socket: Socket): Socket | undefined {
-  return (socket as Socket & { readonly _parent?: Socket | null })._parent ?? undefined;
-}
+import { handleOf } from './node-internals.ts';
 
 /** The number by which Linux knows `socket`; undefined elsewhere, and when it is closed. */
 export function inodeOf(socket: Socket): string | undefined {

@@ -35,17 +35,13 @@ const startsMax = 16;
 
 /** The share that one connection has in the turns: how many requests it may start in each [D58]. */
 export class TurnShare {
-  #isWaiting = false;
+  /** Others have their turn first. */
+  isWaiting = false;
   // Requests started in the turn with the number `#turn`.
   #starts = 0;
   #turn = 0;
   // The last turn that was this connection's own.
   #ownTurn = 0;
-
-  /** Others have their turn first. */
-  get isWaiting(): boolean {
-    return this.#isWaiting;
-  }
 
   /**
    * Whether one more request may be started now. Requests that were sent ahead wait for the connection's own turn. In
@@ -66,15 +62,15 @@ export class TurnShare {
 
   /** Has `taker` called in the connection's next own turn, once. */
   wait(taker: TurnTaker): void {
-    if (!this.#isWaiting) {
-      this.#isWaiting = true;
+    if (!this.isWaiting) {
+      this.isWaiting = true;
       queueForTurn(taker);
     }
   }
 
   /** The own turn has come. */
   begin(): void {
-    this.#isWaiting = false;
+    this.isWaiting = false;
     this.#ownTurn = currentTurn();
   }
 }

@@ -5,6 +5,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { once } from 'node:events';
 import { createServer, Server, Socket, type AddressInfo, type ListenOptions } from 'node:net';
 
+import { handleOf } from '../../http1/node-internals.ts';
 import { StartError } from './start-error.ts';
 
 export interface Listener {
@@ -207,7 +208,8 @@ async function startListening(server: Server, place: ListenOptions | Socket): Pr
 // no new connection during SHUTDOWN_DELAY_MS.
 /** `server` takes no new connection from now on; those that there are stay as they are. */
 export async function stopListening(server: Server): Promise<void> {
-  shortenQueue(server);
+  // Without this, a connection may be reset that a client made in the last turn before the end.
+  handleOf(server)?.listen?.(0);
   // The first turn may have begun before now.
   await nextTurn();
   const giveUpAt = performance.now() + emptyQueueMsMax;
@@ -240,13 +242,6 @@ async function takesConnection(server: Server): Promise<boolean> {
   await nextTurn();
   server.off('connection', onConnection);
   return turn.hasTaken;
-}
-
-// listen(2) on a socket that listens already sets the length of its queue. Node has no call for it; where its
-// handle has none either, a connection may be reset that a client made in the last turn before the end.
-function shortenQueue(server: Server): void {
-  const handle = (server as Server & { _handle?: { listen?: (backlog: number) => number } | null })._handle;
-  handle?.listen?.(0);
 }
 
 function describe(

@@ -1,7 +1,8 @@
 // The head of a request that came over HTTP/2, by the same rules as one of HTTP/1.1 [D27, D39]. What RFC 9113, 8 calls
 // malformed the library has reset before it comes here; this is the rest.
 
-import { fieldNameOf, type FieldName } from '../../http1/fields.ts';
+import type { FieldName } from '../../http1/fields.ts';
+import { fieldNameOf } from '../common/field-names.ts';
 import { methodBytes, methodBytesMax, targetBytes } from '../../http1/grammar.ts';
 import { RequestFields, type Flaw, type RequestHead } from '../../http1/head.ts';
 

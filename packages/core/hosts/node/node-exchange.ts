@@ -1,18 +1,17 @@
 // One request that node:http has read, and its reply: for every host whose server is Node's.
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
 
 import { Deadline, type Deadlines, type DeadlineOwner } from '../../backend/deadlines.ts';
 import type { Gateway } from '../../call/gateway.ts';
 import { HostMistake } from '../common/failure-lines.ts';
-import { fieldNameOf } from '../../http1/fields.ts';
+import { fieldNameOf } from '../common/field-names.ts';
 import { RequestFields, type Flaw, type RequestHead } from '../../http1/head.ts';
 import type { StallWatch } from '../../http1/stall-watch.ts';
 import type { Client, Incoming, Reply, Transport } from '../../http1/transport.ts';
 import { listReplyHeaders } from '../common/reply-headers.ts';
 import type { HeldBody } from './held-body.ts';
-import { lingerMs } from '../../http1/connection.ts';
+import { linger } from './linger.ts';
 
 /** What the requests of one host share. */
 export interface NodeHost {
@@ -255,18 +254,3 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
 
 const bodyWasRead =
   "the host has read the request's body before: put the handler before express.json() and whatever else reads bodies";
-
-// Closed at once, the connection would be reset under what the client still sends, and the reply lost. So only our side
-// ends where Node would close it, and what comes is dropped for a while: Node's parser lets go of a socket that another
-// reads, so that nothing behind it is served. A client that ends its side closes it sooner.
-function linger(socket: Socket): void {
-  socket.destroySoon = () => {
-    socket.end();
-    socket.removeAllListeners('data').on('data', () => undefined);
-    socket.resume();
-    const timer = setTimeout(() => socket.destroy(), lingerMs).unref();
-    socket.once('close', () => {
-      clearTimeout(timer);
-    });
-  };
-}
