@@ -2,12 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import {
-  createSampler,
-  spanIdOf,
-  traceIdOf,
-  traceParents,
-} from '../../packages/command/traces/trace-sampling.ts';
+import { spanIdOf, traceIdOf, traceParents } from '../../packages/command/traces/trace-parent.ts';
+import { createSampler } from '../../packages/command/traces/trace-sampling.ts';
 
 test('a trace parent says that its trace is random and not sampled', () => {
   for (let count = 0; count < 1_000; count += 1) {

@@ -10,7 +10,7 @@ import { parseHostNames } from '../../core/admission/host-names.ts';
 import { backendUrlExample, wishesForBackendUrl } from '../../core/hosts/options/accepted-values.ts';
 import { Problem } from '../../core/hosts/options/problem.ts';
 import { joinWithOr } from '../../core/hosts/options/similar.ts';
-import { parseExporterHeaders } from '../traces/trace-settings.ts';
+import { parseExporterHeaders } from './exporter-headers.ts';
 
 export interface Kind<Value> {
   readonly parse: (text: string) => Value | Problem;

@@ -10,7 +10,6 @@ import type { Keeper } from '../../core/guards/create-guards.ts';
 import { createGateway } from '../../core/hosts/options/options.ts';
 import { createOpenSocket } from '../../core/http1/client-connection.ts';
 import { ClientServer } from '../../core/http1/server.ts';
-import { version } from '../../core/version.ts';
 import { backendPeer } from '../../figures/backend-peer.ts';
 import { BackendMonitor } from '../../figures/backend-status.ts';
 import type { Figures } from '../../figures/figures.ts';
@@ -18,9 +17,8 @@ import { KeyRecords } from '../../figures/key-status.ts';
 import type { Records, ReportedServing } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Logger } from '../log/log.ts';
+import type { ProcessTracer } from '../options/tracing.ts';
 import type { Settings } from '../settings/settings.ts';
-import { parseExporterHeaders } from '../traces/trace-settings.ts';
-import type { Traces } from '../traces/traces.ts';
 import { createGuards } from './guards.ts';
 import { createObserver } from './observer.ts';
 
@@ -65,12 +63,12 @@ export async function createServing(
     allowedHosts: allowedHosts.length === 0 ? [] : [...(parseHostNames(host) ?? []), ...allowedHosts],
   };
   const guards = await createGuards(settings, logger, records, keeper);
-  const traces = await startTraces(settings, logger, records.figures);
+  const tracer = await startTraces(settings, logger, records.figures);
   const gateway = createGateway(limits, {
     observer: createObserver(logger, records, settings.logClient),
     guards: guards.guards,
     identityHeader: settings.backendIdentityHeader === '' ? undefined : settings.backendIdentityHeader,
-    tracer: traces?.tracer,
+    tracer,
     peer: backendPeer,
   });
   if (settings.docs) {
@@ -114,7 +112,7 @@ export async function createServing(
     // The turn in which the last of them is recorded.
     await nextTurn();
     // Where what was left has been cut, nothing waits any more.
-    const lost = (await traces?.end(isDrained ? tracesEndMs : 0)) ?? 0;
+    const lost = (await tracer?.end(isDrained ? tracesEndMs : 0)) ?? 0;
     if (lost > 0) {
       logger.warn({ spans: lost }, 'the collector has not taken the last traces');
     }
@@ -152,32 +150,21 @@ async function startTraces(
   settings: Settings,
   logger: Logger,
   figures: Figures,
-): Promise<Traces | undefined> {
+): Promise<ProcessTracer | undefined> {
   const endpoint = settings.otelExporterOtlpEndpoint;
   if (endpoint === '') {
     return undefined;
   }
   const { createTraces } = await import('../traces/traces.ts');
-  return createTraces({
-    endpoint,
-    headers: parseExporterHeaders(settings.otelExporterOtlpHeaders) ?? {},
-    serviceName: settings.otelServiceName || 'work-item-gateway',
-    serviceVersion: version,
-    sampler: settings.otelTracesSampler,
-    samplerRatio: settings.otelTracesSamplerArg,
-    backendUrl: settings.backendUrl,
-    scheme: settings.tlsCertFile === '' ? 'http' : 'https',
-    showsClients: settings.logClient,
-    observer: {
-      onDropped: (spans) => {
-        figures.recordDroppedSpans(spans);
-      },
-      onLosing: (cause, spans) => {
-        logger.warn({ endpoint, cause, spans }, 'the collector does not take traces: they are dropped');
-      },
-      onRecovered: (cause, spans) => {
-        logger.info({ endpoint, cause, spans }, 'the collector takes traces again');
-      },
+  return createTraces(settings, {
+    onDropped: (spans) => {
+      figures.recordDroppedSpans(spans);
+    },
+    onLosing: (cause, spans) => {
+      logger.warn({ endpoint, cause, spans }, 'the collector does not take traces: they are dropped');
+    },
+    onRecovered: (cause, spans) => {
+      logger.info({ endpoint, cause, spans }, 'the collector takes traces again');
     },
   });
 }

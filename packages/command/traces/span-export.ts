@@ -1,45 +1,19 @@
-// Between the gateway's spans and the SDK's exporter: holds no more spans than it may, and knows of each whether the
-// collector has taken it [D49].
+// Between the spans of calls and the SDK's exporter: holds a bounded number of spans, and knows of each whether the collector
+// has taken it [D49].
 
-import { diag, DiagLogLevel } from '@opentelemetry/api';
 import { ExportResultCode, type ExportResult } from '@opentelemetry/core';
-import type { BatchSpanProcessor, ReadableSpan, SpanExporter, SpanProcessor } from '@opentelemetry/sdk-trace';
+import { BatchSpanProcessor, type ReadableSpan, type SpanExporter } from '@opentelemetry/sdk-trace';
 
 import { escapeControls } from '../../core/text/escape.ts';
+import { takeRejectedSpans } from './rejected-spans.ts';
 import type { SpanLosses } from './span-losses.ts';
 
-/** Spans held at once, those that are being sent among them; further ones are dropped. */
-export const spansMax = 2_048;
-
+// Spans held at once, those in flight to the collector included; further ones are dropped.
+const spansMax = 2_048;
+const batchSpansMax = 512;
+// How long a span may wait for others.
+const batchDelayMs = 1_000;
 const causeLengthMax = 200;
-
-// The spans of the batch whose reply is being read that the collector has rejected. The exporter says it to its log only,
-// and right after that, in the same turn, that the batch was taken.
-let rejectedSpans = 0;
-
-/** Listens to what OpenTelemetry logs; without it nothing does. */
-export function watchRejections(): void {
-  const nothing = (): void => undefined;
-  const warn = (message: string, detail?: unknown): void => {
-    if (message.startsWith('Received Partial Success') && typeof detail === 'string') {
-      rejectedSpans = readRejected(detail);
-    }
-  };
-  const log = { error: nothing, warn, info: nothing, debug: nothing, verbose: nothing };
-  diag.setLogger(log, { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
-}
-
-function takeRejected(): number {
-  const rejected = rejectedSpans;
-  rejectedSpans = 0;
-  return rejected;
-}
-
-function readRejected(partialSuccess: string): number {
-  const { rejectedSpans: rejected } = JSON.parse(partialSuccess) as { rejectedSpans?: unknown };
-  const count = Number(rejected);
-  return count > 0 ? count : 0;
-}
 
 /** Exports by `exporter`, each batch within `timeoutMs` whatever the collector does meanwhile. */
 export class WatchedExporter implements SpanExporter {
@@ -69,7 +43,7 @@ export class WatchedExporter implements SpanExporter {
     return true;
   }
 
-  /** What is still under way is lost; gives all lost spans that no line has told of. */
+  /** Drops the spans that the collector has not taken yet; gives all lost spans that no line has told of. */
   close(): number {
     this.#isClosed = true;
     return this.#losses.close(this.#pending);
@@ -78,7 +52,7 @@ export class WatchedExporter implements SpanExporter {
   export(spans: ReadableSpan[], onResult: (result: ExportResult) => void): void {
     let isOver = false;
     const finish = (result: ExportResult): void => {
-      const rejected = takeRejected();
+      const rejected = takeRejectedSpans();
       if (isOver) {
         return;
       }
@@ -119,6 +93,28 @@ export class WatchedExporter implements SpanExporter {
   }
 }
 
+/** The SDK's batches, of admitted spans only: their own queue is never full, which would drop spans without a word. */
+export class BoundedProcessor extends BatchSpanProcessor {
+  readonly #exporter: WatchedExporter;
+
+  constructor(exporter: WatchedExporter, exportTimeoutMillis: number) {
+    super({
+      exporter,
+      maxQueueSize: spansMax,
+      maxExportBatchSize: batchSpansMax,
+      scheduledDelayMillis: batchDelayMs,
+      exportTimeoutMillis,
+    });
+    this.#exporter = exporter;
+  }
+
+  override onEnd(span: ReadableSpan): void {
+    if (this.#exporter.admit()) {
+      super.onEnd(span);
+    }
+  }
+}
+
 /** A status, or the system's words. What the collector has said is not repeated. */
 function describeCause(error: Error | undefined): string {
   const code: unknown = error !== undefined && 'code' in error ? error.code : undefined;
@@ -132,33 +128,4 @@ function describeCause(error: Error | undefined): string {
         : 'unknown'
       : error.message;
   return escapeControls(text).slice(0, causeLengthMax);
-}
-
-/** Hands spans that were admitted to the SDK's batches. */
-export class BoundedProcessor implements SpanProcessor {
-  readonly #batches: BatchSpanProcessor;
-  readonly #exporter: WatchedExporter;
-
-  constructor(batches: BatchSpanProcessor, exporter: WatchedExporter) {
-    this.#batches = batches;
-    this.#exporter = exporter;
-  }
-
-  onStart(): void {
-    // Spans begin when they have ended already.
-  }
-
-  onEnd(span: ReadableSpan): void {
-    if (this.#exporter.admit()) {
-      this.#batches.onEnd(span);
-    }
-  }
-
-  async forceFlush(): Promise<void> {
-    await this.#batches.forceFlush();
-  }
-
-  async shutdown(): Promise<void> {
-    await this.#batches.shutdown();
-  }
 }

@@ -2,15 +2,7 @@
 // has ended, and not more than a pair in ten seconds. Each lost span is in the number of one line [D49].
 
 import { systemClock, type Clock } from '../../core/time/clock.ts';
-
-export interface SpanObserver {
-  /** So many spans will not reach the collector. */
-  onDropped(spans: number): void;
-  /** Spans are being lost for that reason, `spans` so far. */
-  onLosing(cause: string, spans: number): void;
-  /** No more are; `spans` were lost since it was said that it began, the last of them for that reason. */
-  onRecovered(cause: string, spans: number): void;
-}
+import type { SpanObserver } from '../options/tracing.ts';
 
 /** From one beginning that is told to the next one. */
 export const pairMs = 10_000;

@@ -1,6 +1,5 @@
 // Settings: what the gateway shows, logs and traces, how it ends, and the stand-in backend.
 
-import { samplerNames } from '../../traces/trace-settings.ts';
 import {
   boolean,
   choice,
@@ -13,6 +12,7 @@ import {
   secretHeaders,
 } from '../../options/kinds.ts';
 import { embedded, everywhere, gateway, ms, msLimit, port, type Row } from '../../options/row.ts';
+import { samplerNames } from '../../options/tracing.ts';
 
 export const operationRows = {
   instanceName: {

@@ -1,27 +1,13 @@
-// What OpenTelemetry's variables can be: the names of samplers, and the headers for a collector. Loads nothing.
+// Reads the headers for a collector, as OTEL_EXPORTER_OTLP_HEADERS has them.
 
 import { splitList } from '../../core/text/lists.ts';
 import { decodePercent } from '../../core/text/percent.ts';
 
-export const samplerNames = [
-  'always_on',
-  'always_off',
-  'traceidratio',
-  'parentbased_always_on',
-  'parentbased_always_off',
-  'parentbased_traceidratio',
-] as const;
-
-export type SamplerName = (typeof samplerNames)[number];
-
-// A token (RFC 9110, 5.6.2), and what may stand in a value.
+// A token (RFC 9110, 5.6.2), and the characters that a value may have.
 const nameForm = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$/;
 const valueForm = /^[\t -~]*$/;
 
-/**
- * The headers of `name=value,name=value`, percent-decoded (W3C Baggage, as OTEL_EXPORTER_OTLP_HEADERS has it); undefined where
- * it is none of that.
- */
+/** Parses `name=value,name=value`, percent-decoded (W3C Baggage); undefined where `text` is invalid. */
 export function parseExporterHeaders(text: string): Readonly<Record<string, string>> | undefined {
   const headers: Record<string, string> = {};
   for (const member of splitList(text)) {
