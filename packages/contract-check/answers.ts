@@ -1,10 +1,9 @@
 // What is odd about answers that the gateway can use all the same: clients, or the next change of the backend, may stumble
 // over it. Nothing of this breaks an operation.
 
-import { bodyStartOf, valueOf } from './answer.ts';
-import type { Call } from './calls.ts';
+import type { Call } from '../backend-probe/calls.ts';
 import type { Session } from './session.ts';
-import { show } from './describe.ts';
+import { show } from '../backend-probe/describe.ts';
 
 const byteOrderMark = Buffer.from([0xef, 0xbb, 0xbf]);
 
@@ -37,7 +36,7 @@ function warnOfBody(session: Session, call: Call): void {
   if (answer === undefined || !operation.passesAnswer) {
     return;
   }
-  if (bodyStartOf(answer).subarray(0, 3).equals(byteOrderMark)) {
+  if (answer.bodyStart.subarray(0, 3).equals(byteOrderMark)) {
     session.warn(call, {
       code: 'byte-order-mark',
       title: 'the JSON begins with a byte-order mark',
@@ -45,7 +44,7 @@ function warnOfBody(session: Session, call: Call): void {
         'The gateway passes it on [D13, D14]. Many parsers of clients fail on it: have the backend leave it out.',
     });
   }
-  const type = valueOf(answer, 'content-type');
+  const type = answer.fields.get('content-type');
   if (type === undefined || !/^application\/(?:[\w.+-]+\+)?json\b/i.test(type)) {
     session.warn(call, {
       code: 'content-type',

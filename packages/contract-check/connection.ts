@@ -1,13 +1,8 @@
 // What the backend does with connections: whether it keeps them open between calls, and for how long an idle one.
 
-import { BackendClient } from '../core/backend/client.ts';
-import { BufferBudget } from '../core/body/budget.ts';
-import { createRequestId } from '../core/call/request-context.ts';
-import { backendPath } from '../core/operations.ts';
+import { Calls } from '../backend-probe/calls.ts';
 import { msMax } from '../core/call/limits.ts';
 import { parseKeepAliveSeconds } from '../core/http1/grammar.ts';
-import { closesConnection, valueOf } from './answer.ts';
-import { backendOptions } from './calls.ts';
 import { isStalled, type Session } from './session.ts';
 
 export interface ConnectionFacts {
@@ -37,9 +32,8 @@ export async function tryConnection(session: Session): Promise<ConnectionFacts> 
   const last = answered.at(-1);
   const answer = last?.answer;
   const closesAlways =
-    answered.length > 0 &&
-    answered.every((call) => call.answer !== undefined && closesConnection(call.answer));
-  const promise = parseKeepAliveSeconds(valueOf(answer, 'keep-alive') ?? '');
+    answered.length > 0 && answered.every((call) => call.answer?.closesConnection === true);
+  const promise = parseKeepAliveSeconds(answer?.fields.get('keep-alive') ?? '');
   const { backendIdleTimeoutMs: idleTimeoutMs } = settings;
   const facts = { version: answer?.version, closesAlways, keepAliveSeconds: promise, idleTimeoutMs };
   const unwatched = { ...facts, watchedMs: undefined, closedAfterMs: undefined, idleTimeoutMsMax: undefined };
@@ -84,71 +78,24 @@ async function watchIdle(session: Session): Promise<Pick<ConnectionFacts, 'watch
   if (stop.aborted) {
     return nothing;
   }
-  const closed = Promise.withResolvers<'by it' | 'by us'>();
-  const client = new BackendClient({
-    ...backendOptions(settings, tls),
-    idleTimeoutMs: msMax,
-    budget: new BufferBudget(settings.bufferedBytesMax),
-    tap: (socket) => {
-      let by: 'by it' | 'by us' = 'by us';
-      const isIt = (): void => {
-        by = 'by it';
-      };
-      socket
-        .on('end', isIt)
-        .on('error', isIt)
-        .on('close', () => {
-          closed.resolve(by);
-        });
-      return () => undefined;
-    },
-  });
-  const timer = Promise.withResolvers<'open'>();
+  const calls = new Calls({ ...settings, backendIdleTimeoutMs: msMax }, tls);
   const onStop = (): void => {
-    timer.resolve('open');
+    void calls.close();
   };
   stop.addEventListener('abort', onStop, { once: true });
-  let timeout: NodeJS.Timeout | undefined;
   try {
-    const isAnswered = await new Promise<boolean>((resolve, reject) => {
-      const exchange = client.send(
-        {
-          method: 'GET',
-          path: backendPath,
-          body: undefined,
-          requestId: createRequestId(),
-          traceContext: [],
-          needsAnswer: true,
-        },
-        {
-          onOutcome: ({ kind }) => {
-            resolve(kind === 'ok');
-          },
-          onFault: reject,
-        },
-      );
-      stop.addEventListener(
-        'abort',
-        () => {
-          exchange.cancel();
-          resolve(false);
-        },
-        { once: true },
-      );
-    });
-    if (!isAnswered) {
+    const { outcome } = await calls.make('list');
+    if (outcome !== 'ok') {
       return nothing;
     }
     const startedAt = performance.now();
     // A backend that keeps it open for longer keeps it long enough for the setting.
     const { backendIdleTimeoutMs: idleMs } = settings;
-    timeout = setTimeout(onStop, Math.min(max, idleMs + marginMs, idleMs * 2));
-    const end = await Promise.race([closed.promise, timer.promise]);
+    const isClosed = await calls.isClosedByBackend(Math.min(max, idleMs + marginMs, idleMs * 2));
     const watchedMs = performance.now() - startedAt;
-    return { watchedMs, closedAfterMs: end === 'by it' ? watchedMs : undefined };
+    return { watchedMs, closedAfterMs: isClosed ? watchedMs : undefined };
   } finally {
-    clearTimeout(timeout);
     stop.removeEventListener('abort', onStop);
-    await client.close();
+    await calls.close();
   }
 }

@@ -4,7 +4,7 @@
 import type { OperationName } from '../core/operations.ts';
 import { lookAtAnswers } from './answers.ts';
 import { tryConnection, type ConnectionFacts } from './connection.ts';
-import type { Call } from './calls.ts';
+import type { Call } from '../backend-probe/calls.ts';
 import type { Finding } from './findings.ts';
 import { idOf } from './items.ts';
 import { tryReads, type Found } from './reads.ts';

@@ -1,9 +1,9 @@
 // The part of the check that only reads: the list, one item of it, and an item that does not exist.
 
 import { hasNoOtherId, idOf, isItem, itemsOf, readJson, type ItemId, type ItemList } from './items.ts';
-import type { Call } from './calls.ts';
+import type { Call } from '../backend-probe/calls.ts';
 import { isStalled, Stopped, type Session } from './session.ts';
-import { describeReply, show } from './describe.ts';
+import { describeReply, show } from '../backend-probe/describe.ts';
 
 /** What the backend holds, as far as its list says it. */
 export interface Found {

@@ -1,9 +1,8 @@
 // What the check found, as text for people and as one JSON document for programs. Its form is published: docs/operating.md.
 
 import { operations } from '../core/operations.ts';
-import { framingOf } from './answer.ts';
 import type { ContractReport } from './contract.ts';
-import { show } from './describe.ts';
+import { show } from '../backend-probe/describe.ts';
 import type { Finding } from './findings.ts';
 
 /** 0: every operation that was tried works, and nothing was left behind. 1: not so, or it was interrupted. */
@@ -100,16 +99,7 @@ export function writeContract(
     exitCode,
     interrupted: isInterrupted,
     operations: Object.fromEntries(verdicts),
-    findings: findings.map(({ code, severity, operations: names, title, asked, came, clients, advice }) => ({
-      code,
-      severity,
-      operations: names,
-      title,
-      asked,
-      came,
-      clients,
-      advice,
-    })),
+    findings,
     leftBehind: leftovers.map(({ id = null, marker, why, remove }) => ({
       id: id === null ? null : show(id),
       marker,
@@ -130,7 +120,7 @@ export function writeContract(
       method: operation.method,
       path,
       backendStatus: answer?.status ?? null,
-      framing: answer === undefined ? null : framingOf(answer),
+      framing: answer?.framing ?? null,
       outcome,
       cause: cause === undefined ? null : show(cause),
       clientStatus: reply.status,

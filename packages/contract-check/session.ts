@@ -2,8 +2,9 @@
 
 import { operations, type OperationName } from '../core/operations.ts';
 import type { ClientTls } from '../core/http1/client-connection.ts';
-import { basePathOf, Calls, type Call, type GatewayInForce } from './calls.ts';
-import { explainFailure, findingOf, type Finding, type Words } from './findings.ts';
+import { basePathOf, Calls, type Call, type GatewayInForce } from '../backend-probe/calls.ts';
+import { explainFailure } from '../backend-probe/failures.ts';
+import { findingOf, type Finding, type Words } from './findings.ts';
 import type { Template } from './template.ts';
 
 export interface ContractOptions {
@@ -79,7 +80,7 @@ export class Session {
   judge(call: Call): boolean {
     const isWell = call.outcome === 'ok';
     if (!isWell) {
-      this.broken(explainFailure(call, this.options.settings.backendUrl));
+      this.breaks(call, explainFailure(call, this.options.settings.backendUrl));
     } else if (this.verdicts.get(call.operation.name) === 'not tried') {
       this.verdicts.set(call.operation.name, 'works');
     }
@@ -89,28 +90,18 @@ export class Session {
     return isWell;
   }
 
-  /** Something that keeps clients from using an operation. */
-  broken(finding: Finding): void {
-    for (const name of finding.operations) {
-      this.verdicts.set(name, 'broken');
-    }
-    this.#add(finding);
+  /** Something that keeps clients from using the operation of `call`. */
+  breaks(call: Call, words: Words): void {
+    this.verdicts.set(call.operation.name, 'broken');
+    this.#add(findingOf(call, 'breaks', words));
   }
 
-  breaks(call: Call, words: Words & { readonly clients?: string }): void {
-    this.broken(findingOf(call, 'breaks', words));
-  }
-
-  warn(call: Call, words: Words & { readonly clients?: string }): void {
+  warn(call: Call, words: Words): void {
     this.#add(findingOf(call, 'warning', words));
   }
 
   /** Operations could not be tried, for what `call` showed. */
-  cannotTry(
-    operations: readonly OperationName[],
-    call: Call,
-    words: Words & { readonly clients: string },
-  ): void {
+  cannotTry(operations: readonly OperationName[], call: Call, words: Words): void {
     this.#add({ ...findingOf(call, 'breaks', words), operations });
   }
 

@@ -1,10 +1,9 @@
 // The part of the check that writes: creates one item, reads, changes and deletes it, and leaves nothing behind. An item
 // is touched only when it was not in the list before and a read has just shown the marker in it [D61].
 
-import { valueOf } from './answer.ts';
 import { carries, hasNoOtherId, idOf, isItem, itemsOf, readJson, type Item } from './items.ts';
-import type { Call } from './calls.ts';
-import { show } from './describe.ts';
+import type { Call } from '../backend-probe/calls.ts';
+import { show } from '../backend-probe/describe.ts';
 import { warnOfId, type Found } from './reads.ts';
 import { isStalled, Stopped, type Session } from './session.ts';
 import { createMarker, writeItem, type Template } from './template.ts';
@@ -66,7 +65,7 @@ export class OwnItem {
     if (session.judge(call)) {
       this.#nameByAnswer(call);
     }
-    const location = valueOf(call.answer, 'location') ?? '';
+    const location = call.answer?.fields.get('location') ?? '';
     const ofLocation = /\/(\d+)\/?$/.exec(location)?.[1];
     if (ofLocation !== undefined) {
       this.#named.add(ofLocation);

@@ -1,7 +1,5 @@
 // The command `check`: what is wrong with settings, certificates, backend, keys and Redis, before anything serves.
 
-import { backendPath } from '../../core/operations.ts';
-import { withoutEndSlashes } from '../../core/text/addresses.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import type { CertificateFiles, CertificateUse } from '../certificates/certificates.ts';
 import { createLogger, type Logger } from '../log/log.ts';
@@ -10,6 +8,7 @@ import { showValue } from '../settings/describe.ts';
 import { settingsOf, variableOf, type Settings } from '../settings/settings.ts';
 import { certificateFilesOf } from '../settings/tls-settings.ts';
 import { findWarnings } from '../settings/warnings.ts';
+import { checkBackend } from './check-backend.ts';
 import { describeOrigins } from './check-origins.ts';
 import { checkTokens } from './check-tokens.ts';
 import type { CommandEntry, CommandRun, Terminal } from './command.ts';
@@ -50,7 +49,9 @@ async function check({ resolved: { settings, sources }, terminal }: CommandRun):
     terminal.write(`warning: ${message}${figures.length === 0 ? '' : ` (${figures.join(', ')})`}\n`);
   }
   const areCertificatesWell = (await checkTls(settings, terminal)) === 0;
-  const isBackendWell = await checkBackend(settings, terminal);
+  const certificates = await openCertificates(settings, silentLogger());
+  const backend = await checkBackend(settings, certificates?.inForce.backend);
+  (backend.isWell ? terminal.write : terminal.writeError)(backend.text);
   const tokens = await checkTokens(settings);
   if (tokens !== undefined) {
     (tokens.isWell ? terminal.write : terminal.writeError)(tokens.text);
@@ -59,7 +60,7 @@ async function check({ resolved: { settings, sources }, terminal }: CommandRun):
   if (redis !== undefined) {
     (redis.isWell ? terminal.write : terminal.writeError)(redis.text);
   }
-  return areCertificatesWell && isBackendWell && tokens?.isWell !== false && redis?.isWell !== false ? 0 : 1;
+  return areCertificatesWell && backend.isWell && tokens?.isWell !== false && redis?.isWell !== false ? 0 : 1;
 }
 
 async function checkContract({
@@ -86,27 +87,6 @@ async function checkRateLimit({
   return rateLimitRedisUrl === ''
     ? undefined
     : await (await import('./check-redis.ts')).checkRedis(rateLimitRedisUrl);
-}
-
-async function checkBackend(settings: Settings, terminal: Terminal): Promise<boolean> {
-  const certificates = await openCertificates(settings, silentLogger());
-  const [{ Calls }, { explainFailure }] = await Promise.all([
-    import('../../contract-check/calls.ts'),
-    import('../../contract-check/findings.ts'),
-  ]);
-  const calls = new Calls(settings, certificates?.inForce.backend);
-  const call = await calls.make('list');
-  await calls.close();
-  const target = `${withoutEndSlashes(showValue('backendUrl', settings))}${backendPath}`;
-  if (call.outcome === 'ok') {
-    terminal.write(
-      `backend: ${target} answered ${call.answer?.status ?? 200} with ${call.reply.body.length} bytes of JSON in ${Math.round(call.durationMs)} ms\n`,
-    );
-    return true;
-  }
-  const { title, came, advice } = explainFailure(call, settings.backendUrl);
-  terminal.writeError(`backend: ${target}: ${title}: ${came}\n  ${advice}\n`);
-  return false;
 }
 
 // Says what the certificates are, and gives the number of problems with them.

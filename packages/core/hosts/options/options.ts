@@ -3,7 +3,7 @@
 import { backendUrlExample, wishesForBackendUrl } from './accepted-values.ts';
 import { BackendClient } from '../../backend/client.ts';
 import { BufferBudget } from '../../body/budget.ts';
-import type { ClientTls } from '../../http1/client-connection.ts';
+import type { ClientTls, SocketTap } from '../../http1/client-connection.ts';
 import { createTrustedProxies, isAddressRange } from '../../admission/client-address.ts';
 import { anyOrigin } from '../../admission/cors.ts';
 import { createCors, isOriginList, type CorsOptions } from './cors-options.ts';
@@ -74,6 +74,8 @@ export interface GatewaySurroundings {
   readonly tracer?: Tracer | undefined;
   /** How the user names the backend in causes of failures. */
   readonly peer?: Peer | undefined;
+  /** Looks on at what arrives from the backend. Default: nothing does. */
+  readonly tap?: SocketTap;
 }
 
 /**
@@ -91,6 +93,7 @@ export function createGateway(
     identityHeader,
     tracer,
     peer,
+    tap,
   }: GatewaySurroundings,
 ): Gateway {
   checkOptions(options, otherNames, problems);
@@ -106,6 +109,7 @@ export function createGateway(
     identityHeader,
     budget,
     peer,
+    tap,
   });
   return new Gateway(
     {

@@ -2,7 +2,6 @@
 // show.
 
 import { escapeControls } from '../core/text/escape.ts';
-import { framingOf, valueOf } from './answer.ts';
 import type { Call } from './calls.ts';
 
 const shownMax = 120;
@@ -35,10 +34,9 @@ export function describeCame({ answer, reason, cause, hasBytes, outcome }: Call)
     return `${hasBytes ? 'no answer that could be read' : 'no answer'}${why}`;
   }
   const fields = tellingFields
-    .map((name) => [name, valueOf(answer, name)] as const)
-    .filter(([, value]) => value !== undefined)
-    .map(([name, value]) => `${name}: ${show(value ?? '')}`);
-  const body = framingOf(answer) === 'none' ? ['no body'] : [];
+    .filter((name) => answer.fields.has(name))
+    .map((name) => `${name}: ${show(answer.fields.get(name) ?? '')}`);
+  const body = answer.framing === 'none' ? ['no body'] : [];
   return `${[`status ${answer.status}`, ...body, ...fields].join('; ')}${outcome === 'ok' ? '' : why}`;
 }
 

@@ -1,0 +1,33 @@
+// What `check` says of the backend: whether it answers a list, and if not why.
+
+import type { ClientTls } from '../../core/http1/client-connection.ts';
+import { backendPath } from '../../core/operations.ts';
+import { withoutEndSlashes } from '../../core/text/addresses.ts';
+import { showValue } from '../settings/describe.ts';
+import type { Settings } from '../settings/settings.ts';
+
+interface CheckResult {
+  readonly isWell: boolean;
+  readonly text: string;
+}
+
+/** Asks the backend once for its work items. */
+export async function checkBackend(settings: Settings, tls: ClientTls | undefined): Promise<CheckResult> {
+  // Loaded here, so that other commands do not pay for it.
+  const [{ Calls }, { describeCame }, { explainFailure }] = await Promise.all([
+    import('../../backend-probe/calls.ts'),
+    import('../../backend-probe/describe.ts'),
+    import('../../backend-probe/failures.ts'),
+  ]);
+  const calls = new Calls(settings, tls);
+  const call = await calls.make('list');
+  await calls.close();
+  const target = `${withoutEndSlashes(showValue('backendUrl', settings))}${backendPath}`;
+  if (call.outcome === 'ok') {
+    const { answer, reply, durationMs } = call;
+    const text = `backend: ${target} answered ${answer?.status ?? 200} with ${reply.body.length} bytes of JSON in ${Math.round(durationMs)} ms\n`;
+    return { isWell: true, text };
+  }
+  const { title, advice } = explainFailure(call, settings.backendUrl);
+  return { isWell: false, text: `backend: ${target}: ${title}: ${describeCame(call)}\n  ${advice}\n` };
+}
