@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 
 import { format, resolveConfig } from 'prettier';
 
-import { defaultOf, describeValues, unitOf } from '../packages/command/settings/describe.ts';
+import { defaultOf } from '../packages/command/settings/describe.ts';
 import { settingGroups, type SettingGroup } from '../packages/command/options/groups.ts';
 import { commandNames, type Command } from '../packages/command/options/row.ts';
 import {
@@ -24,7 +24,7 @@ const settingsDocPath = fileURLToPath(new URL('../docs/settings.md', import.meta
 export async function createSettingsDoc(): Promise<string> {
   const text = `# Settings
 
-<!-- Written by \`npm run docs\` from packages/command/settings/rows/. Change those files, not this one. -->
+<!-- Written by \`npm run docs\` from the tables in packages/command/settings/settings.ts. Change those, not this file. -->
 
 Each setting is an environment variable and a flag. A flag goes before a variable, and a variable before the
 default; an empty variable counts as unset. A flag takes its value behind a space or a \`=\`. A variable of
@@ -44,8 +44,8 @@ function describeGroup([group, settings]: [SettingGroup, readonly SettingName[]]
 }
 
 function describeSetting(name: SettingName): string {
-  const unit = unitOf(name);
-  const takes = `${describeValues(name)}${unit === undefined ? '' : ` ${unit}`}`;
+  const { takes: values, unit } = rowOf(name).kind;
+  const takes = `${values}${unit === undefined ? '' : ` ${unit}`}`;
   const users = commandNames.filter((command) => settingsOf(command).includes(name));
   return `### \`${variableOf(name)}\`
 

@@ -7,7 +7,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { CallRecord } from '../core/call/call-record.ts';
 import type { Gateway } from '../core/call/gateway.ts';
 import type { ItemIdParsing } from '../core/call/item-id.ts';
-import { createGateway } from '../core/hosts/options/options.ts';
+import { createGateway, gatewayRows } from '../core/hosts/options/options.ts';
+import { defaultsOf } from '../core/hosts/options/rows.ts';
 import type { ClientTls, SocketTap } from '../core/http1/client-connection.ts';
 import type { Transport } from '../core/http1/transport.ts';
 import {
@@ -83,8 +84,9 @@ export class Calls {
     // Without guards and host names, which are about clients: the backend is in question here.
     this.#gateway = createGateway(
       {
+        ...defaultsOf(gatewayRows),
         backendUrl,
-        ...(tls !== undefined && backendUrl.protocol === 'https:' && { backendTls: tls }),
+        backendTls: backendUrl.protocol === 'https:' ? tls : undefined,
         itemIdParsing,
         requestBytesMax,
         responseBytesMax,

@@ -1,7 +1,7 @@
 // What the backend does with connections: whether it keeps them open between calls, and for how long an idle one.
 
 import { Calls } from '../backend-probe/calls.ts';
-import { msMax } from '../core/call/limits.ts';
+import { msMax } from '../core/hosts/options/kinds.ts';
 import { parseKeepAliveSeconds } from '../core/http1/grammar.ts';
 import { isStalled, type Session } from './session.ts';
 

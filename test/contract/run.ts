@@ -8,7 +8,7 @@ import {
   type ContractReport,
 } from '../../packages/contract-check/contract.ts';
 import { defaultTemplate } from '../../packages/contract-check/template.ts';
-import { limits } from '../../packages/core/call/limits.ts';
+import { limitRows } from '../../packages/core/hosts/options/limits.ts';
 import type { ItemBackend } from '../helpers/item-backend.ts';
 
 export type Settings = Partial<ContractOptions['settings']>;
@@ -24,13 +24,13 @@ export function runContract(
     settings: {
       backendUrl: new URL(url),
       itemIdParsing: 'leading',
-      backendTimeoutMs: limits.backendTimeoutMs.standard,
-      backendConnectTimeoutMs: limits.backendConnectTimeoutMs.standard,
-      backendIdleTimeoutMs: limits.backendIdleTimeoutMs.standard,
-      requestBytesMax: limits.requestBytesMax.standard,
-      responseBytesMax: limits.responseBytesMax.standard,
-      bufferedBytesMax: limits.bufferedBytesMax.standard,
-      inFlightMax: limits.inFlightMax.standard,
+      backendTimeoutMs: limitRows.backendTimeoutMs.default,
+      backendConnectTimeoutMs: limitRows.backendConnectTimeoutMs.default,
+      backendIdleTimeoutMs: limitRows.backendIdleTimeoutMs.default,
+      requestBytesMax: limitRows.requestBytesMax.default,
+      responseBytesMax: limitRows.responseBytesMax.default,
+      bufferedBytesMax: limitRows.bufferedBytesMax.default,
+      inFlightMax: limitRows.inFlightMax.default,
       ...settings,
     },
     tls: undefined,

@@ -1,10 +1,17 @@
 // A client of HTTP/2 that keeps to the standard, and a gateway in this process that speaks it.
 
+import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
 import { serveHttp2 } from '../../packages/core/hosts/http2/http2.ts';
-import { limitsOf } from '../../packages/core/call/limits.ts';
-import { createGateway, type GatewaySurroundings } from '../../packages/core/hosts/options/options.ts';
+import { limitRows } from '../../packages/core/hosts/options/limits.ts';
+import {
+  corsRows,
+  createGateway,
+  gatewayRows,
+  type GatewaySurroundings,
+} from '../../packages/core/hosts/options/options.ts';
+import { readOptions, type ValuesOf } from '../../packages/core/hosts/options/rows.ts';
 import type { GatewayServerOptions } from '../../packages/core/hosts/index.ts';
 import { listen } from '../../packages/core/hosts/common/listen.ts';
 import { findHttp2Problem } from '../../packages/command/settings/tls-settings.ts';
@@ -67,20 +74,15 @@ export async function serveHttp2Before(
   surroundings: Surroundings = {},
 ) {
   const { told, observer } = createObserver();
-  const gateway = createGateway({ backendUrl: url, ...limits }, { ...surroundings, observer });
-  const ofServer = limitsOf(limits, [
-    'requestHeadBytesMax',
-    'requestBytesMax',
-    'requestHeadersTimeoutMs',
-    'requestTimeoutMs',
-    'replyStallTimeoutMs',
-    'idleTimeoutMs',
-    'connectionsMax',
-  ]);
+  const table = { ...gatewayRows, ...corsRows, ...limitRows };
+  const read = readOptions({ backendUrl: url, ...limits }, table);
+  assert.deepEqual(read.problems, []);
+  const values = read.values as ValuesOf<typeof table>;
+  const gateway = createGateway(values, { ...surroundings, observer });
   const { cert, key } = anyCertificate();
-  const clients = new ClientServer(ofServer, gateway, {
+  const clients = new ClientServer(values, gateway, {
     tls: { cert, key },
-    protocols: { h2: serveHttp2(ofServer, gateway) },
+    protocols: { h2: serveHttp2(values, gateway) },
   });
   const listener = await listen(clients.listener, '127.0.0.1', 0, { host: 'host', port: 'port' });
   return {

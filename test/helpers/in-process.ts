@@ -4,13 +4,14 @@ import { BackendClient } from '../../packages/core/backend/client.ts';
 import type { Backend } from '../../packages/core/call/call.ts';
 import { Gateway, type GatewayObserver } from '../../packages/core/call/gateway.ts';
 import type { Guard } from '../../packages/core/call/guard.ts';
-import { limitsOf } from '../../packages/core/call/limits.ts';
 import { BufferBudget } from '../../packages/core/body/budget.ts';
 import {
   createGatewayServer,
   type CallRecord,
   type GatewayServerOptions,
 } from '../../packages/core/hosts/index.ts';
+import { timeLimitRows } from '../../packages/core/hosts/options/limits.ts';
+import { defaultsOf } from '../../packages/core/hosts/options/rows.ts';
 import { listen } from '../../packages/core/hosts/common/listen.ts';
 import { ClientServer } from '../../packages/core/http1/server.ts';
 import { RawClient, request, type CallOptions } from './raw-client.ts';
@@ -129,7 +130,7 @@ export async function serveBefore(
 export async function serveGuarded(guards: readonly Guard[], identityHeader?: string, deed?: Deed) {
   const backend = await ScriptedBackend.start();
   backend.answers(answer('{"id":5}'));
-  const ms = limitsOf({}, ['backendTimeoutMs', 'backendConnectTimeoutMs', 'backendIdleTimeoutMs']);
+  const ms = defaultsOf(timeLimitRows);
   const client = new BackendClient({
     backendUrl: new URL(backend.url),
     timeoutMs: ms.backendTimeoutMs,

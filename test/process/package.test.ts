@@ -309,6 +309,26 @@ describe('its types and its code, for whoever uses it', () => {
     });
   }
 
+  test('every option has its comment in the published types', () => {
+    assert.ok(program);
+    const checker = program.getTypeChecker();
+    const names: string[] = [];
+    for (const file of program.getSourceFiles().filter(({ fileName }) => fileName.startsWith(consumer))) {
+      for (const statement of file.statements.filter(ts.isInterfaceDeclaration)) {
+        const name = statement.name.text;
+        if (/^(?:WorkItemGateway|GatewayServer|FetchHandler|NodeHandler)Options$/.test(name)) {
+          names.push(name);
+          const options = checker.getTypeAtLocation(statement).getProperties();
+          assert.ok(options.length > 30, name);
+          for (const option of options) {
+            assert.notEqual(option.getDocumentationComment(checker).length, 0, `${name}: ${option.name}`);
+          }
+        }
+      }
+    }
+    assert.equal(new Set(names).size, 4);
+  });
+
   test('CommonJS and modules get the same names, and what is compiled runs', () => {
     assert.ok(program);
     const checker = program.getTypeChecker();

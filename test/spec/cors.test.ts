@@ -372,9 +372,12 @@ test('options of the server that cannot be are told of, all at once [D32, D45]',
     assert.throws(() => createGatewayServer(options), /corsOrigins must be an array of origins such as/);
   }
   for (const [options, problem] of [
-    [{ corsCredentials: true }, /corsCredentials and corsMaxAgeS need corsOrigins/],
-    [{ corsMaxAgeS: 5 }, /corsCredentials and corsMaxAgeS need corsOrigins/],
-    [{ corsOrigins: ['*'], corsCredentials: true }, /corsCredentials cannot be with the origin \*/],
+    [{ corsCredentials: true }, /corsCredentials is true, but corsOrigins names no origin/],
+    [{ corsMaxAgeS: 5 }, /corsMaxAgeS is set, but corsOrigins names no origin/],
+    [
+      { corsOrigins: ['*'], corsCredentials: true },
+      /corsCredentials cannot be true where corsOrigins is \*: name the origins instead/,
+    ],
     [{ corsOrigins: [app], corsMaxAgeS: 86_401 }, /corsMaxAgeS must be a whole number from 0 to 86400/],
     [{ corsOrigins: [app], corsCredentials: 'yes' as unknown as boolean }, /corsCredentials must be true or/],
   ] as const) {

@@ -10,7 +10,6 @@ import {
   defaultOf,
   describeChanges,
   describeSettings,
-  isSwitch,
   showValue,
 } from '../../packages/command/settings/describe.ts';
 import { settingGroups } from '../../packages/command/options/groups.ts';
@@ -19,6 +18,7 @@ import { type Command } from '../../packages/command/options/row.ts';
 import {
   flagOf,
   groupSettings,
+  rowOf,
   SettingsError,
   settingNames,
   settingsOf,
@@ -229,7 +229,10 @@ describe('docs', () => {
   });
 
   test('it and others are flags that need no value', () => {
-    assert.deepEqual(settingNames.filter(isSwitch), ['corsCredentials', 'http2', 'docs', 'logClient']);
+    assert.deepEqual(
+      settingNames.filter((name) => rowOf(name).kind.isSwitch),
+      ['corsCredentials', 'http2', 'docs', 'logClient'],
+    );
   });
 });
 

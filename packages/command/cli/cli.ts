@@ -11,12 +11,13 @@ import { commands } from '../commands/commands.ts';
 import { settingGroups } from '../options/groups.ts';
 import { commandNames, type Command } from '../options/row.ts';
 import type { Parts } from '../service/parts.ts';
-import { choicesOf, defaultOf, isSwitch, placeholderOf } from '../settings/describe.ts';
+import { defaultOf } from '../settings/describe.ts';
 import { resolveSettings } from '../settings/resolve.ts';
 import {
   briefOf,
   flagOf,
   groupSettings,
+  rowOf,
   settingNames,
   SettingsError,
   settingsOf,
@@ -109,14 +110,14 @@ const unboundColumns = 160;
 
 /** What the help shows of each flag. */
 const terms = new Map(
-  settingNames.map((name) => [
-    flagOf(name),
-    `${flagOf(name)}${isSwitch(name) ? '' : ` <${placeholderOf(name)}>`}`,
-  ]),
+  settingNames.map((name) => {
+    const { isSwitch = false, placeholder } = rowOf(name).kind;
+    return [flagOf(name), `${flagOf(name)}${isSwitch ? '' : ` <${placeholder}>`}`];
+  }),
 );
 
 function createOption(name: SettingName, command: Command): Option {
-  const choices = joinWithOr(choicesOf(name));
+  const choices = joinWithOr(rowOf(name).kind.choices ?? []);
   const facts = [
     ...(choices === '' || choices.length > choicesLengthMax ? [] : [choices]),
     `default ${defaultOf(name, command) || 'none'}`,
@@ -154,7 +155,7 @@ async function runCommand(line: CommandLine, terminal: Terminal, parts: Partial<
   for (const [setting, value] of Object.entries(line.flags) as [SettingName, string | true][]) {
     if (Object.hasOwn(entry.ownFlags ?? {}, flagOf(setting))) {
       ownFlags[flagOf(setting)] = value;
-    } else if (value === true && isSwitch(setting)) {
+    } else if (value === true && rowOf(setting).kind.isSwitch === true) {
       given[setting] = 'true';
     } else if (value === true) {
       problems.push(`${flagOf(setting)} needs a value`);

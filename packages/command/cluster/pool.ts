@@ -16,13 +16,12 @@ import type { TlsInForce } from '../certificates/certificates.ts';
 import { listen, type PortSharing } from '../../core/hosts/common/listen.ts';
 import type { Log, Logger } from '../log/log.ts';
 import type { ClientService } from '../service/client-service.ts';
-import { type Settings } from '../settings/settings.ts';
+import { listenNames, type Settings } from '../settings/settings.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import { JoinedCount } from './joined-count.ts';
 import { KeptKeys } from '../service/keeper.ts';
 import { plainSettings, type FromWorker, type ToWorker } from './messages.ts';
 import { closeUntakenConnections } from './untaken-connections.ts';
-import { listenNames } from '../options/listen-names.ts';
 
 const reportTimeoutMs = 1_000;
 const backOffMinMs = 100;
@@ -124,7 +123,7 @@ function findSharing(): PortSharing {
 
 // The port that is asked for, when nobody has it; a free one for 0.
 async function findPort({ host, port }: Settings): Promise<number> {
-  const listener = await listen(createServer(), host, port, listenNames(''));
+  const listener = await listen(createServer(), host, port, listenNames('host', 'port'));
   await listener.close();
   return listener.port;
 }

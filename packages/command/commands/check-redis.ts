@@ -2,7 +2,7 @@
 
 import { idlePasswordText } from '../service/guards.ts';
 import { escapeControls } from '../../core/text/escape.ts';
-import { showRedisUrl } from '../../core/hosts/options/rate-settings.ts';
+import { showRedisUrl } from '../../core/guards/rate-limit/rate-options.ts';
 
 interface Checked {
   readonly isWell: boolean;

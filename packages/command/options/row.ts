@@ -1,24 +1,19 @@
-// One setting, as the tables in rows/ have it, and short ways to write one.
+// One setting, as the tables in rows/ have it, and the settings that the core's options make.
 
-import { limits, msMax, type LimitName } from '../../core/call/limits.ts';
+import type { TextKind } from '../../core/hosts/options/kinds.ts';
+import type { SharedRow } from '../../core/hosts/options/rows.ts';
 import type { SettingGroup } from './groups.ts';
-import { integer, type Kind, type Unit } from './kinds.ts';
 
 export const commandNames = ['serve', 'dev', 'backend', 'check', 'openapi', 'health'] as const;
 
 export type Command = (typeof commandNames)[number];
 
-export interface Row {
-  readonly kind: Kind<unknown>;
-  readonly group: SettingGroup;
-  readonly default: string | number | boolean;
+/** A setting: what an option of the core says too, and where it stands. */
+export interface Row extends Omit<SharedRow, 'kind'> {
+  readonly kind: TextKind<unknown>;
   /** For a switch: the commands whose default is the other one. */
   readonly invertedIn?: readonly Command[];
-  /**
-   * What it sets, and what happens at the limit. `--help` shows what comes before the first semicolon or full stop: a
-   * line of its own, short.
-   */
-  readonly help: string;
+  readonly group: SettingGroup;
   readonly commands: readonly Command[];
 }
 
@@ -28,27 +23,22 @@ export const admin: readonly Command[] = [...gateway, 'health'];
 export const everywhere: readonly Command[] = [...gateway, 'backend'];
 export const embedded: readonly Command[] = ['dev', 'backend'];
 
-type NumberRow = Row & { readonly kind: Kind<number>; readonly default: number };
-
-export function ms(defaultMs: number, help: string, group: SettingGroup = 'timeLimits', min = 1): NumberRow {
-  return { kind: integer('ms', min, msMax), group, default: defaultMs, help, commands: gateway };
-}
-
-export function port(
-  defaultPort: number,
-  help: string,
+/** The rows of `table` as settings of `group` that `commands` have. Options of the core are such rows. */
+export function settings<Table extends Readonly<Record<string, Omit<Row, 'group' | 'commands'>>>>(
   group: SettingGroup,
   commands: readonly Command[],
-): NumberRow {
-  return { kind: integer('port', 0, 65_535), group, default: defaultPort, help, commands };
+  table: Table,
+): { readonly [Name in keyof Table]: Table[Name] & Pick<Row, 'group' | 'commands'> } {
+  const rows = Object.entries(table).map(([name, row]) => {
+    const help = row.help.replaceAll(/\{(\w+)\}/g, (_, other: string) => toVariable(other));
+    return [name, { ...row, help, group, commands }];
+  });
+  return Object.fromEntries(rows) as {
+    readonly [Name in keyof Table]: Table[Name] & Pick<Row, 'group' | 'commands'>;
+  };
 }
 
-/** A limit of the gateway, whoever mounts it: default and bounds are not the settings' affair. */
-export function limit(name: LimitName, unit: Unit, help: string, group: SettingGroup = 'limits'): NumberRow {
-  const { standard, min, max } = limits[name];
-  return { kind: integer(unit, min, max), group, default: standard, help, commands: gateway };
-}
-
-export function msLimit(name: LimitName, help: string, group: SettingGroup = 'timeLimits'): NumberRow {
-  return limit(name, 'ms', help, group);
+/** `requestBytesMax` -> `REQUEST_BYTES_MAX`. */
+export function toVariable(name: string): string {
+  return name.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase();
 }

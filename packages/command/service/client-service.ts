@@ -9,9 +9,8 @@ import { Figures } from '../../figures/figures.ts';
 import { createReporter, type Reporter } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Log } from '../log/log.ts';
-import { listenNames } from '../options/listen-names.ts';
 import { changedSettings } from '../settings/describe.ts';
-import type { SettingName, Settings } from '../settings/settings.ts';
+import { listenNames, type SettingName, type Settings } from '../settings/settings.ts';
 import { surviveAcceptErrors } from './accept-errors.ts';
 import { startDeadline } from './deadline.ts';
 import { createServing, type Serving } from './serving.ts';
@@ -85,7 +84,7 @@ export async function startClientService(
     listener =
       passed.length > 0
         ? await listenOnPassed(server, passed)
-        : await listen(server, settings.host, settings.port, listenNames(''), sharing);
+        : await listen(server, settings.host, settings.port, listenNames('host', 'port'), sharing);
   } catch (error) {
     await current.stop();
     throw error;

@@ -16,7 +16,6 @@ import { CounterGoneError } from '../../core/guards/rate-limit/shared-count.ts';
 import { OutageLines } from './outage-lines.ts';
 import type { Settings } from '../settings/settings.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
-import { scopesOf } from '../../core/hosts/options/token-settings.ts';
 
 /** What guards are counted in. */
 type GuardRecords = Pick<Records, 'figures' | 'keys'>;
@@ -29,11 +28,7 @@ export async function createGuards(
   keeper: Keeper,
 ): Promise<Guards> {
   const lines = createCounterLines(settings, logger);
-  const guards = await create(
-    { ...settings, authScopes: scopesOf(settings.authScopes) },
-    createGuardLog(logger, records, lines),
-    keeper,
-  );
+  const guards = await create(settings, createGuardLog(logger, records, lines), keeper);
   const close = (): void => {
     guards.close();
     lines.redis.close();

@@ -7,9 +7,8 @@ import type { CertificateStatus } from '../../figures/certificate-status.ts';
 import { createAdminServer } from '../admin/server.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Logger } from '../log/log.ts';
-import { listenNames } from '../options/listen-names.ts';
 import { describeSettings } from '../settings/describe.ts';
-import type { ResolvedSettings, Settings } from '../settings/settings.ts';
+import { listenNames, type ResolvedSettings, type Settings } from '../settings/settings.ts';
 import { surviveAcceptErrors } from './accept-errors.ts';
 import type { ClientService, Service } from './client-service.ts';
 import type { PassedSockets } from './passed-sockets.ts';
@@ -73,7 +72,12 @@ export async function addAdmin(
     listener =
       passed.admin.length > 0
         ? await listenOnPassed(admin.server, passed.admin)
-        : await listen(admin.server, settings.adminHost, settings.adminPort, listenNames('ADMIN_'));
+        : await listen(
+            admin.server,
+            settings.adminHost,
+            settings.adminPort,
+            listenNames('adminHost', 'adminPort'),
+          );
   } catch (error) {
     admin.close();
     await clients.stop();

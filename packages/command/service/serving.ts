@@ -57,17 +57,17 @@ export async function createServing(
   let { backend: backendTls } = tls;
   const backend = new BackendMonitor(createOpenSocket(backendUrl, () => backendTls));
   const records: Records = { ...shared, backend, keys: new KeyRecords() };
-  const limits = {
+  const values = {
     ...settings,
-    ...(backendTls !== undefined && backendUrl.protocol === 'https:' && { backendTls }),
+    backendTls: backendUrl.protocol === 'https:' ? backendTls : undefined,
     allowedHosts: allowedHosts.length === 0 ? [] : [...(parseHostNames(host) ?? []), ...allowedHosts],
   };
   const guards = await createGuards(settings, logger, records, keeper);
   const tracer = await startTraces(settings, logger, records.figures);
-  const gateway = createGateway(limits, {
+  const gateway = createGateway(values, {
     observer: createObserver(logger, records, settings.logClient),
     guards: guards.guards,
-    identityHeader: settings.backendIdentityHeader === '' ? undefined : settings.backendIdentityHeader,
+    identityHeader: settings.backendIdentityHeader,
     tracer,
     peer: backendPeer,
   });

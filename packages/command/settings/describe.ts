@@ -13,35 +13,10 @@ import {
   type SettingSource,
 } from './settings.ts';
 
-/** What a setting takes, for the help and the documents: `0 to 65535`, `leading or whole`, `an address`. */
-export function describeValues(name: SettingName): string {
-  return rowOf(name).kind.takes;
-}
-
-/** What stands for a setting's value behind its flag in the help: `port`. */
-export function placeholderOf(name: SettingName): string {
-  return rowOf(name).kind.placeholder;
-}
-
-/** The words of which a setting takes one; empty where it takes something else. */
-export function choicesOf(name: SettingName): readonly string[] {
-  return rowOf(name).kind.choices ?? [];
-}
-
 /** What a setting is in `command` when nobody sets it, as text. */
 export function defaultOf(name: SettingName, command: Command): string {
   const { default: standard, invertedIn = [] } = rowOf(name);
   return String(typeof standard === 'boolean' ? standard !== invertedIn.includes(command) : standard);
-}
-
-/** A flag that may stand alone, without a value. */
-export function isSwitch(name: SettingName): boolean {
-  return rowOf(name).kind.isSwitch === true;
-}
-
-/** The unit of a setting's value, or undefined where it has none. */
-export function unitOf(name: SettingName): string | undefined {
-  return rowOf(name).kind.unit;
 }
 
 /** A setting in force, for people to read. */
@@ -82,7 +57,7 @@ export function describeSettings(resolved: ResolvedSettings): DescribedSetting[]
     variable: variableOf(name),
     flag: flagOf(name),
     value: showInForce(name, resolved),
-    unit: unitOf(name),
+    unit: rowOf(name).kind.unit,
     source: resolved.sources[name],
     help: rowOf(name).help,
   }));

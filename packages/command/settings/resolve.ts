@@ -1,11 +1,10 @@
 // Settings from flags, the environment and the settings file: each checked by itself, then all together.
 
-import { limits } from '../../core/call/limits.ts';
-import { anyOrigin } from '../../core/admission/cors.ts';
+import { findRateProblems } from '../../core/guards/rate-limit/rate-options.ts';
+import { findTokenProblems } from '../../core/guards/tokens/token-options.ts';
 import { quoteIfPlain } from '../../core/hosts/options/accepted-values.ts';
+import { findCorsProblems } from '../../core/hosts/options/options.ts';
 import { Problem } from '../../core/hosts/options/problem.ts';
-import { findRateProblems } from '../../core/hosts/options/rate-settings.ts';
-import { findTokenProblems } from '../../core/hosts/options/token-settings.ts';
 import { defaultOf } from './describe.ts';
 import { findMissingPackages } from './optional-packages.ts';
 import type { Command } from '../options/row.ts';
@@ -67,7 +66,7 @@ export function resolveSettings(
             ? `${variableOf(name)} in the settings file`
             : variableOf(name);
       const shown = kind.isSecret === true ? undefined : quoteIfPlain(text);
-      problems.push(`${given} ${shown === undefined ? '' : `is ${shown}, but `}must be ${value.expectation}`);
+      problems.push(`${given} ${shown === undefined ? '' : `is ${shown}, but `}${value.text}`);
     } else {
       settings[name] = value;
     }
@@ -81,48 +80,20 @@ export function resolveSettings(
   ) {
     problems.push('PORT and ADMIN_PORT are the same, but clients and operators need one each');
   }
-  problems.push(...findHalfSet(settings));
-  findTlsProblems(settings as Partial<Settings>, sources, !isReload && command !== 'openapi', problems);
+  const read = settings as Partial<Settings>;
+  const isSet = (name: SettingName): boolean => sources[name] !== 'default';
+  problems.push(...findCorsProblems(read, variableOf));
+  findTlsProblems(read, sources, !isReload && command !== 'openapi', problems);
   const ofHttp2 = settings.http2 === true && command !== 'openapi' ? findHttp2Problem() : undefined;
   problems.push(...(ofHttp2 === undefined ? [] : [ofHttp2]));
-  if (used.has('rateLimit')) {
-    problems.push(
-      ...findRateProblems(settings as Partial<Settings>, (name) => sources[name] !== 'default', variableOf),
-    );
-  }
-  if (used.has('authIssuer')) {
-    problems.push(
-      ...findTokenProblems(settings as Partial<Settings>, (name) => sources[name] !== 'default', variableOf),
-    );
-  }
+  problems.push(...findRateProblems(read, isSet, variableOf), ...findTokenProblems(read, isSet, variableOf));
   if (command !== 'openapi') {
-    problems.push(...findMissingPackages(settings as Partial<Settings>, variableOf));
+    problems.push(...findMissingPackages(read, variableOf));
   }
   if (problems.length > 0) {
     throw new SettingsError(problems);
   }
   return { command, settings: Object.freeze(settings) as Settings, sources: Object.freeze(sources) };
-}
-
-/** Settings that need another one, or cannot be with it; those that are wrong by themselves are not looked at. */
-function findHalfSet({
-  corsOrigins,
-  corsCredentials,
-  corsMaxAgeS,
-}: Partial<Record<SettingName, unknown>>): string[] {
-  const problems: string[] = [];
-  if (Array.isArray(corsOrigins) && corsOrigins.includes(anyOrigin) && corsCredentials === true) {
-    problems.push('CORS_CREDENTIALS cannot be true where CORS_ORIGINS is *: name the origins instead');
-  }
-  if (Array.isArray(corsOrigins) && corsOrigins.length === 0) {
-    if (corsCredentials === true) {
-      problems.push('CORS_CREDENTIALS is true, but CORS_ORIGINS names no origin');
-    }
-    if (corsMaxAgeS !== undefined && corsMaxAgeS !== limits.corsMaxAgeS.standard) {
-      problems.push('CORS_MAX_AGE_S is set, but CORS_ORIGINS names no origin');
-    }
-  }
-  return problems;
 }
 
 function givenText(text: string | undefined): string | undefined {

@@ -1,26 +1,30 @@
 // Every setting of the command, by its name: flags, variables, defaults, checks, help and docs/settings.md come from these
 // rows. A new one is a row in rows/, and its use.
 
+import { rateRows } from '../../core/guards/rate-limit/rate-options.ts';
+import { tokenRows } from '../../core/guards/tokens/token-options.ts';
+import type { ListenNames } from '../../core/hosts/common/listen.ts';
+import type { TextKind } from '../../core/hosts/options/kinds.ts';
+import { sizeLimitRows, timeLimitRows } from '../../core/hosts/options/limits.ts';
 import { settingGroups, type SettingGroup } from '../options/groups.ts';
-import type { Kind } from '../options/kinds.ts';
-import type { Command, Row } from '../options/row.ts';
+import { gateway, settings, toVariable, type Command, type Row } from '../options/row.ts';
 import { clientsRows } from './rows/clients.ts';
 import { connectionsRows } from './rows/connections.ts';
-import { guardsRows } from './rows/guards.ts';
-import { limitsRows } from './rows/limits.ts';
 import { operationRows } from './rows/operation.ts';
 
 const settingsTable = {
   ...clientsRows,
-  ...guardsRows,
+  ...settings('rateLimit', gateway, rateRows),
+  ...settings('tokens', gateway, tokenRows),
   ...connectionsRows,
-  ...limitsRows,
+  ...settings('limits', gateway, sizeLimitRows),
+  ...settings('timeLimits', gateway, timeLimitRows),
   ...operationRows,
 };
 
 export type SettingName = keyof typeof settingsTable;
 
-type ValueOf<R> = R extends { readonly kind: Kind<infer Value> } ? Value : never;
+type ValueOf<R> = R extends { readonly kind: TextKind<infer Value> } ? Value : never;
 
 export function rowOf(name: SettingName): Row {
   return settingsTable[name];
@@ -60,7 +64,13 @@ export function flagOf(name: SettingName): string {
 
 /** `requestBytesMax` -> `REQUEST_BYTES_MAX`. */
 export function variableOf(name: SettingName): string {
-  return name.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase();
+  return toVariable(name);
+}
+
+/** Settings that say what a listener listens on, for its messages: `--port (PORT)`. */
+export function listenNames(host: SettingName, port: SettingName): ListenNames {
+  const nameOf = (name: SettingName): string => `${flagOf(name)} (${variableOf(name)})`;
+  return { host: nameOf(host), port: nameOf(port) };
 }
 
 /** The settings that `command` has. */

@@ -4,12 +4,13 @@
 import { describeError, nodeAuthorities, type Peer } from '../backend/describe-error.ts';
 import type { Guard } from '../call/guard.ts';
 import type { Count } from './rate-limit/count.ts';
-import type { GuardSettings } from './guard-settings.ts';
+import type { GuardSettings } from './guard-options.ts';
 import type { FetchedKeys, KeySetObserver } from './tokens/key-set.ts';
 import type { KeySource } from './tokens/key-source.ts';
 import { parseRate, type Rate } from './rate-limit/rate.ts';
 import type { Counter, SharedCount } from './rate-limit/shared-count.ts';
 import { isSignatureAlgorithm } from './tokens/signature-algorithms.ts';
+import { scopesOf } from './tokens/token-kinds.ts';
 
 /** Is told of what guards depend on. Must not throw. */
 export interface GuardObserver extends KeySetObserver {
@@ -175,7 +176,7 @@ async function createTokenGuard(
       algorithms,
       clockSkewMs: settings.authClockSkewMs,
       type: settings.authTokenType === 'any' ? undefined : settings.authTokenType,
-      scopes: settings.authScopes,
+      scopes: scopesOf(settings.authScopes),
       scopeClaim: settings.authScopeClaim,
     },
     keys,

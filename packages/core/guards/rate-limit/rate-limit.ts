@@ -9,7 +9,7 @@ import type { Count, Taken } from './count.ts';
 import { rateHeaders, type Rate } from './rate.ts';
 
 /** What a client is: its address, or whom a token names. */
-export type RateKey = 'address' | 'identity';
+type RateKey = 'address' | 'identity';
 
 export function createRateLimit(rate: Rate, by: RateKey, count: Count): Guard {
   const refuse = createRefusals(rate);

@@ -9,10 +9,9 @@ import {
   MissingPackageError,
   type GuardObserver,
 } from '../../guards/create-guards.ts';
-import type { GuardSettings } from '../../guards/guard-settings.ts';
+import type { GuardSettings } from '../../guards/guard-options.ts';
 import { escapeControls } from '../../text/escape.ts';
 import { HostMistake } from './failure-lines.ts';
-import { readGuardOptions, type GuardOptions } from '../options/guard-options.ts';
 
 /** What was made, and how to let go of it. */
 interface Made {
@@ -33,11 +32,11 @@ type State =
 const none: State = { is: 'none' };
 const everyone: Guard = { admit: ({ identity }) => ({ isAdmitted: true, identity }) };
 
-/** Guards by these options; undefined where all of them are off. Options with a problem make guards that are not to be used. */
-export function createHostGuards(options: GuardOptions, observer: GatewayObserver): HostGuards | undefined {
-  return options.authIssuer === undefined && options.rateLimit === undefined
+/** Guards by `settings`; undefined where all of them are off. */
+export function createHostGuards(settings: GuardSettings, observer: GatewayObserver): HostGuards | undefined {
+  return settings.authIssuer === '' && settings.rateLimit === ''
     ? undefined
-    : new HostGuards(readGuardOptions(options), observer);
+    : new HostGuards(settings, observer);
 }
 
 export class HostGuards implements Guard {

@@ -7,37 +7,41 @@ import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastif
 import { Deadlines } from '../../backend/deadlines.ts';
 import type { CallRecord } from '../../call/call-record.ts';
 import type { Gateway, GatewayObserver } from '../../call/gateway.ts';
-import { limits, limitsOf, msMax, type LimitName } from '../../call/limits.ts';
-import { collectionPath, operations, type Operation } from '../../operations.ts';
-import { createGateway, type GatewayLimits } from '../options/options.ts';
-import { outcomes } from '../../outcomes.ts';
 import { isRequestId } from '../../call/request-context.ts';
 import { outageTexts } from '../../guards/create-guards.ts';
-import { stopListening } from '../common/listen.ts';
+import type { GuardOptions } from '../../guards/guard-options.ts';
 import { StallWatch } from '../../http1/stall-watch.ts';
 import type { Incoming } from '../../http1/transport.ts';
-import type { Limits } from '../openapi/openapi.ts';
-import type { RouteSchemas } from '../openapi/route-schemas.ts';
-import { noteMounted } from './fastify-errors.ts';
-import {
-  findGuardProblems,
-  guardOptionNames,
-  scopeEntries,
-  type GuardOptions,
-} from '../options/guard-options.ts';
+import { collectionPath, operations, type Operation } from '../../operations.ts';
+import { outcomes } from '../../outcomes.ts';
+import { createHostGateway, hostRows } from '../common/host-gateway.ts';
+import type { HostGuards } from '../common/host-guards.ts';
+import { stopListening } from '../common/listen.ts';
 import { HeldBody } from '../node/held-body.ts';
-import { createHostGuards, type HostGuards } from '../common/host-guards.ts';
 import { NodeExchange, type NodeHost } from '../node/node-exchange.ts';
+import type { RouteSchemas } from '../openapi/route-schemas.ts';
+import { observer } from '../options/host-options.ts';
+import { msMax } from '../options/kinds.ts';
+import { limitRows, shutdownTimeoutRow, timeLimitRows } from '../options/limits.ts';
+import { corsRows, type GatewayLimits } from '../options/options.ts';
+import { defaultsOf, type OptionsOf, type ValuesOf } from '../options/rows.ts';
+import { noteMounted } from './fastify-errors.ts';
 import { OpenRequests } from './open-requests.ts';
 
-export interface WorkItemGatewayOptions extends GatewayLimits, GuardOptions {
+const pluginRows = {
   /** For a request's body, in milliseconds; past it 408, and closed [D35]. Default 30,000. */
-  readonly requestTimeoutMs?: number;
+  requestTimeoutMs: timeLimitRows.requestTimeoutMs,
   /** How long `app.close()` waits for calls in flight, in milliseconds [D55]. Default 10,000. */
-  readonly shutdownTimeoutMs?: number;
+  shutdownTimeoutMs: shutdownTimeoutRow,
   /** Is told of every request that ends. Default: failures go to `request.log`. */
-  readonly observer?: GatewayObserver;
-}
+  observer: { kind: observer },
+};
+
+export interface WorkItemGatewayOptions extends GatewayLimits, GuardOptions, OptionsOf<typeof pluginRows> {}
+
+const table = { ...hostRows, ...pluginRows };
+// Fastify has these for every plugin.
+const otherNames = ['prefix', 'logLevel', 'logSerializers'];
 
 /**
  * Serves the five operations under `/api/work-items`. Registering it fails with a `TypeError` that names every option
@@ -46,6 +50,7 @@ export interface WorkItemGatewayOptions extends GatewayLimits, GuardOptions {
 export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (fastify, options, done) => {
   let gateway: Gateway;
   let guards: HostGuards | undefined;
+  let values: ValuesOf<typeof table>;
   const logs = new WeakMap<object, Log>();
   try {
     if (fastify.initialConfig.http2 === true) {
@@ -53,26 +58,17 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     }
     // As Fastify joins them: a slash at the end of the prefix is that of the path.
     const prefix = fastify.prefix.replace(/\/$/, '');
-    const observer = options.observer ?? logFailures(fastify.log, logs);
-    guards = createHostGuards(options, observer);
-    gateway = createGateway(options, {
-      observer,
+    ({ gateway, guards, values } = createHostGateway(options, table, {
+      createObserver: () => logFailures(fastify.log, logs),
       prefix,
-      otherNames: otherOptions,
-      problems: findGuardProblems(options),
-      guards: guards === undefined ? [] : [guards],
-      identityHeader: options.backendIdentityHeader,
-    });
+      otherNames,
+    }));
   } catch (error) {
     done(error as Error);
     return;
   }
   noteMounted(fastify.server, gateway.routeOptions);
-  const { requestTimeoutMs, replyStallTimeoutMs, shutdownTimeoutMs } = limitsOf(options, [
-    'requestTimeoutMs',
-    'replyStallTimeoutMs',
-    'shutdownTimeoutMs',
-  ]);
+  const { requestTimeoutMs, replyStallTimeoutMs, shutdownTimeoutMs } = values;
   const bodyDeadlines = new Deadlines(requestTimeoutMs);
   const stallWatch = new StallWatch<Incoming>(replyStallTimeoutMs, (incoming) => {
     incoming.onStall();
@@ -152,7 +148,11 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   if (fastify.hasDecorator('swagger')) {
     fastify.addHook('onReady', async () => {
       const { createRouteSchemas } = await import('../openapi/route-schemas.ts');
-      schemas = createRouteSchemas(describeLimits(options), fastify.prefix);
+      schemas = createRouteSchemas(
+        // What this host has not is at its default; CORS is its own affair, and so off.
+        { ...defaultsOf({ ...limitRows, ...corsRows }), ...values },
+        fastify.prefix,
+      );
     });
   }
   const shown = (operation: Operation | undefined) => ({
@@ -212,33 +212,6 @@ Object.assign(workItemGateway, {
   [Symbol.for('plugin-meta')]: { name: 'work-item-gateway', fastify: '>=5.0.0 <6' },
   [Symbol.for('fastify.display-name')]: 'work-item-gateway',
 });
-
-// Ours beside the limits, and those that Fastify has for every plugin.
-const otherOptions = [
-  'observer',
-  'requestTimeoutMs',
-  'shutdownTimeoutMs',
-  'prefix',
-  'logLevel',
-  'logSerializers',
-  ...guardOptionNames,
-];
-
-/** What of the options a client can meet. */
-function describeLimits(options: WorkItemGatewayOptions): Limits {
-  return {
-    ...limitsOf(options, Object.keys(limits) as LimitName[]),
-    allowedHosts: options.allowedHosts ?? [],
-    itemIdParsing: options.itemIdParsing ?? 'leading',
-    // CORS is the host's.
-    corsOrigins: [],
-    corsCredentials: false,
-    authIssuer: options.authIssuer ?? '',
-    authScopes: scopeEntries(options.authScopes ?? {}),
-    rateLimit: options.rateLimit ?? '',
-    rateLimitKey: options.rateLimitKey ?? 'address',
-  };
-}
 
 const lastReplyMs = 50;
 const hookMarginMs = 250;

@@ -4,35 +4,47 @@
 import { isIP } from 'node:net';
 
 import { Deadline, Deadlines, type DeadlineOwner } from '../../backend/deadlines.ts';
-import type { Gateway, GatewayObserver } from '../../call/gateway.ts';
-import { limitsOf } from '../../call/limits.ts';
-import { createGateway, type GatewayLimits } from '../options/options.ts';
-import { findPrefixProblems } from '../options/prefix.ts';
-import { corsOptionNames, type CorsOptions } from '../options/cors-options.ts';
-import { writeFailureLines } from '../common/failure-lines.ts';
+import type { Gateway } from '../../call/gateway.ts';
+import type { GuardOptions } from '../../guards/guard-options.ts';
 import type { FieldName } from '../../http1/fields.ts';
 import { fieldNameOf } from '../common/field-names.ts';
-import type { BodyLength, RequestHead } from '../../http1/head.ts';
 import { parseContentLength } from '../../http1/grammar.ts';
+import type { BodyLength, RequestHead } from '../../http1/head.ts';
 import type { Client, Incoming, Reply, Transport } from '../../http1/transport.ts';
 import { nextTurn, piecesPerTurn } from '../common/piece-turns.ts';
 import { listReplyHeaders } from '../common/reply-headers.ts';
-import { findGuardProblems, guardOptionNames, type GuardOptions } from '../options/guard-options.ts';
-import { createHostGuards } from '../common/host-guards.ts';
+import { writeFailureLines } from '../common/failure-lines.ts';
+import { createHostGateway, hostRows } from '../common/host-gateway.ts';
+import { observer, prefix } from '../options/host-options.ts';
+import type { ValueKind } from '../options/kinds.ts';
+import { timeLimitRows } from '../options/limits.ts';
+import { corsRows, type CorsOptions, type GatewayLimits } from '../options/options.ts';
+import { Problem } from '../options/problem.ts';
+import type { OptionsOf } from '../options/rows.ts';
 
-export interface FetchHandlerOptions extends GatewayLimits, CorsOptions, GuardOptions {
-  /** For a request's body, in milliseconds; past it 408 [D35]. Default 30,000. */
-  readonly requestTimeoutMs?: number;
+type ClientAddress = (request: Request) => string | undefined;
+
+const clientAddress: ValueKind<ClientAddress> = {
+  accept: (given: unknown) =>
+    typeof given === 'function' ? (given as ClientAddress) : new Problem('must be a function'),
+};
+
+const fetchRows = {
   /** What stands before `/api/work-items` in the path of a URL, such as the base path of a site. Default: nothing. */
-  readonly prefix?: string;
+  prefix: { kind: prefix },
   /**
    * The IP address of whoever is connected, which a `Request` does not say: for `rateLimit`, for records, and where proxies
    * are trusted. What is no address is unknown, and all who are unknown count as one client. Default: unknown.
    */
-  readonly clientAddress?: (request: Request) => string | undefined;
+  clientAddress: { kind: clientAddress },
+  /** For a request's body, in milliseconds; past it 408 [D35]. Default 30,000. */
+  requestTimeoutMs: timeLimitRows.requestTimeoutMs,
   /** Is told of every request that ends. Default: each failure is a line of `console.error`. */
-  readonly observer?: GatewayObserver;
-}
+  observer: { kind: observer },
+};
+
+export interface FetchHandlerOptions
+  extends GatewayLimits, CorsOptions, GuardOptions, OptionsOf<typeof fetchRows> {}
 
 export interface FetchHandler {
   /**
@@ -46,21 +58,16 @@ export interface FetchHandler {
 
 /** A handler with its own connections to the backend. Throws a `TypeError` that names every option that is wrong. */
 export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
-  const { prefix = '', clientAddress = unknownAddress } = options;
-  const observer = options.observer ?? writeFailureLines();
-  const guards = createHostGuards(options, observer);
-  const gateway = createGateway(options, {
-    observer,
-    prefix,
-    otherNames: otherOptions,
+  const table = { ...fetchRows, ...hostRows, ...corsRows };
+  const { gateway, guards, values } = createHostGateway(options, table, {
+    createObserver: writeFailureLines,
     problems: findProblems(options),
-    guards: guards === undefined ? [] : [guards],
-    identityHeader: options.backendIdentityHeader,
   });
-  const bodyDeadlines = new Deadlines(limitsOf(options, ['requestTimeoutMs']).requestTimeoutMs);
+  const bodyDeadlines = new Deadlines(values.requestTimeoutMs);
+  const addressOf = values.clientAddress ?? unknownAddress;
   const answer = (request: Request): Promise<Response> =>
     new Promise((resolve) => {
-      new FetchExchange(request, resolve, clientAddress, bodyDeadlines).begin(gateway);
+      new FetchExchange(request, resolve, addressOf, bodyDeadlines).begin(gateway);
     });
   // Undefined while it is open.
   let ending: Promise<void> | undefined;
@@ -90,30 +97,15 @@ export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
   return Object.assign(handler, { close: () => (ending ??= end()) });
 }
 
-const otherOptions = [
-  'requestTimeoutMs',
-  'prefix',
-  'clientAddress',
-  'observer',
-  ...corsOptionNames,
-  ...guardOptionNames,
-];
 const unknownAddress = (): undefined => undefined;
 
-function findProblems(options: FetchHandlerOptions): string[] {
-  const { prefix = '', clientAddress, rateLimit, rateLimitKey = 'address' } = options;
-  const problems = findPrefixProblems(prefix);
-  const given: unknown = clientAddress;
-  if (given !== undefined && typeof given !== 'function') {
-    problems.push('clientAddress must be a function');
-  }
-  // All clients would count as one.
-  if (rateLimit !== undefined && rateLimitKey === 'address' && clientAddress === undefined) {
-    problems.push(
-      "rateLimit counts by address, which a Request does not say: give clientAddress, or rateLimitKey: 'identity'",
-    );
-  }
-  return [...problems, ...findGuardProblems(options)];
+// All clients would count as one.
+function findProblems({ clientAddress, rateLimit, rateLimitKey = 'address' }: FetchHandlerOptions): string[] {
+  return rateLimit !== undefined && rateLimitKey === 'address' && clientAddress === undefined
+    ? [
+        "rateLimit counts by address, which a Request does not say: give clientAddress, or rateLimitKey: 'identity'",
+      ]
+    : [];
 }
 
 const noRequest =
@@ -137,7 +129,7 @@ const urlPattern = /^[a-z][a-z0-9+.-]*:\/\/([^/?#]*)([^#]*)/i;
 
 class FetchExchange implements Transport, Client, DeadlineOwner {
   readonly #request: Request;
-  readonly #clientAddress: (request: Request) => string | undefined;
+  readonly #clientAddress: ClientAddress;
   readonly #resolve: (response: Response) => void;
   readonly #bodyDeadlines: Deadlines;
   readonly #bodyDeadline = new Deadline(this);
@@ -148,7 +140,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
   constructor(
     request: Request,
     resolve: (response: Response) => void,
-    clientAddress: (request: Request) => string | undefined,
+    clientAddress: ClientAddress,
     bodyDeadlines: Deadlines,
   ) {
     this.#request = request;

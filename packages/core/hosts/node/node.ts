@@ -4,26 +4,28 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
 import { Deadlines } from '../../backend/deadlines.ts';
-import type { GatewayObserver } from '../../call/gateway.ts';
-import { limitsOf } from '../../call/limits.ts';
-import { createGateway, type GatewayLimits } from '../options/options.ts';
-import { corsOptionNames, type CorsOptions } from '../options/cors-options.ts';
-import { HostMistake, writeFailureLines } from '../common/failure-lines.ts';
+import type { GuardOptions } from '../../guards/guard-options.ts';
 import { StallWatch } from '../../http1/stall-watch.ts';
 import type { Incoming } from '../../http1/transport.ts';
-import { findPrefixProblems } from '../options/prefix.ts';
-import { findGuardProblems, guardOptionNames, type GuardOptions } from '../options/guard-options.ts';
-import { createHostGuards } from '../common/host-guards.ts';
+import { HostMistake, writeFailureLines } from '../common/failure-lines.ts';
+import { createHostGateway, hostRows } from '../common/host-gateway.ts';
+import { observer, prefix } from '../options/host-options.ts';
+import { timeLimitRows } from '../options/limits.ts';
+import { corsRows, type CorsOptions, type GatewayLimits } from '../options/options.ts';
+import type { OptionsOf } from '../options/rows.ts';
 import { NodeExchange, type NodeHost } from './node-exchange.ts';
 
-export interface NodeHandlerOptions extends GatewayLimits, CorsOptions, GuardOptions {
-  /** For a request's body, in milliseconds; past it 408, and closed [D35]. Default 30,000. */
-  readonly requestTimeoutMs?: number;
+const nodeRows = {
   /** What stands before `/api/work-items` in the path that the client sends. Default: nothing. */
-  readonly prefix?: string;
+  prefix: { kind: prefix },
+  /** For a request's body, in milliseconds; past it 408, and closed [D35]. Default 30,000. */
+  requestTimeoutMs: timeLimitRows.requestTimeoutMs,
   /** Is told of every request that ends. Default: each failure is a line of `console.error`. */
-  readonly observer?: GatewayObserver;
-}
+  observer: { kind: observer },
+};
+
+export interface NodeHandlerOptions
+  extends GatewayLimits, CorsOptions, GuardOptions, OptionsOf<typeof nodeRows> {}
 
 export interface NodeHandler {
   /**
@@ -37,27 +39,16 @@ export interface NodeHandler {
 
 /** A handler with its own connections to the backend. Throws a `TypeError` that names every option that is wrong. */
 export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
-  const { prefix = '' } = options;
-  const observer = options.observer ?? writeFailureLines();
-  const guards = createHostGuards(options, observer);
-  const gateway = createGateway(options, {
-    observer,
-    prefix,
-    otherNames: otherOptions,
-    problems: [...findPrefixProblems(prefix), ...findGuardProblems(options)],
-    guards: guards === undefined ? [] : [guards],
-    identityHeader: options.backendIdentityHeader,
+  const table = { ...nodeRows, ...hostRows, ...corsRows };
+  const { gateway, guards, values } = createHostGateway(options, table, {
+    createObserver: writeFailureLines,
   });
-  const { requestTimeoutMs, replyStallTimeoutMs } = limitsOf(options, [
-    'requestTimeoutMs',
-    'replyStallTimeoutMs',
-  ]);
   const host: NodeHost = {
     gateway,
-    stallWatch: new StallWatch<Incoming>(replyStallTimeoutMs, (incoming) => {
+    stallWatch: new StallWatch<Incoming>(values.replyStallTimeoutMs, (incoming) => {
       incoming.onStall();
     }),
-    bodyDeadlines: new Deadlines(requestTimeoutMs),
+    bodyDeadlines: new Deadlines(values.requestTimeoutMs),
   };
   const { collectionPath } = gateway.routeOptions;
   const isOurs = (target: string): boolean =>
@@ -102,5 +93,3 @@ export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
 
 /** Express and Connect take from `url` what they have mounted a handler under, and keep what was sent in `originalUrl`. */
 type HostedRequest = IncomingMessage & { readonly originalUrl?: string };
-
-const otherOptions = ['requestTimeoutMs', 'prefix', 'observer', ...corsOptionNames, ...guardOptionNames];

@@ -13,32 +13,21 @@ import {
 } from '../../replies.ts';
 import { anyOrigin, Cors } from '../../admission/cors.ts';
 import { isCrossSiteWrite } from '../../admission/cross-site.ts';
+import type { guardRows } from '../../guards/guard-options.ts';
 import { parseRate, rateHeaders } from '../../guards/rate-limit/rate.ts';
-import { scopesOf } from '../options/token-settings.ts';
+import { scopesOf } from '../../guards/tokens/token-kinds.ts';
 import { version } from '../../version.ts';
+import type { limitRows } from '../options/limits.ts';
+import type { corsRows, gatewayRows } from '../options/options.ts';
+import type { ValuesOf } from '../options/rows.ts';
 
-/** What of the settings a client can meet. */
-export interface Limits {
-  readonly allowedHosts: readonly string[];
-  readonly corsOrigins: readonly string[];
-  readonly corsCredentials: boolean;
-  readonly corsMaxAgeS: number;
-  /** Empty where no tokens are wanted. */
-  readonly authIssuer: string;
-  readonly authScopes: readonly string[];
-  readonly itemIdParsing: 'leading' | 'whole';
-  /** As `parseRate` reads it; empty for none. */
-  readonly rateLimit: string;
-  readonly rateLimitKey: 'address' | 'identity';
-  readonly requestHeadBytesMax: number;
-  readonly requestBytesMax: number;
-  readonly responseBytesMax: number;
-  readonly inFlightMax: number;
-  readonly bufferedBytesMax: number;
-  readonly backendTimeoutMs: number;
-  readonly requestHeadersTimeoutMs: number;
-  readonly requestTimeoutMs: number;
-}
+/** What of the options a client can meet. */
+export type Limits = ValuesOf<
+  typeof limitRows &
+    typeof corsRows &
+    Pick<typeof gatewayRows, 'allowedHosts' | 'itemIdParsing'> &
+    Pick<typeof guardRows, 'authIssuer' | 'authScopes' | 'rateLimit' | 'rateLimitKey'>
+>;
 
 export type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json };
 export type JsonObject = Readonly<Record<string, Json>>;

@@ -2,15 +2,19 @@
 // plugin alike; and what may be shown of a value that was refused.
 
 import { decodePercent } from '../../text/percent.ts';
+import { Problem } from './problem.ts';
 
 // A comma in the authority, or a second address after one.
 const severalAddresses = /^[^/?#]*\/\/[^/?#]*,|,\s*https?:\/\//i;
 
-/**
- * What `text` would have to be instead, each as in `an address ...`; empty when it is right. Never has a part of `text`,
- * which may be a secret.
- */
-export function wishesForBackendUrl(text: string): string[] {
+/** The address of a backend. What is wrong with it never has a part of `text`, which may be a secret. */
+export function parseBackendUrl(text: string, example = 'for instance http://localhost:5104'): URL | Problem {
+  const wishes = wishesForBackendUrl(text);
+  return wishes.length > 0 ? new Problem(`must be ${wishes.join(' and ')}, ${example}`) : new URL(text);
+}
+
+// What `text` would have to be instead, each as in `an address ...`; empty when it is right.
+function wishesForBackendUrl(text: string): string[] {
   if (severalAddresses.test(text)) {
     return ['one address, of one backend (several need a balancer between)'];
   }
@@ -36,8 +40,6 @@ export function wishesForBackendUrl(text: string): string[] {
   return wishes;
 }
 
-export const backendUrlExample = 'for instance http://localhost:5104';
-
 // Short, and without any of what an address with a password, a query or an escape has.
 const plainText = /^(?:[A-Za-z]:(?=[/\\]))?[\p{L}\p{N} ._~/\\+*,()-]{0,100}$/u;
 
@@ -47,4 +49,9 @@ const plainText = /^(?:[A-Za-z]:(?=[/\\]))?[\p{L}\p{N} ._~/\\+*,()-]{0,100}$/u;
  */
 export function quoteIfPlain(text: string): string | undefined {
   return plainText.test(text) ? JSON.stringify(text) : undefined;
+}
+
+/** For addresses whose query may hold a secret: what stands before it. */
+export function withoutQuery(address: string): string {
+  return address.replace(/\?.*/s, '');
 }

@@ -3,24 +3,13 @@
 import { anyOrigin, Cors } from '../../admission/cors.ts';
 import { splitList } from '../../text/lists.ts';
 
-export interface CorsOptions {
-  /**
-   * Origins whose pages may call and read replies, as browsers send them: `https://app.example.com`; `['*']` for any.
-   * Default: none, and then no reply says anything of CORS [D45].
-   */
-  readonly corsOrigins?: readonly string[];
-  /** Pages may call with cookies and client certificates; not with `*` [D45]. Default false. */
-  readonly corsCredentials?: boolean;
-  /** How long browsers may remember what a preflight has told them, in seconds [D45]. Default 600. */
-  readonly corsMaxAgeS?: number;
+/** Which pages may call. */
+export interface CorsRules {
+  /** From `parseOrigins`. Default: none. */
+  readonly corsOrigins?: readonly string[] | undefined;
+  /** With cookies and client certificates. Default false. */
+  readonly corsCredentials?: boolean | undefined;
 }
-
-/** The names of these options, for whoever lists what can be given. */
-export const corsOptionNames = [
-  'corsOrigins',
-  'corsCredentials',
-  'corsMaxAgeS',
-] as const satisfies readonly (keyof CorsOptions)[];
 
 // Of pages in apps and browser extensions: `capacitor://localhost`. That of a file is `null`, for every file.
 const otherOriginForm = /^(?!https?:|file:)[a-z][a-z0-9+.-]*:\/\/[a-z0-9.-]+(?::\d{1,5})?$/;
@@ -47,7 +36,7 @@ export function isOriginList(list: readonly unknown[]): boolean {
 
 /** The rules of `options`; undefined where no origin is allowed. `maxAgeS` in seconds. */
 export function createCors(
-  { corsOrigins = [], corsCredentials = false }: CorsOptions,
+  { corsOrigins = [], corsCredentials = false }: CorsRules,
   maxAgeS: number,
 ): Cors | undefined {
   return corsOrigins.length === 0 ? undefined : new Cors(corsOrigins, corsCredentials, maxAgeS);

@@ -1,9 +1,9 @@
-// What is wrong with one value of a setting. Imports nothing.
+// What is wrong with one value of an option. Imports nothing.
 
 export class Problem {
-  /** What it must be, as it stands behind `must be`. */
-  readonly expectation: string;
-  constructor(expectation: string) {
-    this.expectation = expectation;
+  /** As it stands behind the option's name: `must be a host name`. */
+  readonly text: string;
+  constructor(text: string) {
+    this.text = text;
   }
 }

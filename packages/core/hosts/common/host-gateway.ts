@@ -1,0 +1,68 @@
+// The gateway of a host, with its guards, from the options that its user gives.
+
+import type { Gateway, GatewayObserver } from '../../call/gateway.ts';
+import { guardRows } from '../../guards/guard-options.ts';
+import { findRateProblems } from '../../guards/rate-limit/rate-options.ts';
+import { findTokenProblems } from '../../guards/tokens/token-options.ts';
+import {
+  createGateway,
+  findBackendTlsProblems,
+  findCorsProblems,
+  gatewayRows,
+  type GatewayValues,
+} from '../options/options.ts';
+import { findUnknownNames, readOptions, type OptionRow, type ValuesOf } from '../options/rows.ts';
+import { createHostGuards, type HostGuards } from './host-guards.ts';
+
+/** The options that every host has. */
+export const hostRows = { ...guardRows, ...gatewayRows };
+
+type HostValues = ValuesOf<typeof hostRows> &
+  GatewayValues & { readonly observer?: GatewayObserver; readonly prefix?: string };
+
+interface HostTraits {
+  /** Where none is given. */
+  readonly createObserver: () => GatewayObserver;
+  /** Stands before `/api/work-items`; default: the option of that name. */
+  readonly prefix?: string;
+  /** Options that are not looked at here. */
+  readonly otherNames?: readonly string[];
+  /** What does not go together in this host. */
+  readonly problems?: readonly string[];
+}
+
+/**
+ * A gateway with its own connections to the backend, by `options` as `table` has them. Throws a `TypeError` that names every
+ * problem, and every name that is known to nobody.
+ */
+export function createHostGateway<Table extends typeof hostRows & Readonly<Record<string, OptionRow>>>(
+  options: object,
+  table: Table,
+  { createObserver, prefix, otherNames = [], problems: others = [] }: HostTraits,
+): { readonly gateway: Gateway; readonly guards: HostGuards | undefined; readonly values: ValuesOf<Table> } {
+  const { values: read, problems } = readOptions(options, table);
+  const values = read as Partial<HostValues>;
+  const isGiven = (name: string): boolean => Reflect.get(options, name) !== undefined;
+  const nameOf = (name: string): string => name;
+  problems.push(
+    ...findTokenProblems(values, isGiven, nameOf),
+    ...findRateProblems(values, isGiven, nameOf),
+    ...findBackendTlsProblems(values),
+    ...findCorsProblems(values, nameOf),
+    ...others,
+    ...findUnknownNames(options, [...Object.keys(table), ...otherNames]),
+  );
+  if (problems.length > 0) {
+    throw new TypeError(`The gateway cannot be made: ${problems.join('; ')}.`);
+  }
+  const checked = read as HostValues;
+  const observer = checked.observer ?? createObserver();
+  const guards = createHostGuards(checked, observer);
+  const gateway = createGateway(checked, {
+    observer,
+    prefix: prefix ?? checked.prefix,
+    guards: guards === undefined ? [] : [guards],
+    identityHeader: checked.backendIdentityHeader,
+  });
+  return { gateway, guards, values: read as ValuesOf<Table> };
+}
