@@ -6,4 +6,7 @@ export const parts: Partial<Parts> = {
   standInBackend: () => import('../stand-in-backend/server.ts'),
   contractCheck: () => import('../contract-check/command.ts'),
   cluster: () => import('./cluster/pool.ts'),
+  worker: () => import('./cluster/worker.ts'),
+  traces: () => import('./traces/traces.ts'),
+  http2: () => import('../core/hosts/http2/http2.ts'),
 };

@@ -11,7 +11,7 @@ import {
   type BackendOutcome,
   type CallOutcome,
 } from '../core/outcomes.ts';
-import { tokenFlawNames, type TokenFlaw } from '../core/guards/tokens/token-flaws.ts';
+import { tokenFlawNames, type TokenFlaw } from '../core/guards/options/token-flaws.ts';
 import { deathCauses, type DeathCause } from './worker-deaths.ts';
 
 /** An operation, or `none` for requests that called no operation. */

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
-import { guardRows } from '../../packages/core/guards/guard-options.ts';
+import { guardRows } from '../../packages/core/guards/options/guard-options.ts';
 import { createFetchHandler } from '../../packages/core/hosts/fetch/fetch.ts';
 import { defaultsOf } from '../../packages/core/hosts/options/rows.ts';
 import { rowOf } from '../../packages/command/settings/settings.ts';

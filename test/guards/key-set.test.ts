@@ -2,7 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { KeySet, type FetchedKeys, type KeySetOptions } from '../../packages/core/guards/tokens/key-set.ts';
+import type { FetchedKeys } from '../../packages/core/guards/options/ports.ts';
+import { KeySet, type KeySetOptions } from '../../packages/core/guards/tokens/key-set.ts';
 import type { SigningKeys } from '../../packages/core/guards/tokens/signing-keys.ts';
 import { poll } from '../helpers/changes.ts';
 import { HandClock, settle } from '../helpers/hand-clock.ts';

@@ -197,7 +197,7 @@ export const batches: readonly Batch[] = [
   {
     name: 'counting for workers',
     files: ['test/unit/primary-counter.test.ts', 'test/unit/primary-state.test.ts'],
-    of: /packages\/command\/(cluster\/(joined-count|primary-counter)|service\/keeper)\.ts/,
+    of: /packages\/(core\/guards\/rate-limit\/joined-count|command\/(cluster\/primary-counter|service\/keeper))\.ts/,
   },
   {
     name: 'slow clients',

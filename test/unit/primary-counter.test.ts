@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { CounterGoneError } from '../../packages/core/guards/rate-limit/shared-count.ts';
+import { CounterGoneError } from '../../packages/core/guards/options/ports.ts';
 import { PrimaryCounter } from '../../packages/command/cluster/primary-counter.ts';
 
 const question = { rate: { limit: 1, windowMs: 1_000 }, keys: ['a'], wanted: [1] };

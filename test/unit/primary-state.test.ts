@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { JoinedCount } from '../../packages/command/cluster/joined-count.ts';
+import { JoinedCount } from '../../packages/core/guards/rate-limit/joined-count.ts';
 import { KeptKeys } from '../../packages/command/service/keeper.ts';
 
 const rate = { limit: 5, windowMs: 10_000 };

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { parseRate, rateHeaders } from '../../packages/core/guards/rate-limit/rate.ts';
+import { parseRate, rateHeaders } from '../../packages/core/guards/options/rate.ts';
 
 test('a rate is so many requests in a window of seconds, minutes or hours', () => {
   for (const [text, limit, windowMs] of [

@@ -2,13 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { OwnCount, type Count, type Taken } from '../../packages/core/guards/rate-limit/count.ts';
-import {
-  SharedCount,
-  type Counter,
-  type Question,
-} from '../../packages/core/guards/rate-limit/shared-count.ts';
-import { JoinedCount } from '../../packages/command/cluster/joined-count.ts';
+import type { Count, Counter, Question, Taken } from '../../packages/core/guards/options/ports.ts';
+import { OwnCount } from '../../packages/core/guards/rate-limit/count.ts';
+import { SharedCount } from '../../packages/core/guards/rate-limit/shared-count.ts';
+import { JoinedCount } from '../../packages/core/guards/rate-limit/joined-count.ts';
 import { HandClock, settle } from '../helpers/hand-clock.ts';
 
 const rate = { limit: 10, windowMs: 60_000 };

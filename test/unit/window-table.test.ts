@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { GuardedRequest } from '../../packages/core/call/guard.ts';
-import { OwnCount, type Count } from '../../packages/core/guards/rate-limit/count.ts';
+import type { Count } from '../../packages/core/guards/options/ports.ts';
+import { OwnCount } from '../../packages/core/guards/rate-limit/count.ts';
 import { createRateLimit, networkOf } from '../../packages/core/guards/rate-limit/rate-limit.ts';
 import { WindowTable } from '../../packages/core/guards/rate-limit/window-table.ts';
 

@@ -2,8 +2,7 @@
 
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
-import type { FetchedKeys } from '../../core/guards/tokens/key-set.ts';
-import type { Question } from '../../core/guards/rate-limit/shared-count.ts';
+import type { FetchedKeys, Question } from '../../core/guards/options/ports.ts';
 import type { PortSharing } from '../../core/hosts/common/listen.ts';
 import type { Settings } from '../settings/settings.ts';
 

@@ -15,10 +15,11 @@ import { startDeadline } from '../service/deadline.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import { listen, type PortSharing } from '../../core/hosts/common/listen.ts';
 import type { Log, Logger } from '../log/log.ts';
-import type { ClientService } from '../service/client-service.ts';
+import type { ClientService } from '../service/services.ts';
 import { listenNames, type Settings } from '../settings/settings.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
-import { JoinedCount } from './joined-count.ts';
+import type { Question, RateLimitPart } from '../../core/guards/options/ports.ts';
+import { loadRateLimit } from '../../core/guards/parts.ts';
 import { KeptKeys } from '../service/keeper.ts';
 import { plainSettings, type FromWorker, type ToWorker } from './messages.ts';
 import { closeUntakenConnections } from './untaken-connections.ts';
@@ -89,7 +90,7 @@ export async function startPool(
 ): Promise<WorkerPool> {
   const extension = extname(fileURLToPath(import.meta.url));
   cluster.setupPrimary({
-    exec: fileURLToPath(new URL(`./main${extension}`, import.meta.url)),
+    exec: fileURLToPath(new URL(`../worker-main${extension}`, import.meta.url)),
     args: [],
     serialization: 'advanced',
     stdio: ['inherit', 'inherit', 'inherit', 'ipc', ...passed],
@@ -138,7 +139,7 @@ class WorkerPool implements ClientService {
   readonly #counted = new Figures();
   #failures: readonly Failure[] = [];
   // What the rate limit counts, for all workers together.
-  readonly #count = new JoinedCount();
+  #count: ReturnType<RateLimitPart['createJoinedCount']> | undefined;
   readonly #keys = new KeptKeys();
   #heartbeat: NodeJS.Timeout | undefined;
   // As the workers have them: this process listens on none, so that they stay open whatever becomes of a worker.
@@ -420,11 +421,9 @@ class WorkerPool implements ClientService {
         case 'start-error':
           outcome.resolve({ kind: 'failed', message: message.message });
           break;
-        case 'count': {
-          const { id, question } = message;
-          send(member, { kind: 'counted', id, answer: this.#count.answer(question, performance.now()) });
+        case 'count':
+          void this.#answerCount(member, message.id, message.question);
           break;
-        }
         case 'keys':
           this.#keys.keep(member.settings.authJwksUrl, message.keys, performance.now());
           break;
@@ -468,6 +467,13 @@ class WorkerPool implements ClientService {
       keys: this.#keys.find(member.settings.authJwksUrl, performance.now()),
     });
     return await outcome.promise;
+  }
+
+  // Loaded with the first question: without a rate limit there is none.
+  async #answerCount(member: Member, id: number, question: Question): Promise<void> {
+    const { createJoinedCount } = await loadRateLimit();
+    this.#count ??= createJoinedCount();
+    send(member, { kind: 'counted', id, answer: this.#count.answer(question, performance.now()) });
   }
 
   #onExit(member: Member, code: number | null, signal: string | null): void {

@@ -1,6 +1,6 @@
 // Asks the primary process, which counts for all workers, from within a worker.
 
-import { CounterGoneError, type Counter, type Question } from '../../core/guards/rate-limit/shared-count.ts';
+import { CounterGoneError, type Counter, type Question } from '../../core/guards/options/ports.ts';
 
 interface Awaited {
   readonly resolve: (answer: readonly number[]) => void;

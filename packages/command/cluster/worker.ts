@@ -3,11 +3,13 @@
 
 import cluster from 'node:cluster';
 
-import type { FetchedKeys } from '../../core/guards/tokens/key-set.ts';
+import type { FetchedKeys } from '../../core/guards/options/ports.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import { listenForFaults, runUntilStopped, type StopRequest } from '../service/lifecycle.ts';
+import type { Parts } from '../service/parts.ts';
 import { createLog, type Logger } from '../log/log.ts';
-import { startClientService, type ClientService } from '../service/client-service.ts';
+import { startClientService } from '../service/client-service.ts';
+import type { ClientService } from '../service/services.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import { PrimaryCounter } from './primary-counter.ts';
 import { settingsOfPlain, type FromWorker, type ToWorker } from './messages.ts';
@@ -15,25 +17,25 @@ import { settingsOfPlain, type FromWorker, type ToWorker } from './messages.ts';
 // Less than the primary process gives a worker that it has told to cut everything.
 const logEndMs = 300;
 
-process.once('message', (message: ToWorker) => {
-  if (message.kind === 'start') {
-    run(message).catch((error: unknown) => {
-      // Left to Node it would reach the listeners for stray errors, which only ask for a stop [D28].
-      process.stderr.write(
-        `error: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`,
-      );
-      process.exit(1);
-    });
-  }
-});
+/** Waits for the primary process to say what to serve. */
+export function serveAsWorker(parts: Partial<Parts>): void {
+  process.once('message', (message: ToWorker) => {
+    if (message.kind === 'start') {
+      run(message, parts).catch((error: unknown) => {
+        // Left to Node it would reach the listeners for stray errors, which only ask for a stop [D28].
+        process.stderr.write(
+          `error: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`,
+        );
+        process.exit(1);
+      });
+    }
+  });
+}
 
-async function run({
-  settings: plain,
-  sharing,
-  tls,
-  passed,
-  keys,
-}: Extract<ToWorker, { kind: 'start' }>): Promise<void> {
+async function run(
+  { settings: plain, sharing, tls, passed, keys }: Extract<ToWorker, { kind: 'start' }>,
+  parts: Partial<Parts>,
+): Promise<void> {
   const settings = settingsOfPlain(plain);
   const log = createLog({ ...settings, isShared: true });
   const request = listenForStop(log.logger);
@@ -59,7 +61,7 @@ async function run({
   };
   let service: ClientService;
   try {
-    service = await startClientService(settings, log, { sharing, tls, passed, keeper });
+    service = await startClientService(settings, log, { sharing, tls, passed, keeper, parts });
   } catch (error) {
     if (!(error instanceof StartError)) {
       throw error;

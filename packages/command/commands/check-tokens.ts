@@ -1,6 +1,6 @@
 // What `check` says of tokens: whether the issuer's keys can be had, and which of them can be used.
 
-import { createKeySource, describeFetchError } from '../../core/guards/create-guards.ts';
+import { loadTokens } from '../../core/guards/parts.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import { showValue } from '../settings/describe.ts';
 import { type Settings } from '../settings/settings.ts';
@@ -15,18 +15,11 @@ export async function checkTokens(settings: Settings): Promise<CheckResult | und
   if (settings.authIssuer === '') {
     return undefined;
   }
-  const [{ fetchTimeoutMs }, { isSignatureAlgorithm }, { readSigningKeys }] = await Promise.all([
-    import('../../core/guards/tokens/key-set.ts'),
-    import('../../core/guards/tokens/signature-algorithms.ts'),
-    import('../../core/guards/tokens/signing-keys.ts'),
-  ]);
   const place =
     settings.authJwksUrl === '' ? showValue('authJwksFile', settings) : showValue('authJwksUrl', settings);
-  const signal = AbortSignal.timeout(fetchTimeoutMs);
   try {
-    const source = await createKeySource(settings);
-    const text = await source.read(signal);
-    const { keys } = await readSigningKeys(text, settings.authAlgorithms.filter(isSignatureAlgorithm));
+    const { fetchKeys } = await loadTokens();
+    const keys = await fetchKeys(settings);
     const lines = keys.map(({ kid, algorithm }) => `  ${escapeControls(kid ?? '(no kid)')}: ${algorithm}\n`);
     return keys.length > 0
       ? { isWell: true, text: `keys: ${place} has ${keys.length} that can be used\n${lines.join('')}` }
@@ -35,9 +28,7 @@ export async function checkTokens(settings: Settings): Promise<CheckResult | und
           text: `keys: ${place} has none that can be used\n  AUTH_ALGORITHMS is ${settings.authAlgorithms.join(',')}: does the issuer sign with one of them?\n`,
         };
   } catch (error) {
-    const cause = signal.aborted
-      ? `no whole answer within ${fetchTimeoutMs} ms`
-      : describeFetchError(error instanceof Error ? error : new Error(String(error)));
+    const cause = error instanceof Error ? error.message : String(error);
     return {
       isWell: false,
       text: `keys: ${place}: ${escapeControls(cause)}\n  Is it the address that the issuer calls jwks_uri, and can this machine reach it?\n`,

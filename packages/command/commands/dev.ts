@@ -36,6 +36,7 @@ async function runDev({ resolved, terminal, parts }: CommandRun, log: Log): Prom
       tls: certificates?.inForce ?? {},
       passed: [],
       keeper: createKeeper(),
+      parts,
     });
     service = await addAdmin(clients, inForce, log.logger, { clients: [], admin: [] });
     followFiles(certificates, clients);

@@ -1,7 +1,7 @@
 // What SIGHUP does: reads the settings again, and serves by them [D65].
 
 import type { Log, Logger } from '../log/log.ts';
-import type { ClientService } from '../service/client-service.ts';
+import type { ClientService } from '../service/services.ts';
 import { followFiles, type InForce } from '../service/service.ts';
 import { changedSettings, describeChanges } from '../settings/describe.ts';
 import { SettingsError, type ResolvedSettings, type Settings } from '../settings/settings.ts';

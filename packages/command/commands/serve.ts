@@ -62,6 +62,7 @@ async function serve(
           tls,
           passed: passed.clients,
           keeper: createKeeper(),
+          parts,
         })
       : await (
           await loadPart(parts, 'cluster', `WORKERS=${settings.workers}`)

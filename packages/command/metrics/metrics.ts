@@ -16,7 +16,7 @@ import {
   type Durations,
   type FigureName,
 } from '../../figures/figures.ts';
-import { tokenFlawNames } from '../../core/guards/tokens/token-flaws.ts';
+import { tokenFlawNames } from '../../core/guards/options/token-flaws.ts';
 import { latestBackendStatus } from '../../figures/backend-status.ts';
 import { daysLeft, type CertificateStatus } from '../../figures/certificate-status.ts';
 import { loadPrometheusClient } from '../../figures/prometheus-client.ts';

@@ -2,44 +2,20 @@
 
 import { createServer } from 'node:net';
 
-import type { Keeper } from '../../core/guards/create-guards.ts';
+import type { Keeper } from '../../core/guards/options/ports.ts';
 import { listen, listenOnPassed, type PortSharing } from '../../core/hosts/common/listen.ts';
 import { RecentFailures } from '../../figures/failures.ts';
 import { Figures } from '../../figures/figures.ts';
-import { createReporter, type Reporter } from '../../figures/report.ts';
+import { createReporter } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Log } from '../log/log.ts';
 import { changedSettings } from '../settings/describe.ts';
 import { listenNames, type SettingName, type Settings } from '../settings/settings.ts';
 import { surviveAcceptErrors } from './accept-errors.ts';
 import { startDeadline } from './deadline.ts';
+import type { Parts } from './parts.ts';
+import type { ClientService } from './services.ts';
 import { createServing, type Serving } from './serving.ts';
-
-/** What can be drained and stopped. */
-export interface Service {
-  /** From now on `/readyz` says 503 and every reply closes its connection [D33]. */
-  beginDrain(): void;
-  /** Takes no new connection and resolves when the last one has closed by itself and no call is under way. */
-  finishDrain(signal: AbortSignal): Promise<void>;
-  /** Cuts whatever is left. */
-  stop(): Promise<void>;
-  /** Part of it has ended as it should not have. */
-  readonly hasFailed?: () => boolean;
-}
-
-export interface ClientService extends Service, Reporter {
-  readonly url: string;
-  /** Processes of their own serve, and not this one. */
-  readonly hasWorkers: boolean;
-  /** New connections of clients and to the backend get these, open ones live on [D37]. */
-  renewTls(tls: TlsInForce): void;
-  /**
-   * Serves new connections by `settings`, and lets calls under way finish by the old ones [D65]. Resolves when nothing is
-   * served by the old ones any more. Rejects with a StartError, and then the old ones stay. To be called again only
-   * when it has ended.
-   */
-  reload(settings: Settings, tls: TlsInForce): Promise<void>;
-}
 
 interface ClientServiceOptions {
   readonly sharing: PortSharing;
@@ -47,6 +23,7 @@ interface ClientServiceOptions {
   /** Listening sockets that the process was given, by their descriptors; none: it opens its own. */
   readonly passed: readonly number[];
   readonly keeper: Keeper;
+  readonly parts: Partial<Parts>;
 }
 
 // What a serving does not depend on: a new value needs no second one.
@@ -64,13 +41,13 @@ const settingsOfProcess: ReadonlySet<SettingName> = new Set([
 export async function startClientService(
   settings: Settings,
   { logger, output }: Log,
-  { sharing, tls, passed, keeper }: ClientServiceOptions,
+  { sharing, tls, passed, keeper, parts }: ClientServiceOptions,
 ): Promise<ClientService> {
   const records = { figures: new Figures(), failures: new RecentFailures() };
   output.onDrop = (lines) => {
     records.figures.recordDroppedLogLines(lines);
   };
-  const surroundings = { logger, records, keeper };
+  const surroundings = { logger, records, keeper, parts };
   let current = await createServing(settings, tls, surroundings);
   /** All that there are, the one that takes new connections first. */
   let servings: readonly Serving[] = [current];

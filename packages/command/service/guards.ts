@@ -1,18 +1,13 @@
 // The guards that the settings turn on, and what log and metrics say of what they depend on.
 
-import {
-  createGuards as create,
-  describeFetchError,
-  outageTexts,
-  type GuardObserver,
-  type Keeper,
-  type Guards,
-} from '../../core/guards/create-guards.ts';
+import { createGuards as create, type Guards } from '../../core/guards/create-guards.ts';
+import { MissingPackageError } from '../../core/guards/options/missing-package.ts';
+import { describeFetchError, outageTexts } from '../../core/guards/options/outages.ts';
+import { CounterGoneError, type GuardObserver, type Keeper } from '../../core/guards/options/ports.ts';
 import { systemClock } from '../../core/time/clock.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import type { Logger } from '../log/log.ts';
 import type { Records } from '../../figures/report.ts';
-import { CounterGoneError } from '../../core/guards/rate-limit/shared-count.ts';
 import { OutageLines } from './outage-lines.ts';
 import type { Settings } from '../settings/settings.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
@@ -28,7 +23,11 @@ export async function createGuards(
   keeper: Keeper,
 ): Promise<Guards> {
   const lines = createCounterLines(settings, logger);
-  const guards = await create(settings, createGuardLog(logger, records, lines), keeper);
+  const guards = await create(settings, createGuardLog(logger, records, lines), keeper).catch(
+    (error: unknown) => {
+      throw error instanceof MissingPackageError ? new StartError(error.message, error) : error;
+    },
+  );
   const close = (): void => {
     guards.close();
     lines.redis.close();

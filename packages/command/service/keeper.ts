@@ -1,8 +1,7 @@
 // What outlives the guards of a process: the issuer's keys that were fetched last, and what the rate limit has counted. So
 // neither a worker that starts nor a reload depends on an issuer that is away [D44], and no client's count begins anew.
 
-import type { Keeper } from '../../core/guards/create-guards.ts';
-import type { FetchedKeys } from '../../core/guards/tokens/key-set.ts';
+import type { FetchedKeys, Keeper } from '../../core/guards/options/ports.ts';
 
 export class KeptKeys {
   #kept: { readonly url: string; readonly text: string; readonly askedAt: number } | undefined;

@@ -3,7 +3,7 @@
 
 import type { Logger } from '../log/log.ts';
 import { releaseCompilers } from './compilers.ts';
-import type { Service } from './client-service.ts';
+import type { Service } from './services.ts';
 import { startDeadline } from './deadline.ts';
 import type { Settings } from '../settings/settings.ts';
 

@@ -1,17 +1,28 @@
 // The parts of the command that a build may leave out, as the rest of the command sees them. Which of them there are says
 // the list in packages/command/parts.ts. Each is loaded when it is needed.
 
+import type { Gateway } from '../../core/call/gateway.ts';
+import type { Serve } from '../../core/http1/connection.ts';
+import type { ProcessTracer, SpanObserver, TraceOptions } from '../options/tracing.ts';
 import type { ClientTls } from '../../core/http1/client-connection.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Log, Logger } from '../log/log.ts';
 import type { Settings } from '../settings/settings.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
-import type { ClientService } from './client-service.ts';
+import type { ClientService } from './services.ts';
 
 export interface Parts {
   readonly standInBackend: () => Promise<StandInBackendPart>;
   readonly contractCheck: () => Promise<ContractCheckPart>;
+  /** Several processes: in the primary one, and in each worker. */
   readonly cluster: () => Promise<ClusterPart>;
+  readonly worker: () => Promise<{ readonly serveAsWorker: (parts: Partial<Parts>) => void }>;
+  readonly traces: () => Promise<{
+    readonly createTraces: (options: TraceOptions, observer: SpanObserver) => ProcessTracer;
+  }>;
+  readonly http2: () => Promise<{
+    readonly serveHttp2: (settings: Settings, gateway: Gateway) => Serve;
+  }>;
 }
 
 interface StandInBackendPart {
@@ -62,6 +73,9 @@ const places: Readonly<Record<keyof Parts, string>> = {
   standInBackend: 'packages/stand-in-backend',
   contractCheck: 'packages/contract-check',
   cluster: 'packages/command/cluster',
+  worker: 'packages/command/cluster',
+  traces: 'packages/command/traces',
+  http2: 'packages/core/hosts/http2',
 };
 
 /** Loads a part for `wish`, which is what the operator asked for. Rejects with a StartError when this build leaves it out. */

@@ -10,7 +10,7 @@ import type { Logger } from '../log/log.ts';
 import { describeSettings } from '../settings/describe.ts';
 import { listenNames, type ResolvedSettings, type Settings } from '../settings/settings.ts';
 import { surviveAcceptErrors } from './accept-errors.ts';
-import type { ClientService, Service } from './client-service.ts';
+import type { ClientService, Service } from './services.ts';
 import type { PassedSockets } from './passed-sockets.ts';
 
 /** The certificates in force, which follow their files. */

@@ -6,7 +6,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import { parseHostNames } from '../../core/admission/host-names.ts';
 import { describeTlsError } from '../../core/backend/describe-error.ts';
-import type { Keeper } from '../../core/guards/create-guards.ts';
+import type { Keeper } from '../../core/guards/options/ports.ts';
 import { createGateway } from '../../core/hosts/options/options.ts';
 import { createOpenSocket } from '../../core/http1/client-connection.ts';
 import { ClientServer } from '../../core/http1/server.ts';
@@ -17,10 +17,11 @@ import { KeyRecords } from '../../figures/key-status.ts';
 import type { Records, ReportedServing } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Logger } from '../log/log.ts';
-import type { ProcessTracer } from '../options/tracing.ts';
+import type { SpanObserver } from '../options/tracing.ts';
 import type { Settings } from '../settings/settings.ts';
 import { createGuards } from './guards.ts';
 import { createObserver } from './observer.ts';
+import { loadPart, type Parts } from './parts.ts';
 
 export interface Serving extends ReportedServing {
   readonly scheme: 'http' | 'https';
@@ -41,6 +42,7 @@ interface ServingSurroundings {
   readonly logger: Logger;
   readonly records: Pick<Records, 'figures' | 'failures'>;
   readonly keeper: Keeper;
+  readonly parts: Partial<Parts>;
 }
 
 // How long the end of the process waits for the collector [D49].
@@ -50,7 +52,7 @@ const tracesEndMs = 1_000;
 export async function createServing(
   settings: Settings,
   tls: TlsInForce,
-  { logger, records: shared, keeper }: ServingSurroundings,
+  { logger, records: shared, keeper, parts }: ServingSurroundings,
 ): Promise<Serving> {
   const { allowedHosts, backendUrl, host } = settings;
   // The last that were given, for what looks at the backend.
@@ -62,8 +64,10 @@ export async function createServing(
     backendTls: backendUrl.protocol === 'https:' ? backendTls : undefined,
     allowedHosts: allowedHosts.length === 0 ? [] : [...(parseHostNames(host) ?? []), ...allowedHosts],
   };
+  const traces = await loadTraces(settings, parts);
+  const http2 = settings.http2 ? await loadPart(parts, 'http2', 'HTTP2') : undefined;
   const guards = await createGuards(settings, logger, records, keeper);
-  const tracer = await startTraces(settings, logger, records.figures);
+  const tracer = traces?.createTraces(settings, observeSpans(settings, logger, records.figures));
   const gateway = createGateway(values, {
     observer: createObserver(logger, records, settings.logClient),
     guards: guards.guards,
@@ -72,13 +76,10 @@ export async function createServing(
     peer: backendPeer,
   });
   if (settings.docs) {
-    // Loaded only when wanted: neither the start nor the memory of a gateway without it pays.
+    // Loaded only when wanted, as traces and HTTP/2 are: neither the start nor the memory of a gateway without it pays.
     gateway.servePages((await import('../api-reference/pages.ts')).loadPages(settings));
   }
-  // Loaded only when wanted, as well.
-  const protocols = settings.http2
-    ? { h2: (await import('../../core/hosts/http2/http2.ts')).serveHttp2(settings, gateway) }
-    : undefined;
+  const protocols = http2 && { h2: http2.serveHttp2(settings, gateway) };
   const connections = new ClientServer(
     settings,
     gateway,
@@ -145,18 +146,21 @@ export async function createServing(
   };
 }
 
-// Loaded only when wanted, as the pages are; undefined where nothing is traced [D49].
-async function startTraces(
-  settings: Settings,
+async function loadTraces(
+  { otelExporterOtlpEndpoint }: Settings,
+  parts: Partial<Parts>,
+): Promise<Awaited<ReturnType<Parts['traces']>> | undefined> {
+  return otelExporterOtlpEndpoint === ''
+    ? undefined
+    : await loadPart(parts, 'traces', 'OTEL_EXPORTER_OTLP_ENDPOINT');
+}
+
+function observeSpans(
+  { otelExporterOtlpEndpoint: endpoint }: Settings,
   logger: Logger,
   figures: Figures,
-): Promise<ProcessTracer | undefined> {
-  const endpoint = settings.otelExporterOtlpEndpoint;
-  if (endpoint === '') {
-    return undefined;
-  }
-  const { createTraces } = await import('../traces/traces.ts');
-  return createTraces(settings, {
+): SpanObserver {
+  return {
     onDropped: (spans) => {
       figures.recordDroppedSpans(spans);
     },
@@ -166,5 +170,5 @@ async function startTraces(
     onRecovered: (cause, spans) => {
       logger.info({ endpoint, cause, spans }, 'the collector takes traces again');
     },
-  });
+  };
 }

@@ -1,7 +1,7 @@
 // Settings from flags, the environment and the settings file: each checked by itself, then all together.
 
-import { findRateProblems } from '../../core/guards/rate-limit/rate-options.ts';
-import { findTokenProblems } from '../../core/guards/tokens/token-options.ts';
+import { findRateProblems } from '../../core/guards/options/rate-options.ts';
+import { findTokenProblems } from '../../core/guards/options/token-options.ts';
 import { quoteIfPlain } from '../../core/hosts/options/accepted-values.ts';
 import { findCorsProblems } from '../../core/hosts/options/options.ts';
 import { Problem } from '../../core/hosts/options/problem.ts';

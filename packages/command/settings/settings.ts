@@ -1,8 +1,8 @@
 // Every setting of the command, by its name: flags, variables, defaults, checks, help and docs/settings.md come from these
 // rows. A new one is a row in rows/, and its use.
 
-import { rateRows } from '../../core/guards/rate-limit/rate-options.ts';
-import { tokenRows } from '../../core/guards/tokens/token-options.ts';
+import { rateRows } from '../../core/guards/options/rate-options.ts';
+import { tokenRows } from '../../core/guards/options/token-options.ts';
 import type { ListenNames } from '../../core/hosts/common/listen.ts';
 import type { TextKind } from '../../core/hosts/options/kinds.ts';
 import { sizeLimitRows, timeLimitRows } from '../../core/hosts/options/limits.ts';

@@ -7,7 +7,7 @@ export {
   type WorkItemGatewayOptions,
 } from './fastify/index.ts';
 export { createGatewayServer, type GatewayServer, type GatewayServerOptions } from './server.ts';
-export type { GuardOptions } from '../guards/guard-options.ts';
+export type { GuardOptions } from '../guards/options/guard-options.ts';
 export type { GatewayLimits } from './options/options.ts';
 export type { CallRecord } from '../call/call-record.ts';
 export type { CallOutcome } from '../outcomes.ts';

@@ -1,7 +1,7 @@
 // The gateway as a server of its own in anyone's process: what the command serves with, without its settings, log and
 // signals.
 
-import type { GuardOptions } from '../guards/guard-options.ts';
+import type { GuardOptions } from '../guards/options/guard-options.ts';
 import type { ServerTls } from '../http1/handshake.ts';
 import { ClientServer } from '../http1/server.ts';
 import { writeFailureLines } from './common/failure-lines.ts';

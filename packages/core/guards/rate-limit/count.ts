@@ -1,22 +1,9 @@
-// Who counts requests against a rate: the port of counters, and the one that counts in this process.
+// Counts requests against a rate in this process.
 
 import type { Clock } from '../../time/clock.ts';
-import type { Rate } from './rate.ts';
+import type { Rate } from '../options/rate.ts';
+import type { Count, Taken } from '../options/ports.ts';
 import { WindowTable } from './window-table.ts';
-
-/** What became of one request of a key. */
-export interface Taken {
-  /** The requests that the key's window has left after this one; -1: it had none for this one, which does not count. */
-  readonly left: number;
-  /** Milliseconds, more than 0, until the window ends. */
-  readonly msLeft: number;
-}
-
-/** Counts the requests of one rate. */
-export interface Count {
-  /** Counts one request of `key`; undefined: it may come in, and nobody counts it. Never rejects. */
-  take(key: string): Taken | undefined | Promise<Taken | undefined>;
-}
 
 /**
  * Keys that a process counts at once, about 15 MB of them. Past that those whose window began first are forgotten early:

@@ -5,8 +5,8 @@ import { createHash } from 'node:crypto';
 
 import type { Admission, Guard, GuardedRequest } from '../../call/guard.ts';
 import { replyTooManyRequests } from '../../replies.ts';
-import type { Count, Taken } from './count.ts';
-import { rateHeaders, type Rate } from './rate.ts';
+import type { Count, Taken } from '../options/ports.ts';
+import { rateHeaders, type Rate } from '../options/rate.ts';
 
 /** What a client is: its address, or whom a token names. */
 type RateKey = 'address' | 'identity';

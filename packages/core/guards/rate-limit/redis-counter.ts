@@ -6,8 +6,8 @@ import { isIP } from 'node:net';
 import { Redis } from 'ioredis';
 
 import { describeError, nodeAuthorities, type Peer } from '../../backend/describe-error.ts';
-import { limitMax } from './rate.ts';
-import type { Counter, Question } from './shared-count.ts';
+import { limitMax } from '../options/rate.ts';
+import type { Counter, Question } from '../options/ports.ts';
 
 // No rate has a greater one.
 const countDigitsMax = String(limitMax).length;

@@ -3,36 +3,9 @@
 // counts until there is one again [D47]. Knows no setting, and not who is asked.
 
 import type { Clock } from '../../time/clock.ts';
-import type { Count, Taken } from './count.ts';
-import type { Rate } from './rate.ts';
+import type { Count, Counter, Taken } from '../options/ports.ts';
+import type { Rate } from '../options/rate.ts';
 import { WindowTable } from './window-table.ts';
-
-/** What is asked at once: for each key of `keys` how many requests want to be counted. */
-export interface Question {
-  readonly rate: Rate;
-  readonly keys: readonly string[];
-  readonly wanted: readonly number[];
-}
-
-/** A counter has gone for good: the part that notices says so. */
-export class CounterGoneError extends Error {}
-
-/** Whoever counts for several: takes as many of each key as its window has left, all or some. */
-export interface Counter {
-  /**
-   * For each key in turn how many are granted, in how many milliseconds its window ends, and how many it has left then:
-   * grants, ms, left, grants, ms, left, ...
-   * Rejects where it cannot tell. May take for ever.
-   */
-  ask(question: Question): Promise<readonly number[]>;
-  /**
-   * Makes it ready to be asked, by a new connection where it has one; rejects where it does not answer. When that
-   * connection is closed from over there later, it calls `onGone`, before it rejects what was asked on it.
-   */
-  revive(onGone: () => void): Promise<void>;
-  /** Lets go of what it holds; what is asked then is rejected. */
-  close(): void;
-}
 
 interface SharedCountOptions {
   readonly rate: Rate;

@@ -2,8 +2,9 @@
 // while they cannot be had [D44]. How they are fetched is key-source.ts's affair, what is in them signing-keys.ts's.
 
 import type { Clock } from '../../time/clock.ts';
+import type { FetchedKeys, KeySetObserver } from '../options/ports.ts';
 import type { KeySource } from './key-source.ts';
-import type { SignatureAlgorithm } from './signature-algorithms.ts';
+import type { SignatureAlgorithm } from '../options/signature-algorithms.ts';
 import { noSigningKeys, readSigningKeys, type SigningKeys } from './signing-keys.ts';
 
 export interface KeySetOptions {
@@ -17,21 +18,6 @@ export interface KeySetOptions {
   readonly observer: KeySetObserver;
   /** Is given each set that could be read, for other processes; must not throw. Undefined where there are none. */
   readonly share?: ((keys: FetchedKeys) => void) | undefined;
-}
-
-/** A set as it was fetched. */
-export interface FetchedKeys {
-  readonly text: string;
-  /** How long ago it was asked for, in milliseconds. */
-  readonly ageMs: number;
-}
-
-/** Is told of what changes. Must not throw. */
-export interface KeySetObserver {
-  /** Other keys than before, or the first ones; maybe none. */
-  onKeys(keys: SigningKeys): void;
-  /** A fetch has ended, with an error or without. Comes after `onKeys`. */
-  onFetch(error: Error | undefined): void;
 }
 
 /** A fetch takes no longer, in milliseconds; who waits for it waits no longer either. */

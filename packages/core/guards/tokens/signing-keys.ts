@@ -3,7 +3,7 @@
 
 import { importJWK, type CryptoKey, type JWK } from 'jose';
 
-import type { SignatureAlgorithm } from './signature-algorithms.ts';
+import type { SignatureAlgorithm } from '../options/signature-algorithms.ts';
 
 export interface SigningKey {
   /** Undefined where the issuer gave it no name. */

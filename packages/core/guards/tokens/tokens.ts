@@ -11,10 +11,10 @@ import { createScopeReply, replies, type FixedReply } from '../../replies.ts';
 import { fieldValue, fieldValues } from '../../http1/head.ts';
 import type { Clock } from '../../time/clock.ts';
 import type { KeySet } from './key-set.ts';
-import { isSignatureAlgorithm, type SignatureAlgorithm } from './signature-algorithms.ts';
+import { isSignatureAlgorithm, type SignatureAlgorithm } from '../options/signature-algorithms.ts';
 import type { SigningKey } from './signing-keys.ts';
 import { Slots } from './slots.ts';
-import { tokenFlawNames, type TokenFlaw } from './token-flaws.ts';
+import { tokenFlawNames, type TokenFlaw } from '../options/token-flaws.ts';
 import { digestToken, TokenMemory, type TokenDigest } from './token-memory.ts';
 
 export interface TokenOptions {

@@ -5,7 +5,7 @@ import { describeError } from '../../backend/describe-error.ts';
 import type { CallRecord } from '../../call/call-record.ts';
 import type { GatewayObserver } from '../../call/gateway.ts';
 import { outcomes, type CallOutcome } from '../../outcomes.ts';
-import { outageTexts } from '../../guards/create-guards.ts';
+import { outageTexts } from '../../guards/options/outages.ts';
 import { escapeControls } from '../../text/escape.ts';
 
 /** So many lines are written in so many milliseconds; further failures are counted, and told of in one line. */

@@ -1,9 +1,9 @@
 // The gateway of a host, with its guards, from the options that its user gives.
 
 import type { Gateway, GatewayObserver } from '../../call/gateway.ts';
-import { guardRows } from '../../guards/guard-options.ts';
-import { findRateProblems } from '../../guards/rate-limit/rate-options.ts';
-import { findTokenProblems } from '../../guards/tokens/token-options.ts';
+import { guardRows } from '../../guards/options/guard-options.ts';
+import { findRateProblems } from '../../guards/options/rate-options.ts';
+import { findTokenProblems } from '../../guards/options/token-options.ts';
 import {
   createGateway,
   findBackendTlsProblems,

@@ -3,13 +3,11 @@
 
 import type { GatewayObserver } from '../../call/gateway.ts';
 import { joinGuards, type Admission, type Guard, type GuardedRequest } from '../../call/guard.ts';
-import {
-  createGuards,
-  describeFetchError,
-  MissingPackageError,
-  type GuardObserver,
-} from '../../guards/create-guards.ts';
-import type { GuardSettings } from '../../guards/guard-options.ts';
+import { createGuards } from '../../guards/create-guards.ts';
+import { MissingPackageError } from '../../guards/options/missing-package.ts';
+import { describeFetchError } from '../../guards/options/outages.ts';
+import type { GuardObserver } from '../../guards/options/ports.ts';
+import type { GuardSettings } from '../../guards/options/guard-options.ts';
 import { escapeControls } from '../../text/escape.ts';
 import { HostMistake } from './failure-lines.ts';
 

@@ -5,7 +5,7 @@ import { isIP } from 'node:net';
 
 import { Deadline, Deadlines, type DeadlineOwner } from '../../backend/deadlines.ts';
 import type { Gateway } from '../../call/gateway.ts';
-import type { GuardOptions } from '../../guards/guard-options.ts';
+import type { GuardOptions } from '../../guards/options/guard-options.ts';
 import type { FieldName } from '../../http1/fields.ts';
 import { fieldNameOf } from '../common/field-names.ts';
 import { parseContentLength } from '../../http1/grammar.ts';

@@ -4,7 +4,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
 import { Deadlines } from '../../backend/deadlines.ts';
-import type { GuardOptions } from '../../guards/guard-options.ts';
+import type { GuardOptions } from '../../guards/options/guard-options.ts';
 import { StallWatch } from '../../http1/stall-watch.ts';
 import type { Incoming } from '../../http1/transport.ts';
 import { HostMistake, writeFailureLines } from '../common/failure-lines.ts';

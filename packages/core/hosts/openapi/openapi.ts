@@ -13,9 +13,9 @@ import {
 } from '../../replies.ts';
 import { anyOrigin, Cors } from '../../admission/cors.ts';
 import { isCrossSiteWrite } from '../../admission/cross-site.ts';
-import type { guardRows } from '../../guards/guard-options.ts';
-import { parseRate, rateHeaders } from '../../guards/rate-limit/rate.ts';
-import { scopesOf } from '../../guards/tokens/token-kinds.ts';
+import type { guardRows } from '../../guards/options/guard-options.ts';
+import { parseRate, rateHeaders } from '../../guards/options/rate.ts';
+import { scopesOf } from '../../guards/options/token-kinds.ts';
 import { version } from '../../version.ts';
 import type { limitRows } from '../options/limits.ts';
 import type { corsRows, gatewayRows } from '../options/options.ts';

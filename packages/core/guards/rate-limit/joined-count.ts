@@ -1,8 +1,8 @@
 // What the rate limit counts for all workers together, in the primary process [D46].
 
-import { keysMax } from '../../core/guards/rate-limit/count.ts';
-import type { Question } from '../../core/guards/rate-limit/shared-count.ts';
-import { WindowTable } from '../../core/guards/rate-limit/window-table.ts';
+import { keysMax } from './count.ts';
+import type { Question } from '../options/ports.ts';
+import { WindowTable } from './window-table.ts';
 
 export class JoinedCount {
   readonly #table = new WindowTable(keysMax);
