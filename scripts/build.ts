@@ -1,7 +1,7 @@
 // Builds dist/ for publishing: JavaScript and declarations by tsc, and what tsc does not copy.
 
 import { execFileSync } from 'node:child_process';
-import { chmodSync, cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, cpSync, existsSync, globSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
@@ -11,10 +11,8 @@ execFileSync(process.execPath, ['node_modules/typescript-7/bin/tsc', '-p', 'tsco
   stdio: 'inherit',
 });
 chmodSync('dist/command/main.js', 0o755);
-cpSync('packages/core/hosts/index.d.cts', 'dist/core/hosts/index.d.cts');
-cpSync('packages/core/hosts/fetch/fetch.d.cts', 'dist/core/hosts/fetch/fetch.d.cts');
-cpSync('packages/core/hosts/node/node.d.cts', 'dist/core/hosts/node/node.d.cts');
-cpSync('packages/core/hosts/fastify/index.d.cts', 'dist/core/hosts/fastify/index.d.cts');
+// Types for CommonJS, written by hand.
+for (const path of globSync('packages/**/*.d.cts')) cpSync(path, path.replace('packages', 'dist'));
 // dist/core is a package of its own, for those who embed the gateway: nothing in it leads outside.
 for (const name of ['package.json', 'README.md']) cpSync(`packages/core/${name}`, `dist/core/${name}`);
 cpSync('LICENSE', 'dist/core/LICENSE');
@@ -25,10 +23,12 @@ cpSync('packages/command/api-reference/swagger-ui', 'dist/command/api-reference/
   recursive: true,
 });
 // The dashboard's page is not compiled: a browser gets what is written.
-cpSync('packages/dashboard/page', 'dist/dashboard/page', {
-  recursive: true,
-  filter: (path) => !path.endsWith('tsconfig.json'),
-});
+if (existsSync('packages/dashboard')) {
+  cpSync('packages/dashboard/page', 'dist/dashboard/page', {
+    recursive: true,
+    filter: (path) => !path.endsWith('tsconfig.json'),
+  });
+}
 
 // A bundler takes what is imported, and no file that is read: so the scanner, compiled by `npm run build:scanner`, which
 // `npm ci` runs, stands in the code that uses it.

@@ -1,11 +1,7 @@
 // What the package gives to others: the gateway as a Fastify plugin, and as a server of its own.
 
-export {
-  frameworkErrors,
-  workItemGateway,
-  workItemGateway as default,
-  type WorkItemGatewayOptions,
-} from './fastify/index.ts';
+export * from './fastify/index.ts';
+export { default } from './fastify/index.ts';
 export { createGatewayServer, type GatewayServer, type GatewayServerOptions } from './server.ts';
 export type { GuardOptions } from '../guards/options/guard-options.ts';
 export type { GatewayLimits } from './options/options.ts';

@@ -1,0 +1,341 @@
+// Tries each part that a build may leave out: deletes its folder and its line in the list of parts from a copy of the tree, and
+// checks that types compile, that the command serves, and that it says what is missing to those who ask for the part. With
+// `--suites` it runs every test that knows nothing of the part as well. With names it tries only these.
+
+import { execFileSync, spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
+import { createInterface } from 'node:readline';
+
+interface Part {
+  readonly folder: string;
+  /** What asks for it, as an environment and a command; undefined where only an import can. */
+  readonly wish?: { readonly command?: readonly string[]; readonly environment?: NodeJS.ProcessEnv };
+  /** What a test says that needs the part and does not import it. */
+  readonly mention: RegExp;
+}
+
+const parts: Readonly<Record<string, Part>> = {
+  dashboard: { folder: 'packages/dashboard', mention: /dashboard|viewer/i },
+  'contract-check': {
+    folder: 'packages/contract-check',
+    wish: { command: ['check', '--contract'] },
+    mention: /--contract|contract-check/,
+  },
+  'stand-in-backend': {
+    folder: 'packages/stand-in-backend',
+    wish: { command: ['backend'] },
+    mention: /'dev'|'backend'|embedded|stand-in/i,
+  },
+  tokens: {
+    folder: 'packages/core/guards/tokens',
+    wish: {
+      environment: {
+        AUTH_ISSUER: 'https://issuer.test',
+        AUTH_AUDIENCE: 'api',
+        AUTH_JWKS_URL: 'https://issuer.test/keys',
+      },
+    },
+    mention: /auth[A-Z_]|tokens/i,
+  },
+  'rate-limit': {
+    folder: 'packages/core/guards/rate-limit',
+    wish: { environment: { RATE_LIMIT: '1/1s' } },
+    mention: /rate.?limit/i,
+  },
+  fastify: { folder: 'packages/core/hosts/fastify', mention: /fastify|plugin/i },
+  http2: {
+    folder: 'packages/core/hosts/http2',
+    wish: { environment: { HTTP2: 'true' } },
+    mention: /http2/i,
+  },
+  fetch: { folder: 'packages/core/hosts/fetch', mention: /fetch-host|createFetchHandler|fetch\.ts/ },
+  traces: {
+    folder: 'packages/command/traces',
+    wish: { environment: { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://localhost:4318' } },
+    mention: /otel|opentelemetry|traces/i,
+  },
+  cluster: {
+    folder: 'packages/command/cluster',
+    wish: { environment: { WORKERS: '2' } },
+    mention: /workers|cluster/i,
+  },
+};
+
+const root = resolve(import.meta.dirname, '..');
+// What `npm ci` has made, and git does not have.
+const built = ['packages/core/json/scanner.wasm', 'packages/command/api-reference/swagger-ui'];
+const lists = [
+  'packages/command/parts.ts',
+  'packages/core/guards/parts.ts',
+  'packages/core/hosts/index.ts',
+] as const;
+
+const names = process.argv.slice(2).filter((word) => word !== '--suites');
+const runsSuites = process.argv.includes('--suites');
+const unknown = names.filter((name) => !Object.hasOwn(parts, name));
+if (unknown.length > 0) {
+  process.stderr.write(`error: no part: ${unknown.join(', ')}; parts: ${Object.keys(parts).join(', ')}\n`);
+  process.exit(1);
+}
+for (const [name, part] of Object.entries(parts)) {
+  if (names.length === 0 || names.includes(name)) {
+    await leaveOut(name, part);
+  }
+}
+
+async function leaveOut(name: string, part: Part): Promise<void> {
+  const startedAt = performance.now();
+  const copy = copyTree();
+  try {
+    remove(copy, part.folder);
+    const { rest, tests } = checkTypes(copy, part);
+    const url = await checkServing(copy, name);
+    if (part.wish !== undefined) {
+      checkMessage(copy, part, url);
+    }
+    if (runsSuites) {
+      runTests(copy, tests);
+    }
+    const seconds = ((performance.now() - startedAt) / 1_000).toFixed(0);
+    const suites = runsSuites ? `, ${tests.length} files of tests pass` : '';
+    process.stdout.write(
+      `${name}: ${rest} files compile without it, the command serves${suites} (${seconds} s)\n`,
+    );
+  } finally {
+    rmSync(copy, { recursive: true, force: true });
+  }
+}
+
+function copyTree(): string {
+  const copy = mkdtempSync(join(tmpdir(), 'leave-out-'));
+  const listed = execFileSync('git', ['ls-files', '-co', '--exclude-standard'], {
+    cwd: root,
+    encoding: 'utf8',
+  });
+  for (const path of [...listed.split('\n'), ...built]) {
+    if (path !== '' && existsSync(join(root, path))) {
+      cpSync(join(root, path), join(copy, path), { recursive: true });
+    }
+  }
+  symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'));
+  return copy;
+}
+
+function remove(copy: string, folder: string): void {
+  rmSync(join(copy, folder), { recursive: true });
+  let removed = 0;
+  for (const list of lists) {
+    const text = readFileSync(join(copy, list), 'utf8');
+    const kept = text.replaceAll(
+      /^ {2}\w+: \(\) => import\('([^']+)'\),\n|^export [^;]*from '([^']+)';\n/gm,
+      (line, loaded: string | undefined, exported: string | undefined) => {
+        const isOfPart = join(dirname(list), loaded ?? exported ?? '').startsWith(`${folder}/`);
+        removed += isOfPart ? 1 : 0;
+        return isOfPart ? '' : line;
+      },
+    );
+    writeFileSync(join(copy, list), kept);
+  }
+  // The handler for fetch is an entry point of its own and in no list.
+  if (removed === 0 && !folder.endsWith('/fetch')) {
+    throw new Error(`${folder} is in no list of parts`);
+  }
+}
+
+/** Compiles all but the tests of the part: those that import it, at whatever distance, or mention it. */
+function checkTypes(copy: string, { folder, mention }: Part): { rest: number; tests: string[] } {
+  const listed = execFileSync('git', ['ls-files', '-co', '--exclude-standard', '--', '*.ts'], {
+    cwd: root,
+    encoding: 'utf8',
+  }).split('\n');
+  const isLeftOut = (path: string): boolean => path.startsWith(`${folder}/`);
+  const texts = new Map(
+    listed
+      .filter((path) => path !== '' && existsSync(join(root, path)))
+      .map((path) => [path, readFileSync(join(root, path), 'utf8')]),
+  );
+  const importsOf = (path: string): string[] =>
+    [...(texts.get(path) ?? '').matchAll(/(?:from|import\(|import)\s*'(\.[^']+)'/g)].map(([, to = '']) =>
+      join(dirname(path), to),
+    );
+  // In packages/ nothing else may import the part: there the compiler finds out.
+  const needsPart = new Set([...texts.keys()].filter(isLeftOut));
+  // What it exports to users of the package, too.
+  if (importsOf(lists[2]).some(isLeftOut)) {
+    needsPart.add(lists[2]);
+  }
+  for (let before = -1; before !== needsPart.size;) {
+    before = needsPart.size;
+    for (const path of texts.keys()) {
+      if (
+        !path.startsWith('packages/') &&
+        importsOf(path).some((each) => needsPart.has(each) || isLeftOut(each))
+      ) {
+        needsPart.add(path);
+      }
+    }
+  }
+  const exclude = [
+    'packages/**/*.as.ts',
+    'test/mutation',
+    'scripts/release',
+    ...[...needsPart].filter((path) => !path.startsWith('packages/')),
+  ];
+  writeFileSync(
+    join(copy, 'tsconfig.leave-out.json'),
+    JSON.stringify({ extends: './tsconfig.json', exclude }),
+  );
+  const compiler = join(root, 'node_modules/typescript-7/bin/tsc');
+  const { status, stdout } = spawnSync(
+    process.execPath,
+    [compiler, '--noEmit', '-p', 'tsconfig.leave-out.json'],
+    {
+      cwd: copy,
+      encoding: 'utf8',
+    },
+  );
+  if (status !== 0) {
+    throw new Error(`types do not compile without ${folder}:\n${stdout}`);
+  }
+  const rest = [...texts.keys()].filter((path) => !needsPart.has(path));
+  const tests = rest.filter((path) => path.endsWith('.test.ts') && !mention.test(texts.get(path) ?? ''));
+  return { rest: rest.length, tests };
+}
+
+/** Starts the command, and calls each operation once; gives the address of the backend. */
+async function checkServing(copy: string, name: string): Promise<string> {
+  const backend = createServer((request, response) => {
+    const isItem = /\/api\/WorkItem\/\d+$/.test(request.url ?? '');
+    request.resume().on('end', () => {
+      const status = request.method === 'POST' ? 201 : request.method === 'GET' ? 200 : 204;
+      response.writeHead(status, { 'content-type': 'application/json' });
+      response.end(status === 204 ? undefined : isItem || status === 201 ? '{"id":1}' : '[]');
+    });
+  }).listen(0, '127.0.0.1');
+  await once(backend, 'listening');
+  const backendUrl = `http://127.0.0.1:${(backend.address() as AddressInfo).port}`;
+  const command = spawn(process.execPath, ['packages/command/main.ts', 'serve'], {
+    cwd: copy,
+    env: {
+      PATH: process.env['PATH'],
+      PORT: '0',
+      ADMIN_PORT: '0',
+      LOG_FORMAT: 'json',
+      BACKEND_URL: backendUrl,
+    },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  try {
+    const { url, adminUrl } = await readReady(command);
+    for (const [method, path, status] of [
+      ['GET', '', 200],
+      ['POST', '', 201],
+      ['GET', '/1', 200],
+      ['PUT', '/1', 200],
+      ['DELETE', '/1', 200],
+    ] as const) {
+      const body = method === 'POST' || method === 'PUT' ? '{"title":"one"}' : null;
+      const reply = await fetch(`${url}/api/work-items${path}`, { method, body });
+      await reply.arrayBuffer();
+      if (reply.status !== status) {
+        throw new Error(`without ${name} ${method} ${path} is answered with ${reply.status}, not ${status}`);
+      }
+    }
+    const page = await fetch(`${adminUrl}/`);
+    const text = await page.text();
+    const isRight =
+      name === 'dashboard' ? page.status === 404 && text.includes('packages/dashboard') : page.ok;
+    if (!isRight) {
+      throw new Error(
+        `without ${name} / of the admin listener is answered with ${page.status}: ${text.slice(0, 200)}`,
+      );
+    }
+    return backendUrl;
+  } finally {
+    command.kill();
+    if (command.exitCode === null) {
+      await once(command, 'exit');
+    }
+    backend.closeAllConnections();
+    backend.close();
+  }
+}
+
+async function readReady(command: ChildProcess): Promise<{ url: string; adminUrl: string }> {
+  if (command.stdout === null) {
+    throw new Error('the command has no output');
+  }
+  for await (const line of createInterface(command.stdout)) {
+    const { msg, url, adminUrl } = JSON.parse(line) as Readonly<Record<'msg' | 'url' | 'adminUrl', string>>;
+    if (msg === 'ready') {
+      return { url, adminUrl };
+    }
+  }
+  throw new Error('the command has ended before it was ready');
+}
+
+/** Whoever asks for the part gets one message that names its package. */
+function checkMessage(copy: string, { folder, wish = {} }: Part, backendUrl: string): void {
+  const { command = ['serve'], environment = {} } = wish;
+  const tls = environment['HTTP2'] === undefined ? {} : makeCertificate(copy);
+  const { status, stderr } = spawnSync(process.execPath, ['packages/command/main.ts', ...command], {
+    cwd: copy,
+    encoding: 'utf8',
+    timeout: 30_000,
+    env: {
+      PATH: process.env['PATH'],
+      PORT: '0',
+      ADMIN_PORT: '0',
+      BACKEND_URL: backendUrl,
+      ...environment,
+      ...tls,
+    },
+  });
+  const lines = stderr
+    .split('\n')
+    .filter((line) => line !== '' && !line.startsWith('(node:') && !line.startsWith('(Use'));
+  if (
+    status === 0 ||
+    lines.length !== 1 ||
+    !lines[0]?.includes(`needs ${folder}, which this build leaves out`)
+  ) {
+    throw new Error(`who asks for ${folder} ends with ${String(status)} and is told:\n${stderr}`);
+  }
+}
+
+function makeCertificate(copy: string): NodeJS.ProcessEnv {
+  const [key, cert] = [join(copy, 'key.pem'), join(copy, 'cert.pem')];
+  execFileSync(
+    'openssl',
+    [
+      'req',
+      '-x509',
+      '-newkey',
+      'ec',
+      '-pkeyopt',
+      'ec_paramgen_curve:P-256',
+      '-nodes',
+      '-subj',
+      '/CN=localhost',
+    ].concat(['-addext', 'subjectAltName=DNS:localhost', '-days', '2', '-keyout', key, '-out', cert]),
+    { stdio: 'ignore' },
+  );
+  return { TLS_CERT_FILE: cert, TLS_KEY_FILE: key };
+}
+
+function runTests(copy: string, tests: readonly string[]): void {
+  execFileSync(process.execPath, ['scripts/build.ts'], { cwd: copy, stdio: 'inherit' });
+  const { status, stdout } = spawnSync(
+    process.execPath,
+    ['--test', '--test-concurrency=2', '--test-timeout=120000', ...tests],
+    { cwd: copy, encoding: 'utf8', maxBuffer: 1_073_741_824 },
+  );
+  if (status !== 0) {
+    throw new Error(stdout.slice(stdout.lastIndexOf('failing tests:')));
+  }
+}
