@@ -1,5 +1,5 @@
-// CORS: what browsers let pages of other origins do with the gateway [D45]. Which origins are allowed, and which fields
-// that adds to a reply. Pure: lists of headers in, lists of headers out.
+// CORS: what browsers let pages of other origins do with the gateway [D45]. Decides which origins are allowed, and which
+// fields a reply gets for them. Pure: lists of headers in, lists of headers out.
 
 import { fieldValue, onlyFieldValue, type RequestHead } from '../http1/head.ts';
 
@@ -10,12 +10,12 @@ const allowedHeaders = 'authorization, content-type, x-request-id, traceparent, 
 const exposedHeaders = 'x-request-id, retry-after, ratelimit, ratelimit-policy, www-authenticate';
 const vary = ['vary', 'origin'];
 
-/** What a request says of itself that CORS depends on. */
+/** The part of a request that CORS depends on. */
 type Asker = Pick<RequestHead, 'method' | 'fields'>;
 
 export class Cors {
   readonly #byOrigin: ReadonlyMap<string, CorsFields>;
-  // For requests of no origin, of another one, and with `*` of any.
+  // For requests without an origin or of one that is not allowed; with `*`, for all.
   readonly #others: CorsFields;
   readonly #allowsAny: boolean;
 
@@ -43,20 +43,20 @@ export class Cors {
     this.#others = this.#allowsAny ? fieldsFor(anyOrigin, []) : { reply: vary, preflight: () => vary };
   }
 
-  /** Whether the request comes from a page of an origin that is allowed. Two origins are none. */
+  /** Whether the request comes from a page of an allowed origin. Two origins count as none. */
   allows(fields: readonly string[]): boolean {
     const origin = onlyFieldValue(fields, 'origin');
     return origin !== undefined && (this.#allowsAny || this.#byOrigin.has(origin));
   }
 
   /**
-   * What a reply to `asker` has after `headers`, in the same form; `asker` is undefined for bytes that were no request.
+   * The fields that a reply to `asker` has after `headers`. `asker` is undefined for bytes that are no request.
    */
   fieldsFor(headers: readonly string[], asker: Asker | undefined): readonly string[] {
     const origin = asker === undefined ? undefined : onlyFieldValue(asker.fields, 'origin');
     const fields = (origin === undefined ? undefined : this.#byOrigin.get(origin)) ?? this.#others;
     if (origin !== undefined && asker !== undefined && isPreflight(asker) && headers.includes('allow')) {
-      // The reply to OPTIONS names the methods of the path in `allow` [D6]; one that does not is an error.
+      // The reply to OPTIONS names the methods of the path in `allow` [D6]. An error has none.
       return fields.preflight(headers[headers.indexOf('allow') + 1] ?? '');
     }
     return fields.reply;
@@ -67,7 +67,7 @@ function isPreflight({ method, fields }: Asker): boolean {
   return method === 'OPTIONS' && fieldValue(fields, 'access-control-request-method') !== undefined;
 }
 
-// What the replies to one origin have more than others.
+// The fields that replies to one origin have in addition.
 interface CorsFields {
   readonly reply: readonly string[];
   readonly preflight: (methods: string) => readonly string[];

@@ -15,7 +15,7 @@ const repeatedInAnswers: RepeatedValues = {
   'transfer-encoding': new RepeatedText(),
 };
 
-/** Reads answers; interim ones are skipped [RFC 9112, 4; RFC 9110, 15.2]. Only of requests whose answers have bodies. */
+/** Reads answers to requests other than HEAD and CONNECT. Interim ones are skipped [RFC 9110, 15.2]. */
 export class AnswerReader extends MessageReader<AnswerHead> {
   protected readonly repeatedValues = repeatedInAnswers;
   protected readonly skipsEmptyLines = false;

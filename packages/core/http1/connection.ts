@@ -1,4 +1,4 @@
-// What the server of clients' connections asks of each of them, whatever is spoken on it, and which limits it keeps.
+// The interface of a client's connection towards the server, for any protocol, and the limits that the server keeps.
 
 import type { Socket } from 'node:net';
 
@@ -19,22 +19,22 @@ export interface Connection {
 
 export interface ServerLimits {
   readonly connectionsMax: number;
-  /** Of a request's head, in bytes [D27]. */
+  /** Largest head of a request, in bytes [D27]. */
   readonly requestHeadBytesMax: number;
-  /** Of a body whose rest is dropped behind its reply, in bytes: past it the connection closes [D11]. */
+  /** Largest body whose rest is dropped after its reply, in bytes. After a larger one the connection closes [D11]. */
   readonly requestBytesMax: number;
-  /** For a head, from its first byte, in milliseconds; also for the first byte of a connection [D35]. */
+  /** Time for a head, from its first byte, and for the first byte of a connection [D35]. */
   readonly requestHeadersTimeoutMs: number;
-  /** For head and body together [D35]. */
+  /** Time for head and body together [D35]. */
   readonly requestTimeoutMs: number;
-  /** For a client that takes no byte of its reply [D35]. */
+  /** Time for which a client may take no byte of its reply [D35]. */
   readonly replyStallTimeoutMs: number;
-  /** Between two requests [D35]. */
+  /** Time between two requests [D35]. */
   readonly idleTimeoutMs: number;
 }
 
 /** Takes a socket whose client may begin to speak, and serves it. */
 export type Serve = (socket: Socket) => Connection;
 
-/** How long a client may go on sending behind a reply that closes its connection. */
+/** How long a client may go on sending after a reply that closes its connection. */
 export const lingerMs = 5_000;

@@ -1,7 +1,7 @@
-// Reads HTTP/1.1 messages, requests and answers alike: bytes in, events out. No socket, no timer. It reads one message at
-// most, so pausing is simply not calling it; each byte is looked at once, however small the pieces are, and nothing but
-// a head that is not whole yet is kept. The start lines are in request-reader.ts and answer-reader.ts, chunks in
-// chunk-reader.ts, the grammar in grammar.ts, what a head says in head.ts.
+// Reads HTTP/1.1 messages, requests and answers alike: bytes in, events out. No socket, no timer. It reads at most one
+// message, so its caller pauses by not calling it. It looks at each byte once, however small the pieces are, and keeps
+// nothing but an incomplete head. Start lines are in request-reader.ts and answer-reader.ts, chunks in chunk-reader.ts,
+// the grammar in grammar.ts, the meaning of a head in head.ts.
 
 import { fieldNameAt, type FieldName } from './fields.ts';
 import { ChunkReader } from './chunk-reader.ts';
@@ -10,10 +10,10 @@ import { appendBytes } from './growing-buffer.ts';
 import type { AnswerHead, Flaw, RequestHead } from './head.ts';
 import type { RepeatedText } from './repeated-text.ts';
 
-/** Who is told of a message. What it throws comes out of `read`, and the reader must not be used again then. */
+/** Receives a message. What it throws comes out of `read`, and the reader must not be used again then. */
 export interface Sink<Head> {
   onHead(head: Head): void;
-  /** The next bytes of the body; their memory is the reader's caller's, and may be written to after this call. */
+  /** The next bytes of the body. Their memory belongs to the caller of `read`, who may write to it after this call. */
   onBody(piece: Buffer): void;
   /** The message has ended. Nothing follows until `next` is called. */
   onEnd(): void;
@@ -50,7 +50,7 @@ type AnyHead = RequestHead | AnswerHead;
 export abstract class MessageReader<Head extends AnyHead> {
   /** Why nothing more can be read; undefined while all is well. */
   flaw: Flaw | undefined;
-  /** `read` takes nothing of the body as long as this is true; the sink may set it when it is told of the head. */
+  /** `read` takes nothing of the body as long as this is true. The sink may set it in `onHead`. */
   isHeld = false;
   /** The version's second digit. */
   protected minorVersion = 1;
@@ -64,7 +64,7 @@ export abstract class MessageReader<Head extends AnyHead> {
   #nameStart = 0;
   #nameEnd = 0;
   #valueStart = 0;
-  // The head so far, where it did not come in one piece.
+  // The head so far, if it did not come in one piece.
   #kept: Buffer = noBytes;
   #isTrailer = false;
   // Bytes of the body that are still to come.
@@ -76,7 +76,7 @@ export abstract class MessageReader<Head extends AnyHead> {
     this.#headBytesMax = headBytesMax;
   }
 
-  /** Nothing of a message has come yet; empty lines are nothing. */
+  /** No message has begun. Empty lines do not count. */
   get isBeforeMessage(): boolean {
     return this.#state <= stateEmptyLine;
   }
@@ -91,14 +91,14 @@ export abstract class MessageReader<Head extends AnyHead> {
     return this.#state === stateDone;
   }
 
-  /** Begins the next message, behind one that has ended. */
+  /** Begins the next message, after one that has ended. */
   next(): void {
     this.#state = stateStart;
     this.#isTrailer = false;
   }
 
   /**
-   * Reads `bytes` from `from` on and gives the position behind what it has taken: all of them, unless the message has
+   * Reads `bytes` from `from` on and returns the position after what it has taken: all of them, unless the message has
    * ended, is held or has a flaw. It may write to what it has taken.
    */
   read(bytes: Buffer, from: number): number {
@@ -121,7 +121,7 @@ export abstract class MessageReader<Head extends AnyHead> {
     return at;
   }
 
-  /** No byte follows. True when the message ends well with that: one that goes up to the end of its connection. */
+  /** No byte follows. Returns true if that ends the message well: its body goes up to the end of the connection. */
   end(): boolean {
     if (this.#state === stateUntilClose) {
       this.#state = stateDone;
@@ -135,9 +135,9 @@ export abstract class MessageReader<Head extends AnyHead> {
    * has come up to its CR, which is taken too, it calls `endStartLine`.
    */
   protected abstract readStartLine(bytes: Buffer, at: number, end: number): number;
-  /** Takes the fields of the head that are looked at, and no trailers. */
+  /** Takes the fields of the head that anything reads. Trailers are dropped. */
   protected abstract readonly fields: { take(name: FieldName, value: string): void };
-  /** The head as a whole; a flaw where it makes none. Another head may follow. */
+  /** The head as a whole, or its flaw. Another head may follow. */
   protected abstract finishHead(): Head | Flaw;
 
   protected fail(reason: string): void {
@@ -170,7 +170,7 @@ export abstract class MessageReader<Head extends AnyHead> {
 
   #readBehindKept(bytes: Buffer, from: number): number {
     const before = this.#kept.length;
-    // Behind the largest head nothing is looked at.
+    // Nothing after the largest head is looked at.
     const part = Math.min(bytes.length - from, this.#headBytesMax + 1 - before);
     this.#keep(part === bytes.length ? bytes : bytes.subarray(from, from + part));
     this.#headStart = 0;
@@ -182,7 +182,7 @@ export abstract class MessageReader<Head extends AnyHead> {
     return from + at - before;
   }
 
-  // Gives the position behind the head, or `end` when the head goes on, or where the flaw is.
+  // Returns the position after the head, or `end` if the head goes on, or the position of the flaw.
   #readHead(bytes: Buffer, from: number, end: number): number {
     let at = from;
     if (this.#state < stateLineEnd) {
@@ -294,9 +294,9 @@ export abstract class MessageReader<Head extends AnyHead> {
     return at;
   }
 
-  /** Of fields that mostly have the value that they had in the message before, whosever it was. */
+  /** For fields that mostly have the same value as in the last message, on whichever connection that came. */
   protected abstract readonly repeatedValues: RepeatedValues;
-  /** Empty lines may stand before a message [RFC 9112, 2.2]. */
+  /** Empty lines may come before a message [RFC 9112, 2.2]. */
   protected abstract readonly skipsEmptyLines: boolean;
 
   #takeField(bytes: Buffer, valueEnd: number): void {
@@ -307,7 +307,7 @@ export abstract class MessageReader<Head extends AnyHead> {
     }
     const valueStart = start + this.#valueStart;
     let end = valueEnd;
-    // White space behind a value is no part of it [RFC 9112, 5.1].
+    // White space after a value is not part of it [RFC 9112, 5.1].
     while (end > valueStart && (bytes[end - 1] === space || bytes[end - 1] === tab)) {
       end -= 1;
     }

@@ -1,8 +1,8 @@
-// Turns of the event loop, for connections that let others go first [D58]. One of them has its own in each turn: what all
-// of them have sent ahead takes no more of everybody's time than what one has, however many they are.
+// Shares the event loop between connections [D58]. In each turn of the loop, one of the connections that wait goes on: so
+// all that have sent ahead cost the others no more than one does, however many they are.
 
 export interface TurnTaker {
-  /** Goes on, others having had their turn. Must not throw. */
+  /** Goes on, after others have had their turn. Must not throw. */
   takeTurn(): void;
 }
 
@@ -15,7 +15,7 @@ export function currentTurn(): number {
 
 const waiting: TurnTaker[] = [];
 
-/** Has `taker` called in a turn of its own, behind those that wait already. */
+/** Calls `taker` in a turn of its own, after those that wait already. */
 export function queueForTurn(taker: TurnTaker): void {
   if (waiting.push(taker) === 1) {
     setImmediate(giveTurn);
@@ -30,12 +30,12 @@ function giveTurn(): void {
   next?.takeTurn();
 }
 
-// Requests of one connection that are started in one turn of the event loop [D58].
+// Requests that one connection may start in one turn of the event loop [D58].
 const startsMax = 16;
 
-/** The share that one connection has in the turns: how many requests it may start in each [D58]. */
+/** One connection's share of the turns: how many requests it may start in each [D58]. */
 export class TurnShare {
-  /** Others have their turn first. */
+  /** The connection waits for its own turn. */
   isWaiting = false;
   // Requests started in the turn with the number `#turn`.
   #starts = 0;
@@ -44,8 +44,8 @@ export class TurnShare {
   #ownTurn = 0;
 
   /**
-   * Whether one more request may be started now. Requests that were sent ahead wait for the connection's own turn. In
-   * another turn only one of them starts, when IO has brought the reply before it.
+   * Whether one more request may be started now. Requests that were sent ahead wait for the connection's own turn. Only
+   * one of them starts in another turn, after IO has brought the reply before it.
    */
   mayStart(isAhead: boolean): boolean {
     const turn = currentTurn();
@@ -60,7 +60,7 @@ export class TurnShare {
     this.#starts += 1;
   }
 
-  /** Has `taker` called in the connection's next own turn, once. */
+  /** Calls `taker` once, in the connection's next own turn. */
   wait(taker: TurnTaker): void {
     if (!this.isWaiting) {
       this.isWaiting = true;

@@ -1,5 +1,5 @@
-// Writes the heads of HTTP/1.1 messages: requests to the backend and replies to clients. What stands in them is built from
-// nothing, never copied from a message that came in.
+// Writes the heads of HTTP/1.1 messages: requests to the backend and replies to clients. A head is built from nothing,
+// never copied from a message that came in.
 
 import { STATUS_CODES } from './node-http.ts';
 import type { Reply, ReplyHead } from './transport.ts';
@@ -39,7 +39,7 @@ export function encodeFieldText(text: string): string {
 
 const statusTexts: Readonly<Record<number, string | undefined>> = STATUS_CODES;
 
-/** Prepares a head for replies with `status` and `headers`, which are name, value, name, value. */
+/** Prepares the head of replies with `status` and `headers`, which are name, value, name, value. */
 export function createReplyHead(status: number, headers: readonly string[]): ReplyHead {
   const start = `HTTP/1.1 ${status} ${statusTexts[status] ?? ''}\r\n${writeFields(headers)}`;
   return { status, headers, start };
