@@ -28,6 +28,7 @@ export const batches: readonly Batch[] = [
     name: 'bytes of HTTP',
     files: [
       'test/wire/grammar.test.ts',
+      'test/wire/growing-buffer.test.ts',
       'test/wire/reader.test.ts',
       'test/wire/vectors.test.ts',
       'test/wire/splits.test.ts',
