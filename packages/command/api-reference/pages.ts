@@ -5,7 +5,8 @@ import { readFileSync } from 'node:fs';
 
 import { createFixedReply, replies, replyHeaders, type FixedReply, type Pages } from '../../core/replies.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
-import { createOpenApiText, type Limits } from '../../core/hosts/openapi/openapi.ts';
+import type { Limits } from '../../core/hosts/openapi/document.ts';
+import { createOpenApiText } from '../../core/hosts/openapi/openapi.ts';
 import { isThisMachine } from '../../core/text/addresses.ts';
 
 const json = 'application/json';

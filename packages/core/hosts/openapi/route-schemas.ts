@@ -2,7 +2,8 @@
 // gets no schema, and so neither validates nor serialises anything.
 
 import type { Operation } from '../../operations.ts';
-import { createOpenApi, type Json, type JsonObject, type Limits } from './openapi.ts';
+import type { Json, JsonObject, Limits } from './document.ts';
+import { createOpenApi } from './openapi.ts';
 
 /** The schema of each route. */
 export type RouteSchemas = (operation: Operation) => JsonObject;

@@ -1,0 +1,131 @@
+// The headers of replies, and the parameters of requests, in the OpenAPI document.
+
+import { anyOrigin } from '../../admission/cors.ts';
+import { hasTokens, type JsonObject, type Limits } from './document.ts';
+
+const text: JsonObject = { type: 'string' };
+const natural: JsonObject = { type: 'integer', minimum: 0 };
+const requestId: JsonObject = { ...text, pattern: '^[A-Za-z0-9._~-]{1,128}$' };
+
+interface Header {
+  /** Its name in the document. */
+  readonly name: string;
+  readonly described: JsonObject;
+}
+
+/** A header that each reply has for which it is named. */
+function required(name: string, description: string, schema = text): Header {
+  return { name, described: { description, required: true, schema } };
+}
+
+function optional(name: string, description: string, schema = text): Header {
+  return { name, described: { description, required: false, schema } };
+}
+
+function constant(value: string): JsonObject {
+  return { ...text, const: value };
+}
+
+/** What replies can have, by the names that clients see. */
+export function describeHeaders(limits: Limits): ReadonlyMap<string, Header> {
+  const { corsOrigins, corsCredentials, corsMaxAgeS, rateLimit } = limits;
+  const hasCors = corsOrigins.length > 0;
+  const isForAny = corsOrigins.includes(anyOrigin);
+  const toAllowed = isForAny ? '' : ' Only to a page of an origin that is allowed.';
+  const toPreflight = ' Only to a CORS preflight of an origin that is allowed.';
+  const mayRead = 'The origin whose page may read the reply.';
+  const headers: Readonly<Record<string, Header | false>> = {
+    'x-request-id': required('RequestId', "The request's id: the client's own, or a new one.", requestId),
+    'cache-control': required('CacheControl', 'No reply may be cached.', constant('no-store')),
+    'x-content-type-options': required(
+      'ContentTypeOptions',
+      'The content type is to be believed.',
+      constant('nosniff'),
+    ),
+    'content-length': required('ContentLength', "The body's exact length in bytes.", natural),
+    'retry-after': required('RetryAfter', 'Seconds to wait.', natural),
+    'www-authenticate':
+      hasTokens(limits) &&
+      optional(
+        'WwwAuthenticate',
+        'What is wanted, and what was wrong [RFC 6750]; not where a page was refused.',
+      ),
+    allow: required('Allow', 'The methods that the path has.'),
+    vary:
+      hasCors &&
+      !isForAny &&
+      required('Vary', 'Replies differ by the origin of the page.', constant('origin')),
+    'access-control-allow-origin':
+      hasCors &&
+      (isForAny
+        ? required('CorsOrigin', mayRead, constant(anyOrigin))
+        : optional('CorsOrigin', mayRead + toAllowed)),
+    'access-control-allow-credentials':
+      hasCors &&
+      corsCredentials &&
+      optional('CorsCredentials', `The page may call with credentials.${toAllowed}`, constant('true')),
+    'access-control-expose-headers':
+      hasCors && optional('CorsExposedHeaders', `The headers that the page may read.${toAllowed}`),
+    'access-control-allow-methods':
+      hasCors && optional('CorsMethods', `The methods that the page may call with.${toPreflight}`),
+    'access-control-allow-headers':
+      hasCors && optional('CorsHeaders', `The headers that the page may send.${toPreflight}`),
+    'access-control-max-age':
+      hasCors &&
+      optional('CorsMaxAge', `For how long the browser may remember it, in seconds.${toPreflight}`, {
+        type: 'integer',
+        const: corsMaxAgeS,
+      }),
+    'ratelimit-policy':
+      rateLimit !== '' &&
+      optional(
+        'RateLimitPolicy',
+        'The limit: `q` requests in `w` seconds (draft-ietf-httpapi-ratelimit-headers, a structured field). Every reply to a request that counts has it.',
+        { ...text, pattern: '^"default";q=\\d+;w=\\d+$' },
+      ),
+    ratelimit:
+      rateLimit !== '' &&
+      optional(
+        'RateLimit',
+        'What is left of it: `r` requests, until it begins anew in `t` seconds. Every reply to a request that counts has it.',
+        { ...text, pattern: '^"default";r=\\d+;t=\\d+$' },
+      ),
+  };
+  return new Map(Object.entries(headers).filter((each): each is [string, Header] => each[1] !== false));
+}
+
+/** What requests can have beside a body, by the names in the document. */
+export function describeParameters({ itemIdParsing }: Limits): JsonObject {
+  return {
+    Id: {
+      name: 'id',
+      in: 'path',
+      required: true,
+      description:
+        itemIdParsing === 'leading'
+          ? 'A base-10 integer of any length; what comes behind its digits is ignored (`12abc` is 12).'
+          : 'A base-10 integer of any length, and nothing else.',
+      schema: { type: 'integer' },
+      example: 1,
+    },
+    RequestId: {
+      name: 'x-request-id',
+      in: 'header',
+      description:
+        'Comes back in the reply, and is in the log and in the call to the backend. When it is missing or has another form, a new one is made.',
+      schema: requestId,
+    },
+    TraceParent: {
+      name: 'traceparent',
+      in: 'header',
+      description: 'W3C trace context, passed to the backend when it is well-formed.',
+      schema: text,
+    },
+    TraceState: {
+      name: 'tracestate',
+      in: 'header',
+      description: 'Passed on with `traceparent`.',
+      schema: text,
+    },
+  };
+}
