@@ -4,9 +4,9 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
 import { serveHttp2 } from '../../packages/core/hosts/http2/http2.ts';
+import { corsRows } from '../../packages/core/hosts/options/cors-options.ts';
 import { limitRows } from '../../packages/core/hosts/options/limits.ts';
 import {
-  corsRows,
   createGateway,
   gatewayRows,
   type GatewaySurroundings,

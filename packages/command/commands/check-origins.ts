@@ -1,11 +1,14 @@
 // What `check` says of the origins whose pages may call: those that are allowed, and what is unwise about them [D45].
 
 import { anyOrigin } from '../../core/admission/cors.ts';
-import type { CorsRules } from '../../core/hosts/options/cors-options.ts';
+import type { CorsValues } from '../../core/hosts/options/cors-options.ts';
 import { isThisMachine } from '../../core/text/addresses.ts';
 
 /** Lines for people, each without its end; empty where no origin is allowed. */
-export function describeOrigins({ corsOrigins = [], corsCredentials = false }: CorsRules): string[] {
+export function describeOrigins({
+  corsOrigins = [],
+  corsCredentials = false,
+}: Partial<CorsValues>): string[] {
   if (corsOrigins.length === 0) {
     return [];
   }

@@ -3,7 +3,7 @@
 import { findRateProblems } from '../../core/guards/options/rate-options.ts';
 import { findTokenProblems } from '../../core/guards/options/token-options.ts';
 import { quoteIfPlain } from '../../core/hosts/options/accepted-values.ts';
-import { findCorsProblems } from '../../core/hosts/options/options.ts';
+import { findCorsProblems } from '../../core/hosts/options/cors-options.ts';
 import { Problem } from '../../core/hosts/options/problem.ts';
 import { defaultOf } from './describe.ts';
 import { findMissingPackages } from './optional-packages.ts';

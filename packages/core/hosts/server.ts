@@ -7,10 +7,11 @@ import { ClientServer } from '../http1/server.ts';
 import { writeFailureLines } from './common/failure-lines.ts';
 import { createHostGateway, hostRows } from './common/host-gateway.ts';
 import { listen, type Listener } from './common/listen.ts';
+import { corsRows, type CorsOptions } from './options/cors-options.ts';
 import { observer } from './options/host-options.ts';
 import type { ValueKind } from './options/kinds.ts';
 import { limitRows, shutdownTimeoutRow } from './options/limits.ts';
-import { corsRows, type CorsOptions, type GatewayLimits } from './options/options.ts';
+import type { GatewayLimits } from './options/options.ts';
 import { Problem } from './options/problem.ts';
 import type { OptionsOf } from './options/rows.ts';
 

@@ -1,7 +1,8 @@
 // Settings: where clients and operators call, and who of them may.
 
+import { corsRows } from '../../../core/hosts/options/cors-options.ts';
 import { hostNames } from '../../../core/hosts/options/kinds.ts';
-import { corsRows, gatewayRows } from '../../../core/hosts/options/options.ts';
+import { gatewayRows } from '../../../core/hosts/options/options.ts';
 import { host, port } from '../../options/kinds.ts';
 import { admin, gateway, settings } from '../../options/row.ts';
 

@@ -4,10 +4,10 @@ import type { Gateway, GatewayObserver } from '../../call/gateway.ts';
 import { guardRows } from '../../guards/options/guard-options.ts';
 import { findRateProblems } from '../../guards/options/rate-options.ts';
 import { findTokenProblems } from '../../guards/options/token-options.ts';
+import { findCorsProblems } from '../options/cors-options.ts';
 import {
   createGateway,
   findBackendTlsProblems,
-  findCorsProblems,
   gatewayRows,
   type GatewayValues,
 } from '../options/options.ts';

@@ -15,11 +15,12 @@ import { nextTurn, piecesPerTurn } from '../common/piece-turns.ts';
 import { listReplyHeaders } from '../common/reply-headers.ts';
 import { writeFailureLines } from '../common/failure-lines.ts';
 import { createHostGateway, hostRows } from '../common/host-gateway.ts';
+import { corsRows, type CorsOptions } from '../options/cors-options.ts';
 import { observer, prefix } from '../options/host-options.ts';
 import type { ValueKind } from '../options/kinds.ts';
 import { timeLimitRows } from '../options/limits.ts';
-import { corsRows, type CorsOptions, type GatewayLimits } from '../options/options.ts';
 import { Problem } from '../options/problem.ts';
+import type { GatewayLimits } from '../options/options.ts';
 import type { OptionsOf } from '../options/rows.ts';
 
 type ClientAddress = (request: Request) => string | undefined;

@@ -9,9 +9,10 @@ import { StallWatch } from '../../http1/stall-watch.ts';
 import type { Incoming } from '../../http1/transport.ts';
 import { HostMistake, writeFailureLines } from '../common/failure-lines.ts';
 import { createHostGateway, hostRows } from '../common/host-gateway.ts';
+import { corsRows, type CorsOptions } from '../options/cors-options.ts';
 import { observer, prefix } from '../options/host-options.ts';
 import { timeLimitRows } from '../options/limits.ts';
-import { corsRows, type CorsOptions, type GatewayLimits } from '../options/options.ts';
+import type { GatewayLimits } from '../options/options.ts';
 import type { OptionsOf } from '../options/rows.ts';
 import { NodeExchange, type NodeHost } from './node-exchange.ts';
 

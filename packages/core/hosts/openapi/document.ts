@@ -1,8 +1,9 @@
 // Short ways to write parts of the OpenAPI document, and what of the options it depends on.
 
 import type { guardRows } from '../../guards/options/guard-options.ts';
+import type { corsRows } from '../options/cors-options.ts';
 import type { limitRows } from '../options/limits.ts';
-import type { corsRows, gatewayRows } from '../options/options.ts';
+import type { gatewayRows } from '../options/options.ts';
 import type { ValuesOf } from '../options/rows.ts';
 
 /** What of the options a client can meet. */

@@ -4,7 +4,6 @@
 import { parseAddressRanges, isAddressRange } from '../../admission/client-address.ts';
 import { parseHostNames } from '../../admission/host-names.ts';
 import { parseBackendUrl } from './accepted-values.ts';
-import { isOriginList, parseOrigins } from './cors-options.ts';
 import { Problem } from './problem.ts';
 import { joinWithOr } from './similar.ts';
 
@@ -143,7 +142,7 @@ export function textsOf(
 }
 
 /** A list that may be empty: an array that `isList` holds for, or what `parse` reads from a comma list. */
-function list(
+export function listOf(
   isList: (given: readonly unknown[]) => boolean,
   wish: string,
   parse: (text: string) => readonly string[] | undefined,
@@ -158,7 +157,7 @@ function list(
   };
 }
 
-export const hostNames = list(
+export const hostNames = listOf(
   (given) => given.every((each) => typeof each === 'string' && parseHostNames(each)?.length === 1),
   'must be an array of host names without ports',
   parseHostNames,
@@ -166,20 +165,12 @@ export const hostNames = list(
   { takes: 'host names separated by commas, or nothing for none', placeholder: 'names' },
 );
 
-export const addressRanges = list(
+export const addressRanges = listOf(
   (given) => given.every(isAddressRange),
   'must be a list of IP addresses and ranges such as 10.0.0.0/8',
   parseAddressRanges,
   'must be IP addresses and ranges separated by commas, for instance 10.0.0.0/8,192.168.1.7',
   { takes: 'IP addresses and ranges separated by commas, or nothing for none', placeholder: 'ranges' },
-);
-
-export const origins = list(
-  isOriginList,
-  "must be an array of origins such as https://app.example.com, or ['*']",
-  parseOrigins,
-  'must be origins as browsers send them, separated by commas, for instance https://app.example.com,http://localhost:5173: in small letters, without path, slash at the end, user name and the port that the scheme has anyway; or * alone',
-  { takes: 'origins separated by commas, `*` for any, or nothing for none', placeholder: 'origins' },
 );
 
 export const backendAddress: Kind<URL, string | URL> = {

@@ -4,26 +4,16 @@ import type { Peer } from '../../backend/describe-error.ts';
 import { BackendClient } from '../../backend/client.ts';
 import { BufferBudget } from '../../body/budget.ts';
 import { createTrustedProxies } from '../../admission/client-address.ts';
-import { anyOrigin } from '../../admission/cors.ts';
-import { createCors } from './cors-options.ts';
 import { Gateway, type GatewayObserver } from '../../call/gateway.ts';
 import type { Guard } from '../../call/guard.ts';
 import type { Tracer } from '../../call/tracer.ts';
 import type { ClientTls, SocketTap } from '../../http1/client-connection.ts';
 import { collectionPath } from '../../operations.ts';
-import {
-  addressRanges,
-  backendAddress,
-  boolean,
-  choice,
-  hostNames,
-  integer,
-  origins,
-  type ValueKind,
-} from './kinds.ts';
+import { corsRows, createCors, type CorsValues } from './cors-options.ts';
+import { addressRanges, backendAddress, choice, hostNames, type ValueKind } from './kinds.ts';
 import { callLimitRows } from './limits.ts';
 import { Problem } from './problem.ts';
-import type { OptionRow, OptionsOf, SharedRow, ValuesOf } from './rows.ts';
+import type { OptionRow, OptionsOf, ValuesOf } from './rows.ts';
 
 const tlsNames = ['ca', 'cert', 'key', 'serverName'];
 
@@ -84,53 +74,6 @@ export interface GatewayLimits extends OptionsOf<typeof gatewayRows> {
   readonly backendUrl: string | URL;
 }
 
-export const corsRows = {
-  /**
-   * Origins whose pages may call and read replies, as browsers send them: `https://app.example.com`; `['*']` for any.
-   * Default: none, and then no reply says anything of CORS [D45].
-   */
-  corsOrigins: {
-    kind: origins,
-    default: '',
-    help: 'Origins whose pages may call and read replies; for instance `https://app.example.com,http://localhost:5173`. Each is written as browsers send it: scheme, host and, where it is not the usual one, port. `*` alone allows every page there is. Without any, no reply has a CORS header.',
-  },
-  /** Pages may call with cookies and client certificates; not with `*` [D45]. Default false. */
-  corsCredentials: {
-    kind: boolean,
-    default: false,
-    help: 'Whether these pages may call with cookies and client certificates. Tokens in `Authorization` need it not. Cannot be with `*`.',
-  },
-  /** How long browsers may remember what a preflight has told them, in seconds [D45]. Default 600. */
-  corsMaxAgeS: {
-    // No browser remembers it for longer than a day.
-    kind: integer('s', 0, 86_400),
-    default: 600,
-    help: 'How long browsers may remember what OPTIONS has told them; then they ask again. Chromium caps it at 7,200 s.',
-  },
-} satisfies Readonly<Record<string, SharedRow>>;
-
-export type CorsOptions = OptionsOf<typeof corsRows>;
-
-/** What does not go together; a value that was refused is missing. `nameOf` has the name of an option for people. */
-export function findCorsProblems(
-  { corsOrigins, corsCredentials, corsMaxAgeS }: Partial<ValuesOf<typeof corsRows>>,
-  nameOf: (name: keyof CorsOptions) => string,
-): string[] {
-  const [list, credentials] = [nameOf('corsOrigins'), nameOf('corsCredentials')];
-  if (corsOrigins?.includes(anyOrigin) === true && corsCredentials === true) {
-    return [`${credentials} cannot be true where ${list} is *: name the origins instead`];
-  }
-  if (corsOrigins === undefined || corsOrigins.length > 0) {
-    return [];
-  }
-  return [
-    ...(corsCredentials === true ? [`${credentials} is true, but ${list} names no origin`] : []),
-    ...((corsMaxAgeS ?? corsRows.corsMaxAgeS.default) === corsRows.corsMaxAgeS.default
-      ? []
-      : [`${nameOf('corsMaxAgeS')} is set, but ${list} names no origin`]),
-  ];
-}
-
 /** What is wrong with `backendTls` for that address. */
 export function findBackendTlsProblems({
   backendTls: tls,
@@ -173,7 +116,7 @@ export interface GatewaySurroundings {
 }
 
 /** What a gateway is made of. A host without CORS of its own leaves that out. */
-export type GatewayValues = ValuesOf<typeof gatewayRows> & Partial<ValuesOf<typeof corsRows>>;
+export type GatewayValues = ValuesOf<typeof gatewayRows> & Partial<CorsValues>;
 
 /** A gateway with its own connections to the backend. */
 export function createGateway(
