@@ -68,6 +68,8 @@ interface Arrivals {
 
 /** Calls to one backend, one at a time. */
 export class Calls {
+  // Of all calls in this process: each has a request id of its own, by which the backend's log finds it.
+  static #count = 0;
   /** In the order in which they were made. */
   readonly made: Call[] = [];
   readonly #gateway: Gateway;
@@ -177,7 +179,7 @@ export class Calls {
         expectation: 'none',
         persists: true,
         version: '1.1',
-        fields: ['host', 'localhost', 'x-request-id', `contract-${this.made.length + 1}`],
+        fields: ['host', 'localhost', 'x-request-id', `contract-${(Calls.#count += 1)}`],
       },
       transport,
       { address: undefined },

@@ -14,19 +14,10 @@ export function lookAtAnswers(session: Session): void {
   for (const call of session.calls.made.filter(({ outcome }) => outcome === 'ok')) {
     warnOfBody(session, call);
     if (call.durationMs >= slowMs) {
-      session.warn(call, {
-        code: 'slow',
-        title: 'the backend is slow',
-        clients: `the right reply, after ${Math.round(call.durationMs)} ms; behind BACKEND_TIMEOUT_MS (${backendTimeoutMs}) it is a 500`,
-        advice: 'Look why it takes so long. Under load it takes longer.',
-      });
+      session.tell(call, 'slow', Math.round(call.durationMs), backendTimeoutMs);
     }
     if (call.operation.passesAnswer && call.reply.body.length > responseBytesMax / 2) {
-      session.warn(call, {
-        code: 'near-limit',
-        title: `an answer has ${call.reply.body.length} bytes, of ${responseBytesMax} that it may have`,
-        advice: 'Raise RESPONSE_BYTES_MAX before it grows further: behind that clients get a 500.',
-      });
+      session.tell(call, 'near-limit', call.reply.body.length, responseBytesMax);
     }
   }
 }
@@ -37,20 +28,10 @@ function warnOfBody(session: Session, call: Call): void {
     return;
   }
   if (answer.bodyStart.subarray(0, 3).equals(byteOrderMark)) {
-    session.warn(call, {
-      code: 'byte-order-mark',
-      title: 'the JSON begins with a byte-order mark',
-      advice:
-        'The gateway passes it on [D13, D14]. Many parsers of clients fail on it: have the backend leave it out.',
-    });
+    session.tell(call, 'byte-order-mark');
   }
   const type = answer.fields.get('content-type');
   if (type === undefined || !/^application\/(?:[\w.+-]+\+)?json\b/i.test(type)) {
-    session.warn(call, {
-      code: 'content-type',
-      title: `the JSON is called ${type === undefined ? 'nothing' : show(type)}`,
-      advice:
-        'The gateway looks at the bytes and tells clients application/json. Others that ask this backend may not: it should say application/json.',
-    });
+    session.tell(call, 'content-type', type === undefined ? 'nothing' : show(type));
   }
 }

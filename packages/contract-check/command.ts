@@ -55,11 +55,10 @@ export async function runContractCheck(
   const report = await checkContract({ settings, tls, write, stop: stop.signal, cut: cut.signal });
   const exitCode = signalCode ?? exitCodeOf(report);
   const list = `${withoutEndSlashes(url)}${backendPath}`;
-  const hasWritten = write !== undefined;
   print(
     isJson
-      ? writeContract(report, { url: list, hasWritten, version, exitCode })
-      : describeContract(report, list, hasWritten),
+      ? writeContract(report, { version, backend: list, write: write !== undefined, exitCode })
+      : describeContract(report, list, write !== undefined),
   );
   return exitCode;
 }

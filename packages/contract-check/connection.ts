@@ -41,14 +41,9 @@ export async function tryConnection(session: Session): Promise<ConnectionFacts> 
     return unwatched;
   }
   if (closesAlways || promise === 0 || promise === 1) {
-    session.warn(last, {
-      code: 'connection-closes',
-      title:
-        answer?.version === '1.0' ? 'the backend speaks HTTP/1.0' : 'the backend keeps no connection open',
-      clients: 'the right replies, each later by the time that a new connection takes',
-      advice:
-        'Turn keep-alive on in the backend, or in the proxy before it, for some seconds at least: every call opens a connection of its own now.',
-    });
+    const why =
+      answer?.version === '1.0' ? 'the backend speaks HTTP/1.0' : 'the backend keeps no connection open';
+    session.tell(last, 'connection-closes', why);
     return unwatched;
   }
   const watched = await watchIdle(session);
@@ -56,12 +51,7 @@ export async function tryConnection(session: Session): Promise<ConnectionFacts> 
   const right = closedAfterMs === undefined ? idleTimeoutMs : idleTimeoutFor(closedAfterMs);
   const idleTimeoutMsMax = right < idleTimeoutMs ? right : undefined;
   if (closedAfterMs !== undefined && idleTimeoutMsMax !== undefined) {
-    session.warn(last, {
-      code: 'idle-too-long',
-      title: `the backend closes an idle connection after ${Math.round(closedAfterMs)} ms`,
-      clients: 'now and then a 500 for a write that met a connection as it was closed',
-      advice: `Set BACKEND_IDLE_TIMEOUT_MS to at most ${idleTimeoutMsMax} (it is ${idleTimeoutMs}), or raise the backend's idle time.`,
-    });
+    session.tell(last, 'idle-too-long', Math.round(closedAfterMs), idleTimeoutMsMax, idleTimeoutMs);
   }
   return { ...facts, ...watched, idleTimeoutMsMax };
 }

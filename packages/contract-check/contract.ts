@@ -62,12 +62,7 @@ async function tryWrites(session: Session, template: Template, found: Found): Pr
   const why = whyNotToWrite(session, found);
   const [list] = session.calls.made;
   if (why !== undefined && list !== undefined) {
-    session.cannotTry(['create', 'update', 'delete'], list, {
-      code: 'write-not-safe',
-      title: 'nothing was written: what would be made could not be found again',
-      clients: 'not known: create, update and delete were not tried',
-      advice: why,
-    });
+    session.cannotTry(['create', 'update', 'delete'], list, 'write-not-safe', why);
     return;
   }
   const item = new OwnItem(session, template, found);

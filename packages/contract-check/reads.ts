@@ -40,78 +40,33 @@ export async function tryReads(session: Session): Promise<Found> {
 function lookThrough(session: Session, call: Call): ItemList | undefined {
   const list = itemsOf(readJson(call.reply.body));
   if (list?.isPlain !== true) {
-    session.warn(call, {
-      code: 'list-not-array',
-      title: 'the list is no JSON array',
-      advice:
-        'The gateway passes on any JSON. Clients that want an array of items must be told, or the backend must answer with one. Errors must not have a status of success.',
-    });
+    session.tell(call, 'list-not-array');
   }
   const isWithoutIds = list?.items.some(
     (item) => idOf(item, session.options.settings.itemIdParsing) === undefined,
   );
   if (isWithoutIds === true) {
-    session.warn(call, {
-      code: 'items-without-id',
-      title: 'items of the list have no id that could be found',
-      advice:
-        'Clients read, change and delete an item by its id: each item should have one, as the integer `id`.',
-    });
+    session.tell(call, 'items-without-id');
   }
   for (const item of list?.items ?? []) {
     const id = idOf(item, session.options.settings.itemIdParsing);
     if (id !== undefined) {
-      warnOfId(session, call, id);
+      tellOfId(session, call, id);
     }
   }
   return list;
 }
 
 /** Says what is odd about an id, once for each kind. */
-export function warnOfId(session: Session, call: Call, { text, kind, asked }: ItemId): void {
-  if (kind === 'whole') {
-    if (text.startsWith('-') && !has(session, 'id-negative')) {
-      session.warn(call, {
-        code: 'id-negative',
-        title: `an id is negative: ${show(text)}`,
-        advice: 'It works here; make sure that clients do not take it for "none".',
-      });
-    }
+export function tellOfId(session: Session, call: Call, { text, kind, asked }: ItemId): void {
+  if (kind === 'whole' && !text.startsWith('-')) {
     return;
   }
-  if (has(session, `id-${kind}`)) {
-    return;
+  const code = kind === 'whole' ? 'id-negative' : (`id-${kind}` as const);
+  if (session.findings.every((finding) => finding.code !== code)) {
+    const name = code === 'id-unusable' && asked !== undefined ? 'id-cut' : code;
+    session.tell(call, name, show(kind === 'text' ? JSON.stringify(text) : text), show(asked ?? ''));
   }
-  if (kind === 'unusable') {
-    session.breaks(call, {
-      code: 'id-unusable',
-      title: `an id is no integer: ${show(text)}`,
-      clients:
-        asked === undefined
-          ? '400 {"error":"Invalid ID format"} for every read, update and delete of it'
-          : `the item ${show(asked)} instead, for every read, update and delete of it`,
-      advice:
-        asked === undefined
-          ? 'The gateway takes integers only. The backend needs integer ids.'
-          : 'The backend needs integer ids, written without zeros in front. ITEM_ID_PARSING=whole has such ids refused instead of cut.',
-    });
-    return;
-  }
-  session.warn(call, {
-    code: `id-${kind}`,
-    title:
-      kind === 'long'
-        ? `an id is beyond 2^53: ${show(text)}`
-        : `ids are texts: ${show(JSON.stringify(text))}`,
-    advice:
-      kind === 'long'
-        ? 'The gateway keeps every digit. Clients in JavaScript round it, and then ask for another item: use smaller ids.'
-        : 'It works here, as they hold integers. Clients that compare them with numbers must be told.',
-  });
-}
-
-function has({ findings }: Session, code: string): boolean {
-  return findings.some((finding) => finding.code === code);
 }
 
 async function readListed(session: Session, ids: readonly ItemId[]): Promise<void> {
@@ -124,12 +79,7 @@ async function readListed(session: Session, ids: readonly ItemId[]): Promise<voi
     if (session.judge(call)) {
       const item = readJson(call.reply.body);
       if (!isItem(item) || !hasNoOtherId(item, text, session.options.settings.itemIdParsing)) {
-        session.breaks(call, {
-          code: 'read-of-another',
-          title: 'a read answers with something else than the item of that id',
-          advice:
-            'The backend must answer /api/WorkItem/<id> with the one item of that id, as a JSON object.',
-        });
+        session.tell(call, 'read-of-another');
       }
     }
     return;
@@ -150,24 +100,14 @@ async function readMissing(session: Session, id: string): Promise<void> {
     return;
   }
   if (call.outcome === 'ok') {
-    session.warn(call, {
-      code: 'missing-is-200',
-      title: 'a read of an item that does not exist is a success',
-      advice:
-        'Clients cannot tell that it is not there. The backend should answer 404; an error must not have a status of success.',
-    });
+    session.tell(call, 'missing-is-200');
     return;
   }
   if (isStalled(call) || call.outcome === 'unreachable' || isSaidOf(session, call)) {
     session.judge(call);
     return;
   }
-  session.breaks(call, {
-    code: 'missing-is-no-404',
-    title: 'a read of an item that does not exist is not answered with 404',
-    clients: `${describeReply(call)}, which is no "not found", and counts as a failure of the backend`,
-    advice: 'The backend must answer 404 for an id that no item has.',
-  });
+  session.tell(call, 'missing-is-no-404', describeReply(call));
 }
 
 // The list has shown the same: the backend answers everything so.

@@ -1,6 +1,6 @@
 // What the check found, as text for people and as one JSON document for programs. Its form is published: docs/operating.md.
 
-import { operations } from '../core/operations.ts';
+import { isRead, operations, type Operation } from '../core/operations.ts';
 import type { ContractReport } from './contract.ts';
 import { show } from '../backend-probe/describe.ts';
 import type { Finding } from './findings.ts';
@@ -19,7 +19,9 @@ export function describeContract(report: ContractReport, url: string, hasWritten
   const warnings = findings.filter(({ severity }) => severity === 'warning');
   return [
     `backend: ${url}\n`,
-    ...operations.map(({ name }) => `  ${name.padEnd(8)}${describeVerdict(report, name, hasWritten)}\n`),
+    ...operations.map(
+      (operation) => `  ${operation.name.padEnd(8)}${describeVerdict(report, operation, hasWritten)}\n`,
+    ),
     `  ${describeConnection(report)}\n`,
     ...broken.map((finding) => describeFinding(finding, 'BROKEN')),
     ...warnings.map((finding) => describeFinding(finding, 'warning')),
@@ -31,29 +33,31 @@ export function describeContract(report: ContractReport, url: string, hasWritten
   ].join('');
 }
 
-function describeVerdict(report: ContractReport, name: string, hasWritten: boolean): string {
-  const verdict =
-    report.verdicts.get(operations.find((each) => each.name === name)?.name ?? 'list') ?? 'not tried';
-  const isWrite = !['list', 'read'].includes(name);
+function describeVerdict({ verdicts }: ContractReport, operation: Operation, hasWritten: boolean): string {
+  const verdict = verdicts.get(operation.name) ?? 'not tried';
   return verdict === 'broken'
     ? 'BROKEN'
-    : verdict === 'not tried' && isWrite && !hasWritten
+    : verdict === 'not tried' && !isRead(operation) && !hasWritten
       ? 'not tried (--write tries it with an item of its own)'
       : verdict;
 }
 
 function describeConnection({ connection }: ContractReport): string {
   const { version, closesAlways, keepAliveSeconds, watchedMs, closedAfterMs, idleTimeoutMs } = connection;
+  if (version === undefined) {
+    return 'connection: no answer';
+  }
   const promise = keepAliveSeconds === undefined ? '' : `; it promises ${keepAliveSeconds} s`;
-  return version === undefined
-    ? 'connection: no answer'
-    : closesAlways
-      ? `connection: HTTP/${version}, closed behind every answer`
-      : closedAfterMs !== undefined
-        ? `connection: HTTP/${version}, closed after ${Math.round(closedAfterMs)} ms idle${promise}; BACKEND_IDLE_TIMEOUT_MS is ${idleTimeoutMs}`
-        : watchedMs !== undefined
-          ? `connection: HTTP/${version}, still open after ${Math.round(watchedMs)} ms idle${promise}; BACKEND_IDLE_TIMEOUT_MS is ${idleTimeoutMs}`
-          : `connection: HTTP/${version}${promise}`;
+  const watched =
+    closedAfterMs === undefined
+      ? `still open after ${Math.round(watchedMs ?? 0)} ms idle`
+      : `closed after ${Math.round(closedAfterMs)} ms idle`;
+  const rest = closesAlways
+    ? ', closed behind every answer'
+    : watchedMs === undefined
+      ? promise
+      : `, ${watched}${promise}; BACKEND_IDLE_TIMEOUT_MS is ${idleTimeoutMs}`;
+  return `connection: HTTP/${version}${rest}`;
 }
 
 function describeFinding(finding: Finding, word: string): string {
@@ -75,61 +79,53 @@ function plural(count: number, word: string): string {
 /** What `schema` says: a change that could break a reader changes it. */
 const schemaName = 'work-item-gateway/contract/1';
 
-/** The report for programs: one JSON document on one line. */
+/** What the report for programs says of the run, by the published names. */
+interface RunFacts {
+  readonly version: string;
+  /** The address of the list. */
+  readonly backend: string;
+  readonly write: boolean;
+  readonly exitCode: number;
+}
+
+/** The report for programs: one JSON document on one line, with null for what is not known. */
 export function writeContract(
   report: ContractReport,
-  {
-    url,
-    hasWritten,
-    version,
-    exitCode,
-  }: {
-    readonly url: string;
-    readonly hasWritten: boolean;
-    readonly version: string;
-    readonly exitCode: number;
-  },
+  { version, backend, write, exitCode }: RunFacts,
 ): string {
   const { verdicts, findings, leftovers, connection, calls, isInterrupted } = report;
+  const { closesAlways, keepAliveSeconds, watchedMs, closedAfterMs, idleTimeoutMs, idleTimeoutMsMax } =
+    connection;
   const document = {
     schema: schemaName,
     version,
-    backend: url,
-    write: hasWritten,
+    backend,
+    write,
     exitCode,
     interrupted: isInterrupted,
     operations: Object.fromEntries(verdicts),
     findings,
-    leftBehind: leftovers.map(({ id = null, marker, why, remove }) => ({
-      id: id === null ? null : show(id),
-      marker,
-      why,
-      remove,
-    })),
+    leftBehind: leftovers.map(({ id, ...rest }) => ({ id: id === undefined ? id : show(id), ...rest })),
     connection: {
-      httpVersion: connection.version ?? null,
-      closesAlways: connection.closesAlways,
-      keepAliveSeconds: connection.keepAliveSeconds ?? null,
-      watchedMs: rounded(connection.watchedMs),
-      closedAfterMs: rounded(connection.closedAfterMs),
-      idleTimeoutMs: connection.idleTimeoutMs,
-      idleTimeoutMsMax: connection.idleTimeoutMsMax ?? null,
+      httpVersion: connection.version,
+      closesAlways,
+      keepAliveSeconds,
+      watchedMs: watchedMs && Math.round(watchedMs),
+      closedAfterMs: closedAfterMs && Math.round(closedAfterMs),
+      idleTimeoutMs,
+      idleTimeoutMsMax,
     },
     calls: calls.map(({ operation, path, answer, outcome, cause, reply, durationMs }) => ({
       operation: operation.name,
       method: operation.method,
       path,
-      backendStatus: answer?.status ?? null,
-      framing: answer?.framing ?? null,
+      backendStatus: answer?.status,
+      framing: answer?.framing,
       outcome,
-      cause: cause === undefined ? null : show(cause),
+      cause: cause === undefined ? cause : show(cause),
       clientStatus: reply.status,
       durationMs: Math.round(durationMs),
     })),
   };
-  return `${JSON.stringify(document)}\n`;
-}
-
-function rounded(ms: number | undefined): number | null {
-  return ms === undefined ? null : Math.round(ms);
+  return `${JSON.stringify(document, (_key, value: unknown) => value ?? null)}\n`;
 }

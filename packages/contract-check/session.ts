@@ -4,7 +4,7 @@ import { operations, type OperationName } from '../core/operations.ts';
 import type { ClientTls } from '../core/http1/client-connection.ts';
 import { basePathOf, Calls, type Call, type GatewayInForce } from '../backend-probe/calls.ts';
 import { explainFailure } from '../backend-probe/failures.ts';
-import { findingOf, type Finding, type Words } from './findings.ts';
+import { failureOf, findingOf, type Finding, type FindingName } from './findings.ts';
 import type { Template } from './template.ts';
 
 export interface ContractOptions {
@@ -80,7 +80,7 @@ export class Session {
   judge(call: Call): boolean {
     const isWell = call.outcome === 'ok';
     if (!isWell) {
-      this.breaks(call, explainFailure(call, this.options.settings.backendUrl));
+      this.#judgeBy(failureOf(call, explainFailure(call, this.options.settings.backendUrl)));
     } else if (this.verdicts.get(call.operation.name) === 'not tried') {
       this.verdicts.set(call.operation.name, 'works');
     }
@@ -90,19 +90,23 @@ export class Session {
     return isWell;
   }
 
-  /** Something that keeps clients from using the operation of `call`. */
-  breaks(call: Call, words: Words): void {
-    this.verdicts.set(call.operation.name, 'broken');
-    this.#add(findingOf(call, 'breaks', words));
-  }
-
-  warn(call: Call, words: Words): void {
-    this.#add(findingOf(call, 'warning', words));
+  /** Something that `call` showed. What breaks keeps clients from using its operation. */
+  tell(call: Call, name: FindingName, ...values: readonly (string | number)[]): void {
+    this.#judgeBy(findingOf(call, name, values));
   }
 
   /** Operations could not be tried, for what `call` showed. */
-  cannotTry(operations: readonly OperationName[], call: Call, words: Words): void {
-    this.#add({ ...findingOf(call, 'breaks', words), operations });
+  cannotTry(operations: readonly OperationName[], call: Call, name: FindingName, value: string): void {
+    this.#add({ ...findingOf(call, name, [value]), operations });
+  }
+
+  #judgeBy(finding: Finding): void {
+    if (finding.severity === 'breaks') {
+      for (const name of finding.operations) {
+        this.verdicts.set(name, 'broken');
+      }
+    }
+    this.#add(finding);
   }
 
   // What is the same for several operations is said once.

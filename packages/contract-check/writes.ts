@@ -4,7 +4,7 @@
 import { carries, hasNoOtherId, idOf, isItem, itemsOf, readJson, type Item } from './items.ts';
 import type { Call } from '../backend-probe/calls.ts';
 import { show } from '../backend-probe/describe.ts';
-import { warnOfId, type Found } from './reads.ts';
+import { tellOfId, type Found } from './reads.ts';
 import { isStalled, Stopped, type Session } from './session.ts';
 import { createMarker, writeItem, type Template } from './template.ts';
 
@@ -82,17 +82,13 @@ export class OwnItem {
     for (const id of ids) {
       if (await this.#isOwn(id)) {
         if (call.outcome === 'ok') {
-          session.breaks(call, {
-            code: 'create-names-another',
-            title: 'a create does not answer with the item that it made',
-            advice: `It made the item ${id}. A client that goes by the answer would read, change or delete another item.`,
-          });
+          session.tell(call, 'create-names-another', id);
         }
         return id;
       }
     }
     if (call.outcome === 'ok') {
-      this.#explainUnproven(call);
+      session.tell(call, 'not-proven', this.marker, JSON.stringify(this.#template.property));
     }
     return undefined;
   }
@@ -102,39 +98,18 @@ export class OwnItem {
     const item = readJson(call.reply.body);
     const id = isItem(item) ? idOf(item, session.options.settings.itemIdParsing) : undefined;
     if (id === undefined) {
-      session.warn(call, {
-        code: 'create-without-id',
-        title: 'the answer to a create has no id',
-        advice:
-          'Clients do not learn which item they have made: the backend should answer with the item, its id in it.',
-      });
+      session.tell(call, 'create-without-id');
       return;
     }
-    warnOfId(session, call, id);
+    tellOfId(session, call, id);
     if (id.kind === 'unusable') {
       this.#unusableId = id.text;
     } else {
       this.#named.add(id.text);
     }
     if (this.#found.ids.has(id.text)) {
-      session.breaks(call, {
-        code: 'create-names-another',
-        title: `a create answers with an id that was there before: ${show(id.text)}`,
-        advice:
-          'Either a create overwrites, or its answer names another item. It was not touched; look at it. A client that goes by the answer would change or delete it.',
-      });
+      session.tell(call, 'create-names-known', show(id.text));
     }
-  }
-
-  #explainUnproven(call: Call): void {
-    const { property } = this.#template;
-    this.#session.breaks(call, {
-      code: 'not-proven',
-      title: 'what was created could not be found again',
-      clients:
-        'not known: update and delete were not tried, since that could have hit an item of somebody else',
-      advice: `No read showed the marker ${this.marker} in a text of the item, where ${JSON.stringify(property)} had it. Does the backend drop or change that field, or show it later? Name with --body an item with a text that it keeps.`,
-    });
   }
 
   // The item, if it is ours: it was not there before, and a read of it shows our marker and no other id.
@@ -185,12 +160,7 @@ export class OwnItem {
       this.#session.judge(call);
     }
     if (call.outcome === 'ok' && call.reply.body.includes(this.marker)) {
-      this.#session.breaks(call, {
-        code: 'read-ignores-id',
-        title: 'a read answers with the item that was made last, whatever id is asked for',
-        advice:
-          'The backend must answer with the item of that id. Update and delete were not tried: they could have hit any item.',
-      });
+      this.#session.tell(call, 'read-ignores-id');
       this.#isBlind = true;
       return false;
     }
@@ -211,12 +181,7 @@ export class OwnItem {
     if ((status === 400 || status === 422) && (await this.#proof(id)).item !== undefined) {
       const again = await session.call('update', id, writeItem(this.#template, changed));
       if (again.outcome === 'ok') {
-        session.warn(call, {
-          code: 'update-of-what-was-read',
-          title: 'an update with the item as it was read is refused',
-          advice:
-            'One with the fields of the create alone is taken. Either the backend takes what it has answered with, or clients are told what to leave out.',
-        });
+        session.tell(call, 'update-of-what-was-read');
         call = again;
       }
     }
@@ -225,12 +190,7 @@ export class OwnItem {
     }
     const after = await session.call('read', id);
     if (session.judge(after) && !after.reply.body.includes(changed)) {
-      session.breaks(call, {
-        code: 'update-not-seen',
-        title: 'an update succeeds, but a read behind it shows the item as it was',
-        advice:
-          'Does the backend keep updates, and does it answer reads from a cache or a copy that is behind?',
-      });
+      session.tell(call, 'update-not-seen');
     }
   }
 
@@ -259,18 +219,9 @@ export class OwnItem {
     const after = await session.call('read', id);
     await this.#settle(id, after);
     if (after.outcome !== 'ok' && after.outcome !== 'not-found') {
-      session.breaks(after, {
-        code: 'deleted-is-no-404',
-        title: 'a read of an item that was deleted is not answered with 404',
-        advice: 'The backend must answer 404 for an id that no item has any more.',
-      });
+      session.tell(after, 'deleted-is-no-404');
     } else if (after.outcome === 'ok' && carries(readJson(after.reply.body), this.marker)) {
-      session.breaks(call, {
-        code: 'delete-not-seen',
-        title: 'a delete succeeds, but a read behind it still shows the item',
-        advice:
-          'Does the backend only mark items as deleted, or answer reads from a cache? Clients must see 404.',
-      });
+      session.tell(call, 'delete-not-seen');
       this.#stuck.set(id, 'its delete was a success, but it is still there');
     }
   }
