@@ -8,6 +8,7 @@ import { pino, type DestinationStream, type Logger } from 'pino';
 import { escapeControls } from '../../core/text/escape.ts';
 import type { CallRecord } from '../../core/call/call-record.ts';
 import { outcomes } from '../../core/outcomes.ts';
+import { roundMs, writeCall } from './call-line.ts';
 import { LogOutput, writeToStandardOutput } from './log-output.ts';
 import { createPrettyFormat, type Format } from './pretty-log.ts';
 
@@ -136,7 +137,7 @@ export function logCall(logger: Logger, call: CallRecord, showsClient: boolean):
   const { level, message } = outcomes[call.outcome];
   if (level === 'info') {
     if (logger.isLevelEnabled('info')) {
-      writeCall(logger as LoggerParts, call, showsClient);
+      writeCall(logger, call, showsClient);
     }
     return;
   }
@@ -160,50 +161,3 @@ export function logCall(logger: Logger, call: CallRecord, showsClient: boolean):
     logger.warn({ ...line, cause: call.cause }, message);
   }
 }
-
-// Writes the line that pino makes of `logger.info(line, 'request')`, byte by byte, at a third of the cost: there is one a
-// request, and few of its values can need an escape. An id has letters, digits and `._~-` [D25], a client is an IP address;
-// path and agent are printable ASCII.
-function writeCall(logger: LoggerParts, call: CallRecord, showsClient: boolean): void {
-  const operation = call.operation === undefined ? '' : `,"operation":"${call.operation.name}"`;
-  const client = showsClient ? writeClient(call) : '';
-  const backendMs =
-    call.backendDurationMs === undefined ? '' : `,"backendMs":${writeMs(call.backendDurationMs)}`;
-  const cause = call.cause === undefined ? '' : `,"cause":${escapeControls(JSON.stringify(call.cause))}`;
-  logger[pino.symbols.streamSym].write(
-    `{"level":"info"${logger[pino.symbols.timeSym]()}${logger[pino.symbols.chindingsSym]},"requestId":"${call.requestId}"${operation},"method":"${call.method}","path":${quote(call.path)},"http":"${call.http}"${client},"status":${call.status},"outcome":"${call.outcome}","durationMs":${writeMs(call.durationMs)}${backendMs},"requestBytes":${call.requestBytes},"replyBytes":${call.replyBytes}${cause},"msg":"request"}\n`,
-  );
-}
-
-function writeClient(call: CallRecord): string {
-  const { client, subject, agent } = call;
-  return `${client === undefined ? '' : `,"client":"${client}"`}${subject === undefined ? '' : `,"subject":${JSON.stringify(subject)}`}${agent === undefined ? '' : `,"agent":${quote(agent)}`}`;
-}
-
-// Printable ASCII as JSON.
-function quote(text: string): string {
-  return needsEscape.test(text) ? JSON.stringify(text) : `"${text}"`;
-}
-
-const needsEscape = /["\\]/;
-
-/** What pino says of a logger under symbols that it exports. */
-type LoggerParts = Logger & {
-  readonly [pino.symbols.streamSym]: DestinationStream;
-  readonly [pino.symbols.timeSym]: () => string;
-  readonly [pino.symbols.chindingsSym]: string;
-};
-
-function roundMs(ms: number): number {
-  return Math.round(ms * 1_000) / 1_000;
-}
-
-// `roundMs` as text. Text of a number that is no integer takes ten times as long to make as that of two that are.
-function writeMs(ms: number): string {
-  const us = Math.round(ms * 1_000);
-  const whole = Math.floor(us / 1_000);
-  return `${whole}${fractions[us - whole * 1_000] ?? ''}`;
-}
-
-// Of a thousandth: '', '.001' ... '.01' ... '.1' ... '.999'.
-const fractions = Array.from({ length: 1_000 }, (_, thousandth) => String(thousandth / 1_000).slice(1));
