@@ -15,7 +15,7 @@ import { flagOf, settingNames, variableOf } from '../../packages/command/setting
 
 const root = resolve(import.meta.dirname, '../..');
 const read = (path: string): string => readFileSync(join(root, path), 'utf8');
-const documents = globSync(['*.md', 'docs/**/*.md'], { cwd: root });
+const documents = globSync(['*.md', '{docs,packages}/**/*.md'], { cwd: root });
 const { scripts, dependencies, devDependencies } = JSON.parse(read('package.json')) as Record<
   'scripts' | 'dependencies' | 'devDependencies',
   Record<string, string>
