@@ -25,7 +25,7 @@ import { backendPeer } from '../figures/backend-peer.ts';
 import { readRawAnswer, type RawAnswer } from './answer.ts';
 
 /** The settings of the gateway in question that a call depends on. */
-export interface GatewayInForce {
+interface GatewayInForce {
   readonly backendUrl: URL;
   readonly itemIdParsing: ItemIdParsing;
   readonly backendTimeoutMs: number;

@@ -5,7 +5,7 @@ import { basePathOf, type Call } from './calls.ts';
 import { show } from './describe.ts';
 
 /** What is wrong, beyond the call that showed it. */
-export interface FailureWords {
+interface FailureWords {
   /** For programs; stays what it is. */
   readonly code: string;
   readonly title: string;

@@ -3,7 +3,7 @@
 import { backendPath } from '../core/operations.ts';
 import { version } from '../core/version.ts';
 import type { ClientTls } from '../core/http1/client-connection.ts';
-import type { GatewayInForce } from '../backend-probe/calls.ts';
+import type { GatewayInForce } from './session.ts';
 import { checkContract } from './contract.ts';
 import { readWishes } from './wishes.ts';
 import { describeContract, exitCodeOf, writeContract } from './report.ts';

@@ -3,7 +3,7 @@
 
 import type { Call } from '../backend-probe/calls.ts';
 import { describeCame, describeReply } from '../backend-probe/describe.ts';
-import type { FailureWords } from '../backend-probe/failures.ts';
+import type { explainFailure } from '../backend-probe/failures.ts';
 import type { OperationName } from '../core/operations.ts';
 
 export interface Finding {
@@ -18,6 +18,8 @@ export interface Finding {
   readonly clients: string;
   readonly advice: string;
 }
+
+type FailureWords = ReturnType<typeof explainFailure>;
 
 interface Row {
   readonly severity: Finding['severity'];

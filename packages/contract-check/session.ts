@@ -2,10 +2,12 @@
 
 import { operations, type OperationName } from '../core/operations.ts';
 import type { ClientTls } from '../core/http1/client-connection.ts';
-import { basePathOf, Calls, type Call, type GatewayInForce } from '../backend-probe/calls.ts';
+import { basePathOf, Calls, type Call } from '../backend-probe/calls.ts';
 import { explainFailure } from '../backend-probe/failures.ts';
 import { failureOf, findingOf, type Finding, type FindingName } from './findings.ts';
 import type { Template } from './template.ts';
+
+export type GatewayInForce = ConstructorParameters<typeof Calls>[0];
 
 export interface ContractOptions {
   readonly settings: GatewayInForce;

@@ -13,8 +13,6 @@ export const samplerNames = [
   'parentbased_traceidratio',
 ] as const;
 
-export type SamplerName = (typeof samplerNames)[number];
-
 /** The settings that traces depend on, by their names. */
 export interface TraceOptions {
   /** The collector's address, without `/v1/traces`. */
@@ -22,7 +20,7 @@ export interface TraceOptions {
   /** Sent to the collector. Secret. */
   readonly otelExporterOtlpHeaders: string;
   readonly otelServiceName: string;
-  readonly otelTracesSampler: SamplerName;
+  readonly otelTracesSampler: (typeof samplerNames)[number];
   /** From 0 to 1. */
   readonly otelTracesSamplerArg: number;
   readonly backendUrl: URL;

@@ -1,13 +1,15 @@
 // Decides which calls are traced, by the standard samplers of OpenTelemetry, and reads the text that they decide on. Every call
 // is decided on, so a decision costs a comparison of texts [D49].
 
-import type { SamplerName } from '../options/tracing.ts';
+import type { TraceOptions } from '../options/tracing.ts';
 
 /**
  * Decides whether a call is sampled. `traceParent` has its trace id; `isParentSampled` is what its client has decided, undefined
  * where the client sent no trace.
  */
 type Sampler = (traceParent: string, isParentSampled: boolean | undefined) => boolean;
+
+type SamplerName = TraceOptions['otelTracesSampler'];
 
 const parentBased = 'parentbased_';
 const idRange = 2 ** 32;
