@@ -6,35 +6,17 @@ import { readFile } from 'node:fs/promises';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { hostname } from 'node:os';
 
-import { version } from '../core/version.ts';
-import type { CertificateStatus } from '../figures/certificate-status.ts';
-import { latestBackendStatus } from '../figures/backend-status.ts';
-import type { Facts, Message, Now, ShownSetting } from './state.ts';
+import type { CreateDashboard, DashboardPort, DashboardSources } from '../command/admin/dashboard-port.ts';
 import { callOutcomes, outcomes } from '../core/outcomes.ts';
 import { shortTextOf } from '../core/reasons.ts';
+import { version } from '../core/version.ts';
+import { latestBackendStatus } from '../figures/backend-status.ts';
 import { joinFailures, type Failure, type Party } from '../figures/failures.ts';
 import { figureNames, type Figures } from '../figures/figures.ts';
-import { addFigures, historyMs, type History } from './history.ts';
-import type { Report, Reporter } from '../figures/report.ts';
-
-/** What the dashboard shows and nothing else here knows. */
-interface DashboardFacts {
-  /** Empty for the name of the machine. */
-  readonly instanceName: string;
-  readonly url: string;
-  readonly backendUrl: string;
-  readonly inFlightMax: number;
-  readonly bufferedBytesMax: number;
-  readonly certificates: readonly CertificateStatus[];
-  /** Secrets are hidden in it already. */
-  readonly settings: readonly ShownSetting[];
-}
-
-export interface DashboardSources extends Reporter {
-  readonly isDraining: () => boolean;
-  readonly onFault: (error: unknown) => void;
-  readonly facts: () => DashboardFacts;
-}
+import { addFigures, historyMs, type History, type Stretch } from '../figures/history.ts';
+import type { Report } from '../figures/report.ts';
+import { holdingsOf, Points, summaryOf } from './points.ts';
+import type { Facts, Message, Now } from './state.ts';
 
 const hostName = hostname();
 
@@ -44,39 +26,22 @@ const roundMs = 1_000;
 const slowMs = 5_000;
 const minuteMs = 60_000;
 
-const javascript = 'text/javascript; charset=utf-8';
-const css = 'text/css; charset=utf-8';
-const svg = 'image/svg+xml';
+const contentTypes: Readonly<Record<string, string>> = {
+  html: 'text/html; charset=utf-8',
+  css: 'text/css; charset=utf-8',
+  js: 'text/javascript; charset=utf-8',
+  svg: 'image/svg+xml',
+};
+const scripts = ['main', 'stream', 'verdict', 'charts', 'drawing', 'loads', 'tables', 'format', 'dom'];
+const ours = ['style.css', 'tables.css', 'well.svg', 'unwell.svg', ...scripts.map((name) => `${name}.js`)];
 
-interface File {
-  readonly url: () => URL;
-  readonly contentType: string;
-}
-
-function ours(name: string, contentType: string): [string, File] {
-  return [`/dashboard/${name}`, { url: () => new URL(`./page/${name}`, import.meta.url), contentType }];
-}
-
-function chartLibrary(name: string, contentType: string): [string, File] {
-  return [
-    `/dashboard/${name}`,
-    { url: () => new URL(import.meta.resolve(`uplot/dist/${name}`)), contentType },
-  ];
-}
-
-const files: ReadonlyMap<string, File> = new Map([
-  ['/', ours('index.html', 'text/html; charset=utf-8')[1]],
-  ours('style.css', css),
-  ours('main.js', javascript),
-  ours('stream.js', javascript),
-  ours('verdict.js', javascript),
-  ours('charts.js', javascript),
-  ours('tables.js', javascript),
-  ours('format.js', javascript),
-  ours('well.svg', svg),
-  ours('unwell.svg', svg),
-  chartLibrary('uPlot.iife.min.js', javascript),
-  chartLibrary('uPlot.min.css', css),
+/** Where the file of a path is. */
+const files: ReadonlyMap<string, () => URL> = new Map([
+  ['/', () => new URL('./page/index.html', import.meta.url)],
+  ...ours.map((name) => [`/dashboard/${name}`, () => new URL(`./page/${name}`, import.meta.url)] as const),
+  ...['uPlot.iife.min.js', 'uPlot.min.css'].map(
+    (name) => [`/dashboard/${name}`, () => new URL(import.meta.resolve(`uplot/dist/${name}`))] as const,
+  ),
 ]);
 
 const headers = {
@@ -101,9 +66,10 @@ interface Viewer {
   needsAll: boolean;
 }
 
-export class Dashboard {
+class Dashboard implements DashboardPort {
   readonly #sources: DashboardSources;
   readonly #history: History;
+  readonly #points: Points;
   readonly #viewers = new Set<Viewer>();
   // The round that is due or under way.
   #round: NodeJS.Timeout | undefined;
@@ -118,9 +84,13 @@ export class Dashboard {
   constructor(sources: DashboardSources, history: History) {
     this.#sources = sources;
     this.#history = history;
+    this.#points = new Points(history.stepMs);
   }
 
-  /** Answers a GET or HEAD of `path`, unless there is nothing of the dashboard. */
+  record(step: Stretch, reports: readonly Report[]): void {
+    this.#points.record(step, reports);
+  }
+
   async answer(
     path: string,
     request: IncomingMessage,
@@ -129,18 +99,18 @@ export class Dashboard {
     if (path === '/dashboard/events') {
       return this.#stream(request, response) ? 'streaming' : 'answered';
     }
-    const file = files.get(path);
-    if (file === undefined) {
+    const url = files.get(path)?.();
+    if (url === undefined) {
       return 'not-found';
     }
-    const body = await readFile(file.url());
+    const body = await readFile(url);
+    const contentType = contentTypes[url.pathname.replace(/.*\./, '')];
     response
-      .writeHead(200, { ...headers, 'content-type': file.contentType, 'content-length': body.length })
+      .writeHead(200, { ...headers, 'content-type': contentType, 'content-length': body.length })
       .end(body);
     return 'answered';
   }
 
-  /** Ends every stream and takes no further one. */
   close(): void {
     this.#isClosed = true;
     clearTimeout(this.#round);
@@ -212,7 +182,7 @@ export class Dashboard {
     const failures = joinFailures(reports.map((report) => report.failures));
     const now = this.#describeNow(reports, failures);
     const failuresText = JSON.stringify(failures);
-    const points = this.#history.pointsAfter(this.#lastPointAt);
+    const points = this.#points.after(this.#lastPointAt);
     const change: Message = {
       now,
       ...(points.length === 0 ? {} : { points }),
@@ -225,7 +195,7 @@ export class Dashboard {
     const factsText = JSON.stringify(facts);
     const hasNewFacts = factsText !== this.#lastFacts;
     this.#lastFacts = factsText;
-    const allPoints = this.#history.pointsAfter(0);
+    const allPoints = this.#points.after(0);
     let wholeEvent: Buffer | undefined;
     const whole = (): Buffer =>
       (wholeEvent ??= Buffer.from(eventOf({ now, facts, points: allPoints, failures })));
@@ -241,28 +211,21 @@ export class Dashboard {
   }
 
   #describeFacts(): Facts {
-    const { instanceName, url, backendUrl, inFlightMax, bufferedBytesMax, certificates, settings } =
-      this.#sources.facts();
-    const kindsOf = (party: Party): string[] =>
-      callOutcomes.filter((outcome) => outcomes[outcome].fault === party);
+    const facts = this.#sources.facts();
     return {
+      ...facts,
       version,
       nodeVersion: process.version,
       startedAt: Math.round(performance.timeOrigin),
-      instanceName: instanceName.trim() === '' ? hostName : instanceName,
+      instanceName: facts.instanceName.trim() === '' ? hostName : facts.instanceName,
       hostName,
       pid: process.pid,
-      url,
-      backendUrl,
-      inFlightMax,
-      bufferedBytesMax,
-      certificates: certificates.map(({ use, own, problems }) => ({
+      certificates: facts.certificates.map(({ use, own, problems }) => ({
         use,
         names: own?.names.join(', ') ?? '',
         expiresAt: own?.expiresAt ?? null,
         problems,
       })),
-      settings,
       historyMs,
       stepMs: this.#history.stepMs,
       failureKinds: { backend: kindsOf('backend'), gateway: kindsOf('gateway'), client: kindsOf('client') },
@@ -273,34 +236,39 @@ export class Dashboard {
   #describeNow(reports: readonly Report[], failures: readonly Failure[]): Now {
     const counted = addFigures(reports);
     const backend = latestBackendStatus(reports.map((report) => report.backend));
-    const sum = (valueOf: (report: Report) => number): number =>
-      reports.reduce((total, report) => total + valueOf(report), 0);
+    const { inFlight, bufferedBytes, clientConnections, backendConnections } = holdingsOf(reports);
     return {
       at: Date.now(),
       isDraining: this.#sources.isDraining(),
-      workers: reports.map(({ pid, inFlight, residentBytes, heapUsedBytes, eventLoopDelayMs }) => ({
-        pid,
-        inFlight,
-        residentBytes,
-        heapUsedBytes,
-        eventLoopDelayMs: Number(eventLoopDelayMs.toPrecision(3)),
+      workers: reports.map((report) => ({
+        pid: report.pid,
+        inFlight: report.inFlight,
+        residentBytes: report.residentBytes,
+        heapUsedBytes: report.heapUsedBytes,
+        eventLoopDelayMs: Number(report.eventLoopDelayMs.toPrecision(3)),
       })),
       backend: {
         isReachable: backend?.isReachable === true,
         since: backend?.since ?? 0,
         cause: shortTextOf(backend?.reason, backend?.cause),
       },
-      inFlight: sum(({ inFlight }) => inFlight),
-      bufferedBytes: sum(({ bufferedBytes }) => bufferedBytes),
-      clientConnections: sum(({ clientConnections }) => clientConnections),
-      backendConnections: sum(({ backendConnections }) => backendConnections),
+      inFlight,
+      bufferedBytes,
+      clientConnections,
+      backendConnections,
       requestsEver: countRequests(counted),
-      lastMinute: this.#history.summarise(counted, minuteMs),
-      wholeHistory: this.#history.summarise(counted, historyMs),
+      lastMinute: summaryOf(this.#history.since(minuteMs, counted)),
+      wholeHistory: summaryOf(this.#history.since(historyMs, counted)),
       lastFailures: this.#history.lastFailures(counted, failures),
       hasNoSuccess: this.#history.hasNoSuccess(counted),
     };
   }
+}
+
+export const createDashboard: CreateDashboard = (sources, history) => new Dashboard(sources, history);
+
+function kindsOf(party: Party): string[] {
+  return callOutcomes.filter((outcome) => outcomes[outcome].fault === party);
 }
 
 // What was sent before has gone out. Nothing is sent to one that is behind: it gets all there is when it has
@@ -319,13 +287,10 @@ function hasRoom(viewer: Viewer): boolean {
 }
 
 function countRequests(figures: Figures): number {
-  let requests = 0;
-  for (const name of figureNames) {
-    for (const outcome of callOutcomes) {
-      requests += figures.outcomes(name, outcome);
-    }
-  }
-  return requests;
+  const counts = figureNames.flatMap((name) =>
+    callOutcomes.map((outcome) => figures.outcomes(name, outcome)),
+  );
+  return counts.reduce((sum, count) => sum + count, 0);
 }
 
 function eventOf(message: Message): string {

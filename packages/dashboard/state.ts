@@ -56,7 +56,7 @@ export interface LastFailure {
 }
 
 /** Null where there was none since the start. */
-export interface LastFailures {
+interface LastFailures {
   readonly backend: LastFailure | null;
   readonly gateway: LastFailure | null;
 }

@@ -4,13 +4,34 @@ import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';
 
 import { Figures } from '../../packages/figures/figures.ts';
-import { addFigures, History, historyMs } from '../../packages/dashboard/history.ts';
+import { addFigures, History as FigureHistory, historyMs } from '../../packages/figures/history.ts';
+import { Points, summaryOf } from '../../packages/dashboard/points.ts';
+import type { Point, Summary } from '../../packages/dashboard/state.ts';
 import type { Report } from '../../packages/figures/report.ts';
 import type { CallRecord } from '../../packages/core/call/call-record.ts';
 import { operations } from '../../packages/core/operations.ts';
 import { createReport } from './report.ts';
 
 const stepMs = 5_000;
+
+/** The history, with what the dashboard makes of it. */
+class History extends FigureHistory {
+  readonly #points = new Points(stepMs);
+
+  override record(reports: readonly Report[]): ReturnType<FigureHistory['record']> {
+    const step = super.record(reports);
+    if (step !== undefined) this.#points.record(step, reports);
+    return step;
+  }
+
+  pointsAfter(at: number): Point[] {
+    return this.#points.after(at);
+  }
+
+  summarise(counted: Figures, ms: number): Summary {
+    return summaryOf(this.since(ms, counted));
+  }
+}
 
 function report(figures: Figures, more: Partial<Report> = {}): Report {
   return createReport({ figures: figures.toJSON(), ...more });

@@ -6,6 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { Figures } from '../../packages/figures/figures.ts';
 import type { Report, ReportRequest } from '../../packages/figures/report.ts';
 import { createAdminServer } from '../../packages/command/admin/server.ts';
+import { createDashboard } from '../../packages/dashboard/server.ts';
 
 /** A report of a process at rest, but for what `more` says. */
 export function createReport(more: Partial<Report> = {}): Report {
@@ -38,21 +39,24 @@ export async function withAdmin(
     throw error;
   },
 ): Promise<void> {
-  const { server, close, cut } = createAdminServer({
-    reports: async (each) => await reports(each),
-    isDraining: () => false,
-    allowedHosts: () => [],
-    onFault,
-    facts: () => ({
-      instanceName: '',
-      url: 'http://127.0.0.1:3000',
-      backendUrl: '',
-      inFlightMax: 1,
-      bufferedBytesMax: 1,
-      certificates: [],
-      settings: [],
-    }),
-  });
+  const { server, close, cut } = createAdminServer(
+    {
+      reports: async (each) => await reports(each),
+      isDraining: () => false,
+      allowedHosts: () => [],
+      onFault,
+      facts: () => ({
+        instanceName: '',
+        url: 'http://127.0.0.1:3000',
+        backendUrl: '',
+        inFlightMax: 1,
+        bufferedBytesMax: 1,
+        certificates: [],
+        settings: [],
+      }),
+    },
+    createDashboard,
+  );
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   try {

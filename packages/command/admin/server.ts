@@ -7,13 +7,12 @@ import type { Server } from 'node:net';
 import { isAllowedHost } from '../../core/admission/host-names.ts';
 import { latestBackendStatus } from '../../figures/backend-status.ts';
 import { createConnectionServer, keep } from './connections.ts';
-import { Dashboard, type DashboardSources } from '../../dashboard/server.ts';
-import { addFigures, History } from '../../dashboard/history.ts';
+import type { CreateDashboard, DashboardPort, DashboardSources } from './dashboard-port.ts';
+import { addFigures, History } from '../../figures/history.ts';
 import { metricsContentType, renderMetrics } from '../metrics/metrics.ts';
 import type { Report } from '../../figures/report.ts';
 import { share } from './share.ts';
 
-/** `onFault` is told of a fault of our own in answering here. */
 interface AdminSources extends DashboardSources {
   /** The names under which it may be called, beside addresses and those of this machine [D57]. */
   readonly allowedHosts: () => readonly string[];
@@ -22,7 +21,7 @@ interface AdminSources extends DashboardSources {
 interface AdminServer {
   /** Not yet listening. */
   readonly server: Server;
-  /** Ends what would go on by itself: the dashboard's streams, and its history. */
+  /** Ends what would go on by itself: the dashboard's streams, and the history. */
   readonly close: () => void;
   /** Cuts every connection that there is. */
   readonly cut: () => void;
@@ -35,14 +34,15 @@ interface Page {
 }
 
 const noSuccess = 'no call of the last 5 minutes has succeeded: is BACKEND_URL right?';
+const noDashboard = 'The dashboard is not installed in this build';
 const notOurName =
   'Not a name of this listener: call it by its IP address, or add the name to ADMIN_ALLOWED_HOSTS';
 
-/** The admin server, and the dashboard's history from now on. */
-export function createAdminServer(sources: AdminSources): AdminServer {
+/** The admin server, with a dashboard where the build has one, and the history from now on. */
+export function createAdminServer(sources: AdminSources, createDashboard?: CreateDashboard): AdminServer {
   const history = new History(performance.timeOrigin, historyStepMs);
-  const stopRecording = record(history, sources);
-  const dashboard = new Dashboard(sources, history);
+  const dashboard = createDashboard?.(sources, history);
+  const stopRecording = record(history, sources, dashboard);
   // However many ask: to say how it is costs each worker work [D59].
   const reports = share(
     async () => await sources.reports({ withProcessMetrics: false, probesBackend: true }),
@@ -71,6 +71,8 @@ export function createAdminServer(sources: AdminSources): AdminServer {
       send(response, json(405, { error: 'Method not allowed' }));
     } else if (route !== undefined) {
       send(response, await route());
+    } else if (dashboard === undefined) {
+      send(response, json(404, { error: path === '/' ? noDashboard : 'Not found' }));
     } else {
       const answered = await dashboard.answer(path, request, response);
       if (answered === 'streaming') {
@@ -99,7 +101,7 @@ export function createAdminServer(sources: AdminSources): AdminServer {
     server,
     close: () => {
       stopRecording();
-      dashboard.close();
+      dashboard?.close();
     },
     cut,
   };
@@ -108,14 +110,21 @@ export function createAdminServer(sources: AdminSources): AdminServer {
 const historyStepMs = 5_000;
 
 // Gives what ends it.
-function record(history: History, { reports, onFault }: AdminSources): () => void {
+function record(
+  history: History,
+  { reports, onFault }: AdminSources,
+  dashboard: DashboardPort | undefined,
+): () => void {
   let isRecording = false;
   const timer = setInterval(() => {
     if (!isRecording) {
       isRecording = true;
       reports({ withProcessMetrics: false, probesBackend: false })
         .then((all) => {
-          history.record(all);
+          const step = history.record(all);
+          if (step !== undefined) {
+            dashboard?.record(step, all);
+          }
         })
         .catch(onFault)
         .finally(() => {

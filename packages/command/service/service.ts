@@ -50,23 +50,27 @@ export async function addAdmin(
   let isDraining = false;
   const backend = new JoinedBackendStatus();
   const adminHost = normalizeHostName(settings.adminHost);
-  const admin = createAdminServer({
-    reports: async (request) => backend.join(await clients.reports(request)),
-    isDraining: () => isDraining,
-    allowedHosts: () => [adminHost, ...settingsInForce().adminAllowedHosts],
-    onFault: (error) => {
-      logger.error({ err: error }, 'a fault of the gateway in an answer of the admin listener');
+  const { createDashboard } = await import('../../dashboard/server.ts');
+  const admin = createAdminServer(
+    {
+      reports: async (request) => backend.join(await clients.reports(request)),
+      isDraining: () => isDraining,
+      allowedHosts: () => [adminHost, ...settingsInForce().adminAllowedHosts],
+      onFault: (error) => {
+        logger.error({ err: error }, 'a fault of the gateway in an answer of the admin listener');
+      },
+      facts: () => ({
+        instanceName: settingsInForce().instanceName,
+        url: clients.url,
+        backendUrl: settingsInForce().backendUrl.href,
+        inFlightMax: settingsInForce().inFlightMax,
+        bufferedBytesMax: settingsInForce().bufferedBytesMax,
+        certificates: inForce.certificates?.status() ?? [],
+        settings: describeSettings(inForce.resolved),
+      }),
     },
-    facts: () => ({
-      instanceName: settingsInForce().instanceName,
-      url: clients.url,
-      backendUrl: settingsInForce().backendUrl.href,
-      inFlightMax: settingsInForce().inFlightMax,
-      bufferedBytesMax: settingsInForce().bufferedBytesMax,
-      certificates: inForce.certificates?.status() ?? [],
-      settings: describeSettings(inForce.resolved),
-    }),
-  });
+    createDashboard,
+  );
   let listener: Listener;
   try {
     listener =

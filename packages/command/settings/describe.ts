@@ -20,7 +20,7 @@ export function defaultOf(name: SettingName, command: Command): string {
 }
 
 /** A setting in force, for people to read. */
-interface DescribedSetting {
+export interface DescribedSetting {
   readonly variable: string;
   readonly flag: string;
   /** Without what must not be shown. */

@@ -13,13 +13,9 @@ function even(value) {
   return value.toLocaleString('en', { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
-/**
- * @param {number} value
- * @param {string} [unit]
- */
-function evenOrLess(value, unit = '') {
-  return `${value > 0 && value < 0.05 ? `<${space}0.1` : even(value)}${unit === '' ? '' : space}${unit}`;
-}
+/** @type {(value: number, unit?: string) => string} */
+const evenOrLess = (value, unit = '') =>
+  `${value > 0 && value < 0.05 ? `<${space}0.1` : even(value)}${unit === '' ? '' : space}${unit}`;
 
 /** @param {number} value */
 export function formatCount(value) {
@@ -36,19 +32,18 @@ export function formatRate(value) {
 
 /**
  * A part of a whole as a percentage.
- * @param {number} part
- * @param {number} whole
+ * @type {(part: number, whole: number) => string}
  */
-export function formatShare(part, whole) {
+export const formatShare = (part, whole) => {
+  const percent = (part / whole) * 100;
   if (whole === 0) {
     return none;
   }
-  const percent = (part / whole) * 100;
   if (percent === 0 || percent === 100) {
     return `${percent}${space}%`;
   }
   return percent > 99.9 ? `>${space}99.9${space}%` : evenOrLess(percent, '%');
-}
+};
 
 /**
  * A duration in milliseconds.
@@ -61,38 +56,35 @@ export function formatMs(ms) {
   return ms < 999.5 ? evenOrLess(ms, 'ms') : evenOrLess(ms / 1_000, 's');
 }
 
-/** @param {number} bytes */
-export function formatBytes(bytes) {
-  const [value, unit] = inUnits(bytes);
-  return `${unit === 'B' ? formatCount(value) : even(value)}${space}${unit}`;
-}
+/** @type {(bytes: number, format: (value: number) => string) => string} */
+const inUnits = (bytes, format) => {
+  const units = ['KiB', 'MiB', 'GiB', 'TiB'];
+  let value = bytes;
+  let unit = 'B';
+  while (value >= 999.5 && units.length > 0) {
+    value /= 1_024;
+    unit = units.shift() ?? '';
+  }
+  return `${unit === 'B' ? formatCount(value) : format(value)}${space}${unit}`;
+};
 
 /** @param {number} bytes */
-function inUnits(bytes) {
-  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
-  let value = bytes;
-  let unit = 0;
-  while (value >= 999.5 && unit < units.length - 1) {
-    value /= 1_024;
-    unit += 1;
-  }
-  return /** @type {const} */ ([value, units[unit] ?? '']);
+export function formatBytes(bytes) {
+  return inUnits(bytes, even);
 }
 
 /**
  * What a setting says, in a unit that is easier to read; empty where its own is.
- * @param {number} value
- * @param {string | undefined} unit
+ * @type {(value: number, unit: string | undefined) => string}
  */
-export function formatSetting(value, unit) {
+export const formatSetting = (value, unit) => {
   // What was chosen is round, what was measured is not.
   const round = (/** @type {number} */ each) => each.toLocaleString('en', { maximumSignificantDigits: 3 });
   if (unit === 'bytes' && value >= 1_024) {
-    const [amount, larger] = inUnits(value);
-    return `${round(amount)}${space}${larger}`;
+    return inUnits(value, round);
   }
   return unit === 'ms' && value >= 1_000 ? `${round(value / 1_000)}${space}s` : '';
-}
+};
 
 /**
  * How long something has lasted, in its two largest units.
@@ -100,23 +92,17 @@ export function formatSetting(value, unit) {
  */
 export function formatAge(ms) {
   const seconds = Math.max(0, Math.floor(ms / 1_000));
-  if (seconds < 60) {
+  const minutes = Math.floor(seconds / 60);
+  const hours = Math.floor(minutes / 60);
+  if (minutes === 0) {
     return `${seconds}${space}s`;
   }
-  const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) {
-    return minutes < 10 ? `${minutes}${space}min ${seconds % 60}${space}s` : `${minutes}${space}min`;
+  if (hours === 0) {
+    return `${minutes}${space}min${minutes < 10 ? ` ${seconds % 60}${space}s` : ''}`;
   }
-  const hours = Math.floor(minutes / 60);
-  if (hours < 24) {
-    return `${hours}${space}h ${minutes % 60}${space}min`;
-  }
-  return `${Math.floor(hours / 24)}${space}d ${hours % 24}${space}h`;
-}
-
-/** @param {number} value */
-function twoDigits(value) {
-  return String(value).padStart(2, '0');
+  return hours < 24
+    ? `${hours}${space}h ${minutes % 60}${space}min`
+    : `${Math.floor(hours / 24)}${space}d ${hours % 24}${space}h`;
 }
 
 /**
@@ -124,23 +110,20 @@ function twoDigits(value) {
  * @param {number} at
  */
 export function formatTime(at) {
-  const date = new Date(at);
-  return [date.getHours(), date.getMinutes(), date.getSeconds()].map(twoDigits).join(':');
+  return new Date(at).toTimeString().slice(0, 8);
 }
 
 /**
  * The time of day, and the day unless it is today.
- * @param {number} at
- * @param {number} now
+ * @type {(at: number, now: number) => string}
  */
-export function formatMoment(at, now) {
+export const formatMoment = (at, now) => {
   const date = new Date(at);
-  if (date.toDateString() === new Date(now).toDateString()) {
-    return formatTime(at);
-  }
   const day = date.toLocaleDateString('en', { day: 'numeric', month: 'short' });
-  return `${day}, ${formatTime(at).slice(0, 5)}`;
-}
+  return date.toDateString() === new Date(now).toDateString()
+    ? formatTime(at)
+    : `${day}, ${formatTime(at).slice(0, 5)}`;
+};
 
 /** This place's distance to UTC, in which the log is. */
 export function describeTimeZone() {
@@ -149,7 +132,7 @@ export function describeTimeZone() {
     return 'UTC, as in the log';
   }
   const size = Math.abs(minutes);
-  const hours = `${Math.floor(size / 60)}${size % 60 === 0 ? '' : `:${twoDigits(size % 60)}`}`;
+  const hours = `${Math.floor(size / 60)}${size % 60 === 0 ? '' : `:${String(size % 60).padStart(2, '0')}`}`;
   return `UTC${minutes < 0 ? '−' : '+'}${hours}; the log has UTC`;
 }
 

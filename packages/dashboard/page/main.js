@@ -1,37 +1,22 @@
 // The dashboard: keeps what the stream has said and puts it on the page.
 
-import { Charts, LoadChart } from './charts.js';
-import {
-  formatAge,
-  formatBytes,
-  formatCount,
-  formatMoment,
-  formatMs,
-  formatTime,
-  learnKinds,
-  nameOfKind,
-} from './format.js';
+import { Charts } from './charts.js';
+import { byId, copy, make, say, setText } from './dom.js';
+import { formatAge, formatCount, formatMoment, formatTime, learnKinds, nameOfKind } from './format.js';
+import { showLoads } from './loads.js';
 import { follow } from './stream.js';
 import {
-  byId,
-  copyText,
-  FailureTable,
-  KindTables,
-  OperationTable,
-  setText,
+  createKindTables,
+  offerKinds,
+  showFailures,
+  showOperations,
   showSettings,
   showWorkers,
 } from './tables.js';
 import { describeCertificate, describeParties, judge } from './verdict.js';
 
-/** @import { Facts, FlowName, Message, Now, Point, ShownCertificate, ShownFailure } from '../state.ts' */
+/** @import { Facts, FlowName, Message, Now, Point, ShownFailure } from '../state.ts' */
 /** @import { StreamState } from './stream.js' */
-/** @import { Load } from './charts.js' */
-
-/** @param {string} text */
-function say(text) {
-  setText(byId('said'), text);
-}
 
 /** @type {Facts | undefined} */
 let facts;
@@ -49,16 +34,83 @@ let pausedAt;
 let streamState = 'connecting';
 /** @type {number | undefined} */
 let lostAt;
+/** @type {(now: Now) => void} */
+let showKinds = () => undefined;
 
-const charts = new Charts(byId('charts'), say);
-const operationTable = new OperationTable();
-const failureTable = new FailureTable(say);
-/** @type {KindTables | undefined} */
-let kindTables;
-/** @type {LoadChart[]} */
-let loadCharts = [];
+/** @typedef {{ text: string, title?: string, isUnwell?: boolean }} Said */
 
-follow(take, changeState);
+/** @typedef {[id: string, name: string, read: (facts: Facts, now: Now) => Said | undefined]} Fact */
+
+/** @type {(use: 'clients' | 'backend') => Fact} */
+const certificateOf = (use) => [
+  `certificate-${use}`,
+  'Certificate',
+  ({ certificates }, { at }) => {
+    const found = certificates.find((each) => each.use === use);
+    const title = [found?.names, ...(found?.problems ?? [])].join('\n');
+    return found && { ...describeCertificate(found, at), title };
+  },
+];
+
+/** @type {Readonly<Record<string, readonly Fact[]>>} what is said of each party; nothing where there is nothing */
+const factsOf = {
+  client: [
+    ['url', 'Address', ({ url }) => ({ text: reachable(url) })],
+    ['clients', 'Connections', (_, { clientConnections }) => ({ text: formatCount(clientConnections) })],
+    certificateOf('clients'),
+  ],
+  gateway: [
+    [
+      'up',
+      'Up since',
+      ({ startedAt: since }, { at }) => ({ text: `${formatMoment(since, at)} (${formatAge(at - since)})` }),
+    ],
+    ['workers', 'Workers', (_, { workers }) => ({ text: formatCount(workers.length) })],
+    [
+      'version',
+      'Version',
+      ({ version, nodeVersion }) => ({ text: `${version} on Node ${nodeVersion.replace('v', '')}` }),
+    ],
+  ],
+  backend: [
+    ['backend', 'Address', ({ backendUrl }) => ({ text: backendUrl.replace(/\/$/, '') })],
+    [
+      'backend-connections',
+      'Connections',
+      (_, { backendConnections }) => ({ text: formatCount(backendConnections) }),
+    ],
+    certificateOf('backend'),
+    [
+      'failure',
+      'Last failure',
+      (_, { at }) => {
+        const last = failures.find(({ party }) => party === 'backend');
+        return last === undefined
+          ? { text: 'none since the start' }
+          : {
+              text: `${nameOfKind(last.outcome)}, ${formatAge(at - last.at)} ago`,
+              title: `at ${formatMoment(last.at, at)}`,
+            };
+      },
+    ],
+  ],
+};
+
+const partyItems = [.../** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('#parties li'))].map(
+  (item) => {
+    const party = /** @type {'client' | 'gateway' | 'backend'} */ (item.dataset['party']);
+    const said = item.querySelector('.said') ?? undefined;
+    const list = make('dl');
+    const shown = (factsOf[party] ?? []).map(([id, name, read]) => {
+      const text = make('dd', { id: `fact-${id}` });
+      const row = make('div', { hidden: id.startsWith('certificate') }, make('dt', {}, name), text);
+      list.append(row);
+      return { row, text, read };
+    });
+    item.append(list);
+    return { item, party, said, shown };
+  },
+);
 
 /** @param {Message} message */
 function take(message) {
@@ -75,10 +127,8 @@ function take(message) {
     }
     showIdentity(facts);
     showSettings(facts.settings);
-    kindTables = new KindTables(facts, (kind) => {
-      failureTable.choose(kind);
-    });
-    failureTable.offer(facts);
+    showKinds = createKindTables(facts);
+    offerKinds(facts);
   }
   now = message.now;
   failures = message.failures ?? failures;
@@ -95,18 +145,19 @@ function render(hasNewFailures) {
     return;
   }
   showVerdict(facts, now);
-  showFacts(facts, now);
   showTraffic(facts, now);
-  showLoads(facts, now);
+  showLoads(facts, now, points);
   showWorkers(now.workers);
-  kindTables?.show(now);
+  showKinds(now);
   if (hasNewFailures) {
-    failureTable.show(failures);
+    showFailures(failures);
   }
 }
 
-// Two tabs of two gateways differ in the first word of their titles.
-/** @param {string} state */
+/**
+ * Two tabs of two gateways differ in the first word of their titles.
+ * @param {string} state
+ */
 function nameTab(state) {
   document.title = `${facts === undefined ? '' : `${facts.instanceName}: `}${state} – Work Item Gateway`;
 }
@@ -130,191 +181,83 @@ function reachable(url) {
   return hostname === '0.0.0.0' || hostname === '[::]' ? url.replace(hostname, location.hostname) : url;
 }
 
-/**
- * @param {Facts} facts
- * @param {Now} now
- */
-function showVerdict(facts, now) {
-  const { level, party, next, title, detail, isOver = false } = judge(now, facts);
-  const verdict = byId('verdict');
-  verdict.dataset['level'] = isOver ? 'over' : level;
-  verdict.dataset['party'] = party ?? '';
+/** @type {(level: string, party: string, title: string, detail: string, next: string) => void} */
+const setVerdict = (level, party, title, detail, next) => {
+  Object.assign(byId('verdict').dataset, { level, party });
   setText(byId('verdict-title'), title);
   setText(byId('verdict-detail'), detail);
   setText(byId('verdict-next'), next);
+};
+
+/** @type {(facts: Facts, now: Now) => void} */
+const showVerdict = (facts, now) => {
+  const { level, party: blamed, next, title, detail, isOver = false } = judge(now, facts);
+  setVerdict(isOver ? 'over' : level, blamed ?? '', title, detail, next);
   nameTab(title);
-  const icon = /** @type {HTMLLinkElement} */ (byId('icon'));
+  const icon = byId('icon');
   const address = level === 'unwell' ? 'dashboard/unwell.svg' : 'dashboard/well.svg';
   if (icon.getAttribute('href') !== address) {
     icon.setAttribute('href', address);
   }
   const states = describeParties(now, facts);
-  for (const item of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('#parties li'))) {
-    const name = /** @type {'client' | 'gateway' | 'backend'} */ (item.dataset['party']);
-    item.classList.toggle('unwell', states[name].isUnwell);
-    item.classList.toggle('blamed', name === party && !isOver);
-    setText(/** @type {Element} */ (item.querySelector('.said')), states[name].text);
+  for (const { item, party, said, shown } of partyItems) {
+    item.classList.toggle('unwell', states[party].isUnwell);
+    item.classList.toggle('blamed', party === blamed && !isOver);
+    setText(said, states[party].text);
+    for (const { row, text: cell, read } of shown) {
+      const { text = '', title = '', isUnwell = false } = read(facts, now) ?? {};
+      row.hidden = text === '';
+      setText(cell, isUnwell ? `! ${text}` : text);
+      cell.classList.toggle('bad', isUnwell);
+      cell.title = title;
+    }
   }
-}
+};
 
-// What was well when it was last heard of may not be any more: the largest words on the page must not say so.
-function showNoVerdict() {
-  const verdict = byId('verdict');
-  const title = byId('verdict-title');
-  if (now !== undefined && facts !== undefined && verdict.dataset['level'] !== 'gone') {
-    verdict.dataset['level'] = 'gone';
-    setText(title, 'No connection to the gateway');
-    setText(byId('verdict-next'), 'Look whether its process runs, and whether this machine reaches it.');
-    setText(byId('verdict-detail'), `Last heard of at ${formatTime(now.at)}: ${judge(now, facts).title}.`);
-  }
-}
-
-/**
- * @param {Facts} facts
- * @param {Now} now
- */
-function showFacts(facts, now) {
-  setText(byId('fact-url'), reachable(facts.url));
-  setText(byId('fact-clients'), formatCount(now.clientConnections));
-  setText(
-    byId('fact-up'),
-    `${formatMoment(facts.startedAt, now.at)} (${formatAge(now.at - facts.startedAt)})`,
-  );
-  setText(byId('fact-workers'), formatCount(now.workers.length));
-  setText(byId('fact-version'), `${facts.version} on Node ${facts.nodeVersion.replace('v', '')}`);
-  setText(byId('fact-backend'), facts.backendUrl.replace(/\/$/, ''));
-  setText(byId('fact-backend-connections'), formatCount(now.backendConnections));
-  for (const use of /** @type {const} */ (['clients', 'backend'])) {
-    showCertificate(
-      byId(`fact-certificate-${use}`),
-      facts.certificates.find((each) => each.use === use),
-      now.at,
-    );
-  }
-  const last = failures.find(({ party }) => party === 'backend');
-  const failure = byId('fact-failure');
-  setText(
-    failure,
-    last === undefined
-      ? 'none since the start'
-      : `${nameOfKind(last.outcome)}, ${formatAge(now.at - last.at)} ago`,
-  );
-  failure.title = last === undefined ? '' : `at ${formatMoment(last.at, now.at)}`;
-}
-
-/**
- * @param {HTMLElement} place
- * @param {ShownCertificate | undefined} certificate
- * @param {number} now
- */
-function showCertificate(place, certificate, now) {
-  if (place.parentElement !== null) {
-    place.parentElement.hidden = certificate === undefined;
-  }
-  if (certificate !== undefined) {
-    const { text, isUnwell } = describeCertificate(certificate, now);
-    setText(place, isUnwell ? `! ${text}` : text);
-    place.classList.toggle('bad', isUnwell);
-    place.title = [certificate.names, ...certificate.problems].join('\n');
-  }
-}
-
-/**
- * @param {Facts} facts
- * @param {Now} now
- */
-function showTraffic(facts, now) {
+/** @type {(facts: Facts, now: Now) => void} */
+const showTraffic = (facts, now) => {
   const isFirstVisit = now.requestsEver === 0 && points.every(({ flows }) => flows.all.requests === 0);
   byId('welcome').hidden = !isFirstVisit;
   byId('traffic').hidden = isFirstVisit;
   byId('operations').hidden = isFirstVisit;
   setText(byId('welcome-command'), `curl ${reachable(facts.url)}/api/work-items`);
-  if (!isFirstVisit) {
-    const isWhole = chosen('window') === 'wholeHistory';
-    const summary = isWhole ? now.wholeHistory : now.lastMinute;
-    charts.show({
-      points,
-      flow: /** @type {FlowName} */ (chosen('flow')),
-      from: (now.at - facts.historyMs) / 1_000,
-      to: now.at / 1_000,
-      stepMs: facts.stepMs,
-      summary,
-      summaryName: isWhole ? 'in 15 minutes' : 'in the last minute',
-      marks: [
-        ...[...new Set([facts.startedAt, ...restarts])].map((at) =>
-          markOf(at, restarts.includes(at) ? 'restarted' : 'started'),
-        ),
-        ...points
-          .filter(({ workerDeaths }) => workerDeaths > 0)
-          .map(({ at, workerDeaths: count }) =>
-            markOf(at, `${formatCount(count)} worker${count === 1 ? '' : 's'} died`),
-          ),
-      ],
-    });
-    operationTable.show(summary);
+  if (isFirstVisit) {
+    return;
   }
-}
+  const isWhole = chosen('window') === 'wholeHistory';
+  const summary = isWhole ? now.wholeHistory : now.lastMinute;
+  const starts = [...new Set([facts.startedAt, ...restarts])];
+  charts.show({
+    points,
+    flow: /** @type {FlowName} */ (chosen('flow')),
+    from: (now.at - facts.historyMs) / 1_000,
+    to: now.at / 1_000,
+    stepMs: facts.stepMs,
+    summary,
+    summaryName: isWhole ? 'in 15 minutes' : 'in the last minute',
+    marks: [
+      ...starts.map((at) => ({ at, what: restarts.includes(at) ? 'restarted' : 'started' })),
+      ...points
+        .filter(({ workerDeaths }) => workerDeaths > 0)
+        .map(({ at, workerDeaths: count }) => ({
+          at,
+          what: `${formatCount(count)} worker${count === 1 ? '' : 's'} died`,
+        })),
+    ].map(({ at, what }) => ({ at, label: `${what} ${formatTime(at).slice(0, 5)}` })),
+  });
+  showOperations(summary);
+};
 
-/**
- * @param {number} at
- * @param {string} what
- */
-function markOf(at, what) {
-  return { at, label: `${what} ${formatTime(at).slice(0, 5)}` };
-}
-
-/**
- * @param {Facts} facts
- * @param {Now} now
- */
-function showLoads(facts, now) {
-  const residentBytes = now.workers.reduce((sum, worker) => sum + worker.residentBytes, 0);
-  const heapBytes = now.workers.reduce((sum, worker) => sum + worker.heapUsedBytes, 0);
-  /** @type {Load[]} */
-  const loads = [
-    {
-      name: 'Calls in flight',
-      value: now.inFlight,
-      max: facts.inFlightMax,
-      limit: `of ${formatCount(facts.inFlightMax)}`,
-      format: formatCount,
-      pick: ({ inFlight }) => inFlight,
-    },
-    {
-      name: 'Buffered bodies',
-      value: now.bufferedBytes,
-      max: facts.bufferedBytesMax,
-      limit: `of ${formatBytes(facts.bufferedBytesMax)}`,
-      format: formatBytes,
-      pick: ({ bufferedBytes }) => bufferedBytes,
-    },
-    {
-      name: 'Memory',
-      value: residentBytes,
-      limit: `${formatBytes(heapBytes)} of it heap`,
-      format: formatBytes,
-      pick: (point) => point.residentBytes,
-    },
-    {
-      name: 'Event loop late by',
-      value: Math.max(0, ...now.workers.map(({ eventLoopDelayMs }) => eventLoopDelayMs)),
-      limit: 'p99 of some seconds',
-      format: formatMs,
-      pick: ({ eventLoopDelayMs }) => eventLoopDelayMs,
-    },
-  ];
-  if (loadCharts.length === 0) {
-    loadCharts = loads.map((load) => new LoadChart(byId('loads'), load));
-  }
-  for (const [index, load] of loads.entries()) {
-    loadCharts[index]?.show(load, points, now.at, facts.historyMs);
-  }
+/** @param {string} name */
+function chosen(name) {
+  /** @type {HTMLInputElement | null} */
+  const input = document.querySelector(`input[name=${name}]:checked`);
+  return input?.value ?? '';
 }
 
 /** @param {StreamState} state */
 function changeState(state) {
-  const isGone = state === 'lost' || state === 'full';
-  if (isGone) {
+  if (state === 'lost' || state === 'full') {
     lostAt ??= Date.now();
   } else if (state === 'live') {
     lostAt = undefined;
@@ -325,32 +268,31 @@ function changeState(state) {
 
 function showConnection() {
   const lost = byId('lost');
-  const isGone = lostAt !== undefined;
-  const isPaused = pausedAt !== undefined;
-  document.body.classList.toggle('stale', isGone || isPaused);
-  lost.hidden = !isGone;
-  if (isGone) {
+  document.body.classList.toggle('stale', lostAt !== undefined || pausedAt !== undefined);
+  lost.hidden = lostAt === undefined;
+  if (lostAt !== undefined) {
     setText(
       lost,
       streamState === 'full'
         ? 'As many dashboards are open as the gateway serves. Close another one; this page tries again every 5 s.'
-        : `No connection to the gateway since ${formatTime(lostAt ?? 0)}: it has stopped, or the network is gone. What is below is from then; this page tries again every second.`,
+        : `No connection to the gateway since ${formatTime(lostAt)}: it has stopped, or the network is gone. What is below is from then; this page tries again every second.`,
     );
     nameTab('No connection');
-    showNoVerdict();
+    // What was well when it was last heard of may not be any more: the largest words on the page must not say so.
+    if (now !== undefined && facts !== undefined) {
+      const last = `Last heard of at ${formatTime(now.at)}: ${judge(now, facts).title}.`;
+      const next = 'Look whether its process runs, and whether this machine reaches it.';
+      setVerdict('gone', byId('verdict').dataset['party'] ?? '', 'No connection to the gateway', last, next);
+    }
   }
-  const connection = byId('connection');
-  connection.dataset['state'] = isGone ? 'lost' : isPaused ? 'paused' : streamState;
-  setText(
-    connection,
-    isGone
-      ? 'Connection lost'
-      : isPaused
-        ? `Paused at ${formatTime(pausedAt ?? 0)}`
-        : streamState === 'live'
-          ? 'Live'
-          : 'Connecting',
-  );
+  const [state, text] =
+    lostAt !== undefined
+      ? ['lost', 'Connection lost']
+      : pausedAt !== undefined
+        ? ['paused', `Paused at ${formatTime(pausedAt)}`]
+        : [streamState, streamState === 'live' ? 'Live' : 'Connecting'];
+  byId('connection').dataset['state'] = state;
+  setText(byId('connection'), text);
 }
 
 const pause = byId('pause');
@@ -367,15 +309,12 @@ pause.addEventListener('click', () => {
   showConnection();
 });
 
-for (const input of document.querySelectorAll('#flows input, #windows input')) {
-  input.addEventListener('change', () => {
-    render(false);
-  });
-}
+byId('traffic').addEventListener('change', () => {
+  render(false);
+});
 
 byId('welcome-copy').addEventListener('click', () => {
-  const command = byId('welcome-command');
-  copyText(command.textContent, command).then(
+  copy(byId('welcome-command')).then(
     () => {
       say('Copied');
     },
@@ -385,10 +324,5 @@ byId('welcome-copy').addEventListener('click', () => {
   );
 });
 
-/** @param {string} name */
-function chosen(name) {
-  return (
-    /** @type {HTMLInputElement | null} */ (document.querySelector(`input[name=${name}]:checked`))?.value ??
-    ''
-  );
-}
+const charts = new Charts(byId('charts'), say);
+follow(take, changeState);

@@ -13,10 +13,9 @@ const silenceMs = 5_000;
 
 /**
  * Calls `onMessage` for each event and `onState` when the stream comes or goes; goes on for ever.
- * @param {(message: Message) => void} onMessage
- * @param {(state: StreamState) => void} onState
+ * @type {(onMessage: (message: Message) => void, onState: (state: StreamState) => void) => void}
  */
-export function follow(onMessage, onState) {
+export const follow = (onMessage, onState) => {
   /** @type {EventSource | undefined} */
   let source;
   /** @type {number | undefined} */
@@ -28,22 +27,20 @@ export function follow(onMessage, onState) {
     source = undefined;
   };
 
-  /** @param {number} ms */
-  const openAfter = (ms) => {
+  /** @type {(state: StreamState, ms: number) => void} */
+  const retry = (state, ms) => {
     stop();
+    onState(state);
     timer = window.setTimeout(open, ms);
   };
 
   const lose = () => {
-    stop();
-    onState('lost');
-    openAfter(retryMs);
+    retry('lost', retryMs);
     // An event source does not say why: full, or away?
     fetch(address, { method: 'HEAD' }).then(
       ({ status }) => {
         if (status === 503 && source === undefined) {
-          onState('full');
-          openAfter(fullRetryMs);
+          retry('full', fullRetryMs);
         }
       },
       () => undefined,
@@ -78,4 +75,4 @@ export function follow(onMessage, onState) {
   };
   document.addEventListener('visibilitychange', followVisibility);
   followVisibility();
-}
+};

@@ -1,18 +1,8 @@
-// The tables. What is on the page stays there and only its text changes, so that nobody loses a selection or
-// the focus to an update.
+// The tables, each described by its columns. A row stays on the page for as long as what it is of does, and only its
+// texts change, so that nobody loses a selection or the focus to an update.
 
-import {
-  describeTimeZone,
-  formatBytes,
-  formatCount,
-  formatMoment,
-  formatMs,
-  formatRate,
-  formatSetting,
-  formatShare,
-  meaningOfKind,
-  nameOfKind,
-} from './format.js';
+import { byId, copy, make, say, setText } from './dom.js';
+import * as format from './format.js';
 
 /** @import { Facts, Flow, FlowName, Now, ShownFailure, ShownSetting, StatusClass, Summary, Worker } from '../state.ts' */
 
@@ -23,415 +13,406 @@ const parties = ['client', 'gateway', 'backend'];
 /** @type {Readonly<Record<Party, string>>} */
 const partyNames = { backend: 'Backend', gateway: 'Gateway', client: 'Clients' };
 /** @type {readonly FlowName[]} */
-const flows = ['list', 'create', 'read', 'update', 'delete', 'all', 'none'];
+const operationNames = ['list', 'create', 'read', 'update', 'delete'];
 /** @type {readonly StatusClass[]} */
 const statusClasses = ['2xx', '4xx', '5xx', 'none'];
 const shownMax = 50;
 
-/** @param {string} id */
-export function byId(id) {
-  const element = document.getElementById(id);
-  if (element === null) {
-    throw new Error(`the page has no ${id}`);
-  }
-  return element;
-}
-
 /**
- * @param {Element} element
- * @param {string} text
- */
-export function setText(element, text) {
-  if (element.textContent !== text) {
-    element.textContent = text;
-  }
-}
-
-/**
- * @template {keyof HTMLElementTagNameMap} Name
- * @param {Name} name
- * @param {string} [className]
- * @param {string} [text]
- */
-function make(name, className = '', text = '') {
-  const element = document.createElement(name);
-  element.className = className;
-  element.textContent = text;
-  return element;
-}
-
-/**
- * A row with its heading first.
- * @param {Element} parent
- * @param {string} heading
- * @param {readonly string[]} classNames of the other cells
- */
-function addRow(parent, heading, classNames) {
-  const row = document.createElement('tr');
-  const head = make('th', '', heading);
-  head.scope = 'row';
-  const cells = classNames.map((className) => make('td', className));
-  row.append(head, ...cells);
-  parent.append(row);
-  return { row, head, cells };
-}
-
-/**
- * @typedef {object} OperationColumn
+ * @template Row
+ * @typedef {object} Column
+ * @property {string} [name] in the head of the table
+ * @property {string} [group] what it and those after it stand under
  * @property {string} [className]
- * @property {(flow: Flow, seconds: number) => string} read
- * @property {(flow: Flow) => boolean} [isBad] what somebody should look into
+ * @property {boolean} [isHeading] of the row
+ * @property {(row: Row) => string} [text] what it says now
+ * @property {(row: Row, cell: HTMLTableCellElement) => (Node | string)[]} [fill] what it holds for good
+ * @property {(row: Row) => boolean} [isBad] what somebody should look into
  */
 
-/** @type {readonly OperationColumn[]} as in the head of the table */
-const operationColumns = [
-  { read: ({ requests }, seconds) => formatRate(requests / seconds) },
-  ...statusClasses.map((name, index) => ({
-    className: index === 0 ? 'first' : '',
-    read: (/** @type {Flow} */ { byStatus }) => formatCount(byStatus[name]),
-  })),
-  ...parties.map((party, index) => ({
-    className: index === 0 ? 'first' : '',
-    read: (/** @type {Flow} */ { failed }) => formatCount(failed[party]),
-    // What clients get wrong is theirs to mend.
-    isBad: (/** @type {Flow} */ { failed }) => party !== 'client' && failed[party] > 0,
-  })),
-  { className: 'first', read: ({ p50 }) => formatMs(p50) },
-  { read: ({ p99 }) => formatMs(p99) },
-  {
-    className: 'first backend',
-    read: ({ backendFailed, backendCalls }) => formatShare(backendFailed, backendCalls),
-    isBad: ({ backendFailed }) => backendFailed > 0,
-  },
-  { className: 'backend', read: ({ backendP50 }) => formatMs(backendP50) },
-  { className: 'backend', read: ({ backendP99 }) => formatMs(backendP99) },
-];
-
-export class OperationTable {
-  constructor() {
-    const parent = byId('operation-rows');
-    // For narrow windows, where the head of the table has no room.
-    const textsOf = (/** @type {string} */ selector) =>
-      [...document.querySelectorAll(`#operations thead ${selector}`)].map(({ textContent }) => textContent);
-    const names = ['a second', ...textsOf('tr:last-child th')];
-    const groups = textsOf('[colspan]');
-    this.rows = flows.map((flow) => {
-      const name = flow === 'all' ? 'All five' : flow === 'none' ? 'no operation' : flow;
-      const classes = [...operationColumns.map(({ className }) => className ?? ''), 'share'];
-      const { row, cells } = addRow(parent, name, classes);
-      row.className = flow;
-      for (const [index, { dataset }] of cells.entries()) {
-        dataset['name'] = names[index] ?? '';
-      }
-      for (const [index, { dataset }] of cells
-        .filter(({ classList }) => classList.contains('first'))
-        .entries()) {
-        dataset['group'] = groups[index] ?? '';
-      }
-      const bar = make('div', 'bar');
-      const ofBackend = make('i');
-      bar.append(ofBackend, make('i'));
-      const text = make('span');
-      const track = make('div', 'track');
-      track.append(bar);
-      const part = make('div', 'part');
-      part.append(track, text);
-      cells.at(-1)?.append(part);
-      return { flow, row, cells, bar, ofBackend, text };
-    });
-  }
-
-  /** @param {Summary} summary */
-  show(summary) {
-    const longest = Math.max(...this.rows.map(({ flow }) => summary.flows[flow].mean ?? 0));
-    for (const { flow, row, cells, bar, ofBackend, text } of this.rows) {
-      const figures = summary.flows[flow];
-      const { mean, backendMean } = figures;
-      const isNone = flow === 'none';
-      row.hidden = isNone && figures.requests === 0;
-      row.classList.toggle('idle', figures.requests === 0);
-      for (const [index, { className, read, isBad }] of operationColumns.entries()) {
-        const cell = cells[index];
-        if (cell !== undefined) {
-          const hasNone = isNone && className?.includes('backend') === true;
-          const value = hasNone ? '' : read(figures, summary.seconds);
-          setText(cell, value);
-          cell.classList.toggle('zero', value === '0' || /^0\s%$/.test(value));
-          cell.classList.toggle('bad', isBad?.(figures) === true);
-        }
-      }
-      const part = mean === null || mean === 0 ? 0 : Math.min(1, (backendMean ?? 0) / mean);
-      bar.style.width = mean === null || longest === 0 ? '0' : `${(mean / longest) * 100}%`;
-      ofBackend.style.width = `${part * 100}%`;
-      setText(text, mean === null || isNone ? '' : `${Math.round(part * 100)}\u00a0% of ${formatMs(mean)}`);
-    }
-  }
-}
-
-export class KindTables {
-  /** @type {Map<string, { row: HTMLElement, cells: HTMLElement[] }>} */
+/** @template Row */
+class Table {
+  /** @type {Map<unknown, HTMLTableRowElement>} */
   #rows = new Map();
-  /** @type {Map<Party, HTMLElement>} */
-  #rests = new Map();
 
   /**
-   * @param {Facts} facts
-   * @param {(kind: string) => void} onChoose
+   * @param {HTMLElement} body
+   * @param {readonly Column<Row>[]} columns
+   * @param {(row: Row) => unknown} keyOf
+   * @param {(row: Row, element: HTMLTableRowElement) => void} [mark] has its row look as things stand
    */
-  constructor(facts, onChoose) {
-    this.kinds = facts.failureKinds;
-    const parent = byId('kind-tables');
-    parent.replaceChildren();
-    for (const party of parties) {
-      const place = make('div');
-      place.dataset['party'] = party;
-      const table = make('table');
-      const head = document.createElement('thead');
-      const row = document.createElement('tr');
-      for (const [text, className] of [
-        [partyNames[party], `text party ${party}`],
-        ['last minute', ''],
-        ['15 minutes', ''],
-      ]) {
-        const cell = make('th', className, text);
-        cell.scope = 'col';
-        row.append(cell);
-      }
-      head.append(row);
-      const body = document.createElement('tbody');
-      table.append(head, body);
-      for (const kind of facts.failureKinds[party]) {
-        const { row, head, cells } = addRow(body, '', ['', '']);
-        const button = make('button', 'plain', nameOfKind(kind));
-        button.type = 'button';
-        button.setAttribute('aria-label', `${nameOfKind(kind)}: show these failed calls`);
-        button.addEventListener('click', () => {
-          onChoose(kind);
-        });
-        head.append(button, ' ', make('small', '', meaningOfKind(kind)));
-        this.#rows.set(kind, { row, cells });
-      }
-      const rest = make('p', 'hint');
-      this.#rests.set(party, rest);
-      place.append(table, rest);
-      parent.append(place);
+  constructor(body, columns, keyOf, mark = () => undefined) {
+    this.body = body;
+    this.columns = columns;
+    this.keyOf = keyOf;
+    this.mark = mark;
+    if (body.previousElementSibling === null) {
+      const names = columns.map(({ name = '', className = '' }) =>
+        make('th', { scope: 'col', className }, name),
+      );
+      body.before(make('thead', {}, make('tr', {}, ...names)));
     }
   }
 
-  /** @param {Now} now */
-  show({ lastMinute, wholeHistory }) {
-    for (const [kind, { row, cells }] of this.#rows) {
-      const counts = [lastMinute.failures[kind] ?? 0, wholeHistory.failures[kind] ?? 0];
-      for (const [index, count] of counts.entries()) {
-        const cell = cells[index];
-        if (cell !== undefined) {
-          setText(cell, formatCount(count));
-          cell.classList.toggle('some', count > 0);
-        }
+  /** @param {readonly Row[]} rows */
+  show(rows) {
+    const shown = new Map(rows.map((row) => [this.keyOf(row), row]));
+    for (const [key, element] of this.#rows) {
+      if (!shown.has(key)) {
+        element.remove();
+        this.#rows.delete(key);
       }
-      // Those that did not come are named below; one whose button has the focus stays until it is left.
-      row.hidden = counts.every((count) => count === 0) && !row.contains(document.activeElement);
     }
-    for (const [party, rest] of this.#rests) {
-      const kinds = this.kinds[party];
-      const absent = kinds.filter((kind) => this.#rows.get(kind)?.row.hidden === true).map(nameOfKind);
+    let next = this.body.firstElementChild;
+    for (const [key, row] of shown) {
+      const element = this.#rows.get(key) ?? this.#make(row);
+      this.#rows.set(key, element);
+      // Only what is not in its place is moved: a row that has the focus keeps it.
+      if (element === next) {
+        next = next.nextElementSibling;
+      } else {
+        this.body.insertBefore(element, next);
+      }
+      for (const [index, { text, isBad }] of this.columns.entries()) {
+        const cell = element.cells[index];
+        if (text !== undefined) {
+          setText(cell, text(row));
+        }
+        cell?.classList.toggle('bad', isBad?.(row) === true);
+      }
+      this.mark(row, element);
+    }
+  }
+
+  /** @param {Row} row */
+  #make(row) {
+    const cells = this.columns.map(({ name = '', group, className = '', isHeading = false, fill }) => {
+      const cell = isHeading ? make('th', { scope: 'row' }) : make('td', { className });
+      // For narrow windows, where the head of the table has no room, and cells stand in several lines.
+      Object.assign(cell.dataset, { name }, group !== undefined && { group });
+      cell.style.gridArea = isHeading ? '' : (className.split(' ').at(-1) ?? '');
+      cell.append(...(fill?.(row, cell) ?? []));
+      return cell;
+    });
+    return make('tr', {}, ...cells);
+  }
+}
+
+/**
+ * @typedef {object} Operation
+ * @property {FlowName} name
+ * @property {Flow} figures
+ * @property {number} seconds
+ * @property {number} longest of the mean times
+ */
+
+/** @type {(format: (figures: Flow) => string) => (row: Operation) => string} */
+const ofCalls = (format) => (row) => (row.name === 'none' ? '' : format(row.figures));
+
+/** @type {readonly Column<Operation>[]} */
+const operationColumns = [
+  {
+    isHeading: true,
+    text: ({ name }) => (name === 'all' ? 'All five' : name === 'none' ? 'no operation' : name),
+  },
+  { name: 'a second', text: ({ figures, seconds }) => format.formatRate(figures.requests / seconds) },
+  ...statusClasses.map((name, index) => ({
+    ...(index === 0 && { group: 'Replies', className: 'first' }),
+    name,
+    text: (/** @type {Operation} */ { figures }) => format.formatCount(figures.byStatus[name]),
+  })),
+  ...parties.map((party, index) => ({
+    ...(index === 0 && { group: 'Failed, at fault', className: 'first' }),
+    name: partyNames[party].toLowerCase(),
+    text: (/** @type {Operation} */ { figures }) => format.formatCount(figures.failed[party]),
+    // What clients get wrong is theirs to mend.
+    isBad: (/** @type {Operation} */ { figures }) => party !== 'client' && figures.failed[party] > 0,
+  })),
+  {
+    group: 'Requests took',
+    name: 'p50',
+    className: 'first',
+    text: ({ figures }) => format.formatMs(figures.p50),
+  },
+  { name: 'p99', text: ({ figures }) => format.formatMs(figures.p99) },
+  {
+    group: 'Calls to the backend',
+    name: 'failed',
+    className: 'first backend',
+    text: ofCalls(({ backendFailed, backendCalls }) => format.formatShare(backendFailed, backendCalls)),
+    isBad: ({ figures }) => figures.backendFailed > 0,
+  },
+  { name: 'p50', className: 'backend', text: ofCalls(({ backendP50 }) => format.formatMs(backendP50)) },
+  { name: 'p99', className: 'backend', text: ofCalls(({ backendP99 }) => format.formatMs(backendP99)) },
+  {
+    className: 'share',
+    fill: () => [
+      make(
+        'div',
+        { className: 'part' },
+        make('div', {}, make('div', { className: 'bar' }, make('i'))),
+        make('span'),
+      ),
+    ],
+  },
+];
+
+/** @type {Table<Operation>} */
+const operationTable = new Table(
+  byId('operation-rows'),
+  operationColumns,
+  ({ name }) => name,
+  ({ name, figures, longest }, row) => {
+    const { requests, mean, backendMean } = figures;
+    row.className = name;
+    row.hidden = name === 'none' && requests === 0;
+    row.classList.toggle('idle', requests === 0);
+    for (const cell of row.cells) {
+      cell.classList.toggle('zero', /^0(?:\s%)?$/.test(cell.textContent));
+    }
+    const part = mean === null || mean === 0 ? 0 : Math.min(1, (backendMean ?? 0) / mean);
+    row.style.setProperty('--mean', `${mean === null || longest === 0 ? 0 : (mean / longest) * 100}%`);
+    row.style.setProperty('--part', `${part * 100}%`);
+    const text =
+      mean === null || name === 'none' ? '' : `${Math.round(part * 100)}\u00a0% of ${format.formatMs(mean)}`;
+    setText(row.querySelector('.share span') ?? undefined, text);
+  },
+);
+
+/** @param {Summary} summary */
+export function showOperations({ flows, seconds }) {
+  const longest = Math.max(...Object.values(flows).map(({ mean }) => mean ?? 0));
+  operationTable.show(
+    /** @type {FlowName[]} */ ([...operationNames, 'all', 'none']).map((name) => ({
+      name,
+      figures: flows[name],
+      seconds,
+      longest,
+    })),
+  );
+}
+
+/** @type {Table<Worker>} */
+const workerTable = new Table(
+  byId('worker-rows'),
+  [
+    { name: 'Process', isHeading: true, text: ({ pid }) => String(pid) },
+    { name: 'in flight', text: ({ inFlight }) => format.formatCount(inFlight) },
+    { name: 'memory', text: ({ residentBytes }) => format.formatBytes(residentBytes) },
+    { name: 'event loop late', text: ({ eventLoopDelayMs }) => format.formatMs(eventLoopDelayMs) },
+  ],
+  ({ pid }) => pid,
+);
+
+/** @param {readonly Worker[]} workers */
+export function showWorkers(workers) {
+  byId('workers').hidden = workers.length < 2;
+  workerTable.show(workers);
+}
+
+/** @typedef {{ kind: string, counts: readonly number[] }} KindCount */
+
+/**
+ * The tables of the kinds of failure, one for each party; gives what shows their counts.
+ * @param {Facts} facts
+ */
+export function createKindTables({ failureKinds }) {
+  byId('kind-tables').replaceChildren();
+  const tables = parties.map((party) => {
+    const body = make('tbody');
+    const rest = make('p', { className: 'hint' });
+    const place = make('div', {}, make('table', {}, body), rest);
+    place.dataset['party'] = party;
+    byId('kind-tables').append(place);
+    /** @type {Column<KindCount>[]} */
+    const columns = [
+      { name: partyNames[party], className: `text party ${party}`, isHeading: true, fill: nameKind },
+      { name: 'last minute', text: ({ counts: [count = 0] }) => format.formatCount(count) },
+      { name: '15 minutes', text: ({ counts: [, count = 0] }) => format.formatCount(count) },
+    ];
+    /** @type {Table<KindCount>} */
+    const table = new Table(
+      body,
+      columns,
+      ({ kind }) => kind,
+      ({ counts }, row) => {
+        for (const [index, count] of counts.entries()) {
+          row.cells[index + 1]?.classList.toggle('some', count > 0);
+        }
+        // Those that did not come are named below; one whose button has the focus stays until it is left.
+        row.hidden = counts.every((count) => count === 0) && !row.contains(document.activeElement);
+      },
+    );
+    return { table, body, kinds: failureKinds[party], rest };
+  });
+  return (/** @type {Now} */ { lastMinute, wholeHistory }) => {
+    for (const { table, body, kinds, rest } of tables) {
+      table.show(
+        kinds.map((kind) => ({
+          kind,
+          counts: [lastMinute, wholeHistory].map(({ failures }) => failures[kind] ?? 0),
+        })),
+      );
+      const absent = kinds.filter((_, index) => body.rows[index]?.hidden).map(format.nameOfKind);
       rest.hidden = absent.length === 0;
       setText(rest, `${absent.length === kinds.length ? 'None' : 'None else'}: ${absent.join(', ')}.`);
     }
-  }
+  };
 }
 
-export class FailureTable {
-  /** @type {Map<string, HTMLTableRowElement>} */
-  #rows = new Map();
-  /** @type {readonly ShownFailure[]} */
-  #failures = [];
-  #hasAny = false;
-
-  /** @param {(text: string) => void} say reads something out */
-  constructor(say) {
-    this.say = say;
-    this.operation = /** @type {HTMLSelectElement} */ (byId('filter-operation'));
-    this.kind = /** @type {HTMLSelectElement} */ (byId('filter-kind'));
-    this.clear = byId('filter-clear');
-    this.body = byId('failure-rows');
-    this.operation.append(
-      new Option('all', ''),
-      ...['list', 'create', 'read', 'update', 'delete'].map((name) => new Option(name, name)),
-      new Option('no operation', 'none'),
-    );
-    for (const select of [this.operation, this.kind]) {
-      select.addEventListener('change', () => {
-        this.#render();
-        say(byId('failures-note').textContent);
-      });
-    }
-    this.clear.addEventListener('click', () => {
-      this.operation.value = '';
-      this.kind.value = '';
-      this.#render();
-      this.kind.focus();
-    });
-  }
-
-  /** @param {Facts} facts */
-  offer(facts) {
-    const chosen = this.kind.value;
-    this.kind.replaceChildren(new Option('all', ''));
-    for (const party of parties) {
-      const group = document.createElement('optgroup');
-      group.label = partyNames[party];
-      group.append(
-        new Option(`all of the ${partyNames[party].toLowerCase()}`, `party:${party}`),
-        ...facts.failureKinds[party].map((kind) => new Option(nameOfKind(kind), kind)),
-      );
-      this.kind.append(group);
-    }
-    this.kind.value = chosen;
-  }
-
-  /** @param {string} kind */
-  choose(kind) {
-    this.operation.value = '';
-    this.kind.value = kind;
-    this.#render();
+/** @param {KindCount} row */
+function nameKind({ kind }) {
+  const name = format.nameOfKind(kind);
+  const ariaLabel = `${name}: show these failed calls`;
+  const button = make('button', { type: 'button', className: 'plain', ariaLabel }, name);
+  button.addEventListener('click', () => {
+    filters.operation.value = '';
+    filters.kind.value = kind;
+    renderFailures();
     byId('failures').scrollIntoView({ block: 'nearest' });
-    this.kind.focus({ preventScroll: true });
-  }
-
-  /** @param {readonly ShownFailure[]} failures */
-  show(failures) {
-    this.#failures = failures;
-    this.#render();
-  }
-
-  /** @param {ShownFailure} failure */
-  #isWanted({ operation, outcome, party }) {
-    const kind = this.kind.value;
-    return (
-      (this.operation.value === '' || this.operation.value === (operation ?? 'none')) &&
-      (kind === '' || kind === outcome || kind === `party:${party}`)
-    );
-  }
-
-  #render() {
-    const wanted = this.#failures.filter((failure) => this.#isWanted(failure));
-    const shown = wanted.slice(0, shownMax);
-    const rows = new Map(
-      shown.map((failure) => {
-        const key = `${failure.at} ${failure.requestId}`;
-        return [key, this.#rows.get(key) ?? this.#makeRow(failure)];
-      }),
-    );
-    for (const [key, row] of this.#rows) {
-      if (rows.get(key) !== row) {
-        row.remove();
-      }
-    }
-    this.#rows = rows;
-    // Only what is not in its place is moved: a row that has the focus keeps it.
-    let next = this.body.firstElementChild;
-    for (const row of rows.values()) {
-      if (row === next) {
-        next = next.nextElementSibling;
-      } else {
-        this.body.insertBefore(row, next);
-      }
-    }
-    const isFiltered = this.operation.value !== '' || this.kind.value !== '';
-    this.clear.hidden = !isFiltered;
-    this.#hasAny = this.#failures.length > 0;
-    byId('failures').classList.toggle('empty', shown.length === 0);
-    setText(byId('failures-note'), this.#describe(shown.length, isFiltered));
-  }
-
-  /**
-   * @param {number} count
-   * @param {boolean} isFiltered
-   */
-  #describe(count, isFiltered) {
-    if (!this.#hasAny) {
-      return 'No call has failed since the gateway started.';
-    }
-    if (count === 0) {
-      return 'None of the failed calls that are kept is of this kind.';
-    }
-    const which = isFiltered ? ' that match' : '';
-    return `${count === shownMax ? `The last ${shownMax}` : count}${which}, the latest first. Times are ${describeTimeZone()}. The request id is in the log, in the reply and in the call to the backend.`;
-  }
-
-  /** @param {ShownFailure} failure */
-  #makeRow({ at, party, operation, path, client, outcome, cause, status, durationMs, requestId }) {
-    const row = document.createElement('tr');
-    row.dataset['party'] = party;
-    const time = make('time', '', formatMoment(at, Date.now()));
-    time.dateTime = new Date(at).toISOString();
-    time.title = time.dateTime;
-    const when = make('td', 'text when');
-    when.append(time);
-    const whose = make('td', 'text whose');
-    whose.append(make('span', `party ${party}`, partyNames[party]));
-    const kind = make('td', 'text kind', nameOfKind(outcome));
-    if (cause !== undefined) {
-      kind.append(' ', make('small', '', cause));
-    }
-    const target = make('td', 'text path');
-    target.append(make('code', '', path ?? '–'));
-    target.title = path ?? '';
-    const from = make('td', 'text client');
-    from.append(make('code', '', client ?? '–'));
-    from.title = client ?? '';
-    const id = make('td', 'text id');
-    const code = make('code', '', requestId);
-    code.title = requestId;
-    const copy = make('button', 'copy', 'Copy');
-    copy.type = 'button';
-    copy.setAttribute('aria-label', `Copy request id ${requestId}`);
-    copy.addEventListener('click', () => {
-      copyText(requestId, code).then(
-        () => {
-          this.say(`Copied ${requestId}`);
-          copy.textContent = 'Copied';
-          setTimeout(() => {
-            copy.textContent = 'Copy';
-          }, 2_000);
-        },
-        () => {
-          this.say('Could not copy: the request id is selected instead');
-        },
-      );
-    });
-    id.append(code, copy);
-    row.append(
-      when,
-      whose,
-      make('td', 'text operation', operation ?? 'none'),
-      target,
-      from,
-      kind,
-      make('td', 'status', status === 0 ? '–' : String(status)),
-      make('td', 'duration', formatMs(durationMs)),
-      id,
-    );
-    return row;
-  }
+    filters.kind.focus({ preventScroll: true });
+  });
+  return [button, ' ', make('small', {}, format.meaningOfKind(kind))];
 }
+
+/** @type {(text: string | undefined, cell: HTMLElement) => (Node | string)[]} */
+const asCode = (text, cell) => {
+  cell.title = text ?? '';
+  return [make('code', {}, text ?? '–')];
+};
+
+/** @type {Table<ShownFailure>} */
+const failureTable = new Table(
+  byId('failure-rows'),
+  [
+    {
+      name: 'Time',
+      className: 'text when',
+      fill: ({ at }) => {
+        const dateTime = new Date(at).toISOString();
+        return [make('time', { dateTime, title: dateTime }, format.formatMoment(at, Date.now()))];
+      },
+    },
+    {
+      name: 'At fault',
+      className: 'text whose',
+      fill: ({ party }) => [make('span', { className: `party ${party}` }, partyNames[party])],
+    },
+    { name: 'Operation', className: 'text operation', fill: ({ operation }) => [operation ?? 'none'] },
+    { name: 'Path', className: 'text path', fill: ({ path }, cell) => asCode(path, cell) },
+    { name: 'Client', className: 'text client', fill: ({ client }, cell) => asCode(client, cell) },
+    {
+      name: 'Kind',
+      className: 'text kind',
+      fill: ({ outcome, cause }) => [
+        format.nameOfKind(outcome),
+        ...(cause === undefined ? [] : [' ', make('small', {}, cause)]),
+      ],
+    },
+    { name: 'Status', className: 'status', fill: ({ status }) => [status === 0 ? '–' : String(status)] },
+    { name: 'Duration', className: 'duration', fill: ({ durationMs }) => [format.formatMs(durationMs)] },
+    { name: 'Request id', className: 'text id', fill: ({ requestId }) => copiable(requestId) },
+  ],
+  ({ at, requestId }) => `${at} ${requestId}`,
+);
+
+/** @param {string} requestId */
+function copiable(requestId) {
+  const code = make('code', { title: requestId }, requestId);
+  const ariaLabel = `Copy request id ${requestId}`;
+  const button = make('button', { type: 'button', className: 'copy', ariaLabel }, 'Copy');
+  button.addEventListener('click', () => {
+    copy(code).then(
+      () => {
+        say(`Copied ${requestId}`);
+        button.textContent = 'Copied';
+        setTimeout(() => {
+          button.textContent = 'Copy';
+        }, 2_000);
+      },
+      () => {
+        say('Could not copy: the request id is selected instead');
+      },
+    );
+  });
+  return [code, button];
+}
+
+const filters = {
+  operation: /** @type {HTMLSelectElement} */ (byId('filter-operation')),
+  kind: /** @type {HTMLSelectElement} */ (byId('filter-kind')),
+  clear: byId('filter-clear'),
+};
+filters.operation.append(
+  new Option('all', ''),
+  ...operationNames.map((name) => new Option(name, name)),
+  new Option('no operation', 'none'),
+);
+/** @type {readonly ShownFailure[]} */
+let failures = [];
+
+/** @param {readonly ShownFailure[]} latest */
+export function showFailures(latest) {
+  failures = latest;
+  renderFailures();
+}
+
+function renderFailures() {
+  const [wantedOperation, wantedKind] = [filters.operation.value, filters.kind.value];
+  const wanted = failures.filter(
+    ({ operation, outcome, party }) =>
+      ['', operation ?? 'none'].includes(wantedOperation) &&
+      ['', outcome, `party:${party}`].includes(wantedKind),
+  );
+  const shown = wanted.slice(0, shownMax);
+  failureTable.show(shown);
+  const isFiltered = wantedOperation !== '' || wantedKind !== '';
+  filters.clear.hidden = !isFiltered;
+  byId('failures').classList.toggle('empty', shown.length === 0);
+  setText(byId('failures-note'), describeFailures(shown.length, isFiltered));
+}
+
+/** @type {(count: number, isFiltered: boolean) => string} */
+const describeFailures = (count, isFiltered) => {
+  if (failures.length === 0) {
+    return 'No call has failed since the gateway started.';
+  }
+  if (count === 0) {
+    return 'None of the failed calls that are kept is of this kind.';
+  }
+  const which = `${count === shownMax ? `The last ${shownMax}` : count}${isFiltered ? ' that match' : ''}`;
+  return `${which}, the latest first. Times are ${format.describeTimeZone()}. The request id is in the log, in the reply and in the call to the backend.`;
+};
+
+for (const select of [filters.operation, filters.kind]) {
+  select.addEventListener('change', () => {
+    renderFailures();
+    say(byId('failures-note').textContent);
+  });
+}
+filters.clear.addEventListener('click', () => {
+  filters.operation.value = '';
+  filters.kind.value = '';
+  renderFailures();
+  filters.kind.focus();
+});
 
 /**
- * Copies `text`; where the browser has no clipboard for this page (it is not served from here or by HTTPS), what
- * `element` holds is selected and copied the old way.
- * @param {string} text
- * @param {Element} element
+ * The kinds of failure to choose from.
+ * @param {Facts} facts
  */
-export async function copyText(text, element) {
-  if (window.isSecureContext) {
-    await navigator.clipboard.writeText(text);
-    return;
-  }
-  getSelection()?.selectAllChildren(element);
-  if (!document.execCommand('copy')) {
-    throw new Error('the browser did not copy');
-  }
+export function offerKinds({ failureKinds }) {
+  const chosen = filters.kind.value;
+  const groups = parties.map((party) =>
+    make(
+      'optgroup',
+      { label: partyNames[party] },
+      new Option(`all of the ${partyNames[party].toLowerCase()}`, `party:${party}`),
+      ...failureKinds[party].map((kind) => new Option(format.nameOfKind(kind), kind)),
+    ),
+  );
+  filters.kind.replaceChildren(new Option('all', ''), ...groups);
+  filters.kind.value = chosen;
 }
 
 /** @type {Record<string, string>} */
@@ -442,75 +423,59 @@ const sourceNames = {
   socket: 'passed socket',
 };
 
+const isChosen = (/** @type {ShownSetting} */ { source }) => source !== 'default';
+
 let showsDefaults = false;
+
+/** @type {Table<ShownSetting>} */
+const settingTable = new Table(
+  byId('setting-rows'),
+  [
+    {
+      name: 'Variable',
+      className: 'text',
+      isHeading: true,
+      fill: ({ variable }) => [make('code', {}, variable)],
+    },
+    { name: 'Value', className: 'text value', fill: describeValue },
+    {
+      name: 'From',
+      className: 'text source',
+      fill: ({ source, flag }) => [sourceNames[source] ?? `flag ${flag}`],
+    },
+    { name: 'What it sets', className: 'text help', fill: ({ help }) => [help.replaceAll('`', '')] },
+  ],
+  // One that a reload has changed is another row.
+  (setting) => JSON.stringify(setting),
+  (setting, row) => {
+    row.classList.toggle('chosen', isChosen(setting));
+    row.hidden = !isChosen(setting) && !showsDefaults;
+  },
+);
+
+/** @param {ShownSetting} setting */
+function describeValue({ value, unit }) {
+  // A number's digits are set apart in groups, and what is copied is the number. One without a unit, such as a port,
+  // is no quantity.
+  const groups = unit !== undefined && /^\d{5,}$/.test(value) ? value.split(/(?=(?:\d{3})+$)/) : [];
+  const code = make('code', {}, ...groups.map((group) => make('span', { className: 'group' }, group)));
+  code.append(...(groups.length === 0 ? [value] : []));
+  const readable = format.formatSetting(Number(value), unit);
+  return [code, ` ${unit ?? ''}`, ...(readable === '' ? [] : [' ', make('small', {}, readable)])];
+}
 
 /** @param {readonly ShownSetting[]} settings */
 export function showSettings(settings) {
-  const parent = byId('setting-rows');
-  parent.replaceChildren();
-  const isDefault = (/** @type {ShownSetting} */ { source }) => source === 'default';
-  const chosen = settings.filter((each) => !isDefault(each));
-  for (const setting of [...chosen, ...settings.filter(isDefault)]) {
-    const { row, head, cells } = addRow(parent, '', ['text value', 'text source', 'text']);
-    row.classList.toggle('chosen', !isDefault(setting));
-    row.hidden = isDefault(setting) && !showsDefaults;
-    head.append(make('code', '', setting.variable));
-    const [value, source, help] = cells;
-    const code = make('code');
-    // A number without a unit, such as a port, is no quantity.
-    code.append(...(setting.unit === undefined ? [setting.value] : inGroups(setting.value)));
-    value?.append(code, ` ${setting.unit ?? ''}`);
-    const readable = formatSetting(Number(setting.value), setting.unit);
-    if (readable !== '') {
-      value?.append(' ', make('small', '', readable));
-    }
-    source?.append(sourceNames[setting.source] ?? `flag ${setting.flag}`);
-    help?.append(setting.help.replaceAll('`', ''));
-  }
-  const count = chosen.length === 0 ? 'none' : formatCount(chosen.length);
-  setText(byId('settings-count'), `${count} of ${formatCount(settings.length)} changed`);
+  const chosen = settings.filter(isChosen);
+  settingTable.show([...chosen, ...settings.filter((setting) => !isChosen(setting))]);
+  const count = chosen.length === 0 ? 'none' : format.formatCount(chosen.length);
+  setText(byId('settings-count'), `${count} of ${format.formatCount(settings.length)} changed`);
   byId('settings').classList.toggle('empty', chosen.length === 0 && !showsDefaults);
   const toggle = byId('settings-toggle');
   setText(toggle, showsDefaults ? 'Hide defaults' : 'Show defaults too');
-  toggle.setAttribute('aria-expanded', String(showsDefaults));
+  toggle.ariaExpanded = String(showsDefaults);
   toggle.onclick = () => {
     showsDefaults = !showsDefaults;
     showSettings(settings);
   };
-}
-
-/**
- * A number's digits in groups that are set apart and nothing more: what is copied is the number.
- * @param {string} value
- */
-function inGroups(value) {
-  return /^\d{5,}$/.test(value)
-    ? value.split(/(?=(?:\d{3})+$)/).map((group) => make('span', 'group', group))
-    : [value];
-}
-
-/** @param {readonly Worker[]} workers */
-export function showWorkers(workers) {
-  byId('workers').hidden = workers.length < 2;
-  const parent = byId('worker-rows');
-  while (parent.children.length > workers.length) {
-    parent.lastElementChild?.remove();
-  }
-  while (parent.children.length < workers.length) {
-    addRow(parent, '', ['', '', '']);
-  }
-  for (const [index, { pid, inFlight, residentBytes, eventLoopDelayMs }] of workers.entries()) {
-    const texts = [
-      String(pid),
-      formatCount(inFlight),
-      formatBytes(residentBytes),
-      formatMs(eventLoopDelayMs),
-    ];
-    for (const [place, text] of texts.entries()) {
-      const cell = parent.children[index]?.children[place];
-      if (cell !== undefined) {
-        setText(cell, text);
-      }
-    }
-  }
 }

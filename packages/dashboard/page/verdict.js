@@ -32,191 +32,150 @@ const dayMs = 86_400_000;
 const certificateDaysMin = 14;
 
 /**
- * @param {Now} now
- * @param {Facts} facts
- * @returns {Verdict}
+ * @typedef {object} Rule as a verdict; `detail` may say more
+ * @property {(now: Now, facts: Facts) => boolean} holds
+ * @property {Verdict['level'] | ((now: Now) => Verdict['level'])} level
+ * @property {Party} party
+ * @property {string} next
+ * @property {string} title
+ * @property {(now: Now, facts: Facts) => string} detail
+ * @property {boolean} [isOver]
  */
-export function judge(now, facts) {
-  return (
-    findTrouble(now, facts) ??
-    findRecovery(now, facts) ??
-    findSlowness(now) ?? {
-      level: 'well',
-      party: undefined,
-      next: '',
-      title: 'All is well',
-      detail: describeTraffic(now),
-    }
-  );
-}
 
-/**
- * @param {Now} now
- * @param {Facts} facts
- * @returns {Verdict | undefined}
- */
-function findTrouble(now, facts) {
-  const { lastMinute } = now;
-  const { all } = lastMinute.flows;
-  const bugs = countKind(now, 'bug');
-  if (now.isDraining) {
-    return {
-      level: 'notice',
-      party: 'gateway',
-      next: 'Wait: it stops when these calls have ended, after SHUTDOWN_TIMEOUT_MS at the latest.',
-      title: 'The gateway is draining',
-      detail: `It has been told to stop: ${formatCount(now.inFlight)} calls are being finished.`,
-    };
-  }
-  if (!now.backend.isReachable) {
-    return {
-      level: 'unwell',
-      party: 'backend',
-      next: 'Look whether the backend runs, and whether BACKEND_URL is its address.',
-      title: 'The backend does not answer',
-      detail: `Unreachable since ${formatTime(now.backend.since)} (${formatAge(now.at - now.backend.since)})${now.backend.cause === undefined ? '' : `: ${now.backend.cause}`}`,
-    };
-  }
-  if (bugs > 0) {
-    return {
-      level: 'unwell',
-      party: 'gateway',
-      next: 'Report it, with the stack that the log has.',
-      title: 'The gateway has a fault of its own',
-      detail: `${formatCount(bugs)} calls ${inLastMinute(now)} ended in it.`,
-    };
-  }
-  if (countKind(now, 'no-keys') > 0 && recoveredAt(now, 'gateway') === undefined) {
-    return {
-      level: 'unwell',
-      party: 'gateway',
-      next: "Look in the log why the issuer's keys cannot be fetched.",
-      title: 'The gateway has no keys for tokens',
-      detail: `${formatCount(countKind(now, 'no-keys'))} calls had a token ${inLastMinute(now)}, and there was no key to check it with.`,
-    };
-  }
-  if (countKind(now, 'overload') > 0 && recoveredAt(now, 'gateway') === undefined) {
-    return {
-      level: 'unwell',
-      party: 'gateway',
-      next: 'See Load and Failed calls below for what ran out. Raise that limit, or add a gateway.',
-      title: 'The gateway turns calls away',
-      detail: `${formatCount(countKind(now, 'overload'))} ${inLastMinute(now)}, with ${formatCount(now.inFlight)} of ${formatCount(facts.inFlightMax)} calls in flight now. The backend's p99 is ${formatMs(all.backendP99)}.`,
-    };
-  }
-  const share = failedShareOf(now);
-  if (share >= failedShareNotice && recoveredAt(now, 'backend') === undefined) {
-    return {
-      level: share >= failedShareUnwell ? 'unwell' : 'notice',
-      party: 'backend',
-      next: "Look in the backend's log for the request id of a failed call below.",
-      title: 'The backend fails calls',
-      detail: `${describeFailed(now, facts)}.${now.hasNoSuccess ? ` No call of the last 5 minutes has succeeded. ${askForAddress(facts)}` : ''}`,
-    };
-  }
-  if (now.hasNoSuccess) {
-    return {
-      level: 'notice',
-      party: 'gateway',
-      next: 'Compare BACKEND_URL with the address of the backend: `work-item-gateway check` tries it.',
-      title: 'No call succeeds',
-      detail: `No call of the last 5 minutes has succeeded, and the backend answers. ${askForAddress(facts)}`,
-    };
-  }
-  if (
-    now.inFlight >= facts.inFlightMax * fullShare ||
-    now.bufferedBytes >= facts.bufferedBytesMax * fullShare
-  ) {
-    return {
-      level: 'notice',
-      party: 'gateway',
-      next: 'See under Load which limit is nearly met. Raise it, or add a gateway.',
-      title: 'The gateway is nearly full',
-      detail: `${formatCount(now.inFlight)} of ${formatCount(facts.inFlightMax)} calls in flight now. The backend's p99 is ${formatMs(all.backendP99)}.`,
-    };
-  }
-  return undefined;
-}
+/** @type {readonly Rule[]} the first one that holds is the verdict */
+const rules = [
+  {
+    holds: ({ isDraining }) => isDraining,
+    level: 'notice',
+    party: 'gateway',
+    next: 'Wait: it stops when these calls have ended, after SHUTDOWN_TIMEOUT_MS at the latest.',
+    title: 'The gateway is draining',
+    detail: ({ inFlight }) => `It has been told to stop: ${formatCount(inFlight)} calls are being finished.`,
+  },
+  {
+    holds: ({ backend }) => !backend.isReachable,
+    level: 'unwell',
+    party: 'backend',
+    next: 'Look whether the backend runs, and whether BACKEND_URL is its address.',
+    title: 'The backend does not answer',
+    detail: ({ at, backend: { since, cause } }) =>
+      `Unreachable since ${formatTime(since)} (${formatAge(at - since)})${cause === undefined ? '' : `: ${cause}`}`,
+  },
+  {
+    holds: (now) => countKind(now, 'bug') > 0,
+    level: 'unwell',
+    party: 'gateway',
+    next: 'Report it, with the stack that the log has.',
+    title: 'The gateway has a fault of its own',
+    detail: (now) => `${formatCount(countKind(now, 'bug'))} calls ${inLastMinute(now)} ended in it.`,
+  },
+  {
+    holds: (now) => countKind(now, 'no-keys') > 0 && recoveredAt(now, 'gateway') === undefined,
+    level: 'unwell',
+    party: 'gateway',
+    next: "Look in the log why the issuer's keys cannot be fetched.",
+    title: 'The gateway has no keys for tokens',
+    detail: (now) =>
+      `${formatCount(countKind(now, 'no-keys'))} calls had a token ${inLastMinute(now)}, and there was no key to check it with.`,
+  },
+  {
+    holds: (now) => countKind(now, 'overload') > 0 && recoveredAt(now, 'gateway') === undefined,
+    level: 'unwell',
+    party: 'gateway',
+    next: 'See Load and Failed calls below for what ran out. Raise that limit, or add a gateway.',
+    title: 'The gateway turns calls away',
+    detail: (now, facts) =>
+      `${formatCount(countKind(now, 'overload'))} ${inLastMinute(now)}, with ${describeFill(now, facts)}`,
+  },
+  {
+    holds: (now) => failedShareOf(now) >= failedShareNotice && recoveredAt(now, 'backend') === undefined,
+    level: (now) => (failedShareOf(now) >= failedShareUnwell ? 'unwell' : 'notice'),
+    party: 'backend',
+    next: "Look in the backend's log for the request id of a failed call below.",
+    title: 'The backend fails calls',
+    detail: (now, facts) =>
+      `${describeFailed(now, facts)}.${now.hasNoSuccess ? ` No call of the last 5 minutes has succeeded. ${askForAddress(facts)}` : ''}`,
+  },
+  {
+    holds: ({ hasNoSuccess }) => hasNoSuccess,
+    level: 'notice',
+    party: 'gateway',
+    next: 'Compare BACKEND_URL with the address of the backend: `work-item-gateway check` tries it.',
+    title: 'No call succeeds',
+    detail: (_, facts) =>
+      `No call of the last 5 minutes has succeeded, and the backend answers. ${askForAddress(facts)}`,
+  },
+  {
+    holds: ({ inFlight, bufferedBytes }, { inFlightMax, bufferedBytesMax }) =>
+      inFlight >= inFlightMax * fullShare || bufferedBytes >= bufferedBytesMax * fullShare,
+    level: 'notice',
+    party: 'gateway',
+    next: 'See under Load which limit is nearly met. Raise it, or add a gateway.',
+    title: 'The gateway is nearly full',
+    detail: describeFill,
+  },
+  // What was wrong within the last minute and is not any more.
+  {
+    holds: (now) => countTurnedAway(now) > 0 && recoveredAt(now, 'gateway') !== undefined,
+    level: 'notice',
+    isOver: true,
+    party: 'gateway',
+    next: 'See Load and Failed calls below for what had run out.',
+    title: 'The gateway takes all calls again',
+    detail: (now) =>
+      `Recovered ${agoOf(now, 'gateway')}. ${formatCount(countTurnedAway(now))} calls were turned away ${inLastMinute(now)}.`,
+  },
+  {
+    holds: (now) => failedShareOf(now) >= failedShareNotice && recoveredAt(now, 'backend') !== undefined,
+    level: 'notice',
+    isOver: true,
+    party: 'backend',
+    next: "Look in the backend's log for the request id of a failed call below.",
+    title: 'The backend has recovered',
+    detail: (now, facts) => `Recovered ${agoOf(now, 'backend')}. It failed ${describeFailed(now, facts)}.`,
+  },
+  {
+    holds: ({ lastMinute }) => (lastMinute.flows.all.backendP99 ?? 0) >= slowMs,
+    level: 'notice',
+    party: 'backend',
+    next: 'See below which operation is slow, then look at the load of the backend.',
+    title: 'The backend is slow',
+    detail: (now) => `Its p99 is ${formatMs(now.lastMinute.flows.all.backendP99)} ${inLastMinute(now)}.`,
+  },
+  {
+    holds: (now) => slowBeside(now) !== undefined,
+    level: 'notice',
+    party: 'gateway',
+    next: "Look at the processors of the gateway's machine, and at the network of the clients.",
+    title: 'Calls are slow before and after the backend',
+    detail: (now) =>
+      `The p99 of reads is ${formatMs(slowBeside(now)?.p99)} ${inLastMinute(now)}, the backend's ${formatMs(slowBeside(now)?.backendP99)}.`,
+  },
+  {
+    holds: ({ workers }) => workers.some(({ eventLoopDelayMs }) => eventLoopDelayMs >= delayMs),
+    level: 'notice',
+    party: 'gateway',
+    next: 'Raise WORKERS, give the machine more processors, or add a gateway.',
+    title: 'The gateway is short of processor time',
+    detail: () => 'Its event loop comes more than 0.25 s late to its work.',
+  },
+];
 
-/**
- * What was wrong within the last minute and is not any more.
- * @param {Now} now
- * @param {Facts} facts
- * @returns {Verdict | undefined}
- */
-function findRecovery(now, facts) {
-  const turnedAway = countKind(now, 'overload') + countKind(now, 'no-keys');
-  const gatewayAt = turnedAway > 0 ? recoveredAt(now, 'gateway') : undefined;
-  if (gatewayAt !== undefined) {
-    return {
-      level: 'notice',
-      isOver: true,
-      party: 'gateway',
-      next: 'See Load and Failed calls below for what had run out.',
-      title: 'The gateway takes all calls again',
-      detail: `Recovered ${formatAge(now.at - gatewayAt)} ago. ${formatCount(turnedAway)} calls were turned away ${inLastMinute(now)}.`,
-    };
+/** @type {(now: Now, facts: Facts) => Verdict} */
+export const judge = (now, facts) => {
+  const rule = rules.find(({ holds }) => holds(now, facts));
+  if (rule === undefined) {
+    return { level: 'well', party: undefined, next: '', title: 'All is well', detail: describeTraffic(now) };
   }
-  const backendAt = failedShareOf(now) >= failedShareNotice ? recoveredAt(now, 'backend') : undefined;
-  if (backendAt !== undefined) {
-    return {
-      level: 'notice',
-      isOver: true,
-      party: 'backend',
-      next: "Look in the backend's log for the request id of a failed call below.",
-      title: 'The backend has recovered',
-      detail: `Recovered ${formatAge(now.at - backendAt)} ago. It failed ${describeFailed(now, facts)}.`,
-    };
-  }
-  return undefined;
-}
-
-/**
- * @param {Now} now
- * @returns {Verdict | undefined}
- */
-function findSlowness(now) {
-  const { all, list, read } = now.lastMinute.flows;
-  if ((all.backendP99 ?? 0) >= slowMs) {
-    return {
-      level: 'notice',
-      party: 'backend',
-      next: 'See below which operation is slow, then look at the load of the backend.',
-      title: 'The backend is slow',
-      detail: `Its p99 is ${formatMs(all.backendP99)} ${inLastMinute(now)}.`,
-    };
-  }
-  // Only of what has no body: how long a client takes to send one is its own affair.
-  const slow = [list, read].find(({ p99, mean, backendMean }) => {
-    return (p99 ?? 0) >= slowMs && (backendMean ?? 0) * 2 < (mean ?? 0);
-  });
-  if (slow !== undefined) {
-    return {
-      level: 'notice',
-      party: 'gateway',
-      next: "Look at the processors of the gateway's machine, and at the network of the clients.",
-      title: 'Calls are slow before and after the backend',
-      detail: `The p99 of reads is ${formatMs(slow.p99)} ${inLastMinute(now)}, the backend's ${formatMs(slow.backendP99)}.`,
-    };
-  }
-  if (now.workers.some(({ eventLoopDelayMs }) => eventLoopDelayMs >= delayMs)) {
-    return {
-      level: 'notice',
-      party: 'gateway',
-      next: 'Raise WORKERS, give the machine more processors, or add a gateway.',
-      title: 'The gateway is short of processor time',
-      detail: 'Its event loop comes more than 0.25 s late to its work.',
-    };
-  }
-  return undefined;
-}
+  const level = typeof rule.level === 'function' ? rule.level(now) : rule.level;
+  return { ...rule, level, detail: rule.detail(now, facts) };
+};
 
 /**
  * Since when a party that failed calls in the last minute fails no more, in ms since 1970; undefined while it may.
- * @param {Now} now
- * @param {'backend' | 'gateway'} party
+ * @type {(now: Now, party: 'backend' | 'gateway') => number | undefined}
  */
-function recoveredAt({ at, backend, lastFailures, lastMinute }, party) {
+const recoveredAt = ({ at, backend, lastFailures, lastMinute }, party) => {
   const last = lastFailures[party];
   if (last === null || at - last.at < quietMs) {
     return undefined;
@@ -231,7 +190,7 @@ function recoveredAt({ at, backend, lastFailures, lastMinute }, party) {
   }
   // Nobody has called since; but it was away and takes connections again.
   return party === 'backend' && backend.since > last.at ? backend.since : undefined;
-}
+};
 
 /**
  * The part of the last minute's calls to the backend that the backend failed.
@@ -261,17 +220,19 @@ function askForAddress({ backendUrl }) {
   return `Is BACKEND_URL right? It is ${backendUrl}.`;
 }
 
-/**
- * @param {Now} now
- * @param {Facts} facts
- */
-function describeFailed(now, facts) {
+/** @type {(now: Now, facts: Facts) => string} */
+const describeFailed = (now, facts) => {
   const { all } = now.lastMinute.flows;
   const kinds = facts.failureKinds.backend
     .filter((kind) => countKind(now, kind) > 0)
     .map((kind) => `${formatCount(countKind(now, kind))} ${facts.kindWords[kind]?.title ?? kind}`);
   // The numbers of the table of operations, so that one figure is not another one there.
   return `${formatCount(all.failed.backend)} of ${formatCount(all.backendCalls)} calls to it ${inLastMinute(now)}: ${kinds.join(', ')}`;
+};
+
+/** @type {(now: Now, facts: Facts) => string} */
+function describeFill({ inFlight, lastMinute }, { inFlightMax }) {
+  return `${formatCount(inFlight)} of ${formatCount(inFlightMax)} calls in flight now. The backend's p99 is ${formatMs(lastMinute.flows.all.backendP99)}.`;
 }
 
 /**
@@ -282,63 +243,63 @@ function inLastMinute({ at, lastMinute }) {
   return `in the last minute (${formatTime(lastMinute.from)} to ${formatTime(at)})`;
 }
 
+/** @type {(now: Now, kind: string) => number} */
+const countKind = ({ lastMinute }, kind) => lastMinute.failures[kind] ?? 0;
+
+/** @param {Now} now */
+function countTurnedAway(now) {
+  return countKind(now, 'overload') + countKind(now, 'no-keys');
+}
+
 /**
+ * A flow that is slow without the backend being so. Only of what has no body: how long a client takes to send one is
+ * its own affair.
  * @param {Now} now
- * @param {string} kind
  */
-function countKind({ lastMinute }, kind) {
-  return lastMinute.failures[kind] ?? 0;
+function slowBeside({ lastMinute: { flows } }) {
+  return [flows.list, flows.read].find(
+    ({ p99, mean, backendMean }) => (p99 ?? 0) >= slowMs && (backendMean ?? 0) * 2 < (mean ?? 0),
+  );
 }
 
 /**
  * One short line for each party on the way of a call.
- * @param {Now} now
- * @param {Facts} facts
- * @returns {Record<Party, { text: string, isUnwell: boolean }>}
+ * @type {(now: Now, facts: Facts) => Record<Party, { text: string, isUnwell: boolean }>}
  */
-export function describeParties(now, facts) {
-  const { backend } = now;
-  /** @param {Party} party */
-  const count = (party) => facts.failureKinds[party].reduce((sum, kind) => sum + countKind(now, kind), 0);
-  const own = count('gateway');
-  const mistakes = count('client');
-  const ofBackend = count('backend');
+export const describeParties = (now, facts) => {
+  const { backend, isDraining } = now;
+  const count = (/** @type {Party} */ party) =>
+    facts.failureKinds[party].reduce((sum, kind) => sum + countKind(now, kind), 0);
+  const [own, mistakes, ofBackend] = [count('gateway'), count('client'), count('backend')];
   const since = `since ${formatTime(backend.since)}`;
-  const ownRecoveredAt = countKind(now, 'bug') > 0 ? undefined : recoveredAt(now, 'gateway');
-  const backendRecoveredAt = recoveredAt(now, 'backend');
+  const isOver = countKind(now, 'bug') === 0 && recoveredAt(now, 'gateway') !== undefined;
+  const isBackendOver = recoveredAt(now, 'backend') !== undefined;
+  const failures = (/** @type {number} */ of) => `${countOf(of, 'failure')} in the last minute`;
+  const ownText =
+    own === 0 ? 'no failures' : `${isOver ? `recovered ${agoOf(now, 'gateway')}, ` : ''}${failures(own)}`;
+  const backendText =
+    ofBackend === 0
+      ? `reachable ${since}`
+      : `${isBackendOver ? `recovered ${agoOf(now, 'backend')}` : 'answers'}, ${failures(ofBackend)}`;
   return {
     client: {
       text: mistakes === 0 ? 'no mistakes' : `${countOf(mistakes, 'mistake')} in the last minute`,
       isUnwell: false,
     },
-    gateway: {
-      text: now.isDraining
-        ? 'draining'
-        : own === 0
-          ? 'no failures'
-          : `${describeRecovery(now, ownRecoveredAt)}${countOf(own, 'failure')} in the last minute`,
-      isUnwell: (own > 0 && ownRecoveredAt === undefined) || now.isDraining,
-    },
+    gateway: { text: isDraining ? 'draining' : ownText, isUnwell: (own > 0 && !isOver) || isDraining },
     backend: {
-      text: !backend.isReachable
-        ? `unreachable ${since}`
-        : ofBackend === 0
-          ? `reachable ${since}`
-          : `${describeRecovery(now, backendRecoveredAt) || 'answers, '}${countOf(ofBackend, 'failure')} in the last minute`,
+      text: backend.isReachable ? backendText : `unreachable ${since}`,
       // As for the verdict: a single failure among thousands is none of the eye's business.
-      isUnwell:
-        !backend.isReachable || (backendRecoveredAt === undefined && failedShareOf(now) >= failedShareNotice),
+      isUnwell: !backend.isReachable || (!isBackendOver && failedShareOf(now) >= failedShareNotice),
     },
   };
-}
+};
 
 /**
  * What is said of a certificate in force, and whether somebody has to do something about it.
- * @param {ShownCertificate} certificate
- * @param {number} now in milliseconds since 1970
- * @returns {{ text: string, isUnwell: boolean }}
+ * @type {(certificate: ShownCertificate, now: number) => { text: string, isUnwell: boolean }}
  */
-export function describeCertificate({ expiresAt, problems }, now) {
+export const describeCertificate = ({ expiresAt, problems }, now) => {
   const refused = problems.length === 0 ? '' : '; the new files are refused';
   if (expiresAt === null) {
     return { text: `authorities only${refused}`, isUnwell: refused !== '' };
@@ -347,20 +308,10 @@ export function describeCertificate({ expiresAt, problems }, now) {
   const date = new Date(expiresAt).toISOString().slice(0, 10);
   const text = expiresAt < now ? `expired on ${date}` : `until ${date}, ${countOf(days, 'day')} left`;
   return { text: text + refused, isUnwell: days < certificateDaysMin || refused !== '' };
-}
+};
 
-/**
- * @param {Now} now
- * @param {number | undefined} recoveredSince
- */
-function describeRecovery({ at }, recoveredSince) {
-  return recoveredSince === undefined ? '' : `recovered ${formatAge(at - recoveredSince)} ago, `;
-}
+/** @type {(now: Now, party: 'backend' | 'gateway') => string} */
+const agoOf = (now, party) => `${formatAge(now.at - (recoveredAt(now, party) ?? now.at))} ago`;
 
-/**
- * @param {number} count
- * @param {string} word
- */
-function countOf(count, word) {
-  return `${formatCount(count)} ${word}${count === 1 ? '' : 's'}`;
-}
+/** @type {(count: number, word: string) => string} */
+const countOf = (count, word) => `${formatCount(count)} ${word}${count === 1 ? '' : 's'}`;

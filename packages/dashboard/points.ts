@@ -1,0 +1,152 @@
+// What the dashboard draws and what its tables show, from the figures of a stretch of time.
+
+import { operations } from '../core/operations.ts';
+import { callOutcomes, outcomes, type Fault } from '../core/outcomes.ts';
+import {
+  countOf,
+  figureNames,
+  Figures,
+  percentile,
+  statuses,
+  type Durations,
+  type FigureName,
+} from '../figures/figures.ts';
+import { historyMs, type Stretch } from '../figures/history.ts';
+import type { Report } from '../figures/report.ts';
+import { deathCauses } from '../figures/worker-deaths.ts';
+import type { Flow, FlowName, Point, StatusClass, Summary } from './state.ts';
+
+/** What all the processes of `reports` hold at one moment. */
+export function holdingsOf(
+  reports: readonly Report[],
+): Record<
+  'inFlight' | 'bufferedBytes' | 'residentBytes' | 'clientConnections' | 'backendConnections',
+  number
+> {
+  const sum = (valueOf: (report: Report) => number): number =>
+    reports.reduce((total, report) => total + valueOf(report), 0);
+  return {
+    inFlight: sum(({ inFlight }) => inFlight),
+    bufferedBytes: sum(({ bufferedBytes }) => bufferedBytes),
+    residentBytes: sum(({ residentBytes }) => residentBytes),
+    clientConnections: sum(({ clientConnections }) => clientConnections),
+    backendConnections: sum(({ backendConnections }) => backendConnections),
+  };
+}
+
+/** The points of the last 15 minutes. */
+export class Points {
+  readonly #points: Point[] = [];
+  readonly #max: number;
+
+  constructor(stepMs: number) {
+    this.#max = historyMs / stepMs;
+  }
+
+  record(step: Stretch, reports: readonly Report[]): void {
+    this.#points.push(pointOf(step, reports));
+    if (this.#points.length > this.#max) {
+      this.#points.shift();
+    }
+  }
+
+  /** Every point after `at`, the oldest first. */
+  after(at: number): Point[] {
+    return this.#points.filter((point) => point.at > at);
+  }
+}
+
+function pointOf({ from, at, passed, isIdle }: Stretch, reports: readonly Report[]): Point {
+  const { inFlight, bufferedBytes, residentBytes } = holdingsOf(reports);
+  return {
+    at,
+    seconds: secondsOf(from, at),
+    flows: isIdle ? noFlows : flowsOf(passed),
+    inFlight,
+    bufferedBytes,
+    residentBytes,
+    eventLoopDelayMs: Math.max(0, ...reports.map(({ eventLoopDelayMs }) => roundMs(eventLoopDelayMs))),
+    workerDeaths: deathCauses.reduce((deaths, cause) => deaths + passed.workerDeaths(cause), 0),
+  };
+}
+
+export function summaryOf({ from, at, passed }: Stretch): Summary {
+  return { from, seconds: secondsOf(from, at), flows: flowsOf(passed), failures: failuresOf(passed) };
+}
+
+function secondsOf(from: number, at: number): number {
+  return Math.max(1, at - from) / 1_000;
+}
+
+const operationNames = operations.map(({ name }) => name);
+
+function flowsOf(figures: Figures): Record<FlowName, Flow> {
+  const flowOf = (...names: FigureName[]): Flow => describeFlow(figures, names);
+  const each = figureNames.map((name) => [name, flowOf(name)] as const);
+  const flows = Object.fromEntries(each) as Record<FigureName, Flow>;
+  return { all: flowOf(...operationNames), ...flows };
+}
+
+const noFlows = flowsOf(new Figures());
+
+function describeFlow(figures: Figures, names: readonly FigureName[]): Flow {
+  const byFault: Record<Fault, number> = { backend: 0, gateway: 0, client: 0, nobody: 0 };
+  const byStatus: Record<StatusClass, number> = { '2xx': 0, '4xx': 0, '5xx': 0, none: 0 };
+  for (const name of names) {
+    for (const outcome of callOutcomes) {
+      byFault[outcomes[outcome].fault] += figures.outcomes(name, outcome);
+    }
+    for (const status of statuses) {
+      byStatus[classOf(status)] += figures.requests(name, status);
+    }
+  }
+  const { nobody, ...failed } = byFault;
+  const durations = addDurations(names.map((name) => figures.durations(name)));
+  const backend = addDurations(names.map((name) => figures.backendDurations(name)));
+  const ended = countOf(durations);
+  const rounded = (ms: number | undefined): number | null => (ms === undefined ? null : roundMs(ms));
+  return {
+    requests: nobody + failed.backend + failed.gateway + failed.client,
+    byStatus,
+    failed,
+    p50: rounded(percentile(durations, 0.5)),
+    p99: rounded(percentile(durations, 0.99)),
+    mean: ended === 0 ? null : roundMs(durations.sumMs / ended),
+    backendCalls: countOf(backend),
+    // Every failure that is the backend's has its call.
+    backendFailed: failed.backend,
+    backendP50: rounded(percentile(backend, 0.5)),
+    backendP99: rounded(percentile(backend, 0.99)),
+    backendMean: ended === 0 ? null : roundMs(backend.sumMs / ended),
+  };
+}
+
+function classOf(status: number): StatusClass {
+  return status >= 500 ? '5xx' : status >= 400 ? '4xx' : status === 0 ? 'none' : '2xx';
+}
+
+function failuresOf(figures: Figures): Record<string, number> {
+  const failures: Record<string, number> = {};
+  for (const outcome of callOutcomes) {
+    const count = figureNames.reduce((sum, name) => sum + figures.outcomes(name, outcome), 0);
+    if (outcomes[outcome].fault !== 'nobody' && count > 0) {
+      failures[outcome] = count;
+    }
+  }
+  return failures;
+}
+
+function addDurations(all: readonly Durations[]): Durations {
+  const counts = new Float64Array(all[0]?.counts.length ?? 0);
+  for (const durations of all) {
+    for (const [index, count] of durations.counts.entries()) {
+      counts[index] = (counts[index] ?? 0) + count;
+    }
+  }
+  return { sumMs: all.reduce((sum, { sumMs }) => sum + sumMs, 0), counts };
+}
+
+// Three digits are more than the buckets know, and keep the history short on the wire.
+function roundMs(ms: number): number {
+  return Number(ms.toPrecision(3));
+}
