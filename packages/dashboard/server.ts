@@ -33,7 +33,14 @@ const contentTypes: Readonly<Record<string, string>> = {
   svg: 'image/svg+xml',
 };
 const scripts = ['main', 'stream', 'verdict', 'charts', 'drawing', 'loads', 'tables', 'format', 'dom'];
-const ours = ['style.css', 'tables.css', 'well.svg', 'unwell.svg', ...scripts.map((name) => `${name}.js`)];
+const ours = [
+  'style.css',
+  'sections.css',
+  'tables.css',
+  'well.svg',
+  'unwell.svg',
+  ...scripts.map((name) => `${name}.js`),
+];
 
 /** Where the file of a path is. */
 const files: ReadonlyMap<string, () => URL> = new Map([

@@ -38,6 +38,7 @@ export async function withAdmin(
   onFault = (error: unknown): void => {
     throw error;
   },
+  { hasDashboard = true } = {},
 ): Promise<void> {
   const { server, close, cut } = createAdminServer(
     {
@@ -55,7 +56,7 @@ export async function withAdmin(
         settings: [],
       }),
     },
-    createDashboard,
+    hasDashboard ? createDashboard : undefined,
   );
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -38,17 +38,28 @@ export function say(text) {
 }
 
 /**
- * Copies what `element` holds. A browser has no clipboard for a page that comes neither from its own machine nor by
- * HTTPS: then the text is selected and copied the old way.
- * @param {Element} element
+ * Copies what `element`, a `name`, holds, and reads out `done`. A browser has no clipboard for a page that comes neither
+ * from its own machine nor by HTTPS: then the text is selected and copied the old way.
+ * @type {(element: Element, name: string, done: string, onCopied?: () => void) => void}
  */
-export async function copy(element) {
-  if (window.isSecureContext) {
-    await navigator.clipboard.writeText(element.textContent);
-    return;
-  }
-  getSelection()?.selectAllChildren(element);
-  if (!document.execCommand('copy')) {
-    throw new Error('the browser did not copy');
-  }
-}
+export const copy = (element, name, done, onCopied) => {
+  const write = async () => {
+    if (window.isSecureContext) {
+      await navigator.clipboard.writeText(element.textContent);
+      return;
+    }
+    getSelection()?.selectAllChildren(element);
+    if (!document.execCommand('copy')) {
+      throw new Error('the browser did not copy');
+    }
+  };
+  write().then(
+    () => {
+      say(done);
+      onCopied?.();
+    },
+    () => {
+      say(`Could not copy: the ${name} is selected instead`);
+    },
+  );
+};

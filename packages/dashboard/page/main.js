@@ -314,14 +314,7 @@ byId('traffic').addEventListener('change', () => {
 });
 
 byId('welcome-copy').addEventListener('click', () => {
-  copy(byId('welcome-command')).then(
-    () => {
-      say('Copied');
-    },
-    () => {
-      say('Could not copy: the command is selected instead');
-    },
-  );
+  copy(byId('welcome-command'), 'command', 'Copied');
 });
 
 const charts = new Charts(byId('charts'), say);

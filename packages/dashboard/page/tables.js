@@ -322,18 +322,12 @@ function copiable(requestId) {
   const ariaLabel = `Copy request id ${requestId}`;
   const button = make('button', { type: 'button', className: 'copy', ariaLabel }, 'Copy');
   button.addEventListener('click', () => {
-    copy(code).then(
-      () => {
-        say(`Copied ${requestId}`);
-        button.textContent = 'Copied';
-        setTimeout(() => {
-          button.textContent = 'Copy';
-        }, 2_000);
-      },
-      () => {
-        say('Could not copy: the request id is selected instead');
-      },
-    );
+    copy(code, 'request id', `Copied ${requestId}`, () => {
+      button.textContent = 'Copied';
+      setTimeout(() => {
+        button.textContent = 'Copy';
+      }, 2_000);
+    });
   });
   return [code, button];
 }

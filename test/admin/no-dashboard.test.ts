@@ -1,0 +1,33 @@
+// The admin listener of a build without the dashboard.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { Figures } from '../../packages/figures/figures.ts';
+import { createReport, withAdmin } from '../dashboard/report.ts';
+import { request } from '../helpers/raw-client.ts';
+
+test('without a dashboard / says so with a 404, and the rest is answered as ever', async () => {
+  await withAdmin(
+    () => [createReport({ figures: new Figures().toJSON() })],
+    async (port) => {
+      for (const [method, path, status, text] of [
+        ['GET', '/', 404, '{"error":"The dashboard is not installed in this build"}'],
+        ['GET', '/?x', 404, '{"error":"The dashboard is not installed in this build"}'],
+        ['GET', '/dashboard/main.js', 404, '{"error":"Not found"}'],
+        ['GET', '/dashboard/events', 404, '{"error":"Not found"}'],
+        ['HEAD', '/', 404, ''],
+        ['POST', '/', 405, '{"error":"Method not allowed"}'],
+        ['GET', '/livez', 200, '{"status":"alive"}'],
+      ] as const) {
+        const reply = await request(port, method, path);
+        assert.deepEqual([reply.status, reply.text], [status, text], `${method} ${path}`);
+      }
+      const ready = await request(port, 'GET', '/readyz');
+      assert.equal(ready.status, 200);
+      assert.match((await request(port, 'GET', '/metrics')).text, /^work_item_gateway_/m);
+    },
+    undefined,
+    { hasDashboard: false },
+  );
+});
