@@ -37,9 +37,9 @@ let lostAt;
 /** @type {(now: Now) => void} */
 let showKinds = () => undefined;
 
-/** @typedef {{ text: string, title?: string, isUnwell?: boolean }} Said */
+/** @typedef {{ text?: string, title?: string, isUnwell?: boolean }} Said */
 
-/** @typedef {[id: string, name: string, read: (facts: Facts, now: Now) => Said | undefined]} Fact */
+/** @typedef {[id: string, name: string, read: (facts: Facts, now: Now) => Said | string]} Fact nothing where there is no text */
 
 /** @type {(use: 'clients' | 'backend') => Fact} */
 const certificateOf = (use) => [
@@ -48,53 +48,44 @@ const certificateOf = (use) => [
   ({ certificates }, { at }) => {
     const found = certificates.find((each) => each.use === use);
     const title = [found?.names, ...(found?.problems ?? [])].join('\n');
-    return found && { ...describeCertificate(found, at), title };
+    return found === undefined ? {} : { ...describeCertificate(found, at), title };
   },
 ];
 
 /** @type {Readonly<Record<string, readonly Fact[]>>} what is said of each party; nothing where there is nothing */
 const factsOf = {
   client: [
-    ['url', 'Address', ({ url }) => ({ text: reachable(url) })],
-    ['clients', 'Connections', (_, { clientConnections }) => ({ text: formatCount(clientConnections) })],
+    ['url', 'Address', ({ url }) => reachable(url)],
+    ['clients', 'Connections', (_, { clientConnections }) => formatCount(clientConnections)],
     certificateOf('clients'),
   ],
   gateway: [
-    [
-      'up',
-      'Up since',
-      ({ startedAt: since }, { at }) => ({ text: `${formatMoment(since, at)} (${formatAge(at - since)})` }),
-    ],
-    ['workers', 'Workers', (_, { workers }) => ({ text: formatCount(workers.length) })],
+    ['up', 'Up since', ({ startedAt: at }, now) => `${formatMoment(at, now.at)} (${formatAge(now.at - at)})`],
+    ['workers', 'Workers', (_, { workers }) => formatCount(workers.length)],
     [
       'version',
       'Version',
-      ({ version, nodeVersion }) => ({ text: `${version} on Node ${nodeVersion.replace('v', '')}` }),
+      ({ version, nodeVersion }) => `${version} on Node ${nodeVersion.replace('v', '')}`,
     ],
   ],
   backend: [
-    ['backend', 'Address', ({ backendUrl }) => ({ text: backendUrl.replace(/\/$/, '') })],
-    [
-      'backend-connections',
-      'Connections',
-      (_, { backendConnections }) => ({ text: formatCount(backendConnections) }),
-    ],
+    ['backend', 'Address', ({ backendUrl }) => backendUrl.replace(/\/$/, '')],
+    ['backend-connections', 'Connections', (_, { backendConnections }) => formatCount(backendConnections)],
     certificateOf('backend'),
-    [
-      'failure',
-      'Last failure',
-      (_, { at }) => {
-        const last = failures.find(({ party }) => party === 'backend');
-        return last === undefined
-          ? { text: 'none since the start' }
-          : {
-              text: `${nameOfKind(last.outcome)}, ${formatAge(at - last.at)} ago`,
-              title: `at ${formatMoment(last.at, at)}`,
-            };
-      },
-    ],
+    ['failure', 'Last failure', describeLastFailure],
   ],
 };
+
+/** @type {(facts: Facts, now: Now) => Said} */
+function describeLastFailure(_, { at }) {
+  const last = failures.find(({ party }) => party === 'backend');
+  return last === undefined
+    ? { text: 'none since the start' }
+    : {
+        text: `${nameOfKind(last.outcome)}, ${formatAge(at - last.at)} ago`,
+        title: `at ${formatMoment(last.at, at)}`,
+      };
+}
 
 const partyItems = [.../** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('#parties li'))].map(
   (item) => {
@@ -205,7 +196,8 @@ const showVerdict = (facts, now) => {
     item.classList.toggle('blamed', party === blamed && !isOver);
     setText(said, states[party].text);
     for (const { row, text: cell, read } of shown) {
-      const { text = '', title = '', isUnwell = false } = read(facts, now) ?? {};
+      const fact = read(facts, now);
+      const { text = '', title = '', isUnwell = false } = typeof fact === 'string' ? { text: fact } : fact;
       row.hidden = text === '';
       setText(cell, isUnwell ? `! ${text}` : text);
       cell.classList.toggle('bad', isUnwell);

@@ -90,6 +90,7 @@ class Table {
       const cell = isHeading ? make('th', { scope: 'row' }) : make('td', { className });
       // For narrow windows, where the head of the table has no room, and cells stand in several lines.
       Object.assign(cell.dataset, { name }, group !== undefined && { group });
+      cell.classList.toggle('first', group !== undefined);
       cell.style.gridArea = isHeading ? '' : (className.split(' ').at(-1) ?? '');
       cell.append(...(fill?.(row, cell) ?? []));
       return cell;
@@ -106,8 +107,16 @@ class Table {
  * @property {number} longest of the mean times
  */
 
-/** @type {(format: (figures: Flow) => string) => (row: Operation) => string} */
-const ofCalls = (format) => (row) => (row.name === 'none' ? '' : format(row.figures));
+/**
+ * What called no operation made no calls to the backend.
+ * @type {(name: string, read: (figures: Flow, seconds: number) => string, more?: Partial<Column<Operation>>) => Column<Operation>}
+ */
+const figure = (name, read, more = {}) => ({
+  name,
+  text: ({ name: flow, figures, seconds }) =>
+    flow === 'none' && more.className === 'backend' ? '' : read(figures, seconds),
+  ...more,
+});
 
 /** @type {readonly Column<Operation>[]} */
 const operationColumns = [
@@ -115,45 +124,36 @@ const operationColumns = [
     isHeading: true,
     text: ({ name }) => (name === 'all' ? 'All five' : name === 'none' ? 'no operation' : name),
   },
-  { name: 'a second', text: ({ figures, seconds }) => format.formatRate(figures.requests / seconds) },
-  ...statusClasses.map((name, index) => ({
-    ...(index === 0 && { group: 'Replies', className: 'first' }),
-    name,
-    text: (/** @type {Operation} */ { figures }) => format.formatCount(figures.byStatus[name]),
-  })),
-  ...parties.map((party, index) => ({
-    ...(index === 0 && { group: 'Failed, at fault', className: 'first' }),
-    name: partyNames[party].toLowerCase(),
-    text: (/** @type {Operation} */ { figures }) => format.formatCount(figures.failed[party]),
-    // What clients get wrong is theirs to mend.
-    isBad: (/** @type {Operation} */ { figures }) => party !== 'client' && figures.failed[party] > 0,
-  })),
-  {
-    group: 'Requests took',
-    name: 'p50',
-    className: 'first',
-    text: ({ figures }) => format.formatMs(figures.p50),
-  },
-  { name: 'p99', text: ({ figures }) => format.formatMs(figures.p99) },
-  {
+  figure('a second', ({ requests }, seconds) => format.formatRate(requests / seconds)),
+  ...statusClasses.map((name, index) =>
+    figure(
+      name,
+      ({ byStatus }) => format.formatCount(byStatus[name]),
+      index === 0 ? { group: 'Replies' } : {},
+    ),
+  ),
+  ...parties.map((party, index) =>
+    figure(partyNames[party].toLowerCase(), ({ failed }) => format.formatCount(failed[party]), {
+      ...(index === 0 && { group: 'Failed, at fault' }),
+      // What clients get wrong is theirs to mend.
+      isBad: ({ figures }) => party !== 'client' && figures.failed[party] > 0,
+    }),
+  ),
+  figure('p50', ({ p50 }) => format.formatMs(p50), { group: 'Requests took' }),
+  figure('p99', ({ p99 }) => format.formatMs(p99)),
+  figure('failed', ({ backendFailed: failed, backendCalls }) => format.formatShare(failed, backendCalls), {
     group: 'Calls to the backend',
-    name: 'failed',
-    className: 'first backend',
-    text: ofCalls(({ backendFailed, backendCalls }) => format.formatShare(backendFailed, backendCalls)),
+    className: 'backend',
     isBad: ({ figures }) => figures.backendFailed > 0,
-  },
-  { name: 'p50', className: 'backend', text: ofCalls(({ backendP50 }) => format.formatMs(backendP50)) },
-  { name: 'p99', className: 'backend', text: ofCalls(({ backendP99 }) => format.formatMs(backendP99)) },
+  }),
+  figure('p50', ({ backendP50 }) => format.formatMs(backendP50), { className: 'backend' }),
+  figure('p99', ({ backendP99 }) => format.formatMs(backendP99), { className: 'backend' }),
   {
     className: 'share',
-    fill: () => [
-      make(
-        'div',
-        { className: 'part' },
-        make('div', {}, make('div', { className: 'bar' }, make('i'))),
-        make('span'),
-      ),
-    ],
+    fill: () => {
+      const track = make('div', {}, make('div', { className: 'bar' }, make('i')));
+      return [make('div', { className: 'part' }, track, make('span'))];
+    },
   },
 ];
 
