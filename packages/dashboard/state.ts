@@ -48,17 +48,11 @@ export interface Summary {
   readonly failures: Readonly<Record<string, number>>;
 }
 
-export interface LastFailure {
+interface LastFailure {
   /** Milliseconds since 1970. */
   readonly at: number;
   /** Calls to the backend that have come through since; a few of the latest may not be counted yet. */
   readonly callsSince: number;
-}
-
-/** Null where there was none since the start. */
-interface LastFailures {
-  readonly backend: LastFailure | null;
-  readonly gateway: LastFailure | null;
 }
 
 export interface ShownFailure {
@@ -149,7 +143,8 @@ export interface Now {
   readonly requestsEver: number;
   readonly lastMinute: Summary;
   readonly wholeHistory: Summary;
-  readonly lastFailures: LastFailures;
+  /** Null where there was none since the start. */
+  readonly lastFailures: Readonly<Record<'backend' | 'gateway', LastFailure | null>>;
   /** The backend answered calls of the last 5 minutes, and none of them with success. */
   readonly hasNoSuccess: boolean;
 }
