@@ -3,6 +3,7 @@
 import type { Parts } from './service/parts.ts';
 
 export const parts: Partial<Parts> = {
+  dashboard: () => import('../dashboard/server.ts'),
   standInBackend: () => import('../stand-in-backend/server.ts'),
   contractCheck: () => import('../contract-check/command.ts'),
   cluster: () => import('./cluster/pool.ts'),

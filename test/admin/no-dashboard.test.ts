@@ -12,8 +12,8 @@ test('without a dashboard / says so with a 404, and the rest is answered as ever
     () => [createReport({ figures: new Figures().toJSON() })],
     async (port) => {
       for (const [method, path, status, text] of [
-        ['GET', '/', 404, '{"error":"The dashboard is not installed in this build"}'],
-        ['GET', '/?x', 404, '{"error":"The dashboard is not installed in this build"}'],
+        ['GET', '/', 404, '{"error":"This build leaves out packages/dashboard"}'],
+        ['GET', '/?x', 404, '{"error":"This build leaves out packages/dashboard"}'],
         ['GET', '/dashboard/main.js', 404, '{"error":"Not found"}'],
         ['GET', '/dashboard/events', 404, '{"error":"Not found"}'],
         ['HEAD', '/', 404, ''],

@@ -8,7 +8,13 @@ import { createFetchHandler, type FetchHandlerOptions } from '../../packages/cor
 /** A server with nothing but the handler in it, on a free port. */
 export async function serveFetchHandler(options: FetchHandlerOptions) {
   const handler = createFetchHandler(options);
-  const server: ServerType = serve({ fetch: handler, port: 0, hostname: '127.0.0.1' });
+  const server: ServerType = serve({
+    fetch: handler,
+    port: 0,
+    hostname: '127.0.0.1',
+    // Tests that wait for the end of a connection wait no longer.
+    serverOptions: { keepAliveTimeout: 3_000, keepAliveTimeoutBuffer: 0 },
+  });
   await once(server, 'listening');
   return {
     port: (server.address() as AddressInfo).port,

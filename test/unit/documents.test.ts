@@ -51,6 +51,8 @@ const otherVariables = [
 ];
 const otherFlags: string[] = [
   ...Object.keys(contractFlags),
+  // Of scripts/leave-out.ts.
+  '--suites',
   // Of bench/run.ts and bench/guards.ts.
   '--contenders',
   '--workloads',

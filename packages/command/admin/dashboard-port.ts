@@ -7,6 +7,9 @@ import type { History, Stretch } from '../../figures/history.ts';
 import type { Report, Reporter } from '../../figures/report.ts';
 import type { DescribedSetting } from '../settings/describe.ts';
 
+/** Where the dashboard is. */
+export const dashboardFolder = 'packages/dashboard';
+
 /** The facts about the gateway that no report has. */
 interface DashboardFacts {
   /** Empty for the name of the machine. */

@@ -7,7 +7,12 @@ import type { Server } from 'node:net';
 import { isAllowedHost } from '../../core/admission/host-names.ts';
 import { latestBackendStatus } from '../../figures/backend-status.ts';
 import { createConnectionServer, keep } from './connections.ts';
-import type { CreateDashboard, DashboardPort, DashboardSources } from './dashboard-port.ts';
+import {
+  dashboardFolder,
+  type CreateDashboard,
+  type DashboardPort,
+  type DashboardSources,
+} from './dashboard-port.ts';
 import { addFigures, History } from '../../figures/history.ts';
 import { metricsContentType, renderMetrics } from '../metrics/metrics.ts';
 import type { Report } from '../../figures/report.ts';
@@ -34,7 +39,7 @@ interface Page {
 }
 
 const noSuccess = 'no call of the last 5 minutes has succeeded: is BACKEND_URL right?';
-const noDashboard = 'The dashboard is not installed in this build';
+const noDashboard = `This build leaves out ${dashboardFolder}`;
 const notOurName =
   'Not a name of this listener: call it by its IP address, or add the name to ADMIN_ALLOWED_HOSTS';
 

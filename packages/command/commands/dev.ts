@@ -38,7 +38,7 @@ async function runDev({ resolved, terminal, parts }: CommandRun, log: Log): Prom
       keeper: createKeeper(),
       parts,
     });
-    service = await addAdmin(clients, inForce, log.logger, { clients: [], admin: [] });
+    service = await addAdmin(clients, inForce, log.logger, { clients: [], admin: [] }, parts);
     followFiles(certificates, clients);
   } catch (error) {
     await backend.stop();

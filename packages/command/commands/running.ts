@@ -62,10 +62,14 @@ export function logWarnings(settings: Settings, { environment }: Terminal, logge
 }
 
 /** The addresses of a running gateway, for people; `backend` is the line that says where the backend is. */
-export function describePlaces({ url, adminUrl }: WholeService, { docs }: Settings, backend: string): string {
+export function describePlaces(
+  { url, adminUrl, hasDashboard }: WholeService,
+  { docs }: Settings,
+  backend: string,
+): string {
+  const dashboard = hasDashboard ? `  Dashboard           ${adminUrl}/\n` : '';
   const reference = docs ? `  API reference       ${url}/docs  ${url}/openapi.json\n` : '';
   return `  Work Item Gateway   ${url}/api/work-items
-  Dashboard           ${adminUrl}/
-${reference}  ${backend}
+${dashboard}${reference}  ${backend}
   Health and metrics  ${adminUrl}/readyz  ${adminUrl}/metrics`;
 }

@@ -67,7 +67,7 @@ async function serve(
       : await (
           await loadPart(parts, 'cluster', `WORKERS=${settings.workers}`)
         ).startPool(settings, log, tls, passed.clients);
-  const service = await addAdmin(clients, inForce, log.logger, passed);
+  const service = await addAdmin(clients, inForce, log.logger, passed, parts);
   followFiles(inForce.certificates, clients);
   inForce.resolved = withSockets(resolved, settingsOfSockets(passed, service.url, service.adminUrl));
   if (log.hasReader) {

@@ -5,6 +5,7 @@ import type { Gateway } from '../../core/call/gateway.ts';
 import type { Serve } from '../../core/http1/connection.ts';
 import type { ProcessTracer, SpanObserver, TraceOptions } from '../options/tracing.ts';
 import type { ClientTls } from '../../core/http1/client-connection.ts';
+import { dashboardFolder, type CreateDashboard } from '../admin/dashboard-port.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Log, Logger } from '../log/log.ts';
 import type { Settings } from '../settings/settings.ts';
@@ -12,6 +13,7 @@ import type { TlsInForce } from '../certificates/certificates.ts';
 import type { ClientService } from './services.ts';
 
 export interface Parts {
+  readonly dashboard: () => Promise<{ readonly createDashboard: CreateDashboard }>;
   readonly standInBackend: () => Promise<StandInBackendPart>;
   readonly contractCheck: () => Promise<ContractCheckPart>;
   /** Several processes: in the primary one, and in each worker. */
@@ -70,6 +72,7 @@ interface ClusterPart {
 
 /** For people: where each part is. */
 const places: Readonly<Record<keyof Parts, string>> = {
+  dashboard: dashboardFolder,
   standInBackend: 'packages/stand-in-backend',
   contractCheck: 'packages/contract-check',
   cluster: 'packages/command/cluster',

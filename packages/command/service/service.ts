@@ -11,6 +11,7 @@ import { describeSettings } from '../settings/describe.ts';
 import { listenNames, type ResolvedSettings, type Settings } from '../settings/settings.ts';
 import { surviveAcceptErrors } from './accept-errors.ts';
 import type { ClientService, Service } from './services.ts';
+import type { Parts } from './parts.ts';
 import type { PassedSockets } from './passed-sockets.ts';
 
 /** The certificates in force, which follow their files. */
@@ -34,6 +35,7 @@ export interface InForce {
 export interface WholeService extends Service {
   readonly url: string;
   readonly adminUrl: string;
+  readonly hasDashboard: boolean;
 }
 
 /**
@@ -44,13 +46,14 @@ export async function addAdmin(
   inForce: InForce,
   logger: Logger,
   passed: PassedSockets,
+  parts: Partial<Parts>,
 ): Promise<WholeService> {
   const { settings } = inForce.resolved;
   const settingsInForce = (): Settings => inForce.resolved.settings;
   let isDraining = false;
   const backend = new JoinedBackendStatus();
   const adminHost = normalizeHostName(settings.adminHost);
-  const { createDashboard } = await import('../../dashboard/server.ts');
+  const dashboard = await parts.dashboard?.();
   const admin = createAdminServer(
     {
       reports: async (request) => backend.join(await clients.reports(request)),
@@ -69,7 +72,7 @@ export async function addAdmin(
         settings: describeSettings(inForce.resolved),
       }),
     },
-    createDashboard,
+    dashboard?.createDashboard,
   );
   let listener: Listener;
   try {
@@ -93,6 +96,7 @@ export async function addAdmin(
       return clients.url;
     },
     adminUrl: listener.url,
+    hasDashboard: dashboard !== undefined,
     beginDrain: () => {
       isDraining = true;
       clients.beginDrain();
