@@ -1,7 +1,7 @@
 // Several worker processes that serve clients on one port: started, watched, replaced when they die, and one
 // by one on a reload. It answers no client itself; the workers are worker.ts.
 
-import cluster, { type Worker } from 'node:cluster';
+import cluster from 'node:cluster';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { extname } from 'node:path';
@@ -21,55 +21,27 @@ import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Question, RateLimitPart } from '../../core/guards/options/ports.ts';
 import { loadRateLimit } from '../../core/guards/parts.ts';
 import { KeptKeys } from '../service/keeper.ts';
-import { plainSettings, type FromWorker, type ToWorker } from './messages.ts';
-import { closeUntakenConnections } from './untaken-connections.ts';
+import {
+  describeEnd,
+  isForGroup,
+  Member,
+  type MemberObserver,
+  type MemberStart,
+  type StartOutcome,
+} from './member.ts';
+import type { ToWorker } from './messages.ts';
 
-const reportTimeoutMs = 1_000;
 const backOffMinMs = 100;
 const backOffMaxMs = 10_000;
 // A worker that has lived so long did not die of how it was started.
 const settledMs = 10_000;
 // What is told to cut everything has this long to end by itself.
 const killTimeoutMs = 500;
-// Every worker is asked how it is at each heartbeat. One that has left so many in a row unanswered hangs: nothing
-// that it does takes a tenth of that; only its start may, on a busy machine. Counted in our own heartbeats and not by
-// the clock, which goes on while this process is stopped.
+// Every worker is asked how it is at each of them.
 const heartbeatMs = 1_000;
-const missedBeatsMax = 10;
-const missedStartBeatsMax = 60;
-// Node cannot listen for a signal in its first moments: one for the whole process group may end a worker that starts.
-const groupSignals: ReadonlySet<string | null> = new Set(['SIGTERM', 'SIGINT', 'SIGHUP']);
-// What a process said before it ended is read within a turn or two.
-const lastTurnsMax = 100;
 const refusalReportMs = 1_000;
 // Behind input, outputs and the channel of node:cluster.
 const firstPassed = 4;
-
-interface Member {
-  readonly worker: Worker;
-  /** What it was started with: one whose settings are no longer those in force is replaced. */
-  readonly settings: Settings;
-  readonly startedAt: number;
-  /** What it was given last. */
-  tls: TlsInForce;
-  readonly exited: Promise<void>;
-  /** What it last said of itself: of a worker that has gone this is what stays. */
-  lastReport: Report | undefined;
-  missedBeats: number;
-  /** It has said that it takes calls. */
-  isReady: boolean;
-  /** It was told to stop: its end is no surprise. */
-  isLeaving: boolean;
-  /** It hung and was killed. */
-  isFrozen: boolean;
-}
-
-/** How the start of a worker ended. */
-type StartOutcome =
-  | { readonly kind: 'ready'; readonly url: string }
-  | { readonly kind: 'failed'; readonly message: string }
-  /** Ended by a signal that was not meant for it. */
-  | { readonly kind: 'interrupted'; readonly message: string };
 
 interface Reload {
   /** What comes back when it has to be given up. */
@@ -134,7 +106,6 @@ class WorkerPool implements ClientService {
   readonly #logger: Logger;
   readonly #sharing: PortSharing;
   readonly #members = new Set<Member>();
-  readonly #awaitedReports = new Map<number, (report: Report | undefined) => void>();
   // What workers that have gone had counted and kept: a counter must not fall because one was replaced.
   readonly #counted = new Figures();
   #failures: readonly Failure[] = [];
@@ -147,7 +118,6 @@ class WorkerPool implements ClientService {
   #settings: Settings;
   #tls: TlsInForce;
   #url = '';
-  #nextReportId = 0;
   #earlyDeaths = 0;
   #phase: 'starting' | 'running' | 'stopping' = 'starting';
   #hasFailed = false;
@@ -155,6 +125,34 @@ class WorkerPool implements ClientService {
   #refusalReportedAt = -Infinity;
   // Until it fires no missing worker is started.
   #pause: NodeJS.Timeout | undefined;
+
+  readonly #observer: MemberObserver = {
+    onReady: (member) => {
+      member.renewTls(this.#tls);
+    },
+    onCount: (member, id, question) => {
+      void this.#answerCount(member, id, question);
+    },
+    onKeys: ({ settings }, keys) => {
+      this.#keys.keep(settings.authJwksUrl, keys, performance.now());
+    },
+    onRefused: (member) => {
+      this.#reportRefused(member);
+    },
+    onUnreachable: ({ pid }, error) => {
+      this.#logger.error({ err: error, worker: pid }, 'a worker cannot be reached');
+    },
+    onGone: (member) => {
+      this.#members.delete(member);
+      if (member.lastReport !== undefined) {
+        this.#counted.add(new Figures(member.lastReport.figures));
+        this.#failures = joinFailures([member.lastReport.failures, this.#failures]);
+      }
+    },
+    onExit: (member, code, signal) => {
+      this.#onExit(member, code, signal);
+    },
+  };
 
   constructor(
     settings: Settings,
@@ -221,21 +219,14 @@ class WorkerPool implements ClientService {
   renewTls(tls: TlsInForce): void {
     this.#tls = tls;
     for (const member of this.#members) {
-      this.#renewTlsOf(member);
-    }
-  }
-
-  #renewTlsOf(member: Member): void {
-    if (member.isReady && member.tls !== this.#tls) {
-      member.tls = this.#tls;
-      send(member, { kind: 'renew-tls', tls: this.#tls });
+      member.renewTls(tls);
     }
   }
 
   readonly reports = async (request: ReportRequest): Promise<readonly Report[]> => {
     const members = [...this.#members].filter(({ isReady }) => isReady);
     const answers = await Promise.all(
-      members.map(async (member) => ({ member, report: await this.#askReport(member, request) })),
+      members.map(async (member) => ({ member, report: await member.report(request) })),
     );
     // Those that did not answer are no part of it, but what they had counted is.
     const counted = new Figures(this.#counted.toJSON());
@@ -267,7 +258,7 @@ class WorkerPool implements ClientService {
     this.#endReload(undefined);
     for (const member of this.#members) {
       member.isLeaving = true;
-      send(member, { kind: 'begin-drain' });
+      member.send({ kind: 'begin-drain' });
     }
   }
 
@@ -305,7 +296,7 @@ class WorkerPool implements ClientService {
 
   #tellAll(message: ToWorker): void {
     for (const member of this.#members) {
-      send(member, message);
+      member.send(message);
     }
   }
 
@@ -386,106 +377,45 @@ class WorkerPool implements ClientService {
   }
 
   async #fork(): Promise<StartOutcome> {
-    let worker: Worker;
+    const settings = this.#settings;
     try {
-      worker = cluster.fork();
+      const keys = this.#keys.find(settings.authJwksUrl, performance.now());
+      const { started } = this.#add({
+        settings,
+        sharing: this.#sharing,
+        tls: this.#tls,
+        passed: this.#passed,
+        keys,
+      });
+      return await started;
     } catch (error) {
       return { kind: 'failed', message: `a worker could not be started: ${String(error)}` };
     }
-    const exited = Promise.withResolvers<undefined>();
-    const outcome = Promise.withResolvers<StartOutcome>();
-    const member: Member = {
-      worker,
-      settings: this.#settings,
-      startedAt: performance.now(),
-      tls: this.#tls,
-      exited: exited.promise.then(() => undefined),
-      lastReport: undefined,
-      missedBeats: 0,
-      isReady: false,
-      isLeaving: false,
-      isFrozen: false,
-    };
+  }
+
+  #add(start: MemberStart): Member {
+    const member = new Member(start, this.#observer);
     this.#members.add(member);
-    const closeUntaken = closeUntakenConnections(worker, () => {
-      this.#reportRefused(member);
-    });
-    worker.on('message', (message: FromWorker) => {
-      member.missedBeats = 0;
-      switch (message.kind) {
-        case 'ready':
-          member.isReady = true;
-          this.#renewTlsOf(member);
-          outcome.resolve(message);
-          break;
-        case 'start-error':
-          outcome.resolve({ kind: 'failed', message: message.message });
-          break;
-        case 'count':
-          void this.#answerCount(member, message.id, message.question);
-          break;
-        case 'keys':
-          this.#keys.keep(member.settings.authJwksUrl, message.keys, performance.now());
-          break;
-        case 'reports':
-          member.lastReport = message.reports[0] ?? member.lastReport;
-          this.#awaitedReports.get(message.id)?.(message.reports[0]);
-          break;
-      }
-    });
-    const end = (kind: 'failed' | 'interrupted', message: string): void => {
-      this.#members.delete(member);
-      closeUntaken();
-      if (member.lastReport !== undefined) {
-        this.#counted.add(new Figures(member.lastReport.figures));
-        this.#failures = joinFailures([member.lastReport.failures, this.#failures]);
-      }
-      outcome.resolve({ kind, message });
-      exited.resolve(undefined);
-    };
-    worker.on('error', (error) => {
-      if (worker.process.pid === undefined) {
-        // It never was: the system has no process or no descriptor left for it.
-        end('failed', `a worker could not be started: ${error.message}`);
-      } else {
-        this.#logger.error({ err: error, worker: worker.process.pid }, 'a worker cannot be reached');
-      }
-    });
-    worker.once('exit', (code, signal) => {
-      void lastWordsOf(worker).then(() => {
-        const kind = groupSignals.has(signal) ? 'interrupted' : 'failed';
-        end(kind, `a worker ended as it started, with ${describeEnd(code, signal)}`);
-        this.#onExit(member, code, signal);
-      });
-    });
-    send(member, {
-      kind: 'start',
-      settings: plainSettings(shareOf(member.settings)),
-      sharing: this.#sharing,
-      tls: member.tls,
-      passed: this.#passed,
-      keys: this.#keys.find(member.settings.authJwksUrl, performance.now()),
-    });
-    return await outcome.promise;
+    return member;
   }
 
   // Loaded with the first question: without a rate limit there is none.
   async #answerCount(member: Member, id: number, question: Question): Promise<void> {
     const { createJoinedCount } = await loadRateLimit();
     this.#count ??= createJoinedCount();
-    send(member, { kind: 'counted', id, answer: this.#count.answer(question, performance.now()) });
+    member.send({ kind: 'counted', id, answer: this.#count.answer(question, performance.now()) });
   }
 
   #onExit(member: Member, code: number | null, signal: string | null): void {
     // A worker that a signal to the whole group ends as it starts is started again.
-    if (!member.isLeaving && (member.isReady || !groupSignals.has(signal))) {
+    if (!member.isLeaving && (member.isReady || !isForGroup(signal))) {
       this.#counted.recordWorkerDeath(causeOfDeath(signal, member.isFrozen));
     }
     if (!member.isReady) {
       // Whoever launched it knows, and nothing of a client's was cut.
       return;
     }
-    const ended = { worker: member.worker.process.pid, code, signal };
+    const ended = { worker: member.pid, code, signal };
     if (!member.isLeaving) {
       this.#earlyDeaths = performance.now() - member.startedAt < settledMs ? this.#earlyDeaths + 1 : 0;
       this.#logger.error(ended, `a worker ended with ${describeEnd(code, signal)}: replacing it`);
@@ -501,12 +431,12 @@ class WorkerPool implements ClientService {
   }
 
   // As the listener of a single process says it.
-  #reportRefused({ worker }: Member): void {
+  #reportRefused({ pid }: Member): void {
     const now = performance.now();
     if (now - this.#refusalReportedAt >= refusalReportMs) {
       this.#refusalReportedAt = now;
       this.#logger.error(
-        { worker: worker.process.pid },
+        { worker: pid },
         'a connection could not be taken: the worker has no descriptor left',
       );
     }
@@ -533,80 +463,30 @@ class WorkerPool implements ClientService {
 
   #retire(member: Member): void {
     member.isLeaving = true;
-    send(member, { kind: 'begin-drain' });
-    send(member, { kind: 'finish-drain' });
+    member.send({ kind: 'begin-drain' });
+    member.send({ kind: 'finish-drain' });
     const callOff = startDeadline(member.settings.shutdownTimeoutMs + killTimeoutMs, () => {
       this.#kill(member, 'a worker that was to be replaced does not end: killing it');
     });
     void member.exited.then(callOff);
   }
 
-  // Undefined when it does not answer in time.
-  async #askReport(member: Member, request: ReportRequest): Promise<Report | undefined> {
-    const id = this.#nextReportId;
-    this.#nextReportId += 1;
-    const { promise, resolve } = Promise.withResolvers<Report | undefined>();
-    this.#awaitedReports.set(id, resolve);
-    const callOff = startDeadline(reportTimeoutMs, () => {
-      resolve(undefined);
-    });
-    send(member, { kind: 'report', id, request });
-    const report = await Promise.race([promise, member.exited.then(() => undefined)]);
-    callOff();
-    this.#awaitedReports.delete(id);
-    return report;
-  }
-
   // One that hangs takes connections and answers none; killed, it is replaced like any that dies.
   #lookForHanging(): void {
     for (const member of this.#members) {
-      if (member.isLeaving) {
-        continue;
-      }
-      const beatsMax = member.isReady ? missedBeatsMax : missedStartBeatsMax;
-      if (member.missedBeats >= beatsMax) {
+      const missedBeats = member.isLeaving ? undefined : member.beat();
+      if (missedBeats !== undefined) {
         member.isFrozen = true;
-        this.#kill(member, `a worker has not answered for ${(beatsMax * heartbeatMs) / 1_000} s: killing it`);
-      } else {
-        member.missedBeats += 1;
-        if (member.isReady) {
-          void this.#askReport(member, { withProcessMetrics: false, probesBackend: false });
-        }
+        this.#kill(
+          member,
+          `a worker has not answered for ${(missedBeats * heartbeatMs) / 1_000} s: killing it`,
+        );
       }
     }
   }
 
-  #kill({ worker }: Member, why: string): void {
-    this.#logger.error({ worker: worker.process.pid }, why);
-    worker.process.kill('SIGKILL');
-  }
-}
-
-// The limits are those of the whole gateway: each worker has its share.
-function shareOf(settings: Settings): Settings {
-  const share = (total: number): number => Math.ceil(total / settings.workers);
-  return {
-    ...settings,
-    connectionsMax: share(settings.connectionsMax),
-    inFlightMax: share(settings.inFlightMax),
-    bufferedBytesMax: share(settings.bufferedBytesMax),
-  };
-}
-
-function send({ worker }: Member, message: ToWorker): void {
-  if (worker.isConnected()) {
-    // A worker that goes meanwhile says so by its exit.
-    worker.send(message, () => undefined);
-  }
-}
-
-function describeEnd(code: number | null, signal: string | null): string {
-  return signal === null ? `exit code ${code ?? 0}` : `signal ${signal}`;
-}
-
-// What it said last may still be in the channel when its end is known; an end of the channel comes last.
-async function lastWordsOf(worker: Worker): Promise<void> {
-  for (let turns = 0; worker.isConnected() && turns < lastTurnsMax; turns += 1) {
-    await new Promise((resolve) => setImmediate(resolve));
+  #kill(member: Member, why: string): void {
+    this.#logger.error({ worker: member.pid }, why);
+    member.kill();
   }
 }
