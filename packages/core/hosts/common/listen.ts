@@ -31,8 +31,6 @@ export interface ListenNames {
   readonly port: string;
 }
 
-type OpenListener = Omit<Listener, 'url'>;
-
 /**
  * Makes `server` listen on `host` and `port` (0 picks a free one). `names` says what its user would change; `scheme` is of
  * its URL. Rejects with a StartError.
@@ -47,11 +45,18 @@ export async function listen(
 ): Promise<Listener> {
   const reusePort = sharing === 'reuse-port';
   try {
-    const listener =
+    const servers =
       host === 'localhost'
-        ? await listenLocalhost(server, port, reusePort)
-        : await listenOn(server, host, port, reusePort);
-    return { ...listener, url: `${scheme}://${hostInUrl(host)}:${listener.port}` };
+        ? await listenOnLocalhost(server, port, reusePort)
+        : [await startListening(server, { host, port, reusePort })];
+    const actual = portOf(server);
+    return {
+      port: actual,
+      url: `${scheme}://${hostInUrl(host)}:${actual}`,
+      close: async () => {
+        await Promise.all(servers.map(stopListening));
+      },
+    };
   } catch (error) {
     throw new StartError(
       describe(error as NodeJS.ErrnoException & { address?: string }, host, port, names),
@@ -71,22 +76,21 @@ export async function listenOnPassed(
 ): Promise<Listener> {
   const servers: Server[] = [];
   for (const descriptor of descriptors) {
-    const each = servers.length === 0 ? server : createHelper(server);
     try {
       // By this way, and not by its number alone, node:cluster leaves it to the process that it is in.
-      const socket = new Socket({ fd: descriptor, readable: false, writable: false });
-      await startListening(each, socket);
+      const place = new Socket({ fd: descriptor, readable: false, writable: false });
+      const start = servers.length === 0 ? startListening : startHelper;
+      const each = await start(server, place);
+      servers.push(each);
+      if (!isOnPort(each.address())) {
+        throw new Error('it has no port');
+      }
     } catch (error) {
       closeAll(servers);
-      throw new StartError(describePassed(descriptor, (error as Error).message), error);
-    }
-    servers.push(each);
-    if (each !== server) {
-      each.on('error', (error) => server.emit('error', error));
-    }
-    if (!isOnPort(each.address())) {
-      closeAll(servers);
-      throw new StartError(describePassed(descriptor, 'it has no port'), undefined);
+      throw new StartError(
+        `descriptor ${descriptor}, which LISTEN_FDS passes on, is no listening TCP socket: ${(error as Error).message}`,
+        error,
+      );
     }
   }
   const { address, port } = server.address() as AddressInfo;
@@ -105,38 +109,23 @@ function isOnPort(address: AddressInfo | string | null): address is AddressInfo 
   return typeof address === 'object' && address !== null && address.port > 0;
 }
 
-function describePassed(descriptor: number, why: string): string {
-  return `descriptor ${descriptor}, which LISTEN_FDS passes on, is no listening TCP socket: ${why}`;
-}
-
 function closeAll(servers: readonly Server[]): void {
   for (const each of servers) {
     Server.prototype.close.call(each);
   }
 }
 
-// Hands its connections to the one server that knows what to do with them.
-function createHelper(server: Server): Server {
+function portOf(server: Server): number {
+  return (server.address() as AddressInfo).port;
+}
+
+/** Starts a second server, which hands its connections to `server`. */
+async function startHelper(server: Server, place: ListenOptions | Socket): Promise<Server> {
   const helper = createServer({ allowHalfOpen: true, noDelay: true }, (socket: Socket) => {
     server.emit('connection', socket);
   });
-  return helper;
-}
-
-async function listenOn(
-  server: Server,
-  host: string,
-  port: number,
-  reusePort: boolean,
-): Promise<OpenListener> {
-  await startListening(server, { host, port, reusePort });
-  const actual = (server.address() as AddressInfo).port;
-  return {
-    port: actual,
-    close: async () => {
-      await stopListening(server);
-    },
-  };
+  await startListening(helper, place);
+  return helper.on('error', (error) => server.emit('error', error));
 }
 
 // One that a client on this machine can use: an address that means all of them is `localhost` too.
@@ -147,57 +136,37 @@ function hostInUrl(host: string): string {
   return host.includes(':') ? `[${host}]` : host;
 }
 
-async function listenLocalhost(server: Server, port: number, reusePort: boolean): Promise<OpenListener> {
+/** Returns all servers that listen: one where the machine has no `::1`. */
+async function listenOnLocalhost(server: Server, port: number, reusePort: boolean): Promise<Server[]> {
   for (let tries = 1; ; tries += 1) {
     await startListening(server, { host: '127.0.0.1', port, reusePort });
-    const actual = (server.address() as AddressInfo).port;
-    const second = createHelper(server);
     try {
-      await startListening(second, { host: '::1', port: actual, ipv6Only: true, reusePort });
+      const place = { host: '::1', port: portOf(server), ipv6Only: true, reusePort };
+      return [server, await startHelper(server, place)];
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
       if (code === 'EADDRNOTAVAIL' || code === 'EAFNOSUPPORT') {
-        return {
-          port: actual,
-          close: async () => {
-            await stopListening(server);
-          },
-        };
+        return [server];
       }
       const closed = once(server, 'close');
       await stopListening(server);
       await closed;
-      if (code === 'EADDRINUSE' && port === 0 && tries < freePortTries) {
-        continue;
+      if (code !== 'EADDRINUSE' || port !== 0 || tries === freePortTries) {
+        throw error;
       }
-      throw error;
     }
-    second.on('error', (error) => server.emit('error', error));
-    return {
-      port: actual,
-      close: async () => {
-        await Promise.all([stopListening(server), stopListening(second)]);
-      },
-    };
   }
 }
 
-async function startListening(server: Server, place: ListenOptions | Socket): Promise<void> {
-  const { promise, resolve, reject } = Promise.withResolvers<undefined>();
-  const onListening = (): void => {
-    resolve(undefined);
-  };
-  server.once('listening', onListening).once('error', reject);
+async function startListening(server: Server, place: ListenOptions | Socket): Promise<Server> {
+  const listening = once(server, 'listening');
   if (place instanceof Socket) {
     server.listen(place, backlog);
   } else {
     server.listen({ backlog, ...place });
   }
-  try {
-    await promise;
-  } finally {
-    server.off('listening', onListening).off('error', reject);
-  }
+  await listening;
+  return server;
 }
 
 // Not http.Server's own close, which also destroys idle connections and with them a request that is already
