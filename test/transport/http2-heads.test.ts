@@ -2,7 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { fieldsMax, headBytesMax } from '../../packages/core/hosts/http2/http2.ts';
+import { headBytesMax } from '../../packages/core/hosts/http2/http2.ts';
+import { fieldsMax } from '../../packages/core/hosts/http2/http2-head.ts';
 import { poll } from '../helpers/changes.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { noHttp2, serveHttp2InProcess } from '../helpers/http2-client.ts';

@@ -3,21 +3,18 @@
 
 import { constants, type ServerHttp2Stream } from 'node:http2';
 
+import type { BufferBudget } from '../../body/budget.ts';
 import { monotonicMs } from '../../time/monotonic.ts';
+import type { ServerLimits } from '../../http1/connection.ts';
+import type { StallWatch } from '../../http1/stall-watch.ts';
 import type { Broken, Client, Incoming, Reply, RequestHandler, Transport } from '../../http1/transport.ts';
 import { listReplyHeaders } from '../common/reply-headers.ts';
-import { readHead, type HeadLimits } from './http2-head.ts';
+import { readHead } from './http2-head.ts';
 
 /** What all exchanges of a server share. */
-export interface ExchangeContext {
-  readonly handler: RequestHandler;
-  readonly headLimits: HeadLimits;
-  /** Of a body whose rest is dropped behind its reply, in bytes: past it the stream is reset [D11]. */
-  readonly requestBytesMax: number;
-  /** For a request's body, from its head on, in milliseconds [D35]. */
-  readonly requestTimeoutMs: number;
-  /** How long a client may take nothing of a reply, in milliseconds [D35]. */
-  readonly replyStallTimeoutMs: number;
+export interface Http2Context extends ServerLimits {
+  readonly handler: RequestHandler & { readonly budget: BufferBudget };
+  readonly stallWatch: StallWatch<Incoming>;
 }
 
 /** The connection of an exchange, as far as that knows it. */
@@ -63,7 +60,7 @@ export class Http2Exchange implements Transport, Client {
   readonly #stream: ServerHttp2Stream;
   readonly #opened: Opened;
   readonly #owner: ExchangeOwner;
-  readonly #context: ExchangeContext;
+  readonly #context: Http2Context;
   readonly #since = monotonicMs();
   #state: State = 'waiting';
   #incoming: Incoming | undefined;
@@ -84,7 +81,7 @@ export class Http2Exchange implements Transport, Client {
   #tookAt = 0;
   #hasTaken = false;
 
-  constructor(opened: Opened, owner: ExchangeOwner, context: ExchangeContext) {
+  constructor(opened: Opened, owner: ExchangeOwner, context: Http2Context) {
     const { stream, endsThere } = opened;
     this.#stream = stream;
     this.#opened = opened;
@@ -146,9 +143,9 @@ export class Http2Exchange implements Transport, Client {
   }
 
   #begin(fields: readonly string[]): void {
-    const { handler, headLimits } = this.#context;
+    const { handler, requestHeadBytesMax } = this.#context;
     const { endsThere } = this.#opened;
-    const head = readHead(fields, endsThere, headLimits);
+    const head = readHead(fields, endsThere, requestHeadBytesMax);
     this.#state = endsThere ? 'answering' : 'body';
     if ('reason' in head) {
       this.#send(handler.refuse(head, this), () => undefined);

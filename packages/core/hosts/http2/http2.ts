@@ -10,21 +10,16 @@ import {
 } from 'node:http2';
 import type { Socket } from 'node:net';
 
-import type { BufferBudget } from '../../body/budget.ts';
 import { monotonicMs } from '../../time/monotonic.ts';
 import type { Connection, Serve, ServerLimits } from '../../http1/connection.ts';
-
 import { StallWatch } from '../../http1/stall-watch.ts';
-import type { Incoming, RequestHandler } from '../../http1/transport.ts';
-import { Http2Exchange, type ExchangeContext, type ExchangeOwner } from './http2-exchange.ts';
+import type { Incoming } from '../../http1/transport.ts';
+import { Http2Exchange, type ExchangeOwner, type Http2Context } from './http2-exchange.ts';
+import { fieldsMax } from './http2-head.ts';
 import { PacedSocket } from './paced-socket.ts';
-
-type Http2Limits = Omit<ServerLimits, 'connectionsMax'>;
 
 /** Streams of one connection that are open at once [RFC 9113, 5.1.2]. */
 const streamsMax = 100;
-/** Fields of one head; beyond it 431. */
-export const fieldsMax = 80;
 // Beyond it the library resets the stream, before it makes strings of them. Its own list of them doubles from 12 to 96.
 const pairsMax = 96;
 /** Heads of one connection's open streams, in bytes as `heldBytes` counts them; beyond it streams are refused. */
@@ -39,27 +34,18 @@ const quietMs = 1_000;
 // GOAWAY with the greatest number that a stream can have: all that come are served [RFC 9113, 6.8].
 const endNotice = Buffer.of(0, 0, 8, 0x7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0);
 
-type Http2Handler = RequestHandler & { readonly budget: BufferBudget };
-
-interface Http2Context extends ExchangeContext, Http2Limits {
-  readonly budget: BufferBudget;
-  readonly stallWatch: StallWatch<Incoming>;
-}
-
 /** Serves HTTP/2 on the sockets that it is given, within `limits`. */
-export function serveHttp2(limits: Http2Limits, handler: Http2Handler): Serve {
-  const headLimits = { bytesMax: limits.requestHeadBytesMax, fieldsMax };
+export function serveHttp2(limits: ServerLimits, handler: Http2Context['handler']): Serve {
   const stallWatch = new StallWatch<Incoming>(limits.replyStallTimeoutMs, (incoming) => {
     incoming.onStall();
   });
-  const { budget } = handler;
-  const context: Http2Context = { ...limits, handler, budget, headLimits, stallWatch };
+  const context: Http2Context = { ...limits, handler, stallWatch };
   return (socket) => new Http2Connection(socket, context);
 }
 
 // What one client may have the library hold and do. What is past these ends the stream or the session there, before
 // anything here sees it.
-function sessionOptions({ requestHeadBytesMax }: Http2Limits) {
+function sessionOptions({ requestHeadBytesMax }: ServerLimits) {
   return {
     settings: {
       maxConcurrentStreams: streamsMax,
@@ -117,7 +103,7 @@ class Http2Connection implements Connection, ExchangeOwner {
             return;
           }
           const headBytes = heldBytes(fields);
-          if (this.#headBytes + headBytes > headBytesMax || !context.budget.take(headBytes)) {
+          if (this.#headBytes + headBytes > headBytesMax || !context.handler.budget.take(headBytes)) {
             refuse(stream, constants.NGHTTP2_REFUSED_STREAM);
             return;
           }
@@ -243,7 +229,7 @@ class Http2Connection implements Connection, ExchangeOwner {
   onClosed(exchange: Http2Exchange): void {
     this.#exchanges.delete(exchange);
     this.#headBytes -= exchange.headBytes;
-    this.#context.budget.giveBack(exchange.headBytes);
+    this.#context.handler.budget.giveBack(exchange.headBytes);
     this.#paced.meter.forget(exchange.stream);
     this.#paced.goOn();
     if (this.#exchanges.size === 0) {
