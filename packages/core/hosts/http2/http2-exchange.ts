@@ -7,7 +7,7 @@ import type { BufferBudget } from '../../body/budget.ts';
 import { monotonicMs } from '../../time/monotonic.ts';
 import type { ServerLimits } from '../../http1/connection.ts';
 import type { StallWatch } from '../../http1/stall-watch.ts';
-import type { Broken, Client, Incoming, Reply, RequestHandler, Transport } from '../../http1/transport.ts';
+import type { Client, Incoming, Reply, RequestHandler, Transport } from '../../http1/transport.ts';
 import { listReplyHeaders } from '../common/reply-headers.ts';
 import { readHead } from './http2-head.ts';
 
@@ -38,17 +38,16 @@ interface Opened {
 }
 
 /**
- * What the exchange is doing. `waiting` → `body` → `answering` → `replied` → `closed`; a request without a body skips
- * `body`, one whose reply comes before its end has `dropping` in place of `answering`, and each can close.
+ * What the exchange is doing. `body` → `answering` → `replied` → `closed`; a request without a body skips `body`, one whose
+ * reply comes before its end has `dropping` in place of `answering`, and each can close.
  *
- * - `waiting`: for its turn.
- * - `body`: the head is with the handler, the body is to come.
+ * - `body`: the body is to come.
  * - `answering`: nothing more of the request comes, the reply is to come.
  * - `dropping`: the reply has been handed over, and what is left of the body is dropped.
  * - `replied`: the reply has been handed over.
  * - `closed`: nothing more goes either way.
  */
-type State = 'waiting' | 'body' | 'answering' | 'dropping' | 'replied' | 'closed';
+type State = 'body' | 'answering' | 'dropping' | 'replied' | 'closed';
 
 // A reply is handed over in pieces of this size, two at a time: whether its client takes them is seen by their going.
 const sliceBytes = 16_384;
@@ -56,13 +55,13 @@ const slicesAhead = 2;
 // A reply of which nothing has been taken for so long has no window [D39].
 const untakenMs = 5_000;
 
-export class Http2Exchange implements Transport, Client {
+export class Http2Exchange implements Transport {
   readonly #stream: ServerHttp2Stream;
   readonly #opened: Opened;
   readonly #owner: ExchangeOwner;
   readonly #context: Http2Context;
   readonly #since = monotonicMs();
-  #state: State = 'waiting';
+  #state: State;
   #incoming: Incoming | undefined;
   // All of the request has come.
   #isWhole: boolean;
@@ -86,6 +85,7 @@ export class Http2Exchange implements Transport, Client {
     this.#stream = stream;
     this.#opened = opened;
     this.#isWhole = endsThere;
+    this.#state = endsThere ? 'answering' : 'body';
     this.#owner = owner;
     this.#context = context;
     stream
@@ -98,10 +98,6 @@ export class Http2Exchange implements Transport, Client {
           this.#fail(error);
         }
       });
-  }
-
-  get address(): string | undefined {
-    return this.#owner.address;
   }
 
   /** A part of the reply has not been taken. */
@@ -136,57 +132,43 @@ export class Http2Exchange implements Transport, Client {
   /** Begins the call. `fields` are name, value, name, value; they are not kept, as they can be large [D39]. */
   begin(fields: readonly string[]): void {
     try {
-      this.#begin(fields);
+      const { handler, requestHeadBytesMax } = this.#context;
+      const head = readHead(fields, this.#isWhole, requestHeadBytesMax);
+      if ('reason' in head) {
+        this.#send(handler.refuse(head, this.#owner), () => undefined);
+        return;
+      }
+      this.#owesContinue = head.expectation === 'continue' && !this.#isWhole;
+      this.#incoming = handler.accept(head, this, this.#owner);
+      this.#incoming.start();
+      if (!this.#isWhole && !this.#isHeld) {
+        this.#read();
+      }
     } catch (error) {
       this.#fail(error);
-    }
-  }
-
-  #begin(fields: readonly string[]): void {
-    const { handler, requestHeadBytesMax } = this.#context;
-    const { endsThere } = this.#opened;
-    const head = readHead(fields, endsThere, requestHeadBytesMax);
-    this.#state = endsThere ? 'answering' : 'body';
-    if ('reason' in head) {
-      this.#send(handler.refuse(head, this), () => undefined);
-      return;
-    }
-    this.#owesContinue = head.expectation === 'continue' && !endsThere;
-    this.#incoming = handler.accept(head, this, this);
-    this.#incoming.start();
-    if (!this.#isWhole && !this.#isHeld) {
-      this.#read();
     }
   }
 
   /** Looks whether the client has taken too long, as of `now` [D35]; `isQueued` says that its whole connection may be slow. */
   checkTime(now: number, isQueued: boolean): void {
     try {
-      this.#checkTime(now, isQueued);
+      const { requestTimeoutMs, replyStallTimeoutMs } = this.#context;
+      const isLate = now - this.#since >= requestTimeoutMs;
+      if (this.#state === 'body' && isLate) {
+        this.#state = 'answering';
+        this.#incoming?.onBroken('timeout');
+      } else if (this.#state === 'dropping' && isLate) {
+        this.#refuseRest();
+      }
+      // What the system holds of it shows on the connection, and is watched there.
+      const limitMs = this.#hasTaken ? replyStallTimeoutMs : Math.min(replyStallTimeoutMs, untakenMs);
+      if (this.#onTaken !== undefined && !isQueued && now - this.#tookAt >= limitMs) {
+        this.#incoming?.onStall();
+        this.#reset(constants.NGHTTP2_CANCEL);
+      }
     } catch (error) {
       this.#fail(error);
     }
-  }
-
-  #checkTime(now: number, isQueued: boolean): void {
-    const isLate = now - this.#since >= this.#context.requestTimeoutMs;
-    if (this.#state === 'body' && isLate) {
-      this.#break('timeout');
-    } else if (this.#state === 'dropping' && isLate) {
-      this.#refuseRest();
-    }
-    // What the system holds of it shows on the connection, and is watched there.
-    const { replyStallTimeoutMs } = this.#context;
-    const limitMs = this.#hasTaken ? replyStallTimeoutMs : Math.min(replyStallTimeoutMs, untakenMs);
-    if (this.#onTaken !== undefined && !isQueued && now - this.#tookAt >= limitMs) {
-      this.#incoming?.onStall();
-      this.#reset(constants.NGHTTP2_CANCEL);
-    }
-  }
-
-  #break(reason: Broken): void {
-    this.#state = 'answering';
-    this.#incoming?.onBroken(reason);
   }
 
   holdBody(): void {
@@ -323,12 +305,9 @@ export class Http2Exchange implements Transport, Client {
 
   readonly #onLastTaken = (): void => {
     // Of a stream that has been reset the library may still hold bytes: the end of it says when not.
-    if (!this.#stream.destroyed) {
-      this.#take();
+    if (this.#stream.destroyed) {
+      return;
     }
-  };
-
-  #take(): void {
     const onTaken = this.#onTaken;
     this.#onTaken = undefined;
     this.#pieces = noPieces;
@@ -336,7 +315,7 @@ export class Http2Exchange implements Transport, Client {
     if (this.#refusesRest) {
       this.#refuseRest();
     }
-  }
+  };
 
   // Behind the whole reply, which a reset would cut off [RFC 9113, 8.1]. What comes until then is dropped: kept, it would
   // be a window of each stream.
@@ -362,25 +341,18 @@ export class Http2Exchange implements Transport, Client {
     }
   }
 
-  #leave(): void {
-    const hasReplied = this.#state === 'replied' || this.#state === 'dropping';
-    if (this.#state !== 'closed') {
-      this.#state = 'closed';
-      if (!hasReplied) {
-        this.#incoming?.onGone();
-      }
-    }
-  }
-
   #onClose(): void {
+    const hasReplied = this.#state === 'replied' || this.#state === 'dropping';
     this.#owner.onClosed(this);
-    this.#leave();
+    this.#state = 'closed';
+    if (!hasReplied) {
+      this.#incoming?.onGone();
+    }
     if (this.#onTaken !== undefined) {
       // The library lets go of what it holds in this turn.
-      const onTaken = this.#onTaken;
+      setImmediate(this.#onTaken);
       this.#onTaken = undefined;
       this.#pieces = noPieces;
-      setImmediate(onTaken);
     }
   }
 
