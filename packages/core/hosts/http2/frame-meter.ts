@@ -34,7 +34,8 @@ export class FrameMeter {
   onExcess: (stream: number) => void = () => undefined;
   // Of the preface, or of the payload of a frame.
   #bytesLeft = prefaceBytes;
-  // How much of a frame's header has come, and what it says.
+  // Three bytes of length, one of type, one of flags, four that name the stream; how much of it has come, and what it says.
+  readonly #header = Buffer.alloc(headerBytes);
   #headerLength = 0;
   #payloadLength = 0;
   #type = 0;
@@ -111,7 +112,8 @@ export class FrameMeter {
         if (this.#headerLength === 0 && (left.frames === 0 || left.heads === 0)) {
           break;
         }
-        this.#takeHeaderByte(bytes[at] ?? 0);
+        this.#header[this.#headerLength] = bytes[at] ?? 0;
+        this.#headerLength += 1;
         at += 1;
         if (this.#headerLength < headerBytes) {
           continue;
@@ -125,27 +127,14 @@ export class FrameMeter {
     return at;
   }
 
-  // Three bytes of length, one of type, one of flags, four that name the stream.
-  #takeHeaderByte(byte: number): void {
-    const index = this.#headerLength;
-    this.#headerLength += 1;
-    if (index === 0) {
-      this.#payloadLength = byte;
-    } else if (index < 3) {
-      this.#payloadLength = this.#payloadLength * 256 + byte;
-    } else if (index === 3) {
-      this.#type = byte;
-    } else if (index === 4) {
-      this.#flags = byte;
-    } else {
-      // The first bit is reserved.
-      this.#stream = index === 5 ? byte & 0x7f : this.#stream * 256 + byte;
-    }
-  }
-
   #beginPayload(left: Allowance): void {
     left.frames -= 1;
     this.#headerLength = 0;
+    this.#payloadLength = this.#header.readUIntBE(0, 3);
+    this.#type = this.#header.readUInt8(3);
+    this.#flags = this.#header.readUInt8(4);
+    // The first bit is reserved.
+    this.#stream = this.#header.readUInt32BE(5) & 0x7fffffff;
     this.#bytesLeft = this.#payloadLength;
     this.#prefixLeft = 0;
     this.#padding = 0;
