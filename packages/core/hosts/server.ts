@@ -4,7 +4,6 @@
 import type { GuardOptions } from '../guards/options/guard-options.ts';
 import type { ServerTls } from '../http1/handshake.ts';
 import { ClientServer } from '../http1/server.ts';
-import { writeFailureLines } from './common/failure-lines.ts';
 import { createHostGateway, hostRows } from './common/host-gateway.ts';
 import { listen, type Listener } from './common/listen.ts';
 import { corsRows, type CorsOptions } from './options/cors-options.ts';
@@ -67,9 +66,7 @@ export interface GatewayServer {
 /** A server that serves the gateway alone. Throws a `TypeError` that names every option that cannot be one. */
 export function createGatewayServer(options: GatewayServerOptions): GatewayServer {
   const table = { ...serverRows, ...hostRows, ...corsRows, ...limitRows };
-  const { gateway, guards, values } = createHostGateway(options, table, {
-    createObserver: writeFailureLines,
-  });
+  const { gateway, guards, values, end } = createHostGateway(options, table);
   const clients = new ClientServer(values, gateway, values.tls && { tls: values.tls });
   let listener: Listener | undefined;
   return {
@@ -92,8 +89,7 @@ export function createGatewayServer(options: GatewayServerOptions): GatewayServe
       await clients.drain(timeout, () => gateway.inFlight === 0);
       gateway.isCutting = true;
       clients.closeAll();
-      guards?.close();
-      await gateway.backend.close();
+      await end();
     },
   };
 }

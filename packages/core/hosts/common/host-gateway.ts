@@ -12,6 +12,7 @@ import {
   type GatewayValues,
 } from '../options/options.ts';
 import { findUnknownNames, readOptions, type OptionRow, type ValuesOf } from '../options/rows.ts';
+import { writeFailureLines } from './failure-lines.ts';
 import { createHostGuards, type HostGuards } from './host-guards.ts';
 
 /** The options that every host has. */
@@ -21,14 +22,22 @@ type HostValues = ValuesOf<typeof hostRows> &
   GatewayValues & { readonly observer?: GatewayObserver; readonly prefix?: string };
 
 interface HostTraits {
-  /** Where none is given. */
-  readonly createObserver: () => GatewayObserver;
+  /** Where none is given. Default: each failure is a line of `console.error`. */
+  readonly createObserver?: () => GatewayObserver;
   /** Stands before `/api/work-items`; default: the option of that name. */
   readonly prefix?: string;
   /** Options that are not looked at here. */
   readonly otherNames?: readonly string[];
   /** What does not go together in this host. */
   readonly problems?: readonly string[];
+}
+
+export interface HostGateway<Table> {
+  readonly gateway: Gateway;
+  readonly guards: HostGuards | undefined;
+  readonly values: ValuesOf<Table>;
+  /** Closes the connections to the backend and lets go of the guards; calls in flight fail. */
+  readonly end: () => Promise<void>;
 }
 
 /**
@@ -38,8 +47,8 @@ interface HostTraits {
 export function createHostGateway<Table extends typeof hostRows & Readonly<Record<string, OptionRow>>>(
   options: object,
   table: Table,
-  { createObserver, prefix, otherNames = [], problems: others = [] }: HostTraits,
-): { readonly gateway: Gateway; readonly guards: HostGuards | undefined; readonly values: ValuesOf<Table> } {
+  { createObserver = writeFailureLines, prefix, otherNames = [], problems: others = [] }: HostTraits = {},
+): HostGateway<Table> {
   const { values: read, problems } = readOptions(options, table);
   const values = read as Partial<HostValues>;
   const isGiven = (name: string): boolean => Reflect.get(options, name) !== undefined;
@@ -64,5 +73,10 @@ export function createHostGateway<Table extends typeof hostRows & Readonly<Recor
     guards: guards === undefined ? [] : [guards],
     identityHeader: checked.backendIdentityHeader,
   });
-  return { gateway, guards, values: read as ValuesOf<Table> };
+  const end = async (): Promise<void> => {
+    gateway.isCutting = true;
+    guards?.close();
+    await gateway.backend.close();
+  };
+  return { gateway, guards, values: read as ValuesOf<Table>, end };
 }

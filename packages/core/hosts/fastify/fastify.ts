@@ -6,7 +6,7 @@ import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastif
 
 import { Deadlines } from '../../backend/deadlines.ts';
 import type { CallRecord } from '../../call/call-record.ts';
-import type { Gateway, GatewayObserver } from '../../call/gateway.ts';
+import type { GatewayObserver } from '../../call/gateway.ts';
 import { isRequestId } from '../../call/request-context.ts';
 import { outageTexts } from '../../guards/options/outages.ts';
 import type { GuardOptions } from '../../guards/options/guard-options.ts';
@@ -14,8 +14,7 @@ import { StallWatch } from '../../http1/stall-watch.ts';
 import type { Incoming } from '../../http1/transport.ts';
 import { collectionPath, operations, type Operation } from '../../operations.ts';
 import { outcomes } from '../../outcomes.ts';
-import { createHostGateway, hostRows } from '../common/host-gateway.ts';
-import type { HostGuards } from '../common/host-guards.ts';
+import { createHostGateway, hostRows, type HostGateway } from '../common/host-gateway.ts';
 import { stopListening } from '../common/listen.ts';
 import { HeldBody } from '../node/held-body.ts';
 import { NodeExchange, type NodeHost } from '../node/node-exchange.ts';
@@ -25,7 +24,7 @@ import { observer } from '../options/host-options.ts';
 import { msMax } from '../options/kinds.ts';
 import { limitRows, shutdownTimeoutRow, timeLimitRows } from '../options/limits.ts';
 import type { GatewayLimits } from '../options/options.ts';
-import { defaultsOf, type OptionsOf, type ValuesOf } from '../options/rows.ts';
+import { defaultsOf, type OptionsOf } from '../options/rows.ts';
 import { noteMounted } from './fastify-errors.ts';
 import { OpenRequests } from './open-requests.ts';
 
@@ -41,33 +40,30 @@ const pluginRows = {
 export interface WorkItemGatewayOptions extends GatewayLimits, GuardOptions, OptionsOf<typeof pluginRows> {}
 
 const table = { ...hostRows, ...pluginRows };
-// Fastify has these for every plugin.
-const otherNames = ['prefix', 'logLevel', 'logSerializers'];
 
 /**
  * Serves the five operations under `/api/work-items`. Registering it fails with a `TypeError` that names every option
  * that is wrong, and in a server of HTTP/2.
  */
 export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (fastify, options, done) => {
-  let gateway: Gateway;
-  let guards: HostGuards | undefined;
-  let values: ValuesOf<typeof table>;
+  let made: HostGateway<typeof table>;
   const logs = new WeakMap<object, Log>();
   try {
     if (fastify.initialConfig.http2 === true) {
       throw new TypeError('The gateway speaks HTTP/1.1: it cannot be mounted in a server with http2.');
     }
-    // As Fastify joins them: a slash at the end of the prefix is that of the path.
-    const prefix = fastify.prefix.replace(/\/$/, '');
-    ({ gateway, guards, values } = createHostGateway(options, table, {
+    made = createHostGateway(options, table, {
       createObserver: () => logFailures(fastify.log, logs),
-      prefix,
-      otherNames,
-    }));
+      // As Fastify joins them: a slash at the end of the prefix is that of the path.
+      prefix: fastify.prefix.replace(/\/$/, ''),
+      // Fastify has these for every plugin.
+      otherNames: ['prefix', 'logLevel', 'logSerializers'],
+    });
   } catch (error) {
     done(error as Error);
     return;
   }
+  const { gateway, guards, values, end } = made;
   noteMounted(fastify.server, gateway.routeOptions);
   const { requestTimeoutMs, replyStallTimeoutMs, shutdownTimeoutMs } = values;
   const bodyDeadlines = new Deadlines(requestTimeoutMs);
@@ -141,8 +137,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     });
   };
   if (guards !== undefined) {
-    const hostGuards = guards;
-    fastify.addHook('onReady', () => hostGuards.start());
+    fastify.addHook('onReady', () => guards.start());
   }
   // Routes have no schema: Fastify would validate and serialise by it. What `@fastify/swagger` shows is given to it alone.
   let schemas: RouteSchemas | undefined;
@@ -178,11 +173,9 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   // Fastify closes connections while large replies are still on their way, and all of them where it is told to; so it is
   // kept waiting for as long as it lets a hook take, and goes on waiting for those that it does not close. [D55]
   let timer: NodeJS.Timeout | undefined;
-  const cut = async (): Promise<void> => {
+  const cut = (): Promise<void> => {
     clearTimeout(timer);
-    gateway.isCutting = true;
-    guards?.close();
-    await gateway.backend.close();
+    return end();
   };
   fastify.addHook('preClose', async () => {
     gateway.isDraining = true;

@@ -13,7 +13,6 @@ import type { BodyLength, RequestHead } from '../../http1/head.ts';
 import type { Client, Incoming, Reply, Transport } from '../../http1/transport.ts';
 import { nextTurn, piecesPerTurn } from '../common/piece-turns.ts';
 import { listReplyHeaders } from '../common/reply-headers.ts';
-import { writeFailureLines } from '../common/failure-lines.ts';
 import { createHostGateway, hostRows } from '../common/host-gateway.ts';
 import { corsRows, type CorsOptions } from '../options/cors-options.ts';
 import { observer, prefix } from '../options/host-options.ts';
@@ -60,10 +59,8 @@ export interface FetchHandler {
 /** A handler with its own connections to the backend. Throws a `TypeError` that names every option that is wrong. */
 export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
   const table = { ...fetchRows, ...hostRows, ...corsRows };
-  const { gateway, guards, values } = createHostGateway(options, table, {
-    createObserver: writeFailureLines,
-    problems: findProblems(options),
-  });
+  const problems = findProblems(options);
+  const { gateway, values, end } = createHostGateway(options, table, { problems });
   const bodyDeadlines = new Deadlines(values.requestTimeoutMs);
   const addressOf = values.clientAddress ?? unknownAddress;
   const answer = (request: Request): Promise<Response> =>
@@ -72,11 +69,6 @@ export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
     });
   // Undefined while it is open.
   let ending: Promise<void> | undefined;
-  const end = async (): Promise<void> => {
-    gateway.isCutting = true;
-    guards?.close();
-    await gateway.backend.close();
-  };
   // Calls that the end cuts must have heard of it: they would be sent again, or be taken for failures of the backend.
   const reopen = async (): Promise<void> => {
     while (ending !== undefined) {

@@ -7,7 +7,7 @@ import { Deadlines } from '../../backend/deadlines.ts';
 import type { GuardOptions } from '../../guards/options/guard-options.ts';
 import { StallWatch } from '../../http1/stall-watch.ts';
 import type { Incoming } from '../../http1/transport.ts';
-import { HostMistake, writeFailureLines } from '../common/failure-lines.ts';
+import { HostMistake } from '../common/failure-lines.ts';
 import { createHostGateway, hostRows } from '../common/host-gateway.ts';
 import { corsRows, type CorsOptions } from '../options/cors-options.ts';
 import { observer, prefix } from '../options/host-options.ts';
@@ -41,9 +41,7 @@ export interface NodeHandler {
 /** A handler with its own connections to the backend. Throws a `TypeError` that names every option that is wrong. */
 export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
   const table = { ...nodeRows, ...hostRows, ...corsRows };
-  const { gateway, guards, values } = createHostGateway(options, table, {
-    createObserver: writeFailureLines,
-  });
+  const { gateway, values, end } = createHostGateway(options, table);
   const host: NodeHost = {
     gateway,
     stallWatch: new StallWatch<Incoming>(values.replyStallTimeoutMs, (incoming) => {
@@ -83,13 +81,7 @@ export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
       }
     });
   };
-  return Object.assign(handler, {
-    close: async () => {
-      gateway.isCutting = true;
-      guards?.close();
-      await gateway.backend.close();
-    },
-  });
+  return Object.assign(handler, { close: end });
 }
 
 /** Express and Connect take from `url` what they have mounted a handler under, and keep what was sent in `originalUrl`. */
