@@ -4,20 +4,18 @@
 import type { IncomingMessage } from 'node:http';
 import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify';
 
-import { Deadlines } from '../../backend/deadlines.ts';
 import type { CallRecord } from '../../call/call-record.ts';
 import type { GatewayObserver } from '../../call/gateway.ts';
 import { isRequestId } from '../../call/request-context.ts';
 import { outageTexts } from '../../guards/options/outages.ts';
 import type { GuardOptions } from '../../guards/options/guard-options.ts';
-import { StallWatch } from '../../http1/stall-watch.ts';
-import type { Incoming } from '../../http1/transport.ts';
 import { collectionPath, operations, type Operation } from '../../operations.ts';
 import { outcomes } from '../../outcomes.ts';
 import { createHostGateway, hostRows, type HostGateway } from '../common/host-gateway.ts';
 import { stopListening } from '../common/listen.ts';
 import { HeldBody } from '../node/held-body.ts';
-import { NodeExchange, type NodeHost } from '../node/node-exchange.ts';
+import { NodeExchange } from '../node/node-exchange.ts';
+import { createNodeHost } from '../node/node-host.ts';
 import type { RouteSchemas } from '../openapi/route-schemas.ts';
 import { corsRows } from '../options/cors-options.ts';
 import { observer } from '../options/host-options.ts';
@@ -65,11 +63,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   }
   const { gateway, guards, values, end } = made;
   noteMounted(fastify.server, gateway.routeOptions);
-  const { requestTimeoutMs, replyStallTimeoutMs, shutdownTimeoutMs } = values;
-  const bodyDeadlines = new Deadlines(requestTimeoutMs);
-  const stallWatch = new StallWatch<Incoming>(replyStallTimeoutMs, (incoming) => {
-    incoming.onStall();
-  });
+  const host = createNodeHost(gateway, values);
 
   // The bytes decide, never the content-type [D10]: Fastify must neither parse a body nor refuse its type. Hooks may want
   // to know that, so it is another only while Fastify looks at it. A body is whole before the hooks behind its parsing
@@ -93,7 +87,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   fastify.addContentTypeParser('*', (request, payload, parsed) => {
     const { raw } = request;
     restoreContentType(raw, contentTypes.get(raw));
-    const body = new HeldBody(gateway.budget, gateway.requestBytesMax, bodyDeadlines);
+    const body = new HeldBody(host);
     bodies.set(request, body);
     if (payload.readableDidRead) {
       request.log.warn('a preParsing hook has read the body and passed nothing on: the request has none');
@@ -110,7 +104,6 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     next();
   });
 
-  const host: NodeHost = { gateway, stallWatch, bodyDeadlines };
   const handler = (request: FastifyRequest, reply: FastifyReply): void => {
     const inheritedHeaders = flatten(reply.getHeaders());
     reply.hijack();
@@ -187,7 +180,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
           openRequests.cut();
         }, lastReplyMs),
       );
-    }, shutdownTimeoutMs);
+    }, values.shutdownTimeoutMs);
     // Now, and not when calls have ended: new ones would come for as long as there is load. The server's own `close`,
     // which comes next, calls back when the connections that there are have closed, as ever.
     if (fastify.server.listening) {

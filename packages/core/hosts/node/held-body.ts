@@ -4,30 +4,28 @@
 import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 
-import { Deadline, type Deadlines, type DeadlineOwner } from '../../backend/deadlines.ts';
-import type { BufferBudget } from '../../body/budget.ts';
+import { Deadline, type DeadlineOwner } from '../../backend/deadlines.ts';
 import { appendBytes } from '../../http1/growing-buffer.ts';
 import type { RequestHead } from '../../http1/head.ts';
 import type { Incoming } from '../../http1/transport.ts';
 import { queueForTurn } from '../../http1/turns.ts';
 import { piecesPerTurn } from '../common/piece-turns.ts';
+import type { NodeHost } from './node-host.ts';
 
 const noBytes = Buffer.alloc(0);
 
-export class HeldBody implements DeadlineOwner {
-  readonly #budget: BufferBudget;
-  readonly #bytesMax: number;
-  readonly #deadlines: Deadlines;
-  readonly #deadline = new Deadline(this);
-  #finish: (error?: Error) => void = () => undefined;
-  #bytes: Buffer = noBytes;
-  #state: 'gathering' | 'whole' | 'over-limit' | 'over-budget' | 'too-late' | 'dropped' = 'gathering';
+type State = 'gathering' | 'whole' | 'over-limit' | 'overload' | 'timeout' | 'dropped';
 
-  /** Its time begins with `gather`; `deadlines` says how long it is. */
-  constructor(budget: BufferBudget, bytesMax: number, deadlines: Deadlines) {
-    this.#budget = budget;
-    this.#bytesMax = bytesMax;
-    this.#deadlines = deadlines;
+export class HeldBody implements DeadlineOwner {
+  readonly #host: NodeHost;
+  readonly #deadline = new Deadline(this);
+  // Undefined as soon as it has been called.
+  #done: ((error?: Error) => void) | undefined;
+  #bytes: Buffer = noBytes;
+  #state: State = 'gathering';
+
+  constructor(host: NodeHost) {
+    this.#host = host;
   }
 
   /**
@@ -36,28 +34,19 @@ export class HeldBody implements DeadlineOwner {
    * that is not whole, and so no JSON. A client that leaves has no call.
    */
   gather(payload: Readable, request: IncomingMessage, done: (error?: Error) => void): void {
-    let isDone = false;
-    const finish = (error?: Error): void => {
-      if (!isDone) {
-        isDone = true;
-        this.#deadline.clear();
-        done(error);
-      }
-    };
-    this.#finish = finish;
+    this.#done = done;
     // What has been read before is lost: no part of a body may be taken for the whole.
     if (payload.readableEnded || payload.readableDidRead) {
-      this.#state = 'whole';
-      finish();
+      this.#endWith('whole');
       return;
     }
-    if (payload === request && Number(request.headers['content-length'] ?? 0) > this.#bytesMax) {
-      this.#endWith('over-limit');
+    const { gateway, bodyDeadlines } = this.#host;
+    if (payload === request && Number(request.headers['content-length'] ?? 0) > gateway.requestBytesMax) {
       payload.resume();
-      finish();
+      this.#endWith('over-limit');
       return;
     }
-    this.#deadlines.start(this.#deadline);
+    bodyDeadlines.start(this.#deadline);
     request.once('close', () => {
       if (!request.complete) {
         this.drop();
@@ -73,11 +62,8 @@ export class HeldBody implements DeadlineOwner {
     };
     payload
       .on('data', (piece: unknown) => {
-        if (
-          this.#state === 'gathering' &&
-          !this.#add(typeof piece === 'string' ? Buffer.from(piece) : piece)
-        ) {
-          finish();
+        if (this.#state === 'gathering') {
+          this.#add(typeof piece === 'string' ? Buffer.from(piece) : piece);
         }
         pieces += 1;
         if (payload !== request && pieces % piecesPerTurn === 0) {
@@ -89,53 +75,47 @@ export class HeldBody implements DeadlineOwner {
         if (this.#state === 'gathering') {
           this.#state = 'whole';
         }
-        finish();
+        this.#finish();
       })
       // A stream of the host's may break with anything, and with nothing.
       .on('error', (error?: (Error & { statusCode?: number }) | null) => {
         const isRefusal = (error?.statusCode ?? 0) >= 400;
-        this.#endWith('whole');
+        this.#forget('whole');
         if (!request.destroyed || request.complete) {
-          finish(isRefusal ? (error as Error) : undefined);
+          this.#finish(isRefusal ? (error as Error) : undefined);
         }
       });
   }
 
   onDeadlinePassed(): void {
-    this.#endWith('too-late');
-    this.#finish();
+    this.#endWith('timeout');
   }
 
-  // False when no more is wanted.
-  #add(piece: unknown): boolean {
+  #add(piece: unknown): void {
+    const { budget, requestBytesMax } = this.#host.gateway;
     if (!(piece instanceof Uint8Array)) {
-      return this.#endWith('whole');
+      this.#endWith('whole');
+    } else if (this.#bytes.length + piece.length > requestBytesMax) {
+      this.#endWith('over-limit');
+    } else if (!budget.take(piece.length)) {
+      this.#endWith('overload');
+    } else {
+      this.#bytes = appendBytes(this.#bytes, piece, 0);
     }
-    if (this.#bytes.length + piece.length > this.#bytesMax) {
-      return this.#endWith('over-limit');
-    }
-    if (!this.#budget.take(piece.length)) {
-      return this.#endWith('over-budget');
-    }
-    this.#bytes = appendBytes(this.#bytes, piece, 0);
-    return true;
-  }
-
-  #endWith(state: 'whole' | 'over-limit' | 'over-budget' | 'too-late'): false {
-    this.#forget();
-    this.#state = state;
-    return false;
   }
 
   /** What the head has to announce, so that the call decides as it would without hooks. */
   announcedLength(head: RequestHead): RequestHead['bodyLength'] {
-    if (this.#state === 'over-limit') {
-      return this.#bytesMax + 1;
+    switch (this.#state) {
+      case 'over-limit':
+        return this.#host.gateway.requestBytesMax + 1;
+      case 'timeout':
+        return 'chunked';
+      case 'overload':
+        return head.bodyLength;
+      default:
+        return this.#bytes.length;
     }
-    if (this.#state === 'too-late') {
-      return 'chunked';
-    }
-    return this.#state === 'over-budget' ? head.bodyLength : this.#bytes.length;
   }
 
   /** Gives everything to `incoming`, which counts it by itself. */
@@ -143,8 +123,8 @@ export class HeldBody implements DeadlineOwner {
     const bytes = this.#bytes;
     const state = this.#state;
     this.drop();
-    if (state === 'over-budget' || state === 'too-late') {
-      incoming.onBroken(state === 'too-late' ? 'timeout' : 'overload');
+    if (state === 'overload' || state === 'timeout') {
+      incoming.onBroken(state);
       return;
     }
     if (bytes.length > 0) {
@@ -156,12 +136,24 @@ export class HeldBody implements DeadlineOwner {
   /** Keeps nothing. */
   drop(): void {
     this.#deadline.clear();
-    this.#forget();
-    this.#state = 'dropped';
+    this.#forget('dropped');
   }
 
-  #forget(): void {
-    this.#budget.giveBack(this.#bytes.length);
+  #endWith(state: State): void {
+    this.#forget(state);
+    this.#finish();
+  }
+
+  #forget(state: State): void {
+    this.#host.gateway.budget.giveBack(this.#bytes.length);
     this.#bytes = noBytes;
+    this.#state = state;
+  }
+
+  #finish(error?: Error): void {
+    const done = this.#done;
+    this.#done = undefined;
+    this.#deadline.clear();
+    done?.(error);
   }
 }

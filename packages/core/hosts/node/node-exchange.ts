@@ -2,24 +2,15 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
-import { Deadline, type Deadlines, type DeadlineOwner } from '../../backend/deadlines.ts';
-import type { Gateway } from '../../call/gateway.ts';
+import { Deadline, type DeadlineOwner } from '../../backend/deadlines.ts';
 import { HostMistake } from '../common/failure-lines.ts';
 import { fieldNameOf } from '../common/field-names.ts';
 import { RequestFields, type Flaw, type RequestHead } from '../../http1/head.ts';
-import type { StallWatch } from '../../http1/stall-watch.ts';
 import type { Client, Incoming, Reply, Transport } from '../../http1/transport.ts';
 import { listReplyHeaders } from '../common/reply-headers.ts';
 import type { HeldBody } from './held-body.ts';
 import { linger } from './linger.ts';
-
-/** What the requests of one host share. */
-export interface NodeHost {
-  readonly gateway: Gateway;
-  readonly stallWatch: StallWatch<Incoming>;
-  /** Time limit of a body that is read here. */
-  readonly bodyDeadlines: Deadlines;
-}
+import type { NodeHost } from './node-host.ts';
 
 export class NodeExchange implements Transport, Client, DeadlineOwner {
   readonly #host: NodeHost;

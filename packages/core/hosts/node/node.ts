@@ -3,10 +3,7 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
-import { Deadlines } from '../../backend/deadlines.ts';
 import type { GuardOptions } from '../../guards/options/guard-options.ts';
-import { StallWatch } from '../../http1/stall-watch.ts';
-import type { Incoming } from '../../http1/transport.ts';
 import { HostMistake } from '../common/failure-lines.ts';
 import { createHostGateway, hostRows } from '../common/host-gateway.ts';
 import { corsRows, type CorsOptions } from '../options/cors-options.ts';
@@ -14,7 +11,8 @@ import { observer, prefix } from '../options/host-options.ts';
 import { timeLimitRows } from '../options/limits.ts';
 import type { GatewayLimits } from '../options/options.ts';
 import type { OptionsOf } from '../options/rows.ts';
-import { NodeExchange, type NodeHost } from './node-exchange.ts';
+import { NodeExchange } from './node-exchange.ts';
+import { createNodeHost } from './node-host.ts';
 
 const nodeRows = {
   /** What stands before `/api/work-items` in the path that the client sends. Default: nothing. */
@@ -42,13 +40,7 @@ export interface NodeHandler {
 export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
   const table = { ...nodeRows, ...hostRows, ...corsRows };
   const { gateway, values, end } = createHostGateway(options, table);
-  const host: NodeHost = {
-    gateway,
-    stallWatch: new StallWatch<Incoming>(values.replyStallTimeoutMs, (incoming) => {
-      incoming.onStall();
-    }),
-    bodyDeadlines: new Deadlines(values.requestTimeoutMs),
-  };
+  const host = createNodeHost(gateway, values);
   const { collectionPath } = gateway.routeOptions;
   const isOurs = (target: string): boolean =>
     target.startsWith(collectionPath) && ['', '/', '?'].includes(target.charAt(collectionPath.length));
