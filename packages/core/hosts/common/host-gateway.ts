@@ -13,7 +13,7 @@ import {
 } from '../options/options.ts';
 import { findUnknownNames, readOptions, type OptionRow, type ValuesOf } from '../options/rows.ts';
 import { writeFailureLines } from './failure-lines.ts';
-import { createHostGuards, type HostGuards } from './host-guards.ts';
+import { HostGuards } from './host-guards.ts';
 
 /** The options that every host has. */
 export const hostRows = { ...guardRows, ...gatewayRows };
@@ -66,7 +66,8 @@ export function createHostGateway<Table extends typeof hostRows & Readonly<Recor
   }
   const checked = read as HostValues;
   const observer = checked.observer ?? createObserver();
-  const guards = createHostGuards(checked, observer);
+  const hasGuards = checked.authIssuer !== '' || checked.rateLimit !== '';
+  const guards = hasGuards ? new HostGuards(checked, observer) : undefined;
   const gateway = createGateway(checked, {
     observer,
     prefix: prefix ?? checked.prefix,

@@ -3,7 +3,7 @@
 
 import type { GatewayObserver } from '../../call/gateway.ts';
 import { joinGuards, type Admission, type Guard, type GuardedRequest } from '../../call/guard.ts';
-import { createGuards } from '../../guards/create-guards.ts';
+import { createGuards, type Guards } from '../../guards/create-guards.ts';
 import { MissingPackageError } from '../../guards/options/missing-package.ts';
 import { describeFetchError } from '../../guards/options/outages.ts';
 import type { GuardObserver } from '../../guards/options/ports.ts';
@@ -11,36 +11,18 @@ import type { GuardSettings } from '../../guards/options/guard-options.ts';
 import { escapeControls } from '../../text/escape.ts';
 import { HostMistake } from './failure-lines.ts';
 
-/** What was made, and how to let go of it. */
-interface Made {
-  readonly guard: Guard;
-  readonly fileProblem: string | undefined;
-  close(): void;
-}
+/** All guards as one, and how to let go of them. */
+type Made = Guards & { readonly guard: Guard };
 
-/**
- * `none` → `making` → `made`; `close` leads back to `none`, and so does a failure: the next request tries again. What is
- * still being made when it is closed is let go of as soon as it is there.
- */
-type State =
-  | { readonly is: 'none' }
-  | { readonly is: 'making'; readonly made: Promise<Made> }
-  | { readonly is: 'made'; readonly made: Made };
-
-const none: State = { is: 'none' };
 const everyone: Guard = { admit: ({ identity }) => ({ isAdmitted: true, identity }) };
-
-/** Guards by `settings`; undefined where all of them are off. */
-export function createHostGuards(settings: GuardSettings, observer: GatewayObserver): HostGuards | undefined {
-  return settings.authIssuer === '' && settings.rateLimit === ''
-    ? undefined
-    : new HostGuards(settings, observer);
-}
 
 export class HostGuards implements Guard {
   readonly #settings: GuardSettings;
   readonly #observer: GatewayObserver;
-  #state: State = none;
+  // Undefined before the first request and after `close`, and after a failure: the next request tries again.
+  #making: Promise<Made> | undefined;
+  // The result of `#making`.
+  #made: Made | undefined;
 
   constructor(settings: GuardSettings, observer: GatewayObserver) {
     this.#settings = settings;
@@ -48,9 +30,9 @@ export class HostGuards implements Guard {
   }
 
   admit(request: GuardedRequest): Admission | Promise<Admission> {
-    return this.#state.is === 'made'
-      ? this.#state.made.guard.admit(request)
-      : this.#make().then(({ guard }) => guard.admit(request));
+    return this.#made === undefined
+      ? this.#make().then(({ guard }) => guard.admit(request))
+      : this.#made.guard.admit(request);
   }
 
   /**
@@ -65,39 +47,34 @@ export class HostGuards implements Guard {
     }
   }
 
-  /** Lets go of keys and connections, at once. */
+  /** Lets go of keys and connections: at once, or as soon as they are made. */
   close(): void {
-    const state = this.#state;
-    this.#state = none;
-    if (state.is === 'made') {
-      state.made.close();
-    }
+    this.#made?.close();
+    this.#made = undefined;
+    this.#making = undefined;
   }
 
   #make(): Promise<Made> {
-    if (this.#state.is === 'made') {
-      return Promise.resolve(this.#state.made);
+    if (this.#making !== undefined) {
+      return this.#making;
     }
-    if (this.#state.is === 'making') {
-      return this.#state.made;
-    }
-    const state: State = { is: 'making', made: this.#create() };
-    this.#state = state;
-    state.made.then(
+    const making = this.#create();
+    this.#making = making;
+    making.then(
       (made) => {
-        if (this.#state === state) {
-          this.#state = { is: 'made', made };
+        if (this.#making === making) {
+          this.#made = made;
         } else {
           made.close();
         }
       },
       () => {
-        if (this.#state === state) {
-          this.#state = none;
+        if (this.#making === making) {
+          this.#making = undefined;
         }
       },
     );
-    return state.made;
+    return making;
   }
 
   async #create(): Promise<Made> {
@@ -106,13 +83,7 @@ export class HostGuards implements Guard {
         throw error instanceof MissingPackageError ? new HostMistake(error.message) : error;
       },
     );
-    return {
-      guard: joinGuards(made.guards) ?? everyone,
-      fileProblem: made.fileProblem,
-      close: () => {
-        made.close();
-      },
-    };
+    return { ...made, guard: joinGuards(made.guards) ?? everyone };
   }
 
   // Once for each change.
@@ -122,12 +93,10 @@ export class HostGuards implements Guard {
       onKeys: () => undefined,
       onInherited: () => undefined,
       onFetch: (error) => {
-        if (error !== undefined && !isFailing) {
-          this.#tell('keys', describeFetchError(error));
-        } else if (error === undefined && isFailing) {
-          this.#tell('keys', undefined);
+        if (isFailing !== (error !== undefined)) {
+          isFailing = !isFailing;
+          this.#tell('keys', error === undefined ? undefined : describeFetchError(error));
         }
-        isFailing = error !== undefined;
       },
       onCounter: (_who, cause) => {
         const text = cause instanceof Error ? cause.message : 'it does not answer';
