@@ -27,16 +27,6 @@ export interface ExchangeOwner extends Client {
   onClosed(exchange: Http2Exchange): void;
 }
 
-/** A stream as it came. */
-interface Opened {
-  readonly stream: ServerHttp2Stream;
-  /** What its head counts for, as long as it is open. */
-  readonly headBytes: number;
-  readonly isHead: boolean;
-  /** The request has no body. */
-  readonly endsThere: boolean;
-}
-
 /**
  * What the exchange is doing. `body` → `answering` → `replied` → `closed`; a request without a body skips `body`, one whose
  * reply comes before its end has `dropping` in place of `answering`, and each can close.
@@ -57,12 +47,15 @@ const untakenMs = 5_000;
 
 export class Http2Exchange implements Transport {
   readonly #stream: ServerHttp2Stream;
-  readonly #opened: Opened;
+  /** What its head counts for, as long as the stream is open. */
+  readonly headBytes: number;
+  readonly #isHead: boolean;
   readonly #owner: ExchangeOwner;
   readonly #context: Http2Context;
   readonly #since = monotonicMs();
   #state: State;
-  #incoming: Incoming | undefined;
+  /** The call; undefined for bytes that were no request. */
+  incoming: Incoming | undefined;
   // All of the request has come.
   #isWhole: boolean;
   #isHeld = false;
@@ -80,12 +73,18 @@ export class Http2Exchange implements Transport {
   #tookAt = 0;
   #hasTaken = false;
 
-  constructor(opened: Opened, owner: ExchangeOwner, context: Http2Context) {
-    const { stream, endsThere } = opened;
+  constructor(
+    stream: ServerHttp2Stream,
+    headBytes: number,
+    isHead: boolean,
+    owner: ExchangeOwner,
+    context: Http2Context,
+  ) {
     this.#stream = stream;
-    this.#opened = opened;
-    this.#isWhole = endsThere;
-    this.#state = endsThere ? 'answering' : 'body';
+    this.headBytes = headBytes;
+    this.#isHead = isHead;
+    this.#isWhole = stream.endAfterHeaders;
+    this.#state = this.#isWhole ? 'answering' : 'body';
     this.#owner = owner;
     this.#context = context;
     stream
@@ -115,18 +114,9 @@ export class Http2Exchange implements Transport {
     return this.#stream.closed || this.#stream.destroyed;
   }
 
-  /** Whoever is to hear that the client takes nothing; undefined for bytes that were no request. */
-  get incoming(): Incoming | undefined {
-    return this.#incoming;
-  }
-
   /** The number of its stream. */
   get stream(): number {
     return this.#stream.id ?? 0;
-  }
-
-  get headBytes(): number {
-    return this.#opened.headBytes;
   }
 
   /** Begins the call. `fields` are name, value, name, value; they are not kept, as they can be large [D39]. */
@@ -139,8 +129,8 @@ export class Http2Exchange implements Transport {
         return;
       }
       this.#owesContinue = head.expectation === 'continue' && !this.#isWhole;
-      this.#incoming = handler.accept(head, this, this.#owner);
-      this.#incoming.start();
+      this.incoming = handler.accept(head, this, this.#owner);
+      this.incoming.start();
       if (!this.#isWhole && !this.#isHeld) {
         this.#read();
       }
@@ -156,14 +146,14 @@ export class Http2Exchange implements Transport {
       const isLate = now - this.#since >= requestTimeoutMs;
       if (this.#state === 'body' && isLate) {
         this.#state = 'answering';
-        this.#incoming?.onBroken('timeout');
+        this.incoming?.onBroken('timeout');
       } else if (this.#state === 'dropping' && isLate) {
         this.#refuseRest();
       }
       // What the system holds of it shows on the connection, and is watched there.
       const limitMs = this.#hasTaken ? replyStallTimeoutMs : Math.min(replyStallTimeoutMs, untakenMs);
       if (this.#onTaken !== undefined && !isQueued && now - this.#tookAt >= limitMs) {
-        this.#incoming?.onStall();
+        this.incoming?.onStall();
         this.#reset(constants.NGHTTP2_CANCEL);
       }
     } catch (error) {
@@ -213,7 +203,7 @@ export class Http2Exchange implements Transport {
   #onData(piece: Buffer): void {
     this.#bodyBytes += piece.length;
     if (this.#state === 'body') {
-      this.#incoming?.onBody(piece);
+      this.incoming?.onBody(piece);
     } else if (this.#state === 'dropping' && this.#bodyBytes > this.#context.requestBytesMax) {
       this.#refuseRest();
     }
@@ -227,7 +217,7 @@ export class Http2Exchange implements Transport {
     this.#isWhole = true;
     if (this.#state === 'body') {
       this.#state = 'answering';
-      this.#incoming?.onBodyEnd();
+      this.incoming?.onBodyEnd();
     } else if (this.#state === 'dropping') {
       this.#state = 'replied';
     }
@@ -252,7 +242,7 @@ export class Http2Exchange implements Transport {
       this.#read();
       return;
     }
-    const hasBody = reply.length > 0 && !this.#opened.isHead;
+    const hasBody = reply.length > 0 && !this.#isHead;
     // The date is the library's.
     const fields = [':status', String(reply.head.status), ...listReplyHeaders(reply)];
     this.#stream.respond(fields, { endStream: !hasBody });
@@ -346,7 +336,7 @@ export class Http2Exchange implements Transport {
     this.#owner.onClosed(this);
     this.#state = 'closed';
     if (!hasReplied) {
-      this.#incoming?.onGone();
+      this.incoming?.onGone();
     }
     if (this.#onTaken !== undefined) {
       // The library lets go of what it holds in this turn.

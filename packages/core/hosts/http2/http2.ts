@@ -96,7 +96,7 @@ class Http2Connection implements Connection, ExchangeOwner {
       this.#excess(stream);
     };
     this.#session = performServerHandshake(this.#paced, sessionOptions(context))
-      .on('stream', (stream, headers, flags, fields: readonly string[]) => {
+      .on('stream', (stream, headers, _flags, fields: readonly string[]) => {
         try {
           if (!this.#hasAllFields(stream, fields)) {
             refuse(stream, constants.NGHTTP2_PROTOCOL_ERROR);
@@ -107,12 +107,15 @@ class Http2Connection implements Connection, ExchangeOwner {
             refuse(stream, constants.NGHTTP2_REFUSED_STREAM);
             return;
           }
-          const endsThere = (flags & constants.NGHTTP2_FLAG_END_STREAM) !== 0;
-          const isHead = headers[':method'] === 'HEAD';
-          if (!endsThere) {
+          if (!stream.endAfterHeaders) {
             this.#watchBody(stream, headers['content-length']);
           }
-          this.#open(new Http2Exchange({ stream, headBytes, endsThere, isHead }, this, context), fields);
+          const isHead = headers[':method'] === 'HEAD';
+          const exchange = new Http2Exchange(stream, headBytes, isHead, this, context);
+          this.#isFirst = false;
+          this.#exchanges.add(exchange);
+          this.#headBytes += headBytes;
+          exchange.begin(fields);
         } catch (error) {
           this.#fail(error);
         }
@@ -205,13 +208,6 @@ class Http2Connection implements Connection, ExchangeOwner {
         exchange.refuse();
       }
     }
-  }
-
-  #open(exchange: Http2Exchange, fields: readonly string[]): void {
-    this.#isFirst = false;
-    this.#exchanges.add(exchange);
-    this.#headBytes += exchange.headBytes;
-    exchange.begin(fields);
   }
 
   #keptBytes(): number {
