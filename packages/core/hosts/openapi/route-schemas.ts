@@ -17,7 +17,10 @@ export function createRouteSchemas(limits: Limits, prefix: string): RouteSchemas
     const path = Object.entries(paths as JsonObject).find(([name]) => name.endsWith('}') === (on === 'item'));
     const operation = (path?.[1] as JsonObject)[method.toLowerCase()];
     const described = inline(operation ?? {}, components ?? {}) as unknown as Described;
-    return createSchema(described, place, repliesOfTheHost(method), limits.requestTimeoutMs);
+    // What Node.js or Fastify answers before a request comes to a route, in words of their own. The time of a body, which a
+    // GET has not, is the plugin's.
+    const ofTheHost = method === 'GET' ? ['408', '417', '431'] : ['417', '431'];
+    return createSchema(described, place, ofTheHost, limits.requestTimeoutMs);
   };
 }
 
@@ -31,12 +34,6 @@ interface Described {
   readonly responses: Readonly<
     Record<string, { headers: Record<string, { description: string; schema: JsonObject }> }>
   >;
-}
-
-// What Node.js or Fastify answers before a request comes to a route, in words of their own. The time of a body, which a GET
-// has not, is the plugin's.
-function repliesOfTheHost(method: string): readonly string[] {
-  return method === 'GET' ? ['408', '417', '431'] : ['417', '431'];
 }
 
 function createSchema(
@@ -60,15 +57,10 @@ function createSchema(
     summary,
     description,
     headers: fields('header'),
-    ...(parameters.some((each) => each.in === 'path') ? { params: fields('path') } : {}),
-    ...(requestBody === undefined
-      ? {}
-      : {
-          body: {
-            ...requestBody.content['application/json']?.schema,
-            description: requestBody.description,
-          },
-        }),
+    ...(parameters.some((each) => each.in === 'path') && { params: fields('path') }),
+    ...(requestBody && {
+      body: { ...requestBody.content['application/json']?.schema, description: requestBody.description },
+    }),
     response: Object.fromEntries(
       Object.entries(responses)
         .filter(([status]) => !ofTheHost.includes(status))
