@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { fieldNameOf } from '../../packages/core/hosts/common/field-names.ts';
+import { fieldNameOf } from '../../packages/core/hosts/common/fields.ts';
 import { fieldNameAt, fieldNames } from '../../packages/core/http1/fields.ts';
 import {
   hexadecimalValues,

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { listReplyHeaders } from '../../packages/core/hosts/common/reply-headers.ts';
+import { listReplyHeaders } from '../../packages/core/hosts/common/fields.ts';
 import type { Reply } from '../../packages/core/http1/transport.ts';
 import {
   createReplyHead,

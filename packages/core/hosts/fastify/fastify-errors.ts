@@ -3,7 +3,7 @@
 
 import { createRequestId, isRequestId } from '../../call/request-context.ts';
 import { route, type RouteOptions } from '../../call/route.ts';
-import { listReplyHeaders } from '../common/reply-headers.ts';
+import { listReplyHeaders } from '../common/fields.ts';
 
 // What each server has mounted.
 const mounted = new WeakMap<object, RouteOptions[]>();

@@ -7,12 +7,11 @@ import { Deadline, Deadlines, type DeadlineOwner } from '../../backend/deadlines
 import type { Gateway } from '../../call/gateway.ts';
 import type { GuardOptions } from '../../guards/options/guard-options.ts';
 import type { FieldName } from '../../http1/fields.ts';
-import { fieldNameOf } from '../common/field-names.ts';
 import { parseContentLength } from '../../http1/grammar.ts';
 import type { BodyLength, RequestHead } from '../../http1/head.ts';
 import type { Client, Incoming, Reply, Transport } from '../../http1/transport.ts';
 import { nextTurn, piecesPerTurn } from '../common/piece-turns.ts';
-import { listReplyHeaders } from '../common/reply-headers.ts';
+import { fieldNameOf, listReplyHeaders } from '../common/fields.ts';
 import { createHostGateway, hostRows } from '../common/host-gateway.ts';
 import { corsRows, type CorsOptions } from '../options/cors-options.ts';
 import { observer, prefix } from '../options/host-options.ts';

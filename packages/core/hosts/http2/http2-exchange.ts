@@ -8,7 +8,7 @@ import { monotonicMs } from '../../time/monotonic.ts';
 import type { ServerLimits } from '../../http1/connection.ts';
 import type { StallWatch } from '../../http1/stall-watch.ts';
 import type { Client, Incoming, Reply, RequestHandler, Transport } from '../../http1/transport.ts';
-import { listReplyHeaders } from '../common/reply-headers.ts';
+import { listReplyHeaders } from '../common/fields.ts';
 import { readHead } from './http2-head.ts';
 
 /** What all exchanges of a server share. */

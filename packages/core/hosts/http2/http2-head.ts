@@ -1,7 +1,7 @@
 // The head of a request that came over HTTP/2, by the same rules as one of HTTP/1.1 [D27, D39]. The library resets streams
 // whose head is malformed by RFC 9113, 8 before they come here: test/transport/http2.test.ts has them. This is the rest.
 
-import { fieldNameOf } from '../common/field-names.ts';
+import { fieldNameOf } from '../common/fields.ts';
 import { colon, methodBytes, methodBytesMax, targetBytes } from '../../http1/grammar.ts';
 import { RequestFields, type Flaw, type RequestHead } from '../../http1/head.ts';
 

@@ -4,10 +4,9 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 
 import { Deadline, type DeadlineOwner } from '../../backend/deadlines.ts';
 import { HostMistake } from '../common/failure-lines.ts';
-import { fieldNameOf } from '../common/field-names.ts';
 import { RequestFields, type Flaw, type RequestHead } from '../../http1/head.ts';
 import type { Client, Incoming, Reply, Transport } from '../../http1/transport.ts';
-import { listReplyHeaders } from '../common/reply-headers.ts';
+import { fieldNameOf, listReplyHeaders } from '../common/fields.ts';
 import type { HeldBody } from './held-body.ts';
 import { linger } from './linger.ts';
 import type { NodeHost } from './node-host.ts';
