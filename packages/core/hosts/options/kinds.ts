@@ -82,14 +82,9 @@ export function choice<const Choice extends string>(...choices: readonly Choice[
   };
 }
 
-const booleans: ReadonlyMap<string, boolean> = new Map([
-  ['true', true],
-  ['on', true],
-  ['1', true],
-  ['false', false],
-  ['off', false],
-  ['0', false],
-]);
+const booleans: ReadonlyMap<string, boolean> = new Map(
+  Object.entries({ true: true, on: true, 1: true, false: false, off: false, 0: false }),
+);
 
 export const boolean: Kind<boolean> = {
   accept: (given: unknown) => (typeof given === 'boolean' ? given : new Problem('must be true or false')),
