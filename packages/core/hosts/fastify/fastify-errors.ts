@@ -38,27 +38,22 @@ export function frameworkErrors(
   reply: UnroutedReply,
 ): void {
   const { method = '', url = '' } = request.raw;
-  if (error.code === 'FST_ERR_BAD_URL') {
-    for (const routes of mounted.get(request.server.server) ?? []) {
-      const { refusal } = route(method, url, routes);
-      // Of a path that is nobody's, and of a method that is asked for what there is, Fastify says what it always does.
-      if (refusal !== undefined && refusal.status >= 400 && refusal.status !== 404) {
-        const given = request.headers['x-request-id'];
-        const requestId = typeof given === 'string' && isRequestId(given) ? given : createRequestId();
-        const fields = listReplyHeaders({
-          head: refusal,
-          added: [],
-          requestId,
-          length: refusal.body.length,
-        });
-        reply.code(refusal.status);
-        for (let index = 0; index < fields.length; index += 2) {
-          reply.header(fields[index] ?? '', fields[index + 1] ?? '');
-        }
-        reply.send(refusal.body as never);
-        return;
-      }
-    }
+  const gateways = error.code === 'FST_ERR_BAD_URL' ? (mounted.get(request.server.server) ?? []) : [];
+  const refusal = gateways
+    .map((routes) => route(method, url, routes).refusal)
+    // Unknown paths and OPTIONS keep Fastify's own reply.
+    .find((each) => each !== undefined && each.status >= 400 && each.status !== 404);
+  if (refusal === undefined) {
+    reply.send(error as never);
+    return;
   }
-  reply.send(error as never);
+  const given = request.headers['x-request-id'];
+  const requestId = typeof given === 'string' && isRequestId(given) ? given : createRequestId();
+  const { status, body } = refusal;
+  const fields = listReplyHeaders({ head: refusal, added: [], requestId, length: body.length });
+  reply.code(status);
+  for (let index = 0; index < fields.length; index += 2) {
+    reply.header(fields[index] ?? '', fields[index + 1] ?? '');
+  }
+  reply.send(body as never);
 }
