@@ -75,7 +75,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   fastify.addHook('preParsing', (request, reply, payload, next) => {
     const { raw } = request;
     openRequests.add(raw.socket, reply.raw, () => {
-      // A hook may have refused it, or the client have left before its turn came.
+      // Its head may have a flaw, a hook may have refused it, or the client may have left before its turn came.
       bodies.get(request)?.drop();
     });
     if (!bodyless.has(raw.method)) {
@@ -115,13 +115,9 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
       // Fastify's own id, a count, is no id elsewhere [D25].
       const givesId = raw.headers['x-request-id'] === undefined && isRequestId(id) && !countedId.test(id);
       const head = exchange.readHead(givesId ? id : undefined);
-      const isFlawed = 'reason' in head;
-      if (isFlawed) {
-        body?.drop();
-      }
       // What hooks have left of the body counts, and not what was announced.
       const incoming = exchange.accept(
-        isFlawed || body === undefined ? head : { ...head, bodyLength: body.announcedLength(head) },
+        'reason' in head || body === undefined ? head : { ...head, bodyLength: body.announcedLength(head) },
       );
       if (incoming !== undefined) {
         logs.set(incoming, request.log);

@@ -120,17 +120,16 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     }
   }
 
+  // Of a body that comes after its reply no more is read than a body may have: then the connection closes [D11].
   #giveBody(incoming: Incoming): void {
+    const request = this.#request;
     if (this.#heldBody !== undefined) {
       this.#heldBody.handOver(incoming);
-    } else if (this.#hasBody) {
-      this.#streamBody(incoming);
+      return;
     }
-  }
-
-  // Of a body that comes after its reply no more is read than a body may have: then the connection closes [D11].
-  #streamBody(incoming: Incoming): void {
-    const request = this.#request;
+    if (!this.#hasBody) {
+      return;
+    }
     if (request.readableEnded) {
       this.#bodyDeadline?.clear();
       incoming.onBodyEnd();
