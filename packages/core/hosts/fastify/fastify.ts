@@ -245,16 +245,10 @@ interface Log {
 /** Failures, each in the log of its request; what belongs to none goes to `serverLog`. */
 function logFailures(serverLog: Log, logs: WeakMap<object, Log>): GatewayObserver {
   const logOf = (record: CallRecord): Log => logs.get(record) ?? serverLog;
-  const describe = (record: CallRecord) => ({
-    requestId: record.requestId,
-    operation: record.operation?.name,
-    path: record.path,
-    http: record.http,
-    subject: record.subject,
-    agent: record.agent,
-    status: record.status,
-    outcome: record.outcome,
-  });
+  const describe = (record: CallRecord) => {
+    const { requestId, operation, path, http, subject, agent, status, outcome } = record;
+    return { requestId, operation: operation?.name, path, http, subject, agent, status, outcome };
+  };
   return {
     onCallEnd: (record) => {
       const { level, message } = outcomes[record.outcome];
