@@ -108,24 +108,16 @@ export function describeParameters({ itemIdParsing }: Limits): JsonObject {
       schema: { type: 'integer' },
       example: 1,
     },
-    RequestId: {
-      name: 'x-request-id',
-      in: 'header',
-      description:
-        'Comes back in the reply, and is in the log and in the call to the backend. When it is missing or has another form, a new one is made.',
-      schema: requestId,
-    },
-    TraceParent: {
-      name: 'traceparent',
-      in: 'header',
-      description: 'W3C trace context, passed to the backend when it is well-formed.',
-      schema: text,
-    },
-    TraceState: {
-      name: 'tracestate',
-      in: 'header',
-      description: 'Passed on with `traceparent`.',
-      schema: text,
-    },
+    RequestId: inHeader(
+      'x-request-id',
+      'Comes back in the reply, and is in the log and in the call to the backend. When it is missing or has another form, a new one is made.',
+      requestId,
+    ),
+    TraceParent: inHeader('traceparent', 'W3C trace context, passed to the backend when it is well-formed.'),
+    TraceState: inHeader('tracestate', 'Passed on with `traceparent`.'),
   };
+}
+
+function inHeader(name: string, description: string, schema = text): JsonObject {
+  return { name, in: 'header', description, schema };
 }
