@@ -21,23 +21,16 @@ function wishesForBackendUrl(text: string): string[] {
   if (!URL.canParse(text)) {
     return ['an address'];
   }
-  const url = new URL(text);
-  const wishes: string[] = [];
-  if (url.protocol !== 'http:' && url.protocol !== 'https:') {
-    wishes.push('an http or https address');
-  }
-  if (url.username !== '' || url.password !== '') {
-    wishes.push('an address without user name and password (the gateway sends no credentials)');
-  }
-  // An escaped one is a part of the path to the letter, but nobody's path: it is a query that was escaped once too often,
-  // and what is in a query may be a secret.
-  if (/[?#]|%3f|%23/i.test(text)) {
-    wishes.push('an address without query and fragment');
-  }
-  if (decodePercent(url.pathname) === undefined) {
-    wishes.push('an address whose path has no malformed escape');
-  }
-  return wishes;
+  const { protocol, username, password, pathname } = new URL(text);
+  return [
+    !/^https?:$/.test(protocol) && 'an http or https address',
+    username + password !== '' &&
+      'an address without user name and password (the gateway sends no credentials)',
+    // An escaped one is a part of the path to the letter, but most likely a query that was escaped once too often, and what
+    // is in a query may be a secret.
+    /[?#]|%3f|%23/i.test(text) && 'an address without query and fragment',
+    decodePercent(pathname) === undefined && 'an address whose path has no malformed escape',
+  ].filter((wish) => wish !== false);
 }
 
 // Short, and without any of what an address with a password, a query or an escape has.
