@@ -92,8 +92,9 @@ class Http2Connection implements Connection, ExchangeOwner {
     this.address = socket.remoteAddress;
     this.#context = context;
     this.#paced = new PacedSocket(socket, () => this.#keptBytes());
+    // To the library it would be an error of the connection. It ignores what comes for a stream that has been reset.
     this.#paced.meter.onExcess = (stream) => {
-      this.#excess(stream);
+      [...this.#exchanges].find((exchange) => exchange.stream === stream)?.refuse();
     };
     this.#session = performServerHandshake(this.#paced, sessionOptions(context))
       .on('stream', (stream, headers, _flags, fields: readonly string[]) => {
@@ -199,15 +200,6 @@ class Http2Connection implements Connection, ExchangeOwner {
         stream.close(constants.NGHTTP2_PROTOCOL_ERROR);
       }
     });
-  }
-
-  // To the library it would be an error of the connection. It ignores what comes for a stream that has been reset.
-  #excess(stream: number): void {
-    for (const exchange of this.#exchanges) {
-      if (exchange.stream === stream) {
-        exchange.refuse();
-      }
-    }
   }
 
   #keptBytes(): number {
