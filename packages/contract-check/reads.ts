@@ -64,7 +64,7 @@ export function tellOfId(session: Session, call: Call, { text, kind, asked }: It
   }
   const code = kind === 'whole' ? 'id-negative' : (`id-${kind}` as const);
   if (session.findings.every((finding) => finding.code !== code)) {
-    const name = code === 'id-unusable' && asked !== undefined ? 'id-cut' : code;
+    const name = code === 'id-unusable' && asked !== undefined ? 'id-unusable:cut' : code;
     session.tell(call, name, show(kind === 'text' ? JSON.stringify(text) : text), show(asked ?? ''));
   }
 }

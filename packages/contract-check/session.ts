@@ -4,7 +4,7 @@ import { operations, type OperationName } from '../core/operations.ts';
 import type { ClientTls } from '../core/http1/client-connection.ts';
 import { basePathOf, Calls, type Call } from '../backend-probe/calls.ts';
 import { explainFailure } from '../backend-probe/failures.ts';
-import { failureOf, findingOf, type Finding, type FindingName } from './findings.ts';
+import { createFinding, findingOf, type Finding, type FindingName } from './findings.ts';
 import type { Template } from './template.ts';
 
 export type GatewayInForce = ConstructorParameters<typeof Calls>[0];
@@ -82,7 +82,7 @@ export class Session {
   judge(call: Call): boolean {
     const isWell = call.outcome === 'ok';
     if (!isWell) {
-      this.#judgeBy(failureOf(call, explainFailure(call, this.options.settings.backendUrl)));
+      this.#judgeBy(createFinding(call, explainFailure(call, this.options.settings.backendUrl)));
     } else if (this.verdicts.get(call.operation.name) === 'not tried') {
       this.verdicts.set(call.operation.name, 'works');
     }

@@ -108,7 +108,7 @@ export class OwnItem {
       this.#named.add(id.text);
     }
     if (this.#found.ids.has(id.text)) {
-      session.tell(call, 'create-names-known', show(id.text));
+      session.tell(call, 'create-names-another:known', show(id.text));
     }
   }
 
