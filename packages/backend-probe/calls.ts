@@ -2,12 +2,10 @@
 // each: the client's reply, the outcome, and the backend's answer as it arrived.
 
 import { once } from 'node:events';
-import { setTimeout as sleep } from 'node:timers/promises';
 
 import type { CallRecord } from '../core/call/call-record.ts';
 import type { Gateway } from '../core/call/gateway.ts';
-import type { ItemIdParsing } from '../core/call/item-id.ts';
-import { createGateway, gatewayRows } from '../core/hosts/options/options.ts';
+import { createGateway, gatewayRows, type GatewayValues } from '../core/hosts/options/options.ts';
 import { defaultsOf } from '../core/hosts/options/rows.ts';
 import type { ClientTls, SocketTap } from '../core/http1/client-connection.ts';
 import type { Transport } from '../core/http1/transport.ts';
@@ -24,18 +22,20 @@ import { withoutEndSlashes } from '../core/text/addresses.ts';
 import { backendPeer } from '../figures/backend-peer.ts';
 import { readRawAnswer, type RawAnswer } from './answer.ts';
 
+const namesInForce = [
+  'backendUrl',
+  'itemIdParsing',
+  'backendTimeoutMs',
+  'backendConnectTimeoutMs',
+  'backendIdleTimeoutMs',
+  'requestBytesMax',
+  'responseBytesMax',
+  'bufferedBytesMax',
+  'inFlightMax',
+] as const;
+
 /** The settings of the gateway in question that a call depends on. */
-interface GatewayInForce {
-  readonly backendUrl: URL;
-  readonly itemIdParsing: ItemIdParsing;
-  readonly backendTimeoutMs: number;
-  readonly backendConnectTimeoutMs: number;
-  readonly backendIdleTimeoutMs: number;
-  readonly requestBytesMax: number;
-  readonly responseBytesMax: number;
-  readonly bufferedBytesMax: number;
-  readonly inFlightMax: number;
-}
+export type GatewayInForce = Pick<GatewayValues, (typeof namesInForce)[number]>;
 
 /** One request and what came of it. */
 export interface Call {
@@ -78,25 +78,17 @@ export class Calls {
   #onEnd: (record: CallRecord) => void = () => undefined;
   #fault: unknown;
 
-  constructor(settings: GatewayInForce, tls: ClientTls | undefined) {
-    const { backendUrl, itemIdParsing, requestBytesMax, responseBytesMax, bufferedBytesMax, inFlightMax } =
-      settings;
-    const { backendTimeoutMs, backendConnectTimeoutMs, backendIdleTimeoutMs } = settings;
+  /** When `end` is aborted, it closes. */
+  constructor(settings: GatewayInForce, tls: ClientTls | undefined, end?: AbortSignal) {
+    const { backendUrl } = settings;
     this.#basePath = basePathOf(backendUrl);
     // Without guards and host names, which are about clients: the backend is in question here.
+    const inForce = Object.fromEntries(namesInForce.map((name) => [name, settings[name]]));
     this.#gateway = createGateway(
       {
         ...defaultsOf(gatewayRows),
-        backendUrl,
+        ...(inForce as GatewayInForce),
         backendTls: backendUrl.protocol === 'https:' ? tls : undefined,
-        itemIdParsing,
-        requestBytesMax,
-        responseBytesMax,
-        bufferedBytesMax,
-        inFlightMax,
-        backendTimeoutMs,
-        backendConnectTimeoutMs,
-        backendIdleTimeoutMs,
       },
       {
         observer: {
@@ -113,20 +105,23 @@ export class Calls {
         tap: this.#tap,
       },
     );
+    end?.addEventListener('abort', () => void this.close(), { once: true });
   }
 
   /** Makes one request of `name`; `id` stands in its path. Rejects only with a fault of our own. */
   async make(name: OperationName, id = '', body?: Buffer): Promise<Call> {
-    const operation = operationNamed(name);
+    const operation = operations.find((each) => each.name === name);
+    if (operation === undefined) {
+      throw new Error(`there is no operation ${name}`);
+    }
     const path = operation.on === 'collection' ? '' : `/${encodeURIComponent(id)}`;
     this.#arrivals = this.#arrivals.filter(({ socket }) => !socket.destroyed);
     for (const each of this.#arrivals) {
       each.writtenBefore = each.socket.bytesWritten;
       each.bytes = Buffer.alloc(0);
     }
-    const ended = new Promise<CallRecord>((resolve) => {
-      this.#onEnd = resolve;
-    });
+    const { promise: ended, resolve } = Promise.withResolvers<CallRecord>();
+    this.#onEnd = resolve;
     const startedAt = performance.now();
     const reply = this.#request(operation, path, body);
     const record = await ended;
@@ -193,10 +188,12 @@ export class Calls {
     const last = this.#arrivals.at(-1);
     if (last?.socket.destroyed === false) {
       const over = new AbortController();
-      const { signal } = over;
-      const closed = once(last.socket, 'close', { signal });
-      await Promise.race([closed, sleep(ms, undefined, { signal })]).catch(() => undefined);
-      over.abort();
+      // Not `AbortSignal.timeout`, which would let the process end: an idle socket does not keep it alive.
+      const timer = setTimeout(() => {
+        over.abort();
+      }, ms);
+      await once(last.socket, 'close', { signal: over.signal }).catch(() => undefined);
+      clearTimeout(timer);
     }
     return last?.isEndedByBackend ?? false;
   }
@@ -207,12 +204,7 @@ export class Calls {
   }
 
   readonly #tap: SocketTap = (socket) => {
-    const arrivals: Arrivals = {
-      socket,
-      writtenBefore: 0,
-      bytes: Buffer.alloc(0),
-      isEndedByBackend: false,
-    };
+    const arrivals: Arrivals = { socket, writtenBefore: 0, bytes: Buffer.alloc(0), isEndedByBackend: false };
     this.#arrivals.push(arrivals);
     const onEnd = (): void => {
       arrivals.isEndedByBackend = true;
@@ -230,12 +222,4 @@ export class Calls {
 /** The path before that of every call; empty for none. */
 export function basePathOf({ pathname }: URL): string {
   return withoutEndSlashes(pathname);
-}
-
-function operationNamed(name: OperationName): Operation {
-  const found = operations.find((each) => each.name === name);
-  if (found === undefined) {
-    throw new Error(`there is no operation ${name}`);
-  }
-  return found;
 }
