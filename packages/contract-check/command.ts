@@ -1,12 +1,12 @@
 // `check --contract`: runs the check with the settings in force, ends it on a signal, and prints what it found.
 
+import type { GatewayInForce } from '../backend-probe/calls.ts';
 import { backendPath } from '../core/operations.ts';
 import { version } from '../core/version.ts';
 import type { ClientTls } from '../core/http1/client-connection.ts';
-import type { GatewayInForce } from './session.ts';
 import { checkContract } from './contract.ts';
-import { readWishes } from './wishes.ts';
 import { describeContract, exitCodeOf, writeContract } from './report.ts';
+import { defaultTemplate, readTemplate, type Template } from './template.ts';
 import { withoutEndSlashes } from '../core/text/addresses.ts';
 
 // As shells have it: 128 and the signal's number.
@@ -24,7 +24,21 @@ type GivenFlags = Readonly<Record<string, string | true>>;
 
 /** What is wrong with the flags. */
 export function findProblems(flags: GivenFlags): readonly string[] {
-  return readWishes(flags).problems;
+  const has = (flag: string): boolean => Object.hasOwn(flags, flag);
+  const template = templateOf(flags);
+  return [
+    ...(has('--contract') ? [] : ['--write', '--body', '--json'].filter(has)).map(
+      (flag) => `${flag} needs --contract`,
+    ),
+    ...(has('--contract') && has('--body') && !has('--write')
+      ? ['--body needs --write: without it nothing is created']
+      : []),
+    ...(typeof template === 'string' ? [template] : []),
+  ];
+}
+
+function templateOf({ '--body': body }: GivenFlags): Template | string {
+  return body === undefined ? defaultTemplate : body === true ? '--body needs a value' : readTemplate(body);
 }
 
 /** Resolves with the exit code; `url` is the address of the backend that may be shown. */
@@ -36,7 +50,9 @@ export async function runContractCheck(
   signals: Signals,
   print: (text: string) => void,
 ): Promise<number> {
-  const { write, isJson } = readWishes(flags).wishes;
+  const template = Object.hasOwn(flags, '--write') ? templateOf(flags) : undefined;
+  // A text says what is wrong with it: `findProblems` has told.
+  const write = typeof template === 'string' ? undefined : template;
   const stop = new AbortController();
   const cut = new AbortController();
   let signalCode: number | undefined;
@@ -54,11 +70,12 @@ export async function runContractCheck(
   }
   const report = await checkContract({ settings, tls, write, stop: stop.signal, cut: cut.signal });
   const exitCode = signalCode ?? exitCodeOf(report);
-  const list = `${withoutEndSlashes(url)}${backendPath}`;
-  print(
-    isJson
-      ? writeContract(report, { version, backend: list, write: write !== undefined, exitCode })
-      : describeContract(report, list, write !== undefined),
-  );
+  const run = {
+    version,
+    backend: `${withoutEndSlashes(url)}${backendPath}`,
+    write: write !== undefined,
+    exitCode,
+  };
+  print(Object.hasOwn(flags, '--json') ? writeContract(report, run) : describeContract(report, run));
   return exitCode;
 }

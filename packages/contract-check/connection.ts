@@ -5,9 +5,10 @@ import { msMax } from '../core/hosts/options/kinds.ts';
 import { parseKeepAliveSeconds } from '../core/http1/grammar.ts';
 import { isStalled, type Session } from './session.ts';
 
+/** By the names, and in the order, in which the report for programs has them. */
 export interface ConnectionFacts {
   /** As `1.1`; undefined where no answer came. */
-  readonly version: string | undefined;
+  readonly httpVersion: string | undefined;
   /** It closes the connection behind every answer. */
   readonly closesAlways: boolean;
   /** What it promises in `keep-alive: timeout`. */
@@ -21,44 +22,48 @@ export interface ConnectionFacts {
   readonly idleTimeoutMsMax: number | undefined;
 }
 
-export const idleWaitMsMax = 10_000;
+const idleWaitMsMax = 10_000;
 // The way to the backend takes time too, and the closing of its end.
 const marginMs = 1_000;
 
 /** Looks at the answers that came, and for a while at an idle connection. */
 export async function tryConnection(session: Session): Promise<ConnectionFacts> {
-  const { settings } = session.options;
+  const { backendIdleTimeoutMs: idleTimeoutMs } = session.options.settings;
   const answered = session.calls.made.filter(({ answer }) => answer !== undefined);
   const last = answered.at(-1);
-  const answer = last?.answer;
+  const { version, fields } = last?.answer ?? {};
   const closesAlways =
     answered.length > 0 && answered.every((call) => call.answer?.closesConnection === true);
-  const promise = parseKeepAliveSeconds(answer?.fields.get('keep-alive') ?? '');
-  const { backendIdleTimeoutMs: idleTimeoutMs } = settings;
-  const facts = { version: answer?.version, closesAlways, keepAliveSeconds: promise, idleTimeoutMs };
-  const unwatched = { ...facts, watchedMs: undefined, closedAfterMs: undefined, idleTimeoutMsMax: undefined };
+  const promise = parseKeepAliveSeconds(fields?.get('keep-alive') ?? '');
+  const unwatched = {
+    httpVersion: version,
+    closesAlways,
+    keepAliveSeconds: promise,
+    watchedMs: undefined,
+    closedAfterMs: undefined,
+    idleTimeoutMs,
+    idleTimeoutMsMax: undefined,
+  };
   if (last === undefined || session.calls.made.some(isStalled)) {
     return unwatched;
   }
   if (closesAlways || promise === 0 || promise === 1) {
-    const why =
-      answer?.version === '1.0' ? 'the backend speaks HTTP/1.0' : 'the backend keeps no connection open';
+    const why = version === '1.0' ? 'the backend speaks HTTP/1.0' : 'the backend keeps no connection open';
     session.tell(last, 'connection-closes', why);
     return unwatched;
   }
   const watched = await watchIdle(session);
   const { closedAfterMs } = watched;
-  const right = closedAfterMs === undefined ? idleTimeoutMs : idleTimeoutFor(closedAfterMs);
-  const idleTimeoutMsMax = right < idleTimeoutMs ? right : undefined;
-  if (closedAfterMs !== undefined && idleTimeoutMsMax !== undefined) {
-    session.tell(last, 'idle-too-long', Math.round(closedAfterMs), idleTimeoutMsMax, idleTimeoutMs);
+  if (closedAfterMs === undefined) {
+    return { ...unwatched, ...watched };
   }
-  return { ...facts, ...watched, idleTimeoutMsMax };
-}
-
-// Less than the backend's: it could close a connection as a call goes out on it, and a write is not sent twice [D20].
-function idleTimeoutFor(closedAfterMs: number): number {
-  return Math.max(1, Math.floor(Math.max(closedAfterMs - marginMs, closedAfterMs / 2)));
+  // Less than the backend's: it could close a connection as a call goes out on it, and a write is not sent twice [D20].
+  const right = Math.max(1, Math.floor(Math.max(closedAfterMs - marginMs, closedAfterMs / 2)));
+  if (right >= idleTimeoutMs) {
+    return { ...unwatched, ...watched };
+  }
+  session.tell(last, 'idle-too-long', closedAfterMs, right, idleTimeoutMs);
+  return { ...unwatched, ...watched, idleTimeoutMsMax: right };
 }
 
 // One more list on a connection of its own, which then lies idle.
@@ -68,11 +73,7 @@ async function watchIdle(session: Session): Promise<Pick<ConnectionFacts, 'watch
   if (stop.aborted) {
     return nothing;
   }
-  const calls = new Calls({ ...settings, backendIdleTimeoutMs: msMax }, tls);
-  const onStop = (): void => {
-    void calls.close();
-  };
-  stop.addEventListener('abort', onStop, { once: true });
+  const calls = new Calls({ ...settings, backendIdleTimeoutMs: msMax }, tls, stop);
   try {
     const { outcome } = await calls.make('list');
     if (outcome !== 'ok') {
@@ -82,10 +83,9 @@ async function watchIdle(session: Session): Promise<Pick<ConnectionFacts, 'watch
     // A backend that keeps it open for longer keeps it long enough for the setting.
     const { backendIdleTimeoutMs: idleMs } = settings;
     const isClosed = await calls.isClosedByBackend(Math.min(max, idleMs + marginMs, idleMs * 2));
-    const watchedMs = performance.now() - startedAt;
+    const watchedMs = Math.round(performance.now() - startedAt);
     return { watchedMs, closedAfterMs: isClosed ? watchedMs : undefined };
   } finally {
-    stop.removeEventListener('abort', onStop);
     await calls.close();
   }
 }

@@ -5,14 +5,12 @@ import type { OperationName } from '../core/operations.ts';
 import { lookAtAnswers } from './answers.ts';
 import { tryConnection, type ConnectionFacts } from './connection.ts';
 import type { Call } from '../backend-probe/calls.ts';
-import type { Finding } from './findings.ts';
-import { idOf } from './items.ts';
+import { findingOf, type Finding } from './findings.ts';
+import type { Item } from './items.ts';
 import { tryReads, type Found } from './reads.ts';
 import { Session, Stopped, type ContractOptions, type Leftover, type Verdict } from './session.ts';
 import type { Template } from './template.ts';
 import { OwnItem } from './writes.ts';
-
-export type { ContractOptions } from './session.ts';
 
 export interface ContractReport {
   readonly verdicts: ReadonlyMap<OperationName, Verdict>;
@@ -27,10 +25,6 @@ export interface ContractReport {
 /** Tries the backend. Rejects only with a fault of our own, and not before what was made is cleaned up. */
 export async function checkContract(options: ContractOptions): Promise<ContractReport> {
   const session = new Session(options);
-  const onCut = (): void => {
-    void session.calls.close();
-  };
-  options.cut.addEventListener('abort', onCut, { once: true });
   try {
     await tryOperations(session);
     lookAtAnswers(session);
@@ -39,7 +33,6 @@ export async function checkContract(options: ContractOptions): Promise<ContractR
     const isInterrupted = options.stop.aborted;
     return { verdicts, findings, leftovers, connection, calls: calls.made, isInterrupted };
   } finally {
-    options.cut.removeEventListener('abort', onCut);
     await session.calls.close();
   }
 }
@@ -59,27 +52,23 @@ async function tryOperations(session: Session): Promise<void> {
 }
 
 async function tryWrites(session: Session, template: Template, found: Found): Promise<void> {
-  const why = whyNotToWrite(session, found);
-  const [list] = session.calls.made;
-  if (why !== undefined && list !== undefined) {
-    session.cannotTry(['create', 'update', 'delete'], list, 'write-not-safe', why);
+  // What was made is known again by the list, and by nothing else where a create answers wrongly.
+  const isUsable = (item: Item): boolean => ![undefined, 'unusable'].includes(session.idOf(item)?.kind);
+  if (found.list?.items.every(isUsable) !== true) {
+    const why =
+      found.list === undefined
+        ? 'A list that works, with the items in one array, is needed before anything is written.'
+        : 'Every item of the list must have an integer id before anything is written.';
+    const finding = findingOf(found.call, 'write-not-safe', [why]);
+    session.add({ ...finding, operations: ['create', 'update', 'delete'] });
     return;
   }
+  // From here on something may have been made.
+  session.stopIfAsked();
   const item = new OwnItem(session, template, found);
   try {
     await item.try();
   } finally {
     await item.cleanUp();
   }
-}
-
-// What was made is known again by the list, and by nothing else where a create answers wrongly.
-function whyNotToWrite(session: Session, { list }: Found): string | undefined {
-  if (list === undefined) {
-    return 'A list that works, with the items in one array, is needed before anything is written.';
-  }
-  const { itemIdParsing } = session.options.settings;
-  return list.items.every((item) => ![undefined, 'unusable'].includes(idOf(item, itemIdParsing)?.kind))
-    ? undefined
-    : 'Every item of the list must have an integer id before anything is written.';
 }

@@ -3,18 +3,11 @@
 
 import { parseItemId, type ItemIdParsing } from '../core/call/item-id.ts';
 
-/** A number that JavaScript cannot hold: its text. */
-class LongNumber {
-  readonly text: string;
-
-  constructor(text: string) {
-    this.text = text;
-  }
-
-  toJSON(): unknown {
-    return (JSON as unknown as { rawJSON: (text: string) => unknown }).rawJSON(this.text);
-  }
-}
+// What the platform has for a number that JavaScript cannot hold: it keeps the text.
+const { rawJSON, isRawJSON } = JSON as unknown as {
+  readonly rawJSON: (text: string) => unknown;
+  readonly isRawJSON: (value: unknown) => boolean;
+};
 
 export type Item = Readonly<Record<string, unknown>>;
 
@@ -31,16 +24,13 @@ export function readJson(bytes: Buffer): unknown {
   }
 }
 
-function keepLongNumber(_key: string, value: unknown, context?: { readonly source?: string }): unknown {
-  return typeof value === 'number' && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? '')
-    ? new LongNumber(context?.source ?? '')
-    : value;
+function keepLongNumber(_key: string, value: unknown, { source = '' }: { source?: string } = {}): unknown {
+  const isLong = typeof value === 'number' && !Number.isSafeInteger(value) && /^-?\d+$/.test(source);
+  return isLong ? rawJSON(source) : value;
 }
 
 export function isItem(value: unknown): value is Item {
-  return (
-    typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof LongNumber)
-  );
+  return typeof value === 'object' && value !== null && !Array.isArray(value) && !isRawJSON(value);
 }
 
 /** What a list holds: `isPlain` where it is an array itself, and not an object around one. */
@@ -58,11 +48,9 @@ export function itemsOf(value: unknown): ItemList | undefined {
   return arrays.length === 1 ? { isPlain: false, items: (arrays[0] ?? []).filter(isItem) } : undefined;
 }
 
-const idName = /^(?:id|_id|(?:work_?)?item_?id)$/i;
-
 /** Whether a property's name is one that ids have. */
 export function isIdName(name: string): boolean {
-  return idName.test(name);
+  return /^(?:id|_id|(?:work_?)?item_?id)$/i.test(name);
 }
 
 export interface ItemId {
@@ -74,38 +62,20 @@ export interface ItemId {
   readonly asked: string | undefined;
 }
 
-/** The id of an item; undefined where it has none, or several that differ. */
-export function idOf(item: Item, parsing: ItemIdParsing): ItemId | undefined {
-  const ids = Object.entries(item)
+/** Every id of an item. */
+export function idsOf(item: Item, parsing: ItemIdParsing): ItemId[] {
+  return Object.entries(item)
     .filter(([name]) => isIdName(name))
     .map(([, value]) => readId(value, parsing));
-  const [first] = ids;
-  return first !== undefined && ids.every(({ text }) => text === first.text) ? first : undefined;
-}
-
-/** Whether the item has no id that differs from `text`. */
-export function hasNoOtherId(item: Item, text: string, parsing: ItemIdParsing): boolean {
-  return Object.entries(item).every(
-    ([name, value]) => !isIdName(name) || readId(value, parsing).text === text,
-  );
 }
 
 function readId(value: unknown, parsing: ItemIdParsing): ItemId {
-  const text =
-    typeof value === 'string' ? value : value instanceof LongNumber ? value.text : JSON.stringify(value);
+  const isText = typeof value === 'string';
+  const isLong = isRawJSON(value);
+  const text = isText ? value : JSON.stringify(value);
   const asked = parseItemId(encodeURIComponent(text.toWellFormed()), parsing);
-  const isSame = asked === text && (typeof value !== 'object' || value instanceof LongNumber);
-  return {
-    text,
-    kind: !isSame
-      ? 'unusable'
-      : typeof value === 'string'
-        ? 'text'
-        : value instanceof LongNumber
-          ? 'long'
-          : 'whole',
-    asked,
-  };
+  const isUsable = asked === text && (typeof value !== 'object' || isLong);
+  return { text, kind: !isUsable ? 'unusable' : isText ? 'text' : isLong ? 'long' : 'whole', asked };
 }
 
 /** Whether one of the item's own texts, none of what is nested in it, has `marker` in it. */

@@ -1,12 +1,14 @@
 // The part of the check that only reads: the list, one item of it, and an item that does not exist.
 
-import { hasNoOtherId, idOf, isItem, itemsOf, readJson, type ItemId, type ItemList } from './items.ts';
+import { isItem, itemsOf, readJson, type ItemId, type ItemList } from './items.ts';
 import type { Call } from '../backend-probe/calls.ts';
 import { isStalled, Stopped, type Session } from './session.ts';
 import { describeReply, show } from '../backend-probe/describe.ts';
 
 /** What the backend holds, as far as its list says it. */
 export interface Found {
+  /** That of the list. */
+  readonly call: Call;
   /** Undefined where items could not be found in the list. */
   readonly list: ItemList | undefined;
   readonly ids: ReadonlySet<string>;
@@ -21,40 +23,31 @@ const largestId = 2_147_483_647;
 
 /** Tries the reads. */
 export async function tryReads(session: Session): Promise<Found> {
-  const { itemIdParsing } = session.options.settings;
   const call = await session.call('list');
   const isListed = session.judge(call);
   if (call.outcome === 'unreachable' && !call.hasBytes) {
     throw new Stopped();
   }
-  const list = isListed ? lookThrough(session, call) : undefined;
-  const found = (list?.items ?? []).map((item) => idOf(item, itemIdParsing));
-  const ids = found.filter((id) => id !== undefined);
-  const texts = new Set(ids.map(({ text }) => text));
-  await readListed(session, ids);
-  const missingId = findMissing(texts);
-  await readMissing(session, missingId);
-  return { list, ids: texts, missingId };
-}
-
-function lookThrough(session: Session, call: Call): ItemList | undefined {
-  const list = itemsOf(readJson(call.reply.body));
-  if (list?.isPlain !== true) {
+  const list = isListed ? itemsOf(readJson(call.reply.body)) : undefined;
+  if (isListed && list?.isPlain !== true) {
     session.tell(call, 'list-not-array');
   }
-  const isWithoutIds = list?.items.some(
-    (item) => idOf(item, session.options.settings.itemIdParsing) === undefined,
-  );
-  if (isWithoutIds === true) {
+  const found = (list?.items ?? []).map((item) => session.idOf(item));
+  if (found.includes(undefined)) {
     session.tell(call, 'items-without-id');
   }
-  for (const item of list?.items ?? []) {
-    const id = idOf(item, session.options.settings.itemIdParsing);
-    if (id !== undefined) {
-      tellOfId(session, call, id);
-    }
+  const ids = found.filter((id) => id !== undefined);
+  for (const id of ids) {
+    tellOfId(session, call, id);
   }
-  return list;
+  const texts = new Set(ids.map(({ text }) => text));
+  await readListed(session, ids);
+  let missing = largestId;
+  while (texts.has(String(missing))) {
+    missing -= 1;
+  }
+  await readMissing(session, call, String(missing));
+  return { call, list, ids: texts, missingId: String(missing) };
 }
 
 /** Says what is odd about an id, once for each kind. */
@@ -78,7 +71,7 @@ async function readListed(session: Session, ids: readonly ItemId[]): Promise<voi
     }
     if (session.judge(call)) {
       const item = readJson(call.reply.body);
-      if (!isItem(item) || !hasNoOtherId(item, text, session.options.settings.itemIdParsing)) {
+      if (!isItem(item) || !session.hasNoOtherId(item, text)) {
         session.tell(call, 'read-of-another');
       }
     }
@@ -86,32 +79,17 @@ async function readListed(session: Session, ids: readonly ItemId[]): Promise<voi
   }
 }
 
-function findMissing(ids: ReadonlySet<string>): string {
-  let id = largestId;
-  while (ids.has(String(id))) {
-    id -= 1;
-  }
-  return String(id);
-}
-
-async function readMissing(session: Session, id: string): Promise<void> {
+async function readMissing(session: Session, list: Call, id: string): Promise<void> {
   const call = await session.call('read', id);
-  if (call.outcome === 'not-found') {
-    return;
-  }
+  // The list has shown the same: the backend answers everything so.
+  const isSaid = list.outcome !== 'ok' && list.answer?.status === call.answer?.status;
   if (call.outcome === 'ok') {
     session.tell(call, 'missing-is-200');
+  } else if (call.outcome === 'not-found') {
     return;
-  }
-  if (isStalled(call) || call.outcome === 'unreachable' || isSaidOf(session, call)) {
+  } else if (isStalled(call) || call.outcome === 'unreachable' || isSaid) {
     session.judge(call);
-    return;
+  } else {
+    session.tell(call, 'missing-is-no-404', describeReply(call));
   }
-  session.tell(call, 'missing-is-no-404', describeReply(call));
-}
-
-// The list has shown the same: the backend answers everything so.
-function isSaidOf({ calls }: Session, { answer }: Call): boolean {
-  const [list] = calls.made;
-  return list?.outcome !== 'ok' && list?.answer?.status === answer?.status;
 }

@@ -2,12 +2,11 @@
 
 import { operations, type OperationName } from '../core/operations.ts';
 import type { ClientTls } from '../core/http1/client-connection.ts';
-import { basePathOf, Calls, type Call } from '../backend-probe/calls.ts';
+import { Calls, type Call, type GatewayInForce } from '../backend-probe/calls.ts';
 import { explainFailure } from '../backend-probe/failures.ts';
 import { createFinding, findingOf, type Finding, type FindingName } from './findings.ts';
+import { idsOf, type Item, type ItemId } from './items.ts';
 import type { Template } from './template.ts';
-
-export type GatewayInForce = ConstructorParameters<typeof Calls>[0];
 
 export interface ContractOptions {
   readonly settings: GatewayInForce;
@@ -47,20 +46,30 @@ export class Session {
 
   constructor(options: ContractOptions) {
     this.options = options;
-    this.calls = new Calls(options.settings, options.tls);
+    this.calls = new Calls(options.settings, options.tls, options.cut);
   }
 
-  /** The address of a path at the backend. */
-  urlOf(path: string): string {
-    const { backendUrl } = this.options.settings;
-    return `${backendUrl.origin}${basePathOf(backendUrl)}${path}`;
+  /** The id of an item; undefined where it has none, or several that differ. */
+  idOf(item: Item): ItemId | undefined {
+    const ids = idsOf(item, this.options.settings.itemIdParsing);
+    return ids.every(({ text }) => text === ids[0]?.text) ? ids[0] : undefined;
+  }
+
+  /** Whether the item has no id that differs from `id`. */
+  hasNoOtherId(item: Item, id: string): boolean {
+    return idsOf(item, this.options.settings.itemIdParsing).every(({ text }) => text === id);
+  }
+
+  /** Throws where there is to be an end. */
+  stopIfAsked(): void {
+    if (this.options.stop.aborted) {
+      throw new Stopped();
+    }
   }
 
   /** Makes a call, unless there is to be an end. */
   async call(name: OperationName, id?: string, body?: Buffer): Promise<Call> {
-    if (this.options.stop.aborted) {
-      throw new Stopped();
-    }
+    this.stopIfAsked();
     return await this.callAnyway(name, id, body);
   }
 
@@ -78,7 +87,16 @@ export class Session {
     }
   }
 
-  /** Takes a call that should have been a success for that, or says why it was none. Throws where there is no use to go on. */
+  /** The same for a call that may fail, and proves nothing then. */
+  async look(name: OperationName, id?: string): Promise<Call> {
+    const call = await this.callAnyway(name, id);
+    if (isStalled(call)) {
+      this.judge(call);
+    }
+    return call;
+  }
+
+  /** Records a success, or explains the failure. Throws `Stopped` if more calls are pointless. */
   judge(call: Call): boolean {
     const isWell = call.outcome === 'ok';
     if (!isWell) {
@@ -97,22 +115,17 @@ export class Session {
     this.#judgeBy(findingOf(call, name, values));
   }
 
-  /** Operations could not be tried, for what `call` showed. */
-  cannotTry(operations: readonly OperationName[], call: Call, name: FindingName, value: string): void {
-    this.#add({ ...findingOf(call, name, [value]), operations });
-  }
-
   #judgeBy(finding: Finding): void {
     if (finding.severity === 'breaks') {
       for (const name of finding.operations) {
         this.verdicts.set(name, 'broken');
       }
     }
-    this.#add(finding);
+    this.add(finding);
   }
 
-  // What is the same for several operations is said once.
-  #add(finding: Finding): void {
+  /** What is the same for several operations is said once. */
+  add(finding: Finding): void {
     const same = this.findings.findIndex(
       ({ code, title, advice }) =>
         code === finding.code && title === finding.title && advice === finding.advice,

@@ -33,7 +33,8 @@ export function readTemplate(given: string): Template | string {
   if (Buffer.byteLength(text) > bytesMax) {
     return `--body must be at most ${bytesMax} bytes long`;
   }
-  const item = parse(text);
+  // A byte-order mark is read over, as of an answer.
+  const item = readJson(Buffer.from(text));
   if (!isItem(item)) {
     return '--body must be a JSON object, such as {"title":"x","state":"New"}';
   }
@@ -43,9 +44,7 @@ export function readTemplate(given: string): Template | string {
   }
   const texts = Object.keys(item).filter((name) => typeof item[name] === 'string');
   const property =
-    likely
-      .map((each) => texts.find((name) => name.toLowerCase() === each))
-      .find((each) => each !== undefined) ?? texts[0];
+    likely.flatMap((each) => texts.filter((name) => name.toLowerCase() === each))[0] ?? texts[0];
   return property === undefined
     ? '--body must have a text among its own properties: the marker goes into it, by which the item is known again'
     : { item, property };
@@ -64,11 +63,6 @@ function readStart(name: string): string {
   } finally {
     closeSync(file);
   }
-}
-
-function parse(text: string): unknown {
-  // A byte-order mark is read over, as of an answer.
-  return readJson(Buffer.from(text));
 }
 
 /** The JSON of the item with `marker` in it. */

@@ -1,7 +1,7 @@
 // The part of the check that writes: creates one item, reads, changes and deletes it, and leaves nothing behind. An item
 // is touched only when it was not in the list before and a read has just shown the marker in it [D61].
 
-import { carries, hasNoOtherId, idOf, isItem, itemsOf, readJson, type Item } from './items.ts';
+import { carries, isItem, itemsOf, readJson, type Item } from './items.ts';
 import type { Call } from '../backend-probe/calls.ts';
 import { show } from '../backend-probe/describe.ts';
 import { tellOfId, type Found } from './reads.ts';
@@ -20,9 +20,6 @@ export class OwnItem {
   readonly #session: Session;
   readonly #template: Template;
   readonly #found: Found;
-  #wasSent = false;
-  // The backend may still be at it.
-  #isUncertain = false;
   // Ids that somebody named for the item. None is trusted before a read.
   readonly #named = new Set<string>();
   // The item has an id that the gateway cannot ask for.
@@ -54,14 +51,7 @@ export class OwnItem {
 
   async #create(): Promise<string | undefined> {
     const session = this.#session;
-    if (session.options.stop.aborted) {
-      throw new Stopped();
-    }
-    this.#wasSent = true;
-    this.#isUncertain = true;
     const call = await session.call('create', undefined, writeItem(this.#template, this.marker));
-    // Without a whole answer it may be made yet.
-    this.#isUncertain = call.answer === undefined || isStalled(call);
     if (session.judge(call)) {
       this.#nameByAnswer(call);
     }
@@ -70,25 +60,30 @@ export class OwnItem {
     if (ofLocation !== undefined) {
       this.#named.add(ofLocation);
     }
-    for (const id of this.#named) {
-      if (await this.#isOwn(id)) {
-        return id;
+    const named = await this.#findOwn(this.#named);
+    const listed = named === undefined ? await this.#search() : undefined;
+    const id = named ?? (await this.#findOwn(listed ?? []));
+    if (call.outcome === 'ok' && listed !== undefined) {
+      if (id !== undefined) {
+        session.tell(call, 'create-names-another', id);
+      } else {
+        session.tell(call, 'not-proven', this.marker, JSON.stringify(this.#template.property));
       }
     }
-    const ids = await this.#search();
-    if (ids === undefined) {
-      return undefined;
-    }
+    return id;
+  }
+
+  // The first that is proven to be ours.
+  async #findOwn(ids: Iterable<string>): Promise<string | undefined> {
     for (const id of ids) {
-      if (await this.#isOwn(id)) {
-        if (call.outcome === 'ok') {
-          session.tell(call, 'create-names-another', id);
-        }
+      this.#session.stopIfAsked();
+      const { call, item } = await this.#proof(id);
+      if (call.outcome !== 'ok' || item !== undefined) {
+        this.#session.judge(call);
+      }
+      if (item !== undefined) {
         return id;
       }
-    }
-    if (call.outcome === 'ok') {
-      session.tell(call, 'not-proven', this.marker, JSON.stringify(this.#template.property));
     }
     return undefined;
   }
@@ -96,7 +91,7 @@ export class OwnItem {
   #nameByAnswer(call: Call): void {
     const session = this.#session;
     const item = readJson(call.reply.body);
-    const id = isItem(item) ? idOf(item, session.options.settings.itemIdParsing) : undefined;
+    const id = isItem(item) ? session.idOf(item) : undefined;
     if (id === undefined) {
       session.tell(call, 'create-without-id');
       return;
@@ -114,57 +109,34 @@ export class OwnItem {
 
   // The item, if it is ours: it was not there before, and a read of it shows our marker and no other id.
   async #proof(id: string): Promise<{ readonly call: Call; readonly item: Item | undefined }> {
-    const call = await this.#session.callAnyway('read', id);
-    if (isStalled(call)) {
-      this.#session.judge(call);
-    }
+    const call = await this.#session.look('read', id);
     const item = call.outcome === 'ok' ? readJson(call.reply.body) : undefined;
     const isOwn =
-      !this.#found.ids.has(id) &&
-      carries(item, this.marker) &&
-      hasNoOtherId(item, id, this.#session.options.settings.itemIdParsing);
+      !this.#found.ids.has(id) && carries(item, this.marker) && this.#session.hasNoOtherId(item, id);
     return { call, item: isOwn ? item : undefined };
-  }
-
-  async #isOwn(id: string): Promise<boolean> {
-    if (this.#session.options.stop.aborted) {
-      throw new Stopped();
-    }
-    const { call, item } = await this.#proof(id);
-    if (call.outcome !== 'ok' || item !== undefined) {
-      this.#session.judge(call);
-    }
-    return item !== undefined;
   }
 
   // Ids of items in the list that show the marker and were not there before; undefined where there is no list.
   async #search(): Promise<string[] | undefined> {
-    const call = await this.#session.callAnyway('list');
-    if (isStalled(call)) {
-      this.#session.judge(call);
-    }
+    const call = await this.#session.look('list');
     const list = call.outcome === 'ok' ? itemsOf(readJson(call.reply.body)) : undefined;
     return list?.items
       .filter((item) => carries(item, this.marker))
-      .map((item) => idOf(item, this.#session.options.settings.itemIdParsing))
-      .filter((id) => id !== undefined && id.kind !== 'unusable')
-      .map((id) => id?.text ?? '')
-      .filter((id) => !this.#found.ids.has(id))
+      .flatMap((item) => this.#session.idOf(item) ?? [])
+      .filter(({ kind, text }) => kind !== 'unusable' && !this.#found.ids.has(text))
+      .map(({ text }) => text)
       .slice(0, itemsMax);
   }
 
   // A backend whose reads ignore the id would show our item under every id: then a marker proves nothing.
   async #readsOnlyIt(): Promise<boolean> {
-    const call = await this.#session.call('read', this.#found.missingId);
-    if (isStalled(call)) {
-      this.#session.judge(call);
-    }
-    if (call.outcome === 'ok' && call.reply.body.includes(this.marker)) {
+    this.#session.stopIfAsked();
+    const call = await this.#session.look('read', this.#found.missingId);
+    this.#isBlind = call.outcome === 'ok' && call.reply.body.includes(this.marker);
+    if (this.#isBlind) {
       this.#session.tell(call, 'read-ignores-id');
-      this.#isBlind = true;
-      return false;
     }
-    return true;
+    return !this.#isBlind;
   }
 
   async #update(id: string): Promise<void> {
@@ -228,9 +200,6 @@ export class OwnItem {
 
   /** Takes away what was made, as far as that is safe, and says what is left. */
   async cleanUp(): Promise<void> {
-    if (!this.#wasSent) {
-      return;
-    }
     let listed: string[] | undefined;
     try {
       listed = await this.#search();
@@ -284,44 +253,37 @@ export class OwnItem {
   #tellLeft(listed: readonly string[] | undefined): void {
     const session = this.#session;
     const tell = (id: string | undefined, why: string, remove: string): void => {
-      session.leftovers.push({ id, marker: this.marker, why, remove });
+      session.leftovers.push({ id: id === undefined ? id : show(id), marker: this.marker, why, remove });
     };
-    const look = `look for ${this.marker} in ${session.urlOf('/api/WorkItem')}, and remove the item that has it and no other`;
+    const list = session.options.settings.backendUrl.origin + this.#found.call.path;
+    const look = `look for ${this.marker} in ${list}, and remove the item that has it and no other`;
     for (const [id, why] of this.#stuck) {
-      tell(id, why, why === anotherItem ? look : `curl -X DELETE ${session.urlOf(`/api/WorkItem/${id}`)}`);
+      tell(id, why, why === anotherItem ? look : `curl -X DELETE ${list}/${id}`);
     }
     // Once ours is known, what else the create has named is somebody else's.
     const isKnown = this.#stuck.size + this.#removed.size > 0;
-    const unproven = new Set([...(listed ?? []), ...(isKnown ? [] : this.#named)]);
-    for (const id of unproven) {
-      if (
-        !this.#stuck.has(id) &&
-        !this.#removed.has(id) &&
-        !this.#absent.has(id) &&
-        !this.#found.ids.has(id)
-      ) {
+    const settled = [this.#stuck, this.#removed, this.#absent, this.#found.ids];
+    for (const id of new Set([...(listed ?? []), ...(isKnown ? [] : this.#named)])) {
+      if (settled.every((ids) => !ids.has(id))) {
         tell(id, 'no read has proved that it is the one that was made', look);
       }
     }
+    const create = session.calls.made.find(({ operation }) => operation.name === 'create');
+    const { outcome, answer } = create ?? {};
+    // What was refused with a status has made nothing, as far as the list shows it too.
+    const wasRefused = listed !== undefined && (outcome === 'rejected' || outcome === 'refused');
+    const mayBeMade = !wasRefused && outcome !== 'body-too-large' && outcome !== 'overload';
     if (this.#unusableId !== undefined) {
       tell(this.#unusableId, 'the gateway cannot ask for an item with this id', look);
-    } else if (!isKnown && session.leftovers.length === 0 && this.#mayBeLeft(listed)) {
+    } else if (!isKnown && session.leftovers.length === 0 && mayBeMade) {
       tell(
         undefined,
-        this.#isUncertain
+        answer === undefined || outcome === 'timed-out'
           ? 'the create had no whole answer: the item may be there, or come yet'
           : 'the item may be there, but was not found again',
         look,
       );
     }
-  }
-
-  // What was refused with a status has made nothing, as far as the list shows it too.
-  #mayBeLeft(listed: readonly string[] | undefined): boolean {
-    const create = this.#session.calls.made.find(({ operation }) => operation.name === 'create');
-    const wasRefused = create?.outcome === 'rejected' || create?.outcome === 'refused';
-    const wasNotSent = create?.outcome === 'body-too-large' || create?.outcome === 'overload';
-    return !wasNotSent && !(wasRefused && listed !== undefined);
   }
 }
 

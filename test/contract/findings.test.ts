@@ -19,7 +19,7 @@ import {
   timeout,
   type Answer,
 } from '../helpers/scripted-backend.ts';
-import type { ContractOptions } from '../../packages/contract-check/contract.ts';
+import type { ContractOptions } from '../../packages/contract-check/session.ts';
 import { assertOthersUntouched, codesOf, leftIn, runContract, type Settings } from './run.ts';
 
 interface Case {

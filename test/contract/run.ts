@@ -2,11 +2,8 @@
 
 import assert from 'node:assert/strict';
 
-import {
-  checkContract,
-  type ContractOptions,
-  type ContractReport,
-} from '../../packages/contract-check/contract.ts';
+import { checkContract, type ContractReport } from '../../packages/contract-check/contract.ts';
+import type { ContractOptions } from '../../packages/contract-check/session.ts';
 import { defaultTemplate } from '../../packages/contract-check/template.ts';
 import { limitRows } from '../../packages/core/hosts/options/limits.ts';
 import type { ItemBackend } from '../helpers/item-backend.ts';
