@@ -55,7 +55,6 @@ function create(fallback?: Count, clock = new HandClock()) {
     counter,
     answerMsMax: 100,
     fallback: fallback ?? own,
-    keysMax: 1_000,
     onChange: (cause) => changes.push(cause instanceof Error ? cause.message : cause),
   });
   /** What is told to all of `keys`, when the clock has gone on by `ms`. */

@@ -3,9 +3,9 @@
 import { systemClock } from '../../time/clock.ts';
 import type { GuardSettings } from '../options/guard-options.ts';
 import { explainMissing } from '../options/missing-package.ts';
-import type { Count, GuardObserver, Keeper, RateLimitPart } from '../options/ports.ts';
+import type { Count, Counter, GuardObserver, Keeper, RateLimitPart } from '../options/ports.ts';
 import type { Rate } from '../options/rate.ts';
-import { keysMax, OwnCount } from './count.ts';
+import { OwnCount } from './count.ts';
 import { JoinedCount } from './joined-count.ts';
 import { createRateLimit } from './rate-limit.ts';
 import { SharedCount } from './shared-count.ts';
@@ -17,29 +17,59 @@ const takenWithout = { allow: undefined, deny: { left: -1, msLeft: 1_000 } } as 
 
 /** A guard by these settings. Rejects where the client of Redis cannot be loaded. */
 export async function createRateGuard(
-  settings: GuardSettings,
+  { rateLimitKey, rateLimitRedisUrl, rateLimitFallback }: GuardSettings,
   rate: Rate,
   observer: GuardObserver,
   keeper: Keeper | undefined,
 ): ReturnType<RateLimitPart['createRateGuard']> {
-  const local = await createLocalCount(settings, rate, observer, keeper);
-  const { rateLimitKey } = settings;
-  if (settings.rateLimitRedisUrl === '') {
-    const { count, close } = local;
-    return { guard: createRateLimit(rate, rateLimitKey, count), redisAnswers: () => undefined, close };
+  const name = `${rateLimitKey} ${rate.limit}/${rate.windowMs}`;
+  const own = keeper?.counts.get(name) ?? new OwnCount(rate, () => systemClock.steady());
+  keeper?.counts.clear();
+  keeper?.counts.set(name, own);
+  const shared: SharedCount[] = [];
+  const close = (): void => {
+    // What waits for Redis is counted by the fallback then, which must be open still.
+    for (const each of shared.toReversed()) {
+      each.close();
+    }
+  };
+  const share = async (
+    who: 'primary' | 'redis',
+    counter: Counter,
+    answerMsMax: number,
+    fallback: Count,
+  ): Promise<SharedCount> => {
+    const onChange = (cause: unknown): void => {
+      observer.onCounter(who, cause);
+    };
+    const count = new SharedCount({ rate, clock: systemClock, counter, answerMsMax, fallback, onChange });
+    shared.push(count);
+    await count.start();
+    return count;
+  };
+  const primary = keeper?.counter;
+  const local = primary === undefined ? own : await share('primary', primary, primaryAnswerMsMax, own);
+  if (rateLimitRedisUrl === '') {
+    return { guard: createRateLimit(rate, rateLimitKey, local), redisAnswers: () => undefined, close };
   }
   try {
-    const redis = await createRedisCount(settings, rate, observer, local.count);
+    const { answerMsMax, RedisCounter } = await explainMissing(
+      'rateLimitRedisUrl',
+      'ioredis',
+      () => import('./redis-counter.ts'),
+    );
+    const counter = new RedisCounter(new URL(rateLimitRedisUrl), () => {
+      observer.onIdlePassword();
+    });
+    const fallback = rateLimitFallback === 'local' ? local : { take: () => takenWithout[rateLimitFallback] };
+    const redis = await share('redis', counter, answerMsMax, fallback);
     return {
       guard: createRateLimit(rate, rateLimitKey, redis),
       redisAnswers: () => redis.isAnswering,
-      close: () => {
-        redis.close();
-        local.close();
-      },
+      close,
     };
   } catch (error) {
-    local.close();
+    close();
     throw error;
   }
 }
@@ -64,73 +94,4 @@ export async function tryRedis(address: string): ReturnType<RateLimitPart['tryRe
   } finally {
     counter.close();
   }
-}
-
-/** A count of this gateway alone, and how to let go of it. */
-interface LocalCount {
-  readonly count: Count;
-  readonly close: () => void;
-}
-
-async function createLocalCount(
-  { rateLimitKey }: GuardSettings,
-  rate: Rate,
-  observer: GuardObserver,
-  keeper: Keeper | undefined,
-): Promise<LocalCount> {
-  const name = `${rateLimitKey} ${rate.limit}/${rate.windowMs}`;
-  const own = keeper?.counts.get(name) ?? new OwnCount(rate, () => systemClock.steady());
-  keeper?.counts.clear();
-  keeper?.counts.set(name, own);
-  const primary = keeper?.counter;
-  if (primary === undefined) {
-    return { count: own, close: () => undefined };
-  }
-  const count = new SharedCount({
-    rate,
-    clock: systemClock,
-    counter: primary,
-    answerMsMax: primaryAnswerMsMax,
-    fallback: own,
-    keysMax,
-    onChange: (cause) => {
-      observer.onCounter('primary', cause);
-    },
-  });
-  await count.start();
-  return {
-    count,
-    close: () => {
-      count.close();
-    },
-  };
-}
-
-// With other gateways; `local` counts for this one alone.
-async function createRedisCount(
-  { rateLimitRedisUrl, rateLimitFallback }: GuardSettings,
-  rate: Rate,
-  observer: GuardObserver,
-  local: Count,
-): Promise<SharedCount> {
-  const { answerMsMax, RedisCounter } = await explainMissing(
-    'rateLimitRedisUrl',
-    'ioredis',
-    () => import('./redis-counter.ts'),
-  );
-  const count = new SharedCount({
-    rate,
-    clock: systemClock,
-    counter: new RedisCounter(new URL(rateLimitRedisUrl), () => {
-      observer.onIdlePassword();
-    }),
-    answerMsMax,
-    fallback: rateLimitFallback === 'local' ? local : { take: () => takenWithout[rateLimitFallback] },
-    keysMax,
-    onChange: (cause) => {
-      observer.onCounter('redis', cause);
-    },
-  });
-  await count.start();
-  return count;
 }

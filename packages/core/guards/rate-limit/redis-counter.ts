@@ -98,7 +98,9 @@ export class RedisCounter implements Counter {
     });
     try {
       await redis.connect();
-      await this.#signIn(redis);
+      const database = Number(this.#url.pathname.slice(1));
+      // Both are on their way at once. Answers come in turn: the first that fails is the reason.
+      await Promise.all([this.#authenticate(redis), database === 0 ? undefined : redis.select(database)]);
       // Not merely there: one that is read-only, full or still loading cannot count. So something is written each time.
       const answer: unknown = await redis.countRates(1, `${keyPrefix}probe`, limitMax, 1_000, '1');
       const isAnswer = Array.isArray(answer) && answer.length === 3 && answer.every(Number.isSafeInteger);
@@ -144,15 +146,9 @@ export class RedisCounter implements Counter {
   }
 
   // Not left to the library, which writes to standard error that a password is idle, at each connection.
-  async #signIn(redis: Redis): Promise<void> {
-    const database = Number(this.#url.pathname.slice(1));
-    // Both are on their way at once. Answers come in turn: the first that fails is the reason.
-    await Promise.all([this.#authenticate(redis), database === 0 ? undefined : redis.select(database)]);
-  }
-
   async #authenticate(redis: Redis): Promise<void> {
-    const username = decode(this.#url.username);
-    const password = decode(this.#url.password);
+    const username = decodeURIComponent(this.#url.username);
+    const password = decodeURIComponent(this.#url.password);
     try {
       if (username !== '') {
         await redis.auth(username, password);
@@ -175,7 +171,7 @@ export class RedisCounter implements Counter {
   #describe(words: string): Error {
     let text = words;
     const { username, password } = this.#url;
-    for (const secret of [password, decode(password), username, decode(username)]) {
+    for (const secret of [password, decodeURIComponent(password), username, decodeURIComponent(username)]) {
       if (secret !== '') {
         text = text.replaceAll(secret, '***');
       }
@@ -199,10 +195,6 @@ function describeConnecting(error: unknown, isTls: boolean): string {
   return !isTls && (code === 'ECONNRESET' || message === 'Connection is closed.')
     ? 'Redis closed the connection before it answered: does it speak TLS there (rediss:)?'
     : describeError(error, peer);
-}
-
-function decode(text: string): string {
-  return decodeURIComponent(text);
 }
 
 // It connects once and never again by itself, queues nothing, and waits for nothing: whoever asks decides all that.

@@ -5,6 +5,7 @@
 import type { Clock } from '../../time/clock.ts';
 import type { Count, Counter, Taken } from '../options/ports.ts';
 import type { Rate } from '../options/rate.ts';
+import { keysMax } from './count.ts';
 import { WindowTable } from './window-table.ts';
 
 interface SharedCountOptions {
@@ -15,8 +16,6 @@ interface SharedCountOptions {
   readonly fallback: Count;
   /** No request waits longer for `counter`. */
   readonly answerMsMax: number;
-  /** Keys that are remembered to be over. */
-  readonly keysMax: number;
   /** `counter` does not answer any more, for the reason that is given, or does again: undefined. Not told twice. */
   readonly onChange: (cause: unknown) => void;
 }
@@ -45,7 +44,7 @@ type State = 'away' | 'answering' | 'renewing' | 'closed';
 export class SharedCount implements Count {
   readonly #options: SharedCountOptions;
   // Those that are over, each until its window ends.
-  readonly #blocked: WindowTable;
+  readonly #blocked = new WindowTable(keysMax);
   #state: State = 'away';
   // `onChange` has been told that it does not answer.
   #isTold = false;
@@ -62,7 +61,6 @@ export class SharedCount implements Count {
 
   constructor(options: SharedCountOptions) {
     this.#options = options;
-    this.#blocked = new WindowTable(options.keysMax);
   }
 
   get isAnswering(): boolean {
