@@ -3,7 +3,7 @@
 // counts until there is one again [D47]. Knows no setting, and not who is asked.
 
 import type { Clock } from '../../time/clock.ts';
-import type { Count, Counter, Taken } from '../options/ports.ts';
+import type { Count, Counter } from '../options/ports.ts';
 import type { Rate } from '../options/rate.ts';
 import { keysMax } from './count.ts';
 import { WindowTable } from './window-table.ts';
@@ -32,7 +32,7 @@ const reviveMsMax = 500;
 // A connection that is closed sooner was not worth having: its end is an outage and not put right silently.
 const settledMs = 500;
 
-type Told = (taken: Taken | undefined) => void;
+type Told = (taken: ReturnType<Count['take']>) => void;
 
 /**
  * `away` → `answering` → `away` ...; `closed` ends all. In `away` nobody waits: the fallback counts, and the counter is
@@ -72,7 +72,7 @@ export class SharedCount implements Count {
     await this.#revive();
   }
 
-  take(key: string): Taken | undefined | Promise<Taken | undefined> {
+  take(key: string): ReturnType<Count['take']> {
     const now = this.#options.clock.steady();
     const blocked = this.#blocked.find(key, now);
     if (blocked !== undefined) {
@@ -135,72 +135,45 @@ export class SharedCount implements Count {
 
   #ask(waiting: Waiting, since: number): void {
     const { rate, counter, clock, answerMsMax } = this.#options;
-    const asked: Asked = {
-      waiting,
-      since,
-      callOff: clock.after(Math.max(0, since + answerMsMax - clock.steady()), () => {
-        this.#onDeadline(asked);
-      }),
+    const onFailure = (cause: unknown): void => {
+      if (this.#asked.has(asked)) {
+        this.#goAway(cause);
+        void this.#revive();
+      }
     };
+    const callOff = clock.after(Math.max(0, since + answerMsMax - clock.steady()), () => {
+      // An answer may lie in the socket already, and we have been busy: it is read in the turn that ends then.
+      setImmediate(() => {
+        onFailure(this.#silence());
+      });
+    });
+    const asked: Asked = { waiting, since, callOff };
     this.#asked.add(asked);
     const keys = waiting.map(([key]) => key);
     const wanted = waiting.map(([, told]) => told.length);
-    counter.ask({ rate, keys, wanted }).then(
-      (answer) => {
-        if (this.#isOver(asked)) {
-          return;
-        }
-        if (isAnswer(answer, wanted)) {
-          this.#settle(asked, answer);
-        } else {
-          this.#onFailure(new Error('what it answers makes no sense'));
-        }
-      },
-      (error: unknown) => {
-        if (!this.#isOver(asked)) {
-          this.#onFailure(error);
-        }
-      },
-    );
-  }
-
-  #isOver(asked: Asked): boolean {
-    return !this.#asked.has(asked);
-  }
-
-  // An answer may lie in the socket already, and we have been busy: it is read in the turn that ends then.
-  #onDeadline(asked: Asked): void {
-    setImmediate(() => {
-      if (!this.#isOver(asked)) {
-        this.#onFailure(this.#silence());
+    counter.ask({ rate, keys, wanted }).then((answer) => {
+      if (!isAnswer(answer, wanted)) {
+        onFailure(new Error('what it answers makes no sense'));
+      } else if (this.#asked.delete(asked)) {
+        callOff();
+        this.#settle(waiting, answer);
       }
-    });
+    }, onFailure);
   }
 
-  #settle(asked: Asked, answer: readonly number[]): void {
-    this.#end(asked);
+  #settle(waiting: Waiting, answer: readonly number[]): void {
     const { clock, rate } = this.#options;
     const now = clock.steady();
-    for (const [index, [key, waiting]] of asked.waiting.entries()) {
+    for (const [index, [key, all]] of waiting.entries()) {
       const [granted = 0, ms = 0, left = 0] = answer.slice(index * 3, index * 3 + 3);
       const msLeft = Math.min(rate.windowMs, Math.max(1, ms));
-      if (granted < waiting.length) {
+      if (granted < all.length) {
         this.#blocked.open(key, now + msLeft, now);
       }
-      for (const [place, told] of waiting.entries()) {
+      for (const [place, told] of all.entries()) {
         told({ left: place < granted ? left + granted - 1 - place : -1, msLeft });
       }
     }
-  }
-
-  #end(asked: Asked): void {
-    asked.callOff();
-    this.#asked.delete(asked);
-  }
-
-  #onFailure(cause: unknown): void {
-    this.#goAway(cause);
-    void this.#revive();
   }
 
   #goAway(cause: unknown): void {
@@ -230,18 +203,12 @@ export class SharedCount implements Count {
     void this.#revive();
   };
 
-  // Whether those that were asked for have been counted nobody knows: they are asked for again, and wait no longer for that.
+  // We cannot know whether these were counted, so they are asked for again, within the original deadline.
   #gatherAsked(): void {
-    const all = [...this.#asked];
-    const gathered = this.#gathered;
-    this.#gathered = new Map();
-    for (const asked of all) {
-      this.#end(asked);
-    }
-    for (const [key, told] of [...all.flatMap(({ waiting }) => waiting), ...gathered]) {
+    this.#gatheredAt = Math.min(this.#gatheredAt, ...[...this.#asked].map(({ since }) => since));
+    for (const [key, told] of this.#letGo()) {
       this.#gathered.set(key, [...(this.#gathered.get(key) ?? []), ...told]);
     }
-    this.#gatheredAt = Math.min(this.#gatheredAt, ...all.map(({ since }) => since));
   }
 
   #silence(): Error {
@@ -249,63 +216,56 @@ export class SharedCount implements Count {
   }
 
   #releaseAll(): void {
-    const asked = [...this.#asked];
-    for (const each of asked) {
-      this.#end(each);
-    }
-    const gathered = [...this.#gathered];
-    this.#gathered = new Map();
-    for (const { waiting } of asked) {
-      this.#release(waiting);
-    }
-    this.#release(gathered);
-  }
-
-  #release(waiting: Waiting): void {
-    for (const [key, all] of waiting) {
+    for (const [key, all] of this.#letGo()) {
       for (const told of all) {
-        const taken = this.#options.fallback.take(key);
-        if (taken instanceof Promise) {
-          void taken.then(told);
-        } else {
-          told(taken);
-        }
+        told(this.#options.fallback.take(key));
       }
     }
   }
 
+  // All that wait, in the order in which they came; nothing is expected for them any more.
+  #letGo(): Waiting {
+    const asked = [...this.#asked];
+    const gathered = [...this.#gathered];
+    this.#asked.clear();
+    this.#gathered = new Map();
+    for (const { callOff } of asked) {
+      callOff();
+    }
+    return [...asked.flatMap(({ waiting }) => waiting), ...gathered];
+  }
+
   async #revive(): Promise<void> {
-    const { clock, counter } = this.#options;
-    let failure: { readonly cause: unknown } | undefined;
+    const { clock, counter, onChange } = this.#options;
     try {
       await within(counter.revive(this.#onGone), reviveMsMax, clock);
     } catch (cause) {
-      failure = { cause };
+      this.#onNotRevived(cause);
+      return;
     }
     if (this.#state === 'closed') {
       return;
     }
-    if (failure === undefined) {
-      this.#onRevived(clock.steady());
+    this.#callOff();
+    this.#state = 'answering';
+    this.#revivedAt = clock.steady();
+    if (this.#isTold) {
+      this.#isTold = false;
+      onChange(undefined);
+    }
+    if (this.#gathered.size > 0) {
+      this.#askSoon(this.#revivedAt);
+    }
+  }
+
+  #onNotRevived(cause: unknown): void {
+    if (this.#state === 'closed') {
       return;
     }
     if (this.#state === 'renewing' || !this.#isTold) {
-      this.#goAway(failure.cause);
+      this.#goAway(cause);
     }
     this.#retrySoon();
-  }
-
-  #onRevived(now: number): void {
-    this.#callOff();
-    this.#state = 'answering';
-    this.#revivedAt = now;
-    if (this.#isTold) {
-      this.#isTold = false;
-      this.#options.onChange(undefined);
-    }
-    if (this.#gathered.size > 0) {
-      this.#askSoon(now);
-    }
   }
 
   #retrySoon(): void {
