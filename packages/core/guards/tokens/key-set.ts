@@ -36,7 +36,6 @@ export class KeySet {
   #retryMs = retryMinMs;
   #fetching: Promise<void> | undefined;
   #hasTried = false;
-  #isClosed = false;
   #callOff: () => void = () => undefined;
   readonly #closed = new AbortController();
 
@@ -64,7 +63,6 @@ export class KeySet {
 
   /** No further fetch; one under way is ended. */
   close(): void {
-    this.#isClosed = true;
     this.#callOff();
     this.#closed.abort();
   }
@@ -90,7 +88,7 @@ export class KeySet {
    */
   seek(): Promise<void> | undefined {
     const now = this.#options.clock.steady();
-    if (this.#fetching !== undefined || this.#isClosed) {
+    if (this.#fetching !== undefined || this.#closed.signal.aborted) {
       return this.#fetching;
     }
     if (now - this.#forcedAt < forcedFetchMs) {
@@ -134,7 +132,7 @@ export class KeySet {
         keys.keys.length === 0 ? new Error('it has no key for an algorithm that is allowed') : undefined,
       );
     } catch (error) {
-      if (!this.#isClosed) {
+      if (!this.#closed.signal.aborted) {
         observer.onFetch(error instanceof Error ? error : new Error(String(error)));
       }
     } finally {
@@ -143,7 +141,7 @@ export class KeySet {
   }
 
   #schedule(): void {
-    if (this.#isClosed) {
+    if (this.#closed.signal.aborted) {
       return;
     }
     const { clock, refreshMs } = this.#options;

@@ -52,9 +52,6 @@ export async function createTokenGuard(
     keys,
     systemClock,
   );
-  const close = (): void => {
-    keys.close();
-  };
   // A file is there, whoever is away.
   const kept = settings.authJwksFile === '' ? keeper?.findKeys(settings.authJwksUrl) : undefined;
   if (kept !== undefined) {
@@ -64,17 +61,16 @@ export async function createTokenGuard(
     }
   }
   const first = keys.start();
-  if (settings.authJwksFile === '') {
-    return { guard, fileProblem: undefined, close };
-  }
-  await first;
-  if (keys.current.keys.length > 0) {
-    return { guard, fileProblem: undefined, close };
+  if (settings.authJwksFile !== '') {
+    await first;
   }
   return {
     guard,
-    fileProblem: lastError === undefined ? 'nothing was read' : describeFetchError(lastError),
-    close,
+    fileProblem:
+      settings.authJwksFile === '' || lastError === undefined ? undefined : describeFetchError(lastError),
+    close: () => {
+      keys.close();
+    },
   };
 }
 

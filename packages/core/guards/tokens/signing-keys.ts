@@ -25,25 +25,20 @@ export class SigningKeys {
   readonly keys: readonly SigningKey[];
   /** The same for the same keys, in whatever order they came. */
   readonly fingerprint: string;
-  readonly #byAlgorithm: ReadonlyMap<SignatureAlgorithm, readonly SigningKey[]>;
-  readonly #kids: ReadonlySet<string>;
 
   constructor(keys: readonly SigningKey[], fingerprint: string) {
     this.keys = keys;
     this.fingerprint = fingerprint;
-    this.#byAlgorithm = Map.groupBy(keys, ({ algorithm }) => algorithm);
-    this.#kids = new Set(keys.flatMap(({ kid }) => (kid === undefined ? [] : [kid])));
   }
 
   /** Whether a key has this name, for whatever algorithm. */
   has(kid: string): boolean {
-    return this.#kids.has(kid);
+    return this.keys.some((key) => key.kid === kid);
   }
 
   /** The keys that a token of this algorithm can be signed with; without `kid`, those of any name. */
   find(algorithm: SignatureAlgorithm, kid: string | undefined): readonly SigningKey[] {
-    const keys = this.#byAlgorithm.get(algorithm) ?? [];
-    return kid === undefined ? keys : keys.filter((key) => key.kid === kid);
+    return this.keys.filter((key) => key.algorithm === algorithm && (kid === undefined || key.kid === kid));
   }
 }
 
