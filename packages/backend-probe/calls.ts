@@ -19,7 +19,7 @@ import {
 import type { CallOutcome } from '../core/outcomes.ts';
 import type { Reason } from '../core/reasons.ts';
 import { withoutEndSlashes } from '../core/text/addresses.ts';
-import { backendPeer } from '../figures/backend-peer.ts';
+import { backendPeer } from '../figures/backend-status.ts';
 import { readRawAnswer, type RawAnswer } from './answer.ts';
 
 const namesInForce = [

@@ -1,10 +1,21 @@
 // Does the backend answer? As the last call showed, or, when the last one is old, a bare connection; never an HTTP call
 // of our own [D34]. It takes nobody out of rotation: it only says what it knows.
 
-import { describeError, isShortOfDescriptors, reasonOfError } from '../core/backend/describe-error.ts';
+import {
+  describeError,
+  isShortOfDescriptors,
+  reasonOfError,
+  type Peer,
+} from '../core/backend/describe-error.ts';
 import type { OpenSocket } from '../core/http1/client-connection.ts';
 import type { Reason } from '../core/reasons.ts';
-import { backendPeer } from './backend-peer.ts';
+
+/** The backend, as an operator is told of its errors. */
+export const backendPeer: Peer = {
+  name: 'the backend',
+  plainScheme: 'http:',
+  authorities: 'BACKEND_CA_FILE names a file with the authorities to trust',
+};
 
 export interface BackendStatus {
   readonly isReachable: boolean;
@@ -35,12 +46,9 @@ export class JoinedBackendStatus {
     const latest = latestBackendStatus(all.map(({ backend }) => backend));
     const last = this.#last;
     if (latest !== undefined && latest.seenAt > (last?.seenAt ?? 0)) {
-      this.#last =
-        last === undefined
-          ? latest
-          : latest.isReachable === last.isReachable
-            ? { ...latest, since: last.since }
-            : { ...latest, since: Math.max(latest.since, last.seenAt) };
+      const isSame = latest.isReachable === last?.isReachable;
+      const since = isSame ? last.since : Math.max(latest.since, last?.seenAt ?? 0);
+      this.#last = { ...latest, since };
     }
     const joined = this.#last;
     return joined === undefined ? all : all.map((each) => ({ ...each, backend: joined }));
@@ -55,10 +63,7 @@ const probeTimeoutMs = 1_000;
 export class BackendMonitor {
   readonly #open: OpenSocket;
   // Undefined until a call or a connect has shown it.
-  #isReachable: boolean | undefined;
-  #since = 0;
-  #cause: string | undefined;
-  #reason: Reason | undefined;
+  #seen: Omit<BackendStatus, 'seenAt'> | undefined;
   #evidenceAt = -Infinity;
   #probe: Promise<void> | undefined;
 
@@ -71,12 +76,8 @@ export class BackendMonitor {
   report(cause: string | undefined, reason?: Reason): void {
     this.#evidenceAt = performance.now();
     const isReachable = cause === undefined;
-    if (this.#isReachable !== isReachable) {
-      this.#isReachable = isReachable;
-      this.#since = Date.now();
-    }
-    this.#cause = cause;
-    this.#reason = reason;
+    const since = this.#seen?.isReachable === isReachable ? this.#seen.since : Date.now();
+    this.#seen = { isReachable, since, cause, reason };
   }
 
   /** What is known now, looked at if need be; resolves within about a second, never rejects. */
@@ -89,13 +90,9 @@ export class BackendMonitor {
 
   /** What was seen last, as old as it may be: nothing yet counts as out of reach. */
   last(): BackendStatus {
-    return {
-      isReachable: this.#isReachable === true,
-      since: this.#since,
-      cause: this.#cause,
-      reason: this.#reason,
-      seenAt: Math.max(0, Math.round(performance.timeOrigin + this.#evidenceAt)),
-    };
+    const { isReachable = false, since = 0, cause, reason } = this.#seen ?? {};
+    const seenAt = Math.max(0, Math.round(performance.timeOrigin + this.#evidenceAt));
+    return { isReachable, since, cause, reason, seenAt };
   }
 
   async #look(): Promise<void> {
@@ -111,10 +108,7 @@ export class BackendMonitor {
   }
 }
 
-interface Seen {
-  readonly cause: string | undefined;
-  readonly reason?: Reason | undefined;
-}
+type Seen = Pick<BackendStatus, 'cause' | 'reason'>;
 
 // Opens a connection as calls do, up to the end of TLS's handshake where there is TLS, and closes it. Undefined where it
 // shows nothing, since we had no descriptor for it.

@@ -1,9 +1,11 @@
 // The Prometheus client's figures of this process: memory, processor time, event loop, garbage collection, handles.
 // They are gathered from the moment they are first asked for.
 
+import { createRequire } from 'node:module';
+
 import type { Registry } from '@prometheus-io/client';
 
-import { loadPrometheusClient } from './prometheus-client.ts';
+const require = createRequire(import.meta.url);
 
 const unwanted = [
   // Gauges with a counter's name; without it and by `type` they are there too.
@@ -37,6 +39,14 @@ export async function readProcessMetrics(): Promise<readonly ProcessMetric[]> {
     ({ name, values }) => name === eventLoopMean && values.every(({ value }) => Number.isFinite(value)),
   );
   return hasSample ? metrics : metrics.filter(({ name }) => !ofEventLoop.test(name));
+}
+
+/**
+ * Loads the Prometheus client when it is first needed: whoever does not scrape does not pay for it. `require` forgets a
+ * failure, since descriptors may have run out; an `import` that has failed once fails for ever.
+ */
+export function loadPrometheusClient(): typeof import('@prometheus-io/client') {
+  return require('@prometheus-io/client') as typeof import('@prometheus-io/client');
 }
 
 function createRegistry(): Registry {

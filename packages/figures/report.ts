@@ -56,7 +56,7 @@ export interface Records {
   readonly keys: KeyRecords;
 }
 
-/** Open connections of clients; what has `streams` is one of HTTP/2. */
+/** Open connections of clients; what has `streams`, so many of them open, is one of HTTP/2. */
 interface ClientConnections extends Iterable<{ readonly streams?: number }> {
   readonly size: number;
 }
@@ -85,6 +85,10 @@ export function createReporter(
       if (newest === undefined) {
         return [];
       }
+      // Of each connection of HTTP/2, how many it has open.
+      const streams = all.flatMap(({ connections }) =>
+        [...connections].flatMap((each) => each.streams ?? []),
+      );
       const sum = (valueOf: (serving: ReportedServing) => number): number =>
         all.reduce((total, serving) => total + valueOf(serving), 0);
       const [backend, processMetrics] = await Promise.all([
@@ -98,10 +102,8 @@ export function createReporter(
           inFlight: sum(({ gateway }) => gateway.inFlight),
           bufferedBytes: sum(({ gateway }) => gateway.budget.bytes),
           clientConnections: sum(({ connections }) => connections.size),
-          http2Connections: sum(({ connections }) => streamsOf(connections).length),
-          http2Streams: sum(({ connections }) =>
-            streamsOf(connections).reduce((total, each) => total + each, 0),
-          ),
+          http2Connections: streams.length,
+          http2Streams: streams.reduce((total, each) => total + each, 0),
           backendConnections: sum(({ gateway }) => gateway.backend.connectionCount),
           backend,
           keys: newest.keys.status,
@@ -114,11 +116,6 @@ export function createReporter(
       ];
     },
   };
-}
-
-/** Of each connection of HTTP/2, how many streams it has open. */
-function streamsOf(connections: ClientConnections): number[] {
-  return [...connections].flatMap(({ streams }) => streams ?? []);
 }
 
 const eventLoopWindowMs = 5_000;

@@ -19,8 +19,7 @@ import {
 import { tokenFlawNames } from '../../core/guards/options/token-flaws.ts';
 import { latestBackendStatus } from '../../figures/backend-status.ts';
 import { daysLeft, type CertificateStatus } from '../../figures/certificate-status.ts';
-import { loadPrometheusClient } from '../../figures/prometheus-client.ts';
-import type { ProcessMetric } from '../../figures/process-metrics.ts';
+import { loadPrometheusClient, type ProcessMetric } from '../../figures/process-metrics.ts';
 import type { Report } from '../../figures/report.ts';
 import { deathCauses } from '../../figures/worker-deaths.ts';
 
