@@ -2,7 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { KeySet } from '../../packages/core/guards/tokens/key-set.ts';
-import { TokenGuard, type TokenOptions } from '../../packages/core/guards/tokens/tokens.ts';
+import type { SignatureAlgorithm } from '../../packages/core/guards/options/signature-algorithms.ts';
+import { TokenGuard } from '../../packages/core/guards/tokens/tokens.ts';
+import type { OperationName } from '../../packages/core/operations.ts';
 import { assertReply, unavailable } from './expected.ts';
 import { HandClock } from './hand-clock.ts';
 import { serveGuarded, type Deed } from './in-process.ts';
@@ -35,7 +37,14 @@ export function assertNoKeys(reply: Reply): void {
   assert.equal(reply.header('retry-after'), '1');
 }
 
-export interface TokenServerOptions extends Partial<TokenOptions> {
+export interface TokenServerOptions {
+  readonly issuer?: string;
+  readonly audiences?: readonly string[];
+  readonly algorithms?: readonly SignatureAlgorithm[];
+  readonly clockSkewMs?: number;
+  readonly type?: 'at+jwt';
+  readonly scopes?: ReadonlyMap<OperationName, string>;
+  readonly scopeClaim?: string;
   readonly staleMs?: number;
   readonly identityHeader?: string;
   readonly entriesMax?: number;
@@ -44,7 +53,7 @@ export interface TokenServerOptions extends Partial<TokenOptions> {
 
 export async function serveWithTokens(keyText: string, options: TokenServerOptions = {}, deed?: Deed) {
   const clock = new HandClock();
-  const { staleMs = 86_400_000, identityHeader, entriesMax, waitingMax, ...others } = options;
+  const { staleMs = 86_400_000, identityHeader, entriesMax, waitingMax } = options;
   const algorithms = options.algorithms ?? ['RS256', 'ES256'];
   const issuer = { read: (): Promise<string> => Promise.resolve(keyText), fetches: 0 };
   const keys = new KeySet({
@@ -67,14 +76,13 @@ export async function serveWithTokens(keyText: string, options: TokenServerOptio
   });
   const guard = new TokenGuard(
     {
-      issuer: issuerName,
-      audiences: [audience],
-      algorithms,
-      clockSkewMs: 30_000,
-      type: undefined,
-      scopes: new Map(),
-      scopeClaim: 'scope',
-      ...others,
+      authIssuer: options.issuer ?? issuerName,
+      authAudience: options.audiences ?? [audience],
+      authAlgorithms: algorithms,
+      authClockSkewMs: options.clockSkewMs ?? 30_000,
+      authTokenType: options.type ?? 'any',
+      authScopes: [...(options.scopes ?? [])].map(([operation, scope]) => `${operation}=${scope}`),
+      authScopeClaim: options.scopeClaim ?? 'scope',
     },
     keys,
     clock,

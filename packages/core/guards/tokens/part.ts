@@ -5,7 +5,6 @@ import type { GuardSettings } from '../options/guard-options.ts';
 import { describeFetchError } from '../options/outages.ts';
 import type { GuardObserver, Keeper, KeyName, TokenGuardPart } from '../options/ports.ts';
 import { isSignatureAlgorithm } from '../options/signature-algorithms.ts';
-import { scopesOf } from '../options/token-kinds.ts';
 import { fetchTimeoutMs, KeySet } from './key-set.ts';
 import { createFileSource, createUrlSource, type KeySource } from './key-source.ts';
 import { readSigningKeys } from './signing-keys.ts';
@@ -17,11 +16,10 @@ export async function createTokenGuard(
   observer: GuardObserver,
   keeper: Keeper | undefined,
 ): ReturnType<TokenGuardPart['createTokenGuard']> {
-  const algorithms = settings.authAlgorithms.filter(isSignatureAlgorithm);
   let lastError: Error | undefined;
   const keys = new KeySet({
     source: createKeySource(settings),
-    algorithms,
+    algorithms: settings.authAlgorithms.filter(isSignatureAlgorithm),
     refreshMs: settings.authJwksRefreshMs,
     staleMs: settings.authJwksStaleMs,
     clock: systemClock,
@@ -39,19 +37,7 @@ export async function createTokenGuard(
       },
     },
   });
-  const guard = new TokenGuard(
-    {
-      issuer: settings.authIssuer,
-      audiences: settings.authAudience,
-      algorithms,
-      clockSkewMs: settings.authClockSkewMs,
-      type: settings.authTokenType === 'any' ? undefined : settings.authTokenType,
-      scopes: scopesOf(settings.authScopes),
-      scopeClaim: settings.authScopeClaim,
-    },
-    keys,
-    systemClock,
-  );
+  const guard = new TokenGuard(settings, keys, systemClock);
   // A file is there, whoever is away.
   const kept = settings.authJwksFile === '' ? keeper?.findKeys(settings.authJwksUrl) : undefined;
   if (kept !== undefined) {

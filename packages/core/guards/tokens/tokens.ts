@@ -10,6 +10,8 @@ import type { CallOutcome } from '../../outcomes.ts';
 import { createScopeReply, replies, type FixedReply } from '../../replies.ts';
 import { fieldValue, fieldValues } from '../../http1/head.ts';
 import type { Clock } from '../../time/clock.ts';
+import type { GuardSettings } from '../options/guard-options.ts';
+import { scopesOf } from '../options/token-kinds.ts';
 import type { KeySet } from './key-set.ts';
 import { isSignatureAlgorithm, type SignatureAlgorithm } from '../options/signature-algorithms.ts';
 import type { SigningKey } from './signing-keys.ts';
@@ -17,21 +19,16 @@ import { Slots } from './slots.ts';
 import { tokenFlawNames, type TokenFlaw } from '../options/token-flaws.ts';
 import { digestToken, TokenMemory, type TokenDigest } from './token-memory.ts';
 
-export interface TokenOptions {
-  /** What `iss` must be, to the letter. */
-  readonly issuer: string;
-  /** One of them must be in `aud`. */
-  readonly audiences: readonly string[];
-  readonly algorithms: readonly SignatureAlgorithm[];
-  /** How far the issuer's clock may be from ours, in milliseconds. */
-  readonly clockSkewMs: number;
-  /** What `typ` must be; undefined for anything. */
-  readonly type: 'at+jwt' | undefined;
-  /** The scope that an operation needs; one that is not named needs none. */
-  readonly scopes: ReadonlyMap<OperationName, string>;
-  /** The claim that has the scopes: words with spaces between them, or an array. */
-  readonly scopeClaim: string;
-}
+type TokenSettings = Pick<
+  GuardSettings,
+  | 'authIssuer'
+  | 'authAudience'
+  | 'authAlgorithms'
+  | 'authClockSkewMs'
+  | 'authTokenType'
+  | 'authScopes'
+  | 'authScopeClaim'
+>;
 
 /** Tokens that are remembered at once, at most; each takes about half a kilobyte. */
 const rememberedMax = 10_000;
@@ -60,7 +57,9 @@ interface Verified {
 type Refusals = ReadonlyMap<OperationName, Admission>;
 
 export class TokenGuard implements Guard {
-  readonly #options: TokenOptions;
+  readonly #settings: TokenSettings;
+  // The scope that an operation needs; one that is not named needs none.
+  readonly #scopes: ReadonlyMap<OperationName, string>;
   readonly #keys: KeySet;
   readonly #clock: Clock;
   readonly #memory: TokenMemory<Verified>;
@@ -71,19 +70,20 @@ export class TokenGuard implements Guard {
   #generation = 0;
 
   constructor(
-    options: TokenOptions,
+    settings: TokenSettings,
     keys: KeySet,
     clock: Clock,
     entriesMax = rememberedMax,
     waitingMax = waitingMaxDefault,
   ) {
-    this.#options = options;
+    this.#settings = settings;
+    this.#scopes = scopesOf(settings.authScopes);
     this.#keys = keys;
     this.#clock = clock;
     this.#memory = new TokenMemory(clock, entriesMax);
     this.#slots = new Slots(verifiedAtOnceMax, waitingMax);
     this.#refusals = new Map(
-      [...options.scopes].map(([operation, scope]) => [
+      [...this.#scopes].map(([operation, scope]) => [
         operation,
         refuse(createScopeReply(scope), 'insufficient-scope', `it lacks the scope ${scope}`),
       ]),
@@ -124,12 +124,12 @@ export class TokenGuard implements Guard {
       return noKeys;
     }
     try {
-      const { algorithm, kid } = readHeader(token);
-      await this.#seekKey(algorithm, kid);
+      const header = readHeader(token);
+      await this.#seekKey(header);
       if (this.#slots.isFull) {
         return tooMany;
       }
-      const verified = await this.#slots.run(async () => await this.#read(token, digest, algorithm, kid));
+      const verified = await this.#slots.run(async () => await this.#read(token, digest, header));
       return admissionOf(verified, operation);
     } catch (error) {
       if (error instanceof FlawedToken) {
@@ -141,14 +141,9 @@ export class TokenGuard implements Guard {
   }
 
   // Throws a FlawedToken for every token that is not valid.
-  async #read(
-    token: string,
-    digest: TokenDigest,
-    algorithm: SignatureAlgorithm,
-    kid: string | undefined,
-  ): Promise<Verified> {
+  async #read(token: string, digest: TokenDigest, header: Header): Promise<Verified> {
     // Now, and not before it had to wait: a key may have been taken away meanwhile.
-    const keys = this.#findKeys(algorithm, kid);
+    const keys = this.#findKeys(header);
     const generation = this.#generation;
     const { staleAt } = this.#keys;
     const claims = await this.#check(token, keys);
@@ -161,18 +156,19 @@ export class TokenGuard implements Guard {
     return verified;
   }
 
-  async #seekKey(algorithm: SignatureAlgorithm, kid: string | undefined): Promise<void> {
-    if (!this.#options.algorithms.includes(algorithm)) {
+  async #seekKey(header: Header): Promise<void> {
+    const { algorithm, kid } = header;
+    if (!this.#settings.authAlgorithms.includes(algorithm)) {
       throw new FlawedToken('algorithm');
     }
     if (kid !== undefined && !this.#keys.current.has(kid)) {
       // The issuer may have a new one.
       await this.#keys.seek();
     }
-    this.#findKeys(algorithm, kid);
+    this.#findKeys(header);
   }
 
-  #findKeys(algorithm: SignatureAlgorithm, kid: string | undefined): readonly SigningKey[] {
+  #findKeys({ algorithm, kid }: Header): readonly SigningKey[] {
     const keys = this.#keys.current.find(algorithm, kid);
     if (keys.length === 0) {
       throw new FlawedToken('unknown-key');
@@ -181,17 +177,17 @@ export class TokenGuard implements Guard {
   }
 
   async #check(token: string, keys: readonly SigningKey[]): Promise<JWTPayload> {
-    const { issuer, audiences, clockSkewMs, type } = this.#options;
+    const { authIssuer, authAudience, authClockSkewMs, authTokenType } = this.#settings;
     let flaw: TokenFlaw = 'signature';
     for (const { key, algorithm } of keys) {
       const options: JWTVerifyOptions = {
         algorithms: [algorithm],
-        issuer,
-        audience: [...audiences],
+        issuer: authIssuer,
+        audience: [...authAudience],
         requiredClaims: ['exp'],
-        clockTolerance: clockSkewMs / 1_000,
+        clockTolerance: authClockSkewMs / 1_000,
         currentDate: new Date(this.#clock.now()),
-        ...(type !== undefined && { typ: type }),
+        ...(authTokenType !== 'any' && { typ: authTokenType }),
       };
       try {
         return (await jwtVerify(token, key, options)).payload;
@@ -206,15 +202,14 @@ export class TokenGuard implements Guard {
   }
 
   #describe({ exp, sub, ...others }: JWTPayload): Verified {
-    const { scopes, scopeClaim } = this.#options;
+    const { authScopeClaim: claim } = this.#settings;
     // Types are of the library's wishes: what stands in a token is whatever the issuer has put there.
     const subject: unknown = sub;
     if (!Number.isFinite(exp) || !(subject === undefined || isName(subject))) {
       throw new FlawedToken('claims');
     }
-    const granted =
-      scopes.size === 0 ? [] : readScopes(Object.hasOwn(others, scopeClaim) && others[scopeClaim]);
-    const lacking = [...this.#refusals].filter(([name]) => !granted.includes(scopes.get(name)));
+    const granted = this.#scopes.size === 0 ? [] : readScopes(Object.hasOwn(others, claim) && others[claim]);
+    const lacking = [...this.#refusals].filter(([name]) => !granted.includes(this.#scopes.get(name)));
     return {
       admission: { isAdmitted: true, identity: subject === '' ? undefined : subject },
       refusals: lacking.length === 0 ? none : new Map(lacking),
@@ -238,7 +233,13 @@ function readScopes(claim: unknown): readonly unknown[] {
   return typeof claim === 'string' ? claim.split(' ') : Array.isArray(claim) ? (claim as unknown[]) : [];
 }
 
-function readHeader(token: string): { algorithm: SignatureAlgorithm; kid: string | undefined } {
+/** What a token says of its key. */
+interface Header {
+  readonly algorithm: SignatureAlgorithm;
+  readonly kid: string | undefined;
+}
+
+function readHeader(token: string): Header {
   if (!compactForm.test(token) || !hasOneSpelling(token)) {
     throw new FlawedToken('malformed');
   }
@@ -276,24 +277,20 @@ class FlawedToken extends Error {
 
 // By the library's codes; what is no error of its own is a fault of ours.
 function flawOf(error: unknown): TokenFlaw {
-  if (error instanceof errors.JWSSignatureVerificationFailed) {
-    return 'signature';
-  }
-  if (error instanceof errors.JWTExpired) {
-    return 'expired';
+  if (!(error instanceof errors.JOSEError)) {
+    throw error;
   }
   if (error instanceof errors.JWTClaimValidationFailed) {
-    const { claim, reason } = error;
-    return reason === 'check_failed' ? (flawsOfClaims[claim] ?? 'claims') : 'claims';
+    return error.reason === 'check_failed' ? (flawsOfClaims[error.claim] ?? 'claims') : 'claims';
   }
-  if (error instanceof errors.JOSEAlgNotAllowed) {
-    return 'algorithm';
-  }
-  if (error instanceof errors.JOSEError) {
-    return 'malformed';
-  }
-  throw error;
+  return flawsOfErrors[error.code] ?? 'malformed';
 }
+
+const flawsOfErrors: Readonly<Record<string, TokenFlaw>> = {
+  [errors.JWSSignatureVerificationFailed.code]: 'signature',
+  [errors.JWTExpired.code]: 'expired',
+  [errors.JOSEAlgNotAllowed.code]: 'algorithm',
+};
 
 const flawsOfClaims: Readonly<Record<string, TokenFlaw>> = {
   iss: 'issuer',
