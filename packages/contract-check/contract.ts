@@ -54,9 +54,9 @@ async function tryOperations(session: Session): Promise<void> {
 async function tryWrites(session: Session, template: Template, found: Found): Promise<void> {
   // What was made is known again by the list, and by nothing else where a create answers wrongly.
   const isUsable = (item: Item): boolean => ![undefined, 'unusable'].includes(session.idOf(item)?.kind);
-  if (found.list?.items.every(isUsable) !== true) {
+  if (found.items?.every(isUsable) !== true) {
     const why =
-      found.list === undefined
+      found.items === undefined
         ? 'A list that works, with the items in one array, is needed before anything is written.'
         : 'Every item of the list must have an integer id before anything is written.';
     const finding = findingOf(found.call, 'write-not-safe', [why]);

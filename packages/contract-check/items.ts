@@ -33,19 +33,10 @@ export function isItem(value: unknown): value is Item {
   return typeof value === 'object' && value !== null && !Array.isArray(value) && !isRawJSON(value);
 }
 
-/** What a list holds: `isPlain` where it is an array itself, and not an object around one. */
-export interface ItemList {
-  readonly isPlain: boolean;
-  readonly items: readonly Item[];
-}
-
 /** The items of a list, or of the one array in an object around them; undefined where there are none to be found. */
-export function itemsOf(value: unknown): ItemList | undefined {
-  if (Array.isArray(value)) {
-    return { isPlain: true, items: value.filter(isItem) };
-  }
-  const arrays = isItem(value) ? Object.values(value).filter(Array.isArray) : [];
-  return arrays.length === 1 ? { isPlain: false, items: (arrays[0] ?? []).filter(isItem) } : undefined;
+export function itemsOf(list: unknown): readonly Item[] | undefined {
+  const arrays = isItem(list) ? Object.values(list).filter(Array.isArray) : [list].filter(Array.isArray);
+  return arrays.length === 1 ? arrays[0]?.filter(isItem) : undefined;
 }
 
 /** Whether a property's name is one that ids have. */

@@ -1,6 +1,6 @@
 // The part of the check that only reads: the list, one item of it, and an item that does not exist.
 
-import { isItem, itemsOf, readJson, type ItemId, type ItemList } from './items.ts';
+import { isItem, itemsOf, readJson, type Item, type ItemId } from './items.ts';
 import type { Call } from '../backend-probe/calls.ts';
 import { isStalled, Stopped, type Session } from './session.ts';
 import { describeReply, show } from '../backend-probe/describe.ts';
@@ -10,7 +10,7 @@ export interface Found {
   /** That of the list. */
   readonly call: Call;
   /** Undefined where items could not be found in the list. */
-  readonly list: ItemList | undefined;
+  readonly items: readonly Item[] | undefined;
   readonly ids: ReadonlySet<string>;
   /** An id that no item of the list has. */
   readonly missingId: string;
@@ -28,11 +28,12 @@ export async function tryReads(session: Session): Promise<Found> {
   if (call.outcome === 'unreachable' && !call.hasBytes) {
     throw new Stopped();
   }
-  const list = isListed ? itemsOf(readJson(call.reply.body)) : undefined;
-  if (isListed && list?.isPlain !== true) {
+  const list = isListed ? readJson(call.reply.body) : undefined;
+  if (isListed && !Array.isArray(list)) {
     session.tell(call, 'list-not-array');
   }
-  const found = (list?.items ?? []).map((item) => session.idOf(item));
+  const items = itemsOf(list);
+  const found = (items ?? []).map((item) => session.idOf(item));
   if (found.includes(undefined)) {
     session.tell(call, 'items-without-id');
   }
@@ -47,7 +48,7 @@ export async function tryReads(session: Session): Promise<Found> {
     missing -= 1;
   }
   await readMissing(session, call, String(missing));
-  return { call, list, ids: texts, missingId: String(missing) };
+  return { call, items, ids: texts, missingId: String(missing) };
 }
 
 /** Says what is odd about an id, once for each kind. */

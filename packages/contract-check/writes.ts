@@ -42,11 +42,10 @@ export class OwnItem {
   /** Creates, reads, changes and deletes the item. `cleanUp` must follow, whatever comes of it. */
   async try(): Promise<void> {
     const id = await this.#create();
-    if (id === undefined || !(await this.#readsOnlyIt())) {
-      return;
+    if (id !== undefined && (await this.#readsOnlyIt())) {
+      await this.#update(id);
+      await this.#delete(id);
     }
-    await this.#update(id);
-    await this.#delete(id);
   }
 
   async #create(): Promise<string | undefined> {
@@ -119,9 +118,9 @@ export class OwnItem {
   // Ids of items in the list that show the marker and were not there before; undefined where there is no list.
   async #search(): Promise<string[] | undefined> {
     const call = await this.#session.look('list');
-    const list = call.outcome === 'ok' ? itemsOf(readJson(call.reply.body)) : undefined;
-    return list?.items
-      .filter((item) => carries(item, this.marker))
+    const items = call.outcome === 'ok' ? itemsOf(readJson(call.reply.body)) : undefined;
+    return items
+      ?.filter((item) => carries(item, this.marker))
       .flatMap((item) => this.#session.idOf(item) ?? [])
       .filter(({ kind, text }) => kind !== 'unusable' && !this.#found.ids.has(text))
       .map(({ text }) => text)
