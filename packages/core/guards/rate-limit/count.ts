@@ -11,16 +11,13 @@ import { WindowTable } from './window-table.ts';
  */
 export const keysMax = 100_000;
 
-/** Milliseconds that only go forwards. */
-type SteadyClock = Clock['steady'];
-
 /** Counts in this process, at once. */
 export class OwnCount implements Count {
   readonly #rate: Rate;
-  readonly #clock: SteadyClock;
+  readonly #clock: Clock['steady'];
   readonly #table: WindowTable;
 
-  constructor(rate: Rate, clock: SteadyClock, table = new WindowTable(keysMax)) {
+  constructor(rate: Rate, clock: Clock['steady'], table = new WindowTable(keysMax)) {
     this.#rate = rate;
     this.#clock = clock;
     this.#table = table;

@@ -5,13 +5,11 @@ import { createHash } from 'node:crypto';
 
 import type { Admission, Guard, GuardedRequest } from '../../call/guard.ts';
 import { replyTooManyRequests } from '../../replies.ts';
+import type { GuardSettings } from '../options/guard-options.ts';
 import type { Count, Taken } from '../options/ports.ts';
 import { rateHeaders, type Rate } from '../options/rate.ts';
 
-/** What a client is: its address, or whom a token names. */
-type RateKey = 'address' | 'identity';
-
-export function createRateLimit(rate: Rate, by: RateKey, count: Count): Guard {
+export function createRateLimit(rate: Rate, by: GuardSettings['rateLimitKey'], count: Count): Guard {
   const refuse = createRefusals(rate);
   const keyOf = by === 'address' ? addressKeyOf : identityKeyOf;
   const decide = (taken: Taken | undefined, { identity }: GuardedRequest): Admission => {

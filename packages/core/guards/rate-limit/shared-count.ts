@@ -237,13 +237,15 @@ export class SharedCount implements Count {
 
   async #revive(): Promise<void> {
     const { clock, counter, onChange } = this.#options;
-    try {
-      await within(counter.revive(this.#onGone), reviveMsMax, clock);
-    } catch (cause) {
-      this.#onNotRevived(cause);
+    const failure = await failureOf(counter.revive(this.#onGone), reviveMsMax, clock);
+    if (this.#state === 'closed') {
       return;
     }
-    if (this.#state === 'closed') {
+    if (failure !== undefined) {
+      if (this.#state === 'renewing' || !this.#isTold) {
+        this.#goAway(failure.cause);
+      }
+      this.#retrySoon();
       return;
     }
     this.#callOff();
@@ -256,16 +258,6 @@ export class SharedCount implements Count {
     if (this.#gathered.size > 0) {
       this.#askSoon(this.#revivedAt);
     }
-  }
-
-  #onNotRevived(cause: unknown): void {
-    if (this.#state === 'closed') {
-      return;
-    }
-    if (this.#state === 'renewing' || !this.#isTold) {
-      this.#goAway(cause);
-    }
-    this.#retrySoon();
   }
 
   #retrySoon(): void {
@@ -293,14 +285,21 @@ function isAnswer(answer: unknown, wanted: readonly number[]): boolean {
   );
 }
 
-async function within(promise: Promise<void>, ms: number, clock: Clock): Promise<void> {
-  const { promise: late, reject } = Promise.withResolvers<never>();
+interface Failure {
+  readonly cause: unknown;
+}
+
+// Undefined where it was a success in time.
+async function failureOf(deed: Promise<void>, ms: number, clock: Clock): Promise<Failure | undefined> {
+  const { promise: late, resolve } = Promise.withResolvers<Failure>();
   const callOff = clock.after(ms, () => {
-    reject(new Error(`no answer within ${ms} ms`));
+    resolve({ cause: new Error(`no answer within ${ms} ms`) });
   });
-  try {
-    await Promise.race([promise, late]);
-  } finally {
-    callOff();
-  }
+  const done = deed.then(
+    () => undefined,
+    (cause: unknown) => ({ cause }),
+  );
+  const failure = await Promise.race([done, late]);
+  callOff();
+  return failure;
 }
