@@ -5,6 +5,7 @@ import { once } from 'node:events';
 
 import type { CallRecord } from '../core/call/call-record.ts';
 import type { Gateway } from '../core/call/gateway.ts';
+import type { CorsValues } from '../core/hosts/options/cors-options.ts';
 import { createGateway, gatewayRows, type GatewayValues } from '../core/hosts/options/options.ts';
 import { defaultsOf } from '../core/hosts/options/rows.ts';
 import type { ClientTls, SocketTap } from '../core/http1/client-connection.ts';
@@ -22,20 +23,12 @@ import { withoutEndSlashes } from '../core/text/addresses.ts';
 import { backendPeer } from '../figures/backend-status.ts';
 import { readRawAnswer, type RawAnswer } from './answer.ts';
 
-const namesInForce = [
-  'backendUrl',
-  'itemIdParsing',
-  'backendTimeoutMs',
-  'backendConnectTimeoutMs',
-  'backendIdleTimeoutMs',
-  'requestBytesMax',
-  'responseBytesMax',
-  'bufferedBytesMax',
-  'inFlightMax',
-] as const;
+/** The settings of the gateway in question, without those that are about clients: the backend is in question here. */
+export type GatewayInForce = Omit<GatewayValues, 'backendTls' | keyof typeof ofClients | keyof CorsValues>;
 
-/** The settings of the gateway in question that a call depends on. */
-export type GatewayInForce = Pick<GatewayValues, (typeof namesInForce)[number]>;
+// Beside those of CORS, which do nothing without an `Origin`.
+const { allowedHosts, trustedProxies } = defaultsOf(gatewayRows);
+const ofClients = { allowedHosts, trustedProxies };
 
 /** One request and what came of it. */
 export interface Call {
@@ -82,14 +75,8 @@ export class Calls {
   constructor(settings: GatewayInForce, tls: ClientTls | undefined, end?: AbortSignal) {
     const { backendUrl } = settings;
     this.#basePath = basePathOf(backendUrl);
-    // Without guards and host names, which are about clients: the backend is in question here.
-    const inForce = Object.fromEntries(namesInForce.map((name) => [name, settings[name]]));
     this.#gateway = createGateway(
-      {
-        ...defaultsOf(gatewayRows),
-        ...(inForce as GatewayInForce),
-        backendTls: backendUrl.protocol === 'https:' ? tls : undefined,
-      },
+      { ...settings, ...ofClients, backendTls: backendUrl.protocol === 'https:' ? tls : undefined },
       {
         observer: {
           onCallEnd: (record) => {

@@ -5,7 +5,8 @@ import assert from 'node:assert/strict';
 import { checkContract, type ContractReport } from '../../packages/contract-check/contract.ts';
 import type { ContractOptions } from '../../packages/contract-check/session.ts';
 import { defaultTemplate } from '../../packages/contract-check/template.ts';
-import { limitRows } from '../../packages/core/hosts/options/limits.ts';
+import { gatewayRows } from '../../packages/core/hosts/options/options.ts';
+import { defaultsOf } from '../../packages/core/hosts/options/rows.ts';
 import type { ItemBackend } from '../helpers/item-backend.ts';
 
 export type Settings = Partial<ContractOptions['settings']>;
@@ -19,15 +20,8 @@ export function runContract(
 ): Promise<ContractReport> {
   return checkContract({
     settings: {
+      ...defaultsOf(gatewayRows),
       backendUrl: new URL(url),
-      itemIdParsing: 'leading',
-      backendTimeoutMs: limitRows.backendTimeoutMs.default,
-      backendConnectTimeoutMs: limitRows.backendConnectTimeoutMs.default,
-      backendIdleTimeoutMs: limitRows.backendIdleTimeoutMs.default,
-      requestBytesMax: limitRows.requestBytesMax.default,
-      responseBytesMax: limitRows.responseBytesMax.default,
-      bufferedBytesMax: limitRows.bufferedBytesMax.default,
-      inFlightMax: limitRows.inFlightMax.default,
       ...settings,
     },
     tls: undefined,
