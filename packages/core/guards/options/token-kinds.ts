@@ -48,16 +48,13 @@ function parseAlgorithms(text: string): readonly string[] | Problem {
   if (names.length > 0 && refused === undefined) {
     return [...new Set(names)];
   }
-  if (refused?.toLowerCase() === 'none') {
-    return new Problem(`must be some of ${listOfAlgorithms} (a token that nobody has signed proves nothing)`);
-  }
-  return refused !== undefined && /^hs\d*$/i.test(refused)
-    ? new Problem(
-        `must be some of ${listOfAlgorithms} (with a shared secret, whoever checks a token can make one)`,
-      )
-    : new Problem(
-        `must be some of ${listOfAlgorithms}${refused === undefined ? '' : suggest(refused, signatureAlgorithms)}`,
-      );
+  const why =
+    refused?.toLowerCase() === 'none'
+      ? ' (a token that nobody has signed proves nothing)'
+      : /^hs\d*$/i.test(refused ?? '')
+        ? ' (with a shared secret, whoever checks a token can make one)'
+        : suggest(refused ?? '', signatureAlgorithms);
+  return new Problem(`must be some of ${listOfAlgorithms}${why}`);
 }
 
 // No item of an array is a list: it has no comma or space.

@@ -104,14 +104,11 @@ export class RedisCounter implements Counter {
       // Not merely there: one that is read-only, full or still loading cannot count. So something is written each time.
       const answer: unknown = await redis.countRates(1, `${keyPrefix}probe`, limitMax, 1_000, '1');
       const isAnswer = Array.isArray(answer) && answer.length === 3 && answer.every(Number.isSafeInteger);
-      if (failure === undefined && !isAnswer) {
-        failure = new Error('what it answers makes no sense');
+      if (!isAnswer) {
+        throw new Error('what it answers makes no sense');
       }
-      if (failure === undefined && redis.status !== 'ready') {
-        failure = new Error('it has closed the connection');
-      }
-      if (failure !== undefined) {
-        throw failure;
+      if (failure !== undefined || redis.status !== 'ready') {
+        throw new Error('it has closed the connection');
       }
       // Its commands are rejected after this.
       redis.once('close', () => {
