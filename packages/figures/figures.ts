@@ -76,20 +76,16 @@ for (const [index, status] of statuses.entries()) {
 }
 
 export class Figures {
-  readonly #block: Float64Array;
+  readonly #block = new Float64Array(blockSize);
 
   /** Of nothing so far, or of a block that `toJSON` gave. */
-  constructor(block?: readonly number[]) {
-    this.#block = new Float64Array(blockSize);
-    if (block !== undefined) {
-      this.#block.set(block);
-    }
+  constructor(block: readonly number[] = []) {
+    this.#block.set(block);
   }
 
   /** Adds one request that has ended. */
   record(call: CallRecord): void {
-    const offset =
-      call.operation === undefined ? noneOffset : (offsets.get(call.operation.name) ?? noneOffset);
+    const offset = offsetOf(call.operation?.name ?? 'none');
     this.#count(offset + statusesAt + (statusIndexes[call.status] ?? 0));
     this.#count(offset + outcomesAt + (outcomeIndexes.get(call.outcome) ?? 0));
     this.#observe(offset + durationsAt, call.durationMs);
@@ -287,14 +283,8 @@ export function countOf({ counts }: Durations): number {
 /** How many lie at or below each published bound, as Prometheus wants them. */
 export function publishedCounts({ counts }: Durations): number[] {
   let sum = 0;
-  const published: number[] = [];
-  for (const [index, count] of counts.entries()) {
-    sum += count;
-    if (index % partsOfBucket === partsOfBucket - 1) {
-      published.push(sum);
-    }
-  }
-  return published;
+  const sums = Array.from(counts, (count) => (sum += count));
+  return sums.filter((_, index) => index % partsOfBucket === partsOfBucket - 1);
 }
 
 /** The duration in milliseconds that the `share` (0.5, 0.99) of all lie below; undefined without any. */
