@@ -38,7 +38,9 @@ export function readRawAnswer(bytes: Buffer): RawAnswer | undefined {
   const framing = framingOf(status, fields);
   const { closes, keepsAlive } = parseConnection(fields.get('connection') ?? '');
   const closesConnection = closes || (version === '1.0' && !keepsAlive) || framing === 'until-close';
-  const bodyStart = framing === 'chunked' ? withoutFirstLine(rest) : rest;
+  // Nothing where the line of the first chunk's size is not whole.
+  const startsAt = framing === 'chunked' ? rest.indexOf('\n') + 1 || rest.length : 0;
+  const bodyStart = rest.subarray(startsAt);
   return { version, status, fields, framing, closesConnection, bodyStart };
 }
 
@@ -62,9 +64,4 @@ function framingOf(status: number, fields: ReadonlyMap<string, string>): RawAnsw
       : fields.has('content-length')
         ? 'length'
         : 'until-close';
-}
-
-function withoutFirstLine(bytes: Buffer): Buffer {
-  const line = bytes.indexOf('\r\n');
-  return line === -1 ? Buffer.alloc(0) : bytes.subarray(line + 2);
 }
