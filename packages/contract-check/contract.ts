@@ -64,7 +64,7 @@ async function tryWrites(session: Session, template: Template, found: Found): Pr
     return;
   }
   // From here on something may have been made.
-  session.stopIfAsked();
+  session.stopIf();
   const item = new OwnItem(session, template, found);
   try {
     await item.try();

@@ -61,30 +61,24 @@ export class Session {
   }
 
   /** Throws where there is to be an end. */
-  stopIfAsked(): void {
-    if (this.options.stop.aborted) {
+  stopIf({ aborted } = this.options.stop): void {
+    if (aborted) {
       throw new Stopped();
     }
   }
 
   /** Makes a call, unless there is to be an end. */
   async call(name: OperationName, id?: string, body?: Buffer): Promise<Call> {
-    this.stopIfAsked();
+    this.stopIf();
     return await this.callAnyway(name, id, body);
   }
 
   /** The same for what cleans up. */
   async callAnyway(name: OperationName, id?: string, body?: Buffer): Promise<Call> {
-    this.#stopIfCut();
+    this.stopIf(this.options.cut);
     const call = await this.calls.make(name, id, body);
-    this.#stopIfCut();
+    this.stopIf(this.options.cut);
     return call;
-  }
-
-  #stopIfCut(): void {
-    if (this.options.cut.aborted) {
-      throw new Stopped();
-    }
   }
 
   /** The same for a call that may fail, and proves nothing then. */

@@ -75,7 +75,7 @@ export class OwnItem {
   // The first that is proven to be ours.
   async #findOwn(ids: Iterable<string>): Promise<string | undefined> {
     for (const id of ids) {
-      this.#session.stopIfAsked();
+      this.#session.stopIf();
       const { call, item } = await this.#proof(id);
       if (call.outcome !== 'ok' || item !== undefined) {
         this.#session.judge(call);
@@ -129,7 +129,7 @@ export class OwnItem {
 
   // A backend whose reads ignore the id would show our item under every id: then a marker proves nothing.
   async #readsOnlyIt(): Promise<boolean> {
-    this.#session.stopIfAsked();
+    this.#session.stopIf();
     const call = await this.#session.look('read', this.#found.missingId);
     this.#isBlind = call.outcome === 'ok' && call.reply.body.includes(this.marker);
     if (this.#isBlind) {
