@@ -25,31 +25,24 @@ export async function createGuards(
   observer: GuardObserver,
   keeper: Keeper | undefined,
 ): Promise<Guards> {
-  const made: { readonly guard: Guard; close(): void }[] = [];
-  const close = (): void => {
-    for (const each of made) {
-      each.close();
-    }
-  };
-  let fileProblem: string | undefined;
-  let redisAnswers = (): boolean | undefined => undefined;
+  const rate = parseRate(settings.rateLimit);
+  const tokens =
+    settings.authIssuer === ''
+      ? undefined
+      : await (await loadTokens()).createTokenGuard(settings, observer, keeper);
   try {
-    if (settings.authIssuer !== '') {
-      const { createTokenGuard } = await loadTokens();
-      const tokens = await createTokenGuard(settings, observer, keeper);
-      made.push(tokens);
-      ({ fileProblem } = tokens);
-    }
-    const rate = parseRate(settings.rateLimit);
-    if (rate !== undefined) {
-      const { createRateGuard } = await loadRateLimit();
-      const limit = await createRateGuard(settings, rate, observer, keeper);
-      made.push(limit);
-      ({ redisAnswers } = limit);
-    }
+    const limit = rate && (await (await loadRateLimit()).createRateGuard(settings, rate, observer, keeper));
+    return {
+      guards: [tokens, limit].flatMap((each) => each?.guard ?? []),
+      fileProblem: tokens?.fileProblem,
+      redisAnswers: () => limit?.redisAnswers(),
+      close: () => {
+        tokens?.close();
+        limit?.close();
+      },
+    };
   } catch (error) {
-    close();
+    tokens?.close();
     throw error;
   }
-  return { guards: made.map(({ guard }) => guard), fileProblem, redisAnswers, close };
 }
