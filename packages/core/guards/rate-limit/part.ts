@@ -22,6 +22,11 @@ export async function createRateGuard(
   observer: GuardObserver,
   keeper: Keeper | undefined,
 ): ReturnType<RateLimitPart['createRateGuard']> {
+  // Before anything is opened that would have to be closed again.
+  const library =
+    rateLimitRedisUrl === ''
+      ? undefined
+      : await explainMissing('rateLimitRedisUrl', 'ioredis', () => import('./redis-counter.ts'));
   const name = `${rateLimitKey} ${rate.limit}/${rate.windowMs}`;
   const own = keeper?.counts.get(name) ?? new OwnCount(rate, () => systemClock.steady());
   keeper?.counts.clear();
@@ -49,29 +54,19 @@ export async function createRateGuard(
   };
   const primary = keeper?.counter;
   const local = primary === undefined ? own : await share('primary', primary, primaryAnswerMsMax, own);
-  if (rateLimitRedisUrl === '') {
+  if (library === undefined) {
     return { guard: createRateLimit(rate, rateLimitKey, local), redisAnswers: () => undefined, close };
   }
-  try {
-    const { answerMsMax, RedisCounter } = await explainMissing(
-      'rateLimitRedisUrl',
-      'ioredis',
-      () => import('./redis-counter.ts'),
-    );
-    const counter = new RedisCounter(new URL(rateLimitRedisUrl), () => {
-      observer.onIdlePassword();
-    });
-    const fallback = rateLimitFallback === 'local' ? local : { take: () => takenWithout[rateLimitFallback] };
-    const redis = await share('redis', counter, answerMsMax, fallback);
-    return {
-      guard: createRateLimit(rate, rateLimitKey, redis),
-      redisAnswers: () => redis.isAnswering,
-      close,
-    };
-  } catch (error) {
-    close();
-    throw error;
-  }
+  const counter = new library.RedisCounter(new URL(rateLimitRedisUrl), () => {
+    observer.onIdlePassword();
+  });
+  const fallback = rateLimitFallback === 'local' ? local : { take: () => takenWithout[rateLimitFallback] };
+  const redis = await share('redis', counter, library.answerMsMax, fallback);
+  return {
+    guard: createRateLimit(rate, rateLimitKey, redis),
+    redisAnswers: () => redis.isAnswering,
+    close,
+  };
 }
 
 export function createJoinedCount(): JoinedCount {
