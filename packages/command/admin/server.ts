@@ -14,7 +14,7 @@ import {
   type DashboardSources,
 } from './dashboard-port.ts';
 import { addFigures, History } from '../../figures/history.ts';
-import { metricsContentType, renderMetrics } from '../metrics/metrics.ts';
+import { createRegistry, metricsContentType } from '../metrics/metrics.ts';
 import type { Report } from '../../figures/report.ts';
 import { share } from './share.ts';
 
@@ -164,7 +164,7 @@ function describeReadiness(reports: readonly Report[], isDraining: boolean, hist
 // As bytes, which replies that wait for their clients can share.
 async function makeMetrics({ reports, facts }: AdminSources): Promise<Page> {
   const all = await reports({ withProcessMetrics: true, probesBackend: true });
-  const text = await renderMetrics(all, facts().certificates);
+  const text = await createRegistry(all, facts().certificates).metrics();
   return { status: 200, contentType: metricsContentType, body: Buffer.from(text) };
 }
 
