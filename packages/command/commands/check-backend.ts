@@ -5,11 +5,7 @@ import { backendPath } from '../../core/operations.ts';
 import { withoutEndSlashes } from '../../core/text/addresses.ts';
 import { showValue } from '../settings/describe.ts';
 import type { Settings } from '../settings/settings.ts';
-
-interface CheckResult {
-  readonly isWell: boolean;
-  readonly text: string;
-}
+import type { CheckResult } from './command.ts';
 
 /** Asks the backend once for its work items. */
 export async function checkBackend(settings: Settings, tls: ClientTls | undefined): Promise<CheckResult> {
@@ -25,9 +21,9 @@ export async function checkBackend(settings: Settings, tls: ClientTls | undefine
   const target = `${withoutEndSlashes(showValue('backendUrl', settings))}${backendPath}`;
   if (call.outcome === 'ok') {
     const { answer, reply, durationMs } = call;
-    const text = `backend: ${target} answered ${answer?.status ?? 200} with ${reply.body.length} bytes of JSON in ${Math.round(durationMs)} ms\n`;
-    return { isWell: true, text };
+    const text = `answered ${answer?.status ?? 200} with ${reply.body.length} bytes of JSON in ${Math.round(durationMs)} ms`;
+    return { lines: [`backend: ${target} ${text}`] };
   }
   const { title, advice } = explainFailure(call, settings.backendUrl);
-  return { isWell: false, text: `backend: ${target}: ${title}: ${describeCame(call)}\n  ${advice}\n` };
+  return { problems: [`backend: ${target}: ${title}: ${describeCame(call)}`, `  ${advice}`] };
 }

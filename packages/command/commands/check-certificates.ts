@@ -11,12 +11,7 @@ import {
   type CertificateFiles,
   type CertificateUse,
 } from '../certificates/certificates.ts';
-
-interface CertificateCheck {
-  readonly lines: readonly string[];
-  /** What has to be put right. */
-  readonly problems: readonly string[];
-}
+import type { CheckResult } from './command.ts';
 
 const titles: Readonly<Record<CertificateUse, string>> = {
   clients: 'TLS for clients',
@@ -34,7 +29,7 @@ export function checkCertificates(
   use: CertificateUse,
   files: CertificateFiles,
   now: number,
-): CertificateCheck {
+): Required<CheckResult> {
   if (!hasFiles(files)) {
     return { lines: [], problems: [] };
   }

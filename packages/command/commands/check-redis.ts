@@ -4,14 +4,14 @@ import { idlePasswordText } from '../service/guards.ts';
 import { loadRateLimit } from '../../core/guards/parts.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import { showRedisUrl } from '../../core/guards/options/rate-options.ts';
+import type { Settings } from '../settings/settings.ts';
+import type { CheckResult } from './command.ts';
 
-interface Checked {
-  readonly isWell: boolean;
-  readonly text: string;
-}
-
-/** Connects to `address` and counts there once. Never rejects. */
-export async function checkRedis(address: string): Promise<Checked> {
+/** Connects to it and counts there once, where there is one. Never rejects. */
+export async function checkRedis({ rateLimitRedisUrl: address }: Settings): Promise<CheckResult> {
+  if (address === '') {
+    return {};
+  }
   const shown = showRedisUrl(address);
   try {
     const { tryRedis } = await loadRateLimit();
@@ -20,16 +20,15 @@ export async function checkRedis(address: string): Promise<Checked> {
       tookMs,
       hasIdlePassword,
     } = await tryRedis(address);
-    const advice = hasIdlePassword ? `  ${idlePasswordText}\n` : '';
-    return {
-      isWell: true,
-      text: `rate limit: Redis at ${shown} counts, in ${tookMs.toFixed(1)} ms: ${version}\n${advice}`,
-    };
+    const line = `rate limit: Redis at ${shown} counts, in ${tookMs.toFixed(1)} ms: ${version}`;
+    return { lines: hasIdlePassword ? [line, `  ${idlePasswordText}`] : [line] };
   } catch (error) {
     const cause = escapeControls(error instanceof Error ? error.message : String(error));
     return {
-      isWell: false,
-      text: `rate limit: Redis at ${shown} does not count: ${cause}\n  Is RATE_LIMIT_REDIS_URL right, its password too, and does it answer within 100 ms?\n`,
+      problems: [
+        `rate limit: Redis at ${shown} does not count: ${cause}`,
+        '  Is RATE_LIMIT_REDIS_URL right, its password too, and does it answer within 100 ms?',
+      ],
     };
   }
 }

@@ -1,17 +1,19 @@
 // The command `check`: what is wrong with settings, certificates, backend, keys and Redis, before anything serves.
 
+import type { ClientTls } from '../../core/http1/client-connection.ts';
 import { escapeControls } from '../../core/text/escape.ts';
-import type { CertificateFiles, CertificateUse } from '../certificates/certificates.ts';
-import { createLogger, type Logger } from '../log/log.ts';
+import { createLogger } from '../log/log.ts';
 import { loadPart } from '../service/parts.ts';
 import { showValue } from '../settings/describe.ts';
 import { settingsOf, variableOf, type Settings } from '../settings/settings.ts';
 import { certificateFilesOf } from '../settings/tls-settings.ts';
 import { findWarnings } from '../settings/warnings.ts';
 import { checkBackend } from './check-backend.ts';
+import { checkCertificates } from './check-certificates.ts';
 import { describeOrigins } from './check-origins.ts';
+import { checkRedis } from './check-redis.ts';
 import { checkTokens } from './check-tokens.ts';
-import type { CommandEntry, CommandRun, Terminal } from './command.ts';
+import type { CheckResult, CommandEntry, CommandRun } from './command.ts';
 import { contractFlags } from './contract-flags.ts';
 import { openCertificates } from './running.ts';
 
@@ -33,34 +35,31 @@ export const checkCommand: CommandEntry = {
 
 async function check({ resolved: { settings, sources }, terminal }: CommandRun): Promise<number> {
   terminal.signals.release();
-  const changed = settingsOf('check').filter((name) => sources[name] !== 'default');
-  terminal.write(
-    `settings: all valid${changed.length === 0 ? ', every one at its default' : ''}\n${changed
-      .map((name) => `  ${variableOf(name)} = ${showValue(name, settings)} (${sources[name]})\n`)
-      .join('')}`,
-  );
-  terminal.write(
-    describeOrigins(settings)
-      .map((line) => `${line}\n`)
-      .join(''),
-  );
+  let exitCode = 0;
+  const tell = ({ lines = [], problems = [] }: CheckResult): void => {
+    terminal.write(lines.map((line) => `${line}\n`).join(''));
+    terminal.writeError(problems.map((problem) => `${problem}\n`).join(''));
+    exitCode = problems.length > 0 ? 1 : exitCode;
+  };
+  const changed = settingsOf('check')
+    .filter((name) => sources[name] !== 'default')
+    .map((name) => `  ${variableOf(name)} = ${showValue(name, settings)} (${sources[name]})`);
+  const first = `settings: all valid${changed.length === 0 ? ', every one at its default' : ''}`;
+  tell({ lines: [first, ...changed, ...describeOrigins(settings)] });
   for (const { message, facts } of findWarnings(settings, terminal.environment)) {
     const figures = Object.entries(facts).map(([name, value]) => `${name} ${value}`);
-    terminal.write(`warning: ${message}${figures.length === 0 ? '' : ` (${figures.join(', ')})`}\n`);
+    tell({ lines: [`warning: ${message}${figures.length === 0 ? '' : ` (${figures.join(', ')})`}`] });
   }
-  const areCertificatesWell = (await checkTls(settings, terminal)) === 0;
-  const certificates = await openCertificates(settings, silentLogger());
-  const backend = await checkBackend(settings, certificates?.inForce.backend);
-  (backend.isWell ? terminal.write : terminal.writeError)(backend.text);
-  const tokens = await checkTokens(settings);
-  if (tokens !== undefined) {
-    (tokens.isWell ? terminal.write : terminal.writeError)(tokens.text);
+  const files = certificateFilesOf(settings);
+  for (const use of ['clients', 'backend'] as const) {
+    const { lines, problems } = checkCertificates(use, files[use], Date.now());
+    const errors = problems.map((problem) => `error: ${escapeControls(problem)}`);
+    tell({ lines: lines.map(escapeControls), problems: errors });
   }
-  const redis = await checkRateLimit(settings);
-  if (redis !== undefined) {
-    (redis.isWell ? terminal.write : terminal.writeError)(redis.text);
-  }
-  return areCertificatesWell && backend.isWell && tokens?.isWell !== false && redis?.isWell !== false ? 0 : 1;
+  tell(await checkBackend(settings, await openBackendTls(settings)));
+  tell(await checkTokens(settings));
+  tell(await checkRedis(settings));
+  return exitCode;
 }
 
 async function checkContract({
@@ -70,37 +69,12 @@ async function checkContract({
   parts,
 }: CommandRun): Promise<number> {
   const { signals, write } = terminal;
-  const certificates = await openCertificates(settings, silentLogger());
-  const tls = certificates?.inForce.backend;
+  const tls = await openBackendTls(settings);
   const { runContractCheck } = await loadPart(parts, 'contractCheck', 'check --contract');
   return await runContractCheck(ownFlags, settings, tls, showValue('backendUrl', settings), signals, write);
 }
 
-function silentLogger(): Logger {
-  return createLogger('silent', { write: () => undefined });
-}
-
-// Loaded only where there is one.
-async function checkRateLimit({
-  rateLimitRedisUrl,
-}: Settings): Promise<{ readonly isWell: boolean; readonly text: string } | undefined> {
-  return rateLimitRedisUrl === ''
-    ? undefined
-    : await (await import('./check-redis.ts')).checkRedis(rateLimitRedisUrl);
-}
-
-// Says what the certificates are, and gives the number of problems with them.
-async function checkTls(settings: Settings, terminal: Terminal): Promise<number> {
-  const { checkCertificates } = await import('./check-certificates.ts');
-  let count = 0;
-  for (const [use, files] of Object.entries(certificateFilesOf(settings)) as [
-    CertificateUse,
-    CertificateFiles,
-  ][]) {
-    const { lines, problems } = checkCertificates(use, files, Date.now());
-    terminal.write(lines.map((line) => `${escapeControls(line)}\n`).join(''));
-    terminal.writeError(problems.map((problem) => `error: ${escapeControls(problem)}\n`).join(''));
-    count += problems.length;
-  }
-  return count;
+async function openBackendTls(settings: Settings): Promise<ClientTls | undefined> {
+  const certificates = await openCertificates(settings, createLogger('silent', { write: () => undefined }));
+  return certificates?.inForce.backend;
 }

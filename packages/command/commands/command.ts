@@ -33,6 +33,12 @@ export interface CommandRun {
   readonly parts: Partial<Parts>;
 }
 
+/** What a check has found, line by line; `problems` have to be put right. */
+export interface CheckResult {
+  readonly lines?: readonly string[];
+  readonly problems?: readonly string[];
+}
+
 export interface CommandEntry {
   readonly summary: string;
   readonly description: string;
