@@ -19,9 +19,7 @@ const droppedBytesMax = 1_048_576;
 // How long a client that has its reply may take to close.
 const lingerMs = 1_000;
 
-const CR = 0x0d;
-const LF = 0x0a;
-const headEnd = [CR, LF, CR, LF];
+const headEnd = '\r\n\r\n';
 
 /**
  * Where a connection is: not looked at yet, without a request, its reply being made, being sent, sent; or a stream.
@@ -103,40 +101,37 @@ function connectionOf({ socket }: { readonly socket: Duplex }): Connection {
 
 function makeRoom(connections: Set<Connection>): void {
   const counted = [...connections].filter(({ phase }) => phase !== 'streaming');
-  if (counted.length >= connectionsMax) {
-    const phase = yielding.find((each) => counted.some((connection) => connection.phase === each));
-    const oldest = counted.find((connection) => connection.phase === phase);
-    if (oldest !== undefined) {
-      oldest.destroy();
-      // Its `close` comes later, maybe after the next newcomer.
-      connections.delete(oldest);
-    }
+  const rankOf = ({ phase }: Connection): number => yielding.indexOf(phase);
+  const [oldest] = counted.sort((one, other) => rankOf(one) - rankOf(other));
+  if (oldest !== undefined && counted.length >= connectionsMax) {
+    oldest.destroy();
+    // Its `close` comes later, maybe after the next newcomer.
+    connections.delete(oldest);
   }
 }
 
 /** What node:http sees of a socket. */
 class Connection extends Duplex {
   readonly #socket: Socket;
-  #phase: Phase = 'arrived';
-  #timer: NodeJS.Timeout;
-  #headBytes = 0;
-  // How much of the empty line that ends a head has come.
-  #matched = 0;
+  phase: Phase = 'arrived';
+  #timer: NodeJS.Timeout | undefined;
+  // What has come of the head, one character a byte; undefined when it is whole.
+  #head: string | undefined = '';
   #droppedBytes = 0;
 
   constructor(socket: Socket) {
     super();
     this.#socket = socket;
-    this.#timer = this.#cutAfter(headMs);
+    this.#enter('arrived', headMs);
     socket
       .pause()
       .on('data', (bytes: Buffer) => {
-        const isOfHead = this.#phase === 'waiting' && this.#matched < headEnd.length;
-        this.#drop(isOfHead ? bytes.subarray(this.#feed(bytes)) : bytes);
+        const head = this.phase === 'waiting' ? this.#head : undefined;
+        this.#drop(head === undefined ? bytes : bytes.subarray(this.#feed(bytes, head)));
       })
       .on('end', () => {
         // A client that waits for its reply may have ended its own side.
-        if (this.#phase === 'waiting' || this.#phase === 'streaming') {
+        if (this.phase === 'waiting' || this.phase === 'streaming') {
           this.destroy();
         }
       })
@@ -147,13 +142,9 @@ class Connection extends Duplex {
       });
   }
 
-  get phase(): Phase {
-    return this.#phase;
-  }
-
   /** Begins to read. */
   start(): void {
-    this.#phase = 'waiting';
+    this.phase = 'waiting';
     this.#socket.resume();
   }
 
@@ -163,7 +154,7 @@ class Connection extends Duplex {
   }
 
   keep(): void {
-    this.#phase = 'streaming';
+    this.phase = 'streaming';
     clearTimeout(this.#timer);
   }
 
@@ -183,8 +174,8 @@ class Connection extends Duplex {
   }
 
   override _write(bytes: Buffer, _encoding: BufferEncoding, onTaken: (error?: Error | null) => void): void {
-    if (this.#phase === 'answering') {
-      this.#phase = 'replying';
+    if (this.phase === 'answering') {
+      this.phase = 'replying';
     }
     this.#socket.write(bytes, onTaken);
   }
@@ -201,40 +192,35 @@ class Connection extends Duplex {
   }
 
   #enter(phase: Phase, ms: number): void {
-    this.#phase = phase;
+    this.phase = phase;
     clearTimeout(this.#timer);
-    this.#timer = this.#cutAfter(ms);
-  }
-
-  #cutAfter(ms: number): NodeJS.Timeout {
-    return setTimeout(() => {
+    this.#timer = setTimeout(() => {
       this.destroy();
     }, ms).unref();
   }
 
-  // Hands on what is of the head; gives where that ends.
-  #feed(bytes: Buffer): number {
-    let start = 0;
-    let end = 0;
-    for (; end < bytes.length && this.#matched < headEnd.length; end += 1) {
-      const byte = bytes[end];
-      if (this.#headBytes === 0 && (byte === CR || byte === LF)) {
-        // Empty lines in front of a request are none (RFC 9112, 2.2).
-        start = end + 1;
-      } else {
-        this.#headBytes += 1;
-        this.#matched = byte === headEnd[this.#matched] ? this.#matched + 1 : byte === CR ? 1 : 0;
-      }
+  // Hands on what is of the head, of which `before` has come; gives where that ends.
+  #feed(bytes: Buffer, before: string): number {
+    const text = bytes.toString('latin1');
+    // Empty lines in front of a request are none (RFC 9112, 2.2).
+    const start = before === '' ? text.search(/[^\r\n]/) : 0;
+    if (start < 0) {
+      return bytes.length;
     }
-    if (this.#headBytes > headBytesMax) {
+    const head = before + text.slice(start);
+    const isWhole = head.includes(headEnd);
+    const length = isWhole ? head.indexOf(headEnd) + headEnd.length : head.length;
+    if (length > headBytesMax) {
       this.refuse('431 Request Header Fields Too Large', 'Request header fields too large');
       return 0;
     }
+    this.#head = isWhole ? undefined : head;
+    const end = start + length - before.length;
     this.push(bytes.subarray(start, end));
-    if (this.#matched === headEnd.length) {
+    if (isWhole) {
       // To HTTP/2's preface, for instance, node:http says nothing.
       setImmediate(() => {
-        if (this.#phase === 'waiting') {
+        if (this.phase === 'waiting') {
           this.refuse('400 Bad Request', 'Bad request');
         }
       });
