@@ -12,14 +12,11 @@ import { OutageLines } from './outage-lines.ts';
 import type { Settings } from '../settings/settings.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 
-/** What guards are counted in. */
-type GuardRecords = Pick<Records, 'figures' | 'keys'>;
-
 /** Guards of one process that serves clients. Rejects with a StartError. */
 export async function createGuards(
   settings: Settings,
   logger: Logger,
-  records: GuardRecords,
+  records: Pick<Records, 'figures' | 'keys'>,
   keeper: Keeper,
 ): Promise<Guards> {
   const lines = createCounterLines(settings, logger);
@@ -69,7 +66,7 @@ function createCounterLines({ rateLimitFallback }: Settings, logger: Logger) {
 // One line a change: keys come, go and come back, and an outage begins, has another cause, and ends.
 function createGuardLog(
   logger: Logger,
-  records: GuardRecords,
+  records: Pick<Records, 'figures' | 'keys'>,
   lines: ReturnType<typeof createCounterLines>,
 ): GuardObserver {
   let failure: string | undefined;
