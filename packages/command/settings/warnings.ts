@@ -1,6 +1,7 @@
 // What an operator should know about valid settings and their environment: in the log at the start, and from `check`.
 
-import { neededDescriptors, readDescriptorLimit } from './descriptors.ts';
+import { readFileSync } from 'node:fs';
+
 import { connectionKindOf, neededMemory, readMemoryLimit } from './memory.ts';
 import type { Settings } from './settings.ts';
 
@@ -10,6 +11,9 @@ interface Warning {
   readonly facts: Readonly<Record<string, number>>;
 }
 
+// The log, the listeners, the connections of the admin listener, dashboards, and what Node opens for itself.
+const ownDescriptors = 150;
+
 /** The warnings, most often none. */
 export function findWarnings(
   settings: Settings,
@@ -17,7 +21,9 @@ export function findWarnings(
 ): Warning[] {
   const { connectionsMax, inFlightMax, bufferedBytesMax, workers } = settings;
   const warnings: Warning[] = [];
-  const descriptors = { limit: readDescriptorLimit() ?? Infinity, needed: neededDescriptors(settings) };
+  // Of a process that is as full as it may get; each worker has its share.
+  const needed = Math.ceil(connectionsMax / workers) + Math.ceil(inFlightMax / workers) + ownDescriptors;
+  const descriptors = { limit: readDescriptorLimit(), needed };
   if (descriptors.limit < descriptors.needed) {
     warnings.push({
       message:
@@ -41,4 +47,17 @@ export function findWarnings(
     });
   }
   return warnings;
+}
+
+/** `ulimit -n` as it is for this process, the soft limit; Infinity where nobody says it, or without any. */
+function readDescriptorLimit(): number {
+  try {
+    // Name, soft limit, hard limit, unit (proc_pid_limits(5)).
+    const [, soft = Infinity] =
+      /^Max open files +(\d+) /m.exec(readFileSync('/proc/self/limits', 'latin1')) ?? [];
+    return Number(soft);
+  } catch {
+    // Not Linux.
+    return Infinity;
+  }
 }
