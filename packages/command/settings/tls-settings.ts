@@ -10,19 +10,6 @@ import {
 } from '../certificates/certificates.ts';
 import { variableOf, type SettingName, type Settings, type SettingSource } from './settings.ts';
 
-/** The settings that say which certificates there are, and how they are used. */
-export const certificateSettings: readonly SettingName[] = [
-  'tlsCertFile',
-  'tlsKeyFile',
-  'tlsClientCaFile',
-  'tlsMinVersion',
-  'tlsReloadMs',
-  'backendCaFile',
-  'backendCertFile',
-  'backendKeyFile',
-  'backendServerName',
-];
-
 const http2NodeMin = 26;
 
 /** Why there can be no HTTP/2 on this Node, or on that of `version`; undefined where there can be [D39]. */
@@ -52,6 +39,15 @@ const pairs = [
 ] as const;
 const ofClientTls = ['tlsClientCaFile', 'tlsMinVersion', 'http2'] as const;
 const ofBackendTls = ['backendCaFile', 'backendCertFile', 'backendKeyFile', 'backendServerName'] as const;
+
+/** The settings that say which certificates there are, and how they are used. */
+export const certificateSettings: readonly SettingName[] = [
+  ...pairs[0],
+  'tlsClientCaFile',
+  'tlsMinVersion',
+  'tlsReloadMs',
+  ...ofBackendTls,
+];
 
 // Settings of TLS that is off or half set are problems [D41], and so are files that cannot be used. What does not belong
 // to the command is at its default.
