@@ -5,7 +5,7 @@ import cluster from 'node:cluster';
 
 import type { FetchedKeys } from '../../core/guards/options/ports.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';
-import { listenForFaults, runUntilStopped, type StopRequest } from '../service/lifecycle.ts';
+import { createStop, runUntilStopped, type StopRequest } from '../service/lifecycle.ts';
 import type { Parts } from '../service/parts.ts';
 import { createLog, type Logger } from '../log/log.ts';
 import { startClientService } from '../service/client-service.ts';
@@ -128,38 +128,25 @@ function outliveChannel(logger: Logger): void {
 // and what they mean (when a drain begins, what a second one does) is decided once. A primary that has gone
 // cannot tell; then it is time to go too.
 function listenForStop(logger: Logger): StopRequest {
-  const cut = new AbortController();
-  const { promise: wanted, resolve } = Promise.withResolvers<undefined>();
-  let isWanted = false;
-  const request = (): void => {
-    isWanted = true;
-    resolve(undefined);
-  };
-  const faults = listenForFaults(logger, process, request);
+  const { request, want, cut } = createStop(logger, process);
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
     process.on(signal, () => undefined);
   }
-  process.on('disconnect', request);
-  process.on('message', (message: ToWorker) => {
-    if (message.kind === 'finish-drain') {
-      request();
-    } else if (message.kind === 'cut') {
-      request();
-      cut.abort();
+  process.on('disconnect', want);
+  process.on('message', ({ kind }: ToWorker) => {
+    if (kind === 'finish-drain' || kind === 'cut') {
+      want();
+    }
+    if (kind === 'cut') {
+      cut();
     }
   });
-  return { wanted, isWanted: () => isWanted, hasFault: faults.hasFault, cut: cut.signal };
+  return request;
 }
 
 // A primary that has gone hears nothing; `disconnect` says so.
 async function tell(message: FromWorker): Promise<void> {
-  await new Promise<void>((resolve) => {
-    if (!process.connected) {
-      resolve();
-      return;
-    }
-    process.send?.(message, undefined, undefined, () => {
-      resolve();
-    });
-  });
+  if (process.connected) {
+    await new Promise((resolve) => process.send?.(message, undefined, undefined, resolve));
+  }
 }

@@ -1,9 +1,9 @@
 // The command `backend`.
 
-import { untilStopWanted } from '../service/lifecycle.ts';
+import { listenForStop, untilStopWanted } from '../service/lifecycle.ts';
 import { loadPart } from '../service/parts.ts';
 import type { CommandEntry } from './command.ts';
-import { listenForStopOf, withLog } from './running.ts';
+import { withLog } from './running.ts';
 
 export const backendCommand: CommandEntry = {
   summary: 'run the embedded backend alone',
@@ -15,7 +15,7 @@ export const backendCommand: CommandEntry = {
       const { logger } = log;
       const { embeddedBackendHost: host, embeddedBackendPort: port } = settings;
       const { embeddedBackendDatabase: database } = settings;
-      const stop = listenForStopOf(terminal, log, true);
+      const stop = listenForStop(logger, terminal, true);
       const { startEmbeddedBackend } = await loadPart(parts, 'standInBackend', 'backend');
       const backend = await startEmbeddedBackend({ host, port, database, logger });
       logger.info({ url: backend.url, database }, 'embedded backend ready; no production store');

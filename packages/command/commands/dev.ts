@@ -1,6 +1,6 @@
 // The command `dev`: the gateway and a backend in one process.
 
-import { runUntilStopped } from '../service/lifecycle.ts';
+import { listenForStop, runUntilStopped } from '../service/lifecycle.ts';
 import { loadPart } from '../service/parts.ts';
 import { startClientService } from '../service/client-service.ts';
 import { createKeeper } from '../service/keeper.ts';
@@ -8,7 +8,7 @@ import { addAdmin, followFiles, type WholeService } from '../service/service.ts'
 import type { Log } from '../log/log.ts';
 import type { Settings } from '../settings/settings.ts';
 import type { CommandEntry, CommandRun } from './command.ts';
-import { describePlaces, listenForStopOf, logWarnings, openCertificates, withLog } from './running.ts';
+import { describePlaces, logWarnings, openCertificates, withLog } from './running.ts';
 
 export const devCommand: CommandEntry = {
   summary: 'run the gateway and the embedded backend together',
@@ -23,7 +23,7 @@ async function runDev({ resolved, terminal, parts }: CommandRun, log: Log): Prom
   const { embeddedBackendHost: host, embeddedBackendPort: port } = settings;
   const certificates = await openCertificates(settings, log.logger);
   // Nothing to reload: SIGHUP is the end of the terminal, or means the end all the same.
-  const stop = listenForStopOf(terminal, log, true);
+  const stop = listenForStop(log.logger, terminal, true);
   const { startEmbeddedBackend } = await loadPart(parts, 'standInBackend', 'dev');
   const database = settings.embeddedBackendDatabase;
   const backend = await startEmbeddedBackend({ host, port, database, sampleItems: true });

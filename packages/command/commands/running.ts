@@ -2,7 +2,6 @@
 
 import { hasFiles } from '../certificates/certificates.ts';
 import { createLog, type Log, type Logger } from '../log/log.ts';
-import { listenForStop, type StopRequest } from '../service/lifecycle.ts';
 import type { Certificates, WholeService } from '../service/service.ts';
 import type { Settings } from '../settings/settings.ts';
 import { certificateFilesOf } from '../settings/tls-settings.ts';
@@ -43,15 +42,6 @@ export async function openCertificates(
     reloadMs: tlsReloadMs,
     logger,
   });
-}
-
-export function listenForStopOf(
-  { environment, signals }: Terminal,
-  { logger }: Log,
-  stopsOnHangUp: boolean,
-): StopRequest {
-  const isUnderNpm = environment['npm_lifecycle_event'] !== undefined;
-  return listenForStop(logger, signals, { isUnderNpm, stopsOnHangUp });
 }
 
 /** Logs what is allowed and yet unwise in the settings. */

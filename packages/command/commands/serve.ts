@@ -8,7 +8,7 @@ import { version } from '../../core/version.ts';
 import type { Log, Logger } from '../log/log.ts';
 import { startClientService } from '../service/client-service.ts';
 import { createKeeper } from '../service/keeper.ts';
-import { listenForReloads, runUntilStopped } from '../service/lifecycle.ts';
+import { listenForReloads, listenForStop, runUntilStopped, untilAborted } from '../service/lifecycle.ts';
 import { loadPart } from '../service/parts.ts';
 import { findPassedSockets, settingsOfSockets } from '../service/passed-sockets.ts';
 import { openServiceManager, type ServiceManager } from '../service/service-manager.ts';
@@ -17,7 +17,7 @@ import { showInForce, showValue, withSockets } from '../settings/describe.ts';
 import { settingsOf, variableOf, type ResolvedSettings } from '../settings/settings.ts';
 import type { CommandEntry, CommandRun } from './command.ts';
 import { loggerOfEveryLevel, reload } from './reload.ts';
-import { describePlaces, listenForStopOf, logWarnings, openCertificates, withLog } from './running.ts';
+import { describePlaces, logWarnings, openCertificates, withLog } from './running.ts';
 
 export const serveCommand: CommandEntry = {
   summary: 'run the gateway (the default)',
@@ -52,8 +52,9 @@ async function serve(
     );
   }
   const inForce: InForce = { resolved, certificates: await openCertificates(settings, log.logger) };
-  const stop = listenForStopOf(terminal, log, terminal.isInteractive);
-  const reloads = terminal.isInteractive ? undefined : listenForReloads(terminal.signals);
+  const stop = listenForStop(log.logger, terminal, terminal.isInteractive);
+  const isStopping = (): boolean => stop.wanted.aborted;
+  const beginReloads = terminal.isInteractive ? undefined : listenForReloads(terminal.signals);
   const tls = inForce.certificates?.inForce ?? {};
   const clients =
     settings.workers === 1
@@ -81,19 +82,19 @@ async function serve(
     manager.ready(`serving at ${service.url}`);
   };
   tellReady();
-  void stop.wanted.then(() => {
+  void untilAborted(stop.wanted).then(() => {
     manager.stopping();
   });
-  reloads?.begin(async () => {
-    if (stop.isWanted()) {
+  beginReloads?.(async () => {
+    if (isStopping()) {
       log.logger.warn('SIGHUP: the gateway is stopping, nothing was done');
       return;
     }
     manager.reloading();
-    if (await reload(inForce, clients, resolveAgain, log, stop.isWanted)) {
+    if (await reload(inForce, clients, resolveAgain, log, isStopping)) {
       logWarnings(inForce.resolved.settings, terminal, log.logger);
     }
-    if (!stop.isWanted()) {
+    if (!isStopping()) {
       tellReady();
     }
   });

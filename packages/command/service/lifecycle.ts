@@ -1,6 +1,9 @@
 // The life of the process: starting, ready, draining, stopped; signals, the deadline, the exit code [D33].
 // What draining means for connections is service.ts's affair.
 
+import { once } from 'node:events';
+import { setTimeout as delay } from 'node:timers/promises';
+
 import type { Logger } from '../log/log.ts';
 import { releaseCompilers } from './compilers.ts';
 import type { Service } from './services.ts';
@@ -13,54 +16,81 @@ export interface SignalSource {
   on(fault: 'uncaughtException' | 'unhandledRejection', listener: (error: unknown) => void): unknown;
 }
 
-const signals = ['SIGTERM', 'SIGINT'] as const;
+/** What of a process is asked for: its environment, and its signals. */
+interface SignalledProcess {
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly signals: SignalSource;
+}
+
 // A signal to the process group under `npm run`, such as that of Ctrl-C, comes twice: directly, and once more from npm,
 // which passes it on when it gets round to it. So one repetition within this time is no second signal.
 const repetitionByNpmMsMax = 1_000;
 // Everything has been cut by then, and only bookkeeping is left; a worker that does not end has been killed.
 const stopMsMax = 4_000;
 
-/** Somebody, or a fault of our own, wants the process to stop. */
+/** What stops the process: somebody, or a fault of our own. */
 export interface StopRequest {
-  /** Resolves when it is wanted. */
-  readonly wanted: Promise<undefined>;
-  readonly isWanted: () => boolean;
+  /** Aborted when a stop is wanted. */
+  readonly wanted: AbortSignal;
   /** A fault of our own has been seen, before or after that. */
   readonly hasFault: () => boolean;
   /** Aborted when what is left is to be cut. */
   readonly cut: AbortSignal;
 }
 
-interface StopConditions {
-  readonly isUnderNpm: boolean;
-  /** SIGHUP stops too: it is the end of the terminal [D54], or there is nothing to reload. */
-  readonly stopsOnHangUp: boolean;
+interface StopControl {
+  readonly request: StopRequest;
+  readonly want: () => void;
+  readonly cut: () => void;
+}
+
+/** A stop request that every fault that nobody caught makes, too. */
+export function createStop(logger: Logger, source: SignalSource): StopControl {
+  const wanted = new AbortController();
+  const cut = new AbortController();
+  let hasFault = false;
+  // Nothing is known of the state behind such an error: stop in order rather than live on half dead.
+  const onFault = (error: unknown): void => {
+    hasFault = true;
+    wanted.abort();
+    try {
+      logger.fatal({ err: error }, 'a fault outside any request: stopping');
+    } catch {
+      // The log may be what is broken; thrown from here, its fault would end the process on the spot.
+    }
+  };
+  source.on('uncaughtException', onFault);
+  source.on('unhandledRejection', onFault);
+  return {
+    request: { wanted: wanted.signal, hasFault: () => hasFault, cut: cut.signal },
+    want: () => {
+      wanted.abort();
+    },
+    cut: () => {
+      cut.abort();
+    },
+  };
 }
 
 /**
  * Listens for what stops the process, from now to its end. To be called before anything is started: a signal
- * that comes meanwhile is not lost, and one that comes after the end does not change the exit code.
+ * that comes meanwhile is not lost, and one that comes after the end does not change the exit code. Where
+ * `stopsOnHangUp`, SIGHUP stops too: it is the end of the terminal [D54], or there is nothing to reload.
  */
 export function listenForStop(
   logger: Logger,
-  source: SignalSource,
-  { isUnderNpm, stopsOnHangUp }: StopConditions,
+  { environment, signals: source }: SignalledProcess,
+  stopsOnHangUp: boolean,
 ): StopRequest {
-  const cut = new AbortController();
-  const { promise: wanted, resolve } = Promise.withResolvers<undefined>();
-  let isWanted = false;
-  const request = (): void => {
-    isWanted = true;
-    resolve(undefined);
-  };
+  const { request, want, cut } = createStop(logger, source);
   const startDrain = (signal: NodeJS.Signals): void => {
-    if (!isWanted) {
+    if (!request.wanted.aborted) {
       logger.info({ signal }, 'draining: requests under way finish; a second signal cuts them');
     }
-    request();
+    want();
   };
   let first: { readonly signal: NodeJS.Signals; readonly at: number } | undefined;
-  let awaitsRepetition = isUnderNpm;
+  let awaitsRepetition = environment['npm_lifecycle_event'] !== undefined;
   const onSignal = (signal: NodeJS.Signals): void => {
     const now = performance.now();
     if (first === undefined) {
@@ -70,32 +100,25 @@ export function listenForStop(
       awaitsRepetition = false;
     } else {
       logger.warn({ signal }, 'second signal: cutting what is left');
-      cut.abort();
+      cut();
     }
   };
-  for (const signal of signals) {
-    source.on(signal, onSignal);
-  }
+  source.on('SIGTERM', onSignal);
+  source.on('SIGINT', onSignal);
   if (stopsOnHangUp) {
     // Never the second signal, nor the first of two: the system and the shell may both send it as a terminal closes, and
     // service managers send it right after SIGTERM.
     source.on('SIGHUP', startDrain);
   }
-  const { hasFault } = listenForFaults(logger, source, request);
-  return { wanted, isWanted: () => isWanted, hasFault, cut: cut.signal };
-}
-
-/** Reloads on SIGHUP. */
-interface ReloadRequests {
-  /** From now on `reload` is run for those that come, and for those that have come. */
-  readonly begin: (reload: () => Promise<void>) => void;
+  return request;
 }
 
 /**
- * Listens for SIGHUP, from now to the end of the process: it would end it otherwise. Reloads run in turn, and any
- * number of signals that come while one runs are one more after it.
+ * Listens for SIGHUP, from now to the end of the process: it would end it otherwise. Returns what begins: from then on
+ * `reload` is run for those that come, and for those that have come. Reloads run in turn, and any number of signals
+ * that come while one runs are one more after it.
  */
-export function listenForReloads(source: SignalSource): ReloadRequests {
+export function listenForReloads(source: SignalSource): (reload: () => Promise<void>) => void {
   let isAsked = false;
   let isRunning = false;
   let reload: (() => Promise<void>) | undefined;
@@ -114,40 +137,16 @@ export function listenForReloads(source: SignalSource): ReloadRequests {
     isAsked = true;
     void run();
   });
-  return {
-    begin: (each) => {
-      reload = each;
-      void run();
-    },
+  return (each) => {
+    reload = each;
+    void run();
   };
-}
-
-/** Logs what nobody caught and then calls `stop`; `hasFault` says whether there was any. */
-export function listenForFaults(
-  logger: Logger,
-  source: SignalSource,
-  stop: () => void,
-): Pick<StopRequest, 'hasFault'> {
-  let hasFault = false;
-  // Nothing is known of the state behind such an error: stop in order rather than live on half dead.
-  const onFault = (error: unknown): void => {
-    hasFault = true;
-    stop();
-    try {
-      logger.fatal({ err: error }, 'a fault outside any request: stopping');
-    } catch {
-      // The log may be what is broken; thrown from here, its fault would end the process on the spot.
-    }
-  };
-  source.on('uncaughtException', onFault);
-  source.on('unhandledRejection', onFault);
-  return { hasFault: () => hasFault };
 }
 
 /** To be called when the process has started: what it does from then on is worth compiling. Resolves when a stop is wanted. */
 export async function untilStopWanted(request: StopRequest): Promise<void> {
   releaseCompilers();
-  await request.wanted;
+  await untilAborted(request.wanted);
 }
 
 /**
@@ -163,7 +162,7 @@ export async function runUntilStopped(
   await untilStopWanted(request);
   service.beginDrain();
   const { shutdownDelayMs, shutdownTimeoutMs } = settingsInForce();
-  await pause(shutdownDelayMs, request.cut);
+  await delay(shutdownDelayMs, undefined, { signal: request.cut }).catch(() => undefined);
   const timeout = new AbortController();
   const callOff = startDeadline(shutdownTimeoutMs, () => {
     logger.warn({ shutdownTimeoutMs }, 'the shutdown timeout has passed: cutting what is left');
@@ -171,46 +170,22 @@ export async function runUntilStopped(
   });
   const cut = AbortSignal.any([request.cut, timeout.signal]);
   // After a fault of our own nothing is certain, not even that draining and stopping come to an end.
-  await Promise.race([service.finishDrain(cut), hasAborted(cut)]);
+  await Promise.race([service.finishDrain(cut), untilAborted(cut)]);
   callOff();
-  const isStopped = await isWithin(service.stop(), stopMsMax);
+  const late = Promise.withResolvers<boolean>();
+  const callOffLate = startDeadline(stopMsMax, () => {
+    late.resolve(false);
+  });
+  const isStopped = await Promise.race([service.stop().then(() => true), late.promise]);
+  callOffLate();
   const hasFailed = request.hasFault() || service.hasFailed?.() === true || !isStopped;
   const exitCode = cut.aborted || hasFailed ? 1 : 0;
   logger.info({ exitCode }, 'stopped');
   return exitCode;
 }
 
-async function hasAborted(signal: AbortSignal): Promise<void> {
+export async function untilAborted(signal: AbortSignal): Promise<void> {
   if (!signal.aborted) {
-    await new Promise((resolve) => {
-      signal.addEventListener('abort', resolve, { once: true });
-    });
+    await once(signal, 'abort');
   }
-}
-
-/** True when `promise` resolves within `ms`. */
-async function isWithin(promise: Promise<void>, ms: number): Promise<boolean> {
-  const { promise: late, resolve } = Promise.withResolvers<boolean>();
-  const callOff = startDeadline(ms, () => {
-    resolve(false);
-  });
-  try {
-    return await Promise.race([promise.then(() => true), late]);
-  } finally {
-    callOff();
-  }
-}
-
-async function pause(ms: number, signal: AbortSignal): Promise<void> {
-  if (ms === 0 || signal.aborted) {
-    return;
-  }
-  const { promise, resolve } = Promise.withResolvers<undefined>();
-  const finish = (): void => {
-    clearTimeout(timer);
-    resolve(undefined);
-  };
-  const timer = setTimeout(finish, ms);
-  signal.addEventListener('abort', finish, { once: true });
-  await promise;
 }
