@@ -8,6 +8,7 @@ import { certificateDaysMin, daysLeft, type CertificateStatus } from '../../figu
 import type { Logger } from '../log/log.ts';
 import {
   dateOf,
+  describeMissing,
   findFlawInTime,
   hasFiles,
   readCertificateSet,
@@ -15,6 +16,7 @@ import {
   type CertificateFiles,
   type CertificateSet,
   type CertificateUse,
+  type FileText,
   type FileTexts,
   type NamedFile,
   type TlsInForce,
@@ -28,8 +30,6 @@ interface CertificateStoreOptions {
   readonly backendServerName: string;
   readonly reloadMs: number;
   readonly logger: Logger;
-  /** Milliseconds since 1970. */
-  readonly now?: () => number;
 }
 
 interface Use {
@@ -56,10 +56,9 @@ export class CertificateStore {
   /** Is told whenever what is in force has changed. */
   onChange: (tls: TlsInForce) => void = () => undefined;
   readonly #options: CertificateStoreOptions;
-  readonly #now: () => number;
   readonly #uses: readonly Use[];
   #ticketKeys = randomBytes(48);
-  #ticketKeysSince: number;
+  #ticketKeysSince = Date.now();
   #inForce: TlsInForce;
   #isAsked = false;
   #looking: Promise<void> | undefined;
@@ -68,8 +67,6 @@ export class CertificateStore {
   /** Reads the files; throws a StartError when they cannot be used. */
   constructor(options: CertificateStoreOptions) {
     this.#options = options;
-    this.#now = options.now ?? Date.now;
-    this.#ticketKeysSince = this.#now();
     const all = (['clients', 'backend'] as const).map((name) => readUse(name, options.files[name]));
     this.#uses = all.filter((use) => use !== undefined);
     this.#inForce = this.#compose();
@@ -130,7 +127,7 @@ export class CertificateStore {
     for (const use of this.#uses) {
       hasChanged = (await this.#lookAt(use)) || hasChanged;
     }
-    const now = this.#now();
+    const now = Date.now();
     if (hasChanged || now - this.#ticketKeysSince >= ticketKeysMsMax) {
       this.#ticketKeys = randomBytes(48);
       this.#ticketKeysSince = now;
@@ -153,7 +150,7 @@ export class CertificateStore {
       return false;
     }
     const set = readCertificateSet(use.files, texts);
-    const problems = 'own' in set ? [findFlawInTime(use.files, set, this.#now())] : set;
+    const problems = 'own' in set ? [findFlawInTime(use.files, set, Date.now())] : set;
     use.problems = problems.filter((each) => each !== undefined);
     if (!('own' in set) || use.problems.length > 0) {
       use.refusedCount += 1;
@@ -205,7 +202,7 @@ export class CertificateStore {
       logger.info({ use: name, authorities: set.authorities.length }, message);
       return;
     }
-    const days = Math.floor(daysLeft(own.validTo, this.#now()));
+    const days = Math.floor(daysLeft(own.validTo, Date.now()));
     const facts = {
       use: name,
       subject: own.subject,
@@ -213,7 +210,7 @@ export class CertificateStore {
       expires: dateOf(own.validTo),
       daysLeft: days,
     };
-    const flaw = findFlawInTime(files, set, this.#now());
+    const flaw = findFlawInTime(files, set, Date.now());
     if (flaw !== undefined) {
       logger.error(facts, `${message}, but ${flaw}`);
     } else if (days < certificateDaysMin) {
@@ -254,19 +251,10 @@ async function readSettled(files: CertificateFiles, seen: FileTexts): Promise<Fi
 
 // Not as at the start: a file system that hangs must not keep clients waiting.
 async function readTexts(files: CertificateFiles): Promise<FileTexts> {
-  const [cert, key, ca] = await Promise.all([files.cert, files.key, files.ca].map(readText));
+  const read = async ({ path }: NamedFile): Promise<FileText> =>
+    path === '' ? undefined : await readFile(path, 'latin1').catch(describeMissing);
+  const [cert, key, ca] = await Promise.all([read(files.cert), read(files.key), read(files.ca)]);
   return { cert, key, ca };
-}
-
-async function readText({ path }: NamedFile): Promise<FileTexts[keyof FileTexts]> {
-  if (path === '') {
-    return undefined;
-  }
-  try {
-    return await readFile(path, 'latin1');
-  } catch (error) {
-    return { code: (error as NodeJS.ErrnoException).code ?? String(error) };
-  }
 }
 
 function areSame(one: FileTexts, other: FileTexts): boolean {

@@ -20,10 +20,10 @@ export interface NamedFile {
   readonly path: string;
 }
 
-/** What was read of each file: its text, or the system's code for why there is none; undefined without a name. */
-export type FileTexts = Readonly<
-  Record<keyof CertificateFiles, string | { readonly code: string } | undefined>
->;
+/** What was read of a file: its text, or the system's code for why there is none; undefined without a name. */
+export type FileText = string | { readonly code: string } | undefined;
+
+export type FileTexts = Readonly<Record<keyof CertificateFiles, FileText>>;
 
 /** What certificates are for: those that clients are shown and asked for, and those towards the backend. */
 export type CertificateUse = 'clients' | 'backend';
@@ -40,14 +40,18 @@ export interface TlsInForce {
 
 /** Reads them now. */
 export function readFileTexts(files: CertificateFiles): FileTexts {
-  const read = ({ path }: NamedFile): FileTexts[keyof FileTexts] => {
+  const read = ({ path }: NamedFile): FileText => {
     try {
       return path === '' ? undefined : readFileSync(path, 'latin1');
     } catch (error) {
-      return { code: (error as NodeJS.ErrnoException).code ?? String(error) };
+      return describeMissing(error as NodeJS.ErrnoException);
     }
   };
   return { cert: read(files.cert), key: read(files.key), ca: read(files.ca) };
+}
+
+export function describeMissing(error: NodeJS.ErrnoException): FileText {
+  return { code: error.code ?? String(error) };
 }
 
 /** PEM texts that fit together. */

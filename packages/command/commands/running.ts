@@ -1,8 +1,9 @@
 // What the commands that run until they are stopped have in common.
 
+import type { CertificateStore } from '../certificates/certificate-store.ts';
 import { hasFiles } from '../certificates/certificates.ts';
 import { createLog, type Log, type Logger } from '../log/log.ts';
-import type { Certificates, WholeService } from '../service/service.ts';
+import type { WholeService } from '../service/service.ts';
 import type { Settings } from '../settings/settings.ts';
 import { certificateFilesOf } from '../settings/tls-settings.ts';
 import { findWarnings } from '../settings/warnings.ts';
@@ -28,7 +29,7 @@ export async function withLog(
 export async function openCertificates(
   settings: Settings,
   logger: Logger,
-): Promise<Certificates | undefined> {
+): Promise<CertificateStore | undefined> {
   const { tlsMinVersion, tlsReloadMs, backendServerName } = settings;
   const files = certificateFilesOf(settings);
   if (backendServerName === '' && !hasFiles(files.clients) && !hasFiles(files.backend)) {

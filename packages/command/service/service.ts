@@ -3,9 +3,8 @@
 import { normalizeHostName } from '../../core/admission/host-names.ts';
 import { listen, listenOnPassed, type Listener } from '../../core/hosts/common/listen.ts';
 import { JoinedBackendStatus } from '../../figures/backend-status.ts';
-import type { CertificateStatus } from '../../figures/certificate-status.ts';
 import { createAdminServer } from '../admin/server.ts';
-import type { TlsInForce } from '../certificates/certificates.ts';
+import type { CertificateStore } from '../certificates/certificate-store.ts';
 import type { Logger } from '../log/log.ts';
 import { describeSettings } from '../settings/describe.ts';
 import { listenNames, type ResolvedSettings, type Settings } from '../settings/settings.ts';
@@ -14,22 +13,11 @@ import type { ClientService, Service } from './services.ts';
 import type { Parts } from './parts.ts';
 import type { PassedSockets } from './passed-sockets.ts';
 
-/** The certificates in force, which follow their files. */
-export interface Certificates {
-  readonly inForce: TlsInForce;
-  onChange: (tls: TlsInForce) => void;
-  begin(): void;
-  /** Compares them with their files now. Never rejects. */
-  look(): Promise<void>;
-  end(): void;
-  status(): CertificateStatus[];
-}
-
 /** What is in force; a reload changes it. */
 export interface InForce {
   resolved: ResolvedSettings;
   /** Undefined where the settings name none. */
-  certificates: Certificates | undefined;
+  certificates: CertificateStore | undefined;
 }
 
 export interface WholeService extends Service {
@@ -115,7 +103,7 @@ export async function addAdmin(
 }
 
 /** From now on the certificates follow their files, and `clients` gets what is in force. */
-export function followFiles(certificates: Certificates | undefined, clients: ClientService): void {
+export function followFiles(certificates: CertificateStore | undefined, clients: ClientService): void {
   if (certificates !== undefined) {
     certificates.onChange = (tls) => {
       clients.renewTls(tls);
