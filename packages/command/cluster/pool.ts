@@ -13,10 +13,11 @@ import type { Report, ReportRequest } from '../../figures/report.ts';
 import { causeOfDeath } from '../../figures/worker-deaths.ts';
 import { startDeadline } from '../service/deadline.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
-import { listen, type PortSharing } from '../../core/hosts/common/listen.ts';
+import type { PortSharing } from '../../core/hosts/common/listen.ts';
 import type { Log, Logger } from '../log/log.ts';
+import { onceASecond, openListener } from '../service/listener.ts';
 import type { ClientService } from '../service/services.ts';
-import { listenNames, type Settings } from '../settings/settings.ts';
+import type { Settings } from '../settings/settings.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Question, RateLimitPart } from '../../core/guards/options/ports.ts';
 import { loadRateLimit } from '../../core/guards/parts.ts';
@@ -39,7 +40,6 @@ const settledMs = 10_000;
 const killTimeoutMs = 500;
 // Every worker is asked how it is at each of them.
 const heartbeatMs = 1_000;
-const refusalReportMs = 1_000;
 // Behind input, outputs and the channel of node:cluster.
 const firstPassed = 4;
 
@@ -70,7 +70,7 @@ export async function startPool(
   const sharing = settings.portSharing === 'auto' ? findSharing() : settings.portSharing;
   // With a shared port the system would let two gateways have it unnoticed [D31]; and where 0 was asked for, all
   // of them, and those that replace them, must have the same.
-  const port = passed.length > 0 ? settings.port : await findPort(settings);
+  const port = passed.length > 0 ? settings.port : await findPort(settings, log.logger);
   const pool = new WorkerPool({ ...settings, port }, sharing, log, tls, passed.length);
   try {
     await pool.start();
@@ -95,8 +95,8 @@ function findSharing(): PortSharing {
 }
 
 // The port that is asked for, when nobody has it; a free one for 0.
-async function findPort({ host, port }: Settings): Promise<number> {
-  const listener = await listen(createServer(), host, port, listenNames('host', 'port'));
+async function findPort(settings: Settings, logger: Logger): Promise<number> {
+  const listener = await openListener(createServer(), 'clients', settings, logger);
   await listener.close();
   return listener.port;
 }
@@ -122,7 +122,6 @@ class WorkerPool implements ClientService {
   #phase: 'starting' | 'running' | 'stopping' = 'starting';
   #hasFailed = false;
   #reload: Reload | undefined;
-  #refusalReportedAt = -Infinity;
   // Until it fires no missing worker is started.
   #pause: NodeJS.Timeout | undefined;
 
@@ -136,9 +135,13 @@ class WorkerPool implements ClientService {
     onKeys: ({ settings }, keys) => {
       this.#keys.keep(settings.authJwksUrl, keys, performance.now());
     },
-    onRefused: (member) => {
-      this.#reportRefused(member);
-    },
+    // As the listener of a single process says it.
+    onRefused: onceASecond(({ pid }) => {
+      this.#logger.error(
+        { worker: pid },
+        'a connection could not be taken: the worker has no descriptor left',
+      );
+    }),
     onUnreachable: ({ pid }, error) => {
       this.#logger.error({ err: error, worker: pid }, 'a worker cannot be reached');
     },
@@ -428,18 +431,6 @@ class WorkerPool implements ClientService {
       );
     }
     this.#reconcile();
-  }
-
-  // As the listener of a single process says it.
-  #reportRefused({ pid }: Member): void {
-    const now = performance.now();
-    if (now - this.#refusalReportedAt >= refusalReportMs) {
-      this.#refusalReportedAt = now;
-      this.#logger.error(
-        { worker: pid },
-        'a connection could not be taken: the worker has no descriptor left',
-      );
-    }
   }
 
   // None the first time, then longer and longer ones: a worker that cannot live must not eat the machine.

@@ -3,8 +3,7 @@
 import { listenForStop, runUntilStopped } from '../service/lifecycle.ts';
 import { loadPart } from '../service/parts.ts';
 import { startClientService } from '../service/client-service.ts';
-import { createKeeper } from '../service/keeper.ts';
-import { addAdmin, followFiles, type WholeService } from '../service/service.ts';
+import { addAdmin, type WholeService } from '../service/service.ts';
 import type { Log } from '../log/log.ts';
 import type { Settings } from '../settings/settings.ts';
 import type { CommandEntry, CommandRun } from './command.ts';
@@ -31,15 +30,8 @@ async function runDev({ resolved, terminal, parts }: CommandRun, log: Log): Prom
   try {
     const withBackend = { ...settings, backendUrl: new URL(backend.url) };
     const inForce = { resolved: { ...resolved, settings: withBackend }, certificates };
-    const clients = await startClientService(withBackend, log, {
-      sharing: 'none',
-      tls: certificates?.inForce ?? {},
-      passed: [],
-      keeper: createKeeper(),
-      parts,
-    });
+    const clients = await startClientService(withBackend, log, { tls: certificates?.inForce ?? {}, parts });
     service = await addAdmin(clients, inForce, log.logger, { clients: [], admin: [] }, parts);
-    followFiles(certificates, clients);
   } catch (error) {
     await backend.stop();
     throw error;

@@ -7,12 +7,11 @@ import { StartError } from '../../core/hosts/common/start-error.ts';
 import { version } from '../../core/version.ts';
 import type { Log, Logger } from '../log/log.ts';
 import { startClientService } from '../service/client-service.ts';
-import { createKeeper } from '../service/keeper.ts';
 import { listenForReloads, listenForStop, runUntilStopped, untilAborted } from '../service/lifecycle.ts';
 import { loadPart } from '../service/parts.ts';
 import { findPassedSockets, settingsOfSockets } from '../service/passed-sockets.ts';
 import { openServiceManager, type ServiceManager } from '../service/service-manager.ts';
-import { addAdmin, followFiles, type InForce, type WholeService } from '../service/service.ts';
+import { addAdmin, type InForce, type WholeService } from '../service/service.ts';
 import { showInForce, showValue, withSockets } from '../settings/describe.ts';
 import { settingsOf, variableOf, type ResolvedSettings } from '../settings/settings.ts';
 import type { CommandEntry, CommandRun } from './command.ts';
@@ -58,18 +57,11 @@ async function serve(
   const tls = inForce.certificates?.inForce ?? {};
   const clients =
     settings.workers === 1
-      ? await startClientService(settings, log, {
-          sharing: 'none',
-          tls,
-          passed: passed.clients,
-          keeper: createKeeper(),
-          parts,
-        })
+      ? await startClientService(settings, log, { tls, passed: passed.clients, parts })
       : await (
           await loadPart(parts, 'cluster', `WORKERS=${settings.workers}`)
         ).startPool(settings, log, tls, passed.clients);
   const service = await addAdmin(clients, inForce, log.logger, passed, parts);
-  followFiles(inForce.certificates, clients);
   inForce.resolved = withSockets(resolved, settingsOfSockets(passed, service.url, service.adminUrl));
   if (log.hasReader) {
     log.output.write(describeServe(service, inForce.resolved));

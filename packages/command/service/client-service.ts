@@ -3,26 +3,27 @@
 import { createServer } from 'node:net';
 
 import type { Keeper } from '../../core/guards/options/ports.ts';
-import { listen, listenOnPassed, type PortSharing } from '../../core/hosts/common/listen.ts';
+import type { PortSharing } from '../../core/hosts/common/listen.ts';
 import { RecentFailures } from '../../figures/failures.ts';
 import { Figures } from '../../figures/figures.ts';
 import { createReporter } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Log } from '../log/log.ts';
 import { changedSettings } from '../settings/describe.ts';
-import { listenNames, type SettingName, type Settings } from '../settings/settings.ts';
-import { surviveAcceptErrors } from './accept-errors.ts';
+import type { SettingName, Settings } from '../settings/settings.ts';
 import { startDeadline } from './deadline.ts';
+import { createKeeper } from './keeper.ts';
+import { openListener } from './listener.ts';
 import type { Parts } from './parts.ts';
 import type { ClientService } from './services.ts';
 import { createServing, type Serving } from './serving.ts';
 
 interface ClientServiceOptions {
-  readonly sharing: PortSharing;
+  readonly sharing?: PortSharing;
   readonly tls: TlsInForce;
   /** Listening sockets that the process was given, by their descriptors; none: it opens its own. */
-  readonly passed: readonly number[];
-  readonly keeper: Keeper;
+  readonly passed?: readonly number[];
+  readonly keeper?: Keeper;
   readonly parts: Partial<Parts>;
 }
 
@@ -41,7 +42,7 @@ const settingsOfProcess: ReadonlySet<SettingName> = new Set([
 export async function startClientService(
   settings: Settings,
   { logger, output }: Log,
-  { sharing, tls, passed, keeper, parts }: ClientServiceOptions,
+  { sharing, tls, passed, keeper = createKeeper(), parts }: ClientServiceOptions,
 ): Promise<ClientService> {
   const records = { figures: new Figures(), failures: new RecentFailures() };
   output.onDrop = (lines) => {
@@ -58,15 +59,11 @@ export async function startClientService(
   });
   let listener;
   try {
-    listener =
-      passed.length > 0
-        ? await listenOnPassed(server, passed)
-        : await listen(server, settings.host, settings.port, listenNames('host', 'port'), sharing);
+    listener = await openListener(server, 'clients', settings, logger, passed, sharing);
   } catch (error) {
     await current.stop();
     throw error;
   }
-  surviveAcceptErrors(server, logger);
   const beginDrain = (): void => {
     isDraining = true;
     for (const each of servings) {

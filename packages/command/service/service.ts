@@ -1,14 +1,14 @@
 // The whole service: what serves clients, in this process or several, and the admin listener beside it.
 
 import { normalizeHostName } from '../../core/admission/host-names.ts';
-import { listen, listenOnPassed, type Listener } from '../../core/hosts/common/listen.ts';
+import type { Listener } from '../../core/hosts/common/listen.ts';
 import { JoinedBackendStatus } from '../../figures/backend-status.ts';
 import { createAdminServer } from '../admin/server.ts';
 import type { CertificateStore } from '../certificates/certificate-store.ts';
 import type { Logger } from '../log/log.ts';
 import { describeSettings } from '../settings/describe.ts';
-import { listenNames, type ResolvedSettings, type Settings } from '../settings/settings.ts';
-import { surviveAcceptErrors } from './accept-errors.ts';
+import type { ResolvedSettings, Settings } from '../settings/settings.ts';
+import { openListener } from './listener.ts';
 import type { ClientService, Service } from './services.ts';
 import type { Parts } from './parts.ts';
 import type { PassedSockets } from './passed-sockets.ts';
@@ -27,7 +27,8 @@ export interface WholeService extends Service {
 }
 
 /**
- * Adds the admin listener to what serves clients. Rejects with a StartError, all of it stopped again.
+ * Adds the admin listener to what serves clients, and has its certificates follow their files. Rejects with a
+ * StartError, all of it stopped again.
  */
 export async function addAdmin(
   clients: ClientService,
@@ -64,21 +65,13 @@ export async function addAdmin(
   );
   let listener: Listener;
   try {
-    listener =
-      passed.admin.length > 0
-        ? await listenOnPassed(admin.server, passed.admin)
-        : await listen(
-            admin.server,
-            settings.adminHost,
-            settings.adminPort,
-            listenNames('adminHost', 'adminPort'),
-          );
+    listener = await openListener(admin.server, 'admin', settings, logger, passed.admin);
   } catch (error) {
     admin.close();
     await clients.stop();
     throw error;
   }
-  surviveAcceptErrors(admin.server, logger);
+  followFiles(inForce.certificates, clients);
   return {
     get url() {
       return clients.url;
@@ -89,9 +82,7 @@ export async function addAdmin(
       isDraining = true;
       clients.beginDrain();
     },
-    finishDrain: async (signal) => {
-      await clients.finishDrain(signal);
-    },
+    finishDrain: (signal) => clients.finishDrain(signal),
     stop: async () => {
       admin.close();
       inForce.certificates?.end();

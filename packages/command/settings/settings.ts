@@ -3,7 +3,6 @@
 
 import { rateRows } from '../../core/guards/options/rate-options.ts';
 import { tokenRows } from '../../core/guards/options/token-options.ts';
-import type { ListenNames } from '../../core/hosts/common/listen.ts';
 import type { TextKind } from '../../core/hosts/options/kinds.ts';
 import { sizeLimitRows, timeLimitRows } from '../../core/hosts/options/limits.ts';
 import { settingGroups, type SettingGroup } from '../options/groups.ts';
@@ -63,15 +62,7 @@ export function flagOf(name: SettingName): string {
 }
 
 /** `requestBytesMax` -> `REQUEST_BYTES_MAX`. */
-export function variableOf(name: SettingName): string {
-  return toVariable(name);
-}
-
-/** Settings that say what a listener listens on, for its messages: `--port (PORT)`. */
-export function listenNames(host: SettingName, port: SettingName): ListenNames {
-  const nameOf = (name: SettingName): string => `${flagOf(name)} (${variableOf(name)})`;
-  return { host: nameOf(host), port: nameOf(port) };
-}
+export const variableOf: (name: SettingName) => string = toVariable;
 
 /** The settings that `command` has. */
 export function settingsOf(command: Command): SettingName[] {

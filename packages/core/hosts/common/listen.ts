@@ -26,7 +26,7 @@ const freePortTries = 20;
 const backlog = 4_096;
 
 /** What its user calls the address and the port of a listener, for messages. */
-export interface ListenNames {
+interface ListenNames {
   readonly host: string;
   readonly port: string;
 }
