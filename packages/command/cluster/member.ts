@@ -3,12 +3,11 @@
 import cluster, { type Worker } from 'node:cluster';
 
 import type { FetchedKeys, Question } from '../../core/guards/options/ports.ts';
-import type { PortSharing } from '../../core/hosts/common/listen.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import { startDeadline } from '../service/deadline.ts';
 import type { Settings } from '../settings/settings.ts';
-import { plainSettings, type FromWorker, type ToWorker } from './messages.ts';
+import type { FromWorker, ToWorker, WorkerStart } from './messages.ts';
 import { closeUntakenConnections } from './untaken-connections.ts';
 
 const reportTimeoutMs = 1_000;
@@ -29,16 +28,6 @@ export type StartOutcome =
   /** Ended by a signal that was not meant for it. */
   | { readonly kind: 'interrupted'; readonly message: string };
 
-/** What a worker is started with. */
-export interface MemberStart {
-  /** Those of the whole gateway: each worker has its share of the limits. */
-  readonly settings: Settings;
-  readonly sharing: PortSharing;
-  readonly tls: TlsInForce;
-  readonly passed: readonly number[];
-  readonly keys: FetchedKeys | undefined;
-}
-
 /** Is told of what a worker does. */
 export interface MemberObserver {
   onReady(member: Member): void;
@@ -55,7 +44,7 @@ export interface MemberObserver {
 }
 
 export class Member {
-  /** What it was started with: one whose settings are no longer those in force is replaced. */
+  /** Those of the whole gateway that it was started with: one whose settings are no longer those in force is replaced. */
   readonly settings: Settings;
   readonly startedAt = performance.now();
   readonly started: Promise<StartOutcome>;
@@ -75,16 +64,17 @@ export class Member {
   #isReady = false;
 
   /** Throws when the system has no process for it. */
-  constructor({ settings, sharing, tls, passed, keys }: MemberStart, observer: MemberObserver) {
+  constructor(settings: Settings, start: WorkerStart, observer: MemberObserver) {
     this.#worker = cluster.fork();
     this.#observer = observer;
     this.settings = settings;
-    this.#tls = tls;
+    this.#tls = start.tls;
     const started = Promise.withResolvers<StartOutcome>();
     this.started = started.promise;
     this.exited = this.#watchEnd(started.resolve);
     this.#listen(started.resolve);
-    this.send({ kind: 'start', settings: plainSettings(shareOf(settings)), sharing, tls, passed, keys });
+    const plain = { ...shareOf(settings), backendUrl: settings.backendUrl.href };
+    this.send({ kind: 'start', settings: plain, ...start });
   }
 
   get pid(): number | undefined {

@@ -6,20 +6,21 @@ import type { FetchedKeys, Question } from '../../core/guards/options/ports.ts';
 import type { PortSharing } from '../../core/hosts/common/listen.ts';
 import type { Settings } from '../settings/settings.ts';
 
+/** What a worker is started with, beside its settings. */
+export interface WorkerStart {
+  readonly sharing: PortSharing;
+  readonly tls: TlsInForce;
+  /** Descriptors of listening sockets that it has from the primary process, or none. */
+  readonly passed: readonly number[];
+  /** What another worker has fetched from its `AUTH_JWKS_URL`, if one has [D44]. */
+  readonly keys: FetchedKeys | undefined;
+}
+
 /** Settings as they go from process to process: an address as its text. */
 type PlainSettings = Omit<Settings, 'backendUrl'> & { readonly backendUrl: string };
 
 export type ToWorker =
-  | {
-      readonly kind: 'start';
-      readonly settings: PlainSettings;
-      readonly sharing: PortSharing;
-      readonly tls: TlsInForce;
-      /** Descriptors of listening sockets that it has from the primary process, or none. */
-      readonly passed: readonly number[];
-      /** What another worker has fetched from its `AUTH_JWKS_URL`, if one has [D44]. */
-      readonly keys: FetchedKeys | undefined;
-    }
+  | ({ readonly kind: 'start'; readonly settings: PlainSettings } & WorkerStart)
   /** New connections get these [D37]. */
   | { readonly kind: 'renew-tls'; readonly tls: TlsInForce }
   /** From now on every reply closes its connection [D33]. */
@@ -41,11 +42,3 @@ export type FromWorker =
   | { readonly kind: 'keys'; readonly keys: FetchedKeys }
   | { readonly kind: 'count'; readonly id: number; readonly question: Question }
   | { readonly kind: 'reports'; readonly id: number; readonly reports: readonly Report[] };
-
-export function plainSettings(settings: Settings): PlainSettings {
-  return { ...settings, backendUrl: settings.backendUrl.href };
-}
-
-export function settingsOfPlain(settings: PlainSettings): Settings {
-  return { ...settings, backendUrl: new URL(settings.backendUrl) };
-}

@@ -15,6 +15,7 @@ import { startDeadline } from '../service/deadline.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import type { PortSharing } from '../../core/hosts/common/listen.ts';
 import type { Log, Logger } from '../log/log.ts';
+import { untilAborted } from '../service/lifecycle.ts';
 import { onceASecond, openListener } from '../service/listener.ts';
 import type { ClientService } from '../service/services.ts';
 import type { Settings } from '../settings/settings.ts';
@@ -22,14 +23,7 @@ import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Question, RateLimitPart } from '../../core/guards/options/ports.ts';
 import { loadRateLimit } from '../../core/guards/parts.ts';
 import { KeptKeys } from '../service/keeper.ts';
-import {
-  describeEnd,
-  isForGroup,
-  Member,
-  type MemberObserver,
-  type MemberStart,
-  type StartOutcome,
-} from './member.ts';
+import { describeEnd, isForGroup, Member, type MemberObserver, type StartOutcome } from './member.ts';
 import type { ToWorker } from './messages.ts';
 
 const backOffMinMs = 100;
@@ -43,11 +37,10 @@ const heartbeatMs = 1_000;
 // Behind input, outputs and the channel of node:cluster.
 const firstPassed = 4;
 
-interface Reload {
+/** Resolved when every worker is a new one, or the pool is stopping. */
+interface Reload extends PromiseWithResolvers<undefined> {
   /** What comes back when it has to be given up. */
   readonly previous: { readonly settings: Settings; readonly tls: TlsInForce };
-  /** Undefined: every worker is a new one, or the pool is stopping. */
-  readonly end: (error: unknown) => void;
 }
 
 /**
@@ -117,7 +110,8 @@ class WorkerPool implements ClientService {
   readonly #passed: readonly number[];
   #settings: Settings;
   #tls: TlsInForce;
-  #url = '';
+  /** Where it takes calls. */
+  url = '';
   #earlyDeaths = 0;
   #phase: 'starting' | 'running' | 'stopping' = 'starting';
   #hasFailed = false;
@@ -174,16 +168,12 @@ class WorkerPool implements ClientService {
     };
   }
 
-  get url(): string {
-    return this.#url;
-  }
-
   /** @internal */
   async start(): Promise<void> {
     this.#heartbeat = setInterval(() => {
       this.#lookForHanging();
     }, heartbeatMs);
-    this.#url = await this.#launch();
+    this.url = await this.#launch();
     await Promise.all(Array.from({ length: this.#settings.workers - 1 }, async () => await this.#launch()));
     this.#phase = 'running';
     this.#reconcile();
@@ -199,23 +189,15 @@ class WorkerPool implements ClientService {
       return;
     }
     this.#logger.info({ workers: settings.workers }, 'SIGHUP: replacing the workers one by one');
-    const { promise, resolve, reject } = Promise.withResolvers<undefined>();
-    this.#reload = {
-      previous: { settings: this.#settings, tls: this.#tls },
-      end: (error) => {
-        if (error === undefined) {
-          resolve(undefined);
-        } else {
-          reject(error);
-        }
-      },
-    };
+    const previous = { settings: this.#settings, tls: this.#tls };
+    const reload: Reload = { ...Promise.withResolvers<undefined>(), previous };
+    this.#reload = reload;
     this.#settings = { ...settings, port: this.#settings.port };
     this.#tls = tls;
     // What could not live with the old settings may with the new ones.
     this.#endPause();
     this.#reconcile();
-    await promise;
+    await reload.promise;
   }
 
   // One that starts meanwhile gets them when it is ready.
@@ -258,7 +240,7 @@ class WorkerPool implements ClientService {
     this.#phase = 'stopping';
     clearInterval(this.#heartbeat);
     this.#endPause();
-    this.#endReload(undefined);
+    this.#endReload();
     for (const member of this.#members) {
       member.isLeaving = true;
       member.send({ kind: 'begin-drain' });
@@ -267,13 +249,9 @@ class WorkerPool implements ClientService {
 
   async finishDrain(signal: AbortSignal): Promise<void> {
     this.#tellAll({ kind: 'finish-drain' });
-    const onAbort = (): void => {
+    void untilAborted(signal).then(() => {
       this.#tellAll({ kind: 'cut' });
-    };
-    signal.addEventListener('abort', onAbort, { once: true });
-    if (signal.aborted) {
-      onAbort();
-    }
+    });
     await this.#allExited();
   }
 
@@ -290,11 +268,7 @@ class WorkerPool implements ClientService {
   }
 
   async #allExited(): Promise<void> {
-    await Promise.all(
-      [...this.#members].map(async ({ exited }) => {
-        await exited;
-      }),
-    );
+    await Promise.all(Array.from(this.#members, ({ exited }) => exited));
   }
 
   #tellAll(message: ToWorker): void {
@@ -332,19 +306,19 @@ class WorkerPool implements ClientService {
     } else if (staying.length > wanted && next !== undefined) {
       this.#retire(next);
     } else {
-      this.#endReload(undefined);
+      this.#endReload();
     }
   }
 
-  #endReload(error: unknown): void {
-    this.#reload?.end(error);
+  #endReload(): void {
+    this.#reload?.resolve(undefined);
     this.#reload = undefined;
   }
 
   async #launchNext(): Promise<void> {
     const settings = this.#settings;
     try {
-      this.#url = await this.#launch();
+      this.url = await this.#launch();
     } catch (error) {
       // With settings that have gone out of force meanwhile, it does not matter.
       if (this.#phase === 'running' && settings === this.#settings) {
@@ -363,7 +337,8 @@ class WorkerPool implements ClientService {
     }
     // Whatever has been replaced already goes back, by the same steps.
     ({ settings: this.#settings, tls: this.#tls } = this.#reload.previous);
-    this.#endReload(error);
+    this.#reload.reject(error);
+    this.#reload = undefined;
   }
 
   // Starts one worker and resolves with its address when it takes calls; rejects with a StartError.
@@ -383,23 +358,13 @@ class WorkerPool implements ClientService {
     const settings = this.#settings;
     try {
       const keys = this.#keys.find(settings.authJwksUrl, performance.now());
-      const { started } = this.#add({
-        settings,
-        sharing: this.#sharing,
-        tls: this.#tls,
-        passed: this.#passed,
-        keys,
-      });
-      return await started;
+      const start = { sharing: this.#sharing, tls: this.#tls, passed: this.#passed, keys };
+      const member = new Member(settings, start, this.#observer);
+      this.#members.add(member);
+      return await member.started;
     } catch (error) {
       return { kind: 'failed', message: `a worker could not be started: ${String(error)}` };
     }
-  }
-
-  #add(start: MemberStart): Member {
-    const member = new Member(start, this.#observer);
-    this.#members.add(member);
-    return member;
   }
 
   // Loaded with the first question: without a rate limit there is none.
@@ -440,7 +405,7 @@ class WorkerPool implements ClientService {
     }
     const delayMs =
       this.#earlyDeaths === 0 ? 0 : Math.min(backOffMaxMs, backOffMinMs * 2 ** (this.#earlyDeaths - 1));
-    clearTimeout(this.#pause);
+    this.#endPause();
     this.#pause = setTimeout(() => {
       this.#pause = undefined;
       this.#reconcile();

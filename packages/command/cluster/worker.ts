@@ -12,7 +12,7 @@ import { startClientService } from '../service/client-service.ts';
 import type { ClientService } from '../service/services.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 import { PrimaryCounter } from './primary-counter.ts';
-import { settingsOfPlain, type FromWorker, type ToWorker } from './messages.ts';
+import type { FromWorker, ToWorker } from './messages.ts';
 
 // Less than the primary process gives a worker that it has told to cut everything.
 const logEndMs = 300;
@@ -36,7 +36,7 @@ async function run(
   { settings: plain, sharing, tls, passed, keys }: Extract<ToWorker, { kind: 'start' }>,
   parts: Partial<Parts>,
 ): Promise<void> {
-  const settings = settingsOfPlain(plain);
+  const settings = { ...plain, backendUrl: new URL(plain.backendUrl) };
   const log = createLog({ ...settings, isShared: true });
   const request = listenForStop(log.logger);
   const counter = new PrimaryCounter((id, question) => {
