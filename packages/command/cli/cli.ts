@@ -18,7 +18,6 @@ import {
   flagOf,
   groupSettings,
   rowOf,
-  settingNames,
   SettingsError,
   settingsOf,
   variableOf,
@@ -61,10 +60,7 @@ export async function runCli(
       .configureHelp({
         commandUsage: () =>
           invocation.isNpmScript ? invocation.line(name, '[flags]') : `${programName} ${name} [flags]`,
-        optionTerm: ({ long = '', short, flags }) =>
-          Object.hasOwn(entry.ownFlags ?? {}, long)
-            ? flags.replace(/\[(.*)\]/, '<$1>')
-            : (terms.get(long) ?? `${short ?? ''}, ${long}`),
+        optionTerm: ({ flags }) => flags.replace(switchValue, '').replace(/\[(.*)\]/, '<$1>'),
       })
       // Unknown flags and stray words are ours to report, together with every other problem.
       .allowUnknownOption()
@@ -108,23 +104,20 @@ const choicesLengthMax = 70;
 // Wide enough for a setting a line, for whoever looks for one with grep.
 const unboundColumns = 160;
 
-/** What the help shows of each flag. */
-const terms = new Map(
-  settingNames.map((name) => {
-    const { isSwitch = false, placeholder } = rowOf(name).kind;
-    return [flagOf(name), `${flagOf(name)}${isSwitch ? '' : ` <${placeholder}>`}`];
-  }),
-);
+// What a switch takes, too, and the help does not show.
+const switchValue = ' [value]';
 
 function createOption(name: SettingName, command: Command): Option {
-  const choices = joinWithOr(rowOf(name).kind.choices ?? []);
+  const { choices: words = [], isSwitch = false, placeholder } = rowOf(name).kind;
+  const choices = joinWithOr(words);
   const facts = [
     ...(choices === '' || choices.length > choicesLengthMax ? [] : [choices]),
     `default ${defaultOf(name, command) || 'none'}`,
     variableOf(name),
   ];
   // In brackets for commander, which would end the program for one problem alone where a value is missing.
-  return new Option(`${flagOf(name)} [value]`, `${briefOf(name)} (${facts.join('; ')})`);
+  const value = isSwitch ? switchValue : ` [${placeholder}]`;
+  return new Option(`${flagOf(name)}${value}`, `${briefOf(name)} (${facts.join('; ')})`);
 }
 
 function describeExamples(lines: readonly string[]): string {
