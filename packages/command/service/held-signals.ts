@@ -13,21 +13,15 @@ const heldSignals = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
 
 export function holdSignals(source: NodeJS.Process): HeldSignals {
   const came = new Set<string>();
-  const holders = new Map<string, () => void>();
+  const hold = (name: string): void => {
+    came.add(name);
+  };
   const letGo = (name: string): boolean => {
-    const holder = holders.get(name);
-    if (holder !== undefined) {
-      source.off(name, holder);
-      holders.delete(name);
-    }
+    source.off(name, hold);
     return came.delete(name);
   };
   for (const name of heldSignals) {
-    const holder = (): void => {
-      came.add(name);
-    };
-    holders.set(name, holder);
-    source.on(name, holder);
+    source.on(name, hold);
   }
   return {
     on: (name: NodeJS.Signals | 'uncaughtException' | 'unhandledRejection', listener) => {
