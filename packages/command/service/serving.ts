@@ -21,19 +21,14 @@ import type { Settings } from '../settings/settings.ts';
 import { createGuards } from './guards.ts';
 import { createObserver } from './observer.ts';
 import { loadPart, type Parts } from './parts.ts';
+import type { ClientService } from './services.ts';
 
-export interface Serving extends ReportedServing {
+export interface Serving extends ReportedServing, Pick<ClientService, 'renewTls' | 'beginDrain' | 'stop'> {
   readonly scheme: 'http' | 'https';
   /** Serves the connection, or closes it when there are too many. */
   take(socket: Socket): void;
-  /** New connections of clients and to the backend get these, open ones live on [D37]. */
-  renewTls(tls: TlsInForce): void;
-  /** From now on every reply closes its connection [D33]. */
-  beginDrain(): void;
   /** Resolves when the last connection has closed by itself and no call is under way, or when `signal` is aborted. */
   drain(signal: AbortSignal): Promise<void>;
-  /** Cuts what is left. */
-  stop(): Promise<void>;
 }
 
 /** What several servings of one process, one after the other, have in common. */
@@ -63,7 +58,10 @@ export async function createServing(
     backendTls: backendUrl.protocol === 'https:' ? backendTls : undefined,
     allowedHosts: allowedHosts.length === 0 ? [] : [...(parseHostNames(host) ?? []), ...allowedHosts],
   };
-  const traces = await loadTraces(settings, parts);
+  const traces =
+    settings.otelExporterOtlpEndpoint === ''
+      ? undefined
+      : await loadPart(parts, 'traces', 'OTEL_EXPORTER_OTLP_ENDPOINT');
   const http2 = settings.http2 ? await loadPart(parts, 'http2', 'HTTP2') : undefined;
   const guards = await createGuards(settings, logger, records, keeper);
   const tracer = traces?.createTraces(settings, observeSpans(settings, logger, records.figures));
@@ -143,15 +141,6 @@ export async function createServing(
     },
     stop: () => (stopped ??= cut()),
   };
-}
-
-async function loadTraces(
-  { otelExporterOtlpEndpoint }: Settings,
-  parts: Partial<Parts>,
-): Promise<Awaited<ReturnType<Parts['traces']>> | undefined> {
-  return otelExporterOtlpEndpoint === ''
-    ? undefined
-    : await loadPart(parts, 'traces', 'OTEL_EXPORTER_OTLP_ENDPOINT');
 }
 
 function observeSpans(
