@@ -4,7 +4,6 @@ import { createGuards as create, type Guards } from '../../core/guards/create-gu
 import { MissingPackageError } from '../../core/guards/options/missing-package.ts';
 import { describeFetchError, outageTexts } from '../../core/guards/options/outages.ts';
 import { CounterGoneError, type GuardObserver, type Keeper } from '../../core/guards/options/ports.ts';
-import { systemClock } from '../../core/time/clock.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 import type { Logger } from '../log/log.ts';
 import type { Records } from '../../figures/report.ts';
@@ -19,8 +18,28 @@ export async function createGuards(
   records: Pick<Records, 'figures' | 'keys'>,
   keeper: Keeper,
 ): Promise<Guards> {
-  const lines = createCounterLines(settings, logger);
-  const guards = await create(settings, createGuardLog(logger, records, lines), keeper).catch(
+  // What is said of whoever counts.
+  const lines = {
+    redis: new OutageLines({
+      onAway: (cause, outages) => {
+        const text = cause instanceof Error ? escapeControls(cause.message) : undefined;
+        const fallback = settings.rateLimitFallback;
+        logger.error({ cause: text, outages, fallback }, outageTexts.redis.begins);
+      },
+      onBack: () => {
+        logger.info(outageTexts.redis.ends);
+      },
+    }),
+    primary: new OutageLines({
+      onAway: (_, outages) => {
+        logger.warn({ outages }, 'the primary process does not count requests: each worker counts its own');
+      },
+      onBack: () => {
+        logger.info('the primary process counts requests again');
+      },
+    }),
+  };
+  const guards = await create(settings, createObserver(logger, records, lines), keeper).catch(
     (error: unknown) => {
       throw error instanceof MissingPackageError ? new StartError(error.message, error) : error;
     },
@@ -38,36 +57,11 @@ export async function createGuards(
   return { ...guards, close };
 }
 
-// What is said of whoever counts.
-function createCounterLines({ rateLimitFallback }: Settings, logger: Logger) {
-  return {
-    redis: new OutageLines({
-      clock: systemClock,
-      onAway: (cause, outages) => {
-        const text = cause instanceof Error ? escapeControls(cause.message) : undefined;
-        logger.error({ cause: text, outages, fallback: rateLimitFallback }, outageTexts.redis.begins);
-      },
-      onBack: () => {
-        logger.info(outageTexts.redis.ends);
-      },
-    }),
-    primary: new OutageLines({
-      clock: systemClock,
-      onAway: (_, outages) => {
-        logger.warn({ outages }, 'the primary process does not count requests: each worker counts its own');
-      },
-      onBack: () => {
-        logger.info('the primary process counts requests again');
-      },
-    }),
-  };
-}
-
 // One line a change: keys come, go and come back, and an outage begins, has another cause, and ends.
-function createGuardLog(
+function createObserver(
   logger: Logger,
   records: Pick<Records, 'figures' | 'keys'>,
-  lines: ReturnType<typeof createCounterLines>,
+  lines: Readonly<Record<'redis' | 'primary', OutageLines>>,
 ): GuardObserver {
   let failure: string | undefined;
   return {

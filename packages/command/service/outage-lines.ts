@@ -1,10 +1,10 @@
 // What the log says of somebody who goes away and comes back: one line each, and of one who does so all the time no more
 // than a pair of lines in ten seconds, with how often it was. Nothing is left out: what is not said at once is said later.
 
-import type { Clock } from '../../core/time/clock.ts';
+import { systemClock, type Clock } from '../../core/time/clock.ts';
 
 interface OutageLinesOptions {
-  readonly clock: Clock;
+  readonly clock?: Clock;
   /** It has gone away: `outages` times since this was said last, the last time for the reason `cause`. */
   readonly onAway: (cause: unknown, outages: number) => void;
   readonly onBack: () => void;
@@ -53,7 +53,7 @@ export class OutageLines {
   }
 
   #say(): void {
-    const { clock, onAway, onBack } = this.#options;
+    const { clock = systemClock, onAway, onBack } = this.#options;
     if (this.#outages > 0 && !this.#isSaidAway && this.#endQuiet === undefined) {
       onAway(this.#cause, this.#outages);
       this.#isSaidAway = true;
