@@ -45,28 +45,25 @@ export function findPassedSockets(
   );
 }
 
+type Places = Partial<Record<'host' | 'port' | 'adminHost' | 'adminPort', string>>;
+
 /** What is in force in place of HOST, PORT, ADMIN_HOST and ADMIN_PORT where sockets were passed on that listen at these URLs. */
-export function settingsOfSockets(
-  { clients, admin }: PassedSockets,
-  url: string,
-  adminUrl: string,
-): Partial<Record<'host' | 'port' | 'adminHost' | 'adminPort', string>> {
-  const [client, operator] = [placeOf(url, clients), placeOf(adminUrl, admin)];
-  return {
-    ...(client !== undefined && { host: client.host, port: client.port }),
-    ...(operator !== undefined && { adminHost: operator.host, adminPort: operator.port }),
-  };
+export function settingsOfSockets({ clients, admin }: PassedSockets, url: string, adminUrl: string): Places {
+  return { ...placeOf(url, clients, 'host', 'port'), ...placeOf(adminUrl, admin, 'adminHost', 'adminPort') };
 }
 
 function placeOf(
   url: string,
   { length: count }: readonly number[],
-): { host: string; port: string } | undefined {
+  hostName: keyof Places,
+  portName: keyof Places,
+): Places {
   if (count === 0) {
-    return undefined;
+    return {};
   }
   const { hostname, port, protocol } = new URL(url);
   const others = count === 1 ? '' : ` and ${count - 1} more`;
   // A URL leaves out the port that its protocol has anyway.
-  return { host: hostname + others, port: (port || (protocol === 'https:' ? '443' : '80')) + others };
+  const shownPort = port || (protocol === 'https:' ? '443' : '80');
+  return { [hostName]: hostname + others, [portName]: shownPort + others };
 }
