@@ -45,9 +45,7 @@ export class LogOutput {
   // Lines are put into a block as bytes at once: a string of many lines would be gone through twice more.
   #block: Buffer | undefined;
   #spareBlock: Buffer | undefined;
-  #gatheredBytes = 0;
-  #gatheredLines = 0;
-  #gatheredGap = 0;
+  #gathered = { bytes: 0, lines: 0, gap: 0 };
   #timer: NodeJS.Timeout | undefined;
   readonly #batches: Batch[] = [];
   #heldBytes = 0;
@@ -86,11 +84,9 @@ export class LogOutput {
   flush(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    if (this.#gatheredBytes > 0) {
+    if (this.#gathered.bytes > 0) {
       this.#pushGathered();
-      this.#gatheredBytes = 0;
-      this.#gatheredLines = 0;
-      this.#gatheredGap = 0;
+      this.#gathered = { bytes: 0, lines: 0, gap: 0 };
     }
     this.#writeNext();
   }
@@ -129,9 +125,10 @@ export class LogOutput {
 
   #gather(line: string, lines: number, gap: number): void {
     const { gatherBytesMax } = this.#options;
-    if (line.length * utf8BytesMax > gatherBytesMax - this.#gatheredBytes) {
+    const room = gatherBytesMax - this.#gathered.bytes;
+    if (line.length * utf8BytesMax > room) {
       const bytes = Buffer.byteLength(line);
-      if (bytes > gatherBytesMax - this.#gatheredBytes) {
+      if (bytes > room) {
         this.flush();
       }
       if (bytes > gatherBytesMax) {
@@ -141,33 +138,31 @@ export class LogOutput {
         return;
       }
     }
-    this.#block ??= this.#takeBlock();
-    const bytes = this.#block.write(line, this.#gatheredBytes);
-    this.#gatheredBytes += bytes;
-    this.#gatheredLines += lines;
-    this.#gatheredGap += gap;
+    if (this.#block === undefined) {
+      this.#block = this.#spareBlock ?? Buffer.allocUnsafeSlow(gatherBytesMax);
+      this.#spareBlock = undefined;
+    }
+    const bytes = this.#block.write(line, this.#gathered.bytes);
+    this.#gathered.bytes += bytes;
+    this.#gathered.lines += lines;
+    this.#gathered.gap += gap;
     this.#heldBytes += bytes;
     this.#timer ??= setTimeout(() => {
       this.flush();
     }, this.#options.gatherMs).unref();
   }
 
-  #takeBlock(): Buffer {
-    const block = this.#spareBlock ?? Buffer.allocUnsafeSlow(this.#options.gatherBytesMax);
-    this.#spareBlock = undefined;
-    return block;
-  }
-
   // A block that is not half full is copied from: many of them, held for a reader that is slow, would take many times
   // the memory that their lines need.
   #pushGathered(): void {
     const block = this.#block ?? noBytes;
-    const bytes = block.subarray(0, this.#gatheredBytes);
-    if (bytes.length < block.length / 2) {
-      this.#pushBatch(Buffer.from(bytes), undefined, this.#gatheredLines, this.#gatheredGap);
+    const { bytes: length, lines, gap } = this.#gathered;
+    const bytes = block.subarray(0, length);
+    if (length < block.length / 2) {
+      this.#pushBatch(Buffer.from(bytes), undefined, lines, gap);
     } else {
       this.#block = undefined;
-      this.#pushBatch(bytes, block, this.#gatheredLines, this.#gatheredGap);
+      this.#pushBatch(bytes, block, lines, gap);
     }
   }
 
