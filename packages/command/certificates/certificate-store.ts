@@ -38,11 +38,11 @@ interface Use {
   /** What the files had when they were last looked at. */
   seen: FileTexts;
   /** What they had when the set in force was taken. */
-  taken: FileTexts;
+  inForce: FileTexts;
   set: CertificateSet;
   problems: readonly string[];
-  takenCount: number;
-  refusedCount: number;
+  taken: number;
+  refused: number;
 }
 
 // Files that have changed are read again after so long, until they stay as they are: somebody may be writing them, and
@@ -55,11 +55,12 @@ const ticketKeysMsMax = 86_400_000;
 export class CertificateStore {
   /** Is told whenever what is in force has changed. */
   onChange: (tls: TlsInForce) => void = () => undefined;
+  /** What is in force now. */
+  inForce: TlsInForce;
   readonly #options: CertificateStoreOptions;
   readonly #uses: readonly Use[];
   #ticketKeys = randomBytes(48);
   #ticketKeysSince = Date.now();
-  #inForce: TlsInForce;
   #isAsked = false;
   #looking: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -69,25 +70,20 @@ export class CertificateStore {
     this.#options = options;
     const all = (['clients', 'backend'] as const).map((name) => readUse(name, options.files[name]));
     this.#uses = all.filter((use) => use !== undefined);
-    this.#inForce = this.#compose();
+    this.inForce = this.#compose();
     for (const use of this.#uses) {
       this.#describe(use, 'certificate in force');
     }
   }
 
-  /** What is in force now. */
-  get inForce(): TlsInForce {
-    return this.#inForce;
-  }
-
   /** Of each use that has files. */
   status(): CertificateStatus[] {
-    return this.#uses.map(({ name, set: { own }, problems, takenCount, refusedCount }) => ({
+    return this.#uses.map(({ name, set: { own }, problems, taken, refused }) => ({
       use: name,
       own: own && { subject: own.subject, names: own.names, expiresAt: own.validTo },
       problems,
-      taken: takenCount,
-      refused: refusedCount,
+      taken,
+      refused,
     }));
   }
 
@@ -131,8 +127,8 @@ export class CertificateStore {
     if (hasChanged || now - this.#ticketKeysSince >= ticketKeysMsMax) {
       this.#ticketKeys = randomBytes(48);
       this.#ticketKeysSince = now;
-      this.#inForce = this.#compose();
-      this.onChange(this.#inForce);
+      this.inForce = this.#compose();
+      this.onChange(this.inForce);
     }
   }
 
@@ -144,7 +140,7 @@ export class CertificateStore {
       return false;
     }
     use.seen = texts;
-    if (areSame(texts, use.taken)) {
+    if (areSame(texts, use.inForce)) {
       use.problems = [];
       logger.info({ use: use.name }, 'the certificate files are again what is in force');
       return false;
@@ -153,7 +149,7 @@ export class CertificateStore {
     const problems = 'own' in set ? [findFlawInTime(use.files, set, Date.now())] : set;
     use.problems = problems.filter((each) => each !== undefined);
     if (!('own' in set) || use.problems.length > 0) {
-      use.refusedCount += 1;
+      use.refused += 1;
       logger.error(
         { use: use.name, problems: use.problems },
         'the new certificate files cannot be used: what is in force stays',
@@ -161,8 +157,8 @@ export class CertificateStore {
       return false;
     }
     use.set = set;
-    use.taken = texts;
-    use.takenCount += 1;
+    use.inForce = texts;
+    use.taken += 1;
     this.#describe(use, 'new certificates are in force');
     return true;
   }
@@ -233,7 +229,7 @@ function readUse(name: CertificateUse, files: CertificateFiles): Use | undefined
   if (!('own' in set)) {
     throw new StartError(set.join('; '), undefined);
   }
-  return { name, files, seen: texts, taken: texts, set, problems: [], takenCount: 0, refusedCount: 0 };
+  return { name, files, seen: texts, inForce: texts, set, problems: [], taken: 0, refused: 0 };
 }
 
 async function readSettled(files: CertificateFiles, seen: FileTexts): Promise<FileTexts> {

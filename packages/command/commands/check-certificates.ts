@@ -13,13 +13,9 @@ import {
 } from '../certificates/certificates.ts';
 import type { CheckResult } from './command.ts';
 
-const titles: Readonly<Record<CertificateUse, string>> = {
-  clients: 'TLS for clients',
-  backend: 'TLS towards the backend',
-};
-const authorityWords: Readonly<Record<CertificateUse, string>> = {
-  clients: 'clients need a certificate of',
-  backend: 'the backend needs a certificate of',
+const words: Readonly<Record<CertificateUse, { readonly title: string; readonly authority: string }>> = {
+  clients: { title: 'TLS for clients', authority: 'clients need a certificate of' },
+  backend: { title: 'TLS towards the backend', authority: 'the backend needs a certificate of' },
 };
 // A bundle of all the world's authorities is not listed.
 const shownAuthoritiesMax = 5;
@@ -38,7 +34,8 @@ export function checkCertificates(
     return { lines: [], problems: set };
   }
   const { own, chain, authorities } = set;
-  const lines = [own === undefined ? titles[use] : `${titles[use]}: key and certificate fit`];
+  const { title, authority } = words[use];
+  const lines = [own === undefined ? title : `${title}: key and certificate fit`];
   const problems: string[] = [];
   if (own !== undefined) {
     const names = own.names.length === 0 ? 'without names' : `for ${own.names.join(', ')}`;
@@ -66,7 +63,7 @@ export function checkCertificates(
       authorities.length > shownAuthoritiesMax
         ? `one of ${authorities.length} authorities`
         : authorities.map((each) => `${each.subject} (${describeTime(each, now)})`).join(', or ');
-    lines.push(`  ${authorityWords[use]} ${shown}`);
+    lines.push(`  ${authority} ${shown}`);
     if (!authorities.some(({ isAuthority }) => isAuthority)) {
       lines.push(`  none of those in ${files.ca.variable} is an authority: only they themselves are taken`);
     }
