@@ -29,7 +29,7 @@ type Phase = 'arrived' | 'waiting' | 'answering' | 'replying' | 'closing' | 'str
 
 const yielding: readonly Phase[] = ['closing', 'waiting', 'arrived', 'replying', 'answering'];
 
-interface ConnectionServer {
+export interface ConnectionServer {
   /** Not yet listening. */
   readonly server: Server;
   /** Cuts every connection. */

@@ -2,11 +2,10 @@
 // reaches them.
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Server } from 'node:net';
 
 import { isAllowedHost } from '../../core/admission/host-names.ts';
 import { latestBackendStatus } from '../../figures/backend-status.ts';
-import { createConnectionServer, keep } from './connections.ts';
+import { createConnectionServer, keep, type ConnectionServer } from './connections.ts';
 import {
   dashboardFolder,
   type CreateDashboard,
@@ -23,13 +22,9 @@ interface AdminSources extends DashboardSources {
   readonly allowedHosts: () => readonly string[];
 }
 
-interface AdminServer {
-  /** Not yet listening. */
-  readonly server: Server;
+interface AdminServer extends ConnectionServer {
   /** Ends what would go on by itself: the dashboard's streams, and the history. */
   readonly close: () => void;
-  /** Cuts every connection that there is. */
-  readonly cut: () => void;
 }
 
 interface Page {

@@ -2,14 +2,9 @@
 
 import { CounterGoneError, type Counter, type Question } from '../../core/guards/options/ports.ts';
 
-interface Awaited {
-  readonly resolve: (answer: readonly number[]) => void;
-  readonly reject: (error: Error) => void;
-}
-
 export class PrimaryCounter implements Counter {
   readonly #send: (id: number, question: Question) => void;
-  readonly #asked = new Map<number, Awaited>();
+  readonly #asked = new Map<number, PromiseWithResolvers<readonly number[]>>();
   #nextId = 0;
   // Until it has failed to answer it is there: it has started us, and listens since before that.
   #isKnown = true;
@@ -41,10 +36,10 @@ export class PrimaryCounter implements Counter {
     }
     const id = this.#nextId;
     this.#nextId += 1;
-    const { promise, resolve, reject } = Promise.withResolvers<readonly number[]>();
-    this.#asked.set(id, { resolve, reject });
+    const answer = Promise.withResolvers<readonly number[]>();
+    this.#asked.set(id, answer);
     this.#send(id, question);
-    return await promise;
+    return await answer.promise;
   }
 
   async revive(): Promise<void> {

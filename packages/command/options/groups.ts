@@ -1,6 +1,5 @@
-// What settings stand together in the help and in docs/settings.md.
+// What settings stand together in the help and in docs/settings.md, in this order.
 
-/** What settings stand together in the help and in docs/settings.md, in this order. */
 export const settingGroups = {
   listening: {
     title: 'Listening',

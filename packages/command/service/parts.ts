@@ -10,6 +10,7 @@ import { StartError } from '../../core/hosts/common/start-error.ts';
 import type { Log, Logger } from '../log/log.ts';
 import type { Settings } from '../settings/settings.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
+import type { SignalSource } from './lifecycle.ts';
 import type { ClientService } from './services.ts';
 
 export interface Parts {
@@ -42,10 +43,6 @@ interface StandInBackendPart {
 /** The flags of `check` that are no settings, as they were given; true for one without a value. */
 export type GivenFlags = Readonly<Record<string, string | true>>;
 
-interface Signals {
-  on(name: 'SIGHUP' | 'SIGINT' | 'SIGTERM', listener: () => void): void;
-}
-
 interface ContractCheckPart {
   /** What is wrong with the flags. */
   readonly findProblems: (flags: GivenFlags) => readonly string[];
@@ -55,7 +52,7 @@ interface ContractCheckPart {
     settings: Settings,
     tls: ClientTls | undefined,
     shownUrl: string,
-    signals: Signals,
+    signals: SignalSource,
     print: (text: string) => void,
   ) => Promise<number>;
 }
