@@ -19,7 +19,7 @@ const noSuccessAnswersMin = 10;
 const noSuccessMs = 300_000;
 
 /** What all the processes of `reports` have counted, added up. */
-export function addFigures(reports: readonly Report[]): Figures {
+export function addFigures(reports: readonly Pick<Report, 'figures'>[]): Figures {
   const sum = new Figures();
   for (const report of reports) {
     sum.add(new Figures(report.figures));

@@ -9,6 +9,7 @@ import { fileURLToPath } from 'node:url';
 
 import { joinFailures, type Failure } from '../../figures/failures.ts';
 import { Figures } from '../../figures/figures.ts';
+import { addFigures } from '../../figures/history.ts';
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import { causeOfDeath } from '../../figures/worker-deaths.ts';
 import { startDeadline } from '../service/deadline.ts';
@@ -51,7 +52,7 @@ export async function startPool(
   settings: Settings,
   log: Log,
   tls: TlsInForce,
-  passed: readonly number[] = [],
+  passed: readonly number[],
 ): Promise<WorkerPool> {
   const extension = extname(fileURLToPath(import.meta.url));
   cluster.setupPrimary({
@@ -210,27 +211,18 @@ class WorkerPool implements ClientService {
 
   readonly reports = async (request: ReportRequest): Promise<readonly Report[]> => {
     const members = [...this.#members].filter(({ isReady }) => isReady);
-    const answers = await Promise.all(
-      members.map(async (member) => ({ member, report: await member.report(request) })),
-    );
-    // Those that did not answer are no part of it, but what they had counted is.
-    const counted = new Figures(this.#counted.toJSON());
-    const failures = [this.#failures];
-    for (const { member, report } of answers) {
-      if (report === undefined && member.lastReport !== undefined && this.#members.has(member)) {
-        counted.add(new Figures(member.lastReport.figures));
-        failures.push(member.lastReport.failures);
-      }
-    }
-    const [first, ...others] = answers.flatMap(({ report }) => (report === undefined ? [] : [report]));
+    const answers = await Promise.all(members.map((member) => member.report(request)));
+    const [first, ...others] = answers.filter((report) => report !== undefined);
     if (first === undefined) {
       return [];
     }
-    counted.add(new Figures(first.figures));
-    return [
-      { ...first, figures: counted.toJSON(), failures: joinFailures([first.failures, ...failures]) },
-      ...others,
-    ];
+    // Those that did not answer are no part of it, but what they had counted is.
+    const silent = members
+      .filter((member, index) => answers[index] === undefined && this.#members.has(member))
+      .flatMap(({ lastReport }) => lastReport ?? []);
+    const counted = addFigures([{ figures: this.#counted.toJSON() }, ...silent, first]);
+    const failures = joinFailures([first.failures, this.#failures, ...silent.map((each) => each.failures)]);
+    return [{ ...first, figures: counted.toJSON(), failures }, ...others];
   };
 
   /** A worker did not end as it should have: with the exit code 0, when it was told to. */

@@ -9,15 +9,16 @@ import { backendOutcomes, callOutcomes, faultOfBackendOutcome, outcomes } from '
 import {
   countOf,
   figureNames,
-  Figures,
   publishedBounds,
   publishedCounts,
   statuses,
   type Durations,
+  type Figures,
 } from '../../figures/figures.ts';
 import { tokenFlawNames } from '../../core/guards/options/token-flaws.ts';
 import { latestBackendStatus } from '../../figures/backend-status.ts';
 import { daysLeft, type CertificateStatus } from '../../figures/certificate-status.ts';
+import { addFigures } from '../../figures/history.ts';
 import { loadPrometheusClient, type ProcessMetric } from '../../figures/process-metrics.ts';
 import type { Report } from '../../figures/report.ts';
 import { deathCauses } from '../../figures/worker-deaths.ts';
@@ -48,11 +49,7 @@ export function createRegistry(
     others.length === 0
       ? new Registry()
       : Registry.aggregate<PrometheusContentType>(ofProcesses.map((metrics) => [...metrics]));
-  const figures = new Figures();
-  for (const report of reports) {
-    figures.add(new Figures(report.figures));
-  }
-  const own = [...countersOf(figures), ...gaugesOf(reports), ...metricsOf(certificates)];
+  const own = [...countersOf(addFigures(reports)), ...gaugesOf(reports), ...metricsOf(certificates)];
   // A registry takes whatever has a name and says what it holds when it is asked: values that are counted elsewhere
   // need no counters of the Prometheus client's own.
   for (const metric of [...kept, ...own]) {
