@@ -70,8 +70,10 @@ export class Member {
     this.settings = settings;
     this.#tls = start.tls;
     const started = Promise.withResolvers<StartOutcome>();
+    const exited = Promise.withResolvers<undefined>();
     this.started = started.promise;
-    this.exited = this.#watchEnd(started.resolve);
+    this.exited = exited.promise;
+    this.#watchEnd(started.resolve, exited.resolve);
     this.#listen(started.resolve);
     const plain = { ...shareOf(settings), backendUrl: settings.backendUrl.href };
     this.send({ kind: 'start', settings: plain, ...start });
@@ -164,10 +166,8 @@ export class Member {
     });
   }
 
-  // Resolves when it has gone.
-  async #watchEnd(onStarted: (outcome: StartOutcome) => void): Promise<void> {
+  #watchEnd(onStarted: (outcome: StartOutcome) => void, onExited: (nothing: undefined) => void): void {
     const worker = this.#worker;
-    const { promise, resolve } = Promise.withResolvers<undefined>();
     const closeUntaken = closeUntakenConnections(worker, () => {
       this.#observer.onRefused(this);
     });
@@ -175,7 +175,7 @@ export class Member {
       this.#observer.onGone(this);
       closeUntaken();
       onStarted({ kind, message });
-      resolve(undefined);
+      onExited(undefined);
     };
     worker.on('error', (error) => {
       if (worker.process.pid === undefined) {
@@ -192,7 +192,6 @@ export class Member {
         this.#observer.onExit(this, code, signal);
       });
     });
-    await promise;
   }
 }
 
