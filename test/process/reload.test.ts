@@ -9,6 +9,7 @@ import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { holdCall } from '../helpers/held-call.ts';
+import { createPair, keySetOf } from '../helpers/issuer.ts';
 import { countDescriptors } from '../helpers/process-figures.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
@@ -82,6 +83,13 @@ for (const WORKERS of ['1', '2']) {
       command.signal('SIGHUP');
       await poll(async () => (await postsALongItem(command)) === 413, 'the new limit is in force');
       assert.ok(!command.logs.some(isReloaded), 'the reload waits for the call under way');
+      if (WORKERS === '1') {
+        assert.equal(await shownSetting(command, 'REQUEST_BYTES_MAX'), '10');
+        await command.log(
+          ({ msg }) => String(msg).startsWith('SIGHUP: new connections'),
+          'the line that says so',
+        );
+      }
       held.open();
       const reply = await held.client.reply();
       assertReply(reply, 200, '{"id":5}');
@@ -129,6 +137,47 @@ for (const WORKERS of ['1', '2']) {
       await reload(command);
       assert.equal(await status(), 200);
       assert.equal((await command.call('GET', '/openapi.json')).status, 404);
+    });
+
+    test('a lower limit counts what a client has had before', async () => {
+      await using gateway = await start({ WORKERS }, 'RATE_LIMIT=20/1h');
+      const { command, write } = gateway;
+      const statuses = async (calls: number): Promise<number[]> => {
+        const all: number[] = [];
+        for (let count = 0; count < calls; count += 1) all.push((await command.call('GET', list)).status);
+        return all;
+      };
+      assert.deepEqual(await statuses(5), [200, 200, 200, 200, 200]);
+      write('RATE_LIMIT=3/1h');
+      await reload(command);
+      assert.deepEqual(await statuses(4), [429, 429, 429, 429]);
+      write(
+        'RATE_LIMIT=9/1h',
+        'AUTH_ISSUER=https://issuer.test',
+        'AUTH_AUDIENCE=api',
+        'AUTH_JWKS_FILE=/no/keys',
+      );
+      await refusal(command);
+      assert.deepEqual(await statuses(2), [429, 429]);
+      write('RATE_LIMIT=7/1h');
+      await reload(command);
+      assert.deepEqual(await statuses(3), [200, 200, 429]);
+      assert.ok(
+        !command.logs.some(({ msg }) => String(msg).startsWith('the primary process does not count')),
+      );
+    });
+
+    test('a file of keys with others under the same name is read again', async () => {
+      const keys = join(folder, `${(files += 1)}.json`);
+      writeFileSync(keys, keySetOf(createPair('one', 'ES256')));
+      await using gateway = await start(
+        { WORKERS },
+        'AUTH_ISSUER=https://issuer.test',
+        'AUTH_AUDIENCE=api',
+        `AUTH_JWKS_FILE=${keys}`,
+      );
+      writeFileSync(keys, 'garbage');
+      assert.match(JSON.stringify(await refusal(gateway.command)), /AUTH_JWKS_FILE has no keys/);
     });
 
     test('counted figures stay, and LOG_FORMAT, LOG_LEVEL and LOG_CLIENT change', async () => {

@@ -182,12 +182,12 @@ class WorkerPool implements ClientService {
 
   /**
    * Replaces every worker, one by one and without losing a call, by one with `settings` and `tls`; each takes over as it
-   * is ready. To be called again only when it has ended: when the last old worker has gone. Rejects with a StartError when a
-   * new worker does not start; then the old settings come back.
+   * is ready. Resolves when the last old worker has gone. Rejects with a StartError when a new worker does not start; then
+   * the old settings come back.
    */
-  async reload(settings: Settings, tls: TlsInForce): Promise<void> {
+  async reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<void> }> {
     if (this.#phase !== 'running') {
-      return;
+      return { finished: Promise.resolve() };
     }
     this.#logger.info({ workers: settings.workers }, 'SIGHUP: replacing the workers one by one');
     const previous = { settings: this.#settings, tls: this.#tls };
@@ -199,6 +199,7 @@ class WorkerPool implements ClientService {
     this.#endPause();
     this.#reconcile();
     await reload.promise;
+    return { finished: Promise.resolve() };
   }
 
   // One that starts meanwhile gets them when it is ready.

@@ -29,7 +29,9 @@ export async function checkTokens(settings: Settings): Promise<CheckResult> {
     return {
       problems: [
         `keys: ${place}: ${escapeControls(cause)}`,
-        '  Is it the address that the issuer calls jwks_uri, and can this machine reach it?',
+        settings.authJwksUrl === ''
+          ? '  Is it the file with the keys of the issuer, and may this user read it?'
+          : '  Is it the address that the issuer calls jwks_uri, and can this machine reach it?',
       ],
     };
   }

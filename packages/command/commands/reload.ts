@@ -40,18 +40,23 @@ export async function reload(
   if (Object.keys(notApplied).length > 0) {
     logger.warn({ notApplied }, 'new values of these settings need a restart: the old ones stay');
   }
+  let finished: Promise<void>;
   try {
-    await serveBy(inForce, clients, next.settings, logger);
+    ({ finished } = await serveBy(inForce, clients, next.settings, logger));
   } catch (error) {
     logger.error({ err: error }, 'reload given up: the old settings stay');
-    return false;
-  }
-  if (isStopping()) {
     return false;
   }
   inForce.resolved = next;
   log.apply(next.settings);
   const changed = describeChanges(before.settings, next.settings);
+  if (!clients.hasWorkers) {
+    logger.info({ changed }, 'SIGHUP: new connections are served by the new settings');
+  }
+  await finished;
+  if (isStopping()) {
+    return false;
+  }
   const { workers } = next.settings;
   loggerOfEveryLevel(logger).info(
     clients.hasWorkers ? { workers, changed } : { changed },
@@ -70,24 +75,24 @@ async function serveBy(
   clients: ClientService,
   settings: Settings,
   logger: Logger,
-): Promise<void> {
+): Promise<{ readonly finished: Promise<void> }> {
   const last = inForce.certificates;
   const changed = changedSettings(inForce.resolved.settings, settings);
   if (!certificateSettings.some((name) => changed.includes(name))) {
     await last?.look();
-    await clients.reload(settings, last?.inForce ?? {});
-    return;
+    return await clients.reload(settings, last?.inForce ?? {});
   }
   const next = await openCertificates(settings, logger);
   last?.end();
   try {
-    await clients.reload(settings, next?.inForce ?? {});
+    const reloaded = await clients.reload(settings, next?.inForce ?? {});
+    inForce.certificates = next;
+    followFiles(next, clients);
+    return reloaded;
   } catch (error) {
     last?.begin();
     throw error;
   }
-  inForce.certificates = next;
-  followFiles(next, clients);
 }
 
 // The number of workers may change, but one process does not become several.

@@ -8,7 +8,7 @@ import { RecentFailures } from '../../figures/failures.ts';
 import { Figures } from '../../figures/figures.ts';
 import { createReporter } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
-import type { Log } from '../log/log.ts';
+import type { Log, Logger } from '../log/log.ts';
 import { changedSettings } from '../settings/describe.ts';
 import type { SettingName, Settings } from '../settings/settings.ts';
 import { startDeadline } from './deadline.ts';
@@ -93,29 +93,37 @@ export async function startClientService(
       await Promise.all(servings.map((each) => each.stop()));
     },
     reload: async (next, nextTls) => {
-      if (!changedSettings(served, next).some((name) => !settingsOfProcess.has(name))) {
-        return;
+      const isSame = !changedSettings(served, next).some((name) => !settingsOfProcess.has(name));
+      // A file of keys may have others.
+      if (isSame && next.authJwksFile === '') {
+        return { finished: Promise.resolve() };
       }
       const fresh = await createServing(next, nextTls, surroundings);
       if (isDraining) {
-        await fresh.stop();
-        return;
+        return { finished: fresh.stop() };
       }
       const last = current;
       current = fresh;
       served = next;
       servings = [fresh, last];
-      last.beginDrain();
-      const timeout = new AbortController();
-      const { shutdownTimeoutMs } = next;
-      const callOff = startDeadline(shutdownTimeoutMs, () => {
-        logger.warn({ shutdownTimeoutMs }, 'the shutdown timeout has passed: cutting what is left');
-        timeout.abort();
-      });
-      await last.drain(timeout.signal);
-      callOff();
-      await last.stop();
-      servings = servings.filter((each) => each !== last);
+      const finish = async (): Promise<void> => {
+        await finishServing(last, next.shutdownTimeoutMs, logger);
+        servings = servings.filter((each) => each !== last);
+      };
+      return { finished: finish() };
     },
   };
+}
+
+// Lets its calls end, and cuts what is left when the time is over.
+async function finishServing(serving: Serving, shutdownTimeoutMs: number, logger: Logger): Promise<void> {
+  serving.beginDrain();
+  const timeout = new AbortController();
+  const callOff = startDeadline(shutdownTimeoutMs, () => {
+    logger.warn({ shutdownTimeoutMs }, 'the shutdown timeout has passed: cutting what is left');
+    timeout.abort();
+  });
+  await serving.drain(timeout.signal);
+  callOff();
+  await serving.stop();
 }

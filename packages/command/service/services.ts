@@ -23,9 +23,8 @@ export interface ClientService extends Service, Reporter {
   /** New connections of clients and to the backend get these, open ones live on [D37]. */
   renewTls(tls: TlsInForce): void;
   /**
-   * Serves new connections by `settings`, and lets calls under way finish by the old ones [D65]. Resolves when nothing is
-   * served by the old ones any more. Rejects with a StartError, and then the old ones stay. To be called again only
-   * when it has ended.
+   * Serves new connections by `settings` when it resolves, and lets calls under way end by the old ones until `finished`
+   * resolves [D65]. Rejects with a StartError, and then the old ones stay. To be called again only when it is finished.
    */
-  reload(settings: Settings, tls: TlsInForce): Promise<void>;
+  reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<void> }>;
 }

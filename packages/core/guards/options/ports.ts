@@ -81,7 +81,7 @@ export interface Counter {
 export interface Keeper {
   /** Counts for all workers; undefined where this process counts by itself. */
   readonly counter: Counter | undefined;
-  /** What this process has counted last, by the rate and whom it is for. */
+  /** What this process has counted last, by the length of the windows and whom they are for. */
   readonly counts: Map<string, Count>;
   /** What was fetched last from an address; undefined where nothing was. */
   readonly findKeys: (jwksUrl: string) => FetchedKeys | undefined;

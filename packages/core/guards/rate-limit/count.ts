@@ -23,6 +23,11 @@ export class OwnCount implements Count {
     this.#table = table;
   }
 
+  /** The same windows, with what is counted in them, for another limit; `rate` has windows of the same length. */
+  withRate(rate: Rate): OwnCount {
+    return new OwnCount(rate, this.#clock, this.#table);
+  }
+
   take(key: string): Taken {
     const now = this.#clock();
     const window = this.#table.find(key, now) ?? this.#table.open(key, now + this.#rate.windowMs, now);

@@ -15,7 +15,8 @@ export class JoinedCount {
       const window = this.#table.find(key, now) ?? this.#table.open(key, now + rate.windowMs, now);
       const granted = Math.max(0, Math.min(wanted[index] ?? 0, rate.limit - window.count));
       window.count += granted;
-      return [granted, Math.ceil(window.endsAt - now), rate.limit - window.count];
+      // A reload may have lowered the limit below what is counted.
+      return [granted, Math.ceil(window.endsAt - now), Math.max(0, rate.limit - window.count)];
     });
   }
 }

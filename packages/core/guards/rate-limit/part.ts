@@ -27,10 +27,7 @@ export async function createRateGuard(
     rateLimitRedisUrl === ''
       ? undefined
       : await explainMissing('rateLimitRedisUrl', 'ioredis', () => import('./redis-counter.ts'));
-  const name = `${rateLimitKey} ${rate.limit}/${rate.windowMs}`;
-  const own = keeper?.counts.get(name) ?? new OwnCount(rate, () => systemClock.steady());
-  keeper?.counts.clear();
-  keeper?.counts.set(name, own);
+  const own = continueCount(keeper, `${rateLimitKey} ${rate.windowMs}`, rate);
   const shared: SharedCount[] = [];
   const close = (): void => {
     // What waits for Redis is counted by the fallback then, which must be open still.
@@ -67,6 +64,23 @@ export async function createRateGuard(
     redisAnswers: () => redis.isAnswering,
     close,
   };
+}
+
+// A reload may be given up after this: then the one before it still counts, and the next one continues that.
+const countsMax = 4;
+
+// Counts on from what was counted in windows of this name, if anything was.
+function continueCount(keeper: Keeper | undefined, name: string, rate: Rate): OwnCount {
+  const last = keeper?.counts.get(name);
+  const own = last instanceof OwnCount ? last.withRate(rate) : new OwnCount(rate, () => systemClock.steady());
+  if (keeper !== undefined) {
+    keeper.counts.delete(name);
+    keeper.counts.set(name, own);
+    for (const oldest of [...keeper.counts.keys()].slice(0, -countsMax)) {
+      keeper.counts.delete(oldest);
+    }
+  }
+  return own;
 }
 
 export function createJoinedCount(): JoinedCount {
