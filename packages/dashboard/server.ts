@@ -32,15 +32,8 @@ const contentTypes: Readonly<Record<string, string>> = {
   js: 'text/javascript; charset=utf-8',
   svg: 'image/svg+xml',
 };
-const scripts = ['main', 'stream', 'verdict', 'charts', 'drawing', 'loads', 'tables', 'format', 'dom'];
-const ours = [
-  'style.css',
-  'sections.css',
-  'tables.css',
-  'well.svg',
-  'unwell.svg',
-  ...scripts.map((name) => `${name}.js`),
-];
+const scripts = ['main', 'stream', 'verdict', 'charts', 'loads', 'tables', 'format', 'dom'];
+const ours = ['style.css', 'tables.css', 'well.svg', 'unwell.svg', ...scripts.map((name) => `${name}.js`)];
 
 /** Where the file of a path is. */
 const files: ReadonlyMap<string, () => URL> = new Map([

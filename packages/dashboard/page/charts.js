@@ -1,24 +1,12 @@
-// The charts: three of them with the same times and one cursor, and the small ones beside the load. Blue is the
-// backend, ink (black or white) the gateway, grey the clients; nowhere on the page is it any other way.
+// The charts: three of them with the same times and one cursor. Blue is the backend, ink (black or white) the gateway,
+// grey the clients; nowhere on the page is it any other way.
 
-import { make, setText } from './dom.js';
-import {
-  beginText,
-  countSteps,
-  drawn,
-  hasLibrary,
-  lineOf,
-  logarithmicTicks,
-  rem,
-  roundNumber,
-  styleOf,
-  tickOf,
-} from './drawing.js';
+import { make, say, setText } from './dom.js';
 import { formatCount, formatMs, formatRate, formatTime } from './format.js';
 
 /** @import { Flow, FlowName, Point, Summary } from '../state.ts' */
 
-/** @import { Party } from './drawing.js' */
+/** @typedef {'gateway' | 'backend' | 'client'} Party */
 
 /** @typedef {(figures: Flow, seconds: number, others: Flow | undefined) => number | null} Picker */
 
@@ -75,7 +63,22 @@ const kinds = [
   },
 ];
 
+// No duration is so short that it could not be drawn on a logarithmic scale.
+const shortestMs = 0.01;
+
 /** @typedef {{ readonly at: number, readonly label: string }} Mark a moment, in milliseconds since 1970 */
+
+/**
+ * @typedef {object} Shown
+ * @property {readonly Point[]} points
+ * @property {FlowName} flow
+ * @property {number} from seconds since 1970
+ * @property {number} to seconds since 1970
+ * @property {number} stepMs
+ * @property {Summary} summary what the legend says while nothing is pointed at
+ * @property {string} summaryName
+ * @property {readonly Mark[]} marks
+ */
 
 /**
  * @typedef {object} Step
@@ -84,32 +87,67 @@ const kinds = [
  * @property {(number | null)[]} values of each line
  */
 
+/** @type {(name: string) => string} */
+const styleOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+const rem = () => Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
+
+/** @type {(value: number) => string} */
+const nameTick = (value) =>
+  value.toLocaleString('en', {
+    maximumSignificantDigits: 3,
+    notation: value >= 10_000 ? 'compact' : 'standard',
+  });
+
+/**
+ * A value with nothing on either side would have no line: it gets a dot.
+ * @type {(plot: uPlot, seriesIndex: number) => number[]}
+ */
+const findLonely = (plot, seriesIndex) => {
+  const values = plot.data[seriesIndex] ?? [];
+  const isThere = (/** @type {number} */ index) => typeof values[index] === 'number';
+  return [...values.keys()].filter((at) => isThere(at) && !isThere(at - 1) && !isThere(at + 1));
+};
+
+/**
+ * A scale that begins at a round number, and has ten times that at least.
+ * @type {(least: number, most: number) => [number, number]}
+ */
+const logarithmicRange = (least, most) => {
+  const power = 10 ** Math.floor(Math.log10(least / 1.5));
+  const min = Number((Math.floor(least / 1.5 / power) * power).toPrecision(1));
+  return [min, Math.max(min * 10, most * 1.2)];
+};
+
+/** @type {Readonly<Record<string, (index: number | null, last: number) => number | null>>} */
+const moves = {
+  ArrowLeft: (index, last) => Math.max(0, (index ?? last + 1) - 1),
+  ArrowRight: (index, last) => Math.min(last, (index ?? last) + 1),
+  Home: () => 0,
+  End: (_, last) => last,
+  Escape: () => null,
+};
+
 class Chart {
   /** @type {uPlot | undefined} */
   plot;
   /** @type {Step[]} */
   #steps = [];
-  /** @type {(number | null)[]} */
-  #now = [];
-  #nowName = '';
-  #range = { min: 0, max: 1 };
-  #scale = { min: 1, max: 10 };
+  /** @type {Shown | undefined} */
+  #shown;
   /** @type {readonly Mark[]} */
   #marks = [];
-  #label = '';
-  #unit = make('span');
-  #when = make('span', { className: 'when' });
+  #unit = make('small');
+  #when = make('small', { className: 'when' });
   #pointed = make('div', { className: 'pointed', hidden: true });
 
   /**
    * @param {ChartKind} kind
    * @param {HTMLElement} parent
-   * @param {(index: number | null) => void} onCursor
    */
-  constructor(kind, parent, onCursor) {
+  constructor(kind, parent) {
     this.kind = kind;
-    this.onCursor = onCursor;
-    const legend = make('ul', { className: kind.isOfBars === true ? 'bars' : 'lines' });
+    const legend = make('ul');
     this.lines = kind.lines.map(([group, party, name, pick]) => {
       const cell = make('b');
       if (legend.lastElementChild?.firstChild?.textContent !== group) {
@@ -124,80 +162,86 @@ class Chart {
     this.area = make('div', { className: 'area', tabIndex: 0, role: 'img' });
     const className = kind.title.toLowerCase().replaceAll(' ', '-');
     parent.append(make('figure', { className }, caption, legend, this.area));
+    // Also when it comes into sight.
     new ResizeObserver(() => {
-      this.plot?.setSize(this.#size());
+      this.build();
     }).observe(this.area);
+    this.area.addEventListener('keydown', (event) => {
+      const index = moves[event.key]?.(this.plot?.cursor.idx ?? null, this.#steps.length - 1);
+      if (index !== undefined && this.#steps.length > 0) {
+        event.preventDefault();
+        this.#moveCursor(index);
+        say(index === null ? '' : this.describe());
+      }
+    });
+    this.area.addEventListener('blur', () => {
+      this.#moveCursor(null);
+    });
   }
 
-  #size() {
-    return { width: Math.max(100, this.area.clientWidth), height: Math.max(80, this.area.clientHeight) };
-  }
-
-  /** Draws it anew, with the colours and sizes that hold now. */
+  /** Draws it again, with the colours and sizes that hold now. */
   build() {
-    if (!hasLibrary) {
-      return;
-    }
     this.plot?.destroy();
     const { isLogarithmic = false, isOfBars = false } = this.kind;
     /** @type {uPlot.Axis} */
     const axis = {
       stroke: () => styleOf('--quiet'),
-      font: `${0.75 * rem()}px ${styleOf('--font')}`,
+      font: `${0.75 * rem()}px ${getComputedStyle(document.body).fontFamily}`,
       ticks: { show: false },
       grid: { stroke: () => styleOf('--line'), width: 1 },
     };
     this.plot = new uPlot(
       {
-        ...this.#size(),
-        padding: [0.5 * rem(), (isLogarithmic ? 1.9 : 1.1) * rem(), 0, 0],
+        width: this.area.clientWidth,
+        height: this.area.clientHeight,
+        padding: [0.5 * rem(), (isLogarithmic ? 2 : 1) * rem(), 0, 0],
         legend: { show: false },
         cursor: {
           y: false,
           sync: { key: 'charts' },
-          drag: { x: false, y: false },
+          drag: { x: false },
           points: { show: !isOfBars, size: 0.5 * rem() },
         },
         scales: {
-          x: { time: true },
-          y: { distr: isLogarithmic ? 3 : 1, range: () => [this.#scale.min, this.#scale.max] },
+          y: {
+            distr: isLogarithmic ? 3 : 1,
+            range: (_, least, most) =>
+              isLogarithmic ? logarithmicRange(least || 1, most || 1) : [0, Math.max(1, most || 0) * 1.08],
+          },
         },
         axes: [
           {
             ...axis,
-            space: 4 * rem(),
             size: 1.5 * rem(),
-            gap: 0.25 * rem(),
             grid: { show: false },
             incrs: [60, 180, 300, 900],
             values: (_, times) => times.map((time) => formatTime(time * 1_000).slice(0, 5)),
           },
           {
             ...axis,
-            space: 1.6 * rem(),
+            space: (isLogarithmic ? 1 : 1.6) * rem(),
             size: 2.5 * rem(),
-            gap: 0.35 * rem(),
-            values: (_, values) => values.map(tickOf),
-            ...(isLogarithmic && { splits: logarithmicTicks, filter: (_, splits) => splits }),
+            values: (_, values) => values.map((value) => (value === null ? '' : nameTick(value))),
             // There are no half requests.
-            ...(isOfBars && { incrs: countSteps }),
+            ...(isOfBars && {
+              incrs: [0, 1, 2, 3, 4, 5, 6].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power)),
+            }),
           },
         ],
         series: [
           {},
-          ...this.lines.map(({ party }) =>
-            isOfBars ? { paths: () => null, points: { show: false } } : lineOf(party),
-          ),
+          ...this.lines.map(({ party }) => ({
+            stroke: () => styleOf(`--${party}-line`),
+            // The backend's line is a narrow one upon the gateway's: where both are the same, both are seen.
+            width: party === 'gateway' ? 4 : 2,
+            points: { show: !isOfBars, filter: findLonely },
+            ...(isOfBars && { paths: () => null }),
+          })),
         ],
         hooks: {
           drawAxes: [this.#drawMarks.bind(this)],
           draw: [isOfBars ? this.#drawBars.bind(this) : this.#nameLines.bind(this)],
-          setCursor: [
-            (plot) => {
-              this.#point(plot);
-              this.onCursor(plot.cursor.idx ?? null);
-            },
-          ],
+          setCursor: [this.describe.bind(this)],
         },
       },
       [[], ...this.lines.map(() => [])],
@@ -207,67 +251,50 @@ class Chart {
     this.#apply();
   }
 
-  /**
-   * @param {object} shown
-   * @param {readonly Point[]} shown.points
-   * @param {FlowName} shown.flow
-   * @param {number} shown.from seconds since 1970
-   * @param {number} shown.to seconds since 1970
-   * @param {number} shown.stepMs
-   * @param {Summary} shown.summary what the legend says while nothing is pointed at
-   * @param {string} shown.summaryName
-   * @param {readonly Mark[]} shown.marks
-   */
-  show({ points, flow, from, to, stepMs, summary, summaryName, marks }) {
+  /** @param {Shown} shown */
+  show(shown) {
+    const { points, flow, from, to, stepMs, marks } = shown;
+    this.#shown = shown;
     setText(this.#unit, this.kind.unit(stepMs));
     this.#marks = marks
       .filter(({ at }) => at / 1_000 >= from && at / 1_000 <= to)
       .sort((one, other) => one.at - other.at);
-    const pickAll = (/** @type {Pick<Point, 'flows' | 'seconds'>} */ { flows, seconds }) =>
-      this.lines.map(({ pick }) => pick(flows[flow], seconds, flow === 'all' ? flows.none : undefined));
-    this.#now = pickAll(summary);
-    this.#nowName = summaryName;
-    let before = points[0]?.at ?? 0;
-    this.#steps = points.flatMap((point) => {
-      // A gateway that was away, or asleep: no line across that.
-      const hasGap = point.at - before > 3 * stepMs;
-      before = point.at;
+    this.#steps = points.flatMap((point, index) => {
+      const step = { at: point.at / 1_000, seconds: point.seconds, values: this.#pick(point, flow) };
       const gap = { at: (point.at - stepMs) / 1_000, seconds: 0, values: this.lines.map(() => null) };
-      const step = { at: point.at / 1_000, seconds: point.seconds, values: pickAll(point) };
-      return hasGap ? [gap, step] : [step];
+      // A gateway that was away, or asleep: no line across that.
+      return point.at - (points[index - 1]?.at ?? point.at) > 3 * stepMs ? [gap, step] : [step];
     });
-    this.#range = { min: from, max: to };
-    this.#scale = this.#findScale();
     this.#apply();
+    this.describe();
   }
 
-  #findScale() {
-    if (this.kind.isLogarithmic === true) {
-      const known = this.#steps.flatMap(({ values }) => values.filter((value) => value !== null));
-      const least = Math.min(...(known.length === 0 ? [1] : known.map(drawn)));
-      const min = roundNumber(least, 'down');
-      return { min, max: roundNumber(Math.max(...known.map(drawn), min * 10), 'up') };
-    }
-    const tops = this.#steps.map(({ values }) =>
-      this.kind.isOfBars === true
-        ? values.reduce((/** @type {number} */ sum, value) => sum + (value ?? 0), 0)
-        : Math.max(...values.map((value) => value ?? 0)),
-    );
-    return { min: 0, max: Math.max(1, ...tops) * 1.08 };
+  /** @type {(from: Pick<Point, 'flows' | 'seconds'>, flow: FlowName) => (number | null)[]} */
+  #pick({ flows, seconds }, flow) {
+    return this.lines.map(({ pick }) => pick(flows[flow], seconds, flow === 'all' ? flows.none : undefined));
   }
 
   #apply() {
     const { plot } = this;
-    plot?.batch(() => {
-      const lines = this.lines.map((_, line) =>
-        this.#steps.map(({ values }) => {
-          const value = values[line] ?? null;
-          return this.kind.isLogarithmic === true && value !== null ? drawn(value) : value;
-        }),
-      );
+    const { isLogarithmic = false, isOfBars = false } = this.kind;
+    if (plot === undefined || this.#shown === undefined) {
+      return;
+    }
+    const { from, to } = this.#shown;
+    const lines = this.lines.map((_, line) =>
+      this.#steps.map(({ values }) => {
+        const value = values[line] ?? null;
+        if (value === null) {
+          return null;
+        }
+        // The scale has to have room for all of the bars together.
+        const sum = isOfBars ? values.reduce((total, each) => (total ?? 0) + (each ?? 0), 0) : value;
+        return isLogarithmic ? Math.max(value, shortestMs) : sum;
+      }),
+    );
+    plot.batch(() => {
       plot.setData([this.#steps.map(({ at }) => at), ...lines], false);
-      plot.setScale('x', this.#range);
-      plot.setScale('y', this.#scale);
+      plot.setScale('x', { min: from, max: to });
     });
   }
 
@@ -279,14 +306,10 @@ class Chart {
     const { ctx, bbox } = plot;
     // Asked for once: the browser computes it anew each time.
     const colors = this.lines.map(({ party }) => styleOf(`--${party}-line`));
-    ctx.save();
-    ctx.beginPath();
-    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
-    ctx.clip();
+    const bottom = Math.floor(bbox.top + bbox.height);
     for (const { at, seconds, values } of this.#steps) {
-      const left = Math.round(plot.valToPos(at - seconds, 'x', true));
+      const left = Math.max(bbox.left, Math.round(plot.valToPos(at - seconds, 'x', true)));
       const right = Math.round(plot.valToPos(at, 'x', true));
-      const bottom = Math.floor(bbox.top + bbox.height);
       let below = bottom;
       for (const [line, value] of values.entries()) {
         if (value !== null && value > 0) {
@@ -297,106 +320,98 @@ class Chart {
         }
       }
     }
-    ctx.restore();
   }
 
   /**
-   * Which line is which, at its end.
+   * Has texts be written as on the axes, until `restore`.
+   * @param {uPlot} plot
+   */
+  #beginText({ ctx }) {
+    const size = 0.75 * rem() * devicePixelRatio;
+    ctx.save();
+    ctx.font = `${size}px ${getComputedStyle(document.body).fontFamily}`;
+    ctx.fillStyle = styleOf('--quiet');
+    ctx.textAlign = 'left';
+    ctx.textBaseline = 'top';
+    return size;
+  }
+
+  /**
+   * Which line is which, at its end: the name of the lower one is below, and cannot lie on the other.
    * @param {uPlot} plot
    */
   #nameLines(plot) {
-    const { bbox } = plot;
-    const last = this.#steps.at(-1)?.values ?? [];
-    const named = this.lines
-      .map(({ name, party }, line) => ({ name, party, value: last[line] ?? null }))
-      .filter(({ name, party, value }) => name !== '' && party === 'gateway' && value !== null)
-      .map(({ name, value }) => ({ name, top: plot.valToPos(drawn(value ?? 0), 'y', true) }))
-      .sort((one, other) => one.top - other.top);
-    const { ctx, size } = beginText(plot, 'middle');
-    let above = -Infinity;
-    for (const { name, top } of named) {
-      above = Math.max(top, above + size);
-      ctx.fillText(name, bbox.left + bbox.width + 0.3 * size, above);
+    const { ctx, bbox } = plot;
+    const size = this.#beginText(plot);
+    for (const [line, { name, party }] of this.lines.entries()) {
+      const value = this.#steps.at(-1)?.values[line] ?? null;
+      if (name !== '' && party === 'gateway' && value !== null) {
+        const top = plot.valToPos(Math.max(value, shortestMs), 'y', true);
+        ctx.textBaseline = name === 'p50' ? 'top' : 'bottom';
+        ctx.fillText(name, bbox.left + bbox.width + 0.3 * size, top + (name === 'p50' ? -0.3 : 0.3) * size);
+      }
     }
     ctx.restore();
   }
 
   /** @param {uPlot} plot */
   #drawMarks(plot) {
-    const { bbox } = plot;
-    const { ctx, size } = beginText(plot, 'top');
+    const { ctx, bbox } = plot;
+    const size = this.#beginText(plot);
     ctx.strokeStyle = styleOf('--edge');
     ctx.lineWidth = devicePixelRatio;
     ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
-    const lefts = this.#marks.map(({ at }) => plot.valToPos(at / 1_000, 'x', true));
-    // Of marks that leave no room between them the last one has its label, to the left of all of them.
-    let crowd = '';
-    for (const [index, left] of [...lefts.entries()].reverse()) {
+    // Of labels that leave no room between them the last one is written.
+    let end = Infinity;
+    for (const { at, label } of this.#marks.toReversed()) {
+      const left = plot.valToPos(at / 1_000, 'x', true);
       ctx.beginPath();
       ctx.moveTo(left, bbox.top);
       ctx.lineTo(left, bbox.top + bbox.height);
       ctx.stroke();
-      crowd ||= this.#marks[index]?.label ?? '';
-      const hasRoom = left - (lefts[index - 1] ?? bbox.left) > ctx.measureText(crowd).width + size;
-      if (hasRoom || index === 0) {
-        // The side that has room is the empty one where it is the first start.
-        ctx.textAlign = hasRoom ? 'right' : 'left';
-        ctx.fillText(crowd, left + (hasRoom ? -0.4 : 0.4) * size, bbox.top);
-        crowd = '';
+      const width = ctx.measureText(label).width + 0.5 * size;
+      // The side that has room is the empty one where it is the first start.
+      const start = left - width < bbox.left ? left + 0.5 * size : left - width;
+      if (start + width <= end) {
+        ctx.fillText(label, start, bbox.top);
+        end = start;
       }
     }
     ctx.restore();
   }
 
-  /**
-   * The time under the pointer, beside it.
-   * @param {uPlot} plot
-   */
-  #point(plot) {
-    const step = this.#steps[plot.cursor.idx ?? -1];
-    this.#pointed.hidden = step === undefined;
-    if (step !== undefined) {
-      setText(this.#pointed, formatTime(step.at * 1_000));
-      const width = this.#pointed.offsetWidth;
-      const left = Math.min(
-        plot.over.clientWidth - width,
-        Math.max(0, plot.valToPos(step.at, 'x') - width / 2),
-      );
-      this.#pointed.style.transform = `translateX(${left}px)`;
+  /** Puts the values under the cursor, or those of the summary, into the legend; gives them as a sentence. */
+  describe() {
+    if (this.#shown === undefined) {
+      return '';
     }
-  }
-
-  /**
-   * Puts the values at `index`, or those of the summary, into the legend; gives them as a sentence.
-   * @param {number | null} index
-   */
-  describe(index) {
-    const step = this.#steps[index ?? -1];
+    const { flow, from, to, summary, summaryName } = this.#shown;
+    const step = this.#steps[this.plot?.cursor.idx ?? -1];
+    const values = step?.values ?? this.#pick(summary, flow);
     const texts = this.lines.map(({ fullName, cell }, line) => {
-      const text = this.kind.format((step?.values ?? this.#now)[line] ?? null);
+      const text = this.kind.format(values[line] ?? null);
       setText(cell, text);
       return `${fullName} ${text}`;
     });
-    const time = step === undefined ? '' : formatTime(step.at * 1_000);
-    const when = step === undefined ? this.#nowName : `at ${time}`;
-    setText(this.#when, when);
     const sentence = `${this.kind.title}, ${this.#unit.textContent}: ${texts.join(', ')}`;
-    const marks = this.#marks.map(({ label }) => `, ${label}`).join('');
-    const label = `${sentence}, ${when}. Chart of the last 15 minutes${marks}; the arrow keys go through its values.`;
-    if (step === undefined && label !== this.#label) {
-      this.#label = label;
-      this.area.ariaLabel = label;
+    this.#pointed.hidden = step === undefined;
+    if (step === undefined) {
+      setText(this.#when, summaryName);
+      const marks = this.#marks.map(({ label }) => `, ${label}`).join('');
+      this.area.ariaLabel = `${sentence}, ${summaryName}. Chart of the last 15 minutes${marks}; the arrow keys go through its values.`;
+      return `${summaryName}: ${sentence}`;
     }
-    return `${time || when}: ${sentence}`;
-  }
-
-  /** How many values each line has. */
-  get length() {
-    return this.#steps.length;
+    const time = formatTime(step.at * 1_000);
+    setText(this.#when, `at ${time}`);
+    setText(this.#pointed, time);
+    // Within the chart at either end.
+    const left = `${((step.at - from) / (to - from)) * 100}%`;
+    Object.assign(this.#pointed.style, { left, translate: `-${left}` });
+    return `${time}: ${sentence}`;
   }
 
   /** @param {number | null} index */
-  moveCursor(index) {
+  #moveCursor(index) {
     const step = this.#steps[index ?? -1];
     this.plot?.setCursor(
       step === undefined ? { left: -10, top: -10 } : { left: this.plot.valToPos(step.at, 'x'), top: 0 },
@@ -404,74 +419,21 @@ class Chart {
   }
 }
 
-/** @type {Readonly<Record<string, (index: number | null, last: number) => number | null>>} */
-const moves = {
-  ArrowLeft: (index, last) => Math.max(0, (index ?? last + 1) - 1),
-  ArrowRight: (index, last) => Math.min(last, (index ?? last) + 1),
-  Home: () => 0,
-  End: (_, last) => last,
-  Escape: () => null,
-};
-
 export class Charts {
-  /** @type {number | null} */
-  #index = null;
-
-  /**
-   * @param {HTMLElement} parent
-   * @param {(text: string) => void} say reads something out
-   */
-  constructor(parent, say) {
-    this.charts = kinds.map(
-      (kind) =>
-        new Chart(kind, parent, (index) => {
-          this.#index = index;
-          this.#describe();
-        }),
-    );
-    for (const chart of this.charts) {
-      chart.area.addEventListener('keydown', (event) => {
-        const index = moves[event.key]?.(this.#index, chart.length - 1);
-        if (index !== undefined && chart.length > 0) {
-          event.preventDefault();
-          chart.moveCursor(index);
-          say(index === null ? '' : chart.describe(index));
-        }
-      });
-      chart.area.addEventListener('blur', () => {
-        chart.moveCursor(null);
-      });
-    }
+  /** @param {HTMLElement} parent */
+  constructor(parent) {
+    this.charts = kinds.map((kind) => new Chart(kind, parent));
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
-      this.build();
-    });
-    let size = rem();
-    window.addEventListener('resize', () => {
-      if (rem() !== size) {
-        size = rem();
-        this.build();
+      for (const chart of this.charts) {
+        chart.build();
       }
     });
-    this.build();
   }
 
-  build() {
-    for (const chart of this.charts) {
-      chart.build();
-    }
-  }
-
-  /** @param {Parameters<Chart['show']>[0]} shown */
+  /** @param {Shown} shown */
   show(shown) {
     for (const chart of this.charts) {
       chart.show(shown);
-    }
-    this.#describe();
-  }
-
-  #describe() {
-    for (const chart of this.charts) {
-      chart.describe(this.#index);
     }
   }
 }

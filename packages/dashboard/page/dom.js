@@ -10,9 +10,9 @@ export function byId(id) {
   return element;
 }
 
-/** @type {(element: Element | undefined, text: string) => void} */
+/** @type {(element: Element | null | undefined, text: string) => void} */
 export const setText = (element, text) => {
-  if (element !== undefined && element.textContent !== text) {
+  if (element && element.textContent !== text) {
     element.textContent = text;
   }
 };
@@ -29,37 +29,19 @@ export function make(name, properties = {}, ...children) {
   return element;
 }
 
-/**
- * Has a screen reader read `text` out.
- * @param {string} text
- */
-export function say(text) {
+/** @type {(text: string) => void} has a screen reader read it out */
+export const say = (text) => {
   setText(byId('said'), text);
-}
+};
 
 /**
- * Copies what `element`, a `name`, holds, and reads out `done`. A browser has no clipboard for a page that comes neither
- * from its own machine nor by HTTPS: then the text is selected and copied the old way.
- * @type {(element: Element, name: string, done: string, onCopied?: () => void) => void}
+ * Copies the text of `element`, a `name`, and reads out `done`. By selection: a page that comes neither from its own
+ * machine nor by HTTPS has no other clipboard.
+ * @type {(element: Element, name: string, done: string) => boolean}
  */
-export const copy = (element, name, done, onCopied) => {
-  const write = async () => {
-    if (window.isSecureContext) {
-      await navigator.clipboard.writeText(element.textContent);
-      return;
-    }
-    getSelection()?.selectAllChildren(element);
-    if (!document.execCommand('copy')) {
-      throw new Error('the browser did not copy');
-    }
-  };
-  write().then(
-    () => {
-      say(done);
-      onCopied?.();
-    },
-    () => {
-      say(`Could not copy: the ${name} is selected instead`);
-    },
-  );
+export const copy = (element, name, done) => {
+  getSelection()?.selectAllChildren(element);
+  const isCopied = document.execCommand('copy');
+  say(isCopied ? done : `Could not copy: the ${name} is selected instead`);
+  return isCopied;
 };

@@ -1,13 +1,15 @@
 // The dashboard: keeps what the stream has said and puts it on the page.
 
 import { Charts } from './charts.js';
-import { byId, copy, make, say, setText } from './dom.js';
+import { byId, copy, make, setText } from './dom.js';
 import { formatAge, formatCount, formatMoment, formatTime, learnKinds, nameOfKind } from './format.js';
 import { showLoads } from './loads.js';
 import { follow } from './stream.js';
 import {
   createKindTables,
   offerKinds,
+  parties,
+  partyNames,
   showFailures,
   showOperations,
   showSettings,
@@ -17,6 +19,7 @@ import { describeCertificate, describeParties, judge } from './verdict.js';
 
 /** @import { Facts, FlowName, Message, Now, Point, ShownFailure } from '../state.ts' */
 /** @import { StreamState } from './stream.js' */
+/** @import { Party } from './tables.js' */
 
 /** @type {Facts | undefined} */
 let facts;
@@ -52,7 +55,7 @@ const certificateOf = (use) => [
   },
 ];
 
-/** @type {Readonly<Record<string, readonly Fact[]>>} what is said of each party; nothing where there is nothing */
+/** @type {Readonly<Record<Party, readonly Fact[]>>} what is said of each party */
 const factsOf = {
   client: [
     ['url', 'Address', ({ url }) => reachable(url)],
@@ -87,21 +90,27 @@ function describeLastFailure(_, { at }) {
       };
 }
 
-const partyItems = [.../** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('#parties li'))].map(
-  (item) => {
-    const party = /** @type {'client' | 'gateway' | 'backend'} */ (item.dataset['party']);
-    const said = item.querySelector('.said') ?? undefined;
-    const list = make('dl');
-    const shown = (factsOf[party] ?? []).map(([id, name, read]) => {
-      const text = make('dd', { id: `fact-${id}` });
-      const row = make('div', { hidden: id.startsWith('certificate') }, make('dt', {}, name), text);
-      list.append(row);
-      return { row, text, read };
-    });
-    item.append(list);
-    return { item, party, said, shown };
-  },
-);
+const partyItems = parties.map((party) => {
+  const said = make('span', { className: 'said' });
+  const rows = factsOf[party].map(([id, name, read]) => {
+    const text = make('dd', { id: `fact-${id}` });
+    return { row: make('div', {}, make('dt', {}, name), text), text, read };
+  });
+  const title = make('p', { className: `party ${party}` }, make('b', {}, partyNames[party]), ' ', said);
+  const item = make('li', {}, title, make('dl', {}, ...rows.map(({ row }) => row)));
+  item.dataset['party'] = party;
+  byId('parties').append(item);
+  return { item, party, said, rows };
+});
+
+/** @type {Readonly<Record<string, string>>} the mark in the circle of each level */
+const marks = {
+  well: 'm7 12.5 3.5 3.5L17 8.5',
+  over: 'm7 12.5 3.5 3.5L17 8.5',
+  notice: 'M12 6.5v7M12 17v.3',
+  unwell: 'm8 8 8 8m0-8-8 8',
+  gone: 'm8 8 8 8m0-8-8 8',
+};
 
 /** @param {Message} message */
 function take(message) {
@@ -175,6 +184,7 @@ function reachable(url) {
 /** @type {(level: string, party: string, title: string, detail: string, next: string) => void} */
 const setVerdict = (level, party, title, detail, next) => {
   Object.assign(byId('verdict').dataset, { level, party });
+  byId('mark').setAttribute('d', marks[level] ?? '');
   setText(byId('verdict-title'), title);
   setText(byId('verdict-detail'), detail);
   setText(byId('verdict-next'), next);
@@ -185,17 +195,17 @@ const showVerdict = (facts, now) => {
   const { level, party: blamed, next, title, detail, isOver = false } = judge(now, facts);
   setVerdict(isOver ? 'over' : level, blamed ?? '', title, detail, next);
   nameTab(title);
-  const icon = byId('icon');
-  const address = level === 'unwell' ? 'dashboard/unwell.svg' : 'dashboard/well.svg';
-  if (icon.getAttribute('href') !== address) {
-    icon.setAttribute('href', address);
+  const icon = level === 'unwell' ? 'dashboard/unwell.svg' : 'dashboard/well.svg';
+  // Set only where it differs: the browser fetches it each time.
+  if (byId('icon').getAttribute('href') !== icon) {
+    byId('icon').setAttribute('href', icon);
   }
   const states = describeParties(now, facts);
-  for (const { item, party, said, shown } of partyItems) {
+  for (const { item, party, said, rows } of partyItems) {
     item.classList.toggle('unwell', states[party].isUnwell);
     item.classList.toggle('blamed', party === blamed && !isOver);
     setText(said, states[party].text);
-    for (const { row, text: cell, read } of shown) {
+    for (const { row, text: cell, read } of rows) {
       const fact = read(facts, now);
       const { text = '', title = '', isUnwell = false } = typeof fact === 'string' ? { text: fact } : fact;
       row.hidden = text === '';
@@ -309,5 +319,5 @@ byId('welcome-copy').addEventListener('click', () => {
   copy(byId('welcome-command'), 'command', 'Copied');
 });
 
-const charts = new Charts(byId('charts'), say);
+const charts = new Charts(byId('charts'));
 follow(take, changeState);

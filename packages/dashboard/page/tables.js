@@ -9,9 +9,9 @@ import * as format from './format.js';
 /** @typedef {'backend' | 'gateway' | 'client'} Party */
 
 /** @type {readonly Party[]} in the order in which a call meets them */
-const parties = ['client', 'gateway', 'backend'];
+export const parties = ['client', 'gateway', 'backend'];
 /** @type {Readonly<Record<Party, string>>} */
-const partyNames = { backend: 'Backend', gateway: 'Gateway', client: 'Clients' };
+export const partyNames = { backend: 'Backend', gateway: 'Gateway', client: 'Clients' };
 /** @type {readonly FlowName[]} */
 const operationNames = ['list', 'create', 'read', 'update', 'delete'];
 /** @type {readonly StatusClass[]} */
@@ -91,7 +91,6 @@ class Table {
       // For narrow windows, where the head of the table has no room, and cells stand in several lines.
       Object.assign(cell.dataset, { name }, group !== undefined && { group });
       cell.classList.toggle('first', group !== undefined);
-      cell.style.gridArea = isHeading ? '' : (className.split(' ').at(-1) ?? '');
       cell.append(...(fill?.(row, cell) ?? []));
       return cell;
     });
@@ -151,8 +150,8 @@ const operationColumns = [
   {
     className: 'share',
     fill: () => {
-      const track = make('div', {}, make('div', { className: 'bar' }, make('i')));
-      return [make('div', { className: 'part' }, track, make('span'))];
+      const bar = make('div', {}, make('div', { className: 'bar' }));
+      return [make('div', { className: 'part' }, bar, make('small'))];
     },
   },
 ];
@@ -175,7 +174,7 @@ const operationTable = new Table(
     row.style.setProperty('--part', `${part * 100}%`);
     const text =
       mean === null || name === 'none' ? '' : `${Math.round(part * 100)}\u00a0% of ${format.formatMs(mean)}`;
-    setText(row.querySelector('.share span') ?? undefined, text);
+    setText(row.querySelector('.share small'), text);
   },
 );
 
@@ -299,6 +298,8 @@ const failureTable = new Table(
       fill: ({ party }) => [make('span', { className: `party ${party}` }, partyNames[party])],
     },
     { name: 'Operation', className: 'text operation', fill: ({ operation }) => [operation ?? 'none'] },
+    { name: 'Status', className: 'status', fill: ({ status }) => [status === 0 ? '–' : String(status)] },
+    { name: 'Duration', className: 'duration', fill: ({ durationMs }) => [format.formatMs(durationMs)] },
     { name: 'Path', className: 'text path', fill: ({ path }, cell) => asCode(path, cell) },
     { name: 'Client', className: 'text client', fill: ({ client }, cell) => asCode(client, cell) },
     {
@@ -309,8 +310,6 @@ const failureTable = new Table(
         ...(cause === undefined ? [] : [' ', make('small', {}, cause)]),
       ],
     },
-    { name: 'Status', className: 'status', fill: ({ status }) => [status === 0 ? '–' : String(status)] },
-    { name: 'Duration', className: 'duration', fill: ({ durationMs }) => [format.formatMs(durationMs)] },
     { name: 'Request id', className: 'text id', fill: ({ requestId }) => copiable(requestId) },
   ],
   ({ at, requestId }) => `${at} ${requestId}`,
@@ -322,14 +321,14 @@ function copiable(requestId) {
   const ariaLabel = `Copy request id ${requestId}`;
   const button = make('button', { type: 'button', className: 'copy', ariaLabel }, 'Copy');
   button.addEventListener('click', () => {
-    copy(code, 'request id', `Copied ${requestId}`, () => {
+    if (copy(code, 'request id', `Copied ${requestId}`)) {
       button.textContent = 'Copied';
       setTimeout(() => {
         button.textContent = 'Copy';
       }, 2_000);
-    });
+    }
   });
-  return [code, button];
+  return [code, ' ', button];
 }
 
 const filters = {
