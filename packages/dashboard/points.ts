@@ -16,22 +16,12 @@ import type { Report } from '../figures/report.ts';
 import { deathCauses } from '../figures/worker-deaths.ts';
 import type { Flow, FlowName, Point, StatusClass, Summary } from './state.ts';
 
-/** What all the processes of `reports` hold at one moment. */
-export function holdingsOf(
+/** What all the processes of `reports` hold of something at one moment. */
+export function sumOf(
   reports: readonly Report[],
-): Record<
-  'inFlight' | 'bufferedBytes' | 'residentBytes' | 'clientConnections' | 'backendConnections',
-  number
-> {
-  const sum = (valueOf: (report: Report) => number): number =>
-    reports.reduce((total, report) => total + valueOf(report), 0);
-  return {
-    inFlight: sum(({ inFlight }) => inFlight),
-    bufferedBytes: sum(({ bufferedBytes }) => bufferedBytes),
-    residentBytes: sum(({ residentBytes }) => residentBytes),
-    clientConnections: sum(({ clientConnections }) => clientConnections),
-    backendConnections: sum(({ backendConnections }) => backendConnections),
-  };
+  name: 'inFlight' | 'bufferedBytes' | 'residentBytes' | 'clientConnections' | 'backendConnections',
+): number {
+  return reports.reduce((sum, report) => sum + report[name], 0);
 }
 
 /** The points of the last 15 minutes. */
@@ -57,14 +47,13 @@ export class Points {
 }
 
 function pointOf({ from, at, passed, isIdle }: Stretch, reports: readonly Report[]): Point {
-  const { inFlight, bufferedBytes, residentBytes } = holdingsOf(reports);
   return {
     at,
     seconds: secondsOf(from, at),
     flows: isIdle ? noFlows : flowsOf(passed),
-    inFlight,
-    bufferedBytes,
-    residentBytes,
+    inFlight: sumOf(reports, 'inFlight'),
+    bufferedBytes: sumOf(reports, 'bufferedBytes'),
+    residentBytes: sumOf(reports, 'residentBytes'),
     eventLoopDelayMs: Math.max(0, ...reports.map(({ eventLoopDelayMs }) => roundMs(eventLoopDelayMs))),
     workerDeaths: deathCauses.reduce((deaths, cause) => deaths + passed.workerDeaths(cause), 0),
   };

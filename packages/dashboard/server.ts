@@ -15,7 +15,7 @@ import { joinFailures, type Failure, type Party } from '../figures/failures.ts';
 import { figureNames, type Figures } from '../figures/figures.ts';
 import { addFigures, historyMs, type History, type Stretch } from '../figures/history.ts';
 import type { Report } from '../figures/report.ts';
-import { holdingsOf, Points, summaryOf } from './points.ts';
+import { Points, summaryOf, sumOf } from './points.ts';
 import type { Facts, Message, Now } from './state.ts';
 
 const hostName = hostname();
@@ -236,7 +236,6 @@ class Dashboard implements DashboardPort {
   #describeNow(reports: readonly Report[], failures: readonly Failure[]): Now {
     const counted = addFigures(reports);
     const backend = latestBackendStatus(reports.map((report) => report.backend));
-    const { inFlight, bufferedBytes, clientConnections, backendConnections } = holdingsOf(reports);
     return {
       at: Date.now(),
       isDraining: this.#sources.isDraining(),
@@ -252,11 +251,11 @@ class Dashboard implements DashboardPort {
         since: backend?.since ?? 0,
         cause: shortTextOf(backend?.reason, backend?.cause),
       },
-      inFlight,
-      bufferedBytes,
-      clientConnections,
-      backendConnections,
-      requestsEver: countRequests(counted),
+      inFlight: sumOf(reports, 'inFlight'),
+      bufferedBytes: sumOf(reports, 'bufferedBytes'),
+      clientConnections: sumOf(reports, 'clientConnections'),
+      backendConnections: sumOf(reports, 'backendConnections'),
+      requestsEver: requestsOf(counted),
       lastMinute: summaryOf(this.#history.since(minuteMs, counted)),
       wholeHistory: summaryOf(this.#history.since(historyMs, counted)),
       lastFailures: this.#history.lastFailures(counted, failures),
@@ -286,7 +285,7 @@ function hasRoom(viewer: Viewer): boolean {
   return false;
 }
 
-function countRequests(figures: Figures): number {
+function requestsOf(figures: Figures): number {
   const counts = figureNames.flatMap((name) =>
     callOutcomes.map((outcome) => figures.outcomes(name, outcome)),
   );

@@ -6,13 +6,16 @@ export type FlowName = 'all' | 'list' | 'create' | 'read' | 'update' | 'delete' 
 
 export type StatusClass = '2xx' | '4xx' | '5xx' | 'none';
 
+/** Who is at fault when a request has failed [D51]. */
+export type Party = 'client' | 'gateway' | 'backend';
+
 /** What came through in a stretch of time. Times are in milliseconds and null without any calls. */
 export interface Flow {
   readonly requests: number;
   /** Replies by the class of their status; `none` had no reply, since the client left or we stopped. */
   readonly byStatus: Readonly<Record<StatusClass, number>>;
-  /** Failed requests, by who is at fault [D51]; whatever is missing here to `requests` did not fail. */
-  readonly failed: { readonly backend: number; readonly gateway: number; readonly client: number };
+  /** Failed requests; whatever is missing here to `requests` did not fail. */
+  readonly failed: Readonly<Record<Party, number>>;
   readonly p50: number | null;
   readonly p99: number | null;
   readonly mean: number | null;
@@ -65,7 +68,7 @@ export interface ShownFailure {
   readonly client: string | undefined;
   readonly status: number;
   readonly outcome: string;
-  readonly party: 'client' | 'gateway' | 'backend';
+  readonly party: Party;
   readonly cause: string | undefined;
   readonly durationMs: number;
 }
@@ -111,8 +114,8 @@ export interface Facts {
   /** How far back the history goes, and its step. */
   readonly historyMs: number;
   readonly stepMs: number;
-  /** What a request ends with when it fails, by who is at fault. */
-  readonly failureKinds: Readonly<Record<'backend' | 'gateway' | 'client', readonly string[]>>;
+  /** What a request ends with when it fails. */
+  readonly failureKinds: Readonly<Record<Party, readonly string[]>>;
   /** Words for each of these kinds. */
   readonly kindWords: Readonly<Record<string, { readonly title: string; readonly meaning: string }>>;
 }

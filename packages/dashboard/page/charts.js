@@ -4,9 +4,7 @@
 import { make, say, setText } from './dom.js';
 import { formatCount, formatMs, formatRate, formatTime } from './format.js';
 
-/** @import { Flow, FlowName, Point, Summary } from '../state.ts' */
-
-/** @typedef {'gateway' | 'backend' | 'client'} Party */
+/** @import { Flow, FlowName, Party, Point, Summary } from '../state.ts' */
 
 /** @typedef {(figures: Flow, seconds: number, others: Flow | undefined) => number | null} Picker */
 

@@ -4,36 +4,23 @@
 const none = '–';
 const space = '\u00a0';
 
-/**
- * One decimal below a hundred, none above.
- * @param {number} value
- */
-function even(value) {
+/** @type {(value: number) => string} one decimal below a hundred, none above */
+const even = (value) => {
   const digits = value < 99.95 ? 1 : 0;
   return value.toLocaleString('en', { minimumFractionDigits: digits, maximumFractionDigits: digits });
-}
+};
 
 /** @type {(value: number, unit?: string) => string} */
 const evenOrLess = (value, unit = '') =>
   `${value > 0 && value < 0.05 ? `<${space}0.1` : even(value)}${unit === '' ? '' : space}${unit}`;
 
-/** @param {number} value */
-export function formatCount(value) {
-  return value.toLocaleString('en');
-}
+/** @type {(value: number) => string} */
+export const formatCount = (value) => value.toLocaleString('en');
 
-/**
- * Something a second.
- * @param {number} value
- */
-export function formatRate(value) {
-  return evenOrLess(value);
-}
+/** @type {(value: number) => string} of something a second */
+export const formatRate = (value) => evenOrLess(value);
 
-/**
- * A part of a whole as a percentage.
- * @type {(part: number, whole: number) => string}
- */
+/** @type {(part: number, whole: number) => string} a percentage */
 export const formatShare = (part, whole) => {
   const percent = (part / whole) * 100;
   if (whole === 0) {
@@ -45,38 +32,28 @@ export const formatShare = (part, whole) => {
   return percent > 99.9 ? `>${space}99.9${space}%` : evenOrLess(percent, '%');
 };
 
-/**
- * A duration in milliseconds.
- * @param {number | null | undefined} ms
- */
-export function formatMs(ms) {
+/** @type {(ms: number | null | undefined) => string} */
+export const formatMs = (ms) => {
   if (ms === null || ms === undefined) {
     return none;
   }
   return ms < 999.5 ? evenOrLess(ms, 'ms') : evenOrLess(ms / 1_000, 's');
-}
+};
 
 /** @type {(bytes: number, format: (value: number) => string) => string} */
 const inUnits = (bytes, format) => {
-  const units = ['KiB', 'MiB', 'GiB', 'TiB'];
-  let value = bytes;
-  let unit = 'B';
-  while (value >= 999.5 && units.length > 0) {
-    value /= 1_024;
-    unit = units.shift() ?? '';
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let power = 0;
+  while (bytes / 1_024 ** power >= 999.5 && power < 4) {
+    power += 1;
   }
-  return `${unit === 'B' ? formatCount(value) : format(value)}${space}${unit}`;
+  return `${(power === 0 ? formatCount : format)(bytes / 1_024 ** power)}${space}${units[power]}`;
 };
 
-/** @param {number} bytes */
-export function formatBytes(bytes) {
-  return inUnits(bytes, even);
-}
+/** @type {(bytes: number) => string} */
+export const formatBytes = (bytes) => inUnits(bytes, even);
 
-/**
- * What a setting says, in a unit that is easier to read; empty where its own is.
- * @type {(value: number, unit: string | undefined) => string}
- */
+/** @type {(value: number, unit: string | undefined) => string} in an easier unit; empty where its own is easy to read */
 export const formatSetting = (value, unit) => {
   // What was chosen is round, what was measured is not.
   const round = (/** @type {number} */ each) => each.toLocaleString('en', { maximumSignificantDigits: 3 });
@@ -86,11 +63,8 @@ export const formatSetting = (value, unit) => {
   return unit === 'ms' && value >= 1_000 ? `${round(value / 1_000)}${space}s` : '';
 };
 
-/**
- * How long something has lasted, in its two largest units.
- * @param {number} ms
- */
-export function formatAge(ms) {
+/** @type {(ms: number) => string} how long something has lasted, in its two largest units */
+export const formatAge = (ms) => {
   const seconds = Math.max(0, Math.floor(ms / 1_000));
   const minutes = Math.floor(seconds / 60);
   const hours = Math.floor(minutes / 60);
@@ -103,20 +77,12 @@ export function formatAge(ms) {
   return hours < 24
     ? `${hours}${space}h ${minutes % 60}${space}min`
     : `${Math.floor(hours / 24)}${space}d ${hours % 24}${space}h`;
-}
+};
 
-/**
- * The time of day here, to the second.
- * @param {number} at
- */
-export function formatTime(at) {
-  return new Date(at).toTimeString().slice(0, 8);
-}
+/** @type {(at: number) => string} the time of day here, to the second */
+export const formatTime = (at) => new Date(at).toTimeString().slice(0, 8);
 
-/**
- * The time of day, and the day unless it is today.
- * @type {(at: number, now: number) => string}
- */
+/** @type {(at: number, now: number) => string} the time of day, and the day unless it is today */
 export const formatMoment = (at, now) => {
   const date = new Date(at);
   const day = date.toLocaleDateString('en', { day: 'numeric', month: 'short' });
@@ -125,15 +91,14 @@ export const formatMoment = (at, now) => {
     : `${day}, ${formatTime(at).slice(0, 5)}`;
 };
 
-/** This place's distance to UTC, in which the log is. */
+/** The distance of the browser's time zone from UTC, which the log has. */
 export function describeTimeZone() {
-  const minutes = -new Date().getTimezoneOffset();
-  if (minutes === 0) {
+  if (new Date().getTimezoneOffset() === 0) {
     return 'UTC, as in the log';
   }
-  const size = Math.abs(minutes);
-  const hours = `${Math.floor(size / 60)}${size % 60 === 0 ? '' : `:${String(size % 60).padStart(2, '0')}`}`;
-  return `UTC${minutes < 0 ? '−' : '+'}${hours}; the log has UTC`;
+  const parts = new Intl.DateTimeFormat('en', { timeZoneName: 'shortOffset' }).formatToParts();
+  const zone = parts.find(({ type }) => type === 'timeZoneName')?.value ?? '';
+  return `${zone.replace('GMT', 'UTC').replace('-', '−')}; the log has UTC`;
 }
 
 /** @import { Facts } from '../state.ts' */
@@ -141,20 +106,13 @@ export function describeTimeZone() {
 /** @type {Facts['kindWords']} */
 let kindWords = {};
 
-/**
- * Takes the words for the kinds of failure from the gateway, which has them in one table.
- * @param {Facts['kindWords']} words
- */
-export function learnKinds(words) {
+/** @type {(words: Facts['kindWords']) => void} takes the gateway's words for the kinds of failure */
+export const learnKinds = (words) => {
   kindWords = words;
-}
+};
 
-/** @param {string} kind */
-export function nameOfKind(kind) {
-  return kindWords[kind]?.title ?? kind;
-}
+/** @type {(kind: string) => string} */
+export const nameOfKind = (kind) => kindWords[kind]?.title ?? kind;
 
-/** @param {string} kind */
-export function meaningOfKind(kind) {
-  return kindWords[kind]?.meaning ?? '';
-}
+/** @type {(kind: string) => string} */
+export const meaningOfKind = (kind) => kindWords[kind]?.meaning ?? '';

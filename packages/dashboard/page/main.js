@@ -17,9 +17,8 @@ import {
 } from './tables.js';
 import { describeCertificate, describeParties, judge } from './verdict.js';
 
-/** @import { Facts, FlowName, Message, Now, Point, ShownFailure } from '../state.ts' */
+/** @import { Facts, FlowName, Message, Now, Party, Point, ShownFailure } from '../state.ts' */
 /** @import { StreamState } from './stream.js' */
-/** @import { Party } from './tables.js' */
 
 /** @type {Facts | undefined} */
 let facts;

@@ -4,9 +4,7 @@
 import { byId, copy, make, say, setText } from './dom.js';
 import * as format from './format.js';
 
-/** @import { Facts, Flow, FlowName, Now, ShownFailure, ShownSetting, StatusClass, Summary, Worker } from '../state.ts' */
-
-/** @typedef {'backend' | 'gateway' | 'client'} Party */
+/** @import { Facts, Flow, FlowName, Now, Party, ShownFailure, ShownSetting, StatusClass, Summary, Worker } from '../state.ts' */
 
 /** @type {readonly Party[]} in the order in which a call meets them */
 export const parties = ['client', 'gateway', 'backend'];
@@ -408,13 +406,8 @@ export function offerKinds({ failureKinds }) {
   filters.kind.value = chosen;
 }
 
-/** @type {Record<string, string>} */
-const sourceNames = {
-  default: 'default',
-  environment: 'environment',
-  file: 'settings file',
-  socket: 'passed socket',
-};
+/** @type {Record<string, string>} those that are not called as they are */
+const sourceNames = { file: 'settings file', socket: 'passed socket' };
 
 const isChosen = (/** @type {ShownSetting} */ { source }) => source !== 'default';
 
@@ -434,7 +427,7 @@ const settingTable = new Table(
     {
       name: 'From',
       className: 'text source',
-      fill: ({ source, flag }) => [sourceNames[source] ?? `flag ${flag}`],
+      fill: ({ source, flag }) => [source === 'flag' ? `flag ${flag}` : (sourceNames[source] ?? source)],
     },
     { name: 'What it sets', className: 'text help', fill: ({ help }) => [help.replaceAll('`', '')] },
   ],
@@ -451,8 +444,8 @@ function describeValue({ value, unit }) {
   // A number's digits are set apart in groups, and what is copied is the number. One without a unit, such as a port,
   // is no quantity.
   const groups = unit !== undefined && /^\d{5,}$/.test(value) ? value.split(/(?=(?:\d{3})+$)/) : [];
-  const code = make('code', {}, ...groups.map((group) => make('span', { className: 'group' }, group)));
-  code.append(...(groups.length === 0 ? [value] : []));
+  const spans = groups.map((group) => make('span', { className: 'group' }, group));
+  const code = make('code', {}, ...(groups.length === 0 ? [value] : spans));
   const readable = format.formatSetting(Number(value), unit);
   return [code, ` ${unit ?? ''}`, ...(readable === '' ? [] : [' ', make('small', {}, readable)])];
 }

@@ -3,19 +3,19 @@
 
 import { formatAge, formatCount, formatMs, formatRate, formatTime } from './format.js';
 
-/** @import { Facts, Now, ShownCertificate } from '../state.ts' */
+/** @import { Facts, Flow, Now, Party, ShownCertificate } from '../state.ts' */
 
-/** @typedef {'client' | 'gateway' | 'backend'} Party */
+/** @typedef {'well' | 'notice' | 'unwell'} Level */
 
 /**
- * @typedef {object} Verdict
- * @property {'well' | 'notice' | 'unwell'} level
+ * @typedef {object} Said
  * @property {Party | undefined} party who is at fault; undefined when all is well
  * @property {string} next what to do, in one short sentence; empty when all is well
  * @property {string} title without figures: it is read out when it changes
- * @property {string} detail
  * @property {boolean} [isOver] what is told of was wrong within the last minute, and is not any more
  */
+
+/** @typedef {Said & { level: Level, detail: string }} Verdict */
 
 // Of the last minute's calls to the backend.
 const failedShareUnwell = 0.05;
@@ -32,15 +32,13 @@ const dayMs = 86_400_000;
 const certificateDaysMin = 14;
 
 /**
- * @typedef {object} Rule as a verdict; `detail` may say more
+ * @typedef {object} Judgement
  * @property {(now: Now, facts: Facts) => boolean} holds
- * @property {Verdict['level'] | ((now: Now) => Verdict['level'])} level
- * @property {Party} party
- * @property {string} next
- * @property {string} title
+ * @property {Level | ((now: Now) => Level)} level
  * @property {(now: Now, facts: Facts) => string} detail
- * @property {boolean} [isOver]
  */
+
+/** @typedef {Said & Judgement} Rule */
 
 /** @type {readonly Rule[]} the first one that holds is the verdict */
 const rules = [
@@ -192,16 +190,12 @@ const recoveredAt = ({ at, backend, lastFailures, lastMinute }, party) => {
   return party === 'backend' && backend.since > last.at ? backend.since : undefined;
 };
 
-/**
- * The part of the last minute's calls to the backend that the backend failed.
- * @param {Now} now
- */
-function failedShareOf({ lastMinute: { flows } }) {
-  return flows.all.backendCalls === 0 ? 0 : flows.all.failed.backend / flows.all.backendCalls;
-}
+/** @type {(now: Now) => number} the part of the last minute's calls to the backend that the backend failed */
+const failedShareOf = ({ lastMinute: { flows } }) =>
+  flows.all.failed.backend / Math.max(1, flows.all.backendCalls);
 
-/** @param {Now} now */
-function describeTraffic(now) {
+/** @type {(now: Now) => string} */
+const describeTraffic = (now) => {
   const { seconds, flows } = now.lastMinute;
   const { all } = flows;
   if (all.requests === 0) {
@@ -213,12 +207,10 @@ function describeTraffic(now) {
     ...(client > 0 ? [`${formatCount(client)} with a mistake of the client`] : []),
   ];
   return `${formatRate(all.requests / seconds)} requests a second, ${failed.join(', ') || 'none failed'}, p99 ${formatMs(all.p99)} ${inLastMinute(now)}.`;
-}
+};
 
-/** @param {Facts} facts */
-function askForAddress({ backendUrl }) {
-  return `Is BACKEND_URL right? It is ${backendUrl}.`;
-}
+/** @type {(facts: Facts) => string} */
+const askForAddress = ({ backendUrl }) => `Is BACKEND_URL right? It is ${backendUrl}.`;
 
 /** @type {(now: Now, facts: Facts) => string} */
 const describeFailed = (now, facts) => {
@@ -235,32 +227,24 @@ function describeFill({ inFlight, lastMinute }, { inFlightMax }) {
   return `${formatCount(inFlight)} of ${formatCount(inFlightMax)} calls in flight now. The backend's p99 is ${formatMs(lastMinute.flows.all.backendP99)}.`;
 }
 
-/**
- * Which time the figures are of: a step of the history more than a minute at most.
- * @param {Now} now
- */
-function inLastMinute({ at, lastMinute }) {
-  return `in the last minute (${formatTime(lastMinute.from)} to ${formatTime(at)})`;
-}
+/** @type {(now: Now) => string} the time of the figures: a step of the history more than a minute at most */
+const inLastMinute = ({ at, lastMinute }) =>
+  `in the last minute (${formatTime(lastMinute.from)} to ${formatTime(at)})`;
 
 /** @type {(now: Now, kind: string) => number} */
 const countKind = ({ lastMinute }, kind) => lastMinute.failures[kind] ?? 0;
 
-/** @param {Now} now */
-function countTurnedAway(now) {
-  return countKind(now, 'overload') + countKind(now, 'no-keys');
-}
+/** @type {(now: Now) => number} */
+const countTurnedAway = (now) => countKind(now, 'overload') + countKind(now, 'no-keys');
 
 /**
- * A flow that is slow without the backend being so. Only of what has no body: how long a client takes to send one is
- * its own affair.
- * @param {Now} now
+ * A flow that is slow while the backend is not. Only those without a body: the client decides how long it sends one.
+ * @type {(now: Now) => Flow | undefined}
  */
-function slowBeside({ lastMinute: { flows } }) {
-  return [flows.list, flows.read].find(
+const slowBeside = ({ lastMinute: { flows } }) =>
+  [flows.list, flows.read].find(
     ({ p99, mean, backendMean }) => (p99 ?? 0) >= slowMs && (backendMean ?? 0) * 2 < (mean ?? 0),
   );
-}
 
 /**
  * One short line for each party on the way of a call.
