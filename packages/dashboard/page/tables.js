@@ -147,10 +147,7 @@ const operationColumns = [
   figure('p99', ({ backendP99 }) => format.formatMs(backendP99), { className: 'backend' }),
   {
     className: 'share',
-    fill: () => {
-      const bar = make('div', {}, make('div', { className: 'bar' }));
-      return [make('div', { className: 'part' }, bar, make('small'))];
-    },
+    fill: () => [make('div', { className: 'bar' }), make('small')],
   },
 ];
 
