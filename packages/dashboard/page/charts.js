@@ -160,9 +160,11 @@ class Chart {
     this.area = make('div', { className: 'area', tabIndex: 0, role: 'img' });
     const className = kind.title.toLowerCase().replaceAll(' ', '-');
     parent.append(make('figure', { className }, caption, legend, this.area));
-    // Also when it comes into sight.
+    // Also when it comes into sight. Out of sight it has no size, in which nothing could be drawn.
     new ResizeObserver(() => {
-      this.build();
+      if (this.area.clientWidth > 0) {
+        this.build();
+      }
     }).observe(this.area);
     this.area.addEventListener('keydown', (event) => {
       const index = moves[event.key]?.(this.plot?.cursor.idx ?? null, this.#steps.length - 1);
