@@ -13,8 +13,8 @@ const keptSettings = ['host', 'port', 'adminHost', 'adminPort', 'portSharing'] a
 
 /**
  * Puts the settings that `resolveAgain` gives in force, except those that need a restart. Those with a mistake, and those by
- * which nothing can be served, change nothing. The log says in each case what has come of it. Never rejects; true where
- * settings have changed.
+ * which nothing can be served, change nothing. The log says in each case what has come of it. Resolves with true where
+ * settings have changed. Rejects with a fault of our own only.
  */
 export async function reload(
   inForce: InForce,

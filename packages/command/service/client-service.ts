@@ -11,7 +11,7 @@ import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Log, Logger } from '../log/log.ts';
 import { changedSettings } from '../settings/describe.ts';
 import type { SettingName, Settings } from '../settings/settings.ts';
-import { startDeadline } from './deadline.ts';
+import { startShutdownTimeout } from './deadline.ts';
 import { createKeeper } from './keeper.ts';
 import { openListener } from './listener.ts';
 import type { Parts } from './parts.ts';
@@ -118,12 +118,8 @@ export async function startClientService(
 // Lets its calls end, and cuts what is left when the time is over.
 async function finishServing(serving: Serving, shutdownTimeoutMs: number, logger: Logger): Promise<void> {
   serving.beginDrain();
-  const timeout = new AbortController();
-  const callOff = startDeadline(shutdownTimeoutMs, () => {
-    logger.warn({ shutdownTimeoutMs }, 'the shutdown timeout has passed: cutting what is left');
-    timeout.abort();
-  });
-  await serving.drain(timeout.signal);
+  const { signal, callOff } = startShutdownTimeout(shutdownTimeoutMs, logger);
+  await serving.drain(signal);
   callOff();
   await serving.stop();
 }

@@ -1,4 +1,6 @@
-// Deadlines of what is waited for while the process stops.
+// Deadlines of what is waited for while the process, or a serving of it, stops.
+
+import type { Logger } from '../log/log.ts';
 
 // A timer that is later than this was held up with its whole process, which then has this long to hear what has
 // happened meanwhile.
@@ -23,4 +25,17 @@ export function startDeadline(ms: number, onOver: () => void): () => void {
   return () => {
     clearTimeout(timer);
   };
+}
+
+/** The time that calls under way may take to end [D33]: `signal` is aborted, and the log says so, when it is over. */
+export function startShutdownTimeout(
+  shutdownTimeoutMs: number,
+  logger: Logger,
+): { readonly signal: AbortSignal; readonly callOff: () => void } {
+  const timeout = new AbortController();
+  const callOff = startDeadline(shutdownTimeoutMs, () => {
+    logger.warn({ shutdownTimeoutMs }, 'the shutdown timeout has passed: cutting what is left');
+    timeout.abort();
+  });
+  return { signal: timeout.signal, callOff };
 }

@@ -7,7 +7,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from '../log/log.ts';
 import { releaseCompilers } from './compilers.ts';
 import type { Service } from './services.ts';
-import { startDeadline } from './deadline.ts';
+import { startDeadline, startShutdownTimeout } from './deadline.ts';
 import type { Settings } from '../settings/settings.ts';
 
 /** Where signals and stray errors come from: the process. */
@@ -163,15 +163,11 @@ export async function runUntilStopped(
   service.beginDrain();
   const { shutdownDelayMs, shutdownTimeoutMs } = settingsInForce();
   await delay(shutdownDelayMs, undefined, { signal: request.cut }).catch(() => undefined);
-  const timeout = new AbortController();
-  const callOff = startDeadline(shutdownTimeoutMs, () => {
-    logger.warn({ shutdownTimeoutMs }, 'the shutdown timeout has passed: cutting what is left');
-    timeout.abort();
-  });
+  const timeout = startShutdownTimeout(shutdownTimeoutMs, logger);
   const cut = AbortSignal.any([request.cut, timeout.signal]);
   // After a fault of our own nothing is certain, not even that draining and stopping come to an end.
   await Promise.race([service.finishDrain(cut), untilAborted(cut)]);
-  callOff();
+  timeout.callOff();
   const late = Promise.withResolvers<boolean>();
   const callOffLate = startDeadline(stopMsMax, () => {
     late.resolve(false);

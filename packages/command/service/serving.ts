@@ -58,6 +58,9 @@ export async function createServing(
     backendTls: backendUrl.protocol === 'https:' ? backendTls : undefined,
     allowedHosts: allowedHosts.length === 0 ? [] : [...(parseHostNames(host) ?? []), ...allowedHosts],
   };
+  // What is loaded comes before what has to be closed again. Only what is wanted is loaded: neither the start nor the memory of
+  // a gateway without it pays.
+  const pages = settings.docs ? (await import('../api-reference/pages.ts')).loadPages(settings) : undefined;
   const traces =
     settings.otelExporterOtlpEndpoint === ''
       ? undefined
@@ -72,16 +75,20 @@ export async function createServing(
     tracer,
     peer: backendPeer,
   });
-  if (settings.docs) {
-    // Loaded only when wanted, as traces and HTTP/2 are: neither the start nor the memory of a gateway without it pays.
-    gateway.servePages((await import('../api-reference/pages.ts')).loadPages(settings));
+  if (pages !== undefined) {
+    gateway.servePages(pages);
   }
   const protocols = http2 && { h2: http2.serveHttp2(settings, gateway) };
-  const connections = new ClientServer(
-    settings,
-    gateway,
-    tls.clients && { tls: tls.clients, ...(protocols && { protocols }) },
-  );
+  const secure = tls.clients && { tls: tls.clients, ...(protocols && { protocols }) };
+  let connections: ClientServer;
+  try {
+    connections = new ClientServer(settings, gateway, secure);
+  } catch (error) {
+    // Certificates that the platform cannot use: the serving before this one goes on.
+    guards.close();
+    await tracer?.end(0);
+    throw error;
+  }
   connections.onHandshakeFailure = (error, address) => {
     records.figures.recordFailedHandshake();
     const client = settings.logClient ? address : undefined;
