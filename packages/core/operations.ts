@@ -1,24 +1,22 @@
-// The five operations: sections 4 and 7 of the specification as one table. Every difference between two
-// operations is a column here; the code that walks a request through has none. Imports nothing.
+// The five operations [spec 4 and 7]. Every difference between them is a column of this table.
 
 export type OperationName = 'list' | 'create' | 'read' | 'update' | 'delete';
 type OperationMethod = 'GET' | 'POST' | 'PUT' | 'DELETE';
 
 export interface Operation {
   readonly name: OperationName;
-  /** The method, towards the client and towards the backend alike [spec 4]. */
+  /** Method of the client's request and of the request to the backend [spec 4]. */
   readonly method: OperationMethod;
-  /** Whether the path names the collection (`/api/work-items`) or one item (`/api/work-items/{id}`). */
+  /** The path: the collection (`/api/work-items`) or one item (`/api/work-items/{id}`). */
   readonly on: 'collection' | 'item';
-  /** The request body must be JSON and is forwarded [spec 4, rule 6]; otherwise a body is dropped [D11]. */
+  /** True: the request's body must be JSON and is forwarded [spec 4, rule 6]. False: a body is dropped [D11]. */
   readonly takesBody: boolean;
-  /** The backend's answer must be JSON and is the reply [spec 4, rules 3 and 5]; otherwise `{"success":true}` [rule 4]. */
+  /** True: the backend's JSON is the reply [spec 4, rules 3, 5]. False: the reply is `{"success":true}` [rule 4]. */
   readonly passesAnswer: boolean;
-  /** The reply's status when all went well [spec 4]. */
   readonly successStatus: 200 | 201;
-  /** The message of the 404 that a backend's 404 becomes; where there is none it is a failure [spec 7, rule 1]. */
+  /** Message of the client's 404 after a backend's 404; undefined if that 404 is a failure [spec 7, rule 1]. */
   readonly notFoundMessage: string | undefined;
-  /** The message of the 500 that every other failure becomes [spec 7]. */
+  /** Message of the 500 reply to every other failure [spec 7]. */
   readonly failureMessage: string;
 }
 
@@ -34,7 +32,7 @@ export const operations: readonly Operation[] = [
   { name: 'delete', method: 'DELETE', on: 'item',       takesBody: false, passesAnswer: false, successStatus: 200, notFoundMessage: undefined,             failureMessage: 'Failed to delete work item' },
 ];
 
-/** True for the operations that the backend may be asked again without harm: the reads [D20, D21]. */
+/** True for list and read: repeating them does no harm at the backend [D20, D21]. */
 export function isRead(operation: Operation): boolean {
   return operation.method === 'GET';
 }

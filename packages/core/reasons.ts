@@ -1,7 +1,8 @@
-// Why a call to the backend brought no answer that could be used: a code for programs, which no text is compared for, and
-// a few words for tables. The `cause` beside a code is for people and says more: addresses, limits, what was read.
+// Codes for the reasons why a call to the backend had no usable answer, each with a short text for tables. The program
+// compares only these codes, never texts. With its code, each failed call has a `cause`: a longer text for people, with
+// details such as limits.
 
-/** Words where those of the cause are too long for a table; undefined: the cause is short. */
+/** The short text of each reason, for tables; undefined if the `cause` is short enough. */
 const reasonTexts = {
   // No connection.
   'connection-refused': 'connection refused',
@@ -17,11 +18,11 @@ const reasonTexts = {
   'connect-timeout': undefined,
   'no-descriptor': undefined,
   'client-closed': undefined,
-  // No whole answer.
+  // No complete answer.
   'answer-timeout': undefined,
   malformed: undefined,
   'cut-number': undefined,
-  // An answer of no use.
+  // An unusable answer.
   status: undefined,
   'empty-body': undefined,
   'not-json': undefined,
@@ -31,7 +32,7 @@ const reasonTexts = {
 
 export type Reason = keyof typeof reasonTexts;
 
-/** A failed call in a few words: those of its reason, or else its cause. */
+/** Describes a failed call in a few words: the text of its reason, or else its cause. */
 export function shortTextOf<Cause>(reason: Reason | undefined, cause: Cause): Cause | string {
   return (reason && reasonTexts[reason]) ?? cause;
 }

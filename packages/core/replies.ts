@@ -1,11 +1,11 @@
-// Every fixed reply, built once: status, bytes and the headers that belong to it alone. A client never gets
-// a body that is neither one of these nor the backend's own JSON [spec 7, rule 2].
+// The fixed replies: status, headers and body. Every reply to a request for an operation is one of these or has the
+// backend's JSON as its body [spec 7, rule 2].
 
-import type { Broken, ReplyHead } from './http1/transport.ts';
+import type { BrokenReason, ReplyHead } from './http1/transport.ts';
 import { createReplyHead } from './http1/writer.ts';
 import { operations, type Operation, type OperationName } from './operations.ts';
 
-/** Its headers are all but those that differ each time [D24]. */
+/** A reply with constant headers and body. Headers that vary are added when the reply is sent [D24]. */
 export interface FixedReply extends ReplyHead {
   readonly body: Buffer;
 }
@@ -14,7 +14,7 @@ export function createFixedReply(status: number, headers: readonly string[], bod
   return { ...createReplyHead(status, headers), body };
 }
 
-/** The headers of a reply with a body of `contentType`, and `others` beyond those of every reply [D24]. */
+/** Returns `contentType` (undefined without a body), the headers of every reply, and `others`, as one list [D24]. */
 export function replyHeaders(contentType: string | undefined, others: readonly string[] = []): string[] {
   return [
     ...(contentType === undefined ? [] : ['content-type', contentType]),
@@ -28,9 +28,8 @@ export function replyHeaders(contentType: string | undefined, others: readonly s
 
 const json = 'application/json';
 
-/** Replies on paths that belong to no operation, for those who want them beside the operations. */
+/** Serves pages on paths that belong to no operation. */
 export interface Pages {
-  /** The reply to `method` on `path`; undefined where there is no such page. */
   replyTo(path: string, method: string): FixedReply | undefined;
 }
 
@@ -50,7 +49,7 @@ export const collectionMethods = 'GET, HEAD, POST, OPTIONS';
 export const itemMethods = 'GET, HEAD, PUT, DELETE, OPTIONS';
 const pageMethods = 'GET, HEAD, OPTIONS';
 
-// What a client has to bring [RFC 6750, 3; D43].
+// The challenge to clients without a valid token, in `www-authenticate` [RFC 6750, 3; D43].
 const challenge = 'Bearer realm="work-items"';
 
 export const replies = {
@@ -77,19 +76,19 @@ export const replies = {
   internalError: errorReply(500, 'Internal server error'),
 };
 
-/** One request too many: there can be another in `seconds` [D46]; `headers`, as name, value, ..., are those of the rate. */
+/** Returns the reply to a request over the rate limit [D46]. `headers` (name, value, ...) describe the limit. */
 export function replyTooManyRequests(seconds: number, headers: readonly string[]): FixedReply {
   return errorReply(429, 'Too many requests', ['retry-after', String(seconds), ...headers]);
 }
 
-/** Of a call whose token lacks `scope`, which has no quotes and no backslashes [RFC 6749, 3.3; D43]. */
+/** Returns the 403 for a token without `scope`. `scope` has no quotes or backslashes [RFC 6749, 3.3; D43]. */
 export function createScopeReply(scope: string): FixedReply {
   const value = `${challenge}, error="insufficient_scope", scope="${scope}"`;
   return errorReply(403, 'Forbidden', ['www-authenticate', value]);
 }
 
-/** What a request gets that does not go on [D26, D27, D35]. */
-export function replyToBroken(reason: Broken): FixedReply {
+/** Returns the reply to a request that is malformed or late, or has no room for its body [D26, D27, D35]. */
+export function replyToBroken(reason: BrokenReason): FixedReply {
   if (reason === 'timeout') {
     return replies.requestTimeout;
   }
@@ -99,15 +98,15 @@ export function replyToBroken(reason: Broken): FixedReply {
   return reason.kind === 'head-too-large' ? replies.headersTooLarge : replies.badRequest;
 }
 
-/** The head of each operation's reply that passes the backend's JSON on [spec 4]. */
+/** The heads of replies that pass on the backend's JSON, by operation [spec 4]. */
 export const answerHeads = perOperation(({ successStatus }) =>
   createReplyHead(successStatus, replyHeaders(json)),
 );
 
-/** Each operation's 500 [spec 7]. */
+/** The 500 of each operation [spec 7]. */
 export const failureReplies = perOperation((operation) => errorReply(500, operation.failureMessage));
 
-/** What a backend's 404 becomes: operation 3's 404, every other operation's 500 [spec 7, rule 1]. */
+/** The reply of each operation to a backend's 404: a 404 for `read`, a 500 for all others [spec 7, rule 1]. */
 export const notFoundReplies = perOperation((operation) =>
   operation.notFoundMessage === undefined
     ? failureReplies[operation.name]

@@ -1,23 +1,22 @@
-// Who a client is, by address: that of its connection, or what trusted proxies say of it in `x-forwarded-for`
-// [D46, D52]. Knows neither settings nor requests.
+// Finds a client's address: the connection's, or the one that trusted proxies report in `x-forwarded-for` [D46, D52].
 
 import { BlockList, isIP, isIPv4, isIPv6, SocketAddress } from 'node:net';
 import { splitList } from '../text/lists.ts';
 
-/** The proxies whose word is taken; from `createTrustedProxies`. */
+/** The proxies whose `x-forwarded-for` is trusted. Created by `createTrustedProxies`. */
 export interface TrustedProxies {
   has(address: string): boolean;
 }
 
-// An address, and how many of its bits count.
+// An address, then optionally a slash and the length of a prefix.
 const rangePattern = /^([^/]+?)(?:\/(\d{1,3}))?$/;
 
-/** Whether `range` is an IP address or a range of them (CIDR). */
+/** True if `range` is an IP address or a range in CIDR notation. */
 export function isAddressRange(range: unknown): boolean {
   return typeof range === 'string' && readRange(range) !== undefined;
 }
 
-/** The ranges (CIDR) and addresses of a comma list; undefined when one is neither. */
+/** Parses a comma-separated list of addresses and CIDR ranges; undefined if an entry is invalid. */
 export function parseAddressRanges(text: string): readonly string[] | undefined {
   const ranges = splitList(text);
   return ranges.every(isAddressRange) ? ranges : undefined;
@@ -39,7 +38,7 @@ function readRange(range: string): Range | undefined {
   return { address, bits: Number(bits ?? bitsMax), family: version === 4 ? 'ipv4' : 'ipv6' };
 }
 
-/** Of ranges from `parseAddressRanges`; undefined for none. Throws a `TypeError` for what is no range. */
+/** Returns the set of proxies in `ranges`; undefined if there are none. Throws a `TypeError` for an invalid range. */
 export function createTrustedProxies(ranges: readonly string[]): TrustedProxies | undefined {
   if (ranges.length === 0) {
     return undefined;
@@ -48,14 +47,14 @@ export function createTrustedProxies(ranges: readonly string[]): TrustedProxies 
   for (const each of ranges) {
     const range = readRange(each);
     if (range === undefined) {
-      throw new TypeError(`${JSON.stringify(each)} is neither an IP address nor a range of them`);
+      throw new TypeError(`${JSON.stringify(each)} is neither an IP address nor a CIDR range`);
     }
     list.addSubnet(range.address, range.bits, range.family);
   }
   return { has: (address) => list.check(address, isIPv4(address) ? 'ipv4' : 'ipv6') };
 }
 
-/** One spelling for each address: an IPv4 address in IPv6 is that IPv4 address, and none has a zone. */
+/** Returns `address` in canonical form: without a zone, and an IPv4 address mapped into IPv6 as IPv4. */
 export function normalizeAddress(address: string): string {
   if (isIPv4(address)) {
     return address;
@@ -71,9 +70,10 @@ export function normalizeAddress(address: string): string {
 const mappedPrefix = '::ffff:';
 
 /**
- * The client's address: `peer` is that of the connection, from `normalizeAddress`, and `forwardedFor` the values of
- * its `x-forwarded-for` headers, in order. These are read from the right, since each proxy adds to the end who called
- * it, as long as whoever says so is trusted; what is no address ends it at the last one that was.
+ * Returns the client's address. `peer` is the connection's address, from `normalizeAddress`. `forwardedFor` has the
+ * values of `x-forwarded-for`, in order. Each proxy appends the address that it was called from. So the search starts
+ * at `peer` and takes the list from right to left. It ends at the first address that is not a trusted proxy's, or
+ * before a malformed entry.
  */
 export function clientAddress(
   peer: string,
@@ -98,7 +98,7 @@ export function clientAddress(
   return address;
 }
 
-// An address as proxies write it: plain, with a port behind it, or in brackets, with or without one.
+// An address as proxies write it: plain, with a port, or in brackets with or without a port.
 const hopPattern =
   /^[ \t]*(?:\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?|([\d.]+)(?::\d{1,5})?|([0-9A-Fa-f:.]+))[ \t]*$/;
 

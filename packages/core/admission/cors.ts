@@ -1,21 +1,18 @@
-// CORS: what browsers let pages of other origins do with the gateway [D45]. Decides which origins are allowed, and which
-// fields a reply gets for them. Pure: lists of headers in, lists of headers out.
+// CORS [D45]: decides which origins are allowed, and which header fields the replies get.
 
 import { fieldValue, onlyFieldValue, type RequestHead } from '../http1/head.ts';
 
-/** Stands for every origin. */
 export const anyOrigin = '*';
 
 const allowedHeaders = 'authorization, content-type, x-request-id, traceparent, tracestate';
 const exposedHeaders = 'x-request-id, retry-after, ratelimit, ratelimit-policy, www-authenticate';
 const vary = ['vary', 'origin'];
 
-/** The part of a request that CORS depends on. */
-type Asker = Pick<RequestHead, 'method' | 'fields'>;
+type CorsRequest = Pick<RequestHead, 'method' | 'fields'>;
 
 export class Cors {
   readonly #byOrigin: ReadonlyMap<string, CorsFields>;
-  // For requests without an origin or of one that is not allowed; with `*`, for all.
+  // The fields for requests without an allowed origin; with `*`, for all requests.
   readonly #others: CorsFields;
   readonly #allowsAny: boolean;
 
@@ -43,31 +40,28 @@ export class Cors {
     this.#others = this.#allowsAny ? fieldsFor(anyOrigin, []) : { reply: vary, preflight: () => vary };
   }
 
-  /** Whether the request comes from a page of an allowed origin. Two origins count as none. */
+  /** True if the request comes from a page of an allowed origin. False for two `origin` fields. */
   allows(fields: readonly string[]): boolean {
     const origin = onlyFieldValue(fields, 'origin');
     return origin !== undefined && (this.#allowsAny || this.#byOrigin.has(origin));
   }
 
-  /**
-   * The fields that a reply to `asker` has after `headers`. `asker` is undefined for bytes that are no request.
-   */
-  fieldsFor(headers: readonly string[], asker: Asker | undefined): readonly string[] {
-    const origin = asker === undefined ? undefined : onlyFieldValue(asker.fields, 'origin');
+  /** Returns the fields to add after `headers` in the reply. `request` is undefined if it was malformed. */
+  fieldsFor(headers: readonly string[], request: CorsRequest | undefined): readonly string[] {
+    const origin = request === undefined ? undefined : onlyFieldValue(request.fields, 'origin');
     const fields = (origin === undefined ? undefined : this.#byOrigin.get(origin)) ?? this.#others;
-    if (origin !== undefined && asker !== undefined && isPreflight(asker) && headers.includes('allow')) {
-      // The reply to OPTIONS names the methods of the path in `allow` [D6]. An error has none.
+    if (origin !== undefined && request !== undefined && isPreflight(request) && headers.includes('allow')) {
+      // The reply to OPTIONS has the path's methods in `allow` [D6]. An error reply to OPTIONS has no `allow`.
       return fields.preflight(headers[headers.indexOf('allow') + 1] ?? '');
     }
     return fields.reply;
   }
 }
 
-function isPreflight({ method, fields }: Asker): boolean {
+function isPreflight({ method, fields }: CorsRequest): boolean {
   return method === 'OPTIONS' && fieldValue(fields, 'access-control-request-method') !== undefined;
 }
 
-// The fields that replies to one origin have in addition.
 interface CorsFields {
   readonly reply: readonly string[];
   readonly preflight: (methods: string) => readonly string[];

@@ -1,28 +1,29 @@
-// Under which names a listener is called [D57]. Addresses and this machine's own names are always right: a page
-// elsewhere that makes a name of its own point here (DNS rebinding) cannot put them into `Host`. So is no name at all:
-// every browser sends one, and a load balancer's plain health check does not. Knows neither settings nor HTTP's framing.
+// Checks the host name of a request, as a protection from DNS rebinding [D57]. With it, a page of another site points
+// its own host name at this machine. But its requests have that name in `Host`. IP addresses and this machine's own
+// names are always allowed. A missing name is allowed too: browsers always send one, but a load balancer's health check
+// may not.
 
 import { isIPv4, isIPv6 } from 'node:net';
 import { splitList } from '../text/lists.ts';
 
-// A name, or an IPv6 address in brackets; then a port, which may be empty (RFC 3986, 3.2.3).
+// A name, or an IPv6 address in brackets; then optionally a colon and a port, which may be empty (RFC 3986, 3.2.3).
 const hostPattern = /^(?:\[([^\]]*)\]|([^:[\]]*))(?::\d*)?$/;
 const namePattern = /^[\w-]+(?:\.[\w-]+)*$/;
 
-/** A name as `isAllowedHost` compares it: in small letters, without the dot that may end it. */
+/** Returns a name in the form that `isAllowedHost` compares: in lower case, without a trailing dot. */
 export function normalizeHostName(name: string): string {
   return name.toLowerCase().replace(/\.$/, '');
 }
 
-/** The names of a comma list, as `isAllowedHost` takes them; undefined when one is no name, or has a port. */
+/** Parses a comma-separated list of names for `isAllowedHost`; undefined if one is invalid or has a port. */
 export function parseHostNames(text: string): readonly string[] | undefined {
   const names = splitList(text).map(normalizeHostName);
   return names.every((name) => namePattern.test(name)) ? names : undefined;
 }
 
 /**
- * Whether `host`, the value of a `Host` header, is missing or empty, an IP address, `localhost`, a name under `.localhost`, or one of
- * `allowed` (each from `normalizeHostName`). Its port does not matter.
+ * True if `host`, the value of a `Host` field, is missing, empty, an IP address, `localhost`, a name under
+ * `.localhost`, or one of `allowed`. The names in `allowed` must come from `normalizeHostName`. The port is ignored.
  */
 export function isAllowedHost(host: string | undefined, allowed: readonly string[]): boolean {
   if (host === undefined || host === '') {

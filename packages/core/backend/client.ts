@@ -1,5 +1,5 @@
-// One call to the backend becomes one Outcome. Deadlines, the single resend and the limits of an answer are here [D15 to
-// D23]; the bytes on the wire are http1/'s affair. What a client is told about an outcome is decided elsewhere.
+// Makes calls to the backend. Each call ends in one `Outcome`. Enforces the deadlines and the limits of answers, and
+// resends a call at most once [D15 to D23]. http1/ sends and parses the bytes; call/ decides the reply to the client.
 
 import { AnswerBody } from '../body/body.ts';
 import type { BufferBudget } from '../body/budget.ts';
@@ -19,22 +19,19 @@ import { describeError, isShortOfDescriptors, reasonOfError, type Peer } from '.
 import { ConnectionPool } from './pool.ts';
 import { withoutEndSlashes } from '../text/addresses.ts';
 
-/**
- * Why a call brought no usable answer. Goes to the log and the metrics, never to a client. `no-descriptor`: the backend
- * was not called, since we could not open a connection.
- */
+/** The kinds of failures, for log and metrics only. `no-descriptor`: not called, for lack of a file descriptor. */
 type BackendFailure = 'refused' | 'unreachable' | 'timed-out' | 'not-json' | 'too-large' | 'no-descriptor';
 
 /**
- * What came of one call: the answer (`pieces` are its exact bytes, empty when the caller did not need
- * them), or a failure. `refused` is an answer whose status is not 200 to 299 [D15].
+ * The outcome of one call: an answer or a failure. `pieces` are the exact bytes of the answer's body; there are none if
+ * the request had `needsAnswer: false`. `refused` is an answer with a status other than 200 to 299 [D15].
  */
 export type Outcome =
   | {
       readonly kind: 'ok';
       readonly status: number;
       readonly pieces: readonly Buffer[];
-      /** What they lie in, to be given back when they have been used. */
+      /** The memory blocks that contain the pieces, to be given back after use. */
       readonly blocks: readonly Buffer[];
       readonly length: number;
     }
@@ -42,62 +39,62 @@ export type Outcome =
       readonly kind: BackendFailure;
       readonly status: number | undefined;
       readonly reason: Reason;
-      /** The same for people, with what is known beyond it. */
+      /** The reason in words, with details. */
       readonly cause: string;
     };
 
 export interface BackendRequest {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
-  /** Below the backend's base path, for instance `/api/WorkItem/7`. */
+  /** The path below the backend's base path, for instance `/api/WorkItem/7`. */
   readonly path: string;
   readonly body: Buffer | undefined;
   readonly requestId: string;
-  /** Who calls, as far as a guard has found that out; sent where the backend wants to know it [D48]. */
+  /** The client's identity, if a guard has established it. Sent only if `identityHeader` is set [D48]. */
   readonly identity?: string | undefined;
-  /** As name, value, ...; with the request id all that is sent beyond our own headers [D23]. */
+  /** As name, value, ... Only these fields and the request id may be copied from the client's request [D23]. */
   readonly traceContext: readonly string[];
-  /** The answer's body is needed and must be JSON; otherwise a well-formed head decides alone [D17]. */
+  /** True: the answer's body must be JSON and is kept. False: the answer's head alone decides the outcome [D17]. */
   readonly needsAnswer: boolean;
 }
 
 interface BackendClientOptions {
   /** `http:` or `https:`, with or without a base path; no query, fragment or credentials. */
   readonly backendUrl: URL;
-  /** For an `https:` address; it must have been found to be usable. Default: what Node trusts. */
+  /** For an `https:` address; the caller has validated it. Default: the authorities that Node trusts. */
   readonly tls?: ClientTls | undefined;
   readonly timeoutMs: number;
   readonly connectTimeoutMs: number;
   readonly idleTimeoutMs: number;
   readonly responseBytesMax: number;
-  /** The name of the header that tells the backend who calls; default: none does [D48]. */
+  /** Name of the header with the client's identity. Default: the identity is not sent [D48]. */
   readonly identityHeader?: string | undefined;
-  /** What answers are counted against while they are held; `ok` hands its count on with its pieces. */
+  /** Counts the buffered bytes of answers. The receiver of an outcome `ok` must give back its `length`. */
   readonly budget: BufferBudget;
-  /** How its user names it in causes. Default: as an embedder of the gateway does. */
+  /** Words for the backend in causes. Default: those for a program that embeds the gateway. */
   readonly peer?: Peer | undefined;
-  /** Looks on at what arrives; default: nobody does. */
+  /** Observes the bytes that the backend sends. Default: no observer. */
   readonly tap?: SocketTap | undefined;
 }
 
-/** Who made a call. */
+/** Receives the outcome of a call. */
 export interface OutcomeHandler {
-  /** Called exactly once, later, unless the exchange is cancelled first. Must not throw. */
+  /** Called once, after `send` has returned. Not called after `cancel` or `onFault`. Must not throw. */
   onOutcome(outcome: Outcome): void;
-  /** Called instead of it, or after it, when something here has thrown: the exchange has been cancelled. */
+  /** Called for an exception in the gateway, instead of `onOutcome` or after it. The call has been cancelled. */
   onFault(error: unknown): void;
 }
 
-/** A call under way. */
 export interface Exchange {
-  /** Ends the call at once and closes its connection; no outcome follows. Safe at any time. */
+  /** Ends the call at once and closes its connection. No outcome follows. Safe at any time. */
   cancel(): void;
 }
 
-// A body that nobody needs is read to here, so that its connection can be used again; past it the connection is closed.
+// A body that is not needed is read and dropped up to this size and for this long, so that its connection can be
+// reused. Beyond either limit the connection is closed.
 const discardBytesMax = 65_536;
 const discardTimeoutMs = 1_000;
 
-/** Sends calls to one backend over its own keep-alive connections, one call at a time on each. */
+/** Makes calls to one backend over its own keep-alive connections, one call at a time on each. */
 export class BackendClient {
   /** @internal */
   readonly options: BackendClientOptions;
@@ -130,17 +127,16 @@ export class BackendClient {
     };
   }
 
-  /** Connections to the backend, open or being opened. */
   get connectionCount(): number {
     return this.pool.size;
   }
 
-  /** New connections are opened with it, open ones live on [D37]. It must have been found to be usable. */
+  /** Uses `tls`, which the caller has validated, for new connections. Open connections continue [D37]. */
   renewTls(tls: ClientTls): void {
     this.#tls = tls;
   }
 
-  /** Sends one call; after `close` it fails. */
+  /** Makes one call. After `close` every call fails. */
   send(request: BackendRequest, handler: OutcomeHandler): Exchange {
     if (this.pool.isClosed) {
       return failClosed(handler);
@@ -160,12 +156,12 @@ export class BackendClient {
     return new BackendExchange(this, head, request, handler);
   }
 
-  /** Closes every connection. Calls under way fail, and have been told when the promise resolves; so do later ones. */
+  /** Closes every connection. Calls in flight fail before the promise resolves; later calls fail too. */
   async close(): Promise<void> {
     await this.pool.close();
   }
 
-  /** Calls are sent again. To be called when `close` has resolved. */
+  /** Allows calls again. To be called when `close` has resolved. */
   reopen(): void {
     this.pool.reopen();
   }
@@ -173,18 +169,15 @@ export class BackendClient {
 
 interface ExchangeDeadlines {
   readonly connecting: Deadlines;
-  /** From sending to the last byte, also where nobody needs the rest any more [D19]. */
+  /** Runs from sending the request to the last byte of the answer, even if the rest is no longer needed [D19]. */
   readonly answering: Deadlines;
   readonly discarding: Deadlines;
 }
 
-/**
- * `waiting` for what decides the outcome, then `discarding` what is left of the answer, then `ended`; or from waiting
- * straight to the end.
- */
+/** `discarding`: the outcome is decided, and the rest of the answer is read and dropped. Often skipped. */
 type ExchangeState = 'waiting' | 'discarding' | 'ended';
 
-// One call. It has a connection until it has ended.
+// One call. It has one connection at a time, until it ends.
 class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   readonly #client: BackendClient;
   readonly #head: string;
@@ -192,15 +185,14 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   readonly #handler: OutcomeHandler;
   #connection: ClientConnection;
   readonly #deadline = new Deadline(this);
-  // Of connecting, or of discarding: never of both.
+  // The deadline for connecting, later the one for discarding.
   #secondDeadline: Deadline | undefined;
   #wasResent = false;
   #state: ExchangeState = 'waiting';
   #status = 0;
-  // The answer ends with its connection, and that end may be anybody's doing.
+  // True if the end of the TLS connection ends the answer: then the answer may have been cut off.
   #mayBeCut = false;
   readonly #body = new AnswerBody();
-  // Bytes that came and are not kept.
   #discarded = 0;
 
   constructor(client: BackendClient, head: string, request: BackendRequest, handler: OutcomeHandler) {
@@ -225,7 +217,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     }
   }
 
-  // A fault of our own must not be taken for one of the backend's, and not leave the call without an end [D28].
+  // Called for a bug in the gateway. The backend is not at fault, and the call must still end [D28].
   onFault(error: unknown): void {
     this.#dropBody();
     this.#end();
@@ -236,7 +228,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   onDeadlinePassed(deadline: Deadline): void {
     const { timeoutMs, connectTimeoutMs } = this.#client.options;
     try {
-      // Nobody is told when the outcome is known and only the rest of an answer did not come.
+      // If the outcome is already decided and only the rest of the answer is late, `#fail` reports nothing.
       if (deadline === this.#secondDeadline) {
         this.#fail('timed-out', 'connect-timeout', `no connection within ${connectTimeoutMs} ms`);
       } else {
@@ -247,8 +239,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     }
   }
 
-  // Connecting has a limit of its own; from sending to the last byte there is one deadline, whether or not the call is
-  // sent twice [D19].
+  // Connecting has its own deadline. A second one runs from sending to the last byte, also over a resend [D19].
   #dispatch(): void {
     if (this.#connection.isConnecting) {
       this.#secondDeadline = new Deadline(this);
@@ -287,13 +278,13 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
         this.cancel();
       }
     } else if (this.#state === 'ended') {
-      // Of an answer that was given up in the middle of the bytes that have just come.
+      // The call ended earlier, at another piece of the same read.
     } else if (this.#body.length + piece.length > responseBytesMax) {
       this.#failTooLarge();
     } else if (!budget.take(piece.length)) {
-      this.#fail('too-large', 'no-room', 'too many bytes of bodies held at once', this.#status);
+      this.#fail('too-large', 'no-room', 'the limit of buffered bytes is reached', this.#status);
     } else if (!this.#body.write(piece)) {
-      // Nothing could make it JSON any more: nobody needs the rest.
+      // These bytes cannot begin a JSON text, so the rest is not needed.
       this.#discarded = this.#body.length;
       this.#decide(notJson(this.#status, this.#body.length), true);
     }
@@ -349,9 +340,9 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     }
   }
 
-  // A GET on a reused connection that died before one byte of the answer: most likely the backend closed an idle
-  // connection as the call went out. Every other death may have been the call's own doing [D20]. What has not been sent
-  // at all may be sent whatever it is.
+  // A call of which no byte was sent may be resent. A GET may also be resent if its reused connection closed before the
+  // first byte of the answer. Most likely the backend closed the idle connection at the same moment. In all other cases
+  // the call itself may have caused the failure [D20].
   #mayResend(): boolean {
     const { hasDiedUnsent, isReusedAndSilent } = this.#connection;
     return (
@@ -361,8 +352,8 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     );
   }
 
-  // The outcome is known before the answer has ended: what is left is read to a bound and dropped, within its deadline
-  // and no longer than a second. Without a rest the end comes now.
+  // Reports an outcome that is known before the answer has ended. The rest of the answer is read and dropped, up to a
+  // size limit, for at most a second and within the call's deadline. Without a rest, `onAnswerEnd` follows at once.
   #decide(outcome: Outcome, hasRest: boolean): void {
     this.#dropBody();
     this.#state = 'discarding';
@@ -398,16 +389,16 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   }
 }
 
-// An end of a TCP connection can be made up by anybody on the way; TLS says its own end before it, but Node does not tell
-// whether it has come. Any other JSON is whole when it is valid, a number could have had more digits [RFC 9112, 8; D18].
+// An attacker on the network can forge the end of a TCP connection. TLS proves the end, but Node does not report that.
+// So a number may lack its last digits. Any other valid JSON is complete [RFC 9112, 8; D18].
 const cutNumber =
-  'a number that ends with its TLS connection may have been cut off: the backend has to send a content-length or chunks';
+  'a number that ends with its TLS connection may be incomplete: the backend must send a content-length or chunks';
 
 function isDigit(byte: number | undefined): boolean {
   return byte !== undefined && byte >= 0x30 && byte <= 0x39;
 }
 
-// Nobody would close a connection that is opened after the end.
+// Fails a call made after `close`: a connection opened for it would never be closed.
 function failClosed(handler: OutcomeHandler): Exchange {
   const immediate = setImmediate(() => {
     handler.onOutcome(unreachable('client-closed', 'the connections to the backend have been closed'));

@@ -1,5 +1,5 @@
-// Deadlines that all have the same length, kept in the order in which they began, so that one timer serves
-// them all. A timer of its own for each call costs a tenth of the call's processor time.
+// Deadlines of equal length, in the order of their start, so that one timer serves them all. A timer for each call
+// would cost a tenth of the call's processor time.
 
 import { monotonicMs } from '../time/monotonic.ts';
 
@@ -7,7 +7,7 @@ export interface DeadlineOwner {
   onDeadlinePassed(deadline: Deadline): void;
 }
 
-/** One of an owner's deadlines; not running until a `Deadlines` starts it. */
+/** A deadline of `owner`. `Deadlines.start` starts it. */
 export class Deadline {
   readonly #owner: DeadlineOwner;
   /** @internal */
@@ -16,20 +16,20 @@ export class Deadline {
   previous: Deadline | undefined;
   /** @internal */
   next: Deadline | undefined;
-  /** @internal The line it stands in; undefined when it is not running. */
-  line: Deadlines | undefined;
+  /** @internal The queue that contains this deadline; undefined if the deadline is not running. */
+  queue: Deadlines | undefined;
 
   constructor(owner: DeadlineOwner) {
     this.#owner = owner;
   }
 
   get isRunning(): boolean {
-    return this.line !== undefined;
+    return this.queue !== undefined;
   }
 
-  /** Ends it without effect; safe at any time. */
+  /** Stops the deadline without notifying its owner. Safe at any time. */
   clear(): void {
-    this.line?.remove(this);
+    this.queue?.remove(this);
   }
 
   /** @internal */
@@ -38,7 +38,7 @@ export class Deadline {
   }
 }
 
-/** Deadlines of `durationMs`; they pass in order, none before its time. */
+/** Deadlines that all last `durationMs`. They pass in the order of their start, never early. */
 export class Deadlines {
   readonly #durationMs: number;
   #first: Deadline | undefined;
@@ -52,7 +52,7 @@ export class Deadlines {
   /** Starts `deadline`, which must not be running. */
   start(deadline: Deadline): void {
     deadline.at = monotonicMs() + this.#durationMs;
-    deadline.line = this;
+    deadline.queue = this;
     deadline.previous = this.#last;
     if (this.#last === undefined) {
       this.#first = deadline;
@@ -60,7 +60,7 @@ export class Deadlines {
       this.#last.next = deadline;
     }
     this.#last = deadline;
-    // A timer that is set already is for an earlier one; when it fires it is set for what is first by then.
+    // A timer that is already set is for an earlier deadline. When it fires, `#passDue` sets the next one.
     if (this.#timer === undefined) {
       this.#timer = this.#setTimer(this.#durationMs);
     }
@@ -81,7 +81,7 @@ export class Deadlines {
     }
     deadline.previous = undefined;
     deadline.next = undefined;
-    deadline.line = undefined;
+    deadline.queue = undefined;
   }
 
   readonly #passDue = (): void => {
@@ -97,8 +97,7 @@ export class Deadlines {
     }
   };
 
-  // Never rounded down: a timer that fires early would be set again for nothing. A call under way has a
-  // socket that keeps the process alive; a timer without one must not.
+  // Rounded up, so never early. Unreferenced, because only the socket of a call in flight may keep the process alive.
   #setTimer(delayMs: number): NodeJS.Timeout {
     return setTimeout(this.#passDue, Math.ceil(delayMs)).unref();
   }

@@ -1,29 +1,28 @@
-// What kept a connection from bringing an answer, as a code and in words for people: what the platform says, but for TLS
-// what it means, since OpenSSL's own text names its functions and files.
+// Describes connection errors by reason codes and in words. Most words are Node's. OpenSSL's internals are removed.
 
 import type { Reason } from '../reasons.ts';
 
-/** Whom a connection leads to, as the words for its errors name it. */
+/** Words for the other end of a connection, for error messages. */
 export interface Peer {
   readonly name: string;
-  /** The scheme of its address where it speaks no TLS. */
+  /** The scheme of an address without TLS, such as `http:`. */
   readonly plainScheme: string;
-  /** How an authority of one's own comes to be trusted. */
+  /** Advice on how to trust a private certificate authority. */
   readonly authorities: string;
 }
 
-/** Of a program that embeds the gateway. */
+/** The backend, in messages to a program that embeds the gateway. */
 const embeddersBackend: Peer = {
   name: 'the backend',
   plainScheme: 'http:',
-  authorities: 'backendTls.ca has the authorities to trust',
+  authorities: 'set backendTls.ca to the authorities to trust',
 };
-/** Node reads it as it starts: a settings file comes too late. */
+/** Node reads NODE_EXTRA_CA_CERTS only when it starts, so a settings file cannot set it. */
 export const nodeAuthorities =
-  'NODE_EXTRA_CA_CERTS, in the environment at the start, names a file with the authority to trust';
+  'set NODE_EXTRA_CA_CERTS, in the environment at the start, to a file with the authority to trust';
 
 const noTlsCodes = new Set(['ERR_SSL_WRONG_VERSION_NUMBER', 'ERR_SSL_PACKET_LENGTH_TOO_LONG']);
-// The same, where it has another code (`EPROTO`).
+// OpenSSL's texts for the same errors, which can also have the code `EPROTO`.
 const noTlsReasons = new Set(['wrong version number', 'packet length too long']);
 const unknownAuthorityCodes = new Set([
   'DEPTH_ZERO_SELF_SIGNED_CERT',
@@ -36,10 +35,10 @@ const closedEarly = 'Client network socket disconnected before secure TLS connec
 // `<thread>:error:<code>:SSL routines:<function>:<reason>:<file>:<line>:<more>`
 const openSslText = /error:[0-9A-F]{8}:[^:]*:[^:]*:([^:]+):[^:]*:\d+:(.*)/s;
 
-// This process, or the whole system, has as many descriptors open as it may.
+// The process, or the whole system, has reached its limit of open file descriptors.
 const shortageCodes = new Set(['EMFILE', 'ENFILE']);
 
-/** Whether a connection could not be opened for want of a file descriptor of our own. */
+/** True if a connection could not be opened for lack of a file descriptor. */
 export function isShortOfDescriptors(error: Error): boolean {
   const errors: unknown[] = error instanceof AggregateError ? error.errors : [error];
   return errors.some((each) => shortageCodes.has(String((each as NodeJS.ErrnoException).code)));
@@ -55,11 +54,11 @@ const reasonsByCode = new Map<unknown, Reason>([
   ['ENOTFOUND', 'unknown-host-name'],
   ['EAI_AGAIN', 'lookup-failed'],
 ]);
-// Node's and OpenSSL's codes for TLS and for certificates (X509_V_ERR_...).
+// Codes of Node and OpenSSL for TLS and for certificates (X509_V_ERR_...).
 const tlsCode =
   /^(?:ERR_(?:TLS|SSL)_|EPROTO$|UNABLE_TO_|CERT_|CRL_|ERROR_IN_C|DEPTH_ZERO_|SELF_SIGNED_|INVALID_(?:CA|PURPOSE)$|PATH_LENGTH_|HOSTNAME_MISMATCH$)/;
 
-/** Why a connection could not be opened, or broke; where it was tried at several addresses, what is true of all of them. */
+/** Returns the reason for a failed connection; `connection-failed` if several addresses failed differently. */
 export function reasonOfError(error: Error): Reason {
   const errors: unknown[] = error instanceof AggregateError ? error.errors : [error];
   const [first, ...others] = errors.map((each) => reasonOfOne(each as NodeJS.ErrnoException));
@@ -75,7 +74,7 @@ function reasonOfOne({ code = '', message }: NodeJS.ErrnoException): Reason {
     : (reasonsByCode.get(code) ?? 'connection-failed');
 }
 
-/** The messages of an error and of what caused it, on one line. */
+/** Returns the messages of an error and of its causes, on one line. */
 export function describeError(error: unknown, peer = embeddersBackend): string {
   if (!(error instanceof Error)) {
     return String(error);
@@ -89,13 +88,13 @@ function describeOne(error: NodeJS.ErrnoException, { name: who, plainScheme, aut
   const { code = error.name, message } = error;
   const openSsl = reasonOfOpenSsl(message);
   if (noTlsCodes.has(code) || noTlsReasons.has(openSsl ?? '')) {
-    return `${who} does not speak TLS there: is it ${plainScheme}?`;
+    return `${who} does not speak TLS: did you mean ${plainScheme}?`;
   }
   if (message === closedEarly) {
-    return `${who} closed the connection before TLS was set up: does it speak TLS there, or is it ${plainScheme}?`;
+    return `${who} closed the connection during the TLS handshake: did you mean ${plainScheme}?`;
   }
   if (unknownAuthorityCodes.has(code)) {
-    // Behind it stands a flag of Node's, which whoever runs this does not start by itself.
+    // Node's text also suggests one of its flags, but operators do not start Node themselves.
     return `${message.replace(/; if the root CA .*/s, '')}: ${authorities}`;
   }
   if (openSsl !== undefined) {
@@ -104,7 +103,7 @@ function describeOne(error: NodeJS.ErrnoException, { name: who, plainScheme, aut
   return message === '' ? code : message;
 }
 
-/** What an error of TLS says, without what only OpenSSL's own developers need. */
+/** Returns the text of a TLS error without the parts that are only for developers of OpenSSL. */
 export function describeTlsError({ message }: Error): string {
   return reasonOfOpenSsl(message) ?? message;
 }

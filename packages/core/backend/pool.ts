@@ -1,9 +1,9 @@
-// The connections to the backend: which are idle, and until when. What a call does with one is client.ts's affair.
+// The connections to the backend. Keeps idle ones until they expire. client.ts sends calls over them.
 
 import { ClientConnection, type OpenSocket } from '../http1/client-connection.ts';
 import { monotonicMs } from '../time/monotonic.ts';
 
-// The way to the backend takes time too: a connection that it promises to keep is not used in the last second.
+// The backend's keep-alive timeout is shortened by this: a request sent in the last second could arrive too late.
 const keepAliveMarginMs = 1_000;
 const sweepMsMax = 1_000;
 
@@ -11,7 +11,7 @@ export class ConnectionPool {
   readonly #open: OpenSocket;
   readonly #idleTimeoutMs: number;
   readonly #connections = new Set<ClientConnection>();
-  // Last in, first out: the warmest connection is used, the others age and close.
+  // Last in, first out, so that connections that are not needed stay idle and expire.
   readonly #idle: ClientConnection[] = [];
   #sweepTimer: NodeJS.Timeout | undefined;
   #isClosed = false;
@@ -21,17 +21,16 @@ export class ConnectionPool {
     this.#idleTimeoutMs = idleTimeoutMs;
   }
 
-  /** It gives no connection out. */
   get isClosed(): boolean {
     return this.#isClosed;
   }
 
-  /** Connections that are open or being opened. */
+  /** Number of connections, open or being opened. */
   get size(): number {
     return this.#connections.size;
   }
 
-  /** An idle connection, or a new one when `fresh` is asked for or none is idle. It must not be closed. */
+  /** Returns an idle connection, or a new one if `fresh` is true or none is idle. The pool must not be closed. */
   acquire(fresh: boolean): ClientConnection {
     const idle = fresh ? undefined : this.#takeIdle();
     if (idle !== undefined) {
@@ -55,7 +54,7 @@ export class ConnectionPool {
     return undefined;
   }
 
-  /** Takes a connection back whose call has ended well. */
+  /** Takes back a connection after an exchange, if it can be reused. */
   release(connection: ClientConnection): void {
     const { keepAliveSeconds } = connection;
     const promisedMs =
@@ -75,7 +74,7 @@ export class ConnectionPool {
     ).unref();
   }
 
-  /** Closes a connection whose call has not ended well, or that has expired; forgets one that has closed. */
+  /** Closes a connection if it is open, and removes it from the pool. */
   discard(connection: ClientConnection): void {
     this.#connections.delete(connection);
     const index = this.#idle.lastIndexOf(connection);
@@ -85,10 +84,7 @@ export class ConnectionPool {
     connection.destroy();
   }
 
-  /**
-   * Closes every connection, and gives out no other. Calls under way fail: they have been told when the promise resolves,
-   * and so none of them is sent again on what is opened after that.
-   */
+  /** Closes every connection. Calls in flight fail before the promise resolves, so none is resent after `reopen`. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#endSweeps();
@@ -105,7 +101,7 @@ export class ConnectionPool {
     );
   }
 
-  /** Gives out connections again. To be called when `close` has resolved. */
+  /** Allows `acquire` again. Call it after `close` has resolved. */
   reopen(): void {
     this.#isClosed = false;
   }

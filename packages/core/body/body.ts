@@ -1,5 +1,4 @@
-// The bytes of one body as they come in, a request's or an answer's: gathered, and checked to be JSON on the
-// way. How many there may be is its user's affair.
+// Collects the bytes of one body and checks that they are JSON. The caller enforces the size limit.
 
 import { blockBytes, giveBackBlocks, takeBlock } from './blocks.ts';
 import { createJsonChecker, isJson, type JsonChecker } from '../json/json.ts';
@@ -10,21 +9,20 @@ export abstract class Body {
   #checker: JsonChecker | undefined;
   #isValid = true;
 
-  /** Bytes taken. */
   get length(): number {
     return this.#length;
   }
 
-  /** Takes the next piece; false as soon as no continuation could make the whole JSON. */
+  /** Adds the next piece. From the second piece on, returns false once no continuation can make the body JSON. */
   write(piece: Buffer): boolean {
     this.#length += piece.length;
     if (this.#checker === undefined) {
-      // Nearly every body is one piece, and checked whole at the end.
+      // Nearly every body is one piece, which is checked at the end.
       if (this.#first === undefined) {
         this.#first = this.keepFirst(piece);
         return true;
       }
-      // The second begins a check that keeps up with the network.
+      // From the second piece on, each piece is checked as it arrives.
       this.#checker = createJsonChecker();
       this.#isValid = this.#checker.write(this.#first);
     }
@@ -33,43 +31,42 @@ export abstract class Body {
     return this.#isValid;
   }
 
-  /** Whether all that was taken is one JSON text; to be called once, at the end. */
+  /** True if the body is one JSON text. Call it once, at the end. */
   isJson(): boolean {
     return this.#checker === undefined
       ? this.#first !== undefined && isJson(this.#first)
       : this.#isValid && this.#checker.end();
   }
 
-  /** Gives the bytes away, as few pieces, and keeps nothing. */
+  /** Returns the bytes in few pieces and keeps nothing. */
   takePieces(): Buffer[] {
     const pieces = this.handOver();
     this.drop();
     return pieces;
   }
 
-  /** Keeps nothing. */
   drop(): void {
     this.#first = undefined;
     this.#checker = undefined;
     this.#length = 0;
   }
 
-  /** Keeps the first piece, and gives it as it is kept. */
+  /** Keeps the first piece or a copy of it, and returns the kept bytes. */
   protected abstract keepFirst(piece: Buffer): Buffer;
   protected abstract keep(piece: Buffer): void;
-  /** What is kept, as few pieces, which are the caller's from now on. */
+  /** Returns everything kept, in few pieces, which then belong to the caller. */
   protected abstract handOver(): Buffer[];
 }
 
-// A piece is a buffer of its own, some 250 bytes beside its content. So small ones are copied together: a body
-// in chunks of one byte took 400 times its size, and 4 MB of it were the end of the process.
+// A buffer takes some 250 bytes in addition to its content, so small pieces are copied into one buffer. Otherwise a
+// body in one-byte chunks needs 400 times its size: a body of 4 MB crashed the process.
 const smallBytes = 4_096;
 const joinedBytes = 16_384;
 
-/** A client's: pieces are kept as they are. */
+/** The body of a request. Large pieces are kept without a copy. */
 export class RequestBody extends Body {
   #pieces: Buffer[] = [];
-  // Small pieces, copied together until they fill it.
+  // Small pieces are copied into this buffer until it is full.
   #joined: Buffer | undefined;
   #joinedLength = 0;
 
@@ -106,7 +103,8 @@ export class RequestBody extends Body {
     return this.#pieces;
   }
 
-  // Copied once more, to its own size: small and large pieces in turn must not leave half-empty buffers behind.
+  // Copies the joined bytes again, into a buffer of their exact size. Otherwise a body of alternating small and large
+  // pieces would keep many half-empty buffers.
   #endJoined(): void {
     if (this.#joined !== undefined && this.#joinedLength > 0) {
       this.#pieces.push(Buffer.from(this.#joined.subarray(0, this.#joinedLength)));
@@ -117,19 +115,22 @@ export class RequestBody extends Body {
 
 const noBlocks: readonly Buffer[] = [];
 
-/** The backend's: pieces of at most `blockBytes` bytes are copied, since their memory takes the next ones. */
+/** The body of an answer. Pieces, up to `blockBytes` long, are copied: the next read overwrites their memory. */
 export class AnswerBody extends Body {
-  // A small beginning, which most often is the whole answer; everything else is in the blocks.
+  // A small first piece, which is most often the whole answer. All other bytes are in the blocks.
   #small: Buffer | undefined;
   #blocks: Buffer[] | undefined;
   #filled = blockBytes;
 
-  /** What the pieces lie in; of the one who takes the pieces, who gives them back when nobody needs these any more. */
+  /**
+   * The blocks that contain the pieces. Read this before `takePieces`, which forgets the blocks. The caller gives them
+   * back when the pieces are no longer needed.
+   */
   get blocks(): readonly Buffer[] {
     return this.#blocks ?? noBlocks;
   }
 
-  /** The last byte that was taken; undefined where there is none. */
+  /** The body's last byte; undefined if the body is empty. */
   get lastByte(): number | undefined {
     return this.#blocks === undefined ? this.#small?.at(-1) : this.#blocks.at(-1)?.[this.#filled - 1];
   }

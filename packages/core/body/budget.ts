@@ -1,5 +1,4 @@
-// How many bytes of bodies the process holds at this moment, requests and answers together, and the limit:
-// many large bodies at once must lead to a refusal, not to the death of the process.
+// Limits the bytes of all bodies in memory, so that many large bodies cause refusals and not a crash.
 
 export class BufferBudget {
   readonly #bytesMax: number;
@@ -9,7 +8,6 @@ export class BufferBudget {
     this.#bytesMax = bytesMax;
   }
 
-  /** Bytes held now. */
   get bytes(): number {
     return this.#bytes;
   }
@@ -18,7 +16,7 @@ export class BufferBudget {
     return this.#bytes >= this.#bytesMax;
   }
 
-  /** Counts `bytes` in; false, and nothing counted, when they would not fit. */
+  /** Counts `bytes` and returns true. If they would exceed the limit, it counts nothing and returns false. */
   take(bytes: number): boolean {
     if (this.#bytes + bytes > this.#bytesMax) {
       return false;
@@ -27,7 +25,6 @@ export class BufferBudget {
     return true;
   }
 
-  /** Counts `bytes` out that were taken before. */
   giveBack(bytes: number): void {
     this.#bytes -= bytes;
   }

@@ -1,41 +1,41 @@
-// What observers and traces get of a request that has ended.
+// The record of a request, for observers and traces.
 
 import type { Operation } from '../operations.ts';
 import type { BackendOutcome, CallOutcome } from '../outcomes.ts';
 import type { Reason } from '../reasons.ts';
 
-/** A request that has ended. Never a body, and of the headers' values only request id, client, subject and agent. */
+/** A request that has ended. Contains no body. Its only header values are request id, client, subject and agent. */
 export interface CallRecord {
   readonly requestId: string;
-  /** Undefined where no operation was called: an unknown path, a method that the path does not have. */
+  /** Undefined if the request matches no operation: an unknown path, or a method that the path does not have. */
   readonly operation: Operation | undefined;
   readonly method: string;
-  /** The target's path, without its query: safe to show [D52]. */
+  /** The target's path, without its query; escaped, so safe to show [D52]. */
   readonly path: string;
-  /** The client's address, as far as it is known; behind trusted proxies that which they say [D52]. */
+  /** The client's address, behind trusted proxies the one that they report [D52]; undefined if unknown. */
   readonly client: string | undefined;
-  /** The subject of the verified token, at most 256 characters, safe to show; undefined where there is none [D62]. */
+  /** The verified token's subject, at most 256 characters, escaped; undefined without one [D62]. */
   readonly subject: string | undefined;
-  /** The `user-agent`: printable ASCII, the rest escaped, at most 128 characters; undefined where there is none [D62]. */
+  /** The `user-agent`, at most 128 characters, with all but printable ASCII escaped; undefined without one [D62]. */
   readonly agent: string | undefined;
-  /** The version of HTTP that the client spoke [D62]. */
+  /** The HTTP version of the request [D62]. */
   readonly http: '1.0' | '1.1' | '2';
-  /** The reply's status; 0 when the client had gone, or was cut off by our stop, before there was one. */
+  /** The reply's status; 0 if there was no reply, because the client had left or the gateway stopped. */
   readonly status: number;
   readonly outcome: CallOutcome;
-  /** Why the backend's answer was of no use, or the error behind a `bug`. */
+  /** Why the backend's answer was unusable or a guard refused the request, in words; for a `bug`, the error. */
   readonly cause: unknown;
-  /** The same as a code: why the backend's answer was of no use; undefined for other outcomes. */
+  /** A code for the cause, if the backend's answer was unusable. */
   readonly reason?: Reason | undefined;
-  /** What is wrong with the token of an `invalid-token`, as the guard calls it. */
+  /** For the outcome `invalid-token`: the guard's code for the flaw. */
   readonly flaw?: string | undefined;
-  /** What came of the call to the backend; undefined where it was not called, `cancelled` when its client left. */
+  /** Outcome of the call to the backend, if any. `cancelled`: the client left or the gateway stopped. */
   readonly backendOutcome: BackendOutcome | undefined;
-  /** The status of the backend's answer; undefined where it gave none that could be read. */
+  /** The status of the backend's answer; undefined if no readable answer arrived. */
   readonly backendStatus: number | undefined;
-  /** From the request's head to the reply being handed to the socket. */
+  /** Time from the arrival of the request's head until the reply is passed to the socket. */
   readonly durationMs: number;
-  /** From sending to the outcome; undefined where the backend was not called. */
+  /** Time from calling the backend to the outcome; undefined if the backend was not called. */
   readonly backendDurationMs: number | undefined;
   readonly requestBytes: number;
   readonly replyBytes: number;

@@ -1,5 +1,5 @@
-// One request from its head to its reply: check, forward, reply. Every difference between operations comes from the
-// table; every byte that a client gets comes from replies.ts or from a checked answer. It never sees a socket.
+// Handles one request from its head to its reply: check, forward, reply. The differences between operations come from
+// operations.ts. The body of a reply is that of a fixed reply or of a checked answer. Uses no socket.
 
 import type { BackendRequest, Exchange, Outcome, OutcomeHandler } from '../backend/client.ts';
 import { giveBackBlocks } from '../body/blocks.ts';
@@ -8,7 +8,7 @@ import type { BufferBudget } from '../body/budget.ts';
 import type { Cors } from '../admission/cors.ts';
 import { monotonicMs } from '../time/monotonic.ts';
 import type { RequestHead } from '../http1/head.ts';
-import type { Broken, Client, Incoming, ReplyHead, Transport } from '../http1/transport.ts';
+import type { BrokenReason, Client, RequestReceiver, ReplyHead, Transport } from '../http1/transport.ts';
 import type { CallRecord } from './call-record.ts';
 import type { Admission, Guard } from './guard.ts';
 import { isRead, type Operation } from '../operations.ts';
@@ -32,56 +32,55 @@ import {
 import { route, type Route, type RouteOptions } from './route.ts';
 import type { CallTrace, Tracer } from './tracer.ts';
 
-/** Sends one call to the backend; its outcome comes later, never from within `send`. */
+/** Makes calls to the backend. The outcome comes after `send` has returned, never during it. */
 export interface Backend {
   send(request: BackendRequest, handler: OutcomeHandler): Exchange;
 }
 
-/** What the calls of one gateway share. */
 export interface CallContext {
   readonly backend: Backend;
   readonly budget: BufferBudget;
   readonly routeOptions: RouteOptions;
   /** Largest request body, in bytes [D11]. */
   readonly requestBytesMax: number;
-  /** Every reply now closes its connection [D33]. */
+  /** True while the gateway stops: every reply closes its connection [D33]. */
   readonly isDraining: boolean;
-  /** What is left is being cut: calls that end without a reply from now on end by our own doing [D51]. */
+  /** True while the remaining connections are cut: requests without a reply then end as `shutdown` [D51]. */
   readonly isCutting: boolean;
-  /** Another call would be one too many, or too many bytes are held already [D26]. */
+  /** True if too many calls are in flight, or too many bytes are buffered, for another call [D26]. */
   readonly isFull: boolean;
-  /** Whether the request may come in: from its page [D56], under its host's name [D57]. */
+  /** True if the site of the page that sent the request [D56] and the request's host name [D57] are allowed. */
   admits(head: RequestHead): boolean;
-  /** Says whether a request of an operation may be called; undefined where nobody is asked. */
+  /** Decides whether requests for operations may proceed; undefined if all may. */
   readonly guard: Guard | undefined;
-  /** What every reply says to pages of other origins; undefined for nothing [D45]. */
+  /** Adds header fields for pages of other origins to every reply; undefined for none [D45]. */
   readonly cors: Cors | undefined;
-  /** Undefined where nothing is traced [D49]. */
+  /** Undefined if nothing is traced [D49]. */
   readonly tracer: Tracer | undefined;
-  /** The client's address, as the connection or trusted proxies say it [D52]. */
+  /** The client's address, from the connection or from trusted proxies [D52]. */
   findClient(client: Client, head: RequestHead): string | undefined;
-  /** Counts a call in flight; false, and nothing counted, when there are too many [D26]. */
+  /** Counts one more call in flight and returns true. At the limit, counts nothing and returns false [D26]. */
   enter(): boolean;
   exit(): void;
   notifyEnd(record: CallRecord, trace: CallTrace | undefined): void;
   notifyStall(record: CallRecord): void;
-  /** Of a fault that changes no reply any more [D28]. */
+  /** Reports a bug that no longer affects a reply [D28]. */
   notifyBug(error: unknown, record: CallRecord | undefined): void;
 }
 
 /**
- * What a call is doing. `checking` → `guarding` → `reading` → `calling` → `ended`; a call without a body skips `reading`,
- * one whose guard answers at once skips `guarding`, and each can end it.
+ * The state of a request: `checking` → `guarding` → `reading` → `calling` → `ended`. Reads and requests without a body
+ * skip `reading`. If the guard decides at once, `guarding` is skipped. Every state can lead to `ended`.
  *
- * - `checking`: what is asked for, and whether it is allowed.
- * - `guarding`: waits for the guard to say whether it is allowed. Nothing is read of the body meanwhile.
- * - `reading`: waits for the whole request: its body is gathered, or dropped where the operation takes none.
- * - `calling`: the backend has been called. What comes of a body meanwhile is dropped.
- * - `ended`: the reply has been handed over, or the client had gone.
+ * - `checking`: finds the operation and decides whether the request is allowed.
+ * - `guarding`: waits for the guard's decision. The body is not read.
+ * - `reading`: waits for the end of the body. The body is gathered, or dropped if the operation takes none.
+ * - `calling`: waits for the backend's outcome. Further bytes of the request's body are dropped.
+ * - `ended`: the reply has been passed to the transport, or the client had left.
  */
 type State = 'checking' | 'guarding' | 'reading' | 'calling' | 'ended';
 
-export class Call implements Incoming, CallRecord, OutcomeHandler {
+export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   readonly requestId: string;
   operation: Operation | undefined;
   status = 0;
@@ -103,18 +102,16 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
   readonly #startedAt = monotonicMs();
   #state: State = 'checking';
   #backendPath = '';
-  // The client's identity, as established by the guard.
   #identity: string | undefined;
-  // What the guard adds to the headers of the reply.
   #guardHeaders = noHeaders;
   #body: RequestBody | undefined;
   #exchange: Exchange | undefined;
   #exchangeStartedAt = 0;
   #trace: CallTrace | undefined;
   #isClientGone = false;
-  // The request's body breaks its limit or is no HTTP: its connection cannot go on.
+  // True if the reply must close the connection: for a body that is too large or broken, for CONNECT, or for a bug.
   #mustClose = false;
-  // Bytes counted against the gateway's budget for this call's bodies, and the memory that the answer lies in.
+  // The bytes that this request has taken from the gateway's budget, and the memory blocks of the answer.
   #heldBytes = 0;
   #blocks: readonly Buffer[] = noBlocks;
 
@@ -159,7 +156,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
     }
   }
 
-  // Check: what can be said before the body [D4 to D6, D9, D11, D26].
+  // Check: makes the decisions that do not need the body [D4 to D6, D9, D11, D26].
   #check(): void {
     const { method, target, bodyLength, expectation } = this.#head;
     if (typeof bodyLength === 'number' && bodyLength > this.#gateway.requestBytesMax) {
@@ -203,7 +200,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
   }
 
   #onAdmission(admission: Admission, found: Route): void {
-    // Its client may have gone meanwhile, or have sent what is no body.
+    // The client may have left meanwhile, or sent a malformed body.
     if (this.#state !== 'guarding' || this.#isClientGone) {
       return;
     }
@@ -242,13 +239,13 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
     } else if (isRead(found.operation) || bodyLength === 0) {
       this.#forward();
     } else {
-      // A write goes out when its request is whole [D11].
+      // A write is forwarded only when its whole body has arrived [D11].
       this.#state = 'reading';
       this.#transport.readBody();
     }
   }
 
-  // The body is gathered, and looked at as it comes [spec 4, rule 6; D10, D11, D13].
+  // Gathers the body and checks it as it arrives [spec 4, rule 6; D10, D11, D13].
   onBody(piece: Buffer): void {
     try {
       this.requestBytes += piece.length;
@@ -280,15 +277,15 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
     }
   }
 
-  /** What had been decided stays; otherwise the reply says what is wrong. Both close the connection. */
-  onBroken(reason: Broken): void {
+  /** Replies with the error, unless the backend has been called or a reply sent. Any reply closes the connection. */
+  onBroken(reason: BrokenReason): void {
     this.#mustClose = true;
     if (this.#state === 'reading' || this.#state === 'guarding') {
       this.#reply(replyToBroken(reason), reason === 'overload' ? 'overload' : 'bad-request');
     }
   }
 
-  // Forward: one call to the backend [spec 4].
+  // Forward: makes one call to the backend [spec 4].
   #forward(): void {
     const operation = this.#calledOperation;
     let body: Buffer | undefined;
@@ -301,7 +298,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
       const [first] = pieces;
       body = first !== undefined && pieces.length === 1 ? first : Buffer.concat(pieces);
     }
-    // There was room when the head came; a body can take its time.
+    // Checked again, because other calls may have started while the body arrived.
     if (!this.#gateway.enter()) {
       this.#reply(replies.overload, 'overload');
       return;
@@ -329,12 +326,12 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
     return this.operation;
   }
 
-  // Reply: the answer, or the row of the table that the failure has [spec 4 and 7].
+  // Reply: sends the backend's answer, or the operation's reply to the failure [spec 4 and 7].
   onOutcome(outcome: Outcome): void {
     try {
       const operation = this.#calledOperation;
       if (outcome.kind === 'no-descriptor') {
-        // For want of something of ours the backend has not been called: it says nothing about it [D26, D51].
+        // No file descriptor was free, so the backend was not called and is not at fault [D26, D51].
         this.cause = outcome.cause;
         this.#reply(failureReplies[operation.name], 'overload');
         return;
@@ -352,7 +349,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
         return;
       }
       if (outcome.kind === 'unreachable' && this.#gateway.isCutting) {
-        // By ourselves, and not by the backend [D51].
+        // The gateway, not the backend, cut the connection [D51].
         this.backendOutcome = 'cancelled';
         this.#reply(failureReplies[operation.name], 'shutdown');
         return;
@@ -380,15 +377,15 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
     this.#isClientGone = true;
     if (this.#state === 'calling') {
       if (!isRead(this.#calledOperation)) {
-        // A write that has been sent runs to its end and its answer is dropped [D21].
+        // A write that has been sent is not cancelled. Its answer is dropped [D21].
         return;
       }
       this.#exchange?.cancel();
       this.#noteBackendOutcome('cancelled');
     }
-    // Thousands may leave at once: the calls of all of them are cancelled before the first is recorded.
+    // Deferred: if thousands of clients leave at once, all their calls are cancelled before the first is recorded.
     setImmediate(() => {
-      // It ends the call, and sends nothing.
+      // Sends nothing, because the client has left.
       this.#reply(this.#faultReply, 'client-gone');
     });
   }
@@ -434,14 +431,14 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
     }
   }
 
-  // After a fault in writing: the operation's 500 as long as nothing has been written, otherwise the connection is cut.
+  // Sends the operation's 500 after an exception in writing. Cuts the connection if that fails too.
   #writeFault(): void {
     const reply = this.#faultReply;
     this.#mustClose = true;
     try {
       this.#send(reply, [reply.body], reply.body.length, () => undefined);
     } catch {
-      // The first fault is the one to look for.
+      // Only the first exception is reported.
       this.#transport.cut();
     }
   }
@@ -459,7 +456,7 @@ export class Call implements Incoming, CallRecord, OutcomeHandler {
     this.#transport.reply({ head, added, requestId, pieces, length, closes, drains }, onTaken);
   }
 
-  // What the system has not taken yet of the reply stays counted, and its memory untouched, until it has gone.
+  // Called when the OS has the bytes of the reply. Until then they stay counted, and their memory is not reused.
   readonly #giveBack = (): void => {
     this.#gateway.budget.giveBack(this.#heldBytes);
     this.#heldBytes = 0;

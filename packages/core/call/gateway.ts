@@ -1,5 +1,5 @@
-// What the calls of one gateway share: its options, the backend client, the count of calls in flight, the observer. And
-// what happens to bytes that are no request at all. No settings, signals or Fastify here.
+// The state that all requests of one gateway share: its options, the backend client, the number of calls in flight, the
+// observer. Also replies to malformed requests. Independent of settings, signals and hosts.
 
 import type { BackendClient } from '../backend/client.ts';
 import type { BufferBudget } from '../body/budget.ts';
@@ -9,7 +9,14 @@ import { isCrossSiteWrite } from '../admission/cross-site.ts';
 import { isAllowedHost } from '../admission/host-names.ts';
 import { absoluteForm } from '../http1/grammar.ts';
 import { fieldValue, fieldValues, type RequestHead } from '../http1/head.ts';
-import type { Broken, Client, Incoming, Reply, RequestHandler, Transport } from '../http1/transport.ts';
+import type {
+  BrokenReason,
+  Client,
+  RequestReceiver,
+  Reply,
+  RequestHandler,
+  Transport,
+} from '../http1/transport.ts';
 import { Call, type Backend, type CallContext } from './call.ts';
 import type { CallRecord } from './call-record.ts';
 import { joinGuards, type Guard } from './guard.ts';
@@ -20,33 +27,31 @@ import type { RouteOptions } from './route.ts';
 import type { CallTrace, Tracer } from './tracer.ts';
 
 interface GatewayOptions {
-  /** As `isAllowedHost` takes them; empty for any name [D57]. */
+  /** Host names for `isAllowedHost`; if empty, any name is allowed [D57]. */
   readonly allowedHosts: readonly string[];
   readonly itemIdParsing: ItemIdParsing;
   readonly requestBytesMax: number;
   readonly inFlightMax: number;
-  /** Undefined for none. */
   readonly trustedProxies: TrustedProxies | undefined;
-  /** Are asked in this order about requests of operations. */
+  /** Called in this order for each request for an operation. */
   readonly guards: readonly Guard[];
-  /** Undefined where no page of another origin is allowed [D45]. */
+  /** Undefined if no page of another origin is allowed [D45]. */
   readonly cors: Cors | undefined;
-  /** Undefined where nothing is traced [D49]. */
   readonly tracer: Tracer | undefined;
 }
 
-/** Is told of everything that ends; costs every request what it costs. What it throws goes to its `onBug`. */
+/** Receives the events of requests. A slow method delays all requests. Exceptions of its methods go to `onBug`. */
 export interface GatewayObserver {
   onCallEnd(record: CallRecord): void;
-  /** Bytes that were no request: `reply` is what the client got [D27], `reason` what was wrong with them. */
+  /** A request was malformed or late, as `reason` says in words. `reply` is sent to the client [D27]. */
   onMalformed(requestId: string, reply: FixedReply, reason: string, client: string | undefined): void;
-  /** The client took nothing more of the reply, and was cut off; `onCallEnd` has had the record before [D35]. */
+  /** A client stopped reading its reply and was disconnected [D35]. `onCallEnd` has received `record` before. */
   onStall(record: CallRecord): void;
-  /** A fault of our own that changes no reply any more; `record` is the request that it belongs to [D28]. */
+  /** The gateway has a bug that no longer affects a reply [D28]. `record` is the request concerned, if any. */
   onBug(error: unknown, record: CallRecord | undefined): void;
   /**
-   * In a host that has guards as options: the issuer's keys (`keys`) cannot be fetched, or Redis (`redis`) does not count,
-   * for the reason that `cause` has; undefined when it is over. Once for each change [D44, D47].
+   * For hosts that configure guards by options. Called once when an outage begins, with its `cause`, and once when it
+   * ends, without `cause`. `keys`: the issuer's keys cannot be fetched [D44]. `redis`: Redis does not count [D47].
    */
   onOutage?(what: 'keys' | 'redis', cause: string | undefined): void;
 }
@@ -59,7 +64,6 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
   readonly guard: Guard | undefined;
   readonly cors: Cors | undefined;
   readonly tracer: Tracer | undefined;
-  /** Every reply now closes its connection [D33]. */
   isDraining = false;
   isCutting = false;
   readonly #inFlightMax: number;
@@ -92,25 +96,21 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     return this.#routeOptions;
   }
 
-  /** Serves `pages` beside the operations [D5]. */
+  /** Serves `pages` next to the operations [D5]. */
   servePages(pages: Pages): void {
     this.#routeOptions = { ...this.#routeOptions, pages };
   }
 
-  /** Calls between being sent to the backend and the end of their reply, or of their write. */
+  /** Number of calls to the backend in flight. If the client leaves, a write stays in flight until its answer. */
   get inFlight(): number {
     return this.#inFlight;
   }
 
-  /** Another call would be one too many, or too many bytes are held already [D26]. */
   get isFull(): boolean {
     return this.#inFlight >= this.#inFlightMax || this.budget.isExhausted;
   }
 
-  /**
-   * Counts a call in, or says that there are too many [D26]. To be called when the backend is: a client that
-   * is slow with its body takes no place from others.
-   */
+  /** Counts a call when it is sent, not while its request body arrives [D26]. Returns false at the limit. */
   enter(): boolean {
     if (this.#inFlight >= this.#inFlightMax) {
       return false;
@@ -136,7 +136,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     if (allowed.length === 0) {
       return true;
     }
-    // In absolute-form there are two names, and others differ on which of them counts.
+    // An absolute-form target has a host name too, and servers differ on which one they use. So both must be allowed.
     const authority = absoluteForm.exec(target)?.[1];
     return (
       isAllowedHost(fieldValue(fields, 'host'), allowed) &&
@@ -151,17 +151,17 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
       : clientAddress(address, fieldValues(head.fields, 'x-forwarded-for'), this.#trustedProxies);
   }
 
-  accept(head: RequestHead, transport: Transport, client: Client): Incoming {
+  accept(head: RequestHead, transport: Transport, client: Client): RequestReceiver {
     return new Call(this, head, transport, client);
   }
 
-  /** Answers a request that met a fault of our own on its way here [D28]. */
+  /** Replies to a request for which a bug prevented `accept` [D28]. */
   acceptFault(method: string, target: string, transport: Transport, client: Client, error: unknown): void {
     const head = { ...emptyHead, method, target };
     new Call(this, head, transport, client).onFault(error);
   }
 
-  refuse(reason: Broken, client: Client): Reply {
+  refuse(reason: BrokenReason, client: Client): Reply {
     const reply = replyToBroken(reason);
     const requestId = createRequestId();
     try {
@@ -170,7 +170,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     } catch (error) {
       this.notifyBug(error, undefined);
     }
-    // The origin is not known.
+    // The origin of a malformed request is unknown.
     const added = this.cors?.fieldsFor(reply.headers, undefined) ?? [];
     const { body } = reply;
     const drains = this.isDraining;
@@ -189,7 +189,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     this.notifyBug(error, undefined);
   }
 
-  /** Tells the observer and the trace of a request's end. What they throw is their own fault, and the reply stands [D28]. */
+  /** Reports the end of a request to observer and trace. Exceptions there do not affect the reply [D28]. */
   notifyEnd(record: CallRecord, trace: CallTrace | undefined): void {
     try {
       this.observer.onCallEnd(record);
@@ -203,17 +203,16 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     }
   }
 
-  /** Tells the observer of a fault that changes no reply any more. */
   notifyBug(error: unknown, record: CallRecord | undefined): void {
     try {
       this.observer.onBug(error, record);
     } catch {
-      // Whoever would say so is broken.
+      // The observer itself fails, so the error cannot be reported.
     }
   }
 }
 
-const brokenTexts = { timeout: 'a request that did not come in time', overload: 'no room for its body' };
+const brokenTexts = { timeout: 'a request that timed out', overload: 'no room for the body' };
 
 const emptyHead: RequestHead = {
   method: '',

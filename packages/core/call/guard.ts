@@ -1,46 +1,44 @@
-// Whether a request of an operation may be called, as far as that takes more than a look at its head: the port of guards,
-// and how several become one. What a guard looks at is its own affair, in guards/.
+// The guard interface. A guard decides whether a request may proceed. For this it uses data outside the request, such
+// as a counter or an issuer's keys. `joinGuards` combines several guards into one. guards/ has the guards.
 
 import type { RequestHead } from '../http1/head.ts';
 import type { OperationName } from '../operations.ts';
 import type { CallOutcome } from '../outcomes.ts';
 import type { FixedReply } from '../replies.ts';
 
-/** A request that leads to an operation, whatever its id and body are. */
+/** A request for an operation. Its id and body may still prove invalid. */
 export interface GuardedRequest {
   readonly head: RequestHead;
   readonly operation: OperationName;
-  /** The client's address, as the connection or trusted proxies say it; undefined where it has gone [D46]. */
+  /** The client's address, from the connection or from trusted proxies; undefined if unknown [D46]. */
   readonly client: string | undefined;
-  /** Whom an earlier guard has found the client to be; undefined where none has. */
+  /** The client's identity, if an earlier guard has established it. */
   readonly identity: string | undefined;
 }
 
-/** What a guard says: let in, or refused with a fixed reply. */
+/** A guard's decision: admitted, or refused with a fixed reply. */
 export type Admission = {
-  /** What the reply has beside its own headers, whatever it will be, as name, value, ...; undefined for nothing. */
+  /** Header fields to add to the reply in both cases, as name, value, ...; undefined for none. */
   readonly headers?: readonly string[] | undefined;
 } & (
   | { readonly isAdmitted: true; readonly identity: string | undefined }
   | {
       readonly isAdmitted: false;
-      /** The client's identity, where a guard has established it: for the log. */
       readonly identity?: string | undefined;
       readonly reply: FixedReply;
       readonly outcome: CallOutcome;
-      /** For the log: why. Never a token or what it says. */
+      /** The reason, for the log. Never contains a token or its content. */
       readonly cause: string | undefined;
-      /** What is wrong with a token, as a code. */
       readonly flaw?: string | undefined;
     }
 );
 
 export interface Guard {
-  /** At once where that is possible: a promise costs the call a turn. What it throws or rejects with is a fault [D28]. */
+  /** Returns at once if possible, since a promise delays the request. An exception or rejection is a bug [D28]. */
   admit(request: GuardedRequest): Admission | Promise<Admission>;
 }
 
-/** One guard that asks each of `guards` in turn, until one refuses; undefined for none. */
+/** Combines `guards` into one that calls each in turn, until one refuses; undefined if there are none. */
 export function joinGuards(guards: readonly Guard[]): Guard | undefined {
   const [first, ...others] = guards;
   if (first === undefined) {

@@ -1,25 +1,25 @@
-// The grammar of `{id}` [spec 4, rules 1 and 2; D1 to D3]. Text in, canonical text out: an id is never a
-// number here, so that one of any length goes through digit for digit.
+// Parses `{id}` [spec 4, rules 1 and 2; D1 to D3]. An id stays text and never becomes a number, so an id of any length
+// keeps its digits.
 
 import { decodePercent } from '../text/percent.ts';
 
 export type ItemIdParsing = 'leading' | 'whole';
 
-// White space, sign and digits as the platform's parseInt reads them; `\s` is the very set that it skips.
+// White space, sign and digits as JavaScript's parseInt reads them; `\s` is exactly the set that parseInt skips.
 const leadingInteger = /^\s*([+-]?)(\d+)/;
 const wholeInteger = /^([+-]?)(\d+)$/;
 const plainInteger = /^[1-9]\d*$/;
 
 /**
- * The integer that a path segment stands for, in canonical decimal (`007` gives `7`, `-0` gives `0`), or
- * undefined when it holds none. `segment` is as it stood in the target, still percent-encoded.
+ * Returns the integer of a path segment in canonical decimal (`007` gives `7`, `-0` gives `0`); undefined if the
+ * segment has none. `segment` is still percent-encoded.
  */
 export function parseItemId(segment: string, parsing: ItemIdParsing): string | undefined {
-  // Nearly every id: digits alone are their own canonical form under both grammars.
+  // The fast path for nearly every id: digits without a leading zero are canonical under both grammars.
   if (plainInteger.test(segment)) {
     return segment;
   }
-  // A malformed escape, or one that is not UTF-8 [D1]: as empty as the segment that holds no id.
+  // A segment with an invalid escape, or whose bytes are not UTF-8, is treated as empty [D1].
   const text = decodePercent(segment) ?? '';
   const match = (parsing === 'whole' ? wholeInteger : leadingInteger).exec(text);
   if (match === null) {

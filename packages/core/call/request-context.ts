@@ -1,5 +1,5 @@
-// The parts of a request's head that go further, checked: request id [D25] and trace context [D12] to the backend, path
-// [D52] and user agent [D62] to the log.
+// Reads and checks values of a request's head. For the backend: request id [D25] and trace context [D12]. For the log:
+// path [D52], user agent and subject [D62].
 
 import { escapeControls, escapeNonAscii } from '../text/escape.ts';
 import { fieldValue, fieldValues, onlyFieldValue } from '../http1/head.ts';
@@ -8,9 +8,9 @@ import { RandomText } from '../text/random-text.ts';
 // Random UUIDs [RFC 9562, 5.4].
 const requestIds = new RandomText('xxxxxxxx-xxxx-4xxx-yxxx-xxxxxxxxxxxx');
 const requestIdForm = /^[A-Za-z0-9._~-]{1,128}$/;
-// W3C Trace Context, 3.2: version, trace-id, parent-id, flags; a later version may have more behind them.
+// W3C Trace Context, 3.2: version, trace-id, parent-id, flags; a later version may append more fields.
 const traceParentForm = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
-// W3C Trace Context, 3.3.1.3: list members of a key and a value of printable ASCII.
+// W3C Trace Context, 3.3.1.3: list members, each a key, `=` and a value of printable ASCII.
 const traceStateMemberForm =
   /^[ \t]*(?:[a-z0-9][a-z0-9_\-*/@]{0,255}=[ -+\--<>-~]{0,255}[!-+\--<>-~])?[ \t]*$/;
 const noTraceContext: readonly string[] = [];
@@ -18,20 +18,20 @@ const noTraceContext: readonly string[] = [];
 const sampled = 1;
 const random = 2;
 
-// What most targets are: a path that can be shown as it is, and nothing else.
+// Matches most targets: a path without a query that can be shown unchanged.
 const plainPath = /^\/[!-"$->@-~]{0,255}$/;
 const pathLengthMax = 256;
 
 /**
- * The path of a target, for people: as it came, without query, fragment and what stands before it in absolute-form, at
- * most 256 characters, those that are not printable ASCII as `\u00e9` (one for each byte) [D52].
+ * Returns the path of a target for log and dashboard, at most 256 characters: without query and fragment, and without
+ * scheme and authority of absolute-form. Every byte except printable ASCII is escaped, such as `\u00e9` [D52].
  */
 export function describePath(target: string): string {
   if (plainPath.test(target)) {
     return target;
   }
   const path = target.replace(/^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i, '').replace(/[?#].*/s, '');
-  // Anything else could have credentials in it.
+  // A target that is not a path could contain credentials, so it is not shown.
   const isPath = path.startsWith('/') || path === '*';
   return isPath ? escapeNonAscii(path.slice(0, pathLengthMax)).slice(0, pathLengthMax) : '';
 }
@@ -39,7 +39,7 @@ export function describePath(target: string): string {
 const plainAgent = /^[ -~]{0,128}$/;
 const agentLengthMax = 128;
 
-/** The client's `user-agent`, at most 128 characters, escaped as a path is; undefined without one [D62]. */
+/** Returns the client's `user-agent`, at most 128 characters, escaped like a path; undefined if there is none [D62]. */
 export function describeAgent(fields: readonly string[]): string | undefined {
   const agent = fieldValue(fields, 'user-agent');
   return agent === undefined || plainAgent.test(agent)
@@ -47,31 +47,29 @@ export function describeAgent(fields: readonly string[]): string | undefined {
     : escapeNonAscii(agent.slice(0, agentLengthMax)).slice(0, agentLengthMax);
 }
 
-// OpenID Connect Core, 2, allows 255.
+// OpenID Connect Core, section 2, allows 255 characters.
 const subjectLengthMax = 256;
 
-/** A token's subject, at most 256 characters, with control characters escaped [D62]. */
+/** Returns a token's subject, at most 256 characters, with control characters escaped [D62]. */
 export function describeSubject(subject: string): string {
   return escapeControls(subject.slice(0, subjectLengthMax)).slice(0, subjectLengthMax);
 }
 
-/** The client's request id where it sent one that is valid, otherwise a new one [D25]. */
+/** Returns the client's request id if it is valid, otherwise a new one [D25]. */
 export function readRequestId(fields: readonly string[]): string {
   const given = onlyFieldValue(fields, 'x-request-id');
   return given !== undefined && isRequestId(given) ? given : createRequestId();
 }
 
-/** Whether `text` can be a request id [D25]. */
 export function isRequestId(text: string): boolean {
   return requestIdForm.test(text);
 }
 
-/** A new request id: a random UUID [D25]. */
 export function createRequestId(): string {
   return requestIds.draw();
 }
 
-/** The W3C trace context, ready to be sent on as name, value, ...; empty when there is none that is valid [D12]. */
+/** Returns the W3C trace context to forward, as name, value, ...; empty if it is missing or invalid [D12]. */
 export function readTraceContext(fields: readonly string[]): readonly string[] {
   const traceParent = onlyFieldValue(fields, 'traceparent');
   if (traceParent === undefined) {
@@ -93,8 +91,8 @@ function checkTraceContext(traceParent: string, traceState: string | undefined):
   if (/^0+$/.test(traceId) || /^0+$/.test(parentId)) {
     return noTraceContext;
   }
-  // Written anew, in the one version that this gateway knows, with the flags that it knows; of a later version that is the
-  // first alone (W3C Trace Context 2, 3.2.2.5 and 4).
+  // Rewritten as version 00, the only version that the gateway supports, with the known flags. In a later version only
+  // the flag `sampled` is known (W3C Trace Context 2, 3.2.2.5 and 4).
   const known = Number.parseInt(flags, 16) & (version === '00' ? sampled | random : sampled);
   const traceContext = ['traceparent', `00-${traceId}-${parentId}-0${known}`];
   if (traceState !== undefined && isTraceState(traceState)) {

@@ -1,5 +1,4 @@
-// Where a request leads: to one of the five operations with its path at the backend, or to a fixed reply. Pure: text in,
-// a row out [D1 to D6, D8, D9].
+// Routes a request to an operation and its path at the backend, or to a fixed reply [D1 to D6, D8, D9].
 
 import { absoluteForm } from '../http1/grammar.ts';
 import { parseItemId, type ItemIdParsing } from './item-id.ts';
@@ -10,25 +9,25 @@ import { replies, type FixedReply, type Pages } from '../replies.ts';
 export type Route =
   | { readonly operation: Operation; readonly backendPath: string; readonly refusal?: undefined }
   | {
-      /** Undefined where no operation is called. */
+      /** Undefined if the request matches no operation. */
       readonly operation: Operation | undefined;
       readonly refusal: FixedReply;
       readonly outcome: CallOutcome;
     };
 
 export interface RouteOptions {
-  /** `/api/work-items`, with the prefix under which it is mounted. */
+  /** `/api/work-items`, after the prefix under which the gateway is mounted. */
   readonly collectionPath: string;
   readonly itemIdParsing: ItemIdParsing;
-  /** What is served beside the operations; undefined for nothing. */
+  /** Pages served on other paths; undefined for none. */
   readonly pages: Pages | undefined;
 }
 
-/** Where `method` on `target` leads. The path decides first, then the method, then the id. */
+/** Routes `method` on `target`. The path is checked first, then the method, then the id. */
 export function route(method: string, target: string, options: RouteOptions): Route {
   const { collectionPath, itemIdParsing, pages } = options;
   if (method === 'CONNECT') {
-    // It asks for a tunnel; there is none [D27].
+    // CONNECT requests a tunnel, which the gateway does not offer [D27].
     return refuse(replies.connectNotAllowed, 'no-operation');
   }
   const path = pathOf(target);
@@ -58,7 +57,7 @@ function refuse(refusal: FixedReply, outcome: CallOutcome): Route {
 
 const slash = 0x2f;
 
-/** The target's path, as it came: absolute-form is served [D27], the query is ignored [D8]. */
+/** Returns a target's path, without its query [D8], and without scheme and authority of absolute-form [D27]. */
 function pathOf(target: string): string {
   let path = target;
   if (path.charCodeAt(0) !== slash) {
@@ -91,14 +90,14 @@ function operationsOn(path: Operation['on']): ReadonlyMap<string, Operation> {
   for (const operation of operations.filter((each) => each.on === path)) {
     byMethod.set(operation.method, operation);
     if (operation.method === 'GET') {
-      // HEAD is as GET; whoever carries the reply leaves the body out [D7].
+      // HEAD is handled like GET; the transport leaves the body out [D7].
       byMethod.set('HEAD', operation);
     }
   }
   return byMethod;
 }
 
-// What can be called at a path; undefined where it is unknown [D4, D5].
+// Returns the operations of a path; undefined if the path is unknown [D4, D5].
 function operationsAt(path: string, collection: string): OperationsOfPath | undefined {
   if (path === collection) {
     return collectionOperations;

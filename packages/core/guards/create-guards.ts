@@ -1,5 +1,4 @@
-// Makes the guards that are on, in the order in which they are asked. What is off is not even loaded. Knows no log and no
-// metrics: whoever asks for guards is told what changes.
+// Creates the enabled guards, in the order in which they run. Disabled guards are not loaded.
 
 import type { Guard } from '../call/guard.ts';
 import type { GuardSettings } from './options/guard-options.ts';
@@ -9,16 +8,16 @@ import { loadRateLimit, loadTokens } from './parts.ts';
 
 export interface Guards {
   readonly guards: readonly Guard[];
-  /** Why `authJwksFile` has brought no keys; undefined where it has, or where there is none. */
+  /** Why no keys could be read from `authJwksFile`; undefined if keys were read, or if there is no file. */
   readonly fileProblem: string | undefined;
-  /** Whether Redis counts; undefined where none is asked. */
+  /** True while Redis counts; undefined without Redis. */
   redisAnswers(): boolean | undefined;
-  /** Lets go of whatever they hold, at once. */
   close(): void;
 }
 
 /**
- * Guards of one process. Waits for a file of keys to be read, and not for an address. Rejects with a MissingPackageError.
+ * Creates the guards of one process. Waits until a key file has been read, but not until keys have been fetched from an
+ * address. Rejects with a MissingPackageError.
  */
 export async function createGuards(
   settings: GuardSettings,

@@ -1,4 +1,5 @@
-// The list of guards. To leave one out, delete its folder and its line here: `npm run leave-out` tries that with each.
+// The list of guards. To leave out a guard, delete its folder and its line here. `npm run leave-out` tests this for
+// each guard.
 
 import { explainMissing, MissingPackageError } from './options/missing-package.ts';
 import type { RateLimitPart, TokenGuardPart } from './options/ports.ts';
@@ -13,14 +14,14 @@ const guardParts: Partial<GuardParts> = {
   rateLimit: () => import('./rate-limit/part.ts'),
 };
 
-/** Loads the guard of tokens. Rejects with a MissingPackageError. */
+/** Loads the token guard. Rejects with a MissingPackageError. */
 export async function loadTokens(): Promise<TokenGuardPart> {
   const load = guardParts.tokens ?? leftOut('authIssuer', 'packages/core/guards/tokens');
-  // An optional peer: who does not want the guard need not install it.
+  // `jose` is an optional peer dependency. Only this guard needs it.
   return await explainMissing('authIssuer', 'jose', load);
 }
 
-/** Loads the guard that limits rates. Rejects with a MissingPackageError. */
+/** Loads the rate limit guard. Rejects with a MissingPackageError. */
 export async function loadRateLimit(): Promise<RateLimitPart> {
   return await (guardParts.rateLimit ?? leftOut('rateLimit', 'packages/core/guards/rate-limit'))();
 }

@@ -1,4 +1,4 @@
-// The package's types for CommonJS, where `require` gives what is in index.ts. Copied into dist/ by the build.
+// The package's types for CommonJS: `require` returns the exports of index.ts. The build copies this file into dist/.
 
 import type * as gateway from './index.js' with { 'resolution-mode': 'import' };
 

@@ -1,4 +1,4 @@
-// What the package gives to others: the gateway as a Fastify plugin, and as a server of its own.
+// The package's main exports: the Fastify plugin, and a server for the gateway alone.
 
 export * from './fastify/index.ts';
 export { default } from './fastify/index.ts';

@@ -1,5 +1,4 @@
-// The gateway as a server of its own in anyone's process: what the command serves with, without its settings, log and
-// signals.
+// The gateway as an embedded server: the command's HTTP server, without the command's settings, log and signals.
 
 import type { GuardOptions } from '../guards/options/guard-options.ts';
 import type { ServerTls } from '../http1/handshake.ts';
@@ -14,7 +13,7 @@ import type { GatewayLimits } from './options/options.ts';
 import { Problem } from './options/problem.ts';
 import type { OptionsOf } from './options/rows.ts';
 
-// Whether the platform takes them is found out now, and not with the first connection.
+// Creates a TLS context, so that an invalid certificate is reported now and not at the first connection.
 const serverTls: ValueKind<ServerTls> = {
   accept: (given) => {
     const {
@@ -27,7 +26,7 @@ const serverTls: ValueKind<ServerTls> = {
     const hasTexts = [cert, key, clientCa].every((each) => typeof each === 'string');
     if (!hasTexts || !['1.2', '1.3'].includes(minVersion) || (ticketKeys?.length ?? 48) !== 48) {
       return new Problem(
-        "must be an object with cert and key in PEM text, and maybe clientCa, minVersion ('1.2' or '1.3') and ticketKeys (48 bytes)",
+        "must be an object with cert and key as PEM strings, and optionally clientCa, minVersion ('1.2' or '1.3') and ticketKeys (48 bytes)",
       );
     }
     try {
@@ -40,11 +39,11 @@ const serverTls: ValueKind<ServerTls> = {
 };
 
 const serverRows = {
-  /** Serves https, and nothing else [D36, D38]. Default: plain http. */
+  /** Serves https only [D36, D38]. Default: plain http. */
   tls: { kind: serverTls },
-  /** How long `close` waits for requests in flight, in milliseconds [D33]. Default 10,000. */
+  /** Time that `close` waits for requests in flight, in milliseconds; then they are cut [D33]. Default 10,000. */
   shutdownTimeoutMs: shutdownTimeoutRow,
-  /** Is told of every request that ends. Default: each failure is a line of `console.error`. */
+  /** Called for every finished request. Default: writes failures with `console.error`, one line each. */
   observer: { kind: observer },
 };
 
@@ -53,17 +52,20 @@ export interface GatewayServerOptions
 
 export interface GatewayServer {
   /**
-   * Listens on `host` (default `localhost`) and `port` (0 picks a free one). Rejects where it cannot, and where `authJwksFile`
-   * has no keys.
+   * Listens on `host` (default `localhost`) and `port` (0 picks a free one). Rejects if it cannot listen, or if
+   * `authJwksFile` has no keys.
    */
   listen(port: number, host?: string): Promise<{ readonly port: number; readonly url: string }>;
-  /** New connections get these certificates, open ones live on [D37]; throws, and changes nothing, when it cannot be. */
+  /** Uses these certificates for new connections [D37]. If they are invalid, throws a `TypeError` and changes nothing. */
   renewTls(tls: ServerTls): void;
-  /** Takes no new connection, lets requests in flight finish, and closes [D33]; what is left past the timeout is cut. */
+  /**
+   * Stops accepting connections, waits for requests in flight, and closes all connections [D33]. Requests that are still
+   * in flight after `shutdownTimeoutMs` are cut.
+   */
   close(): Promise<void>;
 }
 
-/** A server that serves the gateway alone. Throws a `TypeError` that names every option that cannot be one. */
+/** Creates a server for the gateway alone. Throws a `TypeError` that lists every invalid option. */
 export function createGatewayServer(options: GatewayServerOptions): GatewayServer {
   const table = { ...serverRows, ...hostRows, ...corsRows, ...limitRows };
   const { gateway, guards, values, end } = createHostGateway(options, table);
@@ -78,7 +80,7 @@ export function createGatewayServer(options: GatewayServerOptions): GatewayServe
     renewTls: (tls) => {
       const accepted = serverTls.accept(tls);
       if (accepted instanceof Problem) {
-        throw new TypeError(`The gateway cannot be made: tls ${accepted.text}.`);
+        throw new TypeError(`Cannot create the gateway: tls ${accepted.text}.`);
       }
       clients.renewTls(accepted);
     },

@@ -1,4 +1,4 @@
-// Reads answers: the status line [RFC 9112, 4], and what the fields of an answer make of it.
+// Reads answers: the status line [RFC 9112, 4] and the fields of an answer.
 
 import { carriageReturn, digitZero, isVersionByte, space, textBytes, versionLength } from './grammar.ts';
 import { AnswerFields, type AnswerHead, type Flaw } from './head.ts';
@@ -15,7 +15,7 @@ const repeatedInAnswers: RepeatedValues = {
   'transfer-encoding': new RepeatedText(),
 };
 
-/** Reads answers to requests other than HEAD and CONNECT. Interim ones are skipped [RFC 9110, 15.2]. */
+/** Reads answers to requests other than HEAD and CONNECT. Interim answers are skipped [RFC 9110, 15.2]. */
 export class AnswerReader extends MessageReader<AnswerHead> {
   protected readonly repeatedValues = repeatedInAnswers;
   protected readonly skipsEmptyLines = false;
@@ -29,7 +29,7 @@ export class AnswerReader extends MessageReader<AnswerHead> {
         return this.#failAt(at);
       }
     }
-    // Without a reason, the space before it may be missing too.
+    // If the reason phrase is missing, the space before it may be missing too.
     if (at < end && this.sinceMark(at) === statusEnd && bytes[at] !== carriageReturn) {
       if (bytes[at] !== space) {
         return this.#failAt(at);
@@ -50,7 +50,7 @@ export class AnswerReader extends MessageReader<AnswerHead> {
     return at;
   }
 
-  // `HTTP/1.1 200`.
+  // Reads one byte of `HTTP/1.1 200`. Returns false if the byte is invalid.
   #readStatus(byte: number, index: number): boolean {
     if (index < versionLength) {
       this.minorVersion = byte - digitZero;

@@ -1,4 +1,4 @@
-// Reads the chunks of a body [RFC 9112, 7.1]: bytes in, data out. Trailers are read by reader.ts, as fields are.
+// Reads chunked bodies [RFC 9112, 7.1]: bytes in, data out. reader.ts reads the trailers, which are fields.
 
 import {
   backslash,
@@ -16,7 +16,7 @@ import {
   tokenBytes,
 } from './grammar.ts';
 
-// What the next byte belongs to.
+// The element to which the next byte belongs.
 const stateSize = 0;
 const stateSizeEnd = 1;
 const stateExtensionName = 2;
@@ -28,27 +28,26 @@ const stateExtensionQuotedEnd = 7;
 const stateData = 8;
 const stateDataEnd = 9;
 const stateLineEnd = 10;
-// Nothing more is read.
+// Final states.
 const stateOver = 11;
 const stateFlawed = 12;
 
-// Runs of data up to this size are moved together, so that the sink is called once for many of them.
+// Runs of chunk data up to this size, in bytes, are moved together. The sink is then called once for many of them.
 const movedBytesMax = 1_024;
 
 interface DataSink {
-  /** The next bytes of the body. */
   onBody(piece: Buffer): void;
 }
 
-/** Reads the bodies of one connection that come in chunks, one after the other. */
+/** Reads the chunked bodies of one connection, one after the other. */
 export class ChunkReader {
-  /** Why nothing more can be read; undefined while all is well. */
+  /** The flaw that ended reading; undefined if there is none. */
   flaw: string | undefined;
   readonly #sink: DataSink;
   #state = stateSize;
-  // Bytes of the chunk that are still to come: none when a size begins.
+  // Bytes of the current chunk that are left; 0 at the start of a size.
   #left = 0;
-  // Bytes so far of a size or of an extension's name: none when either begins.
+  // Digits of a size, or bytes of an extension's name, so far; 0 at the start of both.
   #digits = 0;
   #extensionBytes = 0;
 
@@ -56,21 +55,20 @@ export class ChunkReader {
     this.#sink = sink;
   }
 
-  /** The last chunk has ended: trailers follow. */
+  /** True after the last chunk, when trailers follow. */
   get isOver(): boolean {
     return this.#state === stateOver;
   }
 
-  /** Begins a body. */
   begin(): void {
     this.#state = stateSize;
     this.#extensionBytes = 0;
   }
 
   /**
-   * Reads `bytes` from `from` on and returns the position after what it has taken: all of them, unless the last chunk has
-   * ended or there is a flaw. The data of small chunks is moved together, within `bytes`, and handed on in few pieces: a
-   * body in chunks of one byte would otherwise cost a call for each.
+   * Reads `bytes` from position `from` on. Returns the position after the consumed bytes: the end of `bytes`, unless
+   * the last chunk has ended or there is a flaw. Moves the data of small chunks together within `bytes` and passes it
+   * on in few pieces: otherwise a body in one-byte chunks costs a call per byte.
    */
   read(bytes: Buffer, from: number): number {
     let at = from;
@@ -110,7 +108,7 @@ export class ChunkReader {
     return at;
   }
 
-  // A byte around the data of chunks [RFC 9112, 7.1].
+  // Reads one byte of a size, an extension or a line end [RFC 9112, 7.1].
   #readFrame(byte: number): void {
     switch (this.#state) {
       case stateDataEnd:
@@ -126,14 +124,13 @@ export class ChunkReader {
         if (this.#left > 0) {
           this.#expect(byte, lineFeed, stateData, 'a chunk size that does not end in CR LF');
         } else {
-          // The last chunk.
           this.#expect(byte, lineFeed, stateOver, 'a chunk size that does not end in CR LF');
         }
         break;
       default:
         this.#extensionBytes += 1;
         if (this.#extensionBytes > extensionBytesMax || !this.#readExtension(byte)) {
-          this.#fail('a chunk extension that is none');
+          this.#fail('an invalid chunk extension');
         }
     }
   }
@@ -152,17 +149,17 @@ export class ChunkReader {
       this.#left = this.#left * 16 + value;
       this.#digits += 1;
       if (this.#left > chunkSizeMax || this.#digits > chunkSizeDigitsMax) {
-        this.#fail('a chunk size without bound');
+        this.#fail('a chunk size over the limit');
       }
     } else if (this.#digits === 0 || (byte !== carriageReturn && byte !== semicolon)) {
-      this.#fail('a chunk size that is no number');
+      this.#fail('an invalid chunk size');
     } else {
       this.#digits = 0;
       this.#state = byte === carriageReturn ? stateSizeEnd : stateExtensionName;
     }
   }
 
-  // `;name`, `;name=token` and `;name="text"` are checked and dropped [RFC 9112, 7.1.1]; false for anything else.
+  // Checks one byte of `;name`, `;name=token` or `;name="text"` [RFC 9112, 7.1.1]. Returns false if it is invalid.
   #readExtension(byte: number): boolean {
     switch (this.#state) {
       case stateExtensionName:

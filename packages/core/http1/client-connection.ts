@@ -1,5 +1,5 @@
-// One keep-alive connection to a server: one exchange at a time, each a request and its answer. It knows nothing of
-// deadlines, of resending, or of what an answer is for; whoever has the connection is told what comes.
+// One keep-alive connection to a server. It carries one exchange at a time: a request and its answer. The owner of the
+// exchange receives its events, and decides on deadlines and resending.
 
 import { connect as connectTcp, isIP, type LookupFunction, type Socket } from 'node:net';
 import type { ConnectionOptions, SecureContext } from 'node:tls';
@@ -8,32 +8,31 @@ import type { AnswerHead, Flaw } from './head.ts';
 import { AnswerReader } from './answer-reader.ts';
 import { writeMessage } from './socket-writes.ts';
 
-/** Whoever has an exchange on a connection. What it throws goes to its `onFault`. */
+/** Receives the events of an exchange. If another method throws, `onFault` receives the exception. */
 export interface ExchangeOwner {
-  /** The request goes out now. */
   onSent(): void;
   onAnswerHead(head: AnswerHead): void;
-  /** The next bytes of the answer's body; their memory takes others after this call. */
+  /** The next bytes of the answer's body. Their memory is overwritten after this call. */
   onAnswerBody(piece: Buffer): void;
-  /** The answer is whole. `isReusable`: the connection can take another exchange. */
+  /** The answer is complete. `isReusable`: the connection can carry another exchange. */
   onAnswerEnd(isReusable: boolean): void;
-  /** No answer comes, or no whole one; the connection is closed. */
+  /** The answer is missing, malformed or incomplete. The connection is closed. */
   onBroken(error: Error | Flaw): void;
   onFault(error: unknown): void;
 }
 
-// `looking`: a request is about to go out.
+// `looking`: a request waits until the input that has already arrived has been handled.
 type State = 'connecting' | 'idle' | 'looking' | 'busy' | 'closed';
 
-// An answer's head may have this many bytes, and so may its trailers.
+// Limit of an answer's head, and of its trailers, in bytes.
 const headBytesMax = 16_384;
 
-// Where the bytes of every connection arrive. They are taken before the next ones come, on whichever connection: so no
-// piece of an answer takes memory of its own, and what comes is in the processor's cache (measured, together with
-// blocks.ts: a list of 42 KB takes 24 % less processor time, one of 417 KB 38 %).
+// The receive buffer of all connections. Its bytes are consumed before the next read on any connection. So the pieces
+// of an answer need no memory of their own, and they stay in the processor's cache. Together with body/blocks.ts this
+// saves 24 % of the processor time of a 42 KB list and 38 % of that of a 417 KB list.
 const arrivals = Buffer.allocUnsafeSlow(65_536);
 
-// Those that send when the event loop has been round: one callback for all of them.
+// Connections that send a request in the event loop's next check phase. One callback sends all of these requests.
 let looking: ClientConnection[] = [];
 
 function sendAll(): void {
@@ -45,9 +44,9 @@ function sendAll(): void {
 }
 
 export class ClientConnection {
-  /** When an idle connection is to be closed, as `monotonicMs` tells it. */
+  /** When the idle connection expires, on the clock of `monotonicMs`. */
   expiresAt = 0;
-  /** For how long the server keeps an idle connection, in seconds; undefined where it has not said. */
+  /** Seconds for which the server keeps an idle connection; undefined if the server announces none. */
   keepAliveSeconds: number | undefined;
   #state: State = 'connecting';
   #owner: ExchangeOwner | undefined = undefined;
@@ -59,12 +58,12 @@ export class ClientConnection {
   #isSilent = true;
   #error: Error | undefined;
   #hasDiedUnsent = false;
-  // For the request to have gone out, though its answer is whole.
+  // True if an answer was complete before its request was sent. The connection then waits for one event-loop iteration.
   #hasWaited = false;
   #waitingHead = '';
   #waitingBody: Buffer | undefined;
 
-  /** Opens a socket with `open`; `onClose` is called when the connection has closed for whatever reason, maybe twice. */
+  /** Opens a socket with `open`. Calls `onClose` once or twice when the connection has closed, for whatever reason. */
   constructor(open: OpenSocket, onClose: () => void) {
     this.#onClose = onClose;
     this.#reader = new AnswerReader(
@@ -107,23 +106,20 @@ export class ClientConnection {
     return this.#state === 'closed';
   }
 
-  /**
-   * The exchange that is under way is not the connection's first, and not one byte has come back for it: what happens
-   * where the server closes an idle connection while a request goes out.
-   */
+  /** True if a reused connection has received no byte of this answer. The server may have closed it earlier. */
   get isReusedAndSilent(): boolean {
     return this.#sentCount > 1 && this.#isSilent;
   }
 
-  /** The connection had been open, and closed before the request of its exchange went out on it. */
+  /** True if the connection was open and closed before the request was sent. */
   get hasDiedUnsent(): boolean {
     return this.#hasDiedUnsent;
   }
 
   /**
-   * Sends a request, when the connection is open, or when what has arrived on it already has been looked at: that may be
-   * its end, or bytes that belong to no request and would be taken for this one's answer. There must be no exchange
-   * under way.
+   * Sends a request. A new connection sends it once it is open. An idle connection first handles the input that has
+   * already arrived: the end of the connection, or stray bytes that would be taken for the answer. No exchange may be
+   * in progress.
    */
   send(head: string, body: Buffer | undefined, owner: ExchangeOwner): void {
     this.#owner = owner;
@@ -140,7 +136,7 @@ export class ClientConnection {
 
   /** @internal */
   sendWaiting(): void {
-    // A socket that has died just now says so only when it has closed: its owner is told then that nothing was sent.
+    // A destroyed socket emits `close` later. Then the owner learns that nothing was sent.
     const owner = this.#owner;
     if (owner !== undefined && !this.#socket.destroyed) {
       const body = this.#waitingBody;
@@ -153,14 +149,14 @@ export class ClientConnection {
     }
   }
 
-  /** Closes the connection at once, whatever it is doing; nobody is told. Safe at any time. */
+  /** Closes the connection at once, in any state. The owner is not notified. */
   destroy(): void {
     this.#owner = undefined;
     this.#state = 'closed';
     this.#socket.destroy();
   }
 
-  /** Closes the connection; whoever has an exchange on it is told, later, and before `onClosed` is called. */
+  /** Closes the connection. After that, the owner of an exchange is notified first, then `onClosed` is called. */
   breakOff(onClosed?: () => void): void {
     if (onClosed !== undefined) {
       this.#socket.once('close', onClosed);
@@ -169,7 +165,7 @@ export class ClientConnection {
     this.#state = 'closed';
     this.#socket.destroy();
     if (this.#owner === undefined) {
-      // Forgotten now: until its socket has closed, nobody must take it for an idle one.
+      // Called at once: otherwise the pool could use this connection again before the socket closes.
       this.#onClose();
     }
   }
@@ -190,7 +186,7 @@ export class ClientConnection {
   #onBytes(bytes: Buffer): void {
     const owner = this.#owner;
     if (owner === undefined || this.#state !== 'busy') {
-      // Nobody has asked for anything yet, or nobody wants it any more.
+      // These bytes answer no request that has been sent.
       this.breakOff();
       return;
     }
@@ -208,12 +204,12 @@ export class ClientConnection {
     if (owner !== undefined && this.#reader.end()) {
       this.#finish(owner, false);
     } else {
-      // Now: a socket that is still sending its request would close when that has gone out, if ever.
+      // Closed at once: otherwise the socket stays open until the request is sent, maybe forever.
       this.breakOff();
     }
   }
 
-  // What the bytes just read have come to. The owner may have closed the connection meanwhile.
+  // Acts on the bytes just read. The owner may have closed the connection in the meantime.
   #settle(owner: ExchangeOwner, isAllTaken: boolean): void {
     if (this.#owner !== owner) {
       return;
@@ -222,11 +218,11 @@ export class ClientConnection {
     if (flaw !== undefined) {
       this.#breakOff(owner, flaw);
     } else if (isDone) {
-      // Bytes behind an answer belong to nothing, and a request that is still going out has been answered early.
+      // The connection is not reused if bytes follow the answer, or if the request is still being sent.
       const isLast = !this.#persists || !isAllTaken;
       const isGoingOut = this.#socket.writableLength > 0;
       if (isGoingOut && !isLast && !this.#hasWaited) {
-        // TLS says only in the next turn of the event loop that a request has gone out.
+        // With TLS, Node reports the end of sending only in the next iteration of the event loop.
         this.#hasWaited = true;
         setImmediate(() => {
           this.#settle(owner, true);
@@ -242,7 +238,7 @@ export class ClientConnection {
       this.#owner = undefined;
       this.#hasWaited = false;
       this.#state = 'idle';
-      // A process whose work is done ends, however long idle connections are kept.
+      // An idle connection does not keep the process alive.
       this.#socket.unref();
       this.#reader.next();
     } else {
@@ -280,19 +276,19 @@ export class ClientConnection {
     } else if (owner !== undefined) {
       this.#breakOff(
         owner,
-        this.#error ?? new Error('the connection was closed before the answer was whole'),
+        this.#error ?? new Error('the connection was closed before the answer was complete'),
       );
     }
   }
 }
 
-/** Opens a socket; `onArrival` is told how many bytes have arrived, `onConnected` when it can be written to. */
+/** Opens a socket. Calls `onConnected` when it can be written to, and `onArrival` with the number of bytes read. */
 export type OpenSocket = (onArrival: (length: number) => void, onConnected: () => void) => Socket;
 
-/** Is told of each socket that is opened; what it gives is told of the bytes that arrive on it, before anybody else. */
+/** Called for each opened socket. The returned function receives arriving bytes before the connection does. */
 export type SocketTap = (socket: Socket) => (bytes: Buffer) => void;
 
-/** As `open`, with somebody who looks on. The bytes' memory takes others after the call. */
+/** Returns a version of `open` that also passes arriving bytes to `tap`. Their memory is overwritten after the call. */
 export function tapSockets(open: OpenSocket, tap: SocketTap): OpenSocket {
   return (onArrival, onConnected) => {
     const socket = open((length) => {
@@ -304,8 +300,7 @@ export function tapSockets(open: OpenSocket, tap: SocketTap): OpenSocket {
   };
 }
 
-// `localhost` is both loopback addresses, whatever the machine's hosts file says (RFC 6761, 6.3) [D30].
-// All are asked for, since all are tried.
+// The addresses of `localhost`, whatever the hosts file contains (RFC 6761, 6.3) [D30]. `autoSelectFamily` tries both.
 const lookupLocalhost: LookupFunction = (_hostname, _options, callback) => {
   callback(null, [
     { address: '127.0.0.1', family: 4 },
@@ -313,30 +308,30 @@ const lookupLocalhost: LookupFunction = (_hostname, _options, callback) => {
   ]);
 };
 
-/** What a server is shown and asked for over TLS; all of it PEM. Its certificate is always verified [D40]. */
+/** TLS of connections to a server. Certificates and key are PEM. The server's certificate is always verified [D40]. */
 export interface ClientTls {
-  /** Authorities to trust. Default: those that Node trusts. */
+  /** Certificates of trusted authorities. Default: those that Node trusts. */
   readonly ca?: string | undefined;
-  /** A client's certificate and its private key: both or neither. */
+  /** A client certificate and its private key: both or neither. */
   readonly cert?: string | undefined;
   readonly key?: string | undefined;
-  /** The name that the server's certificate must have. Default: that of its address. */
+  /** The name that the server's certificate must have. Default: the host of the server's URL. */
   readonly serverName?: string | undefined;
 }
 
-// Made of one `ClientTls`, and gone with it: a session is trusted without another look at the certificate.
+// For one `ClientTls`. New options need a new state, because a resumed session skips the check of the certificate.
 interface TlsState {
   readonly tls: ClientTls;
   readonly secureContext: SecureContext;
-  /** Kept for the next connection, which then needs no whole handshake. */
+  /** The next connection resumes this session, which saves a full handshake. */
   session: Buffer | undefined;
 }
 
-const nothingSpecial: ClientTls = {};
+const defaultTls: ClientTls = {};
 
 /**
- * How sockets to the server at `url` are opened: every address of its name is tried, TLS where it is `https:`, with what
- * `tlsInForce` gives then.
+ * Returns a function that opens sockets to the server at `url`. The function tries every address of the host. For
+ * `https:` it uses TLS, with the options that `tlsInForce` returns for each socket.
  */
 export function createOpenSocket(
   url: URL,
@@ -351,7 +346,7 @@ export function createOpenSocket(
     autoSelectFamily: true,
     ...(host === 'localhost' && { lookup: lookupLocalhost }),
   };
-  // Loaded only where it is needed: it takes 5 MB.
+  // `node:tls` needs 5 MB of memory, so it is loaded only for TLS.
   const platform = isTls ? process.getBuiltinModule('node:tls') : undefined;
   let state: TlsState | undefined;
   return (onArrival, onConnected) => {
@@ -365,7 +360,7 @@ export function createOpenSocket(
     if (platform === undefined) {
       return connectTcp({ ...target, onread }, onConnected);
     }
-    const tls = tlsInForce() ?? nothingSpecial;
+    const tls = tlsInForce() ?? defaultTls;
     if (state?.tls !== tls) {
       const { ca, cert, key } = tls;
       state = { tls, secureContext: platform.createSecureContext({ ca, cert, key }), session: undefined };
@@ -377,7 +372,7 @@ export function createOpenSocket(
       onread,
       ALPNProtocols: ['http/1.1'],
       secureContext,
-      // Said at each connection of the gateway: otherwise NODE_TLS_REJECT_UNAUTHORIZED decides [D40].
+      // Always set: otherwise the variable NODE_TLS_REJECT_UNAUTHORIZED decides [D40].
       rejectUnauthorized: true,
       ...(isName(host) && { servername: host }),
       ...(tls.serverName !== undefined && { servername: tls.serverName }),
@@ -389,7 +384,7 @@ export function createOpenSocket(
   };
 }
 
-// An address is no server name [RFC 6066, 3].
+// An IP address is not a server name [RFC 6066, 3].
 function isName(host: string): boolean {
   return isIP(host) === 0;
 }

@@ -1,7 +1,7 @@
-// Which fields of a head are looked at, and how each is known by the bytes of its name. All others are checked by the
-// grammar and dropped unread: they cost no string.
+// The header fields that the gateway reads, and their lookup by the bytes of a name. All other fields are checked
+// against the grammar and dropped without creating a string.
 
-/** The fields that anything here reads; names in small letters. */
+/** The fields that the gateway reads; names in lower case. */
 export const fieldNames = [
   'host',
   'origin',
@@ -30,14 +30,14 @@ interface NamedBytes {
 
 const none: readonly NamedBytes[] = [];
 const lengthMax = Math.max(...fieldNames.map((name) => name.length));
-// By length: most fields of a request are none of these and cost one look.
+// Grouped by length of the name, so that most of the other fields need only one lookup.
 const byLength: readonly (readonly NamedBytes[])[] = Array.from({ length: lengthMax + 1 }, (_, length) =>
   fieldNames
     .filter((name) => name.length === length)
     .map((name) => ({ name, bytes: Buffer.from(name, 'latin1') })),
 );
 
-/** The field whose name stands in `bytes` from `start` to `end`, in any case; undefined for one that nobody reads. */
+/** Returns the field whose name is in `bytes` from `start` to `end`, ignoring case; undefined for all other fields. */
 export function fieldNameAt(bytes: Uint8Array, start: number, end: number): FieldName | undefined {
   for (const candidate of byLength[end - start] ?? none) {
     if (isNameAt(bytes, start, candidate.bytes)) {
@@ -47,7 +47,7 @@ export function fieldNameAt(bytes: Uint8Array, start: number, end: number): Fiel
   return undefined;
 }
 
-// A small letter and its capital differ in one bit, and no other byte of a token becomes `a` to `z` or `-` with it.
+// A lower-case letter and its capital differ in this bit. Setting it turns no other token byte into `a` to `z` or `-`.
 const caseBit = 0x20;
 
 function isNameAt(bytes: Uint8Array, start: number, name: Uint8Array): boolean {

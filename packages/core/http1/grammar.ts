@@ -1,6 +1,6 @@
-// The grammar of HTTP/1.1 messages [RFC 9110, RFC 9112]: which bytes may stand where, and what the few fields mean that
-// say where a message ends. Where two parsers could read something differently it is a flaw [D18, D27]. Every framing
-// rule is in this file; reader.ts walks through bytes by it. Nothing here keeps state.
+// The grammar of HTTP/1.1 messages [RFC 9110, RFC 9112]: the bytes that are valid in each element, and the meaning of
+// the few fields that delimit a message. Input that two parsers could read differently is refused; the code calls it a
+// flaw [D18, D27]. The rules for several fields together are in head.ts.
 
 import { isIPv6 } from 'node:net';
 import { decodePercent } from '../text/percent.ts';
@@ -16,7 +16,7 @@ export const semicolon = 0x3b;
 export const equals = 0x3d;
 export const backslash = 0x5c;
 
-/** A table that has 1 for each byte for which `isIn` holds. */
+/** Returns a table of all bytes: 1 if `isIn` returns true for the byte, otherwise 0. */
 function bytesThat(isIn: (byte: number) => boolean): Uint8Array {
   return Uint8Array.from({ length: 256 }, (_, byte) => (isIn(byte) ? 1 : 0));
 }
@@ -32,58 +32,54 @@ function isLetterOrDigit(byte: number): boolean {
 /** `token`: names of fields and of chunk extensions [RFC 9110, 5.6.2]. */
 export const tokenBytes = bytesThat((byte) => isLetterOrDigit(byte) || isOneOf(byte, "!#$%&'*+-.^_`|~"));
 
-/** Field values, reasons: a tab, a space, what is visible, and bytes above ASCII [RFC 9110, 5.5]. */
+/** Field values and reason phrases: tab, space, visible characters and bytes above ASCII [RFC 9110, 5.5]. */
 export const textBytes = bytesThat((byte) => byte === tab || (byte >= space && byte !== 0x7f));
 
-/**
- * A method: capitals, digits, `-` and `_`, as everything is that anyone has registered. `get` is none: some would read
- * it as GET [D6, D27].
- */
+/** Methods: `A` to `Z`, digits, `-`, `_`. `get` is invalid, because some servers read it as GET [D6, D27]. */
 export const methodBytes = bytesThat((byte) => /^[A-Z0-9_-]$/.test(String.fromCharCode(byte)));
 
-/** Longer ones are no methods but an attack. */
+/** Longest method, in bytes. Registered methods have at most 17. */
 export const methodBytesMax = 64;
 
-/** A target: what is visible in ASCII [RFC 9112, 3.2]. */
+/** A target: visible ASCII [RFC 9112, 3.2]. */
 export const targetBytes = bytesThat((byte) => byte > space && byte < 0x7f);
 
 export const notHexadecimal = 255;
 
-/** The value of each hexadecimal digit, `notHexadecimal` for what is none: sizes of chunks [RFC 9112, 7.1]. */
+/** The value of each hexadecimal digit, for chunk sizes [RFC 9112, 7.1]; `notHexadecimal` for all other bytes. */
 export const hexadecimalValues = Uint8Array.from({ length: 256 }, (_, byte) => {
   const value = Number.parseInt(String.fromCharCode(byte), 16);
   return Number.isNaN(value) ? notHexadecimal : value;
 });
 
-/** Larger chunks are refused: with one more digit their size is still an exact number. */
+/**
+ * Largest chunk, in bytes. A size that is one hexadecimal digit longer still fits exactly into a JavaScript number, so
+ * the comparison that refuses it is reliable.
+ */
 export const chunkSizeMax = 2 ** 48;
-/** Zeros in front are valid, and not without end. */
+/** Largest number of digits of a chunk size, including leading zeros. */
 export const chunkSizeDigitsMax = 64;
 
-/** Chunk extensions of one message, in bytes: nobody uses any [RFC 9112, 7.1.1]. */
+/** Limit of the chunk extensions of one message, in bytes. Extensions are unused in practice [RFC 9112, 7.1.1]. */
 export const extensionBytesMax = 16_384;
 
 const decimal = /^\d{1,15}$/;
 
 /**
- * The length that a `content-length` gives, in bytes; undefined for anything but up to 15 digits. A list (`7, 7`) is
- * two parsers' choice, so it is a flaw, and so are two fields [RFC 9112, 6.3].
+ * Parses a `content-length`, in bytes: up to 15 digits after leading zeros. Returns undefined for anything else. A list
+ * (`7, 7`) and a second field are refused, because parsers disagree on them [RFC 9112, 6.3].
  */
 export function parseContentLength(value: string): number | undefined {
-  // Zeros in front are valid, however many.
   const digits = value.length > 15 ? value.replace(/^0+(?=\d)/, '') : value;
   return decimal.test(digits) ? Number(digits) : undefined;
 }
 
-/**
- * True for the one coding that is understood. Behind any other, or more than one, the end of the body is a matter of
- * opinion [RFC 9112, 6.1].
- */
+/** True for `chunked`. With any other coding, parsers disagree on the end of the body [RFC 9112, 6.1]. */
 export function isChunked(transferEncoding: string): boolean {
   return transferEncoding.toLowerCase() === 'chunked';
 }
 
-/** `close` and `keep-alive` among the options of a `connection` field [RFC 9110, 7.6.1]. */
+/** Parses the options `close` and `keep-alive` of a `connection` field [RFC 9110, 7.6.1]. */
 export function parseConnection(value: string): { readonly closes: boolean; readonly keepsAlive: boolean } {
   switch (value) {
     case 'keep-alive':
@@ -96,7 +92,7 @@ export function parseConnection(value: string): { readonly closes: boolean; read
   return { closes: options.includes('close'), keepsAlive: options.includes('keep-alive') };
 }
 
-// Not by a regular expression: one that looks for spaces before something takes the square of their number.
+// A loop, because a regular expression that looks for spaces at the end takes quadratic time.
 function withoutSpaces(text: string): string {
   let start = 0;
   let end = text.length;
@@ -112,16 +108,16 @@ function withoutSpaces(text: string): string {
 const onlyKeepAlive = { closes: false, keepsAlive: true };
 const onlyClose = { closes: true, keepsAlive: false };
 
-// RFC 9110, 7.2 with RFC 3986, 3.2.2: a registered name, IPv4 address or bracketed IPv6 address, and a port. Without
-// the comma, which RFC 3986 allows and a parser of lists would read as two hosts.
+// A registered name, an IPv4 address or an IPv6 address in brackets, and an optional port [RFC 9110, 7.2; RFC 3986,
+// 3.2.2]. A comma, which RFC 3986 allows, is invalid here: a parser of lists would read two hosts.
 const authorityForm =
   /^(?:\[([0-9A-Fa-f:.]+)\]|(?:[A-Za-z0-9._~!$&'()*+;=-]|%[0-9A-Fa-f]{2})*)(?::(\d{0,5}))?$/;
 const escapes = /%[0-9A-Fa-f]{2}/;
 let lastAuthority = '';
 
-/** A `host` that is valid; an empty one is [RFC 9110, 7.2], a port of no host is not. */
+/** True if `value` is a valid `host`. An empty value is valid [RFC 9110, 7.2], a port without a host is not. */
 export function isAuthority(value: string): boolean {
-  // A client sends the same one again and again.
+  // Most requests repeat the host of the last one.
   if (value === lastAuthority) {
     return true;
   }
@@ -139,14 +135,13 @@ export function isAuthority(value: string): boolean {
   return true;
 }
 
-/** The start of an absolute-form target, its host and port as the first group [D27]. */
+/** The start of a target in absolute-form [RFC 9112, 3.2.2]. The first group is the host and port [D27]. */
 export const absoluteForm = /^https?:\/\/([^/?]*)/i;
 const slash = 0x2f;
 
 /**
- * True for an origin-form target, an absolute-form one with a host and nothing else before its path, `*` for OPTIONS,
- * and a host and port for CONNECT [RFC 9112, 3.2]. A fragment is never part of a target: some parsers cut there and
- * some do not.
+ * True for a valid target [RFC 9112, 3.2]: origin-form; absolute-form with a host and without user information; `*` for
+ * OPTIONS; host and port for CONNECT. A fragment is invalid: some parsers cut it off and some do not.
  */
 export function isTarget(target: string, method: string): boolean {
   if (target.includes('#')) {
@@ -167,7 +162,7 @@ export function isTarget(target: string, method: string): boolean {
 
 const keepAliveTimeout = /(?:^|[,; \t])timeout[ \t]*=[ \t]*"?(\d{1,9})/i;
 
-/** The seconds that a `keep-alive` field promises; undefined without any [RFC 2068, 19.7.1.1]. */
+/** Parses the `timeout` of a `keep-alive` field, in seconds; undefined if there is none [RFC 2068, 19.7.1.1]. */
 export function parseKeepAliveSeconds(value: string): number | undefined {
   const seconds = keepAliveTimeout.exec(value)?.[1];
   return seconds === undefined ? undefined : Number(seconds);
@@ -175,7 +170,7 @@ export function parseKeepAliveSeconds(value: string): number | undefined {
 
 const versionStart = Buffer.from('HTTP/1.', 'latin1');
 
-/** Whether `byte` may stand at `index` of a version, HTTP/1.0 or HTTP/1.1. */
+/** True if `byte` is valid at position `index` of `HTTP/1.0` or `HTTP/1.1`. */
 export function isVersionByte(byte: number, index: number): boolean {
   return index < versionStart.length
     ? byte === versionStart[index]

@@ -1,9 +1,10 @@
-// Gathers bytes that come in pieces: thousands of small pieces, each kept by itself, would take many times their size.
+// Joins bytes that arrive in pieces. As separate buffers, thousands of small pieces would need many times their size.
 
 /**
- * Returns `held` with a copy of `bytes` after it. `held` is empty or was returned by this function: there may be room
- * after it. Full memory is replaced by memory twice as large as what it holds, and at least `bytesMin`, so that no byte
- * is copied more than a few times. Bytes that were returned before never change.
+ * Returns `held` followed by a copy of `bytes`. `held` must be empty, or the end of a buffer that this function
+ * returned, and must not be passed again. When the memory of `held` is full, everything is copied to a new block: at
+ * least `bytesMin` bytes, and at least twice the length of `held`. So each byte is copied only a few times. Bytes that
+ * were returned earlier never change.
  */
 export function appendBytes(held: Buffer, bytes: Uint8Array, bytesMin: number): Buffer {
   const length = held.length + bytes.length;

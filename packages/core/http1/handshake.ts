@@ -1,5 +1,4 @@
-// TLS of clients' connections, up to the end of the handshake [D36, D38]. What is spoken behind it, where certificates
-// come from and when they are renewed is not its affair. `node:tls` is loaded with the first of these, and not before.
+// Performs the TLS handshakes of client connections [D36, D38]. Loads `node:tls` only when TLS is used.
 
 import type { Socket } from 'node:net';
 import type { Server as TlsServer, TLSSocket } from 'node:tls';
@@ -8,38 +7,37 @@ import { monotonicMs } from '../time/monotonic.ts';
 import type { Connection } from './connection.ts';
 import { carrierOf } from './node-internals.ts';
 
-/** The certificates that clients are shown and asked for; all of it PEM. */
+/** TLS of client connections; certificates and key in PEM. */
 export interface ServerTls {
-  /** The server's own certificate first, then those between it and its authority. */
+  /** The server's certificate first, then the intermediate ones. */
   readonly cert: string;
-  /** The private key of the first of them. */
   readonly key: string;
-  /** Authorities: a client must show a certificate of one of them [D38]. Default: none is asked for. */
+  /** A client's certificate must come from one of these authorities [D38]. Default: no certificate is requested. */
   readonly clientCa?: string | undefined;
-  /** The oldest version that a client may speak. Default `1.2`. */
+  /** Oldest TLS version that is accepted. Default `1.2`. */
   readonly minVersion?: '1.2' | '1.3' | undefined;
-  /** 48 bytes that processes share which resume each other's sessions. Default: own ones, made anew each time. */
+  /** 48 bytes, shared by processes that resume each other's sessions. Default: random bytes, new at each renewal. */
   readonly ticketKeys?: Uint8Array | undefined;
 }
 
-/** What comes of a handshake: the socket to read requests from, or why there is none. What is told first counts. */
+/** Receives the results of handshakes. Only the first result of a handshake counts: the owner must ignore others. */
 interface HandshakeOwner {
   onSecure(handshake: Handshake, socket: TLSSocket): void;
-  /** The connection is closed, maybe long after its handshake. */
+  /** The handshake failed. Also called when the connection closes, even long after the handshake. */
   onFailure(handshake: Handshake, error: Error): void;
 }
 
-/** Makes connections secure, with the certificates that were given last. */
+/** Performs handshakes with the certificates that were set last. */
 export class Handshakes {
   readonly #owner: HandshakeOwner;
   readonly #timeoutMs: number;
   readonly #protocols: readonly string[];
-  readonly #underWay = new WeakMap<Socket, Handshake>();
+  readonly #pending = new WeakMap<Socket, Handshake>();
   #server: TlsServer;
 
   /**
-   * `protocols` are the names for ALPN, the preferred one first (RFC 7301); a handshake may take `timeoutMs`. Throws what
-   * the platform says of certificates that it cannot use.
+   * `protocols` are ALPN names in order of preference (RFC 7301). `timeoutMs` is the time limit of a handshake. Throws
+   * the platform's error if the certificates are unusable.
    */
   constructor(tls: ServerTls, protocols: readonly string[], timeoutMs: number, owner: HandshakeOwner) {
     this.#owner = owner;
@@ -48,21 +46,20 @@ export class Handshakes {
     this.#server = this.#createServer(tls);
   }
 
-  /** From now on new connections get these; sessions of before are not resumed. Throws, and keeps the old ones, as above. */
+  /** Uses `tls` for new connections. New `ticketKeys` end old sessions. If this throws, the old certificates stay. */
   renew(tls: ServerTls): void {
     this.#server = this.#createServer(tls);
   }
 
-  /** Begins with a new connection. */
   begin(socket: Socket): Handshake {
     const handshake = new Handshake(socket, this.#timeoutMs, this.#owner);
-    this.#underWay.set(socket, handshake);
+    this.#pending.set(socket, handshake);
     this.#server.emit('connection', socket);
     return handshake;
   }
 
-  // Never listens: it is handed the connections. A new one each time, since the platform's way to renew one keeps
-  // whatever it is not told again.
+  // The server never listens: `begin` passes connections to it. A renewal creates a new server, because Node's
+  // `setSecureContext` would keep old `ticketKeys` and the old setting for client certificates.
   #createServer({ cert, key, clientCa, minVersion = '1.2', ticketKeys }: ServerTls): TlsServer {
     const { createServer } = process.getBuiltinModule('node:tls');
     const { SSL_OP_NO_RENEGOTIATION } = process.getBuiltinModule('node:crypto').constants;
@@ -71,11 +68,11 @@ export class Handshakes {
       key,
       minVersion: `TLSv${minVersion}`,
       ALPNProtocols: [...this.#protocols],
-      // Node's own would be two minutes. It closes nothing: that is done below.
+      // Node's default is two minutes. After a timeout, Node emits `tlsClientError` and leaves the connection open.
       handshakeTimeout: this.#timeoutMs,
-      // A client could have a new key exchange made as often as it likes.
+      // Otherwise a client could request new key exchanges without limit.
       secureOptions: SSL_OP_NO_RENEGOTIATION,
-      // The same in every worker: sessions are resumed only where it is.
+      // Sessions are resumed only with the same value, so all workers share it.
       sessionIdContext: 'work-item-gateway',
       ...(clientCa !== undefined && { ca: clientCa, requestCert: true, rejectUnauthorized: true }),
       ...(ticketKeys !== undefined && { ticketKeys: Buffer.from(ticketKeys) }),
@@ -91,14 +88,14 @@ export class Handshakes {
   }
 
   #handshakeOf(socket: TLSSocket): Handshake | undefined {
-    return this.#underWay.get(carrierOf(socket) ?? socket);
+    return this.#pending.get(carrierOf(socket) ?? socket);
   }
 }
 
-/** A connection whose handshake has not ended. It counts as one that rests: for a new connection it may be closed. */
+/** A connection during its handshake. It counts as idle and may be closed to make room. */
 class Handshake implements Connection {
   readonly socket: Socket;
-  /** Asked for at once: of a connection that has closed the system no longer knows it. */
+  /** Read when the connection opens: a closed socket has no address. */
   readonly address: string | undefined;
   readonly #timeoutMs: number;
   readonly #owner: HandshakeOwner;
@@ -107,19 +104,19 @@ class Handshake implements Connection {
   constructor(socket: Socket, timeoutMs: number, owner: HandshakeOwner) {
     this.socket = socket;
     this.address = socket.remoteAddress;
-    // A client that ends before it has set up TLS has gone; the socket of TLS takes this over as it is made.
+    // A client that ends its side during the handshake has left. The TLS socket inherits this setting.
     socket.allowHalfOpen = false;
     this.#timeoutMs = timeoutMs;
     this.#owner = owner;
     socket
-      // Its close follows.
+      // The `close` event follows and is handled.
       .on('error', () => undefined)
       .once('close', () => {
-        this.fail(new Error('the connection was closed before TLS was set up'));
+        this.fail(new Error('the connection was closed during the TLS handshake'));
       });
   }
 
-  restsSince(now: number): number {
+  idleMs(now: number): number {
     return now - this.#since;
   }
 
@@ -127,11 +124,10 @@ class Handshake implements Connection {
     return monotonicMs() - Math.max(this.#since, from) >= quietMs;
   }
 
-  // Not left to the platform: it says so, and closes nothing.
   checkTime(now: number): void {
     if (now - this.#since >= this.#timeoutMs) {
       this.socket.destroy();
-      this.fail(new Error('TLS was not set up in time'));
+      this.fail(new Error('the TLS handshake timed out'));
     }
   }
 

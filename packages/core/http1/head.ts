@@ -1,5 +1,4 @@
-// The heads of requests and answers: what is known of a message when its head has ended. Each field that counts is
-// taken as it comes; what the whole adds up to, or that it is flawed, is decided once, at the head's end [D18, D27].
+// Collects the fields of a request or an answer, and checks the head as a whole at its end [D18, D27].
 
 import type { FieldName } from './fields.ts';
 import {
@@ -11,39 +10,39 @@ import {
   parseKeepAliveSeconds,
 } from './grammar.ts';
 
-/** Why a message cannot be read; `reason` is for the log. */
+/** A defect that makes a message unreadable. `reason` is for the log. */
 export interface Flaw {
   readonly kind: 'malformed' | 'head-too-large';
   readonly reason: string;
 }
 
-/** How long a body is: so many bytes (0: there is none), in chunks, or up to the end of the connection. */
+/** Length of a body: a number of bytes (0 if there is no body), `chunked`, or until the connection closes. */
 export type BodyLength = number | 'chunked' | 'until-close';
 
 export interface RequestHead {
   readonly method: string;
   readonly target: string;
   readonly bodyLength: number | 'chunked';
-  /** `unknown` is anything but one `100-continue` [RFC 9110, 10.1.1]. */
+  /** `unknown`: an `expect` field that is not a single `100-continue` [RFC 9110, 10.1.1]. */
   readonly expectation: 'none' | 'continue' | 'unknown';
-  /** The client does not ask for the connection to be closed [RFC 9112, 9.3]. */
+  /** True if the client allows another request on the connection [RFC 9112, 9.3]. */
   readonly persists: boolean;
-  /** Of the protocol, as OpenTelemetry writes it. */
+  /** HTTP version, as OpenTelemetry writes it. */
   readonly version: '1.0' | '1.1' | '2';
-  /** The other fields that somebody here reads, in order, as name, value, name, value. */
+  /** The other fields that the gateway reads, in order, as name, value, name, value. */
   readonly fields: readonly string[];
 }
 
 export interface AnswerHead {
   readonly status: number;
-  /** `interim` where another head follows. */
+  /** `interim` if another head follows (status 1xx). */
   readonly bodyLength: BodyLength | 'interim';
   readonly persists: boolean;
-  /** For how long the backend keeps an idle connection, in seconds; undefined where it does not say. */
+  /** Seconds for which the backend keeps an idle connection; undefined if the backend announces none. */
   readonly keepAliveSeconds: number | undefined;
 }
 
-/** The first value of `name` among a head's `fields`; undefined without any. */
+/** Returns the first value of `name` in a head's `fields`; undefined if there is none. */
 export function fieldValue(fields: readonly string[], name: FieldName): string | undefined {
   for (let index = 0; index < fields.length; index += 2) {
     if (fields[index] === name) {
@@ -53,7 +52,7 @@ export function fieldValue(fields: readonly string[], name: FieldName): string |
   return undefined;
 }
 
-/** The value of `name` among a head's `fields`; undefined without any, or with more than one. */
+/** Returns the value of `name` in a head's `fields`; undefined if there is none or more than one. */
 export function onlyFieldValue(fields: readonly string[], name: FieldName): string | undefined {
   let value: string | undefined;
   for (let index = 0; index < fields.length; index += 2) {
@@ -67,12 +66,10 @@ export function onlyFieldValue(fields: readonly string[], name: FieldName): stri
   return value;
 }
 
-/** All values of `name` among a head's `fields`, in order. */
 export function fieldValues(fields: readonly string[], name: FieldName): string[] {
   return fields.filter((_, index) => index % 2 === 1 && fields[index - 1] === name);
 }
 
-// What says where a message ends, for both roles.
 class Framing {
   protected contentLength: number | undefined;
   protected transferEncoding: string | undefined;
@@ -85,7 +82,7 @@ class Framing {
       case 'content-length': {
         const length = parseContentLength(value);
         if (length === undefined || this.contentLength !== undefined) {
-          this.flaw ??= 'a content-length that is no number, or two of them';
+          this.flaw ??= 'an invalid content-length, or more than one';
         }
         this.contentLength = length;
         return true;
@@ -112,7 +109,7 @@ class Framing {
       if (this.contentLength !== undefined) {
         this.flaw ??= 'both a content-length and a transfer-encoding';
       } else if (minorVersion === 0) {
-        // It knows no codings [RFC 9112, 6.1].
+        // HTTP/1.0 has no transfer codings [RFC 9112, 6.1].
         this.flaw ??= 'a transfer-encoding in HTTP/1.0';
       }
     }
@@ -125,7 +122,6 @@ class Framing {
 
 const noFields: readonly string[] = [];
 
-/** Takes the fields of one request's head. */
 export class RequestFields extends Framing {
   #hostCount = 0;
   #expectation: RequestHead['expectation'] = 'none';
@@ -141,7 +137,7 @@ export class RequestFields extends Framing {
         if (this.#hostCount > 1) {
           this.flaw ??= 'two host fields';
         } else if (!isAuthority(value)) {
-          this.flaw ??= 'a host that is none';
+          this.flaw ??= 'an invalid host';
         }
         break;
       case 'expect':
@@ -149,7 +145,7 @@ export class RequestFields extends Framing {
           value.toLowerCase() === '100-continue' && this.#expectation === 'none' ? 'continue' : 'unknown';
         return;
       case 'upgrade':
-        // Not spoken here; but what follows may be in the other protocol [RFC 9110, 7.8].
+        // Upgrades are not supported, but the next bytes may be in the other protocol [RFC 9110, 7.8].
         this.closes = true;
         return;
       case 'keep-alive':
@@ -158,14 +154,14 @@ export class RequestFields extends Framing {
     (this.#fields ??= []).push(name, value);
   }
 
-  /** The head that they make with this request line, or what is wrong with it. */
+  /** Checks the fields with a request line. Returns the head, or its flaw. */
   finish(method: string, target: string, minorVersion: number): RequestHead | Flaw {
     this.checkFraming(minorVersion);
     if (this.#hostCount === 0 && minorVersion === 1) {
       this.flaw ??= 'no host';
     }
     if (!isTarget(target, method)) {
-      this.flaw ??= 'a target that is none';
+      this.flaw ??= 'an invalid target';
     }
     if (this.flaw !== undefined) {
       return { kind: 'malformed', reason: this.flaw };
@@ -174,7 +170,7 @@ export class RequestFields extends Framing {
       method,
       target,
       bodyLength: this.transferEncoding === undefined ? (this.contentLength ?? 0) : 'chunked',
-      // A client of HTTP/1.0 knows no 100: it would take it for its reply [RFC 9110, 10.1.1].
+      // An HTTP/1.0 client would take `100 Continue` for its reply [RFC 9110, 10.1.1].
       expectation: this.#expectation === 'continue' && minorVersion === 0 ? 'none' : this.#expectation,
       persists: this.persists(minorVersion),
       version: minorVersion === 0 ? '1.0' : '1.1',
@@ -183,7 +179,6 @@ export class RequestFields extends Framing {
   }
 }
 
-/** Takes the fields of one answer's head. */
 export class AnswerFields extends Framing {
   #keepAliveSeconds: number | undefined;
 
@@ -196,7 +191,7 @@ export class AnswerFields extends Framing {
   finish(status: number, minorVersion: number): AnswerHead | Flaw {
     this.checkFraming(minorVersion);
     if (status < 100 || status === 101) {
-      this.flaw ??= `the status ${status}, which nobody asked for`;
+      this.flaw ??= `the unexpected status ${status}`;
     } else if (status < 200 && minorVersion === 0) {
       this.flaw ??= 'an interim status in HTTP/1.0';
     }
@@ -204,8 +199,8 @@ export class AnswerFields extends Framing {
       return { kind: 'malformed', reason: `an answer with ${this.flaw}` };
     }
     const announced = this.transferEncoding === undefined ? (this.contentLength ?? 'until-close') : 'chunked';
-    // Answers that have no body whatever they say [RFC 9112, 6.3]. Behind a 204 that announces one it might come all the
-    // same; a 304 says how long the body would be.
+    // A 204 or 304 has no body, whatever its fields announce [RFC 9112, 6.3]. A server may send the announced body of a
+    // 204 anyway, so that connection is not reused. A 304 may announce the length that its body would have.
     const hasNoBody = status === 204 || status === 304;
     const mayHaveBody = status === 204 && announced !== 0 && announced !== 'until-close';
     return {

@@ -1,23 +1,23 @@
-// The properties of Node's sockets and servers that are read though they are not public: Node has no other way to them.
-// test/wire/node-internals.test.ts fails where a new version of Node changes one.
+// Internal properties of Node's sockets and servers, used where Node has no public equivalent.
+// test/wire/node-internals.test.ts fails if a version of Node changes one of them.
 
 import type { Server, Socket } from 'node:net';
 
 interface Handle {
-  /** Bytes that the system has not taken yet. */
+  /** Bytes that the OS has not accepted yet. */
   readonly writeQueueSize?: number;
   /** The file descriptor; only on POSIX. */
   readonly fd?: number;
-  /** listen(2), which on a socket that listens already sets the length of its queue. */
+  /** listen(2). On a socket that already listens, it changes the length of the queue of new connections. */
   readonly listen?: (backlog: number) => number;
 }
 
-/** What Node keeps behind a socket or a server; null or undefined when it is closed. */
+/** Returns Node's handle of a socket or a server; null or undefined if it is closed. */
 export function handleOf(owner: Socket | Server): Handle | null | undefined {
   return (owner as { readonly _handle?: Handle | null })._handle;
 }
 
-/** The plain socket below `socket` where that is one of TLS. */
+/** Returns the plain socket below a TLS socket; undefined for a plain socket. */
 export function carrierOf(socket: Socket): Socket | undefined {
   return (socket as { readonly _parent?: Socket | null })._parent ?? undefined;
 }

@@ -1,7 +1,7 @@
-// Reads HTTP/1.1 messages, requests and answers alike: bytes in, events out. No socket, no timer. It reads at most one
-// message, so its caller pauses by not calling it. It looks at each byte once, however small the pieces are, and keeps
-// nothing but an incomplete head. Start lines are in request-reader.ts and answer-reader.ts, chunks in chunk-reader.ts,
-// the grammar in grammar.ts, the meaning of a head in head.ts.
+// Reads HTTP/1.1 messages, requests and answers alike: bytes in, events out. Has no socket and no timer. It stops after
+// each message; to pause it, the caller stops calling `read`. Each byte is examined once, even if the input arrives in
+// small pieces. Only an incomplete head is kept. Start lines are in request-reader.ts and answer-reader.ts, chunks in
+// chunk-reader.ts, the grammar in grammar.ts, the meaning of a head in head.ts.
 
 import { fieldNameAt, type FieldName } from './fields.ts';
 import { ChunkReader } from './chunk-reader.ts';
@@ -10,16 +10,17 @@ import { appendBytes } from './growing-buffer.ts';
 import type { AnswerHead, Flaw, RequestHead } from './head.ts';
 import type { RepeatedText } from './repeated-text.ts';
 
-/** Receives a message. What it throws comes out of `read`, and the reader must not be used again then. */
+/** Receives the events of a message. If a method throws, `read` throws too, and the reader must not be used again. */
 export interface Sink<Head> {
   onHead(head: Head): void;
-  /** The next bytes of the body. Their memory belongs to the caller of `read`, who may write to it after this call. */
+  /** The next bytes of the body. The caller of `read` owns their memory and may overwrite it after this call. */
   onBody(piece: Buffer): void;
   /** The message has ended. Nothing follows until `next` is called. */
   onEnd(): void;
 }
 
-// What the next byte belongs to. First the head: a start line, which each role has of its own, and fields.
+// The element of the message to which the next byte belongs. The head: a start line, which differs between requests and
+// answers, and fields.
 const stateStart = 0;
 const stateEmptyLine = 1;
 const stateStartLine = 2;
@@ -33,11 +34,11 @@ const stateHeadEnd = 8;
 const stateLength = 9;
 const stateUntilClose = 10;
 const stateChunks = 11;
-// Nothing more is read.
+// Final states.
 const stateDone = 12;
 const stateFlawed = 13;
 
-// The first size of the memory for a head that comes in parts; it grows with the head.
+// Initial memory for a head that arrives in parts, in bytes. The memory grows with the head.
 const keptBytesMin = 512;
 
 const noBytes = Buffer.alloc(0);
@@ -48,26 +49,25 @@ type AnyHead = RequestHead | AnswerHead;
 
 /** Reads the messages of one connection, one after the other. */
 export abstract class MessageReader<Head extends AnyHead> {
-  /** Why nothing more can be read; undefined while all is well. */
+  /** The flaw that ended reading; undefined if there is none. */
   flaw: Flaw | undefined;
-  /** `read` takes nothing of the body as long as this is true. The sink may set it in `onHead`. */
+  /** While true, `read` consumes no bytes. If the sink sets it in `onHead`, the body waits. */
   isHeld = false;
-  /** The version's second digit. */
+  /** The digit after `HTTP/1.`. */
   protected minorVersion = 1;
   readonly #sink: Sink<Head>;
   readonly #chunks: ChunkReader;
   readonly #headBytesMax: number;
   #state = stateStart;
-  // Positions within a head are counted from its first byte, wherever that lies.
+  // `#headStart` is the position of the head's first byte. The positions below are relative to it.
   #headStart = 0;
   #mark = 0;
   #nameStart = 0;
   #nameEnd = 0;
   #valueStart = 0;
-  // The head so far, if it did not come in one piece.
+  // The head so far, if it did not arrive in one piece.
   #kept: Buffer = noBytes;
   #isTrailer = false;
-  // Bytes of the body that are still to come.
   #left = 0;
 
   constructor(sink: Sink<Head>, headBytesMax: number) {
@@ -76,30 +76,27 @@ export abstract class MessageReader<Head extends AnyHead> {
     this.#headBytesMax = headBytesMax;
   }
 
-  /** No message has begun. Empty lines do not count. */
+  /** True if no message has begun. Empty lines before a message are not part of it. */
   get isBeforeMessage(): boolean {
     return this.#state <= stateEmptyLine;
   }
 
-  /** A head has begun and not ended. */
   get isInHead(): boolean {
     return this.#state > stateEmptyLine && this.#state < stateLength && !this.#isTrailer;
   }
 
-  /** The message has ended. */
   get isDone(): boolean {
     return this.#state === stateDone;
   }
 
-  /** Begins the next message, after one that has ended. */
   next(): void {
     this.#state = stateStart;
     this.#isTrailer = false;
   }
 
   /**
-   * Reads `bytes` from `from` on and returns the position after what it has taken: all of them, unless the message has
-   * ended, is held or has a flaw. It may write to what it has taken.
+   * Reads `bytes` from position `from` on. Returns the position after the consumed bytes: the end of `bytes`, unless
+   * the message has ended, waits (`isHeld`) or has a flaw. May overwrite the consumed bytes.
    */
   read(bytes: Buffer, from: number): number {
     let at = from;
@@ -115,13 +112,13 @@ export abstract class MessageReader<Head extends AnyHead> {
           this.#keep(bytes.subarray(this.#headStart));
         }
       } else {
-        at = this.#readBehindKept(bytes, at);
+        at = this.#readAfterKept(bytes, at);
       }
     }
     return at;
   }
 
-  /** No byte follows. Returns true if that ends the message well: its body goes up to the end of the connection. */
+  /** Ends the input: a body without a length ends here. Returns true if the message is complete. */
   end(): boolean {
     if (this.#state === stateUntilClose) {
       this.#state = stateDone;
@@ -131,13 +128,13 @@ export abstract class MessageReader<Head extends AnyHead> {
   }
 
   /**
-   * Reads a start line from `at` on, to `end` at most, and returns the position after what it has taken. When the line
-   * has come up to its CR, which is taken too, it calls `endStartLine`.
+   * Reads a start line, or its next part, from `at` up to `end`. Returns the position after the consumed bytes. After
+   * the CR of the line it calls `endStartLine`.
    */
   protected abstract readStartLine(bytes: Buffer, at: number, end: number): number;
-  /** Takes the fields of the head that anything reads. Trailers are dropped. */
+  /** Collects the fields of the head. Trailers are dropped. */
   protected abstract readonly fields: { take(name: FieldName, value: string): void };
-  /** The head as a whole, or its flaw. Another head may follow. */
+  /** Returns the head, or its flaw. Called once for each head, including the heads of interim answers. */
   protected abstract finishHead(): Head | Flaw;
 
   protected fail(reason: string): void {
@@ -153,24 +150,23 @@ export abstract class MessageReader<Head extends AnyHead> {
     this.#mark = at - this.#headStart;
   }
 
-  /** Bytes from the mark to `at`. */
+  /** Number of bytes from the mark to `at`. */
   protected sinceMark(at: number): number {
     return at - this.#headStart - this.#mark;
   }
 
-  /** The text from the mark to `end`. */
   protected textSinceMark(bytes: Buffer, end: number): string {
     return bytes.toString('latin1', this.#headStart + this.#mark, end);
   }
 
-  // A head that comes in parts is copied into memory of its own; what was read of it is not read again.
+  // Copies the next part of a head that arrives in parts. No part is read twice.
   #keep(bytes: Buffer): void {
     this.#kept = appendBytes(this.#kept, bytes, keptBytesMin);
   }
 
-  #readBehindKept(bytes: Buffer, from: number): number {
+  #readAfterKept(bytes: Buffer, from: number): number {
     const before = this.#kept.length;
-    // Nothing after the largest head is looked at.
+    // Examines no bytes beyond the size limit of a head.
     const part = Math.min(bytes.length - from, this.#headBytesMax + 1 - before);
     this.#keep(part === bytes.length ? bytes : bytes.subarray(from, from + part));
     this.#headStart = 0;
@@ -182,7 +178,7 @@ export abstract class MessageReader<Head extends AnyHead> {
     return from + at - before;
   }
 
-  // Returns the position after the head, or `end` if the head goes on, or the position of the flaw.
+  // Returns the position after the head; `end` if the head is incomplete; the position of the flaw if there is one.
   #readHead(bytes: Buffer, from: number, end: number): number {
     let at = from;
     if (this.#state < stateLineEnd) {
@@ -219,7 +215,7 @@ export abstract class MessageReader<Head extends AnyHead> {
     return at;
   }
 
-  // One field, up to its CR or to the end of what there is.
+  // Reads one field, up to and including its CR, or up to `end`.
   #readField(bytes: Buffer, from: number, end: number): number {
     let at = from;
     if (this.#state === stateFieldStart) {
@@ -235,7 +231,7 @@ export abstract class MessageReader<Head extends AnyHead> {
       }
       this.#nameEnd = at - this.#headStart;
       if (bytes[at] !== colon || this.#nameEnd === this.#nameStart) {
-        this.fail('a field name that is none');
+        this.fail('an invalid field name');
         return at;
       }
       this.#state = stateValueStart;
@@ -294,9 +290,9 @@ export abstract class MessageReader<Head extends AnyHead> {
     return at;
   }
 
-  /** For fields that mostly have the same value as in the last message, on whichever connection that came. */
+  /** The last values of fields that rarely change between messages. All connections share them. */
   protected abstract readonly repeatedValues: RepeatedValues;
-  /** Empty lines may come before a message [RFC 9112, 2.2]. */
+  /** True if empty lines may precede a message [RFC 9112, 2.2]. */
   protected abstract readonly skipsEmptyLines: boolean;
 
   #takeField(bytes: Buffer, valueEnd: number): void {
@@ -371,6 +367,7 @@ export abstract class MessageReader<Head extends AnyHead> {
     }
     return end;
   }
+
   #readChunks(bytes: Buffer, from: number): number {
     const chunks = this.#chunks;
     const at = chunks.read(bytes, from);

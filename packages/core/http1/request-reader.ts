@@ -1,4 +1,4 @@
-// Reads requests: the request line [RFC 9112, 3], and what the fields of a request make of it.
+// Reads requests: the request line [RFC 9112, 3] and the fields of a request.
 
 import {
   carriageReturn,
@@ -14,7 +14,7 @@ import { RequestFields, type Flaw, type RequestHead } from './head.ts';
 import { MessageReader, type RepeatedValues } from './reader.ts';
 import { KnownText, RepeatedText } from './repeated-text.ts';
 
-// The part of the request line that the next byte belongs to.
+// The part of the request line to which the next byte belongs.
 const partMethod = 0;
 const partTarget = 1;
 const partVersion = 2;
@@ -29,7 +29,6 @@ const repeatedInRequests: RepeatedValues = {
   'x-forwarded-for': new RepeatedText(),
 };
 
-/** Reads requests [RFC 9112, 3]. */
 export class RequestReader extends MessageReader<RequestHead> {
   protected readonly repeatedValues = repeatedInRequests;
   protected readonly skipsEmptyLines = true;
@@ -46,7 +45,7 @@ export class RequestReader extends MessageReader<RequestHead> {
       }
       const length = this.sinceMark(at);
       if (length > methodBytesMax || (at < end && (bytes[at] !== space || length === 0))) {
-        this.fail('a method that is none');
+        this.fail('an invalid method');
         return at;
       }
       if (at === end) {
@@ -65,7 +64,7 @@ export class RequestReader extends MessageReader<RequestHead> {
         return at;
       }
       if (bytes[at] !== space || this.sinceMark(at) === 0) {
-        this.fail('a target that is none, or no version behind it');
+        this.fail('an invalid target, or no version after it');
         return at;
       }
       this.#target = this.textSinceMark(bytes, at);
@@ -83,7 +82,7 @@ export class RequestReader extends MessageReader<RequestHead> {
       }
       if (at < end) {
         if (bytes[at] !== carriageReturn) {
-          this.fail('a request line with something behind its version');
+          this.fail('a request line that continues after its version');
           return at;
         }
         this.#part = partMethod;

@@ -1,16 +1,16 @@
-// What a client has sent before its turn [D58]: bytes in the order in which they came, and maybe the end after them.
+// Stores bytes that cannot be read yet, such as pipelined requests [D58] or a body that the handler has paused. Also
+// remembers whether the client has ended its side of the connection.
 
 import { appendBytes } from './growing-buffer.ts';
 import { RequestReader } from './request-reader.ts';
 
-// From this many bytes on the client's socket is not read.
+// When this many bytes are stored, the client's socket is paused.
 const bytesMax = 65_536;
 const memoryBytesMin = 4_096;
 
 const noBytes = Buffer.alloc(0);
 
 export class SentAhead {
-  /** The client sends nothing after these bytes. */
   hasEnded = false;
   #bytes: Buffer = noBytes;
   #isFull = false;
@@ -19,25 +19,25 @@ export class SentAhead {
     return this.#bytes.length === 0;
   }
 
-  /** True from the largest allowed size on until nothing is held. */
+  /** True once `bytesMax` bytes are stored, until all of them have been read. */
   get isFull(): boolean {
     return this.#isFull;
   }
 
-  /** Copies `bytes`, which come last. */
+  /** Appends a copy of `bytes`. */
   hold(bytes: Buffer): void {
     this.#bytes = appendBytes(this.#bytes, bytes, memoryBytesMin);
     this.#isFull ||= this.#bytes.length >= bytesMax;
   }
 
-  /** Returns everything that is held. The caller gives back to `keep` what it does not use. */
+  /** Returns and removes all stored bytes. The caller passes the bytes that it does not use to `keep`. */
   take(): Buffer {
     const bytes = this.#bytes;
     this.#bytes = noBytes;
     return bytes;
   }
 
-  /** Holds the end of what `take` has returned. */
+  /** Stores the unused rest of the bytes that `take` returned. */
   keep(rest: Buffer): void {
     this.#bytes = rest;
     this.#isFull &&= rest.length > 0;
@@ -47,7 +47,7 @@ export class SentAhead {
     this.keep(noBytes);
   }
 
-  /** Whether it ends within a request, by the limit on a request's head in bytes. */
+  /** True if the stored bytes end within a request. `requestHeadBytesMax` is the limit of a head. */
   isCutOff(requestHeadBytesMax: number): boolean {
     const reader = new RequestReader(
       {
@@ -57,7 +57,7 @@ export class SentAhead {
       },
       requestHeadBytesMax,
     );
-    // A copy, since the reader may write to what it reads.
+    // A copy, because the reader may overwrite what it reads.
     const bytes = Buffer.from(this.#bytes);
     for (let at = 0; at < bytes.length && reader.flaw === undefined;) {
       reader.next();

@@ -1,6 +1,5 @@
-// One client's connection: reads its requests one after the other, hands each to the handler, writes the reply, and only
-// then reads the next (RFC 9112, 9.3.2) [D27]. What a client sends ahead stays bytes until its turn. It knows nothing of
-// operations or the backend.
+// Serves one client connection: reads a request, passes it to the handler, writes the reply, and only then reads the
+// next request (RFC 9112, 9.3.2) [D27]. Pipelined requests stay unread bytes until then.
 
 import type { Socket } from 'node:net';
 
@@ -12,52 +11,51 @@ import { RequestReader } from './request-reader.ts';
 import { SentAhead } from './sent-ahead.ts';
 import { writeMessage } from './socket-writes.ts';
 import type { StallWatch } from './stall-watch.ts';
-import type { Broken, Client, Incoming, Reply, RequestHandler, Transport } from './transport.ts';
+import type { BrokenReason, Client, RequestReceiver, Reply, RequestHandler, Transport } from './transport.ts';
 import { TurnShare, type TurnTaker } from './turns.ts';
 import { writeDate, writeReplyHead } from './writer.ts';
 
-/** What all connections of a server share. */
 export interface ConnectionContext extends ServerLimits {
   readonly handler: RequestHandler;
-  readonly stallWatch: StallWatch<Incoming | undefined>;
-  /** What a reply says of a connection that is kept. */
+  readonly stallWatch: StallWatch<RequestReceiver | undefined>;
+  /** Header lines of a reply after which the connection stays open. */
   readonly keepAliveLines: string;
 }
 
 /**
- * What is read next.
+ * The state of reading.
  *
- * - `new`: nothing has come since the connection was opened.
- * - `idle`: nothing has come since the last request.
- * - `head`: a part of a head has come.
- * - `body`: the handler has the head, and the body is coming.
- * - `held`: the handler has the head and does not want the body yet. The body waits.
- * - `whole`: the request is whole. The next one is not read before the reply.
- * - `over`: nothing. Where the next request would begin is not known, or none is wanted.
+ * - `new`: no byte has arrived since the connection was opened.
+ * - `idle`: the last request has its reply, and the next one has not begun.
+ * - `head`: the head is arriving.
+ * - `body`: the handler has the head, and the body is arriving.
+ * - `held`: the handler has the head and has paused the body.
+ * - `whole`: the request is complete. The next one is read after the reply.
+ * - `over`: nothing more is read. The connection is closing, or the end of the last request cannot be found.
  */
-type Reading = 'new' | 'idle' | 'head' | 'body' | 'held' | 'whole' | 'over';
+type ReadState = 'new' | 'idle' | 'head' | 'body' | 'held' | 'whole' | 'over';
 
 /**
- * What the client is owed.
+ * The state of writing: what must still be sent to the client.
  *
- * - `nothing`: no request has come.
- * - `continue`: `100 Continue` once the handler wants the body, and a reply.
+ * - `nothing`: no request is waiting for a reply.
+ * - `continue`: `100 Continue` when the handler calls `readBody`, then a reply.
  * - `reply`: a reply.
- * - `replied`: nothing more. The reply came before the end of the body, and the rest of the body is dropped.
- * - `ended`: nothing ever again. Our side of the connection has ended. What the client sends is dropped for a while: a
- *   connection that is closed at once is reset, and a client that is still sending loses its last reply.
+ * - `replied`: nothing for this request. The reply was sent before the body ended; the rest of the body is dropped.
+ * - `ended`: nothing more. Our side of the connection has ended. Input is dropped for `lingerMs`: closing at once would
+ *   reset the connection, and a client that is still sending would lose its last reply.
  */
-type Writing = 'nothing' | 'continue' | 'reply' | 'replied' | 'ended';
+type WriteState = 'nothing' | 'continue' | 'reply' | 'replied' | 'ended';
 
-// All moves. `#goesOnAfter` decides whether a reply is the last one.
+// All transitions. `#goesOnAfter` decides whether a reply is the last one on the connection.
 //
 // | reading         | writing         | event                                    | reading       | writing           |
 // | --------------- | --------------- | ---------------------------------------- | ------------- | ----------------- |
 // | new, idle       | nothing         | the first byte of a head                 | head          | same              |
 // | head            | nothing         | the head ends                            | body or whole | continue or reply |
-// | body            | continue, reply | the handler holds the body               | held          | same              |
-// | held            | continue, reply | the handler reads the body               | body          | same              |
-// | any             | continue        | the handler reads the body               | same          | reply             |
+// | body            | continue, reply | the handler calls `holdBody`             | held          | same              |
+// | held            | continue, reply | the handler calls `readBody`             | body          | same              |
+// | any             | continue        | the handler calls `readBody`             | same          | reply             |
 // | body            | continue, reply | the body ends                            | whole         | same              |
 // | body, held      | continue, reply | the body is malformed, late or cut off   | over          | same              |
 // | body, held      | reply           | a reply                                  | body          | replied           |
@@ -65,10 +63,10 @@ type Writing = 'nothing' | 'continue' | 'reply' | 'replied' | 'ended';
 // | body            | replied         | the body is malformed, late or too large | over          | ended             |
 // | whole           | reply           | a reply                                  | idle          | nothing           |
 // | any             | continue, reply | the last reply                           | over          | ended             |
-// | new, idle, head | nothing         | bytes that are no request, or come late  | over          | ended             |
-// | any             | any             | the client has gone                      | over          | ended             |
+// | new, idle, head | nothing         | a malformed or late request              | over          | ended             |
+// | any             | any             | the client has left                      | over          | ended             |
 
-// A read of this size is most likely followed by another one at once.
+// The size of a full read, in bytes. More bytes are probably waiting in the OS.
 const largeReadBytes = 65_536;
 
 const continueText = 'HTTP/1.1 100 Continue\r\n\r\n';
@@ -76,20 +74,20 @@ const closeLine = 'connection: close\r\n';
 
 export class ServerConnection implements Connection, Transport, Client, Sink<RequestHead>, TurnTaker {
   readonly socket: Socket;
-  /** Read when the connection opens: after it has closed, the system no longer knows it. */
+  /** Read when the connection opens: a closed socket has no address. */
   readonly address: string | undefined;
   readonly #context: ConnectionContext;
   readonly #reader: RequestReader;
   readonly #ahead = new SentAhead();
   readonly #share = new TurnShare();
-  #reading: Reading = 'new';
-  #writing: Writing = 'nothing';
-  // The start of the time that is allowed in this state, by `monotonicMs`.
+  #reading: ReadState = 'new';
+  #writing: WriteState = 'nothing';
+  // When the current time limit started, on the clock of `monotonicMs`.
   #since = monotonicMs();
-  // The request that is read or answered; undefined between two of them.
+  // The request that is being read or answered; undefined between two requests.
   #head: RequestHead | undefined;
-  // Who is told of it; undefined when the client is owed nothing.
-  #incoming: Incoming | undefined;
+  // Receives the events of the current request; undefined if no reply is due.
+  #incoming: RequestReceiver | undefined;
   #bodyBytes = 0;
 
   constructor(socket: Socket, context: ConnectionContext) {
@@ -109,7 +107,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
         });
       })
       .on('drain', this.#goOn)
-      // Its close follows.
+      // The `close` event follows and is handled.
       .on('error', () => undefined)
       .on('close', () => {
         this.#run(() => {
@@ -118,7 +116,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
       });
   }
 
-  // A fault of our own outside of a request: this connection ends, and no other [D28].
+  // Runs `act`. An exception that no request handles closes this connection only [D28].
   #run(act: () => void): void {
     try {
       act();
@@ -132,11 +130,11 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     this.#context.handler.onFault(error);
   }
 
-  // Times and rest.
+  // Time limits and idle time.
 
-  restsSince(now: number): number {
-    const rests = this.#writing === 'nothing' && this.#ahead.isEmpty && this.socket.writableLength === 0;
-    return rests ? now - this.#since : 0;
+  idleMs(now: number): number {
+    const isIdle = this.#writing === 'nothing' && this.#ahead.isEmpty && this.socket.writableLength === 0;
+    return isIdle ? now - this.#since : 0;
   }
 
   isQuiet(quietMs: number, from: number): boolean {
@@ -157,10 +155,10 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     const took = now - this.#since;
     switch (this.#reading) {
       case 'new':
-        this.#checkRest(now, requestHeadersTimeoutMs);
+        this.#checkIdle(now, requestHeadersTimeoutMs);
         break;
       case 'idle':
-        this.#checkRest(now, idleTimeoutMs);
+        this.#checkIdle(now, idleTimeoutMs);
         break;
       case 'head':
         if (this.#readsSocket && took >= Math.min(requestHeadersTimeoutMs, requestTimeoutMs)) {
@@ -179,19 +177,19 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
         break;
       case 'over':
         if (this.#writing === 'ended') {
-          this.#checkRest(now, lingerMs);
+          this.#checkIdle(now, lingerMs);
         }
         break;
       case 'whole':
-      // The handler takes this time, and not the client.
+      // No limit: the client is waiting for the handler.
     }
   }
 
-  #checkRest(now: number, restMsMax: number): void {
+  #checkIdle(now: number, idleMsMax: number): void {
     if (this.socket.writableLength > 0) {
-      // The client is still taking the last reply.
+      // The client is still reading the last reply.
       this.#since = now;
-    } else if (this.#ahead.isEmpty && now - this.#since >= restMsMax) {
+    } else if (this.#ahead.isEmpty && now - this.#since >= idleMsMax) {
       this.socket.destroy();
     }
   }
@@ -199,24 +197,24 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   // Reading.
 
   #onData(bytes: Buffer): void {
-    // What is held already came first.
+    // Bytes in `#ahead` arrived earlier, so they are read first.
     const rest = this.#ahead.isEmpty ? this.#take(bytes, false) : bytes;
     if (rest.length > 0) {
       this.#ahead.hold(rest);
     }
-    // A client that sends much has had its turn.
+    // After a large read, other connections continue first.
     if (bytes.length >= largeReadBytes) {
       this.#share.wait(this);
     }
     this.#setFlow();
   }
 
-  // The socket is read as long as the connection does not wait for its turn, and not too much is held.
+  // The socket is paused while the connection waits for its turn, and while `#ahead` is full.
   get #readsSocket(): boolean {
     return !this.#share.isWaiting && !this.#ahead.isFull;
   }
 
-  // The only place that pauses and resumes the socket.
+  // Only this method pauses and resumes the socket.
   #setFlow(): void {
     if (this.#readsSocket === this.socket.isPaused()) {
       if (this.#readsSocket) {
@@ -229,13 +227,13 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
 
   get #mayTake(): boolean {
     const isWanted = this.#reading !== 'whole' && this.#reading !== 'held' && this.#reading !== 'over';
-    // A socket that is destroyed closes only later.
+    // A destroyed socket emits `close` later, so `#reading` may not show the end yet.
     return isWanted && !this.socket.writableNeedDrain && !this.socket.destroyed;
   }
 
-  // Takes requests from `bytes` until these end, or until the client must wait: for a reply, for its turn, or to take what
-  // it has got. Returns what is left to be held. A loop, not a chain of calls: thousands of requests that are answered at
-  // once must not exhaust the stack.
+  // Reads requests from `bytes`. Stops when the next request must wait: for a reply, for the connection's turn, or
+  // until the client has read its replies. Returns the unread bytes. A loop, because recursion over thousands of
+  // pipelined requests would exhaust the stack.
   #take(bytes: Buffer, isAhead: boolean): Buffer {
     let at = 0;
     while (at < bytes.length && this.#mayTake) {
@@ -254,7 +252,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
         return noBytes;
       }
       if (at === from) {
-        throw new Error('the reader takes nothing');
+        throw new Error('the reader consumed nothing');
       }
       if (this.#isIdle && this.#reader.isInHead) {
         this.#beginHead();
@@ -263,7 +261,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     return at === bytes.length || this.#writing === 'ended' ? noBytes : bytes.subarray(at);
   }
 
-  // The time of the first head begins with the connection.
+  // For the first head, the time limit started when the connection was opened.
   #beginHead(): void {
     if (this.#reading === 'idle') {
       this.#since = monotonicMs();
@@ -271,7 +269,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     this.#reading = 'head';
   }
 
-  // Goes on with what was sent ahead, as far as that is possible now.
+  // Reads the bytes in `#ahead`, as far as possible now.
   readonly #goOn = (): void => {
     try {
       if (!this.#share.isWaiting && this.#mayTake) {
@@ -286,7 +284,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     }
   };
 
-  /** @internal Goes on, after others have had their turn. */
+  /** @internal Continues after other connections have had their turn. */
   takeTurn(): void {
     this.#share.begin();
     this.#goOn();
@@ -318,7 +316,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
 
   /** @internal */
   onEnd(): void {
-    // A request without a body was whole before.
+    // Without a body, the request was already complete after its head.
     if (this.#reading === 'body') {
       this.#reading = 'whole';
       if (this.#writing === 'replied') {
@@ -329,19 +327,19 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     }
   }
 
-  // Bytes that are not HTTP. Requests before them have had their replies.
-  #onFlaw(flaw: Broken): void {
+  // Handles malformed input. Every request before it has its reply.
+  #onFlaw(flaw: BrokenReason): void {
     if (this.#writing === 'nothing') {
       this.#refuse(flaw);
     } else if (this.#reading === 'body') {
       this.#breakBody(flaw);
     }
-    // Otherwise the last reply has been sent: whatever follows it is ignored.
+    // Otherwise the last reply has been sent, and the input is ignored.
   }
 
-  #breakBody(reason: Broken): void {
+  #breakBody(reason: BrokenReason): void {
     if (this.#incoming === undefined) {
-      // The client would take a second reply for that of its next request.
+      // The client would mistake a second reply for the reply to its next request.
       this.#end();
     } else {
       this.#reading = 'over';
@@ -351,8 +349,8 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     }
   }
 
-  // The client sends nothing more. It has gone, unless it waits for what it has sent only a part of. What is held comes
-  // first.
+  // The client has ended its side. An incomplete last request is refused. Otherwise the client is treated as gone, even
+  // if a reply is due. Bytes in `#ahead` arrived earlier, so they are read first.
   #onSocketEnd(): void {
     this.#ahead.hasEnded = true;
     const { requestHeadBytesMax } = this.#context;
@@ -376,11 +374,11 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
         this.#breakBody(endFlaw);
         break;
       case 'over':
-      // The last reply is still to come, or was sent, or the client has gone already.
+      // Nothing to do: reading has already ended.
     }
   }
 
-  // The client has gone: nothing that it sent ahead starts, and whoever answers it is told.
+  // The client has left: pipelined requests do not start, and the receiver of the current request is notified.
   #leave(): void {
     const incoming = this.#incoming;
     this.#incoming = undefined;
@@ -415,7 +413,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
 
   reply(reply: Reply, onTaken: () => void): void {
     if (this.#incoming === undefined) {
-      throw new Error('the request has had its reply, or its client has gone');
+      throw new Error('the request has been answered, or its client has left');
     }
     this.#send(reply, onTaken);
   }
@@ -424,7 +422,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     this.socket.destroy();
   }
 
-  #refuse(reason: Broken): void {
+  #refuse(reason: BrokenReason): void {
     this.#send(this.#context.handler.refuse(reason, this), () => undefined);
   }
 
@@ -446,14 +444,14 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     }
   }
 
-  // The only place that decides whether the connection goes on after a reply [RFC 9112, 9.3].
+  // Only this method decides whether the connection stays open after a reply [RFC 9112, 9.3].
   #goesOnAfter(reply: Reply): boolean {
     return (
       !reply.closes &&
-      // A refusal has no head: nobody knows where the next request begins.
+      // A refused request has no head, so the start of the next request is unknown.
       this.#head?.persists === true &&
       this.#reading !== 'over' &&
-      // A client that still waits for `100 Continue` may send its body or not [RFC 9110, 10.1.1].
+      // A client that still waits for `100 Continue` may or may not send its body [RFC 9110, 10.1.1].
       this.#writing !== 'continue'
     );
   }
@@ -485,4 +483,4 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
 
 const noBytes = Buffer.alloc(0);
 const noPieces: readonly Buffer[] = [];
-const endFlaw: Broken = { kind: 'malformed', reason: 'a request that is cut off' };
+const endFlaw: BrokenReason = { kind: 'malformed', reason: 'an incomplete request' };

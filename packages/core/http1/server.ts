@@ -1,60 +1,60 @@
-// The server of clients' connections: takes them in, keeps the limits on their number [D26] and time [D35], and lets go of
-// them. A connection that is at work is never taken from its client; one that rests makes room for a new one.
+// Accepts client connections, limits their number [D26] and time [D35], and closes them. Makes room for a new
+// connection by closing idle ones, never one in use.
 
 import { createServer, type Server, type Socket } from 'node:net';
 
 import { monotonicMs } from '../time/monotonic.ts';
-import type { Connection, Serve, ServerLimits } from './connection.ts';
+import type { Connection, ConnectionFactory, ServerLimits } from './connection.ts';
 import { Handshakes, type ServerTls } from './handshake.ts';
 import { ServerConnection, type ConnectionContext } from './server-connection.ts';
 import { StallWatch } from './stall-watch.ts';
 import type { RequestHandler } from './transport.ts';
 
-// How late a cut-off may be, of the second that it has [D35].
+// Time limits are checked at this interval. A connection may be closed this much later; [D35] allows a second.
 const sweepMs = 200;
-// A connection that has had no request in flight for so long may be closed for a new one.
-const restMsMin = 1_000;
-// Looking for those that rest means looking at all of them: so it frees a part of them at once, and is not done more
-// often than this.
+// A connection that has been idle for this long may be closed to make room.
+const idleMsMin = 1_000;
+// A search for idle connections examines all connections. So one search closes up to this fraction of `connectionsMax`,
+// and the next search begins at least `lookMsMin` later.
 const freedPart = 1 / 32;
 const lookMsMin = 50;
 const reportMsMin = 1_000;
-// A connection with no request on its way for this long is closed while draining: long enough for a keep-alive client
-// under load to send its next request and be told to close [D33].
+// During a drain, a connection without a request for this long is closed. Under load, a keep-alive client has sent its
+// next request by then and received `connection: close` [D33].
 const drainQuietMs = 1_000;
 const drainPollMs = 20;
 
-// What `ServerConnection` speaks, by its names for ALPN [RFC 7301, 6].
+// The ALPN names of the protocols that `ServerConnection` serves [RFC 7301, 6].
 const ownProtocols = ['http/1.1', 'http/1.0'];
 
-/** TLS of a server, and what is spoken on its connections beside HTTP/1.1. */
+/** TLS of a server, and the protocols that it speaks in addition to HTTP/1.1. */
 export interface SecureOptions {
   readonly tls: ServerTls;
-  /** By their names for ALPN, the preferred one first: clients that know them get them before HTTP/1.1. */
-  readonly protocols?: Readonly<Record<string, Serve>>;
+  /** By ALPN name, in order of preference. A client that supports one of them uses it instead of HTTP/1.1. */
+  readonly protocols?: Readonly<Record<string, ConnectionFactory>>;
 }
 
 export class ClientServer implements Iterable<Connection> {
-  /** Listens where it is told to; every connection that it emits is served, as with `take`. */
+  /** The caller calls its `listen`. Each new connection is passed to `take`. */
   readonly listener: Server;
-  /** Is told, at most once a second, that the limit on connections has been met. */
+  /** Called, at most once a second, when the limit on connections is reached. */
   onFull: () => void = () => undefined;
-  /** Is told of each connection that is closed because there are too many. */
+  /** Called for each connection that is closed because there are too many. */
   onShed: () => void = () => undefined;
-  /** Is told why a connection was closed before TLS was set up, and whose it was. */
+  /** Called for each TLS handshake that fails, with the client's address. */
   onHandshakeFailure: (error: Error, address: string | undefined) => void = () => undefined;
-  /** Is told of each connection that is closed because its client takes nothing of a refusal: no request is told of it. */
+  /** Called for each connection closed because its client does not read the reply to a malformed or late request. */
   onStalledRefusal: () => void = () => undefined;
   readonly #max: number;
   readonly #context: ConnectionContext;
   readonly #connections = new Set<Connection>();
-  readonly #protocols: Readonly<Record<string, Serve>>;
+  readonly #protocols: Readonly<Record<string, ConnectionFactory>>;
   readonly #handshakes: Handshakes | undefined;
   #sweepTimer: NodeJS.Timeout | undefined;
   #lookedAt = -Infinity;
   #reportedAt = -Infinity;
 
-  /** With `secure` every connection is one of TLS. Throws what the platform says of certificates that it cannot use. */
+  /** With `secure` every connection uses TLS. Throws the platform's error if the certificates are unusable. */
   constructor(limits: ServerLimits, handler: RequestHandler, secure?: SecureOptions) {
     this.#max = limits.connectionsMax;
     this.#context = {
@@ -76,12 +76,11 @@ export class ClientServer implements Iterable<Connection> {
     });
   }
 
-  /** Of its addresses. */
   get scheme(): 'http' | 'https' {
     return this.#handshakes === undefined ? 'http' : 'https';
   }
 
-  /** How many are open, those that have not set up TLS included. */
+  /** Number of open connections, including those in their TLS handshake. */
   get size(): number {
     return this.#connections.size;
   }
@@ -90,14 +89,14 @@ export class ClientServer implements Iterable<Connection> {
     return this.#connections.values();
   }
 
-  /** New connections get these certificates, open ones live on [D37]. Throws as the constructor does, with no change. */
+  /** Uses `tls` for new connections; open ones continue [D37]. If this throws, the old certificates stay in use. */
   renewTls(tls: ServerTls): void {
     this.#handshakes?.renew(tls);
   }
 
   /**
-   * Resolves when the last connection has closed by itself, and `isDone` says so, or when `signal` is aborted [D33]. A
-   * connection with no request on its way is closed; nothing new must be taken meanwhile.
+   * Closes connections that have no request [D33]. Resolves when all connections have closed and `isDone` returns true,
+   * or when `signal` is aborted. `take` must not be called meanwhile.
    */
   async drain(signal: AbortSignal, isDone: () => boolean): Promise<void> {
     const from = monotonicMs();
@@ -108,19 +107,18 @@ export class ClientServer implements Iterable<Connection> {
           connection.socket.destroy();
         }
       }
-      // A timer comes before what has arrived is read: without the turn behind it, a request that is here already is lost.
+      // Timers run before arrived data is read. Without `setImmediate`, a request that has just arrived would be lost.
       await new Promise((resolve) => setTimeout(setImmediate, drainPollMs, resolve));
     }
   }
 
-  /** Closes all connections at once. */
   closeAll(): void {
     for (const { socket } of this.#connections) {
       socket.destroy();
     }
   }
 
-  /** Serves a new connection, or closes it when there are too many and none of them rests. */
+  /** Serves a new connection, or closes it if there are too many and none of them is idle. */
   take(socket: Socket): void {
     if (this.#connections.size >= this.#max) {
       this.#report();
@@ -141,7 +139,7 @@ export class ClientServer implements Iterable<Connection> {
     connection.socket.once('close', () => this.#connections.delete(connection));
   }
 
-  // A connection is one and the same before and after its handshake, and counts as one.
+  // A connection and its handshake count as one connection.
   #createHandshakes(tls: ServerTls, timeoutMs: number): Handshakes {
     return new Handshakes(tls, [...Object.keys(this.#protocols), ...ownProtocols], timeoutMs, {
       onSecure: (handshake, socket) => {
@@ -153,7 +151,7 @@ export class ClientServer implements Iterable<Connection> {
         this.#add(serve?.(socket) ?? new ServerConnection(socket, this.#context));
       },
       onFailure: (handshake, error) => {
-        // One that has ended, or made room for another, has not failed.
+        // Not a failure if the handshake had succeeded, or if its connection was closed to make room.
         if (this.#connections.delete(handshake)) {
           this.onHandshakeFailure(error, handshake.address);
         }
@@ -178,16 +176,16 @@ export class ClientServer implements Iterable<Connection> {
       return false;
     }
     this.#lookedAt = now;
-    const resting = [...this]
-      .filter((connection) => connection.restsSince(now) >= restMsMin)
-      .toSorted((a, b) => b.restsSince(now) - a.restsSince(now))
+    const idle = [...this]
+      .filter((connection) => connection.idleMs(now) >= idleMsMin)
+      .toSorted((a, b) => b.idleMs(now) - a.idleMs(now))
       .slice(0, Math.ceil(this.#max * freedPart));
-    for (const connection of resting) {
+    for (const connection of idle) {
       this.#connections.delete(connection);
       connection.socket.destroy();
       this.onShed();
     }
-    return resting.length > 0;
+    return idle.length > 0;
   }
 
   #report(): void {

@@ -1,14 +1,12 @@
-// Writes a whole message to a socket, in as few writes as possible.
+// Writes a whole message to a socket in as few writes as possible.
 
 import type { Socket } from 'node:net';
 
-// Up to here one write of one string is cheaper than a vector of two (measured on an item of 432 B: 12 % of a request).
+// Up to this size, in bytes, one string is cheaper to write than two buffers. For an item of 432 B it saves 12 % of a
+// request's processor time.
 const oneWriteBytesMax = 16_384;
 
-/**
- * Writes `head`, then `pieces`. `onTaken` is called at once or later: the system has the bytes, or nobody wants them any
- * more.
- */
+/** Writes `head`, then `pieces`. Calls `onTaken` when the OS has the bytes or they are no longer needed. */
 export function writeMessage(
   socket: Socket,
   head: string,
@@ -22,7 +20,7 @@ export function writeMessage(
   if (length <= oneWriteBytesMax) {
     let text = head;
     for (const piece of pieces) {
-      // latin1 is one byte a character, whatever the bytes mean.
+      // latin1 maps every byte to one character and back, whatever the encoding of the body is.
       text += piece.toString('latin1');
     }
     socket.write(text, 'latin1');

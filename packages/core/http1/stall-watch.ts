@@ -1,7 +1,7 @@
-// Closes the connections of clients that take no byte of their reply [D35]. What a client takes is seen in two places:
-// in what this process still holds of the reply, which only moves when the system wants more, and, as long as that
-// stands still, in what the system holds (up to 4 MB), where Linux says so. A client that takes 40 KB a second would
-// otherwise look for half a minute like one that takes nothing.
+// Closes connections whose clients stop reading their reply [D35]. Two numbers show that a client reads: the bytes
+// queued in this process and, on Linux, the unacknowledged bytes in the kernel (up to 4 MB). The first number changes
+// only when the kernel accepts more bytes. By this number alone, a client that reads 40 KB a second looks stalled for
+// half a minute.
 
 import type { Socket } from 'node:net';
 
@@ -10,21 +10,20 @@ import { carrierOf, handleOf } from './node-internals.ts';
 import { inodeOf, readUnacknowledged } from './tcp-table.ts';
 
 interface Progress<Call> {
-  /** The last call that has written to the socket. */
   call: Call;
-  /** The number by which Linux knows the socket; looked up when it is first needed. */
+  /** The socket's inode on Linux, looked up when first needed. */
   inode: string | undefined;
   queued: number;
   unacknowledged: number | undefined;
   since: number;
 }
 
-// Together they are how late a cut-off may come, of the second that it has [D35].
+// A connection is closed late by at most the sum of these two times; [D35] allows a second.
 const sweepMsMax = 100;
-// Reading the system's table costs some microseconds for each of its sockets: it is done only while somebody stalls.
+// Reading the kernel's table takes some microseconds per socket, so it is read only while a client seems stalled.
 const tableMsMax = 250;
 
-/** `Call` is whatever stands for a call to whoever is told; undefined for a reply to what was no call. */
+/** `Call` is the caller's type for a call. It is undefined for a reply to a malformed request. */
 export class StallWatch<Call> {
   readonly #timeoutMs: number;
   readonly #tableMs: number;
@@ -35,7 +34,7 @@ export class StallWatch<Call> {
   #isReadingTable = false;
   #tableReadAt = -Infinity;
 
-  /** `onStall` is told of the call whose reply was not taken, and must not throw. */
+  /** Calls `onStall` with the call whose reply was not read. `onStall` must not throw. */
   constructor(timeoutMs: number, onStall: (call: Call) => void, readTable = readUnacknowledged) {
     this.#readTable = readTable;
     this.#timeoutMs = timeoutMs;
@@ -43,7 +42,7 @@ export class StallWatch<Call> {
     this.#tableMs = Math.min(tableMsMax, timeoutMs / 4);
   }
 
-  /** Watches `socket`, to which `call` has written, while anything of that has not left this process. */
+  /** Watches `socket` after a reply to `call` was written, until all of its bytes have left this process. */
   watch(socket: Socket, call: Call): void {
     const progress = this.#watched.get(socket);
     if (progress === undefined) {
@@ -67,7 +66,7 @@ export class StallWatch<Call> {
 
   #sweep(): void {
     const now = monotonicMs();
-    let areSomeStill = false;
+    let isAnyStalled = false;
     for (const [socket, progress] of this.#watched) {
       const queued = queuedBytes(socket);
       if (socket.destroyed || socket.writableLength === 0) {
@@ -81,14 +80,14 @@ export class StallWatch<Call> {
         socket.destroy();
         this.#onStall(progress.call);
       } else {
-        areSomeStill ||= now - progress.since >= this.#tableMs;
+        isAnyStalled ||= now - progress.since >= this.#tableMs;
       }
     }
     if (this.#watched.size === 0) {
       clearInterval(this.#timer);
       this.#timer = undefined;
     }
-    if (areSomeStill && !this.#isReadingTable && now - this.#tableReadAt >= this.#tableMs) {
+    if (isAnyStalled && !this.#isReadingTable && now - this.#tableReadAt >= this.#tableMs) {
       this.#isReadingTable = true;
       void this.#compareTable();
     }
@@ -106,7 +105,7 @@ export class StallWatch<Call> {
       progress.inode ??= inodeOf(socket);
       if (progress.inode !== undefined && now - progress.since >= this.#tableMs) {
         const bytes = unacknowledged.get(progress.inode) ?? 0;
-        // The first look counts as progress too: what the client took before it is not known.
+        // The first number from the table counts as progress, because there is no earlier one to compare it with.
         if (bytes !== progress.unacknowledged) {
           progress.unacknowledged = bytes;
           progress.since = now;
@@ -116,9 +115,9 @@ export class StallWatch<Call> {
   }
 }
 
-// A large reply is one write for Node, so that `writableLength` stands still until its last byte has gone;
-// the handle's own queue shrinks with each piece that the system takes. Node's socket timeout reads it too. TLS has all of
-// the reply encrypted at once, and only the socket below it shows what has left.
+// Node treats a large reply as one write, so `writableLength` changes only when its last byte has left. The queue of
+// the handle shrinks with each piece that the OS accepts; Node's socket timeout uses this queue too. TLS encrypts a
+// whole reply at once, so only the plain socket below it shows progress.
 function queuedBytes(socket: Socket): number {
   return handleOf(carrierOf(socket) ?? socket)?.writeQueueSize ?? socket.writableLength;
 }

@@ -1,77 +1,73 @@
-// What a request's receiver and whoever carries the request say to each other. Everything that serves requests, HTTP/1.1
-// of our own or a library's, is a `Transport`; nobody behind it sees a socket.
+// The interfaces between a transport, which receives requests, and their handler, which never sees a socket. Our
+// HTTP/1.1 server, the HTTP/2 server and the adapters for other hosts are transports.
 
 import type { Flaw, RequestHead } from './head.ts';
 
-/** The part of a reply's head that is the same each time. */
+/** The constant part of a reply's head. */
 export interface ReplyHead {
   readonly status: number;
   /** As name, value, name, value. */
   readonly headers: readonly string[];
-  /** The status line and the headers, as HTTP/1.1 writes them. */
+  /** The status line and the headers in the syntax of HTTP/1.1. */
   readonly start: string;
 }
 
-/** A reply to a client: its bytes are sent as they are. */
+/** A reply to a client. Its bytes are sent unchanged. */
 export interface Reply {
   readonly head: ReplyHead;
   /** Headers that differ from reply to reply, as name, value, name, value. */
   readonly added: readonly string[];
   readonly requestId: string;
   readonly pieces: readonly Buffer[];
-  /** Of all pieces, in bytes. */
+  /** Total length of the pieces, in bytes. */
   readonly length: number;
-  /** A connection that carries one request at a time is closed behind it. */
+  /** True if the connection closes after the reply. Protocols with several requests at once ignore this. */
   readonly closes: boolean;
-  /** The client shall send its next requests on another connection: the gateway stops [D33]. */
+  /** The gateway is stopping: the client should send its next requests on another connection [D33]. */
   readonly drains: boolean;
 }
 
-/** Carries one request and its reply. */
 export interface Transport {
-  /** Nothing is told of the body before `readBody` or `reply` is called; what comes of it waits in the socket. */
+  /** Pauses the body until `readBody` or `reply` is called. Bytes that arrive in the meantime are stored. */
   holdBody(): void;
-  /** Asks for the body: `100 Continue` is sent where it is owed. */
+  /** Starts or resumes the delivery of the body. Sends `100 Continue` if the client expects it. */
   readBody(): void;
   /**
-   * Sends the reply. `onTaken` is called once, at once or later: the system has the bytes, or nobody wants them any more.
-   * What is still to come of the request's body is dropped. Throws when nothing has been sent.
+   * Sends the reply and drops the rest of the request's body. Calls `onTaken` once, now or later, when the OS has the
+   * bytes or they are no longer needed. If it throws, nothing has been sent.
    */
   reply(reply: Reply, onTaken: () => void): void;
-  /** Cuts the connection at once. */
   cut(): void;
 }
 
-/** What is told of one request: `start`, then `onBody` any number of times, then `onBodyEnd` or `onBroken`. */
-export interface Incoming {
-  /** Its turn has come. None of the body has come yet. */
+/** Receives the events of one request: `start`, then `onBody` any number of times, then `onBodyEnd` or `onBroken`. */
+export interface RequestReceiver {
+  /** Starts the request. Called before any of its body is delivered. */
   start(): void;
-  /** The next bytes of the body, which are the receiver's from now on. Also those that come behind the reply. */
+  /** The next bytes of the body. The receiver may keep them. May also be called after the reply. */
   onBody(piece: Buffer): void;
   onBodyEnd(): void;
-  /** The rest of the body does not come, or is not HTTP. */
-  onBroken(reason: Broken): void;
-  /** The client has gone. Nothing follows. */
+  /** The body cannot be read to its end. */
+  onBroken(reason: BrokenReason): void;
+  /** The client has left. Nothing follows. */
   onGone(): void;
-  /** The client has stopped taking the reply, and was disconnected. */
+  /** The client stopped reading the reply and was disconnected. */
   onStall(): void;
 }
 
-/** Why a request does not go on: it is malformed, did not come in time, or there is no room for its body. */
-export type Broken = Flaw | 'timeout' | 'overload';
+/** The reason why a request cannot continue: it is malformed or late, or there is no room for its body. */
+export type BrokenReason = Flaw | 'timeout' | 'overload';
 
-/** Whoever answers requests. */
 export interface RequestHandler {
-  /** Takes a request, which is started next. */
-  accept(head: RequestHead, transport: Transport, client: Client): Incoming;
-  /** The reply to bytes that are no request, or that did not come in time. */
-  refuse(reason: Broken, client: Client): Reply;
-  /** Something has thrown outside of a request. */
+  /** Returns the receiver for a request. The transport then calls its `start`. */
+  accept(head: RequestHead, transport: Transport, client: Client): RequestReceiver;
+  /** Returns the reply to a malformed or late request. */
+  refuse(reason: BrokenReason, client: Client): Reply;
+  /** Receives exceptions that no request handles. */
   onFault(error: unknown): void;
 }
 
-/** Where a request comes from. */
 export interface Client {
-  /** The address of the other end of the connection; undefined where the system no longer knows it. */
+  /** The client's address; undefined if the OS did not report it. */
   readonly address: string | undefined;
 }

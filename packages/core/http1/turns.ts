@@ -1,21 +1,21 @@
-// Shares the event loop between connections [D58]. In each turn of the loop, one of the connections that wait goes on: so
-// all that have sent ahead cost the others no more than one does, however many they are.
+// Shares the event loop fairly between connections [D58]. One waiting connection continues per iteration. Many
+// pipelining connections then cost the others no more than one does.
 
 export interface TurnTaker {
-  /** Goes on, after others have had their turn. Must not throw. */
+  /** Continues after other connections have continued. Must not throw. */
   takeTurn(): void;
 }
 
 const { nodeTiming } = performance;
 
-/** The number of this turn. Reading it takes 0.1 us. */
+/** Returns the number of the event loop's current iteration. Takes 0.1 us. */
 export function currentTurn(): number {
   return nodeTiming.uvMetricsInfo.loopCount;
 }
 
 const waiting: TurnTaker[] = [];
 
-/** Calls `taker` in a turn of its own, after those that wait already. */
+/** Calls `takeTurn` in an event-loop iteration of its own, after the takers that are already waiting. */
 export function queueForTurn(taker: TurnTaker): void {
   if (waiting.push(taker) === 1) {
     setImmediate(giveTurn);
@@ -30,22 +30,23 @@ function giveTurn(): void {
   next?.takeTurn();
 }
 
-// Requests that one connection may start in one turn of the event loop [D58].
+// Largest number of requests that a connection may start in one iteration of the event loop [D58].
 const startsMax = 16;
 
-/** One connection's share of the turns: how many requests it may start in each [D58]. */
+/** Limits the requests that one connection starts per iteration of the event loop [D58]. */
 export class TurnShare {
-  /** The connection waits for its own turn. */
+  /** True while the connection is queued for its turn. */
   isWaiting = false;
-  // Requests started in the turn with the number `#turn`.
+  // Requests started in iteration `#turn`.
   #starts = 0;
   #turn = 0;
-  // The last turn that was this connection's own.
+  // The last iteration that was this connection's turn.
   #ownTurn = 0;
 
   /**
-   * Whether one more request may be started now. Requests that were sent ahead wait for the connection's own turn. Only
-   * one of them starts in another turn, after IO has brought the reply before it.
+   * Returns true if another request may start now. `isAhead` is true for a pipelined request. Such requests wait for
+   * the connection's turn, with one exception: if the connection has started no other request in this iteration, one
+   * may start. This happens when the reply to the previous request has just arrived from the backend.
    */
   mayStart(isAhead: boolean): boolean {
     const turn = currentTurn();
@@ -60,7 +61,7 @@ export class TurnShare {
     this.#starts += 1;
   }
 
-  /** Calls `taker` once, in the connection's next own turn. */
+  /** Queues `taker` for the connection's next turn, unless it is already queued. */
   wait(taker: TurnTaker): void {
     if (!this.isWaiting) {
       this.isWaiting = true;
@@ -68,7 +69,6 @@ export class TurnShare {
     }
   }
 
-  /** The own turn has come. */
   begin(): void {
     this.isWaiting = false;
     this.#ownTurn = currentTurn();

@@ -1,12 +1,11 @@
-// Writes the heads of HTTP/1.1 messages: requests to the backend and replies to clients. A head is built from nothing,
-// never copied from a message that came in.
+// Writes the heads of HTTP/1.1 messages. Each is built from scratch, never copied from an incoming message.
 
 import { STATUS_CODES } from './node-http.ts';
 import type { Reply, ReplyHead } from './transport.ts';
 
 /**
- * The head of a request to the backend, with its empty line [D12, D23]. `fields` is name, value, ...; `bodyLength`
- * in bytes, undefined without a body.
+ * Returns the head of a request to the backend, with its empty line [D12, D23]. `fields` is name, value, name, value.
+ * `bodyLength` is in bytes; undefined if there is no body.
  */
 export function writeRequestHead(
   method: string,
@@ -26,8 +25,9 @@ export function writeRequestHead(
 const plainFieldText = /^[!-$&-~](?:[ -$&-~]*[!-$&-~])?$/;
 
 /**
- * Any well-formed text as a field's value: its UTF-8, with everything but printable ASCII percent-encoded, `%` itself, and
- * spaces at its ends, which a field's value cannot have [RFC 9110, 5.5]. Percent-decoding gives the text back [D48].
+ * Percent-encodes well-formed text as a field value; percent-decoding restores the text [D48]. Encoded are the UTF-8
+ * bytes of `%`, of everything except printable ASCII, and of spaces at either end, which a field value cannot have
+ * [RFC 9110, 5.5].
  */
 export function encodeFieldText(text: string): string {
   return plainFieldText.test(text)
@@ -39,15 +39,15 @@ export function encodeFieldText(text: string): string {
 
 const statusTexts: Readonly<Record<number, string | undefined>> = STATUS_CODES;
 
-/** Prepares the head of replies with `status` and `headers`, which are name, value, name, value. */
+/** Prepares the head of replies with `status` and `headers`, as name, value, name, value. */
 export function createReplyHead(status: number, headers: readonly string[]): ReplyHead {
   const start = `HTTP/1.1 ${status} ${statusTexts[status] ?? ''}\r\n${writeFields(headers)}`;
   return { status, headers, start };
 }
 
 /**
- * The head of a reply, with its empty line [D24]: its own headers, then those that differ each time. `ending` is the
- * field lines that the connection adds, `date` among them. A 204 has no length.
+ * Returns the head of a reply, with its empty line [D24]. `ending` has the field lines that the connection adds,
+ * including `date`.
  */
 export function writeReplyHead({ head, added, requestId, length }: Reply, ending: string): string {
   const start = added.length === 0 ? head.start : head.start + writeFields(added);
@@ -56,7 +56,7 @@ export function writeReplyHead({ head, added, requestId, length }: Reply, ending
     : `${start}content-length: ${length}\r\nx-request-id: ${requestId}\r\n${ending}\r\n`;
 }
 
-/** The status of a reply without a body, and so without a length [RFC 9110, 8.6]. */
+/** The status of a reply without a body, which has no `content-length` either [RFC 9110, 8.6]. */
 export const noContent = 204;
 
 function writeFields(headers: readonly string[]): string {
@@ -70,7 +70,7 @@ function writeFields(headers: readonly string[]): string {
 let dateSecond = NaN;
 let dateLine = '';
 
-/** The `date` line of this second [RFC 9110, 6.6.1]. */
+/** Returns the `date` line of the current second [RFC 9110, 6.6.1]. */
 export function writeDate(): string {
   const now = Date.now();
   const second = now - (now % 1_000);

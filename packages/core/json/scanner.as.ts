@@ -1,80 +1,78 @@
-// Is this JSON? The scanner reads one slice of a text in the window of its memory and gives the state of the
-// text behind it, from which the next slice goes on. It answers yes or no and builds nothing, so a text under way
-// is a state, a depth and one bit a level. It does not check UTF-8: outside strings JSON is ASCII, and inside
-// them json.ts has the platform check the bytes. AssemblyScript: `npm run build:scanner` makes scanner.wasm.
+// The JSON scanner, in AssemblyScript: `npm run build:scanner` compiles it to scanner.wasm. It checks a text in slices.
+// The caller copies a slice into the scanner's memory, to an area called the window. `scan` returns the state of the
+// text after the slice, and continues from that state with the next slice. No values are built, so the only other data
+// about an unfinished text are its depth and one bit for each open level. json.ts checks UTF-8: outside strings JSON is
+// ASCII, and in strings the scanner accepts all bytes above ASCII.
 //
-// How it is laid out:
+// Design:
 //
-// - A byte 0 is put behind the slice. It may stand nowhere in JSON, so every fast path stops there by itself and
-//   none of them counts the bytes that are left.
-// - `scan` is one loop. Each turn takes what the state calls for, in the order in which a text usually goes on:
-//   the rest of a string, a colon, a value, what follows a value, a key.
-// - A number, literal or escape is first tried in one go. What that does not take, because it is rare, wrong or
-//   cut off by the end of the slice, is read byte by byte by `step`, which knows a state for every byte of a
-//   token and is the only place that decides what is wrong in one.
-// - In strings, 64 bytes at a time become a mask of those that end a run: quote, backslash, control character.
-//   It is kept until the text has moved on to the next 64, so several short strings cost one such step, and the
-//   way from one string to the next is a shift and a count of zeros instead of a load and four SIMD operations.
-//   Digits have a mask of the same kind.
+// - A byte 0 is put after the slice. It is invalid everywhere in JSON, so every fast path stops there without counting
+//   bytes.
+// - `scan` is one loop. An iteration handles the states in their usual order in a text: in a string, before a colon,
+//   before a value, after a value, before a key.
+// - A number, literal or escape is first read as a whole. This fails for rare forms, invalid tokens, and tokens that
+//   continue in the next slice. Then `step` reads the token byte by byte, with a state for every byte.
+// - In strings, SIMD operations make a mask with one bit for each of 64 bytes: 1 for quotes, backslashes and control
+//   characters. The mask is used until `scan` reaches the next 64 bytes, so several short strings share one mask. A
+//   shift and a count of zeros find the next such byte. Digits have a mask of the same kind.
 
-/** Where a slice goes: `WINDOW_BYTES` bytes, then the 0, then room for loads that reach beyond it. */
+/** Address and size of the window. After it come the 0 and room for loads that read beyond the window. */
 export const WINDOW: i32 = 0x8000;
 export const WINDOW_BYTES: i32 = 0x10000;
 
 /**
- * The nesting, one bit a level, 1 for an object. Word 0 is the innermost 64-bit word; its lowest bit is the
- * innermost level. Behind it lie the full words further out, in slots counted from 1. A slice of n bytes closes
- * at most n levels, so the caller need put only the innermost n / 64 of them there, rounded up.
+ * Address of a bit for each open level: 1 for an object, 0 for an array. The first 64-bit word has the innermost
+ * levels; its lowest bit is the innermost one. The full words of outer levels follow, outermost first. A slice of n
+ * bytes closes at most n levels, so the caller need only store the innermost n / 64 of these words, rounded up.
  */
 export const LEVELS: i32 = 0x1000;
 
-/** Where `scan` leaves the depth, counted from the outermost level that the caller has put in. */
+/** Address of the depth after the slice. It is counted from the outermost level that the caller stored. */
 export const DEPTH: i32 = 0xff0;
 
-/** Where `scan` keeps the mask of what is not a digit, and of which 64 bytes it is: few texts need them often. */
+// A mask of bytes that are not digits, and the address of its 64 bytes. In memory, because few texts need it often.
 const OTHERS: usize = 0xfe0;
 const OTHERS_OF: usize = 0xfe8;
 
 // States between tokens.
 const VALUE: i32 = 0; // a value must follow
-const FIRST_VALUE: i32 = 1; // behind `[`: a value or `]`
-export const AFTER: i32 = 2; // behind a value: a comma or what closes the level; at depth 0, the end
-const KEY: i32 = 3; // behind a comma in an object: a key must follow
-const FIRST_KEY: i32 = 4; // behind `{`: a key or `}`
-const COLON: i32 = 5; // behind a key
-export const INVALID: i32 = 6; // nothing that follows can make it JSON
+const FIRST_VALUE: i32 = 1; // after `[`: a value or `]`
+export const AFTER: i32 = 2; // after a value: a comma, `]` or `}`; at depth 0, the end of the text
+const KEY: i32 = 3; // after a comma in an object: a key must follow
+const FIRST_KEY: i32 = 4; // after `{`: a key or `}`
+const COLON: i32 = 5; // after a key
+export const INVALID: i32 = 6; // no continuation is valid
 
-// States inside a string; the odd one of two is that of a key, here and in escapes.
+// States inside a string. Here and for escapes, even numbers are for values and odd numbers for keys.
 const STRING: i32 = 8;
 const KEY_STRING: i32 = 9;
 
-// States inside a token, of which `step` knows the next one. First those that the next byte may end without
-// being part of the token.
+// States inside a token. In the states up to `EXPONENT` the token may be complete, and the next byte may follow it.
 const TOKEN: i32 = 10;
 export const START: i32 = 10; // before the first byte: a byte-order mark may follow
-export const ZERO: i32 = 11; // behind `0` or `-0`
-const INTEGER: i32 = 12; // behind `12`
-const FRACTION: i32 = 13; // behind `1.5`
-export const EXPONENT: i32 = 14; // behind `1e5`
-const MINUS: i32 = 15; // behind `-`
-const POINT: i32 = 16; // behind `1.`
-const E: i32 = 17; // behind `1e`
-const E_SIGN: i32 = 18; // behind `1e-`
-const T: i32 = 19; // behind `t`, then `tr`, then `tru`
+export const ZERO: i32 = 11; // after `0` or `-0`
+const INTEGER: i32 = 12; // after `12`
+const FRACTION: i32 = 13; // after `1.5`
+export const EXPONENT: i32 = 14; // after `1e5`
+const MINUS: i32 = 15; // after `-`
+const POINT: i32 = 16; // after `1.`
+const E: i32 = 17; // after `1e`
+const E_SIGN: i32 = 18; // after `1e-`
+const T: i32 = 19; // after `t`, then `tr`, then `tru`
 const TR: i32 = 20;
 const TRU: i32 = 21;
-const F: i32 = 22; // behind `f`, then `fa`, then `fal`, then `fals`
+const F: i32 = 22; // after `f`, then `fa`, then `fal`, then `fals`
 const FA: i32 = 23;
 const FAL: i32 = 24;
 const FALS: i32 = 25;
-const N: i32 = 26; // behind `n`, then `nu`, then `nul`
+const N: i32 = 26; // after `n`, then `nu`, then `nul`
 const NU: i32 = 27;
 const NUL: i32 = 28;
-const MARK_1: i32 = 29; // behind the first and the second byte of the byte-order mark
+const MARK_1: i32 = 29; // after the first and the second byte of the byte-order mark
 const MARK_2: i32 = 30;
-const ESCAPE: i32 = 32; // behind `\`
+const ESCAPE: i32 = 32; // after `\`
 const KEY_ESCAPE: i32 = 33;
-const HEX_4: i32 = 34; // behind `\u`: four hexadecimal digits must follow; then three, two, one
+const HEX_4: i32 = 34; // after `\u`: four hexadecimal digits must follow; then three, two, one
 const HEX_1: i32 = 40;
 
 // Bytes.
@@ -95,17 +93,17 @@ const LETTER_N: u32 = 0x6e;
 const LETTER_T: u32 = 0x74;
 const LETTER_U: u32 = 0x75;
 const CLOSE_OBJECT: u32 = 0x7d;
-const LOWER: u32 = 0x20; // the bit that makes a letter lower case, and `]` `}`
+const LOWER: u32 = 0x20; // the bit that makes a letter lower case, and `]` a `}`
 
-// What a byte can begin or end; 0 is neither.
+// The kind of each byte: it begins a certain value, or may follow a value; 0 for all other bytes.
 const BEGINS_STRING: u32 = 1;
 const BEGINS_NUMBER: u32 = 2;
 const BEGINS_NEGATIVE: u32 = 3;
 const BEGINS_OBJECT: u32 = 4;
 const BEGINS_ARRAY: u32 = 5;
 const BEGINS_LITERAL: u32 = 6;
-const ENDS: u32 = 7; // white space, comma, `}`
-const ENDS_ARRAY: u32 = 8;
+const ENDS: u32 = 7; // may follow a value: white space, comma, `}`
+const ENDS_ARRAY: u32 = 8; // `]`
 const KINDS = memory.data<u8>([
   0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 7, 0, 0, 7, 0, 0, // 0x0
   0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // 0x10
@@ -121,8 +119,8 @@ const KINDS = memory.data<u8>([
   0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ]);
 
-// What a byte can be in an escape.
-const IS_ESCAPE: u32 = 1; // what may stand behind a backslash, `u` not included
+// The role of a byte in an escape.
+const IS_ESCAPE: u32 = 1; // valid after a backslash, except `u`
 const IS_HEX: u32 = 2;
 const ESCAPES = memory.data<u8>([
   0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // 0x0
@@ -139,27 +137,27 @@ const ESCAPES = memory.data<u8>([
   0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ]);
 
-// The last four bytes of `false`, `null` and `true`, in the order of bits 3 and 4 of their first letters.
+// The last four bytes of `false`, `null` and `true`. Their index is in bits 3 and 4 of the first letter.
 const LITERALS = memory.data<u32>([0x65736c61, 0x6c6c756e, 0x65757274]);
 
-// The vectors that `scan` compares with. Loaded, not written as constants: V8 builds a vector constant anew at
-// every use, in three operations, but keeps a loaded one in its register (measured: strings 1.8 -> 3.5 GB/s).
+// The vectors that `scan` compares bytes with, loaded from memory. V8 keeps a loaded vector in a register, but builds a
+// vector constant again at every use, in three operations. Loaded vectors: 3.5 GB/s in strings; constants: 1.8 GB/s.
 const VECTORS = memory.data<u64>([
   0x2222222222222222, 0x2222222222222222, // quote
   0x5c5c5c5c5c5c5c5c, 0x5c5c5c5c5c5c5c5c, // backslash
   0x1f1f1f1f1f1f1f1f, 0x1f1f1f1f1f1f1f1f, // the last control character
   0x3030303030303030, 0x3030303030303030, // 0
-  0x0909090909090909, 0x0909090909090909, // 9 - 0
+  0x0909090909090909, 0x0909090909090909, // the largest value of a digit
 ]);
 
-/** Takes the `length` bytes in the window from `state` on, `depth` levels in; gives the state behind them. */
+/** Scans `length` bytes in the window. Takes the state and depth before them, and returns the state after them. */
 export function scan(length: i32, state: i32, depth: i32): i32 {
   const end: usize = WINDOW + length;
   store<u8>(end, 0);
   let at: usize = WINDOW;
   let levels = load<u64>(LEVELS);
   let byte: u32 = 0;
-  let block: usize = 0; // the 64 bytes that `specials` is of
+  let block: usize = 0; // address of the 64 bytes that `specials` describes
   let specials: u64 = 0;
   store<u32>(OTHERS_OF, 0);
   const quote = v128.load(VECTORS);
@@ -189,7 +187,7 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
           special(v128.load(block, 48), quote, backslash, control),
         );
       }
-      const found = specials & ((<u64>-1) << at); // a shift counts modulo 64
+      const found = specials & ((<u64>-1) << at); // a shift uses `at` modulo 64
       if (found == 0) {
         at = block + 64;
         continue;
@@ -199,7 +197,7 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
       if (byte == QUOTE) {
         const next = <u32>load<u16>(at, 1);
         if (state == KEY_STRING) {
-          // `":"`, a key and a string
+          // `":"` between a key and a string
           if (next == (COLON_BYTE | (QUOTE << 8))) {
             at += 3;
             state = STRING;
@@ -208,7 +206,7 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
           at += 1;
           state = COLON;
         } else {
-          // `","`, a string and, in an object, a key
+          // `","` between a string and the next string or, in an object, the next key
           if (next == (COMMA | (QUOTE << 8)) && depth != 0) {
             at += 3;
             state = STRING | (<i32>levels & 1);
@@ -254,12 +252,12 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
           if (!isDigit(byte)) return at == end ? suspend(MINUS, depth, levels) : INVALID;
         // falls through
         case BEGINS_NUMBER: {
-          // A digit alone is so common that it has a way of its own.
+          // A single digit is common, so it is handled first.
           if (kindOf(load<u8>(at, 1)) >= ENDS) {
             at += 1;
             break;
           }
-          // Of the 64 bytes at least 24 are left: enough for two runs of digits, or `step` reads them.
+          // A mask is used while it covers at least 24 more bytes: enough for most numbers. `step` reads longer ones.
           let ends: u64;
           const past = at - <usize>load<u32>(OTHERS_OF);
           if (past > 40) {
@@ -274,7 +272,7 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
           } else ends = load<u64>(OTHERS) >> past;
           const integer = <usize>ctz(ends);
           if (integer > 19) {
-            state = MINUS; // as if behind a minus, from the first digit on
+            state = MINUS; // `step` reads the number from its first digit on
             continue;
           }
           if (byte == DIGIT_0 && integer != 1) return INVALID;
@@ -292,12 +290,12 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
             byte = load<u8>((at += fraction + 1));
           }
           if ((byte | LOWER) == LETTER_E) byte = load<u8>((at = skipExponent(at)));
-          // The end of the slice, too, is not a byte that ends a number.
+          // The 0 after the slice does not end a number: the next slice may continue the number.
           if (kindOf(byte) < ENDS) continue;
           break;
         }
         case BEGINS_LITERAL: {
-          // Without branches: in a list of literals one follows another at random.
+          // No branches: the order of literals in a list is random, so branches would be mispredicted.
           const long = <usize>(byte == LETTER_F);
           if (load<u32>(at + long) != load<u32>(LITERALS + ((byte >> 1) & 12))) {
             at += 1;
@@ -308,7 +306,7 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
           break;
         }
         case BEGINS_OBJECT:
-          // An empty one is no level to go into and come back from.
+          // An empty object adds no level.
           if (load<u8>(at, 1) == CLOSE_OBJECT) {
             at += 2;
             break;
@@ -371,7 +369,7 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
       state = KEY;
     }
 
-    // KEY, FIRST_KEY
+    // The state is KEY or FIRST_KEY.
     byte = load<u8>(at);
     if (byte <= SPACE) byte = load<u8>((at = skipSpace(at)));
     if (byte == QUOTE) {
@@ -385,7 +383,7 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
   }
 }
 
-/** Leaves for the next slice what is not in the state itself. */
+/** Stores the depth and the innermost levels for the next slice. Returns the state. */
 @inline
 function suspend(state: i32, depth: i32, levels: u64): i32 {
   store<u64>(LEVELS, levels);
@@ -394,8 +392,8 @@ function suspend(state: i32, depth: i32, levels: u64): i32 {
 }
 
 /**
- * The state behind `byte` inside a token. A number has no last byte of its own: `AFTER` behind a number, like
- * `VALUE` behind `START`, means that `byte` is not part of it.
+ * Returns the state after `byte`, inside a token. In two cases `byte` is not part of the token: the result is `AFTER`
+ * and the token is a number, or the result is `VALUE` and `state` is `START`.
  */
 function step(state: i32, byte: u32): i32 {
   switch (state) {
@@ -449,7 +447,7 @@ function step(state: i32, byte: u32): i32 {
   }
 }
 
-/** The first byte from `at` on that is not white space; most often there is one space or a line's indentation. */
+/** Returns the position of the first byte from `at` on that is not white space. Fast for a space or an indentation. */
 function skipSpace(at: usize): usize {
   if (load<u8>(at) == SPACE && load<u8>(at, 1) > SPACE) return at + 1;
   while (true) {
@@ -464,7 +462,7 @@ function skipSpace(at: usize): usize {
   }
 }
 
-/** The first byte from `at` on that is not a digit. */
+/** Returns the position of the first byte from `at` on that is not a digit. */
 function skipDigits(at: usize): usize {
   while (true) {
     const rest = i8x16.bitmask(digits(v128.load(at), i8x16.splat(0x30), i8x16.splat(9))) ^ 0xffff;
@@ -473,7 +471,7 @@ function skipDigits(at: usize): usize {
   }
 }
 
-/** The byte behind the exponent whose `e` is at `at`; `at` itself when it is wrong or may go on. */
+/** Returns the position after the exponent at `at`; `at` itself if the exponent is invalid or may continue. */
 function skipExponent(at: usize): usize {
   let next = at + 1;
   if (load<u8>(next) == DASH || load<u8>(next) == PLUS) next += 1;
@@ -483,7 +481,7 @@ function skipExponent(at: usize): usize {
   return kindOf(load<u8>(next)) < ENDS ? at : next;
 }
 
-/** The bytes that end a run inside a string: quote, backslash, control character. */
+/** Marks quotes, backslashes and control characters. */
 @inline
 function special(bytes: v128, quote: v128, backslash: v128, control: v128): v128 {
   return v128.or(
@@ -503,7 +501,7 @@ function equal(bytes: v128, byte: u8): v128 {
   return i8x16.eq(bytes, i8x16.splat(byte));
 }
 
-/** One bit a byte of four vectors. */
+/** Returns one bit per byte of four vectors. */
 @inline
 function mask(a: v128, b: v128, c: v128, d: v128): u64 {
   return (

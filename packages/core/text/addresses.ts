@@ -1,16 +1,13 @@
-// Addresses as text.
+// Helpers for URLs and host names.
 
-/** `path`, or a whole address, without the slashes at its end. */
+/** Removes the slashes at the end of a path or URL. */
 export function withoutEndSlashes(path: string): string {
   return path.replace(/\/+$/, '');
 }
 
 const thisMachine = /^(?:localhost|127\.[\d.]+|\[?::1\]?)$/;
 
-/**
- * Whether a host name, or an IP address, is that of the machine itself. Names under `.localhost` are not: a name server may
- * lead them elsewhere.
- */
+/** True for `localhost` and loopback addresses. False under `.localhost`: DNS may resolve such names elsewhere. */
 export function isThisMachine(host: string): boolean {
   return thisMachine.test(host);
 }

@@ -1,15 +1,15 @@
-// Text from outside (an address, a certificate's name, an error's message) made safe to show: control characters could
-// change what a terminal, or whoever reads there, takes for ours.
+// Makes untrusted text safe to show: an address, a certificate's name, an error message. With control characters,
+// such text could look like the gateway's own output.
 
-// C0, DEL and C1; what ends a line for some; what turns the direction of writing round.
+// C0, DEL and C1; Unicode's line separators; characters that change the direction of writing.
 const control = /[\p{Cc}\u2028\u2029\p{Bidi_Control}]/gu;
 
-/** `text` with each control character as JSON would escape it: `\u001b`. */
+/** Returns `text` with each control character escaped as in JSON: `\u001b`. */
 export function escapeControls(text: string): string {
   return text.replace(control, escapeCharacter);
 }
 
-/** As `escapeControls`, with everything escaped that is not ASCII. */
+/** Like `escapeControls`, but escapes everything except printable ASCII. */
 export function escapeNonAscii(text: string): string {
   return text.replace(/[^ -~]/g, escapeCharacter);
 }

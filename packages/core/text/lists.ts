@@ -1,6 +1,6 @@
-// Lists as settings and headers have them.
+// Lists in settings and headers.
 
-/** The parts of a comma list, without the spaces around each; empty parts are left out. */
+/** Splits a comma-separated list. Trims the parts and drops empty ones. */
 export function splitList(text: string): string[] {
   return text
     .split(',')

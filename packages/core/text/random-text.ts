@@ -1,37 +1,38 @@
-// Makes texts with random digits: request ids, and the ids of traces. Many at once, since nearly every call needs one:
-// one by one they would cost more than the head that they stand in.
+// Generates random ids of requests and traces. Nearly every call needs one. Ids are generated in blocks: a single
+// id would cost more than writing the head that contains it.
 
-// Imported as a module it would bring all of web cryptography along.
+// An `import` would load all of web cryptography as well.
 const { randomFillSync } = process.getBuiltinModule('node:crypto');
 
 const digits = '0123456789abcdef';
-// The two digits of each byte, as characters.
+// For each value of a byte: the characters of its first and of its second hexadecimal digit.
 const firstDigits = Buffer.from(
   digits.replace(/./g, (digit) => digit.repeat(16)),
   'latin1',
 );
 const secondDigits = Buffer.from(digits.repeat(16), 'latin1');
-// Each text that is still used holds its block. An even number: so has a block of random digits, whatever the form.
+// Number of texts in a block. It is small, because a text in use keeps its whole block in memory. It is even, so that
+// every block has an even number of random digits: each random byte gives two.
 const blockTexts = 32;
-// The system is asked for bytes once for so many blocks.
+// Random bytes are requested from the OS for this many blocks at a time.
 const filledBlocks = 64;
 
-/** Texts of one form, from a cryptographically strong source. */
+/** Generates texts of one form. Their digits come from a cryptographically strong source. */
 export class RandomText {
   readonly #length: number;
-  // A block as it is written, and where in it the two digits of each random byte stand.
+  // The block being written, and the positions in it of the first and second digit of each random byte.
   readonly #written: Buffer;
   readonly #firstPlaces: Uint16Array;
   readonly #secondPlaces: Uint16Array;
-  // Where digits stand that are only one of 8, 9, a and b.
+  // Positions of the digits that are limited to 8, 9, a and b.
   readonly #variantPlaces: readonly number[];
   readonly #bytes: Buffer;
-  // Where the next block begins among the bytes.
+  // Position in `#bytes` of the random bytes for the next block.
   #at: number;
   #block = '';
   #next = blockTexts;
 
-  /** In `form` each `x` is a random hexadecimal digit, each `y` one of 8, 9, a and b. */
+  /** In `form`, each `x` is a random hexadecimal digit and each `y` one of 8, 9, a and b. */
   constructor(form: string) {
     this.#length = form.length;
     const all = form.repeat(blockTexts);
@@ -76,7 +77,7 @@ export class RandomText {
   }
 }
 
-// The digit with its first two bits set to 1 and 0 (RFC 9562, 4.1).
+// Sets the first two bits of a digit to 1 and 0 (RFC 9562, 4.1).
 function variantOf(digit: number): number {
   const value = secondDigits.indexOf(digit);
   return secondDigits[(value & 3) | 8] ?? 0;

@@ -1,15 +1,15 @@
-// Time, as whoever waits for it is given it: so that a test can turn the hands itself.
+// The clock interface, which lets tests control time.
 
 export interface Clock {
-  /** Milliseconds since 1970, as tokens count; somebody may set it. */
+  /** Milliseconds since 1970. Jumps when the system's time is set. */
   now(): number;
-  /** Milliseconds since anywhere; only ever goes forward. */
+  /** Monotonic milliseconds from an arbitrary origin. */
   steady(): number;
-  /** Runs `action` once, `ms` from now; returns what calls it off. */
+  /** Runs `action` once after `ms`; returns a function that cancels it. */
   after(ms: number, action: () => void): () => void;
 }
 
-/** The machine's own. What waits keeps no process alive. */
+/** The system's clock. Its timers do not keep the process alive. */
 export const systemClock: Clock = {
   now: () => Date.now(),
   steady: () => performance.now(),

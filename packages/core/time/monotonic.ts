@@ -1,9 +1,9 @@
-// The time that goes only forward, for deadlines and durations.
+// Monotonic time, for deadlines and durations.
 
-// `performance` is a getter of the global object, which costs as much as the clock itself (measured: eight times a call).
+// The global `performance` is a getter that takes as long as reading the clock, and a call reads the clock 8 times.
 const clock = performance;
 
-/** Milliseconds since the process began, with parts of them. */
+/** Milliseconds since the process began, with fractions. */
 export function monotonicMs(): number {
   return clock.now();
 }

@@ -1,9 +1,9 @@
-// What is said when something that a guard needs is not there.
+// The error for a missing package or part that a guard needs.
 
-/** A package or a part that a guard needs is not there; the message says what to do. */
+/** Its message says what to do. */
 export class MissingPackageError extends Error {}
 
-/** Runs `load`. Rejects with a MissingPackageError that names the package when a module of it is not found. */
+/** Runs `load`. Rejects with a MissingPackageError that names the package if it is not installed. */
 export async function explainMissing<T>(
   option: string,
   packageName: string,

@@ -1,8 +1,8 @@
-// What is said when somebody that guards depend on does not answer.
+// Messages about outages of the issuer and of Redis.
 
 import { describeError, nodeAuthorities, type Peer } from '../../backend/describe-error.ts';
 
-/** For people: what has begun where somebody that guards depend on ceases to answer, and that it has ended. */
+/** Log messages for the beginning and the end of an outage. */
 export const outageTexts = {
   keys: {
     begins: 'the keys of the issuer cannot be fetched',
@@ -13,9 +13,9 @@ export const outageTexts = {
 
 const issuer: Peer = { name: 'the issuer', plainScheme: 'http:', authorities: nodeAuthorities };
 
-/** What has kept keys from being fetched, in one line. */
+/** Describes in one line why the keys could not be fetched. */
 export function describeFetchError(error: Error): string {
-  // Of several addresses each has its own; all of them together say nothing more.
+  // If several addresses failed, only the error of each address is informative.
   const errors: readonly unknown[] = error instanceof AggregateError ? error.errors : [error];
   return errors.map((each) => describeError(each, issuer)).join('; ');
 }

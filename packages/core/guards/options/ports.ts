@@ -1,44 +1,44 @@
-// The guards as those see them who do not know which there are: what each is made of and what it tells. Imports nothing of a
-// guard's own folder, so that a build can leave it out.
+// The interfaces between the guards and the rest of the gateway. Imports nothing from a guard's folder, so that a build
+// can leave that folder out.
 
 import type { Guard } from '../../call/guard.ts';
 import type { GuardSettings } from './guard-options.ts';
 import type { Rate } from './rate.ts';
 
-/** A set of the issuer's keys as it was fetched. */
+/** The issuer's key set as fetched. */
 export interface FetchedKeys {
   readonly text: string;
-  /** How long ago it was asked for, in milliseconds. */
+  /** Time since the fetch began, in milliseconds. */
   readonly ageMs: number;
 }
 
-/** One of the issuer's keys that can be used. */
-export interface KeyName {
+/** A usable key of the issuer. */
+interface KeyName {
   readonly kid: string | undefined;
   readonly algorithm: string;
 }
 
-/** Is told of the issuer's keys. Must not throw. */
+/** Receives the events of a key set. Its methods must not throw. */
 export interface KeySetObserver {
-  /** Other keys than before, or the first ones; maybe none. */
+  /** Called when the first keys are known, and whenever the keys change. `keys` may be empty. */
   onKeys(keys: { readonly keys: readonly KeyName[] }): void;
-  /** A fetch has ended, with an error or without. Comes after `onKeys`. */
+  /** Called after each fetch; if the keys changed, after `onKeys`. `error` is undefined if the fetch succeeded. */
   onFetch(error: Error | undefined): void;
 }
 
-/** Is told of what guards depend on. Must not throw. */
+/** Receives the events of guards. Its methods must not throw. */
 export interface GuardObserver extends KeySetObserver {
-  /** Keys that another process has fetched, so long ago, are taken; comes after `onKeys`. */
+  /** Called after `onKeys` when the guard starts with keys from the `Keeper`, which were fetched `ageMs` ago. */
   onInherited(ageMs: number): void;
-  /** Whoever counts does not answer any more, for this reason, or does again: undefined. Not told twice. */
+  /** Called once when the counter stops answering, with the cause, and once when it answers again, with undefined. */
   onCounter(who: 'redis' | 'primary', cause: unknown): void;
-  /** Redis asks for no password, and has been given one. Told once. */
-  onIdlePassword(): void;
+  /** Called once if a password is set but Redis requires none. */
+  onUnusedPassword(): void;
 }
 
-/** What became of one request of a key. */
+/** The result of counting one request. */
 export interface Taken {
-  /** The requests that the key's window has left after this one; -1: it had none for this one, which does not count. */
+  /** Requests left in the key's window after this one. -1: the limit was reached, and this request is not counted. */
   readonly left: number;
   /** Milliseconds, more than 0, until the window ends. */
   readonly msLeft: number;
@@ -46,64 +46,67 @@ export interface Taken {
 
 /** Counts the requests of one rate. */
 export interface Count {
-  /** Counts one request of `key`; undefined: it may come in, and nobody counts it. Never rejects. */
+  /** Counts one request of `key`. Returns undefined if the request is admitted without a count. Never rejects. */
   take(key: string): Taken | undefined | Promise<Taken | undefined>;
 }
 
-/** What is asked at once: for each key of `keys` how many requests want to be counted. */
+/** A question to a counter: to count `wanted[i]` requests of `keys[i]`. */
 export interface Question {
   readonly rate: Rate;
   readonly keys: readonly string[];
   readonly wanted: readonly number[];
 }
 
-/** A counter has gone for good: the part that notices says so. */
+/** The counter has ended for good. Its end is already reported, so it must not be reported as an outage. */
 export class CounterGoneError extends Error {}
 
-/** Whoever counts for several: takes as many of each key as its window has left, all or some. */
+/** Counts for several processes. Grants each key as many requests as its window has left. */
 export interface Counter {
   /**
-   * For each key in turn how many are granted, in how many milliseconds its window ends, and how many it has left then:
-   * grants, ms, left, grants, ms, left, ...
-   * Rejects where it cannot tell. May take for ever.
+   * Resolves with three numbers for each key in turn: requests granted, milliseconds until the window ends, and
+   * requests left in the window after those granted. Rejects if it cannot count. May never settle.
    */
   ask(question: Question): Promise<readonly number[]>;
   /**
-   * Makes it ready to be asked, by a new connection where it has one; rejects where it does not answer. When that
-   * connection is closed from over there later, it calls `onGone`, before it rejects what was asked on it.
+   * Prepares for questions, with a new connection if the counter uses one. Rejects if the counter does not answer. If
+   * the counter later closes that connection, `onGone` is called before the unanswered questions are rejected.
    */
   revive(onGone: () => void): Promise<void>;
-  /** Lets go of what it holds; what is asked then is rejected. */
+  /** Releases its resources; further questions are rejected. */
   close(): void;
 }
 
-/** What outlives these guards: the primary process of several workers, or this process where a reload makes new guards. */
+/** State that outlives guards. The primary process keeps it for its workers, or this process keeps it for reloads. */
 export interface Keeper {
-  /** Counts for all workers; undefined where this process counts by itself. */
+  /** Counts for all workers; undefined if this process counts by itself. */
   readonly counter: Counter | undefined;
-  /** What this process has counted last, by the length of the windows and whom they are for. */
+  /** The latest counts of this process, by `rateLimitKey` and window length. */
   readonly counts: Map<string, Count>;
-  /** What was fetched last from an address; undefined where nothing was. */
+  /** Returns the keys last fetched from an address; undefined if there are none. */
   readonly findKeys: (jwksUrl: string) => FetchedKeys | undefined;
-  /** Keeps it for guards that are made later. */
+  /** Keeps the keys for guards that are created later. */
   readonly keepKeys: (jwksUrl: string, keys: FetchedKeys) => void;
 }
 
-/** A guard, and how to let go of what it holds. */
+/** A guard that holds resources until `close`. */
 interface OpenGuard {
   readonly guard: Guard;
   close(): void;
 }
 
 export interface TokenGuardPart {
-  /** `fileProblem`: why `authJwksFile` has brought no keys; undefined where it has, or where there is none. */
+  /** `fileProblem`: why no keys could be read from `authJwksFile`; undefined if keys were read, or without a file. */
   readonly createTokenGuard: (
     settings: GuardSettings,
     observer: GuardObserver,
     keeper: Keeper | undefined,
   ) => Promise<OpenGuard & { readonly fileProblem: string | undefined }>;
-  /** Fetches the issuer's keys once, within a time. Rejects with an Error for people. */
-  readonly fetchKeys: (settings: GuardSettings) => Promise<readonly KeyName[]>;
+  /** Fetches the issuer's keys once, with a timeout. Rejects with an Error for the operator. */
+  readonly fetchKeys: (settings: GuardSettings) => Promise<{
+    readonly keys: readonly KeyName[];
+    /** If no key can be used, the reasons: one line per key, for up to five keys. Otherwise empty. */
+    readonly flaws: readonly string[];
+  }>;
 }
 
 export interface RateLimitPart {
@@ -113,15 +116,15 @@ export interface RateLimitPart {
     observer: GuardObserver,
     keeper: Keeper | undefined,
   ) => Promise<OpenGuard & { readonly redisAnswers: () => boolean | undefined }>;
-  /** Counts for several processes, in the primary one. */
+  /** Creates the count of the primary process for all workers. */
   readonly createJoinedCount: () => {
-    /** As a `Counter` answers, at `now` in milliseconds. */
+    /** Counts at the time `now`, in milliseconds. Returns the answer to `Counter.ask`. */
     answer(question: Question, now: number): number[];
   };
-  /** Counts once in the Redis at `address`. Resolves with its version and the time that it took. Rejects with an Error for people. */
+  /** Counts once in the Redis at `address`. Rejects with an Error for the operator. */
   readonly tryRedis: (address: string) => Promise<{
     readonly version: string | undefined;
     readonly tookMs: number;
-    readonly hasIdlePassword: boolean;
+    readonly hasUnusedPassword: boolean;
   }>;
 }

@@ -1,4 +1,4 @@
-// The options of the rate limit: what each is, and what does not go together [D46, D47].
+// The options of the rate limit, and the checks on their combinations [D46, D47].
 
 import { addressOf, choice, textOf } from '../../hosts/options/kinds.ts';
 import { Problem } from '../../hosts/options/problem.ts';
@@ -12,10 +12,10 @@ function parseRateText(text: string): string | Problem {
     : new Problem(`must be ${rateGrammar}: at most 1000000 requests, in a window of 1s to 24h`);
 }
 
-// A name or an address; then the number of a database. Options behind it would be the library's, and none of ours.
+// The path of a Redis address: empty, or a database number.
 const databasePattern = /^\/?$|^\/\d{1,4}$/;
 
-// `redis:` and `rediss:`, with or without user name and password: what it is not allowed to be is never shown.
+// Parses a Redis address. A query is refused: it would have no effect. The message hides the address, a secret.
 function parseRedisUrl(text: string): string | Problem {
   const url = URL.parse(text);
   const isOne =
@@ -31,70 +31,70 @@ function parseRedisUrl(text: string): string | Problem {
   return isOne
     ? text
     : new Problem(
-        'must be an address such as redis://redis.internal:6379/0 or, over TLS, rediss://user:password@redis.internal, with odd characters of both percent-encoded',
+        'must be an address such as redis://redis.internal:6379/0 or, over TLS, rediss://user:password@redis.internal, with special characters of user name and password percent-encoded',
       );
 }
 
-/** The address without user name and password. */
+/** Returns the address without user name and password. */
 export function showRedisUrl(text: string): string {
   const url = URL.parse(text);
   return url === null ? '' : `${url.protocol}//${url.host}${url.pathname}`;
 }
 
 export const rateRows = {
-  /** Requests that each client may make in a window, such as `100/60s` [D46]. Default: any number. */
+  /** Largest number of requests per client and window, such as `100/60s`; further ones get 429 [D46]. Default: no limit. */
   rateLimit: {
-    kind: textOf(parseRateText, { takes: `${rateGrammar}, or nothing for any number`, placeholder: 'rate' }),
+    kind: textOf(parseRateText, { takes: `${rateGrammar}, or empty for no limit`, placeholder: 'rate' }),
     default: '',
-    help: 'Requests of operations that each client may make in a window; for instance `100/60s`, `1000/5m` or `10000/1h`: up to 1000000 in up to a day. The window begins with the first request. What is over is answered with 429 and does not count. All workers count together.',
+    help: 'Largest number of requests to operations per client and window; for instance `100/60s`, `1000/5m` or `10000/1h`, at most 1000000 requests in a window of at most a day. A window begins with the first request. Requests over the limit get 429 and are not counted. All workers count together.',
   },
-  /** What a client is: its address (default), or whom its token names. */
+  /** Counts clients by `address` (default), or by the token's subject (`identity`). */
   rateLimitKey: {
     kind: choice('address', 'identity'),
     default: 'address',
-    help: 'What a client is; `address` is its IP address (of IPv6 the /64), behind {trustedProxies} the forwarded one, `identity` whom its token names (`sub`).',
+    help: 'How the rate limit tells clients apart; `address`: by IP address (IPv6: by /64), behind {trustedProxies} by the forwarded one, `identity`: by the claim `sub` of the token.',
   },
-  /** A Redis or Valkey that counts for all gateways [D47]. Default: each counts by itself. */
+  /** A Redis or Valkey that counts for all gateways [D47]. Default: each gateway counts by itself. */
   rateLimitRedisUrl: {
     kind: addressOf(parseRedisUrl, {
       show: showRedisUrl,
-      takes: 'a redis or rediss address, or nothing for none',
+      takes: 'a redis or rediss address, or empty for none',
       placeholder: 'url',
       isSecret: true,
     }),
     default: '',
     help: 'Redis or Valkey that counts for all gateways; for instance `redis://redis.internal:6379/0`, or over TLS `rediss://user:password@redis.internal`. User name and password are never shown.',
   },
-  /** What counts while it does not answer: `local` (default), `allow` or `deny`. */
+  /** The rate limit while Redis does not answer: `local` (default), `allow` or `deny`. */
   rateLimitFallback: {
     kind: choice('local', 'allow', 'deny'),
     default: 'local',
-    help: 'What counts while Redis does not answer within 100 ms; `local`: each gateway counts by itself, `allow`: every request is let in, `deny`: every one is answered with 429.',
+    help: 'The rate limit while Redis does not answer within 100 ms; `local`: each gateway counts by itself, `allow`: all requests are admitted, `deny`: all get 429.',
   },
 } satisfies Readonly<Record<string, SharedRow>>;
 
 type RateValues = ValuesOf<typeof rateRows> & { readonly authIssuer: string };
 
-/** What does not go together; `isSet` says whether somebody has set it. Undefined where it has a problem of its own. */
+/** Returns problems with combinations of options. `isSet`: the option was given. `settings` lacks refused values. */
 export function findRateProblems(
   settings: Partial<RateValues>,
   isSet: (name: keyof RateValues) => boolean,
   nameOf: (name: keyof RateValues) => string,
 ): string[] {
   const problems: string[] = [];
-  // Whoever sets more of what is off thinks that it is on [D41].
+  // An operator who sets a detail of a feature believes that the feature is on [D41].
   for (const [name, needed] of [
     ['rateLimitKey', 'rateLimit'],
     ['rateLimitRedisUrl', 'rateLimit'],
     ['rateLimitFallback', 'rateLimitRedisUrl'],
   ] as const) {
     if (isSet(name) && settings[needed] === '') {
-      problems.push(`${nameOf(name)} is set, but does nothing without ${nameOf(needed)}`);
+      problems.push(`${nameOf(name)} is set, but has no effect without ${nameOf(needed)}`);
     }
   }
   if (settings.rateLimitKey === 'identity' && settings.authIssuer === '') {
     problems.push(
-      `${nameOf('rateLimitKey')} is identity, but no tokens say who a client is: ${nameOf('authIssuer')} is not set`,
+      `${nameOf('rateLimitKey')} is identity, but tokens are off: ${nameOf('authIssuer')} is not set`,
     );
   }
   return problems;

@@ -1,23 +1,23 @@
-// A rate: so many requests in a window. How it is written, and how replies say it, by
-// draft-ietf-httpapi-ratelimit-headers (structured fields, RFC 9651). Pure.
+// A rate is a number of requests per window. Parses rates, and writes the reply headers of
+// draft-ietf-httpapi-ratelimit-headers (structured fields, RFC 9651).
 
 export interface Rate {
-  /** Requests in a window. */
+  /** Largest number of requests in a window. */
   readonly limit: number;
   readonly windowMs: number;
 }
 
-/** For `--help`, the documents and what is said of one that is refused. */
+/** The grammar of a rate, for help, documents and error messages. */
 export const rateGrammar = 'requests/window, for instance 100/60s, 10/1s, 1000/5m or 10000/1h';
 
-// Windows of whole seconds, since `w` and `t` know no others, up to a day.
+// A window lasts at most a day. It lasts whole seconds, as the reply headers' `w` and `t` require.
 const windowSecondsMax = 86_400;
-/** No rate has more requests in a window. */
+/** Largest number of requests in a window. */
 export const limitMax = 1_000_000;
 const ratePattern = /^(\d{1,7})\/(\d{1,5})([smh])$/;
 const secondsOf: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3_600 };
 
-/** A rate as `rateGrammar` says it, from 1/1s to 1000000/24h; undefined for anything else. */
+/** Parses a rate by `rateGrammar`, from 1/1s to 1000000/24h; undefined for anything else. */
 export function parseRate(text: string): Rate | undefined {
   const [, limitText, amount, unit = ''] = ratePattern.exec(text) ?? [];
   const limit = Number(limitText);
@@ -27,7 +27,7 @@ export function parseRate(text: string): Rate | undefined {
     : undefined;
 }
 
-/** The headers of a reply that counts [D64], as name, value, ...: `left` more in a window that ends in `seconds`. */
+/** Returns the headers for a counted request [D64]: name, value, ... `seconds`: time until the window ends. */
 export function rateHeaders({ limit, windowMs }: Rate, left: number, seconds: number): string[] {
   return [
     'ratelimit-policy',

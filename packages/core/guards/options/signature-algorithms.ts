@@ -1,5 +1,5 @@
-// The algorithms that a token may be signed with [RFC 7518, 3.1; RFC 8037]: those where the issuer alone has what signs.
-// `none` and those with a shared secret (`HS256` and the like) are not among them [D41]. Imports nothing.
+// The supported signature algorithms of tokens [RFC 7518, 3.1; RFC 8037]. All are asymmetric: only the issuer can sign.
+// `none` and shared-secret algorithms such as `HS256` are excluded [D41].
 
 export const signatureAlgorithms = [
   'RS256',

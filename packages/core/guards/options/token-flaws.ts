@@ -1,21 +1,21 @@
-// What can be wrong with a token, as log and metrics call it. It says nothing of what is in it, and a client gets none of it
-// [D43]. Imports nothing.
+// The names of token flaws in log and metrics. They reveal nothing of a token's content, and clients never receive them
+// [D43].
 
 export const tokenFlawNames = [
-  // Its form, its header or its claims cannot be read.
+  // The token, its header or its claims cannot be parsed.
   'malformed',
-  // One that AUTH_ALGORITHMS does not have.
+  // The token's algorithm is not in AUTH_ALGORITHMS.
   'algorithm',
-  // No key of the issuer has its kid and its algorithm.
+  // The issuer has no key with the token's key id and algorithm.
   'unknown-key',
   'signature',
   'issuer',
   'audience',
   'expired',
   'not-yet-valid',
-  // Not of the type that AUTH_TOKEN_TYPE wants.
+  // The token's type is not the required one (AUTH_TOKEN_TYPE).
   'type',
-  // One is missing, or of the wrong type.
+  // A claim is missing or has the wrong type.
   'claims',
 ] as const;
 

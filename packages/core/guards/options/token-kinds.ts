@@ -1,4 +1,4 @@
-// The kinds of values that only options of tokens have [D41, D42, D44, D48].
+// The kinds of values of the token options [D41, D42, D44, D48].
 
 import { withoutQuery } from '../../hosts/options/accepted-values.ts';
 import { addressOf, textOf, textsOf, type Kind } from '../../hosts/options/kinds.ts';
@@ -11,15 +11,15 @@ import { isSignatureAlgorithm, signatureAlgorithms } from './signature-algorithm
 
 const listOfAlgorithms = signatureAlgorithms.join(', ');
 
-// A text without white space or control characters, as issuers, audiences and names of claims are; empty for none.
+// A string without white space or control characters, for issuers, audiences and claim names; may be empty.
 function parseWord(text: string): string | Problem {
   return /^[^\s\p{C}]*$/u.test(text)
     ? text
-    : new Problem('must be a text without spaces and control characters');
+    : new Problem('must be a string without spaces and control characters');
 }
 
 export const issuer = textOf(parseWord, {
-  takes: "the issuer's name, or nothing for no tokens",
+  takes: "the issuer's name, or empty to turn tokens off",
   placeholder: 'name',
 });
 
@@ -33,7 +33,7 @@ function parseWords(text: string): readonly string[] | Problem {
   const words = splitList(text);
   return words.find((word) => parseWord(word) instanceof Problem) === undefined
     ? words
-    : new Problem('must be texts without spaces and control characters, separated by commas');
+    : new Problem('must be strings without spaces and control characters, separated by commas');
 }
 
 export const words = textsOf(parseWord, parseWords, {
@@ -41,7 +41,7 @@ export const words = textsOf(parseWord, parseWords, {
   placeholder: 'names',
 });
 
-// A comma list of algorithms, at least one, each once.
+// Parses a comma-separated list of at least one algorithm, and removes duplicates.
 function parseAlgorithms(text: string): readonly string[] | Problem {
   const names = splitList(text);
   const refused = names.find((name) => !isSignatureAlgorithm(name));
@@ -50,21 +50,21 @@ function parseAlgorithms(text: string): readonly string[] | Problem {
   }
   const why =
     refused?.toLowerCase() === 'none'
-      ? ' (a token that nobody has signed proves nothing)'
+      ? ' (an unsigned token proves nothing)'
       : /^hs\d*$/i.test(refused ?? '')
-        ? ' (with a shared secret, whoever checks a token can make one)'
+        ? ' (with a shared secret, any service that verifies a token can also forge one)'
         : suggest(refused ?? '', signatureAlgorithms);
-  return new Problem(`must be some of ${listOfAlgorithms}${why}`);
+  return new Problem(`must be one or more of ${listOfAlgorithms}${why}`);
 }
 
-// No item of an array is a list: it has no comma or space.
+// In an array, each item is one name: commas and spaces in an item become `?`, which makes the item invalid.
 export const algorithms = textsOf(
   (text) => parseAlgorithms(text.replaceAll(/[\s,]/g, '?')),
   parseAlgorithms,
-  { takes: `some of ${listOfAlgorithms}, separated by commas`, placeholder: 'names' },
+  { takes: `one or more of ${listOfAlgorithms}, separated by commas`, placeholder: 'names' },
 );
 
-// RFC 6749, 3.3: printable, without spaces, quotes and backslashes.
+// RFC 6749, 3.3: printable ASCII characters except space, quote and backslash.
 const scopeForm = /^[!#-[\]-~]+$/;
 
 function isScope(text: unknown): text is string {
@@ -73,7 +73,7 @@ function isScope(text: unknown): text is string {
 
 const operationNames: readonly string[] = operations.map(({ name }) => name);
 
-// Scopes by operation, as a list of `operation=scope`.
+// Converts scopes by operation to a list of `operation=scope`.
 function acceptScopes(given: unknown): readonly string[] | Problem {
   if (typeof given !== 'object' || given === null || Array.isArray(given)) {
     return new Problem("must be an object such as { list: 'items.read', create: 'items.write' }");
@@ -81,14 +81,16 @@ function acceptScopes(given: unknown): readonly string[] | Problem {
   const scopes = Object.entries(given).filter(([, scope]: [string, unknown]) => scope !== undefined);
   const unknown = scopes.map(([name]) => name).find((name) => !operationNames.includes(name));
   if (unknown !== undefined) {
-    return new Problem(`must have scopes of ${operationNames.join(', ')}${suggest(unknown, operationNames)}`);
+    return new Problem(
+      `may have only the operations ${operationNames.join(', ')}${suggest(unknown, operationNames)}`,
+    );
   }
   return scopes.every(([, scope]) => isScope(scope))
     ? scopes.map(([name, scope]) => `${name}=${String(scope)}`)
-    : new Problem('must have one scope, a text without spaces, quotes and backslashes, for each operation');
+    : new Problem('must have one scope for each operation, without spaces, quotes and backslashes');
 }
 
-// A comma list of `operation=scope`, each operation at most once.
+// Parses a comma-separated list of `operation=scope`, with each operation at most once.
 function parseScopes(text: string): readonly string[] | Problem {
   const entries = splitList(text);
   const seen = new Set<string>();
@@ -96,16 +98,16 @@ function parseScopes(text: string): readonly string[] | Problem {
     const [, name = '', scope = ''] = /^([^=]*)=(.*)$/.exec(entry) ?? [];
     if (!operationNames.includes(name)) {
       return new Problem(
-        `must be a list such as list=items.read,create=items.write of ${operationNames.join(', ')}${suggest(name, operationNames)}`,
+        `must be a list such as list=items.read,create=items.write, of the operations ${operationNames.join(', ')}${suggest(name, operationNames)}`,
       );
     }
     if (!isScope(scope)) {
       return new Problem(
-        `must be a list with one scope behind each "=", and ${name} has none that can be one`,
+        `must have one valid scope after each "=", but that of ${name} is missing or invalid`,
       );
     }
     if (seen.has(name)) {
-      return new Problem(`must be a list that has each operation once, and it has ${name} twice`);
+      return new Problem(`must have each operation at most once, but has ${name} twice`);
     }
     seen.add(name);
   }
@@ -118,11 +120,11 @@ type Scopes = Readonly<Partial<Record<OperationName, string>>>;
 export const scopes: Kind<readonly string[], Scopes> = {
   accept: acceptScopes,
   parse: parseScopes,
-  takes: 'a list of operation=scope separated by commas, or nothing for none',
+  takes: 'a list of operation=scope separated by commas, or empty for none',
   placeholder: 'list',
 };
 
-/** Such a list by operation. */
+/** Converts a list of `operation=scope` to a map. */
 export function scopesOf(entries: readonly string[]): ReadonlyMap<OperationName, string> {
   return new Map(
     entries.map((entry) => {
@@ -143,7 +145,7 @@ function parseKeysUrl(text: string): string | Problem {
   if (url.username !== '' || url.password !== '' || url.hash !== '') {
     return new Problem('must be an https address without user name, password and fragment');
   }
-  // On its way anybody could put in a key of their own.
+  // With plain http, an attacker on the network could add a key.
   return url.protocol === 'https:' || isThisMachine(url.hostname)
     ? url.href
     : new Problem('must be an https address (plain http only for localhost, 127.0.0.1 and [::1])');
@@ -151,14 +153,14 @@ function parseKeysUrl(text: string): string | Problem {
 
 /** The address of a JSON Web Key Set. */
 export const keysUrl = addressOf(parseKeysUrl, {
-  takes: 'an https address, http for this machine alone, or nothing for none',
+  takes: 'an https address, http only for this machine, or empty for none',
   placeholder: 'url',
   show: withoutQuery,
   isSecret: true,
 });
 
-// What the gateway writes itself [D23], what belongs to a connection [RFC 9110, 7.6.1], and what would change how the
-// backend reads or answers a call.
+// Not accepted as the identity header. The gateway writes these headers itself [D23], they belong to a connection [RFC
+// 9110, 7.6.1], or they would change how the backend reads or answers a call.
 const takenFields = [
   'host',
   'expect',
@@ -183,17 +185,17 @@ function parseIdentityHeader(text: string): string | Problem {
   if (text === '') {
     return text;
   }
-  const small = text.toLowerCase();
+  const lowerCase = text.toLowerCase();
   if (!fieldNameForm.test(text)) {
     return new Problem('must be the name of a header, for instance x-user');
   }
-  return takenFields.includes(small) || small.startsWith('content-')
-    ? new Problem('must be the name of a header that has no meaning of its own, for instance x-user')
+  return takenFields.includes(lowerCase) || lowerCase.startsWith('content-')
+    ? new Problem('must be the name of a header without a meaning of its own, for instance x-user')
     : text;
 }
 
-/** A header that tells the backend who calls. */
+/** The name of the header with the client's identity. */
 export const identityHeader = textOf(parseIdentityHeader, {
-  takes: 'the name of a header, or nothing for none',
+  takes: 'the name of a header, or empty for none',
   placeholder: 'name',
 });

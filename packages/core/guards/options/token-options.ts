@@ -1,95 +1,100 @@
-// The options of tokens, and what of them does not go together [D41, D42, D44, D48].
+// The options of tokens, and the checks on their combinations [D41, D42, D44, D48].
 
 import { choice, file, integer, msMax } from '../../hosts/options/kinds.ts';
 import type { SharedRow, ValuesOf } from '../../hosts/options/rows.ts';
 import { algorithms, claimName, identityHeader, issuer, keysUrl, scopes, words } from './token-kinds.ts';
 
-// The issuer is not to be asked without end.
+// At least a second, to protect the issuer from too many fetches.
 const refreshTime = integer('ms', 1_000, msMax);
 
 export const tokenRows = {
   /**
-   * Who issues the tokens, as their claim `iss` has it to the letter; turns tokens on: every operation needs one [D41].
-   * Default: none is wanted.
+   * The issuer of tokens, exactly as in their claim `iss`. Turns tokens on: a request for an operation without a valid
+   * token then gets 401 [D41]. Default: no tokens.
    */
   authIssuer: {
     kind: issuer,
     default: '',
-    help: 'Who issues the tokens; turns them on. For instance `https://login.example.com/`: what stands in the claim `iss` of its tokens, to the letter. Then an operation without a token is answered with 401.',
+    help: 'Issuer of the tokens; turns them on. For instance `https://login.example.com/`: exactly the claim `iss` of its tokens. Requests to operations without a token then get 401.',
   },
-  /** For whom tokens must be: one of these must be in the claim `aud`. Required with `authIssuer`. */
+  /** Accepted audiences: one of them must be in the claim `aud`. Required with `authIssuer`. */
   authAudience: {
     kind: words,
     default: '',
-    help: 'For whom tokens must be; one of these must be in the claim `aud`. Required with {authIssuer}: a token that the same issuer has made for another service must not do here.',
+    help: 'Accepted audiences of tokens; one of them must be in the claim `aud`, otherwise 401. Required with {authIssuer}, so that tokens of the same issuer for other services are refused.',
   },
-  /** Where the issuer's keys are, as a JSON Web Key Set: what its discovery document calls `jwks_uri` [D44]. */
+  /** Address of the issuer's keys, a JSON Web Key Set: the `jwks_uri` in its discovery document [D44]. */
   authJwksUrl: {
     kind: keysUrl,
     default: '',
-    help: "Where the issuer's keys are, as a JSON Web Key Set; it is what the issuer's `/.well-known/openid-configuration` calls `jwks_uri`. Fetched in the background, without following redirects.",
+    help: "Address of the issuer's keys, a JSON Web Key Set; it is `jwks_uri` in the issuer's `/.well-known/openid-configuration`. Fetched in the background, without following redirects.",
   },
-  /** A file with them instead. */
+  /** File with the issuer's keys, instead of `authJwksUrl`. */
   authJwksFile: {
     kind: file,
     default: '',
-    help: "File with the issuer's keys, as a JSON Web Key Set; instead of {authJwksUrl}. Read as often as the address would be fetched.",
+    help: "File with the issuer's keys, a JSON Web Key Set; instead of {authJwksUrl}. Read as often as the address would be fetched.",
   },
-  /** Algorithms that tokens may be signed with. Default: `['RS256', 'ES256']`. */
+  /** Accepted signature algorithms; tokens with others get 401. Default: `['RS256', 'ES256']`. */
   authAlgorithms: {
     kind: algorithms,
     default: 'RS256,ES256',
-    help: 'Algorithms that tokens may be signed with; others are answered with 401.',
+    help: 'Accepted signature algorithms of tokens; tokens with others get 401.',
   },
-  /** How far the issuer's clock may be from ours, in milliseconds. Default 30,000. */
+  /** Tolerated difference between the issuer's clock and ours, in milliseconds. Default 30,000. */
   authClockSkewMs: {
     kind: integer('ms', 0, 600_000),
     default: 30_000,
-    help: "How far the issuer's clock may be from ours; for the claims `exp` and `nbf`.",
+    help: "Tolerated difference between the issuer's clock and ours; applies to the claims `exp` and `nbf`.",
   },
-  /** What the header `typ` of a token must be. Default: `any`. */
+  /** Required header `typ` of tokens; a token with another type gets 401. Default: `any`. */
   authTokenType: {
     kind: choice('any', 'at+jwt'),
     default: 'any',
-    help: 'What the header `typ` of a token must be; `at+jwt` is that of access tokens by RFC 9068, so that no other token of the issuer will do.',
+    help: 'Required header `typ` of tokens; tokens with another one get 401. `at+jwt` accepts only access tokens (RFC 9068), and no other tokens of the issuer.',
   },
-  /** The scope that each operation needs; one that is not named needs only a valid token [D42]. Default: none. */
+  /**
+   * Scopes that operations require. An operation that is not listed requires only a valid token [D42]. Default: none.
+   */
   authScopes: {
     kind: scopes,
     default: '',
-    help: 'Scopes that operations need; for instance `list=items.read,read=items.read,create=items.write,update=items.write,delete=items.write`. A token without it is answered with 403; an operation that is not named needs only a valid token.',
+    help: 'Scopes that operations require; for instance `list=items.read,read=items.read,create=items.write,update=items.write,delete=items.write`. A token without the scope gets 403. An operation that is not listed requires only a valid token.',
   },
-  /** The claim with a token's scopes. Default: `scope`. */
+  /** The claim with the scopes of a token. Default: `scope`. */
   authScopeClaim: {
     kind: claimName,
     default: 'scope',
-    help: 'Claim that has the scopes of a token; words with spaces between them, or an array of words.',
+    help: 'Claim with the scopes of a token; its value is words separated by spaces, or an array of words.',
   },
-  /** From one fetch of the keys to the next, in milliseconds. Default 300,000. */
+  /** Interval between fetches of the keys, in milliseconds. Default 300,000. */
   authJwksRefreshMs: {
     kind: refreshTime,
     default: 300_000,
-    help: 'From one fetch of the keys to the next.',
+    help: 'Interval between fetches of the keys.',
   },
-  /** For how long keys count that cannot be fetched anew, in milliseconds. Default 86,400,000. */
+  /**
+   * How long fetched keys stay valid if they cannot be refreshed, in milliseconds. After that, requests with a token
+   * get 503. Default 86,400,000.
+   */
   authJwksStaleMs: {
     kind: refreshTime,
     default: 86_400_000,
-    help: 'For how long keys count that cannot be fetched anew; then a call with a token is answered with 503.',
+    help: 'How long cached keys stay valid when they cannot be refreshed; then calls with a token get 503.',
   },
-  /** Name of the header that tells the backend who calls: the token's claim `sub` [D48]. Default: it is not told. */
+  /** Header that passes the token's claim `sub` to the backend [D48]. Default: none. */
   backendIdentityHeader: {
     kind: identityHeader,
     default: '',
-    help: "Header that tells the backend who calls; for instance `x-user`. Its value is the token's claim `sub`, with everything but printable ASCII, and `%`, percent-encoded. Without that claim there is none; what a client sends under that name never gets there.",
+    help: "Header that passes the client's identity to the backend; for instance `x-user`. Its value is the token's claim `sub`, with `%` and everything except printable ASCII percent-encoded. A token without the claim sends no header. A header of this name sent by a client is never forwarded.",
   },
 } satisfies Readonly<Record<string, SharedRow>>;
 
 type TokenName = keyof typeof tokenRows;
 
 /**
- * What is wrong with the options of tokens as a whole. One whose value was refused is missing in `values`: it has its
- * problem already. `isGiven`: somebody has set it; `nameOf` has its name for people.
+ * Returns problems with combinations of options. `values` lacks refused values, whose problems are reported already.
+ * `isGiven` returns true for an option that was set. `nameOf` returns the name of an option for messages.
  */
 export function findTokenProblems(
   values: Partial<ValuesOf<typeof tokenRows>>,
@@ -109,18 +114,20 @@ export function findTokenProblems(
   const hasFile = values.authJwksFile !== '';
   return [
     ...(authAudience?.length === 0
-      ? [`${issuerName} is set, but ${nameOf('authAudience')} is not: a token for anybody else would do`]
+      ? [
+          `${issuerName} is set, but ${nameOf('authAudience')} is not: tokens for other services would be accepted`,
+        ]
       : []),
     ...(hasUrl || hasFile
       ? []
       : [`${issuerName} is set, but neither ${url} nor ${fileName}: there are no keys`]),
-    ...(hasUrl && hasFile ? [`${url} and ${fileName} are both set: the keys come from one place`] : []),
+    ...(hasUrl && hasFile ? [`${url} and ${fileName} are both set: set only one of them`] : []),
     ...(isGiven('authScopeClaim') && !isGiven('authScopes')
-      ? [`${nameOf('authScopeClaim')} is set, but ${nameOf('authScopes')} is not: no scope is looked for`]
+      ? [`${nameOf('authScopeClaim')} is set, but ${nameOf('authScopes')} is not: no scope is checked`]
       : []),
     ...(authJwksStaleMs < authJwksRefreshMs
       ? [
-          `${nameOf('authJwksStaleMs')} is below ${nameOf('authJwksRefreshMs')}: keys would cease to count before the next fetch`,
+          `${nameOf('authJwksStaleMs')} is below ${nameOf('authJwksRefreshMs')}: keys would expire before the next fetch`,
         ]
       : []),
   ];

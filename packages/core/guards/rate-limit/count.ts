@@ -6,12 +6,11 @@ import type { Count, Taken } from '../options/ports.ts';
 import { WindowTable } from './window-table.ts';
 
 /**
- * Keys that a process counts at once, about 15 MB of them. Past that those whose window began first are forgotten early:
- * who can call from so many addresses has so many times the rate anyway.
+ * Largest number of keys that a process counts at a time, in about 15 MB. Beyond it, the oldest windows are dropped
+ * early. Attackers gain little by this: with this many addresses they get this many times the rate anyway.
  */
 export const keysMax = 100_000;
 
-/** Counts in this process, at once. */
 export class OwnCount implements Count {
   readonly #rate: Rate;
   readonly #clock: Clock['steady'];
@@ -23,7 +22,7 @@ export class OwnCount implements Count {
     this.#table = table;
   }
 
-  /** The same windows, with what is counted in them, for another limit; `rate` has windows of the same length. */
+  /** Returns a count with another limit that shares the windows. `rate` must have the same window length. */
   withRate(rate: Rate): OwnCount {
     return new OwnCount(rate, this.#clock, this.#table);
   }

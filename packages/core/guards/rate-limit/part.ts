@@ -1,4 +1,4 @@
-// The guard that limits rates, with whoever counts: this process, the primary one for several workers, or Redis.
+// Creates the rate limit guard. This process counts, or the primary process for several workers, or Redis.
 
 import { systemClock } from '../../time/clock.ts';
 import type { GuardSettings } from '../options/guard-options.ts';
@@ -10,19 +10,20 @@ import { JoinedCount } from './joined-count.ts';
 import { createRateLimit } from './rate-limit.ts';
 import { SharedCount } from './shared-count.ts';
 
-// The primary process is on this machine and has little to do: it is late where the machine is, as the worker itself is then.
+// Longest wait for the primary process, which has little to do. If its answer is late, the whole machine is slow,
+// including this worker.
 const primaryAnswerMsMax = 1_000;
-// Who is refused while Redis is away may try again soon.
+// The results of a count while Redis does not answer, by `rateLimitFallback`. Refused clients may retry after a second.
 const takenWithout = { allow: undefined, deny: { left: -1, msLeft: 1_000 } } as const;
 
-/** A guard by these settings. Rejects where the client of Redis cannot be loaded. */
+/** Creates the guard. Rejects if the Redis client cannot be loaded. */
 export async function createRateGuard(
   { rateLimitKey, rateLimitRedisUrl, rateLimitFallback }: GuardSettings,
   rate: Rate,
   observer: GuardObserver,
   keeper: Keeper | undefined,
 ): ReturnType<RateLimitPart['createRateGuard']> {
-  // Before anything is opened that would have to be closed again.
+  // Loaded before anything is opened, so that nothing must be closed if loading fails.
   const library =
     rateLimitRedisUrl === ''
       ? undefined
@@ -30,7 +31,7 @@ export async function createRateGuard(
   const own = continueCount(keeper, `${rateLimitKey} ${rate.windowMs}`, rate);
   const shared: SharedCount[] = [];
   const close = (): void => {
-    // What waits for Redis is counted by the fallback then, which must be open still.
+    // Redis is closed first: the requests that wait for it then go to the fallback, which must still be open.
     for (const each of shared.toReversed()) {
       each.close();
     }
@@ -55,7 +56,7 @@ export async function createRateGuard(
     return { guard: createRateLimit(rate, rateLimitKey, local), redisAnswers: () => undefined, close };
   }
   const counter = new library.RedisCounter(new URL(rateLimitRedisUrl), () => {
-    observer.onIdlePassword();
+    observer.onUnusedPassword();
   });
   const fallback = rateLimitFallback === 'local' ? local : { take: () => takenWithout[rateLimitFallback] };
   const redis = await share('redis', counter, library.answerMsMax, fallback);
@@ -66,10 +67,10 @@ export async function createRateGuard(
   };
 }
 
-// A reload may be given up after this: then the one before it still counts, and the next one continues that.
+// Largest number of kept counts. More than one is kept for a reload that fails later: the previous guards then continue
+// to count, and the next reload takes over their count.
 const countsMax = 4;
 
-// Counts on from what was counted in windows of this name, if anything was.
 function continueCount(keeper: Keeper | undefined, name: string, rate: Rate): OwnCount {
   const last = keeper?.counts.get(name);
   const own = last instanceof OwnCount ? last.withRate(rate) : new OwnCount(rate, () => systemClock.steady());
@@ -87,19 +88,19 @@ export function createJoinedCount(): JoinedCount {
   return new JoinedCount();
 }
 
-/** Connects to the Redis at `address` and counts there once. Rejects with an Error for people. */
+/** Connects to the Redis at `address` and counts there once. Rejects with an Error for the operator. */
 export async function tryRedis(address: string): ReturnType<RateLimitPart['tryRedis']> {
   const { RedisCounter } = await import('./redis-counter.ts');
-  let hasIdlePassword = false;
+  let hasUnusedPassword = false;
   const counter = new RedisCounter(new URL(address), () => {
-    hasIdlePassword = true;
+    hasUnusedPassword = true;
   });
   try {
     await counter.revive(() => undefined);
     const startedAt = performance.now();
     await counter.ask({ rate: { limit: 1, windowMs: 1_000 }, keys: ['check'], wanted: [1] });
     const tookMs = performance.now() - startedAt;
-    return { version: await counter.version(), tookMs, hasIdlePassword };
+    return { version: await counter.version(), tookMs, hasUnusedPassword };
   } finally {
     counter.close();
   }

@@ -1,5 +1,4 @@
-// How many requests each client may make [D46]: decides whom a request is counted for, and what one too many gets. Who
-// counts, and where, is the affair of its `Count`.
+// The rate limit guard [D46]: selects the key under which a request is counted, and refuses requests over the limit.
 
 import { createHash } from 'node:crypto';
 
@@ -16,7 +15,7 @@ export function createRateLimit(rate: Rate, by: GuardSettings['rateLimitKey'], c
     if (taken === undefined) {
       return { isAdmitted: true, identity };
     }
-    // A sum of fractions of milliseconds can be a little more than the window.
+    // Rounding errors can make `msLeft` slightly longer than the window.
     const seconds = Math.min(Math.ceil(taken.msLeft / 1_000), rate.windowMs / 1_000);
     return taken.left < 0
       ? refuse(seconds)
@@ -30,7 +29,7 @@ export function createRateLimit(rate: Rate, by: GuardSettings['rateLimitKey'], c
   };
 }
 
-// One refusal a second of the window that is left: the text of their heads is made once for each.
+// One refusal is cached for each number of seconds until the window ends, so that its head is built only once.
 const keptRefusalsMax = 1_000;
 
 function createRefusals(rate: Rate): (seconds: number) => Admission {
@@ -50,19 +49,20 @@ function createRefusals(rate: Rate): (seconds: number) => Admission {
   };
 }
 
-// The system no longer knew it: they count together, or a client that leaves at once would not count at all.
+// The key of all clients whose address is unknown, for instance because they have left. They share one count. Otherwise
+// a client could evade the limit by leaving early.
 const unknownAddress = 'unknown';
 
 function addressKeyOf({ client }: GuardedRequest): string {
   return client === undefined ? unknownAddress : networkOf(client);
 }
 
-// Written out, as most addresses have them: the first four groups of an IPv6 address.
+// The first four groups of an IPv6 address, if they are written without `::`.
 const fourGroups = /^(?:[^:]+:){3}[^:]+(?=:)/;
 
 /**
- * The address, or of IPv6 the first four groups, which are the /64 that one customer gets at least; `address` is from
- * `normalizeAddress`.
+ * Returns an IPv4 address unchanged, and the first four groups of an IPv6 address: its /64, the smallest network that a
+ * provider gives to a customer. `address` must come from `normalizeAddress`.
  */
 export function networkOf(address: string): string {
   if (!address.includes(':')) {
@@ -86,10 +86,10 @@ function groupsOf(text: string): string[] {
   return text === '' ? [] : text.split(':');
 }
 
-// What may stand in a key as it is: longer ones are hashed, so that none takes more memory than others.
+// Longer identities are hashed, so that all keys need about the same memory.
 const identityLengthMax = 64;
 
-// A token without a subject says nothing about who sends it: then the address counts. Neither can be taken for the other.
+// If the token has no subject, the client's address is the key. The prefixes keep subjects and addresses apart.
 function identityKeyOf(request: GuardedRequest): string {
   const { identity } = request;
   if (identity === undefined) {

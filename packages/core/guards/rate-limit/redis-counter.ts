@@ -1,5 +1,5 @@
-// Counts in Redis, or Valkey, for all gateways that share it [D47]: one script for many clients, on one connection. The only
-// file that knows ioredis, and is loaded only where there is an address of a Redis.
+// Counts in Redis or Valkey for all gateways that share it [D47]. One script call counts for many clients. Only this
+// file uses ioredis. It is loaded only if a Redis address is set.
 
 import { isIP } from 'node:net';
 
@@ -9,13 +9,13 @@ import { describeError, nodeAuthorities, type Peer } from '../../backend/describ
 import { limitMax } from '../options/rate.ts';
 import type { Counter, Question } from '../options/ports.ts';
 
-// No rate has a greater one.
+// The number of digits of the largest limit.
 const countDigitsMax = String(limitMax).length;
 
-// A key's count lives as long as its window, which begins with the first request. In Redis a script is one step: no other
-// gateway comes between. Gives what is granted of each key, the milliseconds that its window still lasts, and what it has left.
-// What somebody else has written there is no count of ours: no whole number as we write it, of another type, without an end,
-// or with one beyond the window. That key begins anew; an error would be one for every other key of the question as well.
+// Redis runs this script atomically. A window begins with the key's first request, and the key expires with it. The
+// script returns three numbers per key: requests granted, milliseconds until the window ends, and requests left after
+// those. A value that the script cannot have written is replaced by 0: the type, the number or the expiry is wrong. If
+// the script failed instead, all other keys would fail too.
 const script = `
 local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
 local next_wanted = string.gmatch(ARGV[3], '%d+')
@@ -47,11 +47,12 @@ end
 return answer
 `;
 
-/** What keys begin with; then the window in seconds, and the client. */
+/** Prefix of keys, followed by the window in seconds and the client. */
 const keyPrefix = 'work-item-gateway:rate:';
-/** No request waits longer for Redis [D47]. */
+/** Longest wait of a request for Redis [D47]. */
 export const answerMsMax = 100;
-// With an answer's time well below the second within which it is to count again.
+// Timeout for connecting. Together with `answerMsMax` it is well below a second: within this time after an outage,
+// Redis must count again.
 const connectMsMax = 350;
 
 interface CountingRedis extends Redis {
@@ -61,22 +62,23 @@ interface CountingRedis extends Redis {
 export class RedisCounter implements Counter {
   readonly #url: URL;
   #redis: CountingRedis | undefined;
-  readonly #onIdlePassword: () => void;
+  readonly #onUnusedPassword: () => void;
+  // True once `#onUnusedPassword` has been called.
   #isIdleTold = false;
 
   /**
-   * At `url`: `redis:` or `rediss:`, with or without user name, password and number of the database. `onIdlePassword` is told
-   * once that there is a password and the server asks for none, so that it counts for everybody who can reach it.
+   * `url`: `redis:` or `rediss:`, with optional user name, password and database number. `onUnusedPassword` is called
+   * once if there is a password but the server requires none: everyone who can reach such a server can use it.
    */
-  constructor(url: URL, onIdlePassword: () => void) {
+  constructor(url: URL, onUnusedPassword: () => void) {
     this.#url = url;
-    this.#onIdlePassword = onIdlePassword;
+    this.#onUnusedPassword = onUnusedPassword;
   }
 
   async ask({ rate, keys, wanted }: Question): Promise<readonly number[]> {
     const redis = this.#redis;
     if (redis === undefined) {
-      throw new Error('there is no connection');
+      throw new Error('not connected');
     }
     try {
       const { limit, windowMs } = rate;
@@ -84,7 +86,7 @@ export class RedisCounter implements Counter {
       const names = keys.map((key) => prefix + key);
       return await redis.countRates(keys.length, ...names, limit, windowMs, wanted.join());
     } catch (error) {
-      throw this.#describe(describeError(error, peer));
+      throw this.#describe(describeAnswering(error));
     }
   }
 
@@ -99,18 +101,18 @@ export class RedisCounter implements Counter {
     try {
       await redis.connect();
       const database = Number(this.#url.pathname.slice(1));
-      // Both are on their way at once. Answers come in turn: the first that fails is the reason.
+      // Both commands are pipelined. Answers come in order, so the first failure is the cause.
       await Promise.all([this.#authenticate(redis), database === 0 ? undefined : redis.select(database)]);
-      // Not merely there: one that is read-only, full or still loading cannot count. So something is written each time.
+      // Tests a write, because a server that is read-only, full or still loading its data cannot count.
       const answer: unknown = await redis.countRates(1, `${keyPrefix}probe`, limitMax, 1_000, '1');
       const isAnswer = Array.isArray(answer) && answer.length === 3 && answer.every(Number.isSafeInteger);
       if (!isAnswer) {
-        throw new Error('what it answers makes no sense');
+        throw new Error('its answer is malformed');
       }
       if (failure !== undefined || redis.status !== 'ready') {
-        throw new Error('it has closed the connection');
+        throw new Error('it closed the connection');
       }
-      // Its commands are rejected after this.
+      // ioredis emits 'close' before it rejects pending commands.
       redis.once('close', () => {
         if (this.#redis === redis) {
           onGone();
@@ -122,7 +124,7 @@ export class RedisCounter implements Counter {
     }
   }
 
-  /** What answers, for people: `Redis 8.0.2`; undefined where it does not say. */
+  /** The server's name and version, such as `Redis 8.0.2`; undefined if it does not reveal them. */
   async version(): Promise<string | undefined> {
     try {
       const text = (await this.#redis?.info('server')) ?? '';
@@ -132,7 +134,7 @@ export class RedisCounter implements Counter {
         ) ?? [];
       return name === undefined ? undefined : `${name === 'valkey' ? 'Valkey' : 'Redis'} ${version ?? ''}`;
     } catch {
-      // Not every user may ask.
+      // The user may not be allowed to run INFO.
       return undefined;
     }
   }
@@ -142,7 +144,7 @@ export class RedisCounter implements Counter {
     this.#redis = undefined;
   }
 
-  // Not left to the library, which writes to standard error that a password is idle, at each connection.
+  // Not left to ioredis, which would print a warning about an unused password for each connection.
   async #authenticate(redis: Redis): Promise<void> {
     const username = decodeURIComponent(this.#url.username);
     const password = decodeURIComponent(this.#url.password);
@@ -158,13 +160,13 @@ export class RedisCounter implements Counter {
       }
       if (!this.#isIdleTold) {
         this.#isIdleTold = true;
-        this.#onIdlePassword();
+        this.#onUnusedPassword();
       }
     }
   }
 
-  // Words only: the library's errors carry the command with its arguments, and with AUTH that is the password. Some servers
-  // repeat it in their words, too.
+  // Drops the error of ioredis, because it contains the arguments of the command: for AUTH, the password. Some servers
+  // repeat user name or password in their message, so both are masked.
   #describe(words: string): Error {
     let text = words;
     const { username, password } = this.#url;
@@ -179,22 +181,37 @@ export class RedisCounter implements Counter {
 
 const peer: Peer = { name: 'Redis', plainScheme: 'redis:', authorities: nodeAuthorities };
 const causeLengthMax = 200;
-// Up to Redis 5, and from 6 on.
+// The messages for an unused password, of Redis up to version 5 and from version 6 on.
 const idlePasswordPattern = /no password is set|without any password configured/;
 
-// One that speaks no TLS waits for more of a command; one that does closes what is none, or resets it.
+// Detects a wrong scheme. A server without TLS reads a TLS handshake as the beginning of a command, and waits for the
+// rest. A server with TLS closes or resets a connection without TLS.
 function describeConnecting(error: unknown, isTls: boolean): string {
   const { code, syscall, message } = error as NodeJS.ErrnoException;
   if (code === 'ETIMEDOUT' && syscall === 'connect') {
-    const question = isTls ? ': does it speak TLS there, or is it redis:?' : '';
+    const question = isTls ? ': did you mean redis:?' : '';
     return `no connection within ${connectMsMax} ms${question}`;
   }
   return !isTls && (code === 'ECONNRESET' || message === 'Connection is closed.')
-    ? 'Redis closed the connection before it answered: does it speak TLS there (rediss:)?'
+    ? 'Redis closed the connection before it answered: did you mean rediss:?'
+    : describeAnswering(error);
+}
+
+// Replaces messages of ioredis that do not help an operator. Keeps those of Redis and of the OS.
+function describeAnswering(error: unknown): string {
+  const { message } = error as Error;
+  if (message === 'Command timed out') {
+    return `no answer within ${answerMsMax} ms`;
+  }
+  if (message === 'Connection is closed.') {
+    return 'Redis closed the connection';
+  }
+  return /^(?:Unknown RESP type|Command queue state error)/.test(message)
+    ? 'the answer is not the protocol of Redis: is this the address of a Redis?'
     : describeError(error, peer);
 }
 
-// It connects once and never again by itself, queues nothing, and waits for nothing: whoever asks decides all that.
+// ioredis connects once. It does not reconnect, queue or retry, because the caller does.
 function createRedis(url: URL): CountingRedis {
   const host = url.hostname.replace(/^\[|\]$/g, '');
   return new Redis({
@@ -208,7 +225,7 @@ function createRedis(url: URL): CountingRedis {
     enableOfflineQueue: false,
     autoResendUnfulfilledCommands: false,
     maxRetriesPerRequest: 0,
-    // Needs INFO, which not every user may ask.
+    // This check needs the command INFO, which not every user is allowed to run.
     enableReadyCheck: false,
     disableClientInfo: true,
     protocol: 2,

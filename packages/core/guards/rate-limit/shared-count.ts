@@ -1,6 +1,6 @@
-// Counts where others count too: in Redis with other gateways, or in the primary process with other workers. Many requests
-// become few questions; what is known to be over is refused without one; and where no answer comes in time, somebody else
-// counts until there is one again [D47]. Knows no setting, and not who is asked.
+// Counts with a shared counter: Redis for several gateways, or the primary process for several workers [D47]. Asks
+// about many requests in one question. Refuses clients known to be over the limit without a question. Uses a fallback
+// while the counter does not answer in time.
 
 import type { Clock } from '../../time/clock.ts';
 import type { Count, Counter } from '../options/ports.ts';
@@ -14,49 +14,55 @@ interface SharedCountOptions {
   readonly counter: Counter;
   /** Counts while `counter` does not answer. */
   readonly fallback: Count;
-  /** No request waits longer for `counter`. */
+  /** Longest wait of a request for `counter`. */
   readonly answerMsMax: number;
-  /** `counter` does not answer any more, for the reason that is given, or does again: undefined. Not told twice. */
+  /** Called once when `counter` stops answering, with the cause, and once when it answers again, with undefined. */
   readonly onChange: (cause: unknown) => void;
 }
 
-// A question goes out at once where none has gone out for so long; otherwise it waits for that, and takes along whatever
-// comes meanwhile. At 10,000 requests a second that is ten in a question.
+// Interval between questions. A request after a longer pause is asked about at once. Requests within the interval
+// share one question: ten of them at 10,000 requests a second.
 const gatherMs = 1;
-// Larger ones would keep Redis from answering others.
+// Largest number of keys in a question. A larger question would block Redis for its other clients for too long.
 const keysOfQuestionMax = 500;
-// While it does not answer, the next try comes so long after one that failed, and a try ends after so long: it is tried at
-// least every 750 ms, and so counts again within a second of its return, whatever the moment of that [D47].
+// Pause after a failed try to reach the counter, and timeout of a try. So the counter is used again at most 750 ms
+// after its return. docs/security.md promises 1 s.
 const retryMs = 250;
 const reviveMsMax = 500;
-// A connection that is closed sooner was not worth having: its end is an outage and not put right silently.
+// If the counter closes a connection that is younger than this, an outage is reported. An older connection is renewed
+// without a report.
 const settledMs = 500;
 
-type Told = (taken: ReturnType<Count['take']>) => void;
+type Settle = (taken: ReturnType<Count['take']>) => void;
 
 /**
- * `away` → `answering` → `away` ...; `closed` ends all. In `away` nobody waits: the fallback counts, and the counter is
- * tried until it answers. It begins so, since nothing is known yet. `answering` → `renewing` → `answering` or `away`: its
- * connection has been closed, as is done to one that is idle. For a new one requests wait as they would for an answer.
+ * The state of the counter: `away` → `answering` → `renewing` → `answering` or `away`; `closed` is final.
+ *
+ * - `away`, the initial state: the fallback counts, and no request waits. The counter is tried until it answers.
+ * - `answering`: the counter counts.
+ * - `renewing`: the counter has closed the connection, often because it was idle. Requests wait for a new connection,
+ *   no longer than for an answer.
+ * - `closed`: the fallback counts.
  */
 type State = 'away' | 'answering' | 'renewing' | 'closed';
 
 export class SharedCount implements Count {
   readonly #options: SharedCountOptions;
-  // Those that are over, each until its window ends.
+  // Keys over the limit.
   readonly #blocked = new WindowTable(keysMax);
   #state: State = 'away';
-  // `onChange` has been told that it does not answer.
-  #isTold = false;
-  // Those that wait for the next question, and for the answer to one.
-  #gathered = new Map<string, Told[]>();
-  readonly #asked = new Set<Asked>();
-  // When the first of those that are gathered came.
+  // True from the report of an outage until the report of its end.
+  #isReported = false;
+  // Requests for the next question, by key.
+  #gathered = new Map<string, Settle[]>();
+  // Questions without an answer yet.
+  readonly #asked = new Set<OpenQuestion>();
+  // Arrival of the first gathered request.
   #gatheredAt = 0;
   #isGathering = false;
   #askedAt = -Infinity;
   #revivedAt = 0;
-  // Calls off what waits to be done: the next try; or the end of the patience with a new connection.
+  // Cancels the timer for the next try, or for the wait for a new connection.
   #callOff = (): void => undefined;
 
   constructor(options: SharedCountOptions) {
@@ -67,7 +73,7 @@ export class SharedCount implements Count {
     return this.#state === 'answering' || this.#state === 'renewing';
   }
 
-  /** Tries the counter for the first time; resolves when it has answered, or has not within half a second. */
+  /** Makes the first try to reach the counter. Resolves when it has answered or failed, within half a second. */
   async start(): Promise<void> {
     await this.#revive();
   }
@@ -85,7 +91,7 @@ export class SharedCount implements Count {
       : this.#options.fallback.take(key);
   }
 
-  /** Asks nobody any more: the fallback counts. */
+  /** Closes the counter. From then on the fallback counts. */
   close(): void {
     this.#callOff();
     this.#state = 'closed';
@@ -93,15 +99,15 @@ export class SharedCount implements Count {
     this.#options.counter.close();
   }
 
-  #gather(key: string, told: Told, now: number): void {
+  #gather(key: string, settle: Settle, now: number): void {
     if (this.#gathered.size === 0) {
       this.#gatheredAt = now;
     }
     const waiting = this.#gathered.get(key);
     if (waiting === undefined) {
-      this.#gathered.set(key, [told]);
+      this.#gathered.set(key, [settle]);
     } else {
-      waiting.push(told);
+      waiting.push(settle);
     }
     this.#askSoon(now);
   }
@@ -112,7 +118,7 @@ export class SharedCount implements Count {
     }
     this.#isGathering = true;
     if (now - this.#askedAt >= gatherMs) {
-      // With all that this turn of the event loop brings.
+      // Deferred, so that the question includes all requests of this event-loop turn.
       setImmediate(this.#askGathered);
     } else {
       this.#options.clock.after(gatherMs, this.#askGathered);
@@ -122,7 +128,7 @@ export class SharedCount implements Count {
   readonly #askGathered = (): void => {
     this.#isGathering = false;
     if (this.#state !== 'answering') {
-      // They have been let go, or wait for a new connection.
+      // The gathered requests went to the fallback, or wait for a new connection.
       return;
     }
     this.#askedAt = this.#options.clock.steady();
@@ -133,7 +139,7 @@ export class SharedCount implements Count {
     }
   };
 
-  #ask(waiting: Waiting, since: number): void {
+  #ask(waiting: WaitingRequests, since: number): void {
     const { rate, counter, clock, answerMsMax } = this.#options;
     const onFailure = (cause: unknown): void => {
       if (this.#asked.has(asked)) {
@@ -142,18 +148,18 @@ export class SharedCount implements Count {
       }
     };
     const callOff = clock.after(Math.max(0, since + answerMsMax - clock.steady()), () => {
-      // An answer may lie in the socket already, and we have been busy: it is read in the turn that ends then.
+      // Deferred: if this process was busy, an answer may already be in the socket. It is read first.
       setImmediate(() => {
         onFailure(this.#silence());
       });
     });
-    const asked: Asked = { waiting, since, callOff };
+    const asked: OpenQuestion = { waiting, since, callOff };
     this.#asked.add(asked);
     const keys = waiting.map(([key]) => key);
-    const wanted = waiting.map(([, told]) => told.length);
+    const wanted = waiting.map(([, all]) => all.length);
     counter.ask({ rate, keys, wanted }).then((answer) => {
       if (!isAnswer(answer, wanted)) {
-        onFailure(new Error('what it answers makes no sense'));
+        onFailure(new Error('its answer is malformed'));
       } else if (this.#asked.delete(asked)) {
         callOff();
         this.#settle(waiting, answer);
@@ -161,7 +167,7 @@ export class SharedCount implements Count {
     }, onFailure);
   }
 
-  #settle(waiting: Waiting, answer: readonly number[]): void {
+  #settle(waiting: WaitingRequests, answer: readonly number[]): void {
     const { clock, rate } = this.#options;
     const now = clock.steady();
     for (const [index, [key, all]] of waiting.entries()) {
@@ -170,8 +176,8 @@ export class SharedCount implements Count {
       if (granted < all.length) {
         this.#blocked.open(key, now + msLeft, now);
       }
-      for (const [place, told] of all.entries()) {
-        told({ left: place < granted ? left + granted - 1 - place : -1, msLeft });
+      for (const [place, settle] of all.entries()) {
+        settle({ left: place < granted ? left + granted - 1 - place : -1, msLeft });
       }
     }
   }
@@ -179,7 +185,7 @@ export class SharedCount implements Count {
   #goAway(cause: unknown): void {
     this.#callOff();
     this.#state = 'away';
-    this.#isTold = true;
+    this.#isReported = true;
     this.#options.onChange(cause);
     this.#releaseAll();
   }
@@ -191,7 +197,7 @@ export class SharedCount implements Count {
     const { clock, answerMsMax } = this.#options;
     const now = clock.steady();
     if (now - this.#revivedAt < settledMs) {
-      this.#goAway(new Error('it closes connections as soon as it has taken them'));
+      this.#goAway(new Error('it closes connections right after accepting them'));
       this.#retrySoon();
       return;
     }
@@ -203,11 +209,12 @@ export class SharedCount implements Count {
     void this.#revive();
   };
 
-  // We cannot know whether these were counted, so they are asked for again, within the original deadline.
+  // Moves the requests of unanswered questions to the next question, because the counter may not have counted them.
+  // Their deadline stays the same.
   #gatherAsked(): void {
     this.#gatheredAt = Math.min(this.#gatheredAt, ...[...this.#asked].map(({ since }) => since));
-    for (const [key, told] of this.#letGo()) {
-      this.#gathered.set(key, [...(this.#gathered.get(key) ?? []), ...told]);
+    for (const [key, all] of this.#takeWaiting()) {
+      this.#gathered.set(key, [...(this.#gathered.get(key) ?? []), ...all]);
     }
   }
 
@@ -216,15 +223,15 @@ export class SharedCount implements Count {
   }
 
   #releaseAll(): void {
-    for (const [key, all] of this.#letGo()) {
-      for (const told of all) {
-        told(this.#options.fallback.take(key));
+    for (const [key, all] of this.#takeWaiting()) {
+      for (const settle of all) {
+        settle(this.#options.fallback.take(key));
       }
     }
   }
 
-  // All that wait, in the order in which they came; nothing is expected for them any more.
-  #letGo(): Waiting {
+  // Removes and returns all waiting requests in order of arrival, and cancels the deadlines of their questions.
+  #takeWaiting(): WaitingRequests {
     const asked = [...this.#asked];
     const gathered = [...this.#gathered];
     this.#asked.clear();
@@ -242,7 +249,7 @@ export class SharedCount implements Count {
       return;
     }
     if (failure !== undefined) {
-      if (this.#state === 'renewing' || !this.#isTold) {
+      if (this.#state === 'renewing' || !this.#isReported) {
         this.#goAway(failure.cause);
       }
       this.#retrySoon();
@@ -251,8 +258,8 @@ export class SharedCount implements Count {
     this.#callOff();
     this.#state = 'answering';
     this.#revivedAt = clock.steady();
-    if (this.#isTold) {
-      this.#isTold = false;
+    if (this.#isReported) {
+      this.#isReported = false;
       onChange(undefined);
     }
     if (this.#gathered.size > 0) {
@@ -265,14 +272,13 @@ export class SharedCount implements Count {
   }
 }
 
-/** By key, all that wait. */
-type Waiting = readonly (readonly [string, readonly Told[]])[];
+/** Requests that wait for a count, by key. */
+type WaitingRequests = readonly (readonly [string, readonly Settle[]])[];
 
-interface Asked {
-  readonly waiting: Waiting;
-  /** When the first of them came. */
+interface OpenQuestion {
+  readonly waiting: WaitingRequests;
+  /** Arrival of the first of these requests. */
   readonly since: number;
-  /** What would be done at its deadline. */
   readonly callOff: () => void;
 }
 
@@ -289,13 +295,13 @@ interface Failure {
   readonly cause: unknown;
 }
 
-// Undefined where it was a success in time.
-async function failureOf(deed: Promise<void>, ms: number, clock: Clock): Promise<Failure | undefined> {
+// Resolves with the failure of `action`, or undefined if it succeeds within `ms`.
+async function failureOf(action: Promise<void>, ms: number, clock: Clock): Promise<Failure | undefined> {
   const { promise: late, resolve } = Promise.withResolvers<Failure>();
   const callOff = clock.after(ms, () => {
     resolve({ cause: new Error(`no answer within ${ms} ms`) });
   });
-  const done = deed.then(
+  const done = action.then(
     () => undefined,
     (cause: unknown) => ({ cause }),
   );

@@ -1,43 +1,40 @@
-// How much each of many keys has had in its window: a fixed window, which begins with a key's first request and ends so
-// much later. Bounded: where there are too many keys the oldest window is forgotten early. No timers, no clock of its own.
+// Counts in fixed windows, one per key. A window begins with the key's first request. With too many keys, the oldest
+// window is dropped early. Callers pass the current time.
 
 interface Window {
   readonly key: string;
-  /** In milliseconds, on the clock of whoever asks. */
+  /** In milliseconds, on the caller's clock. */
   readonly endsAt: number;
   count: number;
-  /** The one that was opened after it. */
   next: Window | undefined;
 }
 
-// For each window that is opened as many are looked at whether they have ended: so there are never more than twice as
-// many as are wanted, and no request pays for the end of many at once.
+// Each new window removes up to this many of the oldest windows, if they have ended. So ended windows do not
+// accumulate, and no request has to remove many.
 const lookedAtMax = 2;
 
 export class WindowTable {
   readonly #keysMax: number;
   readonly #windows = new Map<string, Window>();
-  // All that are open, and some that have ended, in the order in which they were opened.
+  // A linked list of all open windows and some that have ended, in order of opening.
   #oldest: Window | undefined;
   #newest: Window | undefined;
 
-  /** Of at most `keysMax` keys. */
   constructor(keysMax: number) {
     this.#keysMax = keysMax;
   }
 
-  /** How many keys it holds. */
   get size(): number {
     return this.#windows.size;
   }
 
-  /** The window of `key` that is open at `now`. */
+  /** Returns the window of `key` that is open at `now`; undefined if there is none. */
   find(key: string, now: number): Window | undefined {
     const window = this.#windows.get(key);
     return window !== undefined && now < window.endsAt ? window : undefined;
   }
 
-  /** Opens a window for `key`, in place of any that it has. */
+  /** Opens a window for `key` and replaces its previous one. */
   open(key: string, endsAt: number, now: number): Window {
     this.#makeRoom(now);
     const window: Window = { key, endsAt, count: 0, next: undefined };
@@ -61,7 +58,7 @@ export class WindowTable {
       if (this.#oldest === undefined) {
         this.#newest = undefined;
       }
-      // Its key may have a younger one.
+      // The key may have a newer window.
       if (this.#windows.get(oldest.key) === oldest) {
         this.#windows.delete(oldest.key);
       }

@@ -1,28 +1,28 @@
-// The issuer's keys, kept up to date in the background: when they are fetched, for how long they count, and what happens
-// while they cannot be had [D44]. How they are fetched is key-source.ts's affair, what is in them signing-keys.ts's.
+// Keeps the issuer's keys up to date in the background [D44]: decides when they are fetched, how long they stay valid,
+// and when a failed fetch is retried. key-source.ts fetches them, signing-keys.ts parses them.
 
 import type { Clock } from '../../time/clock.ts';
 import type { FetchedKeys, KeySetObserver } from '../options/ports.ts';
 import type { KeySource } from './key-source.ts';
 import type { SignatureAlgorithm } from '../options/signature-algorithms.ts';
-import { noSigningKeys, readSigningKeys, type SigningKeys } from './signing-keys.ts';
+import { explainUnusable, noSigningKeys, readSigningKeys, type SigningKeys } from './signing-keys.ts';
 
 export interface KeySetOptions {
   readonly source: KeySource;
   readonly algorithms: readonly SignatureAlgorithm[];
-  /** From one fetch to the next, in milliseconds. */
+  /** Interval between fetches, in milliseconds. */
   readonly refreshMs: number;
-  /** For how long keys count after they were fetched, in milliseconds. */
+  /** How long fetched keys stay valid, in milliseconds. */
   readonly staleMs: number;
   readonly clock: Clock;
   readonly observer: KeySetObserver;
-  /** Is given each set that could be read, for other processes; must not throw. Undefined where there are none. */
+  /** Called with each key set that was fetched and parsed, to keep it for guards that are created later. Must not throw. */
   readonly share?: ((keys: FetchedKeys) => void) | undefined;
 }
 
-/** A fetch takes no longer, in milliseconds; who waits for it waits no longer either. */
+/** Timeout of a fetch in ms, and so the longest time that a request waits for a fetch. */
 export const fetchTimeoutMs = 5_000;
-/** Between two fetches that unknown names of keys cause, in milliseconds. */
+/** Shortest interval between fetches forced by unknown key ids, in milliseconds. */
 const forcedFetchMs = 30_000;
 const retryMinMs = 1_000;
 const retryMaxMs = 30_000;
@@ -30,7 +30,7 @@ const retryMaxMs = 30_000;
 export class KeySet {
   readonly #options: KeySetOptions;
   #keys = noSigningKeys;
-  /** When those keys were asked for; nothing that came out later is in them. */
+  /** Start of the fetch that returned `#keys`, on the steady clock. Keys published later may be missing. */
   #keysAt = -Infinity;
   #forcedAt = -Infinity;
   #retryMs = retryMinMs;
@@ -43,48 +43,48 @@ export class KeySet {
     this.#options = options;
   }
 
-  /** Takes keys that another process has fetched, as old as they are. To be called before `start`. */
+  /** Uses keys fetched `ageMs` ago, by another process or before a reload. Call this method before `start`. */
   async inherit({ text, ageMs }: FetchedKeys): Promise<void> {
     const { algorithms, clock, observer } = this.#options;
     const keys = await readSigningKeys(text, algorithms);
     if (keys.keys.length > 0) {
       this.#keys = keys;
       this.#keysAt = clock.steady() - ageMs;
-      // Nobody has to wait for the first fetch.
+      // Requests need not wait for the first fetch.
       this.#hasTried = true;
       observer.onKeys(keys);
     }
   }
 
-  /** Fetches the keys, from now on to `close`. Resolves when the first fetch has ended, however it did. */
+  /** Fetches the keys regularly until `close`. Resolves when the first fetch has succeeded or failed. */
   async start(): Promise<void> {
     await this.#fetch();
   }
 
-  /** No further fetch; one under way is ended. */
+  /** Stops fetching, and aborts a fetch in progress. */
   close(): void {
     this.#callOff();
     this.#closed.abort();
   }
 
-  /** The keys that count now; none before the first fetch, and when the last good one is too long ago. */
+  /** The keys that are valid now. Empty before the first keys, or if the last successful fetch is too long ago. */
   get current(): SigningKeys {
     return this.staleAt > this.#options.clock.steady() ? this.#keys : noSigningKeys;
   }
 
-  /** Until when they count, on the clock's steady time. */
+  /** The time at which the keys become invalid, on the steady clock. */
   get staleAt(): number {
     return this.#keysAt + this.#options.staleMs;
   }
 
-  /** The first fetch, as long as it is under way: what it brings nobody can know yet. */
+  /** The first fetch while it is in progress, so that requests can wait for it; otherwise undefined. */
   get first(): Promise<void> | undefined {
     return this.#hasTried ? undefined : this.#fetching;
   }
 
   /**
-   * For a key that is not there: the fetch that may bring it, which is one that is under way or a new one. Undefined where
-   * there was one already within the last 30 s, for whomever.
+   * Fetches the keys because a key id is unknown. Returns the fetch in progress, or a new one. Returns undefined after
+   * `close`, and within 30 s of the last such fetch.
    */
   seek(): Promise<void> | undefined {
     const now = this.#options.clock.steady();
@@ -114,7 +114,7 @@ export class KeySet {
     const deadline = new AbortController();
     const { promise: late, reject } = Promise.withResolvers<never>();
     const callOff = clock.after(fetchTimeoutMs, () => {
-      reject(new Error(`no whole answer within ${fetchTimeoutMs} ms`));
+      reject(new Error(`no complete answer within ${fetchTimeoutMs} ms`));
       deadline.abort();
     });
     try {
@@ -128,9 +128,7 @@ export class KeySet {
         observer.onKeys(keys);
       }
       share?.({ text, ageMs: clock.steady() - startedAt });
-      observer.onFetch(
-        keys.keys.length === 0 ? new Error('it has no key for an algorithm that is allowed') : undefined,
-      );
+      observer.onFetch(keys.keys.length === 0 ? explainNoKeys(text, algorithms) : undefined);
     } catch (error) {
       if (!this.#closed.signal.aborted) {
         observer.onFetch(error instanceof Error ? error : new Error(String(error)));
@@ -148,7 +146,7 @@ export class KeySet {
     let waitMs;
     if (this.current.keys.length > 0) {
       this.#retryMs = retryMinMs;
-      // Not later than they cease to count: without any it is tried at once.
+      // Not later than the end of the keys' validity: from then on, requests fail.
       waitMs = Math.min(refreshMs, Math.ceil(this.staleAt - clock.steady()));
     } else {
       waitMs = this.#retryMs;
@@ -158,4 +156,9 @@ export class KeySet {
       void this.#fetch();
     });
   }
+}
+
+function explainNoKeys(text: string, algorithms: readonly SignatureAlgorithm[]): Error {
+  const flaws = explainUnusable(text, algorithms);
+  return new Error(flaws.length === 0 ? 'it has no keys' : `it has no usable key (${flaws.join('; ')})`);
 }

@@ -1,5 +1,5 @@
-// Where an issuer's keys come from: an address or a file, read whole, up to a size [D44]. Node's own client and not
-// `fetch`, which takes 16 MB. It follows no redirect: the keys come from the address that was set, or not at all.
+// Reads the issuer's keys from an address or a file, up to a size limit [D44]. Uses Node's HTTP client, because `fetch`
+// needs 16 MB of memory. Follows no redirects, so that keys come only from the address that was set.
 
 import { open } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
@@ -7,16 +7,16 @@ import type { IncomingMessage } from 'node:http';
 const { request: requestHttp } = process.getBuiltinModule('node:http');
 const { request: requestHttps } = process.getBuiltinModule('node:https');
 
-/** Gives the text of a JSON Web Key Set. */
+/** Reads the text of a JSON Web Key Set. */
 export interface KeySource {
-  /** Rejects with an `Error` for the log; when `signal` is aborted, soon. */
+  /** Rejects with an `Error` for the log. Rejects soon after `signal` is aborted. */
   read(signal: AbortSignal): Promise<string>;
 }
 
-/** A set has a few keys of a kilobyte each. */
+/** Largest key set, in bytes. A typical one has a few keys of a kilobyte each. */
 export const keySetBytesMax = 1_048_576;
 
-/** Of an address, `https:` or `http:`. TLS is verified with the authorities that Node trusts. */
+/** Creates a source for an address, `https:` or `http:`. TLS is verified with the authorities that Node trusts. */
 export function createUrlSource(url: URL): KeySource {
   return {
     read: async (signal) => {
@@ -33,7 +33,7 @@ export function createUrlSource(url: URL): KeySource {
   };
 }
 
-/** Of a file. */
+/** Creates a source for a file. */
 export function createFileSource(path: string): KeySource {
   return {
     read: async () => {
@@ -51,7 +51,7 @@ async function get(url: URL, signal: AbortSignal): Promise<IncomingMessage> {
   return await new Promise((resolve, reject) => {
     const request = url.protocol === 'https:' ? requestHttps : requestHttp;
     request(url, {
-      // A connection of its own: the next fetch is minutes away.
+      // The connection is not kept open, since the next fetch is minutes away.
       agent: false,
       rejectUnauthorized: true,
       headers: { accept: 'application/jwk-set+json, application/json', 'user-agent': 'work-item-gateway' },
@@ -70,7 +70,7 @@ async function readWhole(stream: AsyncIterable<unknown>): Promise<Buffer> {
     pieces.push(piece);
     length += piece.length;
     if (length > keySetBytesMax) {
-      throw new Error(`it has more than ${keySetBytesMax} bytes`);
+      throw new Error(`it is larger than ${keySetBytesMax} bytes`);
     }
   }
   return Buffer.concat(pieces);

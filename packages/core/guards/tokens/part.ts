@@ -1,16 +1,16 @@
-// The guard that checks bearer tokens, with what it needs: the issuer's keys.
+// Creates the token guard with its key set.
 
 import { systemClock } from '../../time/clock.ts';
 import type { GuardSettings } from '../options/guard-options.ts';
 import { describeFetchError } from '../options/outages.ts';
-import type { GuardObserver, Keeper, KeyName, TokenGuardPart } from '../options/ports.ts';
+import type { GuardObserver, Keeper, TokenGuardPart } from '../options/ports.ts';
 import { isSignatureAlgorithm } from '../options/signature-algorithms.ts';
 import { fetchTimeoutMs, KeySet } from './key-set.ts';
 import { createFileSource, createUrlSource, type KeySource } from './key-source.ts';
-import { readSigningKeys } from './signing-keys.ts';
+import { explainUnusable, readSigningKeys } from './signing-keys.ts';
 import { TokenGuard } from './tokens.ts';
 
-/** A guard by these settings. Waits for a file of keys to be read, and not for an address. */
+/** Creates the guard. Waits until a key file has been read, but not until keys have been fetched from an address. */
 export async function createTokenGuard(
   settings: GuardSettings,
   observer: GuardObserver,
@@ -38,7 +38,7 @@ export async function createTokenGuard(
     },
   });
   const guard = new TokenGuard(settings, keys, systemClock);
-  // A file is there, whoever is away.
+  // Kept keys are not used with a file, since a file can be read at any time.
   const kept = settings.authJwksFile === '' ? keeper?.findKeys(settings.authJwksUrl) : undefined;
   if (kept !== undefined) {
     await keys.inherit(kept);
@@ -60,16 +60,17 @@ export async function createTokenGuard(
   };
 }
 
-/** Fetches the issuer's keys once. Rejects with an Error for people. */
-export async function fetchKeys(settings: GuardSettings): Promise<readonly KeyName[]> {
+/** Fetches the issuer's keys once. Rejects with an Error for the operator. */
+export async function fetchKeys(settings: GuardSettings): ReturnType<TokenGuardPart['fetchKeys']> {
   const signal = AbortSignal.timeout(fetchTimeoutMs);
   try {
     const text = await createKeySource(settings).read(signal);
-    const { keys } = await readSigningKeys(text, settings.authAlgorithms.filter(isSignatureAlgorithm));
-    return keys;
+    const algorithms = settings.authAlgorithms.filter(isSignatureAlgorithm);
+    const { keys } = await readSigningKeys(text, algorithms);
+    return { keys, flaws: keys.length === 0 ? explainUnusable(text, algorithms) : [] };
   } catch (error) {
     const cause = signal.aborted
-      ? `no whole answer within ${fetchTimeoutMs} ms`
+      ? `no complete answer within ${fetchTimeoutMs} ms`
       : describeFetchError(error instanceof Error ? error : new Error(String(error)));
     throw new Error(cause, { cause: error });
   }

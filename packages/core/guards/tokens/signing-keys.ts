@@ -1,29 +1,30 @@
-// A JSON Web Key Set [RFC 7517] as keys to verify with: those of its keys that one of our algorithms can use. Where the
-// set comes from, and when, is key-set.ts's affair.
+// Parses a JSON Web Key Set [RFC 7517] and imports the keys for the accepted algorithms. key-set.ts decides when to
+// fetch the set.
 
 import { importJWK, type CryptoKey, type JWK } from 'jose';
 
+import { escapeControls } from '../../text/escape.ts';
 import type { SignatureAlgorithm } from '../options/signature-algorithms.ts';
 
 export interface SigningKey {
-  /** Undefined where the issuer gave it no name. */
+  /** Undefined if the issuer gave the key no id. */
   readonly kid: string | undefined;
   readonly algorithm: SignatureAlgorithm;
   readonly key: CryptoKey;
 }
 
-// A set is fetched over the network: whatever it has, looking at it is soon done.
+// Limits of a key set, because it comes from the network: the number of keys read, and the length of a key id.
 const keysMax = 200;
 const kidLengthMax = 1_024;
-// Shorter ones can be factored [RFC 7518, 3.3].
+// Required by RFC 7518, 3.3.
 const rsaBitsMin = 2_048;
-// Verifying takes four times as long with twice the bits, and anybody can have us do it.
+// With twice the bits, verifying takes four times as long, and any client can send a token to verify.
 const rsaBitsMax = 8_192;
 
-/** What the keys are that can be used, and what tells them from others. */
+/** The usable keys of a set, and their fingerprint. */
 export class SigningKeys {
   readonly keys: readonly SigningKey[];
-  /** The same for the same keys, in whatever order they came. */
+  /** Equal for two sets with the same keys, in any order. */
   readonly fingerprint: string;
 
   constructor(keys: readonly SigningKey[], fingerprint: string) {
@@ -31,12 +32,12 @@ export class SigningKeys {
     this.fingerprint = fingerprint;
   }
 
-  /** Whether a key has this name, for whatever algorithm. */
+  /** True if there is a key with this id, for any algorithm. */
   has(kid: string): boolean {
     return this.keys.some((key) => key.kid === kid);
   }
 
-  /** The keys that a token of this algorithm can be signed with; without `kid`, those of any name. */
+  /** The keys that can verify a token with this algorithm and key id. Without `kid`, keys with any id. */
   find(algorithm: SignatureAlgorithm, kid: string | undefined): readonly SigningKey[] {
     return this.keys.filter((key) => key.algorithm === algorithm && (kid === undefined || key.kid === kid));
   }
@@ -45,8 +46,8 @@ export class SigningKeys {
 export const noSigningKeys = new SigningKeys([], '');
 
 /**
- * The keys of the JSON Web Key Set in `text` that one of `algorithms` can use. Others are left out: of another kind or use,
- * private, too short, broken. Rejects with an `Error` for the log when it is no such set.
+ * Returns the keys of the JSON Web Key Set `text` that one of `algorithms` can use. Leaves out private and invalid
+ * keys, and RSA keys of a wrong size. Rejects with an `Error` for the log if `text` is not a key set.
  */
 export async function readSigningKeys(
   text: string,
@@ -65,6 +66,39 @@ export async function readSigningKeys(
   );
 }
 
+/**
+ * Explains to the operator why no key in `text` can be used: `<kid>: <reason>` for each of the first five. The caller
+ * knows that none can be used.
+ */
+export function explainUnusable(text: string, algorithms: readonly SignatureAlgorithm[]): string[] {
+  return jwksOf(text)
+    .slice(0, explainedMax)
+    .map((jwk) => {
+      const kid = typeof jwk.kid === 'string' ? escapeControls(jwk.kid.slice(0, kidShownMax)) : '(no kid)';
+      return `${kid}: ${explainFlaw(jwk, algorithms)}`;
+    });
+}
+
+const explainedMax = 5;
+const kidShownMax = 40;
+
+function explainFlaw(jwk: JWK, algorithms: readonly SignatureAlgorithm[]): string {
+  if (jwk.d !== undefined) {
+    return 'a private key, which must not be published';
+  }
+  if (jwk.use !== undefined && jwk.use !== 'sig') {
+    return 'not for signatures';
+  }
+  if (!algorithms.some((each) => fits(jwk, each))) {
+    return `not for ${algorithms.join(' or ')}`;
+  }
+  // In base64url, 4 characters are 3 bytes.
+  const bits = typeof jwk.n === 'string' ? Math.floor((jwk.n.length * 3) / 4) * 8 : rsaBitsMin;
+  return bits < rsaBitsMin || bits > rsaBitsMax
+    ? `an RSA key of ${bits} bits, not ${rsaBitsMin} to ${rsaBitsMax}`
+    : 'malformed';
+}
+
 function jwksOf(text: string): readonly JWK[] {
   let set: unknown;
   try {
@@ -74,7 +108,7 @@ function jwksOf(text: string): readonly JWK[] {
   }
   const keys: unknown = isObject(set) ? set['keys'] : undefined;
   if (!Array.isArray(keys)) {
-    throw new Error('it is JSON, but no JSON Web Key Set: it has no array "keys"');
+    throw new Error('it is JSON, but not a JSON Web Key Set: it has no array "keys"');
   }
   return keys.filter(isObject);
 }
@@ -83,7 +117,7 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-// The curves of ECDSA; EdDSA has one that the platform can verify.
+// The curves of ECDSA, and the only supported curve of EdDSA.
 const curves: Readonly<Record<string, string>> = {
   ES256: 'P-256',
   ES384: 'P-384',
@@ -103,7 +137,7 @@ function fits(jwk: JWK, algorithm: SignatureAlgorithm): boolean {
     (use === undefined || use === 'sig') &&
     (operations === undefined || (Array.isArray(operations) && operations.includes('verify'))) &&
     (kid === undefined || (typeof kid === 'string' && kid.length <= kidLengthMax)) &&
-    // Whoever publishes a private key has none any more.
+    // A published private key is compromised.
     jwk.d === undefined
   );
 }
@@ -115,7 +149,7 @@ async function importKey(
   const parts = { kty, n, e, crv, x, y };
   let key;
   try {
-    // Only what makes the key: nothing else of the set has a say in how it is used.
+    // Imports only the key material, so that no other member of the key influences its use.
     key = await importJWK(JSON.parse(JSON.stringify(parts)) as JWK, algorithm);
   } catch {
     return undefined;

@@ -1,22 +1,21 @@
-// Runs a few things at a time; others wait, in order and up to a bound.
+// Limits concurrency: runs a few tasks at a time, and queues others in order, up to a limit.
 
 export class Slots {
   #free: number;
   readonly #waitingMax: number;
   readonly #waiting: (() => void)[] = [];
 
-  /** `count` run at a time, and `waitingMax` wait. */
   constructor(count: number, waitingMax: number) {
     this.#free = count;
     this.#waitingMax = waitingMax;
   }
 
-  /** Whether one more would be refused. */
+  /** True if neither a slot nor a place in the queue is free. */
   get isFull(): boolean {
     return this.#free === 0 && this.#waiting.length >= this.#waitingMax;
   }
 
-  /** Runs `act` when it is its turn. The caller looks at `isFull` before. */
+  /** Runs `act` as soon as a slot is free, in order of the calls. The caller must check `isFull` first. */
   async run<T>(act: () => Promise<T>): Promise<T> {
     if (this.#free > 0) {
       this.#free -= 1;

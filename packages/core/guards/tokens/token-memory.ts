@@ -1,29 +1,29 @@
-// Tokens that have been verified, so that the next call with one costs a digest instead of a signature. Known by the
-// SHA-256 of the whole token, and never by less of it [D44].
+// Caches verified tokens: the next request with the same token needs a digest instead of a signature check. The cache
+// key is the SHA-256 of the whole token [D44].
 
 import { hash } from 'node:crypto';
 
 import type { Clock } from '../../time/clock.ts';
 
-/** A token's name here: the token itself cannot be read from it. */
+/** Identifies a token without revealing it. */
 export type TokenDigest = string;
 
 export function digestToken(token: string): TokenDigest {
-  // As characters of one byte each: the shortest, and the quickest to make.
+  // Latin-1 has one character per byte: the shortest encoding, and the fastest.
   return hash('sha256', token, 'latin1');
 }
 
 interface Entry<T> {
   readonly value: T;
-  /** On the wall clock, as the token says it. */
+  /** The end of the token's validity, in ms on the wall clock. */
   readonly expiresAt: number;
-  /** On the steady clock: nobody can set that one back. */
+  /** From this time on, in ms on the steady clock, the entry is not used. That clock cannot be set back. */
   readonly forgetAt: number;
 }
 
 /**
- * At most `entriesMax` tokens. In two halves: when the newer one is full the older one is forgotten, and whatever was
- * asked for meanwhile has moved to the newer. So a flood of tokens that come once pushes out no others for long.
+ * The cache has two halves. When the newer is full, it becomes the older, and the previous older is dropped. A token
+ * found in the older moves to the newer, so a flood of tokens used once does not displace those in use.
  */
 export class TokenMemory<T> {
   readonly #clock: Clock;
@@ -40,7 +40,7 @@ export class TokenMemory<T> {
     return this.#newer.size + this.#older.size;
   }
 
-  /** What was remembered of this token; undefined for one that is not known, or no longer. */
+  /** Returns the value for a token; undefined if it is unknown or has expired. */
   find(digest: TokenDigest): T | undefined {
     let entry = this.#newer.get(digest);
     if (entry === undefined) {
@@ -58,7 +58,7 @@ export class TokenMemory<T> {
     return entry.value;
   }
 
-  /** Until the wall clock says `expiresAt` or the steady one `forgetAt`, whichever is first. */
+  /** Keeps `value` until `expiresAt` on the wall clock or `forgetAt` on the steady clock, whichever comes first. */
   remember(digest: TokenDigest, value: T, expiresAt: number, forgetAt: number): void {
     this.#add(digest, { value, expiresAt, forgetAt });
   }

@@ -1,6 +1,6 @@
-// The guard that wants a valid token of every call of an operation: a JSON Web Token [RFC 7519] in the `Authorization`
-// header, signed by the issuer, for us, in force, and with the operation's scope [D41 to D44]. Signatures are jose's
-// affair, the keys are key-set.ts's.
+// The guard that requires a valid token for every operation: a JSON Web Token [RFC 7519] in the `Authorization` header
+// [D41 to D44]. The issuer must have signed it for our audience. It must be valid now and have the operation's scope.
+// jose checks signatures, key-set.ts provides the keys.
 
 import { decodeProtectedHeader, errors, jwtVerify, type JWTPayload, type JWTVerifyOptions } from 'jose';
 
@@ -30,27 +30,28 @@ type TokenSettings = Pick<
   | 'authScopeClaim'
 >;
 
-/** Tokens that are remembered at once, at most; each takes about half a kilobyte. */
+/** Largest number of cached tokens; each needs about half a kilobyte. */
 const rememberedMax = 10_000;
 const rememberedMsMax = 300_000;
-// Who needs more than this for a name is verified each time: what is remembered must stay small.
+// Tokens with a longer subject are not cached, to keep entries small.
 const rememberedSubjectMax = 1_024;
-// An issuer that gives its keys no names, or one name to several: each costs a forger's token one more verification.
+// Largest number of keys tried for a token. Several keys match a token without a key id, or with an id that several
+// keys share. For a forged token, each of them costs one verification.
 const candidatesMax = 4;
-// Tokens that are verified at a time: two keep a core as busy as a hundred do, and leave half of Node's four threads.
+// Largest number of concurrent verifications. Two keep a core as busy as a hundred, and leave two of Node's four pool
+// threads free.
 const verifiedAtOnceMax = 2;
-/** Tokens that wait to be verified, at most: 1,024 of RS256 take a core about 0.1 s. */
+/** Largest number of tokens waiting to be verified. Verifying 1,024 RS256 tokens takes a core about 0.1 s. */
 const waitingMaxDefault = 1_024;
 
-// RFC 6750, 2.1: one or more spaces, and the scheme in any case [RFC 9110, 11.1].
+// RFC 6750, 2.1: the scheme in any case [RFC 9110, 11.1], then one or more spaces.
 const bearerForm = /^bearer(?: +(.*))?$/i;
-// Three parts of base64url, none of them empty [RFC 7515, 3.1].
+// Three non-empty parts of base64url [RFC 7515, 3.1].
 const compactForm = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 
-/** A token that has been verified. */
-interface Verified {
+interface VerifiedToken {
   readonly admission: Admission;
-  /** For the operations whose scope it lacks. */
+  /** The refusals for operations whose scope the token lacks. */
   readonly refusals: Refusals;
 }
 
@@ -58,15 +59,14 @@ type Refusals = ReadonlyMap<OperationName, Admission>;
 
 export class TokenGuard implements Guard {
   readonly #settings: TokenSettings;
-  // The scope that an operation needs; one that is not named needs none.
   readonly #scopes: ReadonlyMap<OperationName, string>;
   readonly #keys: KeySet;
   readonly #clock: Clock;
-  readonly #memory: TokenMemory<Verified>;
+  readonly #memory: TokenMemory<VerifiedToken>;
   readonly #slots: Slots;
-  // For a token without any scope.
+  // The refusals for a token without any scope.
   readonly #refusals: Refusals;
-  // Counts the changes of the keys: what was verified with those before is not remembered after.
+  // Counts key changes: a token verified with older keys must not be cached.
   #generation = 0;
 
   constructor(
@@ -90,12 +90,11 @@ export class TokenGuard implements Guard {
     );
   }
 
-  /** How many tokens are remembered. */
   get remembered(): number {
     return this.#memory.size;
   }
 
-  /** To be called when the keys have changed: no token counts any more for what it was found to be with others [D44]. */
+  /** Empties the cache. Call it when the keys change: cached tokens were verified with the old keys [D44]. */
   forgetAll(): void {
     this.#generation += 1;
     this.#memory.forgetAll();
@@ -133,16 +132,16 @@ export class TokenGuard implements Guard {
       return admissionOf(verified, operation);
     } catch (error) {
       if (error instanceof FlawedToken) {
-        // What was fetched for it may have had no key at all.
+        // The fetch for an unknown key may have replaced the keys with an empty set.
         return this.#keys.current.keys.length === 0 ? noKeys : flawed[error.flaw];
       }
       throw error;
     }
   }
 
-  // Throws a FlawedToken for every token that is not valid.
-  async #read(token: string, digest: TokenDigest, header: Header): Promise<Verified> {
-    // Now, and not before it had to wait: a key may have been taken away meanwhile.
+  // Throws a FlawedToken for an invalid token.
+  async #read(token: string, digest: TokenDigest, header: Header): Promise<VerifiedToken> {
+    // Looked up after the wait in the queue, because a key may have been removed meanwhile.
     const keys = this.#findKeys(header);
     const generation = this.#generation;
     const { staleAt } = this.#keys;
@@ -162,7 +161,6 @@ export class TokenGuard implements Guard {
       throw new FlawedToken('algorithm');
     }
     if (kid !== undefined && !this.#keys.current.has(kid)) {
-      // The issuer may have a new one.
       await this.#keys.seek();
     }
     this.#findKeys(header);
@@ -201,9 +199,9 @@ export class TokenGuard implements Guard {
     throw new FlawedToken(flaw);
   }
 
-  #describe({ exp, sub, ...others }: JWTPayload): Verified {
+  #describe({ exp, sub, ...others }: JWTPayload): VerifiedToken {
     const { authScopeClaim: claim } = this.#settings;
-    // Types are of the library's wishes: what stands in a token is whatever the issuer has put there.
+    // jose declares a type, but does not check it: a claim can have any value.
     const subject: unknown = sub;
     if (!Number.isFinite(exp) || !(subject === undefined || isName(subject))) {
       throw new FlawedToken('claims');
@@ -219,12 +217,12 @@ export class TokenGuard implements Guard {
 
 const none: Refusals = new Map();
 
-function admissionOf({ admission, refusals }: Verified, operation: OperationName): Admission {
+function admissionOf({ admission, refusals }: VerifiedToken, operation: OperationName): Admission {
   const refusal = refusals.get(operation);
   return refusal === undefined ? admission : { ...refusal, identity: admission.identity };
 }
 
-// Half of a pair of surrogates has no bytes: two names could become one.
+// A lone surrogate has no encoding in UTF-8, so two different names could be sent as the same bytes.
 function isName(value: unknown): value is string {
   return typeof value === 'string' && value.isWellFormed();
 }
@@ -233,7 +231,7 @@ function readScopes(claim: unknown): readonly unknown[] {
   return typeof claim === 'string' ? claim.split(' ') : Array.isArray(claim) ? (claim as unknown[]) : [];
 }
 
-/** What a token says of its key. */
+/** The parts of a token's header that select its key. */
 interface Header {
   readonly algorithm: SignatureAlgorithm;
   readonly kid: string | undefined;
@@ -259,7 +257,7 @@ function readHeader(token: string): Header {
   return { algorithm: alg, kid };
 }
 
-// The last character of a part can have bits that mean nothing. A decoder that drops them takes many texts for one token.
+// Unused bits in the last character of a base64url part must be 0. Otherwise a token would have several spellings.
 function hasOneSpelling(token: string): boolean {
   return token.split('.').every((part) => {
     const end = part.slice(-(part.length % 4 === 0 ? 4 : part.length % 4));
@@ -275,7 +273,7 @@ class FlawedToken extends Error {
   }
 }
 
-// By the library's codes; what is no error of its own is a fault of ours.
+// Maps an error of jose to a flaw. Rethrows any other error, which is a bug in the gateway.
 function flawOf(error: unknown): TokenFlaw {
   if (!(error instanceof errors.JOSEError)) {
     throw error;

@@ -1,5 +1,5 @@
-// Failures as lines for people, where nobody has given an observer: a gateway in anyone's process that fails must not do
-// it in silence [D50]. One line each, and not more than a few of them in a while: a dead backend fails every call.
+// The default observer of hosts: writes one line per failure, so that an embedded gateway never fails silently [D50]. The
+// number of lines per period is limited, because every call fails while the backend is down.
 
 import { describeError } from '../../backend/describe-error.ts';
 import type { CallRecord } from '../../call/call-record.ts';
@@ -8,35 +8,34 @@ import { outcomes, type CallOutcome } from '../../outcomes.ts';
 import { outageTexts } from '../../guards/options/outages.ts';
 import { escapeControls } from '../../text/escape.ts';
 
-/** So many lines are written in so many milliseconds; further failures are counted, and told of in one line. */
+/** Largest number of lines in a period. After the period, one line reports how many further failures were not written. */
 export const linesMax = 10;
 export const periodMs = 10_000;
-// Of an error with its stack; what is longer says nothing more.
 const lineLengthMax = 2_000;
 
 /**
- * An observer that writes a line for each failure that is the backend's or the gateway's [D51], with `write`. What clients
- * do wrong is no failure, and gets none.
+ * Creates an observer that calls `write` with a line for each failure of the backend or the gateway [D51]. Errors of clients
+ * get no line.
  */
 export function writeFailureLines(write: (line: string) => void = writeToConsole): GatewayObserver {
   let written = 0;
-  let left = 0;
+  let skipped = 0;
   const endPeriod = (): void => {
     written = 0;
-    if (left > 0) {
-      const count = left;
-      left = 0;
-      writeLine(`${count} more failed in the last ${periodMs / 1_000} s; the lines above say how`);
+    if (skipped > 0) {
+      const count = skipped;
+      skipped = 0;
+      writeLine(`${count} more failed in the last ${periodMs / 1_000} s (not shown)`);
     }
   };
   const writeLine = (text: string): void => {
     if (written === linesMax) {
-      left += 1;
+      skipped += 1;
       return;
     }
     written += 1;
     if (written === 1) {
-      // It ends a process no later.
+      // The timer must not keep the process alive.
       setTimeout(endPeriod, periodMs).unref();
     }
     const line = escapeControls(`work-item-gateway: ${text}`);
@@ -49,7 +48,6 @@ export function writeFailureLines(write: (line: string) => void = writeToConsole
         writeLine(describeFailure(record, outcome));
       }
     },
-    // The client's doing.
     onMalformed: () => undefined,
     onStall: () => undefined,
     onBug: (error, record) => {
@@ -63,16 +61,16 @@ export function writeFailureLines(write: (line: string) => void = writeToConsole
   };
 }
 
-// The only argument: no part of it is taken for a format.
+// With a single argument, `console.error` does not interpret `%`.
 function writeToConsole(line: string): void {
   console.error(line);
 }
 
-/** A fault that is the host's: its message says what to do there. */
+/** A mistake in the code of the host. The message says how to correct it. */
 export class HostMistake extends Error {}
 
-// `unreachable: GET /api/work-items/5 (request id 0b5f…) got 500: no complete, well-formed answer. Cause: connect
-// ECONNREFUSED 127.0.0.1:5104. Look whether the backend runs, and whether backendUrl is its address.`
+// Example: `unreachable: GET /api/work-items/5 (request id 0b5f…) got 500: no complete, well-formed answer. Cause: connect
+// ECONNREFUSED 127.0.0.1:5104. Check that the backend runs and that backendUrl is its address.`
 function describeFailure(record: CallRecord, outcome: Failure): string {
   const { status, cause } = record;
   const got = status === 0 ? 'got no reply' : `got ${status}`;
@@ -102,14 +100,15 @@ function isFailure(outcome: CallOutcome): outcome is Failure {
   return Object.hasOwn(advice, outcome);
 }
 
-// What to do, for whoever mounts the gateway.
+// Next steps for the developer of the host.
 const advice: Readonly<Record<Failure, string>> = {
-  refused: "Look for the request id in the backend's log",
-  unreachable: 'Look whether the backend runs, and whether backendUrl is its address',
-  'timed-out': 'Look what the backend is busy with, or raise backendTimeoutMs or backendConnectTimeoutMs',
-  'not-json': "Look for the request id in the backend's log: its answer must be JSON",
-  'too-large': 'Let the backend answer with less, or raise responseBytesMax or bufferedBytesMax',
-  'no-keys': "Look whether the issuer's keys can be fetched from here",
-  overload: 'Raise inFlightMax, bufferedBytesMax or the limit of open files, or share the load',
+  refused: "Search the backend's log for the request id",
+  unreachable: 'Check that the backend runs and that backendUrl is its address',
+  'timed-out': 'Find out why the backend is slow, or raise backendTimeoutMs or backendConnectTimeoutMs',
+  'not-json': "Search the backend's log for the request id: its answer must be JSON",
+  'too-large': 'Make the backend send smaller answers, or raise responseBytesMax or bufferedBytesMax',
+  'no-keys': "Check that this machine can fetch the issuer's keys",
+  overload:
+    'Raise inFlightMax, bufferedBytesMax or the limit of open files, or spread the load over more gateways',
   bug: 'This is a defect of the gateway: report it with this line',
 };

@@ -1,4 +1,4 @@
-// The fields of heads, for hosts in which a library reads and writes them.
+// Converts the fields of heads for hosts whose HTTP library parses and writes heads.
 
 import { fieldNames, type FieldName } from '../../http1/fields.ts';
 import type { Reply } from '../../http1/transport.ts';
@@ -6,15 +6,15 @@ import { noContent } from '../../http1/writer.ts';
 
 const known: ReadonlySet<string> = new Set(fieldNames);
 
-/** The field of this name, in any case; undefined for one that nobody reads. */
+/** Returns `name` in lower case; undefined if the gateway does not read that field. */
 export function fieldNameOf(name: string): FieldName | undefined {
-  const small = name.toLowerCase();
-  return known.has(small) ? (small as FieldName) : undefined;
+  const lowerCase = name.toLowerCase();
+  return known.has(lowerCase) ? (lowerCase as FieldName) : undefined;
 }
 
 type ReplyFields = Pick<Reply, 'head' | 'added' | 'requestId' | 'length'>;
 
-/** What `writeReplyHead` writes, without the headers of a connection, as name, value, name, value. */
+/** Lists the headers that `writeReplyHead` writes, except connection headers, as name, value, name, value. */
 export function listReplyHeaders({ head, added, requestId, length }: ReplyFields): string[] {
   return head.status === noContent
     ? [...head.headers, ...added, 'x-request-id', requestId]

@@ -1,4 +1,4 @@
-// The gateway of a host, with its guards, from the options that its user gives.
+// Creates a host's gateway and its guards from the options that the developer passes.
 
 import type { Gateway, GatewayObserver } from '../../call/gateway.ts';
 import { guardRows } from '../../guards/options/guard-options.ts';
@@ -15,20 +15,19 @@ import { findUnknownNames, readOptions, type OptionRow, type ValuesOf } from '..
 import { writeFailureLines } from './failure-lines.ts';
 import { HostGuards } from './host-guards.ts';
 
-/** The options that every host has. */
 export const hostRows = { ...guardRows, ...gatewayRows };
 
 type HostValues = ValuesOf<typeof hostRows> &
   GatewayValues & { readonly observer?: GatewayObserver; readonly prefix?: string };
 
 interface HostTraits {
-  /** Where none is given. Default: each failure is a line of `console.error`. */
+  /** Creates the observer if none is given. Default: `writeFailureLines`. */
   readonly createObserver?: () => GatewayObserver;
-  /** Stands before `/api/work-items`; default: the option of that name. */
+  /** Path prefix before `/api/work-items`. Default: the option `prefix`. */
   readonly prefix?: string;
-  /** Options that are not looked at here. */
+  /** Names of other valid options, which are ignored here. */
   readonly otherNames?: readonly string[];
-  /** What does not go together in this host. */
+  /** Problems found by the host itself. */
   readonly problems?: readonly string[];
 }
 
@@ -36,13 +35,13 @@ export interface HostGateway<Table> {
   readonly gateway: Gateway;
   readonly guards: HostGuards | undefined;
   readonly values: ValuesOf<Table>;
-  /** Closes the connections to the backend and lets go of the guards; calls in flight fail. */
+  /** Closes the connections to the backend, and the guards. Calls in flight fail. */
   readonly end: () => Promise<void>;
 }
 
 /**
- * A gateway with its own connections to the backend, by `options` as `table` has them. Throws a `TypeError` that names every
- * problem, and every name that is known to nobody.
+ * Creates a gateway with its own connections to the backend. `table` describes the valid `options`. Throws a `TypeError`
+ * that lists every problem and every unknown name.
  */
 export function createHostGateway<Table extends typeof hostRows & Readonly<Record<string, OptionRow>>>(
   options: object,
@@ -62,7 +61,7 @@ export function createHostGateway<Table extends typeof hostRows & Readonly<Recor
     ...findUnknownNames(options, [...Object.keys(table), ...otherNames]),
   );
   if (problems.length > 0) {
-    throw new TypeError(`The gateway cannot be made: ${problems.join('; ')}.`);
+    throw new TypeError(`Cannot create the gateway: ${problems.join('; ')}.`);
   }
   const checked = read as HostValues;
   const observer = checked.observer ?? createObserver();

@@ -1,5 +1,5 @@
-// The guards of a host, made when the host starts or with the first request, and again where a host that was closed is
-// used again. Until then nothing of them is loaded: no keys are fetched, and no Redis is asked.
+// Creates a host's guards when the host starts, or at its first request; after `close`, again at the next request. Before
+// that, no guard code is loaded, no keys are fetched and Redis is not contacted.
 
 import type { GatewayObserver } from '../../call/gateway.ts';
 import { joinGuards, type Admission, type Guard, type GuardedRequest } from '../../call/guard.ts';
@@ -11,18 +11,16 @@ import type { GuardSettings } from '../../guards/options/guard-options.ts';
 import { escapeControls } from '../../text/escape.ts';
 import { HostMistake } from './failure-lines.ts';
 
-/** All guards as one, and how to let go of them. */
-type Made = Guards & { readonly guard: Guard };
+type JoinedGuards = Guards & { readonly guard: Guard };
 
-const everyone: Guard = { admit: ({ identity }) => ({ isAdmitted: true, identity }) };
+const admitsAll: Guard = { admit: ({ identity }) => ({ isAdmitted: true, identity }) };
 
 export class HostGuards implements Guard {
   readonly #settings: GuardSettings;
   readonly #observer: GatewayObserver;
-  // Undefined before the first request and after `close`, and after a failure: the next request tries again.
-  #making: Promise<Made> | undefined;
-  // The result of `#making`.
-  #made: Made | undefined;
+  // Undefined before the first use, after `close` and after a failure. Then the next request creates the guards.
+  #making: Promise<JoinedGuards> | undefined;
+  #made: JoinedGuards | undefined;
 
   constructor(settings: GuardSettings, observer: GatewayObserver) {
     this.#settings = settings;
@@ -36,8 +34,8 @@ export class HostGuards implements Guard {
   }
 
   /**
-   * Makes them now; rejects with an `Error` for people where `authJwksFile` has no keys. Where a request makes them, it is
-   * answered as in every other outage of keys.
+   * Creates the guards now. Rejects if `authJwksFile` has no keys. If a request creates the guards instead, a file without
+   * keys is an outage, like a failed fetch from `authJwksUrl`.
    */
   async start(): Promise<void> {
     const { fileProblem } = await this.#make();
@@ -47,14 +45,14 @@ export class HostGuards implements Guard {
     }
   }
 
-  /** Lets go of keys and connections: at once, or as soon as they are made. */
+  /** Releases keys and connections. Guards that are still being created are closed when they are ready. */
   close(): void {
     this.#made?.close();
     this.#made = undefined;
     this.#making = undefined;
   }
 
-  #make(): Promise<Made> {
+  #make(): Promise<JoinedGuards> {
     if (this.#making !== undefined) {
       return this.#making;
     }
@@ -77,16 +75,16 @@ export class HostGuards implements Guard {
     return making;
   }
 
-  async #create(): Promise<Made> {
+  async #create(): Promise<JoinedGuards> {
     const made = await createGuards(this.#settings, this.#observeOutages(), undefined).catch(
       (error: unknown) => {
         throw error instanceof MissingPackageError ? new HostMistake(error.message) : error;
       },
     );
-    return { ...made, guard: joinGuards(made.guards) ?? everyone };
+    return { ...made, guard: joinGuards(made.guards) ?? admitsAll };
   }
 
-  // Once for each change.
+  // Returns an observer that reports the beginning and the end of each outage once.
   #observeOutages(): GuardObserver {
     let isFailing = false;
     return {
@@ -95,26 +93,26 @@ export class HostGuards implements Guard {
       onFetch: (error) => {
         if (isFailing !== (error !== undefined)) {
           isFailing = !isFailing;
-          this.#tell('keys', error === undefined ? undefined : describeFetchError(error));
+          this.#report('keys', error === undefined ? undefined : describeFetchError(error));
         }
       },
       onCounter: (_who, cause) => {
         const text = cause instanceof Error ? cause.message : 'it does not answer';
-        this.#tell('redis', cause === undefined ? undefined : text);
+        this.#report('redis', cause === undefined ? undefined : text);
       },
-      // No outage: it counts.
-      onIdlePassword: () => undefined,
+      // Not an outage: Redis still counts requests.
+      onUnusedPassword: () => undefined,
     };
   }
 
-  #tell(what: 'keys' | 'redis', cause: string | undefined): void {
+  #report(what: 'keys' | 'redis', cause: string | undefined): void {
     try {
       this.#observer.onOutage?.(what, cause === undefined ? undefined : escapeControls(cause));
     } catch (error) {
       try {
         this.#observer.onBug(error, undefined);
       } catch {
-        // Whoever would say so is broken.
+        // The observer itself is broken.
       }
     }
   }

@@ -1,5 +1,5 @@
-// Listening: on one address, or for `localhost` on both loopback addresses, with messages that say what to
-// do when that fails. Stopping here takes no connection away, unlike http.Server.close().
+// Listens on an address, or on both loopback addresses if the host is `localhost`. Explains failures. Unlike
+// http.Server.close(), closing a listener leaves open connections alone.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { once } from 'node:events';
@@ -10,30 +10,30 @@ import { StartError } from './start-error.ts';
 
 export interface Listener {
   readonly port: number;
-  /** For instance `http://localhost:3000`: one that a client on this machine can use. */
+  /** A URL that works on this machine, for instance `http://localhost:3000`. */
   readonly url: string;
-  /** Takes no new connection from now on; those that there are stay as they are. */
+  /** Stops accepting connections; open ones stay. */
   close(): Promise<void>;
 }
 
 /**
- * How several processes share a port: `reuse-port`, each has a listening socket of its own and the system
- * deals connections out; `cluster`, the primary process of node:cluster takes them and hands them on.
+ * Sharing of a port by several processes. `reuse-port`: each process has its own listening socket, and the OS distributes
+ * connections. `cluster`: the primary process of node:cluster accepts connections and passes them on.
  */
 export type PortSharing = 'none' | 'reuse-port' | 'cluster';
 
 const freePortTries = 20;
 const backlog = 4_096;
 
-/** What its user calls the address and the port of a listener, for messages. */
+/** The names of the settings or arguments for host and port, for messages. */
 interface ListenNames {
   readonly host: string;
   readonly port: string;
 }
 
 /**
- * Makes `server` listen on `host` and `port` (0 picks a free one). `names` says what its user would change; `scheme` is of
- * its URL. Rejects with a StartError.
+ * Makes `server` listen on `host` and `port` (0 picks a free port). Error messages use `names`; the URL has `scheme`.
+ * Rejects with a StartError.
  */
 export async function listen(
   server: Server,
@@ -66,8 +66,9 @@ export async function listen(
 }
 
 /**
- * Makes `server` take the connections of listening sockets that this process was given as `descriptors`, one or more: a
- * process that shares them, or comes after it, takes those that it leaves. Rejects with a StartError.
+ * Makes `server` accept connections from the inherited listening sockets with these `descriptors`, at least one. After
+ * `close`, another process with the same sockets, or the successor of this process, accepts the connections that are still
+ * in the queue. Rejects with a StartError.
  */
 export async function listenOnPassed(
   server: Server,
@@ -77,7 +78,7 @@ export async function listenOnPassed(
   const servers: Server[] = [];
   for (const descriptor of descriptors) {
     try {
-      // By this way, and not by its number alone, node:cluster leaves it to the process that it is in.
+      // Passed as a socket, because node:cluster would send a plain descriptor number to the primary process.
       const place = new Socket({ fd: descriptor, readable: false, writable: false });
       const start = servers.length === 0 ? startListening : startHelper;
       const each = await start(server, place);
@@ -88,7 +89,7 @@ export async function listenOnPassed(
     } catch (error) {
       closeAll(servers);
       throw new StartError(
-        `descriptor ${descriptor}, which LISTEN_FDS passes on, is no listening TCP socket: ${(error as Error).message}`,
+        `descriptor ${descriptor}, passed with LISTEN_FDS, is not a listening TCP socket: ${(error as Error).message}`,
         error,
       );
     }
@@ -97,7 +98,7 @@ export async function listenOnPassed(
   return {
     port,
     url: `${scheme}://${hostInUrl(address)}:${port}`,
-    // At once: whoever has the sockets besides us has their queues too, and what waits in them.
+    // Closes at once: other processes that share the sockets accept the queued connections.
     close: () => {
       closeAll(servers);
       return Promise.resolve();
@@ -119,7 +120,7 @@ function portOf(server: Server): number {
   return (server.address() as AddressInfo).port;
 }
 
-/** Starts a second server, which hands its connections to `server`. */
+/** Starts a second server, which passes its connections to `server`. */
 async function startHelper(server: Server, place: ListenOptions | Socket): Promise<Server> {
   const helper = createServer({ allowHalfOpen: true, noDelay: true }, (socket: Socket) => {
     server.emit('connection', socket);
@@ -128,7 +129,7 @@ async function startHelper(server: Server, place: ListenOptions | Socket): Promi
   return helper.on('error', (error) => server.emit('error', error));
 }
 
-// One that a client on this machine can use: an address that means all of them is `localhost` too.
+// Returns a host name that works on this machine: `localhost` for a wildcard address.
 function hostInUrl(host: string): string {
   if (host === '0.0.0.0' || host === '::') {
     return 'localhost';
@@ -136,7 +137,7 @@ function hostInUrl(host: string): string {
   return host.includes(':') ? `[${host}]` : host;
 }
 
-/** Returns all servers that listen: one where the machine has no `::1`. */
+/** Returns the listening servers: two, or one if the machine has no `::1`. */
 async function listenOnLocalhost(server: Server, port: number, reusePort: boolean): Promise<Server[]> {
   for (let tries = 1; ; tries += 1) {
     await startListening(server, { host: '127.0.0.1', port, reusePort });
@@ -169,48 +170,47 @@ async function startListening(server: Server, place: ListenOptions | Socket): Pr
   return server;
 }
 
-// Not http.Server's own close, which also destroys idle connections and with them a request that is already
-// on its way [D33]; and not at any moment, since the system resets connections that it has completed and we
-// have not taken yet. So their queue is cut to a single place and taken in, one in each turn of the event
-// loop; then the socket closes in the very callback that takes the next, or when none has come for a while.
-// A client that connects in those few microseconds is still reset: where that matters, a load balancer sends
-// no new connection during SHUTDOWN_DELAY_MS.
-/** `server` takes no new connection from now on; those that there are stay as they are. */
+// http.Server's own close would destroy idle connections, on which a request may already be arriving [D33]. A close at an
+// arbitrary moment also makes the OS reset connections that are established but not yet accepted. So the accept queue is
+// reduced to one place and emptied, one connection per event-loop turn. Then the socket is closed in the callback that
+// accepts the next connection, or after `closeQuietMs` without a connection. A client that connects in the few microseconds
+// before the close is still reset. A load balancer can prevent this: it stops sending connections during SHUTDOWN_DELAY_MS.
+/** Makes `server` stop accepting connections; open ones stay. */
 export async function stopListening(server: Server): Promise<void> {
-  // Without this, a connection may be reset that a client made in the last turn before the end.
+  // Reduces the accept queue to one place. Otherwise a connection made in the last turn may be reset.
   handleOf(server)?.listen?.(0);
-  // The first turn may have begun before now.
+  // The current turn may have begun before the queue was reduced, so it does not count.
   await nextTurn();
   const giveUpAt = performance.now() + emptyQueueMsMax;
-  while ((await takesConnection(server)) && performance.now() < giveUpAt);
+  while ((await acceptsConnection(server)) && performance.now() < giveUpAt);
   const { promise, resolve } = Promise.withResolvers<undefined>();
   const close = (): void => {
     clearTimeout(timer);
     server.off('connection', close);
-    // Calls back only when the last connection has gone, which is not waited for here.
+    // Not awaited, because the callback of `close` is called only after the last connection has closed.
     Server.prototype.close.call(server);
     resolve(undefined);
   };
   const timer = setTimeout(close, closeQuietMs);
   server.prependListener('connection', close);
   await promise;
-  // The turn in which what was taken last gets its listeners.
+  // Waits for the turn in which the last accepted connection gets its listeners.
   await nextTurn();
 }
 
 const emptyQueueMsMax = 500;
 const closeQuietMs = 10;
 
-/** True when the next turn of the event loop takes a connection. */
-async function takesConnection(server: Server): Promise<boolean> {
-  const turn = { hasTaken: false };
+/** Resolves with true if the next event-loop turn accepts a connection. */
+async function acceptsConnection(server: Server): Promise<boolean> {
+  const turn = { hasAccepted: false };
   const onConnection = (): void => {
-    turn.hasTaken = true;
+    turn.hasAccepted = true;
   };
   server.on('connection', onConnection);
   await nextTurn();
   server.off('connection', onConnection);
-  return turn.hasTaken;
+  return turn.hasAccepted;
 }
 
 function describe(
@@ -221,10 +221,10 @@ function describe(
 ): string {
   switch (error.code) {
     case 'EADDRINUSE':
-      return `port ${port} on ${error.address ?? host} is in use: stop the program that has it, or choose another port with ${portSetting}`;
+      return `port ${port} on ${error.address ?? host} is in use: stop the program that uses it, or choose another port with ${portSetting}`;
     case 'EACCES':
-      return `port ${port} on ${host} needs more rights than this process has: choose one above 1023 with ${portSetting}`;
-    // With EINVAL the system refuses an address of one link without its interface, such as fe80::1.
+      return `port ${port} on ${host} needs more privileges than this process has: choose a port above 1023 with ${portSetting}`;
+    // EINVAL: a link-local address without its interface, such as fe80::1.
     case 'EADDRNOTAVAIL':
     case 'EINVAL':
     case 'ENOTFOUND':

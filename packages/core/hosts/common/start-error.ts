@@ -1,6 +1,6 @@
-// The one error for what keeps a program from starting and its operator can put right.
+// The error for a start that failed for a reason that the operator can fix.
 
-/** Something outside keeps the program from starting; the message says what to do, `code` is the system's. */
+/** The message says what to do; `code` is the error code of the OS, if any. */
 export class StartError extends Error {
   readonly code: string | undefined;
 

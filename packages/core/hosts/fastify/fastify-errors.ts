@@ -1,20 +1,20 @@
-// The reply to an id with a malformed escape (`/api/work-items/%zz`), which Fastify refuses before any hook or route: no
-// plugin hears of it, but for a function that the server is made with. Nothing here ever calls an operation [D60].
+// Replies to an id with a malformed escape (`/api/work-items/%zz`). Fastify refuses such a request before any hook or
+// route, so only the server's `frameworkErrors` function sees it. Nothing here calls an operation [D60].
 
 import { createRequestId, isRequestId } from '../../call/request-context.ts';
 import { route, type RouteOptions } from '../../call/route.ts';
 import { listReplyHeaders } from '../common/fields.ts';
 
-// What each server has mounted.
+// The gateways mounted in each server.
 const mounted = new WeakMap<object, RouteOptions[]>();
 
-/** Has `frameworkErrors` of `server` know that a gateway is mounted there. */
+/** Registers a gateway of `server` for `frameworkErrors`. */
 export function noteMounted(server: object, routes: RouteOptions): void {
   const others = mounted.get(server) ?? [];
   mounted.set(server, [...others, routes]);
 }
 
-/** What is asked of Fastify's requests and replies, whichever server it is over. */
+/** The parts of Fastify's requests and replies that are used, for any type of server. */
 interface UnroutedRequest {
   readonly raw: { readonly method?: string | undefined; readonly url?: string | undefined };
   readonly headers: Readonly<Record<string, unknown>>;
@@ -24,13 +24,13 @@ interface UnroutedRequest {
 interface UnroutedReply {
   code(status: number): unknown;
   header(name: string, value: string): unknown;
-  // Its types are for schemas, of which there are none here.
+  // Fastify's own type depends on schemas, which are not used here.
   readonly send: (payload: never) => unknown;
 }
 
 /**
- * For the option `frameworkErrors` of a Fastify server: what its router cannot read under the paths of a gateway gets the
- * gateway's reply, anything else Fastify's own.
+ * For the option `frameworkErrors` of a Fastify server. If the router cannot decode a target under a gateway's path, the
+ * client gets the gateway's reply. Any other error gets Fastify's own reply.
  */
 export function frameworkErrors(
   error: { readonly code: string },

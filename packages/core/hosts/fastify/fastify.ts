@@ -1,5 +1,5 @@
-// The gateway as a Fastify plugin. Fastify reads requests, routes them and runs the host's hooks; from the handler on it
-// is the same call as everywhere. Without a hook of the host having run nothing here is ever reached [D60].
+// The gateway as a Fastify plugin. Fastify parses requests, routes them and runs the host's hooks. No call starts before these
+// hooks have run [D60]. The call itself runs the same code as in the other hosts.
 
 import type { IncomingMessage } from 'node:http';
 import type { FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify';
@@ -27,11 +27,11 @@ import { noteMounted } from './fastify-errors.ts';
 import { OpenRequests } from './open-requests.ts';
 
 const pluginRows = {
-  /** For a request's body, in milliseconds; past it 408, and closed [D35]. Default 30,000. */
+  /** Timeout for receiving a request body, in milliseconds; then 408, and the connection closes [D35]. Default 30,000. */
   requestTimeoutMs: timeLimitRows.requestTimeoutMs,
-  /** How long `app.close()` waits for calls in flight, in milliseconds [D55]. Default 10,000. */
+  /** Time that `app.close()` waits for calls in flight, in milliseconds; then they are cut [D55]. Default 10,000. */
   shutdownTimeoutMs: shutdownTimeoutRow,
-  /** Is told of every request that ends. Default: failures go to `request.log`. */
+  /** Called for every finished request. Default: logs failures with `request.log`. */
   observer: { kind: observer },
 };
 
@@ -40,21 +40,21 @@ export interface WorkItemGatewayOptions extends GatewayLimits, GuardOptions, Opt
 const table = { ...hostRows, ...pluginRows };
 
 /**
- * Serves the five operations under `/api/work-items`. Registering it fails with a `TypeError` that names every option
- * that is wrong, and in a server of HTTP/2.
+ * Serves the five operations under `/api/work-items`. Registering fails with a `TypeError` that lists every invalid
+ * option. Registering also fails on an HTTP/2 server.
  */
 export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (fastify, options, done) => {
   let made: HostGateway<typeof table>;
   const logs = new WeakMap<object, Log>();
   try {
     if (fastify.initialConfig.http2 === true) {
-      throw new TypeError('The gateway speaks HTTP/1.1: it cannot be mounted in a server with http2.');
+      throw new TypeError('The gateway supports only HTTP/1.1: it cannot be mounted in a server with http2.');
     }
     made = createHostGateway(options, table, {
       createObserver: () => logFailures(fastify.log, logs),
-      // As Fastify joins them: a slash at the end of the prefix is that of the path.
+      // As Fastify does, drops a slash at the end of the prefix, because the path starts with one.
       prefix: fastify.prefix.replace(/\/$/, ''),
-      // Fastify has these for every plugin.
+      // Fastify accepts these options for every plugin.
       otherNames: ['prefix', 'logLevel', 'logSerializers'],
     });
   } catch (error) {
@@ -65,9 +65,9 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   noteMounted(fastify.server, gateway.routeOptions);
   const host = createNodeHost(gateway, values);
 
-  // The bytes decide, never the content-type [D10]: Fastify must neither parse a body nor refuse its type. Hooks may want
-  // to know that, so it is another only while Fastify looks at it. A body is whole before the hooks behind its parsing
-  // run, as is usual in Fastify; what hooks have put in its place counts.
+  // The gateway ignores `content-type` [D10], so Fastify must neither parse a body nor refuse its type. The header is
+  // replaced only while Fastify checks it, because hooks may need the original. As usual in Fastify, a body is complete
+  // before `preValidation` and later hooks run.
   const contentTypes = new WeakMap<IncomingMessage, string | undefined>();
   const bodies = new WeakMap<FastifyRequest, HeldBody>();
   const openRequests = new OpenRequests();
@@ -75,7 +75,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   fastify.addHook('preParsing', (request, reply, payload, next) => {
     const { raw } = request;
     openRequests.add(raw.socket, reply.raw, () => {
-      // Its head may have a flaw, a hook may have refused it, or the client may have left before its turn came.
+      // The body is still buffered if the head was flawed, a hook refused the request, or the client left early.
       bodies.get(request)?.drop();
     });
     if (!bodyless.has(raw.method)) {
@@ -90,14 +90,16 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     const body = new HeldBody(host);
     bodies.set(request, body);
     if (payload.readableDidRead) {
-      request.log.warn('a preParsing hook has read the body and passed nothing on: the request has none');
+      request.log.warn(
+        'a preParsing hook has read the body without returning a stream: the body is treated as empty',
+      );
     }
     body.gather(payload, raw, (error) => {
       parsed(error ?? null);
     });
   });
   fastify.addHook('preValidation', ({ raw }, _reply, next) => {
-    // Of a request without a body.
+    // If the request has no body, the parser did not run, so the header is restored here.
     if (contentTypes.has(raw)) {
       restoreContentType(raw, contentTypes.get(raw));
     }
@@ -108,16 +110,16 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     const inheritedHeaders = flatten(reply.getHeaders());
     reply.hijack();
     const { raw, id } = request;
-    // A host may have rewritten the target for its router.
+    // The target that Fastify's router used: the rewritten target if the host sets `rewriteUrl`.
     const exchange = new NodeExchange(host, raw, reply.raw, raw.url ?? '', inheritedHeaders);
     exchange.inTurn(() => {
       const body = bodies.get(request);
-      // Fastify's own id, a count, is no id elsewhere [D25].
+      // Fastify's default id, a counter, is not unique outside this process [D25].
       const givesId = raw.headers['x-request-id'] === undefined && isRequestId(id) && !countedId.test(id);
       const head = exchange.readHead(givesId ? id : undefined);
-      // What hooks have left of the body counts, and not what was announced.
+      // Hooks may have changed the body, so the length comes from the body, not from `content-length`.
       const incoming = exchange.accept(
-        'reason' in head || body === undefined ? head : { ...head, bodyLength: body.announcedLength(head) },
+        'reason' in head || body === undefined ? head : { ...head, bodyLength: body.announcedLength },
       );
       if (incoming !== undefined) {
         logs.set(incoming, request.log);
@@ -128,13 +130,13 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   if (guards !== undefined) {
     fastify.addHook('onReady', () => guards.start());
   }
-  // Routes have no schema: Fastify would validate and serialise by it. What `@fastify/swagger` shows is given to it alone.
+  // Routes have no schema, because Fastify would validate and serialise with it. Only `@fastify/swagger` gets the schemas.
   let schemas: RouteSchemas | undefined;
   if (fastify.hasDecorator('swagger')) {
     fastify.addHook('onReady', async () => {
       const { createRouteSchemas } = await import('../openapi/route-schemas.ts');
       schemas = createRouteSchemas(
-        // What this host has not is at its default; CORS is its own affair, and so off.
+        // Limits that this host does not have are shown at their defaults. CORS is off: the app handles it.
         { ...defaultsOf({ ...limitRows, ...corsRows }), ...values },
         fastify.prefix,
       );
@@ -159,8 +161,9 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     fastify.route({ method: others, url, handler, config: shown(undefined) });
   }
 
-  // Fastify closes connections while large replies are still on their way, and all of them where it is told to; so it is
-  // kept waiting for as long as it lets a hook take, and goes on waiting for those that it does not close. [D55]
+  // At shutdown, Fastify closes connections on which a large reply is still being sent; with `forceCloseConnections` it
+  // closes all connections. This hook makes Fastify wait until the requests have ended. The wait ends shortly before
+  // `pluginTimeout`, Fastify's limit for a hook [D55].
   let timer: NodeJS.Timeout | undefined;
   const cut = (): Promise<void> => {
     clearTimeout(timer);
@@ -170,15 +173,14 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     gateway.isDraining = true;
     const startedAt = performance.now();
     timer = setTimeout(() => {
-      // What waits for the backend has its reply then; the others wait for their clients.
+      // Calls that waited for the backend now have their 500. Requests that are still open are cut `lastReplyMs` later.
       void cut().then(() =>
         setTimeout(() => {
           openRequests.cut();
         }, lastReplyMs),
       );
     }, values.shutdownTimeoutMs);
-    // Now, and not when calls have ended: new ones would come for as long as there is load. The server's own `close`,
-    // which comes next, calls back when the connections that there are have closed, as ever.
+    // Stops before the calls have ended, because under load new calls never stop arriving. Fastify closes the server later.
     if (fastify.server.listening) {
       await stopListening(fastify.server);
     }
@@ -190,7 +192,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
   done();
 };
 
-// What `fastify-plugin` would say of it: its name, and which Fastify it is for. It stays in a scope of its own.
+// The metadata that `fastify-plugin` would set, but without breaking encapsulation.
 Object.assign(workItemGateway, {
   [Symbol.for('plugin-meta')]: { name: 'work-item-gateway', fastify: '>=5.0.0 <6' },
   [Symbol.for('fastify.display-name')]: 'work-item-gateway',
@@ -199,7 +201,7 @@ Object.assign(workItemGateway, {
 const lastReplyMs = 50;
 const hookMarginMs = 250;
 
-// Of these Fastify reads no body, and no content-type.
+// Methods for which Fastify reads neither body nor content-type.
 const bodyless: ReadonlySet<string | undefined> = new Set(['GET', 'HEAD', 'TRACE']);
 
 function restoreContentType({ headers }: IncomingMessage, contentType: string | undefined): void {
@@ -212,7 +214,7 @@ function restoreContentType({ headers }: IncomingMessage, contentType: string | 
 
 const countedId = /^req-[0-9a-z]+$/;
 
-// Ours on every reply [D24]; a host's hook does not replace them.
+// Set by the gateway on every reply [D24]; the host's hooks cannot replace them.
 const ownHeaders = new Set([
   'content-type',
   'content-length',
@@ -223,7 +225,6 @@ const ownHeaders = new Set([
   'connection',
 ]);
 
-// Headers that the host's hooks have set, such as those of CORS.
 function flatten(headers: ReturnType<FastifyReply['getHeaders']>): readonly string[] {
   const flat: string[] = [];
   for (const [name, value] of Object.entries(headers)) {
@@ -242,7 +243,7 @@ interface Log {
   error: (details: object, message: string) => void;
 }
 
-/** Failures, each in the log of its request; what belongs to none goes to `serverLog`. */
+/** Creates an observer that logs each failure with its request's logger, or with `serverLog` if it has no request. */
 function logFailures(serverLog: Log, logs: WeakMap<object, Log>): GatewayObserver {
   const logOf = (record: CallRecord): Log => logs.get(record) ?? serverLog;
   const describe = (record: CallRecord) => {
@@ -263,7 +264,7 @@ function logFailures(serverLog: Log, logs: WeakMap<object, Log>): GatewayObserve
     onBug: (error, record) => {
       const details = record === undefined ? {} : describe(record);
       const log = record === undefined ? serverLog : logOf(record);
-      log.error({ ...details, err: error }, 'a fault of the gateway after its reply had begun');
+      log.error({ ...details, err: error }, 'internal error after the reply had begun');
     },
     onOutage: (what, cause) => {
       const { ends, begins } = outageTexts[what];

@@ -1,4 +1,4 @@
-// The types of `@work-item-gateway/core/fastify` for CommonJS. Copied into dist/ by the build.
+// The types of `@work-item-gateway/core/fastify` for CommonJS. The build copies this file into dist/.
 
 import type * as plugin from './index.js' with { 'resolution-mode': 'import' };
 

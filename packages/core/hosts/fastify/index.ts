@@ -1,4 +1,4 @@
-// What `@work-item-gateway/core/fastify` gives: the plugin.
+// The exports of `@work-item-gateway/core/fastify`.
 
 export { workItemGateway, workItemGateway as default, type WorkItemGatewayOptions } from './fastify.ts';
 export { frameworkErrors } from './fastify-errors.ts';

@@ -1,5 +1,5 @@
-// The requests that have come to the plugin and are not over: what is kept for them is let go of at their end, however
-// they end, and the server's end waits for them [D55].
+// Tracks the plugin's open requests. Releases the state of each request when it ends, for any reason. Lets the server's
+// shutdown wait for all of them [D55].
 
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -9,8 +9,11 @@ export class OpenRequests {
   #count = 0;
   #onNone: () => void = () => undefined;
 
-  /** Calls `onOver` when the response has been sent, or never will be. */
+  /** Calls `onOver` when the response has been sent, or can no longer be sent. A request whose client has left is not added. */
   add(socket: Socket, response: ServerResponse, onOver: () => void): void {
+    if (socket.destroyed) {
+      return;
+    }
     const ofSocket = this.#of(socket);
     if (ofSocket.has(response)) {
       return;
@@ -28,7 +31,7 @@ export class OpenRequests {
       const opened = new Map<ServerResponse, () => void>();
       ofSocket = opened;
       this.#bySocket.set(socket, opened);
-      // Node closes no response that still waits for those before it.
+      // When a socket closes, Node emits no 'close' for a response that still waits for earlier responses.
       socket.once('close', () => {
         this.#bySocket.delete(socket);
         for (const response of opened.keys()) {
@@ -51,7 +54,7 @@ export class OpenRequests {
     }
   }
 
-  /** Resolves when none is open, or after `limitMs`. */
+  /** Resolves when no request is open, or after `limitMs`. */
   async end(limitMs: number): Promise<void> {
     if (this.#count > 0) {
       const { promise, resolve } = Promise.withResolvers<undefined>();
@@ -64,7 +67,7 @@ export class OpenRequests {
     }
   }
 
-  /** Cuts the connections of those that are open. */
+  /** Destroys the connections that have open requests. */
   cut(): void {
     for (const [socket, ofSocket] of this.#bySocket) {
       if (ofSocket.size > 0) {

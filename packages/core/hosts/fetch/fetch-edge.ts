@@ -1,12 +1,12 @@
-// What `work-item-gateway/fetch` is where there are no sockets: on edge runtimes. Their own `fetch` is no way to the
-// backend: it adds headers, follows redirects, decompresses, and says nothing of a malformed answer [D16, D23].
+// Replaces `work-item-gateway/fetch` in browsers and on edge runtimes, which have no sockets. Their `fetch` cannot call the
+// backend: it adds headers, follows redirects, decompresses, and hides malformed answers [D15, D22, D23].
 
 import type { createFetchHandler as create } from './fetch.ts';
 
-/** Throws: there is no way to the backend here. */
+/** Throws an `Error`: the backend cannot be reached from this runtime. */
 export const createFetchHandler: typeof create = () => {
   throw new Error(
     'The gateway needs sockets, which this runtime does not have: run it on Node.js, Bun or Deno. ' +
-      "In Next.js a route does so with `export const runtime = 'nodejs'`.",
+      "In Next.js, add `export const runtime = 'nodejs'` to the route.",
   );
 };

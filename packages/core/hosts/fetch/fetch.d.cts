@@ -1,4 +1,4 @@
-// The types of `work-item-gateway/fetch` for CommonJS. Copied into dist/ by the build.
+// The types of `work-item-gateway/fetch` for CommonJS. The build copies this file into dist/.
 
 import type * as fetch from './fetch.js' with { 'resolution-mode': 'import' };
 

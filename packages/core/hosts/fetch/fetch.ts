@@ -1,15 +1,14 @@
-// The gateway as a web-standard handler, `Request` in and `Response` out, for servers that speak that: Next.js, Hono, Bun,
-// Deno [D50]. From the request's head on it is the same call as everywhere. Who reads and writes HTTP is the host.
+// The gateway as a web-standard handler from `Request` to `Response`, for Next.js, Hono, Bun and Deno [D50]. The host parses
+// and writes HTTP. The call itself runs the same code as in the other hosts.
 
 import { isIP } from 'node:net';
 
 import { Deadline, Deadlines, type DeadlineOwner } from '../../backend/deadlines.ts';
 import type { Gateway } from '../../call/gateway.ts';
 import type { GuardOptions } from '../../guards/options/guard-options.ts';
-import type { FieldName } from '../../http1/fields.ts';
 import { parseContentLength } from '../../http1/grammar.ts';
 import type { BodyLength, RequestHead } from '../../http1/head.ts';
-import type { Client, Incoming, Reply, Transport } from '../../http1/transport.ts';
+import type { Client, RequestReceiver, Reply, Transport } from '../../http1/transport.ts';
 import { nextTurn, piecesPerTurn } from '../common/piece-turns.ts';
 import { fieldNameOf, listReplyHeaders } from '../common/fields.ts';
 import { createHostGateway, hostRows } from '../common/host-gateway.ts';
@@ -29,16 +28,17 @@ const clientAddress: ValueKind<ClientAddress> = {
 };
 
 const fetchRows = {
-  /** What stands before `/api/work-items` in the path of a URL, such as the base path of a site. Default: nothing. */
+  /** Path prefix before `/api/work-items`, such as the base path of a site. Default: none. */
   prefix: { kind: prefix },
   /**
-   * The IP address of whoever is connected, which a `Request` does not say: for `rateLimit`, for records, and where proxies
-   * are trusted. What is no address is unknown, and all who are unknown count as one client. Default: unknown.
+   * Returns the IP address of the connected client, which a `Request` does not contain. Used for `rateLimit`,
+   * `trustedProxies` and the records that `observer` gets. Any other value means that the address is unknown; all clients
+   * with an unknown address count as one client. Default: unknown.
    */
   clientAddress: { kind: clientAddress },
-  /** For a request's body, in milliseconds; past it 408 [D35]. Default 30,000. */
+  /** Timeout for receiving a request body, in milliseconds; then 408 [D35]. Default 30,000. */
   requestTimeoutMs: timeLimitRows.requestTimeoutMs,
-  /** Is told of every request that ends. Default: each failure is a line of `console.error`. */
+  /** Called for every finished request. Default: writes failures with `console.error`, one line each. */
   observer: { kind: observer },
 };
 
@@ -47,15 +47,16 @@ export interface FetchHandlerOptions
 
 export interface FetchHandler {
   /**
-   * Answers one request; rejects only what is no `Request`, with a `TypeError`. What the client sends and gets is that of the command, but for the headers of a
-   * connection, which are the host's. A client that has left, which `request.signal` says, gets a 499 that nobody reads.
+   * Handles one request as the command does, except for connection headers, which the host handles. Rejects with a
+   * `TypeError` only if `request` is not a `Request`. If `request.signal` aborts, the client has left. Then the
+   * response is a 499, which the host should discard.
    */
   (request: Request): Promise<Response>;
-  /** Closes the connections to the backend; calls in flight fail. A handler that is called after that opens new ones. */
+  /** Closes the connections to the backend; calls in flight fail. A later request opens new connections. */
   close(): Promise<void>;
 }
 
-/** A handler with its own connections to the backend. Throws a `TypeError` that names every option that is wrong. */
+/** Creates a handler with its own connections to the backend. Throws a `TypeError` that lists every invalid option. */
 export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
   const table = { ...fetchRows, ...hostRows, ...corsRows };
   const problems = findProblems(options);
@@ -66,9 +67,8 @@ export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
     new Promise((resolve) => {
       new FetchExchange(request, resolve, addressOf, bodyDeadlines).begin(gateway);
     });
-  // Undefined while it is open.
   let ending: Promise<void> | undefined;
-  // Calls that the end cuts must have heard of it: they would be sent again, or be taken for failures of the backend.
+  // Waits until the calls that `close` has cut have failed. Otherwise they would be resent, or count as backend failures.
   const reopen = async (): Promise<void> => {
     while (ending !== undefined) {
       const ended = ending;
@@ -91,11 +91,11 @@ export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
 
 const unknownAddress = (): undefined => undefined;
 
-// All clients would count as one.
+// Without addresses, the rate limit would count all clients as one client.
 function findProblems({ clientAddress, rateLimit, rateLimitKey = 'address' }: FetchHandlerOptions): string[] {
   return rateLimit !== undefined && rateLimitKey === 'address' && clientAddress === undefined
     ? [
-        "rateLimit counts by address, which a Request does not say: give clientAddress, or rateLimitKey: 'identity'",
+        "rateLimit counts by address, which a Request does not contain: set clientAddress, or rateLimitKey: 'identity'",
       ]
     : [];
 }
@@ -103,7 +103,7 @@ function findProblems({ clientAddress, rateLimit, rateLimitKey = 'address' }: Fe
 const noRequest =
   'The fetch handler takes a web-standard Request. Express, Connect and node:http pass another kind: use work-item-gateway/node there.';
 
-// By what is used of it: a host may have a class of its own.
+// Checks only the members that this file uses, because a host may have its own class of requests.
 function isRequest(value: unknown): boolean {
   const { method, url, headers, signal } = (value ?? {}) as Partial<Request>;
   return (
@@ -114,9 +114,9 @@ function isRequest(value: unknown): boolean {
   );
 }
 
-// What a client that has left would get.
+// The status for a client that has left; it is never sent.
 const clientGoneStatus = 499;
-// A URL as a `Request` has it: with scheme and authority, and without what is not to be sent, a fragment apart.
+// Splits an absolute URL into authority and target, without the fragment.
 const urlPattern = /^[a-z][a-z0-9+.-]*:\/\/([^/?#]*)([^#]*)/i;
 
 class FetchExchange implements Transport, Client, DeadlineOwner {
@@ -125,7 +125,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
   readonly #resolve: (response: Response) => void;
   readonly #bodyDeadlines: Deadlines;
   readonly #bodyDeadline = new Deadline(this);
-  #incoming: Incoming | undefined;
+  #incoming: RequestReceiver | undefined;
   #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
   #hasReplied = false;
 
@@ -141,7 +141,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
     this.#bodyDeadlines = bodyDeadlines;
   }
 
-  // What is none could be as long and as many as its client likes, and would each be counted.
+  // Only IP addresses are used. Otherwise a client could evade the rate limit by inventing a string for each request.
   get address(): string | undefined {
     const address: unknown = this.#clientAddress(this.#request);
     return typeof address === 'string' && isIP(address) !== 0 ? address : undefined;
@@ -149,7 +149,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
 
   begin(gateway: Gateway): void {
     const { signal } = this.#request;
-    let incoming: Incoming;
+    let incoming: RequestReceiver;
     try {
       incoming = gateway.accept(readHead(this.#request), this, this);
     } catch (error) {
@@ -161,7 +161,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
       this.#onAbort();
       return;
     }
-    signal.addEventListener('abort', this.#onAbort, { once: true });
+    signal.addEventListener('abort', this.#onAbort);
     incoming.start();
   }
 
@@ -177,13 +177,11 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
     this.#bodyDeadline.clear();
     this.#request.signal.removeEventListener('abort', this.#onAbort);
     this.#resolve(response);
-    // What is left of a body is the host's to drop.
     this.#reader?.cancel().catch(() => undefined);
   }
 
-  /** Nothing is read before it is asked for. */
   holdBody(): void {
-    // Nothing to do.
+    // Nothing to do: the body is read only after `readBody`.
   }
 
   readBody(): void {
@@ -206,7 +204,6 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
             return;
           }
           pieces += 1;
-          // Pieces that are always ready would keep timers and other calls waiting for ever [D58].
           if (pieces % piecesPerTurn === 0) {
             await nextTurn();
           }
@@ -214,7 +211,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
       }
     } catch {
       this.#bodyDeadline.clear();
-      // Its client has stopped in the middle, or somebody has read it before us.
+      // The client stopped sending in the middle of the body, or the host has already read the body.
       incoming?.onBroken({ kind: 'malformed', reason: 'a body that cannot be read' });
       return;
     }
@@ -224,14 +221,14 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
     }
   }
 
-  // What has come of the body is given back with its reply, and its reader cancelled [D35].
+  // The 408 releases the bytes received so far, and cancels the reader of the body [D35].
   onDeadlinePassed(): void {
     this.#incoming?.onBroken('timeout');
   }
 
   reply(reply: Reply, onTaken: () => void): void {
     if (this.#hasReplied) {
-      throw new Error('the request has had its reply, or its client has gone');
+      throw new Error('the request has been answered, or its client has left');
     }
     const { head, pieces, length } = reply;
     const [first] = pieces;
@@ -241,7 +238,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
         ? first
         : Buffer.concat(pieces)
       : null;
-    // It copies what it is given: the memory can be used again.
+    // `Response` copies the bytes, so their memory can be reused.
     const response = new Response(bytes, {
       status: head.status,
       headers: pairs(listReplyHeaders(reply)),
@@ -262,7 +259,7 @@ function readHead({ method, url, headers, body }: Request): RequestHead {
   const fields: string[] = [];
   for (const [name, value] of headers) {
     const known = fieldNameOf(name);
-    if (known !== undefined && !framing.has(known)) {
+    if (known !== undefined) {
       fields.push(known, value);
     }
   }
@@ -280,17 +277,7 @@ function readHead({ method, url, headers, body }: Request): RequestHead {
   };
 }
 
-// Of the host, which has found where the body ends, and answers an expectation.
-const framing: ReadonlySet<FieldName> = new Set([
-  'expect',
-  'upgrade',
-  'connection',
-  'keep-alive',
-  'content-length',
-  'transfer-encoding',
-]);
-
-// A length of none is no promise: what comes counts.
+// A content-length of 0 is ignored, because the body may still contain bytes.
 function announcedLength(value: string | null): Exclude<BodyLength, 'until-close'> {
   const length = value === null ? undefined : parseContentLength(value);
   return length === undefined || length === 0 ? 'chunked' : length;

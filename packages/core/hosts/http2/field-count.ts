@@ -1,27 +1,24 @@
-// Counts the fields of a head as it comes, in HPACK [RFC 7541, 6]. The platform's library drops malformed fields without a
-// word; a head of which it hands on fewer than came is malformed [RFC 9113, 8.2.1]. Needs neither the table of fields nor
-// their text: each representation says where it ends.
+// Counts the fields of a received HPACK head [RFC 7541, 6]. Node's HTTP/2 drops malformed fields silently [RFC 9113, 8.2.1].
+// So a head is malformed if Node reports fewer fields than are counted here.
 
-/** Reads an integer, the length of the name, or that of the value; or skips the bytes of a string. */
+/** The part of a field representation that the next byte belongs to. `index`: the rest of its first integer. */
 type Part = 'start' | 'index' | 'name-length' | 'value-length' | 'name' | 'value';
 
 export class FieldCount {
   #part: Part = 'start';
-  // The representation is one with a value of its own, and one with a name of its own.
+  // True if the current representation contains the text of a value (`#hasValue`) and the text of a name (`#hasName`).
   #hasValue = false;
   #hasName = false;
-  // The integer is longer than its prefix; and what it adds up to so far.
+  // The current integer: true if the next byte continues it; its value so far; the factor for the next byte [RFC 7541, 5.1].
   #goesOn = false;
   #value = 0;
   #scale = 1;
   #fields = 0;
 
-  /** Fields that have begun. */
   get fields(): number {
     return this.#fields;
   }
 
-  /** Another head begins. */
   reset(): void {
     this.#part = 'start';
     this.#goesOn = false;
@@ -80,10 +77,8 @@ export class FieldCount {
   #endInteger(): void {
     if (this.#part === 'index') {
       this.#part = this.#hasName ? 'name-length' : this.#hasValue ? 'value-length' : 'start';
-    } else if (this.#part === 'name-length') {
-      this.#part = this.#value === 0 ? 'value-length' : 'name';
     } else {
-      this.#part = this.#value === 0 ? 'start' : 'value';
+      this.#part = this.#part === 'name-length' ? 'name' : 'value';
     }
   }
 }

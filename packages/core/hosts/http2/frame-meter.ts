@@ -1,6 +1,6 @@
-// Where the frames of HTTP/2 begin and end among the bytes that a client sends [RFC 9113, 4.1], and so how much of them is
-// one turn's work. Counts what the platform's library is silent about, or answers with the end of the connection: the
-// fields of each head, and DATA beyond its content-length [RFC 9113, 8.1.1, 8.2.1]. Sans IO.
+// Finds the frames in the bytes from an HTTP/2 client [RFC 9113, 4.1], to limit the input per turn of the event loop. Counts
+// the fields of each head, because Node drops malformed fields silently [RFC 9113, 8.2.1]. Detects DATA beyond a
+// content-length, because Node would close the whole connection for it [RFC 9113, 8.1.1]. Does no IO.
 
 import { FieldCount } from './field-count.ts';
 
@@ -13,16 +13,18 @@ const endStreamFlag = 0x1;
 const endHeadersFlag = 0x4;
 const paddedFlag = 0x8;
 const priorityFlag = 0x20;
-// Heads that no stream came of are kept up to this number. A turn has fewer.
+// Largest number of stored field counts; one turn reads fewer heads. Without a limit, the counts of heads for which Node
+// opens no stream would accumulate.
 const headsKept = 256;
 
 /**
- * Why a go has ended before its allowance has: behind the head of a request with a body, so that `expectData` can be called
- * before its DATA is taken; or in a frame with more DATA than its stream expects, until that is forgotten.
+ * The reason why `take` stopped early.
+ * - `body`: the head of a request with a body has been read. So `expectData` can be called before the DATA is read.
+ * - `excess`: the current frame has more DATA than its stream may still receive. `forget` ends this state.
  */
 type Stop = 'body' | 'excess' | undefined;
 
-/** What may still be taken in a turn: frames of any kind, heads of requests among them, and bytes of heads. */
+/** The input that may still be read in the current turn. A head also counts as a frame. */
 export interface Allowance {
   frames: number;
   heads: number;
@@ -30,18 +32,18 @@ export interface Allowance {
 }
 
 export class FrameMeter {
-  /** Called with the number of a stream that gets more DATA than it expects. */
+  /** Called with the id of a stream that receives more DATA than it expects. */
   onExcess: (stream: number) => void = () => undefined;
-  // Of the preface, or of the payload of a frame.
+  // Unread bytes of the connection preface; after the preface, those of the current frame's payload.
   #bytesLeft = prefaceBytes;
-  // Three bytes of length, one of type, one of flags, four that name the stream; how much of it has come, and what it says.
+  // 3 bytes of length, 1 of type, 1 of flags, 4 of stream id.
   readonly #header = Buffer.alloc(headerBytes);
   #headerLength = 0;
   #payloadLength = 0;
   #type = 0;
   #flags = 0;
   #stream = 0;
-  // Bytes in front of the fields or data, the first of them the length of the padding where there is one; and behind them.
+  // The unread bytes of the current payload before its fields or data, and the length of the padding at its end.
   #prefixLeft = 0;
   #padding = 0;
   #isInHead = false;
@@ -49,11 +51,11 @@ export class FrameMeter {
   #endsStream = false;
   #stop: Stop;
   readonly #fieldCount = new FieldCount();
-  // Stream, fields, stream, fields, of the whole heads that have come.
+  // Stream id and field count of each complete head, alternating.
   readonly #fields: number[] = [];
   readonly #dataLeft = new Map<number, number>();
 
-  /** Which head of a request has begun and is not whole, counted from 1; 0 for none. */
+  /** The number of the head that is incomplete; 0 if none is. The first head on the connection has number 1. */
   get headUnderWay(): number {
     return this.#isInHead ? this.#headsBegun : 0;
   }
@@ -62,7 +64,7 @@ export class FrameMeter {
     return this.#stop;
   }
 
-  /** How many fields the next head of `stream` had. To be asked in the order of the heads; undefined for an unknown one. */
+  /** Returns the field count of the next head of `stream`; undefined if unknown. Call it in the order in which heads arrive. */
   fieldsOf(stream: number): number | undefined {
     while (this.#fields.length > 0) {
       const ofStream = this.#fields.shift();
@@ -74,12 +76,12 @@ export class FrameMeter {
     return undefined;
   }
 
-  /** `stream` may have `length` bytes of DATA from here on. */
+  /** Sets how many bytes of DATA `stream` may still receive. */
   expectData(stream: number, length: number): void {
     this.#dataLeft.set(stream, length);
   }
 
-  /** `stream` has closed. */
+  /** Must be called when `stream` has closed. */
   forget(stream: number): void {
     this.#dataLeft.delete(stream);
     if (this.#stop === 'excess' && this.#stream === stream) {
@@ -88,8 +90,9 @@ export class FrameMeter {
   }
 
   /**
-   * Walks through `bytes` as far as `left` goes, reduces it, and returns how far that is. Frames that have begun are gone
-   * through, but not those of heads: there one byte can be a field of thousands [RFC 7541, 6.1].
+   * Reads as much of `bytes` as the allowance `left` permits, and deducts the input read. Returns the position after the
+   * last byte read. A frame that has begun is read to its end, unless it belongs to a head: one byte of a head can stand
+   * for a field of thousands of bytes [RFC 7541, 6.1].
    */
   take(bytes: Uint8Array, left: Allowance): number {
     this.#stop = undefined;
@@ -97,7 +100,7 @@ export class FrameMeter {
     while (at < bytes.length && this.stop === undefined) {
       if (this.#bytesLeft > 0) {
         const isOfHead = this.#type === headersType || this.#type === continuationType;
-        // The length of the padding alone: the data behind it may be too much.
+        // The padding length is read in a step of its own, because the length of the data follows from it.
         const ofOthers = this.#prefixLeft > 0 ? 1 : this.#bytesLeft;
         const most = isOfHead ? Math.min(this.#bytesLeft, left.headBytes) : ofOthers;
         const step = Math.min(most, bytes.length - at);

@@ -1,5 +1,4 @@
-// One request of HTTP/2 and its reply: a stream, made to look like any other carrier of a call [D39]. What is about the
-// connection is in http2.ts.
+// Implements `Transport` for one HTTP/2 stream: a request and its reply [D39]. http2.ts handles the connection.
 
 import { constants, type ServerHttp2Stream } from 'node:http2';
 
@@ -7,68 +6,68 @@ import type { BufferBudget } from '../../body/budget.ts';
 import { monotonicMs } from '../../time/monotonic.ts';
 import type { ServerLimits } from '../../http1/connection.ts';
 import type { StallWatch } from '../../http1/stall-watch.ts';
-import type { Client, Incoming, Reply, RequestHandler, Transport } from '../../http1/transport.ts';
+import type { Client, RequestReceiver, Reply, RequestHandler, Transport } from '../../http1/transport.ts';
 import { listReplyHeaders } from '../common/fields.ts';
 import { readHead } from './http2-head.ts';
 
-/** What all exchanges of a server share. */
+/** State shared by all exchanges of a server. */
 export interface Http2Context extends ServerLimits {
   readonly handler: RequestHandler & { readonly budget: BufferBudget };
-  readonly stallWatch: StallWatch<Incoming>;
+  readonly stallWatch: StallWatch<RequestReceiver>;
 }
 
-/** The connection of an exchange, as far as that knows it. */
+/** The interface through which an exchange uses its connection. */
 export interface ExchangeOwner extends Client {
-  /** The client shall send no more requests on this connection. */
+  /** Tells the client to send no more requests on this connection. */
   announceEnd(): void;
-  /** What was kept of the body is read: there is room for more of any stream. */
+  /** Called when an exchange starts to read its body: its buffered bytes no longer count against the connection's limit. */
   onRoom(): void;
-  /** The stream has closed. Told once of each. */
+  /** Called once per exchange, when its stream has closed. */
   onClosed(exchange: Http2Exchange): void;
 }
 
 /**
- * What the exchange is doing. `body` → `answering` → `replied` → `closed`; a request without a body skips `body`, one whose
- * reply comes before its end has `dropping` in place of `answering`, and each can close.
+ * `body` → `answering` → `replied` → `closed`. A request without a body starts in `answering`. A reply before the end of the
+ * body leads to `dropping`, and the end of the body then to `replied`. Any state can change to `closed`.
  *
- * - `body`: the body is to come.
- * - `answering`: nothing more of the request comes, the reply is to come.
- * - `dropping`: the reply has been handed over, and what is left of the body is dropped.
- * - `replied`: the reply has been handed over.
- * - `closed`: nothing more goes either way.
+ * - `body`: receiving the body.
+ * - `answering`: waiting for the reply. The request is complete, or has timed out.
+ * - `dropping`: the reply has been passed to Node; the rest of the body is read and dropped.
+ * - `replied`: the reply has been passed to Node, and the request is complete or was reset.
+ * - `closed`: the stream has closed.
  */
 type State = 'body' | 'answering' | 'dropping' | 'replied' | 'closed';
 
-// A reply is handed over in pieces of this size, two at a time: whether its client takes them is seen by their going.
+// A reply is written in slices of this size, two at a time. The callback of a slice shows that the client has read it.
 const sliceBytes = 16_384;
 const slicesAhead = 2;
-// A reply of which nothing has been taken for so long has no window [D39].
+// Timeout for reading the first slice. A client that has not read it by then keeps its flow-control window closed [D39].
 const untakenMs = 5_000;
 
 export class Http2Exchange implements Transport {
   readonly #stream: ServerHttp2Stream;
-  /** What its head counts for, as long as the stream is open. */
+  /** The memory that is counted for the head while the stream is open, in bytes. */
   readonly headBytes: number;
   readonly #isHead: boolean;
   readonly #owner: ExchangeOwner;
   readonly #context: Http2Context;
   readonly #since = monotonicMs();
   #state: State;
-  /** The call; undefined for bytes that were no request. */
-  incoming: Incoming | undefined;
-  // All of the request has come.
+  /** Undefined for a malformed request. */
+  incoming: RequestReceiver | undefined;
   #isWhole: boolean;
   #isHeld = false;
   #isReading = false;
   #owesContinue = false;
-  // The client shall not send the rest of the body.
+  // The stream must be reset after the reply, so that the client stops sending the body.
   #refusesRest = false;
   #bodyBytes = 0;
-  // The pieces of the reply that are still to be handed over, and where in the first of them.
+  // The pieces of the reply, the index of the next piece to write, and the position in that piece.
   #pieces: readonly Buffer[] = noPieces;
   #piece = 0;
   #at = 0;
-  // Is defined as long as the client has not taken the reply; and when a part of it has gone last.
+  // `#onTaken`: called when the client has read the reply, then undefined. `#tookAt`: the time when the client last read
+  // a slice; before the first slice, the time when the reply began. `#hasTaken`: the client has read a slice.
   #onTaken: (() => void) | undefined;
   #tookAt = 0;
   #hasTaken = false;
@@ -88,7 +87,7 @@ export class Http2Exchange implements Transport {
     this.#owner = owner;
     this.#context = context;
     stream
-      // It closes with it.
+      // The 'close' listener handles the failure.
       .on('error', () => undefined)
       .once('close', () => {
         try {
@@ -99,27 +98,26 @@ export class Http2Exchange implements Transport {
       });
   }
 
-  /** A part of the reply has not been taken. */
+  /** True while a part of the reply is unread. */
   get isTaking(): boolean {
     return this.#onTaken !== undefined;
   }
 
-  /** Of the body, in bytes: what has come and waits for a guard [D58]. */
+  /** Bytes of the body that are buffered while a guard decides [D58]. */
   get keptBytes(): number {
     return this.#isReading || this.#isWhole ? 0 : this.#stream.readableLength;
   }
 
-  /** Nothing can be written any more. Its closing is told later: a client can reset it right behind its head. */
+  // True as soon as the client has reset the stream; Node emits 'close' later.
   get #isReset(): boolean {
     return this.#stream.closed || this.#stream.destroyed;
   }
 
-  /** The number of its stream. */
   get stream(): number {
     return this.#stream.id ?? 0;
   }
 
-  /** Begins the call. `fields` are name, value, name, value; they are not kept, as they can be large [D39]. */
+  /** Begins the call. `fields`: name, value, name, value; not kept, because they can be large [D39]. */
   begin(fields: readonly string[]): void {
     try {
       const { handler, requestHeadBytesMax } = this.#context;
@@ -139,7 +137,7 @@ export class Http2Exchange implements Transport {
     }
   }
 
-  /** Looks whether the client has taken too long, as of `now` [D35]; `isQueued` says that its whole connection may be slow. */
+  /** Applies the timeouts at time `now` [D35]. `isQueued`: the socket has unsent bytes. */
   checkTime(now: number, isQueued: boolean): void {
     try {
       const { requestTimeoutMs, replyStallTimeoutMs } = this.#context;
@@ -150,7 +148,7 @@ export class Http2Exchange implements Transport {
       } else if (this.#state === 'dropping' && isLate) {
         this.#refuseRest();
       }
-      // What the system holds of it shows on the connection, and is watched there.
+      // If the socket has unsent bytes, the whole connection may be slow. Then http2.ts watches the socket.
       const limitMs = this.#hasTaken ? replyStallTimeoutMs : Math.min(replyStallTimeoutMs, untakenMs);
       if (this.#onTaken !== undefined && !isQueued && now - this.#tookAt >= limitMs) {
         this.incoming?.onStall();
@@ -176,7 +174,7 @@ export class Http2Exchange implements Transport {
     this.#read();
   }
 
-  // Node tells of nothing before the next turn of its microtasks.
+  // Node emits no event before `#read` and its caller have returned.
   #read(): void {
     if (this.#isReading || this.#isWhole || this.#state === 'closed') {
       return;
@@ -210,7 +208,7 @@ export class Http2Exchange implements Transport {
   }
 
   #onEnd(): void {
-    // The end of a stream that was reset without an error looks like the end of its body: half a write would be one.
+    // Node also emits 'end' after a reset without an error. A body that was cut off must not count as complete.
     if (this.#stream.closed) {
       return;
     }
@@ -225,7 +223,7 @@ export class Http2Exchange implements Transport {
 
   reply(reply: Reply, onTaken: () => void): void {
     this.#send(reply, onTaken);
-    // What is wrong with one request ends its stream only: nothing is wrong with the others.
+    // `reply.closes` does not close the connection, because a faulty request ends only its own stream.
     if (reply.drains) {
       this.#owner.announceEnd();
     }
@@ -233,17 +231,17 @@ export class Http2Exchange implements Transport {
 
   #send(reply: Reply, onTaken: () => void): void {
     if (this.#state !== 'body' && this.#state !== 'answering') {
-      throw new Error('the request has had its reply, or its client has gone');
+      throw new Error('the request has been answered, or its client has left');
     }
     if (this.#isReset) {
       this.#state = 'replied';
       onTaken();
-      // Without an error it closes when it has been read.
+      // After a reset without an error, Node closes the stream only after its data has been read.
       this.#read();
       return;
     }
     const hasBody = reply.length > 0 && !this.#isHead;
-    // The date is the library's.
+    // Node adds `date`.
     const fields = [':status', String(reply.head.status), ...listReplyHeaders(reply)];
     this.#stream.respond(fields, { endStream: !hasBody });
     this.#state = this.#isWhole ? 'replied' : 'dropping';
@@ -294,7 +292,7 @@ export class Http2Exchange implements Transport {
   };
 
   readonly #onLastTaken = (): void => {
-    // Of a stream that has been reset the library may still hold bytes: the end of it says when not.
+    // After a reset, the library may still use the reply's bytes. In this case `#onClose` calls `#onTaken`, one turn later.
     if (this.#stream.destroyed) {
       return;
     }
@@ -307,8 +305,7 @@ export class Http2Exchange implements Transport {
     }
   };
 
-  // Behind the whole reply, which a reset would cut off [RFC 9113, 8.1]. What comes until then is dropped: kept, it would
-  // be a window of each stream.
+  // Resets the stream after the whole reply, because a reset would cut the reply off [RFC 9113, 8.1].
   #refuseRest(): void {
     this.#refusesRest = true;
     if (this.#onTaken === undefined) {
@@ -316,7 +313,7 @@ export class Http2Exchange implements Transport {
     }
   }
 
-  /** The request is malformed. */
+  /** Resets the stream as malformed. */
   refuse(): void {
     this.#reset(constants.NGHTTP2_PROTOCOL_ERROR);
   }
@@ -339,14 +336,14 @@ export class Http2Exchange implements Transport {
       this.incoming?.onGone();
     }
     if (this.#onTaken !== undefined) {
-      // The library lets go of what it holds in this turn.
+      // Called in the next turn of the event loop: by then the library has released the reply's bytes.
       setImmediate(this.#onTaken);
       this.#onTaken = undefined;
       this.#pieces = noPieces;
     }
   }
 
-  // A fault of our own: this stream ends, and no other [D28].
+  // A fault of the gateway ends only this stream [D28].
   #fail(error: unknown): void {
     this.cut();
     this.#context.handler.onFault(error);

@@ -1,20 +1,23 @@
-// The head of a request that came over HTTP/2, by the same rules as one of HTTP/1.1 [D27, D39]. The library resets most
-// streams whose head is malformed by RFC 9113, 8 before they come here (test/transport/http2.test.ts). What another version of
-// it may let through is checked again.
+// Checks the head of an HTTP/2 request by the rules for HTTP/1.1 [D27, D39]. If a head is malformed by RFC 9113, 8, Node
+// usually resets the stream before this code runs (test/transport/http2.test.ts). This code checks such heads too, because
+// another version of Node may not reset the stream.
 
 import type { FieldName } from '../../http1/fields.ts';
 import { fieldNameOf } from '../common/fields.ts';
 import { colon, methodBytes, methodBytesMax, targetBytes } from '../../http1/grammar.ts';
 import { RequestFields, type Flaw, type RequestHead } from '../../http1/head.ts';
 
-/** Fields of one head; beyond it 431. They cost more than their bytes: one byte can be a field of 4 KB [RFC 7541, 6.1]. */
+/**
+ * Largest number of fields in a head; a head with more gets 431. A limit on bytes is not enough: a field needs more
+ * memory than its text, and one received byte can stand for a field of 4 KB [RFC 7541, 6.1].
+ */
 export const fieldsMax = 80;
-// Of each field, as its line would have in HTTP/1.1 [D27].
+// Bytes added for each field: the `: ` and the CRLF that its line has in HTTP/1.1 [D27].
 const lineBytes = 4;
 
 /**
- * The head that `fields` (name, value, name, value, as they came) make, or what is wrong with them; `endsThere` says that no
- * body follows, `bytesMax` how large names and values may be together.
+ * Reads a head from `fields` (name, value, name, value, in the order received). Returns a flaw if the head is invalid.
+ * `endsThere`: no body follows. `bytesMax`: the largest total size of the fields, in bytes.
  */
 export function readHead(
   fields: readonly string[],
@@ -42,7 +45,7 @@ export function readHead(
       flaw ??= host === undefined ? undefined : 'two host fields';
       host = value;
     } else if (known !== undefined) {
-      flaw ??= ofConnection.has(known) ? 'a field of a connection' : undefined;
+      flaw ??= connectionFields.has(known) ? 'a connection-specific field' : undefined;
       taken.take(known, value);
     }
   }
@@ -62,7 +65,7 @@ export function readHead(
   if ('reason' in head) {
     return head;
   }
-  // A body that is announced with no bytes can still be broken off: it is whole when the stream says so [D11].
+  // Only the end of the stream completes a body, even with a content-length of 0: the client may reset the stream [D11].
   return {
     ...head,
     version: '2',
@@ -92,29 +95,29 @@ function takePseudo(pseudo: Pseudo, name: string, value: string): string | undef
       pseudo.path = value;
       return undefined;
     default:
-      return 'a pseudo-header field that is none';
+      return 'an unknown pseudo-header field';
   }
 }
 
 function findFlaw({ method, scheme, authority, path }: Pseudo, host: string | undefined): string | undefined {
   if (!isMethod(method)) {
-    return 'a method that is none';
+    return 'an invalid method';
   }
   if (!/^https?$/i.test(scheme)) {
-    return 'a scheme that is neither http nor https';
+    return 'a scheme other than http and https';
   }
   if (!consistsOf(path, targetBytes) || (method !== 'CONNECT' && !path.startsWith('/') && path !== '*')) {
-    return 'a target that is none';
+    return 'an invalid target';
   }
-  // Others differ on which of them counts [RFC 9113, 8.3.1].
+  // If `:authority` and `host` differ, implementations disagree on which of them to use [RFC 9113, 8.3.1].
   if (authority !== undefined && host !== undefined && authority.toLowerCase() !== host.toLowerCase()) {
-    return 'a host that is another than the authority';
+    return 'a host that differs from the authority';
   }
   return undefined;
 }
 
-// These say something of a connection of HTTP/1.1 [RFC 9113, 8.2.2].
-const ofConnection: ReadonlySet<FieldName> = new Set<FieldName>([
+// Fields that HTTP/2 forbids [RFC 9113, 8.2.2].
+const connectionFields: ReadonlySet<FieldName> = new Set<FieldName>([
   'connection',
   'keep-alive',
   'transfer-encoding',

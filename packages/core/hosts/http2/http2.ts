@@ -1,6 +1,5 @@
-// HTTP/2 on connections of TLS [D39]: a session of the platform's for each, whose streams are exchanges. Here is what is
-// about the connection: its limits, its time, its turns, its end. The core API, since the compatible one costs 1.6 times
-// as much. Loaded only where HTTP/2 is on.
+// Serves HTTP/2 on TLS connections [D39]: one node:http2 session per connection, with limits, timeouts and shutdown. Uses
+// Node's core API, because a request costs 1.6 times as much with the compatibility API. Loaded only if HTTP/2 is on.
 
 import {
   constants,
@@ -11,46 +10,48 @@ import {
 import type { Socket } from 'node:net';
 
 import { monotonicMs } from '../../time/monotonic.ts';
-import type { Connection, Serve, ServerLimits } from '../../http1/connection.ts';
+import type { Connection, ConnectionFactory, ServerLimits } from '../../http1/connection.ts';
 import { StallWatch } from '../../http1/stall-watch.ts';
-import type { Incoming } from '../../http1/transport.ts';
+import type { RequestReceiver } from '../../http1/transport.ts';
 import { Http2Exchange, type ExchangeOwner, type Http2Context } from './http2-exchange.ts';
 import { fieldsMax } from './http2-head.ts';
 import { PacedSocket } from './paced-socket.ts';
 
-/** Streams of one connection that are open at once [RFC 9113, 5.1.2]. */
+/** Largest number of open streams per connection [RFC 9113, 5.1.2]. */
 const streamsMax = 100;
-// Beyond it the library resets the stream, before it makes strings of them. Its own list of them doubles from 12 to 96.
+// The library resets a stream with more than `pairsMax` fields before it creates strings for the fields. The library's list
+// of fields starts with 12 places and doubles, so 96 is the first size above `fieldsMax`.
 const pairsMax = 96;
-/** Heads of one connection's open streams, in bytes as `heldBytes` counts them; beyond it streams are refused. */
+/**
+ * Largest memory for the heads of a connection's open streams, in bytes as estimated by `heldBytes`. A stream that
+ * would exceed this limit is refused.
+ */
 export const headBytesMax = 1_572_864;
-// Memory of an open stream, and of a field beside its text, as measured with Node 26. The library keeps its list as long
-// as the stream is open.
+// Bytes of memory for an open stream, and for a field in addition to its text, as measured with Node 26.
 const bytesOfStream = 8_192;
 const bytesOfField = 128;
-// A client that was told to send no more requests, and has none in flight, is waited for this long: what it sent before
-// it knew is still served [RFC 9113, 6.8].
+// The connection ends when it has been idle this long after a GOAWAY. Until then, requests may arrive that the client
+// sent before it received the GOAWAY [RFC 9113, 6.8].
 const quietMs = 1_000;
-// GOAWAY with the greatest number that a stream can have: all that come are served [RFC 9113, 6.8].
+// A GOAWAY frame with the largest possible stream id: all requests that still arrive are served [RFC 9113, 6.8].
 const endNotice = Buffer.of(0, 0, 8, 0x7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0);
 
-/** Serves HTTP/2 on the sockets that it is given, within `limits`. */
-export function serveHttp2(limits: ServerLimits, handler: Http2Context['handler']): Serve {
-  const stallWatch = new StallWatch<Incoming>(limits.replyStallTimeoutMs, (incoming) => {
+/** Returns a function that serves HTTP/2 on a socket. */
+export function serveHttp2(limits: ServerLimits, handler: Http2Context['handler']): ConnectionFactory {
+  const stallWatch = new StallWatch<RequestReceiver>(limits.replyStallTimeoutMs, (incoming) => {
     incoming.onStall();
   });
   const context: Http2Context = { ...limits, handler, stallWatch };
   return (socket) => new Http2Connection(socket, context);
 }
 
-// What one client may have the library hold and do. What is past these ends the stream or the session there, before
-// anything here sees it.
+// Beyond these limits node:http2 itself ends the stream or the session.
 function sessionOptions({ requestHeadBytesMax }: ServerLimits) {
   return {
     settings: {
       maxConcurrentStreams: streamsMax,
-      // As the standard counts, with 32 bytes for each field [RFC 9113, 6.5.2]. What is over our limit, and not over
-      // twice that, has its 431.
+      // Twice our own limit, so that heads between the two limits reach our code, which replies with 431. The library
+      // counts 32 bytes per field in addition to its text [RFC 9113, 6.5.2].
       maxHeaderListSize: 2 * requestHeadBytesMax + 32 * fieldsMax,
     },
     maxHeaderListPairs: pairsMax,
@@ -58,7 +59,7 @@ function sessionOptions({ requestHeadBytesMax }: ServerLimits) {
     maxOutstandingPings: 1,
     maxSessionInvalidFrames: 100,
     maxSessionRejectedStreams: 100,
-    // CVE-2023-44487: so many at once, and so many a second.
+    // Against rapid resets (CVE-2023-44487): the largest burst of resets, and the resets per second after it.
     streamResetBurst: 200,
     streamResetRate: 20,
     maxSessionMemory: 10,
@@ -66,11 +67,10 @@ function sessionOptions({ requestHeadBytesMax }: ServerLimits) {
 }
 
 /**
- * What the connection is doing. `open` → `announced` → `ended`, or straight to `ended`.
+ * `open` → `announced` → `ended`, or `open` → `ended`.
  *
- * - `open`.
- * - `announced`: the client knows that it shall send no more requests; those that come all the same are served.
- * - `ended`: what comes now is not served, and the client knows it; the socket is to close.
+ * - `announced`: a GOAWAY has told the client to send no more requests; requests that still arrive are served.
+ * - `ended`: the session has sent its own GOAWAY and serves no new request; the socket closes after the last stream.
  */
 type State = 'open' | 'announced' | 'ended';
 
@@ -83,7 +83,7 @@ class Http2Connection implements Connection, ExchangeOwner {
   readonly #exchanges = new Set<Http2Exchange>();
   #headBytes = 0;
   #state: State = 'open';
-  // Since when there is no stream, or the connection has ended.
+  // Time of the latest event: the connection opened, its last open stream closed, or its state became `ended`.
   #since = monotonicMs();
   #isFirst = true;
 
@@ -92,7 +92,8 @@ class Http2Connection implements Connection, ExchangeOwner {
     this.address = socket.remoteAddress;
     this.#context = context;
     this.#paced = new PacedSocket(socket, () => this.#keptBytes());
-    // To the library it would be an error of the connection. It ignores what comes for a stream that has been reset.
+    // The library would close the connection for DATA beyond a content-length. But it ignores DATA of a reset stream,
+    // so the stream is reset before the library gets the DATA.
     this.#paced.meter.onExcess = (stream) => {
       [...this.#exchanges].find((exchange) => exchange.stream === stream)?.refuse();
     };
@@ -121,7 +122,7 @@ class Http2Connection implements Connection, ExchangeOwner {
           this.#fail(error);
         }
       })
-      // Whatever it is, the session and its socket close with it: bytes that are no HTTP/2, a limit, a reset.
+      // After any error (malformed bytes, a limit, a reset) the session and its socket close.
       .on('error', () => undefined)
       .on('close', () => {
         this.#end();
@@ -132,7 +133,7 @@ class Http2Connection implements Connection, ExchangeOwner {
     return this.#exchanges.size;
   }
 
-  restsSince(now: number): number {
+  idleMs(now: number): number {
     return this.#exchanges.size === 0 ? now - this.#since : 0;
   }
 
@@ -144,7 +145,7 @@ class Http2Connection implements Connection, ExchangeOwner {
     const { requestHeadersTimeoutMs, idleTimeoutMs } = this.#context;
     const took = now - this.#since;
     if (this.#paced.headTook(now) >= requestHeadersTimeoutMs) {
-      // Nothing else can come on this connection before the head is whole.
+      // No other frame may interrupt an incomplete head [RFC 9113, 4.3], so the connection cannot continue.
       this.#state = 'ended';
       this.#session.destroy();
     } else if (this.#exchanges.size > 0) {
@@ -173,7 +174,7 @@ class Http2Connection implements Connection, ExchangeOwner {
   announceEnd(): void {
     if (this.#state === 'open') {
       this.#state = 'announced';
-      // Not the session's own, which serves no stream after it.
+      // Not sent by the session, because the session serves no new stream after its own GOAWAY.
       this.#paced.sendFrame(endNotice);
     }
   }
@@ -186,7 +187,7 @@ class Http2Connection implements Connection, ExchangeOwner {
     }
   }
 
-  // The library drops malformed fields and serves the rest [RFC 9113, 8.2.1].
+  // False if the library has dropped malformed fields [RFC 9113, 8.2.1].
   #hasAllFields(stream: ServerHttp2Stream, fields: readonly string[]): boolean {
     return this.#paced.meter.fieldsOf(stream.id ?? 0) === fields.length / 2;
   }
@@ -225,14 +226,14 @@ class Http2Connection implements Connection, ExchangeOwner {
     }
   }
 
-  // A fault of our own outside of a request: this connection ends, and no other [D28].
+  // A fault of the gateway outside of a request ends only this connection [D28].
   #fail(error: unknown): void {
     this.socket.destroy();
     this.#context.handler.onFault(error);
   }
 }
 
-/** The memory of a stream with these fields, roughly. */
+/** Estimates the memory of a stream with these fields, in bytes. */
 function heldBytes(fields: readonly string[]): number {
   let bytes = bytesOfStream + (fields.length / 2) * bytesOfField;
   for (const text of fields) {

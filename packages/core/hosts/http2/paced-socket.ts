@@ -1,6 +1,6 @@
-// A socket whose bytes are handed on in turns [D58]. The platform's HTTP/2 reads a socket for as long as there is
-// something to read, up to 512 KB in one go; 50,000 frames of one byte are in that, and everybody else waits. And what
-// has to be kept is bounded here for all streams together: the library bounds it for each.
+// Limits the bytes that a socket passes to node:http2 per turn of the event loop [D58]. Otherwise Node reads up to 512 KB at
+// once, which can be 50,000 frames of one byte, and all other connections wait. Also limits the buffered body bytes per
+// connection; Node limits them only per stream.
 
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
@@ -9,29 +9,30 @@ import { monotonicMs } from '../../time/monotonic.ts';
 import { currentTurn, queueForTurn, type TurnTaker } from '../../http1/turns.ts';
 import { FrameMeter, type Allowance } from './frame-meter.ts';
 
-/** Of bodies that nobody reads yet, in bytes, for a connection [D58]. */
+/** Largest number of unread body bytes that are buffered per connection [D58]. */
 export const keptBytesMax = 65_536;
 
-// In each turn of the event loop: a client that sends little never waits for others.
+// Input that is passed on at once, per turn of the event loop. A client that sends little never waits for other clients.
+// Further input waits in the queue of turns.ts.
 const inAnyTurn: Readonly<Allowance> = { frames: 64, heads: 4, headBytes: 4_096 };
-// Besides, in a turn of its own.
+// Input that is passed on when the queue reaches this connection.
 const inOwnTurn: Readonly<Allowance> = { frames: 256, heads: 12, headBytes: 4_096 };
 
 export class PacedSocket extends Duplex implements TurnTaker {
   readonly #socket: Socket;
   readonly meter = new FrameMeter();
   readonly #keptBytes: () => number;
-  // The head that is under way, and since when it is.
+  // The number of the incomplete head (0 if there is none), and the time when it began.
   #head = 0;
   #headSince: number | undefined;
-  // What has come and was not handed on; the socket is paused meanwhile.
+  // Received bytes not yet passed on.
   #held: Buffer | undefined;
   #isYielding = false;
-  // What may still be handed on in the turn of the event loop with the number `#turn`.
+  // The allowance that is left in the event-loop turn with the number `#turn`.
   #left: Allowance = { ...inAnyTurn };
   #turn = 0;
 
-  /** `keptBytes` says how many bytes of what was handed on are kept unread. */
+  /** `keptBytes` returns how many body bytes were passed on and are still unread. */
   constructor(socket: Socket, keptBytes: () => number) {
     super({ allowHalfOpen: true });
     this.#socket = socket;
@@ -48,7 +49,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
       .on('error', () => {
         socket.destroy();
       })
-      // A client that sends no more has gone.
+      // A client that half-closes the connection is treated as gone.
       .once('end', () => {
         socket.destroy();
       })
@@ -57,19 +58,19 @@ export class PacedSocket extends Duplex implements TurnTaker {
       });
   }
 
-  /** For how long a request's head has been on its way, in ms as of `now`; 0 while none is. */
+  /** Milliseconds from the start of the incomplete head to `now`; 0 if no head is incomplete. */
   headTook(now: number): number {
     return this.#headSince === undefined ? 0 : now - this.#headSince;
   }
 
-  /** Sends a frame of ours between those of the library, which hands over whole ones. */
+  /** Sends `frame`. The library writes whole frames only, so `frame` never interrupts another frame. */
   sendFrame(frame: Buffer): void {
     if (!this.destroyed && !this.writableEnded) {
       this.write(frame);
     }
   }
 
-  /** Less is kept than before. */
+  /** Passes on bytes that were held back. Call it when fewer body bytes are buffered than before. */
   goOn(): void {
     if (!this.#isYielding && !this.isPaused()) {
       this.#give();
@@ -83,7 +84,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
     this.#giveMore();
   }
 
-  /** @internal The library goes on reading. Deferred, as the stream tells of nothing that is pushed meanwhile. */
+  /** @internal Called when the library is ready for more. Deferred, because a push within `_read` emits nothing. */
   override _read(): void {
     if (!this.#isYielding && this.#held !== undefined) {
       this.#isYielding = true;
@@ -110,7 +111,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
     }
     const room = this.meter.stop === 'excess' ? 0 : keptBytesMax - this.#keptBytes();
     if (room <= 0) {
-      // It is we who keep a head from coming.
+      // The gateway causes this delay, not the client, so the time of the head starts again.
       this.#headSince = undefined;
       this.#socket.pause();
       return;
@@ -135,7 +136,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
       this.push(end < bytes.length ? bytes.subarray(0, end) : bytes);
     }
     if (stop === 'body') {
-      // The library tells of the stream in the ticks that it has queued by now.
+      // Runs after the library has announced the stream, because the library queued its ticks earlier.
       process.nextTick(this.#giveMore);
     }
   }

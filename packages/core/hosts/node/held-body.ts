@@ -1,5 +1,4 @@
-// A request's body that is gathered before its call begins, since the host's hooks come first: bounded in size and time,
-// counted against the gateway's budget, and handed over whole.
+// Buffers a request body while the host's hooks run, within the size limit and the gateway's budget.
 
 import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
@@ -7,37 +6,43 @@ import type { Readable } from 'node:stream';
 import { Deadline, type DeadlineOwner } from '../../backend/deadlines.ts';
 import { appendBytes } from '../../http1/growing-buffer.ts';
 import type { RequestHead } from '../../http1/head.ts';
-import type { Incoming } from '../../http1/transport.ts';
+import type { RequestReceiver } from '../../http1/transport.ts';
 import { queueForTurn } from '../../http1/turns.ts';
 import { piecesPerTurn } from '../common/piece-turns.ts';
 import type { NodeHost } from './node-host.ts';
 
 const noBytes = Buffer.alloc(0);
 
-type State = 'gathering' | 'whole' | 'over-limit' | 'overload' | 'timeout' | 'dropped';
+type Problem = 'over-limit' | 'overload' | 'timeout';
 
 export class HeldBody implements DeadlineOwner {
   readonly #host: NodeHost;
   readonly #deadline = new Deadline(this);
-  // Undefined as soon as it has been called.
+  // The callback of `gather`; undefined once it has been called.
   #done: ((error?: Error) => void) | undefined;
   #bytes: Buffer = noBytes;
-  #state: State = 'gathering';
+  // False once further bytes are dropped.
+  #isGathering = true;
+  // The reason why the body is refused.
+  #problem: Problem | undefined;
 
   constructor(host: NodeHost) {
     this.#host = host;
   }
 
   /**
-   * Takes what comes from `payload`, and calls `done` when that has ended, is more than may be held, or comes too late. An error of the
-   * stream goes to `done` where it has a status of its own, so that the host answers with that; any other leaves a body
-   * that is not whole, and so no JSON. A client that leaves has no call.
+   * Reads `payload`. Calls `done` when the body is complete, exceeds a limit or is late; not if the client disconnects.
+   * If the stream fails with a `statusCode` of 400 or more, `done` gets that error, and the host replies. After any other
+   * error the body counts as empty, which is not JSON.
    */
   gather(payload: Readable, request: IncomingMessage, done: (error?: Error) => void): void {
+    if (request.socket.destroyed) {
+      return;
+    }
     this.#done = done;
-    // What has been read before is lost: no part of a body may be taken for the whole.
+    // Bytes that a hook has read are lost. The body counts as empty: the remaining bytes must not pass for the whole body.
     if (payload.readableEnded || payload.readableDidRead) {
-      this.#endWith('whole');
+      this.#endWith(undefined);
       return;
     }
     const { gateway, bodyDeadlines } = this.#host;
@@ -47,22 +52,18 @@ export class HeldBody implements DeadlineOwner {
       return;
     }
     bodyDeadlines.start(this.#deadline);
-    request.once('close', () => {
-      if (!request.complete) {
-        this.drop();
-      }
-    });
-    // A hook's stream may always have another piece: it is read in turns [D58], and after its body has been decided only
-    // until the request has been read.
+    // A hook's stream can have a next chunk ready every time, so reading pauses until a later turn of the event loop after
+    // every `piecesPerTurn` chunks [D58]. If the body exceeds a limit, is late or has an invalid chunk, the rest of the stream
+    // is read and dropped. That ends as soon as the client's request has been read completely.
     let pieces = 0;
     const takeTurn = (): void => {
-      if (this.#state === 'gathering' || !(request.readableEnded || request.destroyed)) {
+      if (this.#isGathering || !(request.readableEnded || request.destroyed)) {
         payload.resume();
       }
     };
     payload
       .on('data', (piece: unknown) => {
-        if (this.#state === 'gathering') {
+        if (this.#isGathering) {
           this.#add(typeof piece === 'string' ? Buffer.from(piece) : piece);
         }
         pieces += 1;
@@ -72,15 +73,12 @@ export class HeldBody implements DeadlineOwner {
         }
       })
       .on('end', () => {
-        if (this.#state === 'gathering') {
-          this.#state = 'whole';
-        }
         this.#finish();
       })
-      // A stream of the host's may break with anything, and with nothing.
+      // A hook's stream can fail with any value as its error, or without an error.
       .on('error', (error?: (Error & { statusCode?: number }) | null) => {
         const isRefusal = (error?.statusCode ?? 0) >= 400;
-        this.#forget('whole');
+        this.#forget(undefined);
         if (!request.destroyed || request.complete) {
           this.#finish(isRefusal ? (error as Error) : undefined);
         }
@@ -94,7 +92,7 @@ export class HeldBody implements DeadlineOwner {
   #add(piece: unknown): void {
     const { budget, requestBytesMax } = this.#host.gateway;
     if (!(piece instanceof Uint8Array)) {
-      this.#endWith('whole');
+      this.#endWith(undefined);
     } else if (this.#bytes.length + piece.length > requestBytesMax) {
       this.#endWith('over-limit');
     } else if (!budget.take(piece.length)) {
@@ -104,50 +102,39 @@ export class HeldBody implements DeadlineOwner {
     }
   }
 
-  /** What the head has to announce, so that the call decides as it would without hooks. */
-  announcedLength(head: RequestHead): RequestHead['bodyLength'] {
-    switch (this.#state) {
-      case 'over-limit':
-        return this.#host.gateway.requestBytesMax + 1;
-      case 'timeout':
-        return 'chunked';
-      case 'overload':
-        return head.bodyLength;
-      default:
-        return this.#bytes.length;
-    }
+  /** The body length for the head. The call needs to know only whether it is over the limit. */
+  get announcedLength(): RequestHead['bodyLength'] {
+    return this.#problem === 'over-limit' ? this.#host.gateway.requestBytesMax + 1 : 'chunked';
   }
 
-  /** Gives everything to `incoming`, which counts it by itself. */
-  handOver(incoming: Incoming): void {
+  /** Passes the body to `incoming`. From then on `incoming` counts the bytes against the budget. */
+  handOver(incoming: RequestReceiver): void {
     const bytes = this.#bytes;
-    const state = this.#state;
+    const problem = this.#problem;
     this.drop();
-    if (state === 'overload' || state === 'timeout') {
-      incoming.onBroken(state);
+    if (problem === 'overload' || problem === 'timeout') {
+      incoming.onBroken(problem);
       return;
     }
-    if (bytes.length > 0) {
-      incoming.onBody(bytes);
-    }
+    incoming.onBody(bytes);
     incoming.onBodyEnd();
   }
 
-  /** Keeps nothing. */
   drop(): void {
     this.#deadline.clear();
-    this.#forget('dropped');
+    this.#forget(undefined);
   }
 
-  #endWith(state: State): void {
-    this.#forget(state);
+  #endWith(problem: Problem | undefined): void {
+    this.#forget(problem);
     this.#finish();
   }
 
-  #forget(state: State): void {
+  #forget(problem: Problem | undefined): void {
     this.#host.gateway.budget.giveBack(this.#bytes.length);
     this.#bytes = noBytes;
-    this.#state = state;
+    this.#isGathering = false;
+    this.#problem = problem;
   }
 
   #finish(error?: Error): void {

@@ -1,14 +1,15 @@
-// Replaces how Node closes a connection after its last reply. Node has no option for it: it calls `destroySoon` of the
-// socket, and reads the socket with a listener of its own. test/plugin/connections.test.ts fails where Node changes that.
+// Changes how Node closes a connection after its last reply. Node has no option for this, so the code relies on internals:
+// Node calls the socket's `destroySoon`, and reads with a 'data' listener. If Node changes these internals,
+// test/plugin/connections.test.ts fails.
 
 import type { Socket } from 'node:net';
 
 import { lingerMs } from '../../http1/connection.ts';
 
 /**
- * Ends only our side of the connection where Node would close it, and drops what comes for a while: closed at once, the
- * connection would be reset under what the client still sends, and the reply lost. Node's parser releases a socket that
- * has another reader, so that nothing after the reply is served. A client that ends its side closes it sooner.
+ * Makes Node half-close `socket` after the reply and drop incoming bytes for up to `lingerMs`. A full close while the client
+ * is sending would reset the connection, and the reply would be lost. No further request is served, because Node's parser
+ * releases a socket that gets another 'data' listener.
  */
 export function linger(socket: Socket): void {
   socket.destroySoon = () => {

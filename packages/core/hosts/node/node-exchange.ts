@@ -1,11 +1,11 @@
-// One request that node:http has read, and its reply: for every host whose server is Node's.
+// One request that node:http has read, and its reply. Every host on Node's HTTP server uses it.
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
 import { Deadline, type DeadlineOwner } from '../../backend/deadlines.ts';
 import { HostMistake } from '../common/failure-lines.ts';
 import { RequestFields, type Flaw, type RequestHead } from '../../http1/head.ts';
-import type { Client, Incoming, Reply, Transport } from '../../http1/transport.ts';
+import type { Client, RequestReceiver, Reply, Transport } from '../../http1/transport.ts';
 import { fieldNameOf, listReplyHeaders } from '../common/fields.ts';
 import type { HeldBody } from './held-body.ts';
 import { linger } from './linger.ts';
@@ -17,18 +17,19 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
   readonly #response: ServerResponse;
   readonly #target: string;
   readonly #inheritedHeaders: readonly string[] | undefined;
-  #incoming: Incoming | undefined;
-  // What the host has gathered; undefined where the body comes from the request.
+  #incoming: RequestReceiver | undefined;
+  // The buffered body; undefined if the body is read from the request.
   #heldBody: HeldBody | undefined;
   #bodyDeadline: Deadline | undefined;
   #hasBody = false;
   #hasReplied = false;
   #isLingering = false;
   #isBodyHeld = false;
-  // Node goes on reading behind a request that asks for another protocol, and loses what came with it.
+  // False if the request's head requires that the connection close after the reply. The head of an upgrade request
+  // does, because Node loses the bytes that arrived with such a request.
   #persists = true;
 
-  /** `inheritedHeaders` are those of the host; undefined where they are set on the response already. */
+  /** `inheritedHeaders`: headers that the host's hooks have set; undefined if `response` has them already. */
   constructor(
     host: NodeHost,
     request: IncomingMessage,
@@ -47,7 +48,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     return this.#request.socket.remoteAddress;
   }
 
-  /** Calls `begin` in this request's turn: when Node has given the response its socket, those before it have ended [D27]. */
+  /** Calls `begin` when Node has assigned the socket to the response: then all earlier requests on it have ended [D27]. */
   inTurn(begin: () => void): void {
     const run = (): void => {
       try {
@@ -63,21 +64,21 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     }
   }
 
-  /** Answers with the 500 of a fault of our own, or of the host [D28]. */
+  /** Replies with 500 after a fault of the gateway or the host [D28]. */
   fail(error: unknown): void {
     this.#host.gateway.acceptFault(this.#request.method ?? '', this.#target, this, this, error);
   }
 
   /**
-   * The head as Node has read it. Node has found where the message ends; what two parsers could read differently all the
-   * same is refused here [D27]. `ownId` is the host's id for the request, where its client has sent none.
+   * Returns the head that Node has read, or its flaw. Node checks the framing; this method refuses a head that two parsers
+   * could still read differently [D27]. `ownId`: the host's request id, passed only if the client sent none.
    */
   readHead(ownId?: string): RequestHead | Flaw {
     const { rawHeaders, method = '', httpVersionMajor, httpVersionMinor } = this.#request;
     const fields = new RequestFields();
     for (let index = 0; index < rawHeaders.length; index += 2) {
       const name = fieldNameOf(rawHeaders[index] ?? '');
-      // Node has answered an expectation, or left it to the host.
+      // Node or the host has already handled `Expect`.
       if (name !== undefined && name !== 'expect') {
         fields.take(name, rawHeaders[index + 1] ?? '');
       }
@@ -88,8 +89,8 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     return fields.finish(method, this.#target, httpVersionMajor === 1 ? httpVersionMinor : 0);
   }
 
-  /** Makes a call of it; a head with a flaw gets its reply, and no call. */
-  accept(head: RequestHead | Flaw): Incoming | undefined {
+  /** Creates the call. If the head is flawed, sends the reply instead and returns undefined. */
+  accept(head: RequestHead | Flaw): RequestReceiver | undefined {
     const { gateway } = this.#host;
     if ('reason' in head) {
       this.reply(gateway.refuse(head, this), () => undefined);
@@ -101,11 +102,10 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     return this.#incoming;
   }
 
-  /** Starts the call. The body is `body`, or comes from the request. */
-  start(incoming: Incoming, body?: HeldBody): void {
+  /** Starts the call. Without `body`, the body is read from the request. */
+  start(incoming: RequestReceiver, body?: HeldBody): void {
     this.#response.once('close', () => {
       if (!this.#hasReplied) {
-        this.#hasReplied = true;
         this.#bodyDeadline?.clear();
         incoming.onGone();
       }
@@ -120,8 +120,9 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     }
   }
 
-  // Of a body that comes after its reply no more is read than a body may have: then the connection closes [D11].
-  #giveBody(incoming: Incoming): void {
+  // After the reply, the rest of the body is read and dropped. If the body exceeds the size limit, the connection is
+  // closed [D11].
+  #giveBody(incoming: RequestReceiver): void {
     const request = this.#request;
     if (this.#heldBody !== undefined) {
       this.#heldBody.handOver(incoming);
@@ -149,7 +150,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
         this.#bodyDeadline?.clear();
         incoming.onBodyEnd();
       })
-      // The response closes with it.
+      // The response's 'close' listener handles the failure.
       .on('error', () => undefined);
   }
 
@@ -157,7 +158,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     this.#isBodyHeld = true;
   }
 
-  /** Node has sent the `100 Continue`. */
+  /** Sends no `100 Continue`, because Node has already sent it. */
   readBody(): void {
     if (this.#heldBody === undefined) {
       if (this.#request.readableDidRead && this.#request.method !== 'DELETE') {
@@ -196,16 +197,11 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
       this.#isLingering = true;
       linger(this.#request.socket);
     }
-    const [first] = reply.pieces;
-    if (reply.pieces.length <= 1) {
-      response.end(first);
-    } else {
-      response.cork();
-      for (const piece of reply.pieces) {
-        response.write(piece);
-      }
-      response.end();
+    // Node sends what one turn writes at once.
+    for (const piece of reply.pieces) {
+      response.write(piece);
     }
+    response.end();
     const { socket } = this.#request;
     if (response.writableLength === 0 || socket.destroyed) {
       onTaken();
@@ -227,9 +223,9 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
       response.writeHead(reply.head.status, [...headers, ...this.#inheritedHeaders]);
       return;
     }
-    // A length and chunks together are no HTTP.
+    // HTTP forbids `transfer-encoding` together with the `content-length` that is set below.
     response.removeHeader('transfer-encoding');
-    // One by one: what other middleware has put in the place of `writeHead` may lose a list.
+    // The headers are set one by one, because middleware that replaces `writeHead` may drop a list of headers.
     for (let index = 0; index < headers.length; index += 2) {
       response.setHeader(headers[index] ?? '', headers[index + 1] ?? '');
     }
@@ -242,4 +238,4 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
 }
 
 const bodyWasRead =
-  "the host has read the request's body before: put the handler before express.json() and whatever else reads bodies";
+  'the host has already read the request body: mount the handler before express.json() and other body parsers';

@@ -1,22 +1,21 @@
-// The state that all requests of one Node server share.
+// State shared by all requests of one Node server.
 
 import { Deadlines } from '../../backend/deadlines.ts';
 import type { Gateway } from '../../call/gateway.ts';
 import type { ServerLimits } from '../../http1/connection.ts';
 import { StallWatch } from '../../http1/stall-watch.ts';
-import type { Incoming } from '../../http1/transport.ts';
+import type { RequestReceiver } from '../../http1/transport.ts';
 
 export interface NodeHost {
   readonly gateway: Gateway;
-  readonly stallWatch: StallWatch<Incoming>;
-  /** Time limit of a body. */
+  readonly stallWatch: StallWatch<RequestReceiver>;
   readonly bodyDeadlines: Deadlines;
 }
 
 type NodeLimits = Pick<ServerLimits, 'requestTimeoutMs' | 'replyStallTimeoutMs'>;
 
 export function createNodeHost(gateway: Gateway, limits: NodeLimits): NodeHost {
-  const stallWatch = new StallWatch<Incoming>(limits.replyStallTimeoutMs, (incoming) => {
+  const stallWatch = new StallWatch<RequestReceiver>(limits.replyStallTimeoutMs, (incoming) => {
     incoming.onStall();
   });
   return { gateway, stallWatch, bodyDeadlines: new Deadlines(limits.requestTimeoutMs) };

@@ -1,4 +1,4 @@
-// The types of `work-item-gateway/node` for CommonJS. Copied into dist/ by the build.
+// The types of `work-item-gateway/node` for CommonJS. The build copies this file into dist/.
 
 import type * as node from './node.js' with { 'resolution-mode': 'import' };
 

@@ -1,5 +1,5 @@
-// The gateway as a handler for node:http, `(request, response, next)`: for Express, Connect, NestJS, and Node's own server.
-// Node reads and writes HTTP; from the request's head on it is the same call as everywhere.
+// The gateway as a node:http handler, `(request, response, next)`, for Express, Connect, NestJS and Node's own server. Node
+// parses and writes HTTP. The call itself runs the same code as in the other hosts.
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
@@ -15,11 +15,11 @@ import { NodeExchange } from './node-exchange.ts';
 import { createNodeHost } from './node-host.ts';
 
 const nodeRows = {
-  /** What stands before `/api/work-items` in the path that the client sends. Default: nothing. */
+  /** Path prefix before `/api/work-items`, as the client sends it. Default: none. */
   prefix: { kind: prefix },
-  /** For a request's body, in milliseconds; past it 408, and closed [D35]. Default 30,000. */
+  /** Timeout for receiving a request body, in milliseconds; then 408, and the connection closes [D35]. Default 30,000. */
   requestTimeoutMs: timeLimitRows.requestTimeoutMs,
-  /** Is told of every request that ends. Default: each failure is a line of `console.error`. */
+  /** Called for every finished request. Default: writes failures with `console.error`, one line each. */
   observer: { kind: observer },
 };
 
@@ -28,15 +28,15 @@ export interface NodeHandlerOptions
 
 export interface NodeHandler {
   /**
-   * Answers a request under `/api/work-items`. Any other goes to `next`, or gets 404 where there is no `next`. The path is
-   * the one that the client sent (`originalUrl`), wherever the handler is mounted.
+   * Answers requests under `/api/work-items`. Any other request goes to `next`, or gets 404 if `next` is missing. Uses the
+   * path that the client sent (`originalUrl`), wherever the handler is mounted.
    */
   (request: IncomingMessage, response: ServerResponse, next?: (error?: unknown) => void): void;
-  /** Closes the connections to the backend; calls in flight fail, and so does every later one. Close the server first. */
+  /** Closes the connections to the backend. Calls in flight fail, and all later calls too. Close the server first. */
   close(): Promise<void>;
 }
 
-/** A handler with its own connections to the backend. Throws a `TypeError` that names every option that is wrong. */
+/** Creates a handler with its own connections to the backend. Throws a `TypeError` that lists every invalid option. */
 export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
   const table = { ...nodeRows, ...hostRows, ...corsRows };
   const { gateway, values, end } = createHostGateway(options, table);
@@ -50,12 +50,12 @@ export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
     next?: (error?: unknown) => void,
   ): void => {
     const target = request.originalUrl ?? request.url ?? '';
-    // Middleware reads some absolute-form targets in another way, so it may not have seen this path [D60].
+    // A target in absolute form goes to `next`: middleware may have read another path in it and not checked it [D60].
     if (next !== undefined && !isOurs(target)) {
       next();
       return;
     }
-    // The host has refused the request, and called `next` by mistake.
+    // Middleware has replied already, and then called `next` by mistake.
     if (response.headersSent) {
       return;
     }
@@ -76,5 +76,5 @@ export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
   return Object.assign(handler, { close: end });
 }
 
-/** Express and Connect take from `url` what they have mounted a handler under, and keep what was sent in `originalUrl`. */
+/** Express and Connect strip the mount path from `url` and keep the original target in `originalUrl`. */
 type HostedRequest = IncomingMessage & { readonly originalUrl?: string };

@@ -1,4 +1,4 @@
-// Short ways to write parts of the OpenAPI document, and what of the options it depends on.
+// Helpers for the OpenAPI document, and the options on which the document depends.
 
 import type { guardRows } from '../../guards/options/guard-options.ts';
 import type { corsRows } from '../options/cors-options.ts';
@@ -6,7 +6,7 @@ import type { limitRows } from '../options/limits.ts';
 import type { gatewayRows } from '../options/options.ts';
 import type { ValuesOf } from '../options/rows.ts';
 
-/** What of the options a client can meet. */
+/** The values of the options whose effect clients can notice. */
 export type Limits = ValuesOf<
   typeof limitRows &
     typeof corsRows &
@@ -14,7 +14,7 @@ export type Limits = ValuesOf<
     Pick<typeof guardRows, 'authIssuer' | 'authScopes' | 'rateLimit' | 'rateLimitKey'>
 >;
 
-/** Undefined stands for what is not in the document. */
+/** A JSON value. Undefined members are left out of the document. */
 export type Json =
   string | number | boolean | null | undefined | readonly Json[] | { readonly [name: string]: Json };
 export type JsonObject = Readonly<Record<string, Json>>;
@@ -23,7 +23,7 @@ export function refTo(kind: string, name: string): JsonObject {
   return { $ref: `#/components/${kind}/${name}` };
 }
 
-/** The parts of a list that are there. */
+/** Removes `false` and undefined. */
 export function present<Part>(parts: readonly (Part | false | undefined)[]): Part[] {
   return parts.filter((part): part is Part => part !== false && part !== undefined);
 }
@@ -32,12 +32,12 @@ export function hasTokens({ authIssuer }: Limits): boolean {
   return authIssuer !== '';
 }
 
-/** `1,024` */
+/** Formats a number: `1,024`. */
 export function count(amount: number): string {
   return amount.toLocaleString('en');
 }
 
-/** `10 s` */
+/** Formats a time in seconds: `10 s`. */
 export function seconds(ms: number): string {
   return `${count(ms / 1_000)} s`;
 }

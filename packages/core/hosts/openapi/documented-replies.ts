@@ -1,4 +1,4 @@
-// The replies that a client can get, each with when it gets it: what the OpenAPI document says of errors.
+// The error replies in the OpenAPI document, each with the condition under which a client gets it.
 
 import { isCrossSiteWrite } from '../../admission/cross-site.ts';
 import { parseRate, rateHeaders } from '../../guards/options/rate.ts';
@@ -14,32 +14,32 @@ import {
 } from '../../replies.ts';
 import { count, hasTokens, present, seconds, type Limits } from './document.ts';
 
-export interface Documented {
+export interface DocumentedReply {
   readonly reply: FixedReply;
   readonly when: string;
 }
 
-function documented(reply: FixedReply, when: string): Documented {
+function documented(reply: FixedReply, when: string): DocumentedReply {
   return { reply, when };
 }
 
 const badRequest = documented(
   replies.badRequest,
-  'Not HTTP, or HTTP that two parsers could read in two ways. The connection is closed.',
+  'The request is malformed, or two parsers could read it differently. The connection is closed.',
 );
 
-/** Replies on paths that are no operation's. */
-export const outsideReplies: readonly Documented[] = [
+/** Replies to requests that belong to no operation. */
+export const outsideReplies: readonly DocumentedReply[] = [
   documented(replies.notFound, 'No such path.'),
   documented(
     replies.collectionMethodNotAllowed,
-    'A method that the path does not have; `Allow` names those that it has.',
+    'The path does not support this method; `Allow` lists those that it supports.',
   ),
   documented(replies.internalError, 'A fault of the gateway.'),
 ];
 
-/** Replies to requests that come to no operation. */
-function earlyReplies(limits: Limits): Documented[] {
+/** Replies to requests that are refused before they reach an operation. */
+function earlyReplies(limits: Limits): DocumentedReply[] {
   return [
     documented(
       replies.requestTimeout,
@@ -48,46 +48,49 @@ function earlyReplies(limits: Limits): Documented[] {
     documented(replies.expectationFailed, 'An `Expect` other than `100-continue`.'),
     documented(
       replies.headersTooLarge,
-      `The target and the headers have more than ${count(limits.requestHeadBytesMax)} bytes. The connection is closed.`,
+      `The target and the headers are larger than ${count(limits.requestHeadBytesMax)} bytes. The connection is closed.`,
     ),
   ];
 }
 
-function unavailability(limits: Limits): Documented[] {
+function unavailability(limits: Limits): DocumentedReply[] {
   return present([
     hasTokens(limits) &&
-      documented(replies.noKeys, 'There is no key to check the token with: try again later.'),
+      documented(replies.noKeys, 'The gateway has no key to verify the token with: try again later.'),
     documented(
       replies.overload,
-      `More than ${count(limits.inFlightMax)} calls at once, or bodies of more than ${count(limits.bufferedBytesMax)} bytes held for them. The backend is not called: try again after \`Retry-After\` seconds.`,
+      `More than ${count(limits.inFlightMax)} calls in flight, or more than ${count(limits.bufferedBytesMax)} bytes of bodies in memory. The backend is not called: try again after \`Retry-After\` seconds.`,
     ),
   ]);
 }
 
-/** The replies that are the same for every operation. */
-export function sharedReplies(limits: Limits): Documented[] {
+/** The replies shared by all operations. */
+export function sharedReplies(limits: Limits): DocumentedReply[] {
   return [...earlyReplies(limits), ...unavailability(limits)];
 }
 
-/** What is refused to pages of other sites, and under other names [D56, D57]. */
-function refusal(method: string, { allowedHosts, corsOrigins }: Limits): Documented | undefined {
+/**
+ * The 403 for pages of other sites and for host names that are not allowed [D56, D57]; undefined if no request gets it.
+ */
+function refusal(method: string, { allowedHosts, corsOrigins }: Limits): DocumentedReply | undefined {
   const reasons = present([
     isCrossSiteWrite(method, 'cross-site') &&
-      `a browser sends it for a page of another site (\`Sec-Fetch-Site: cross-site\`)${corsOrigins.length > 0 ? ' and of no origin that is allowed' : ''}`,
-    allowedHosts.length > 0 && '`Host` is no name under which this gateway is called',
+      `a browser sent it for a page of another site (\`Sec-Fetch-Site: cross-site\`)${corsOrigins.length > 0 ? ' whose origin is not allowed' : ''}`,
+    allowedHosts.length > 0 && '`Host` is not an allowed name of this gateway',
   ]);
   return reasons.length === 0
     ? undefined
     : documented(replies.forbidden, `Refused: ${reasons.join(', or ')}. The backend is not called.`);
 }
 
-/** What a client gets that makes too many requests [D46]. */
-function tooMany({ rateLimit, rateLimitKey }: Limits): Documented | undefined {
+/** The 429 of the rate limit [D46]; undefined if there is no rate limit. */
+function tooMany({ rateLimit, rateLimitKey }: Limits): DocumentedReply | undefined {
   const rate = parseRate(rateLimit);
   if (rate === undefined) {
     return undefined;
   }
-  const who = rateLimitKey === 'identity' ? 'whom the token names' : 'from this address (IPv6: from its /64)';
+  const who =
+    rateLimitKey === 'identity' ? "by the token's subject" : 'from this address (IPv6: from its /64)';
   const windowS = rate.windowMs / 1_000;
   return documented(
     replyTooManyRequests(windowS, rateHeaders(rate, 0, windowS)),
@@ -95,13 +98,13 @@ function tooMany({ rateLimit, rateLimitKey }: Limits): Documented | undefined {
   );
 }
 
-/** The scope that an operation needs, where there are tokens. */
+/** The scope that an operation requires; undefined if it requires none, or if tokens are off. */
 export function scopeOf(name: OperationName, limits: Limits): string | undefined {
   return hasTokens(limits) ? scopesOf(limits.authScopes).get(name) : undefined;
 }
 
-/** Every reply of a path to `OPTIONS`, in the order in which it is decided within a status. */
-export function methodsReplies(on: Operation['on'], limits: Limits): Documented[] {
+/** All replies to `OPTIONS` on a path. Replies with the same status are in the order in which the gateway checks for them. */
+export function methodsReplies(on: Operation['on'], limits: Limits): DocumentedReply[] {
   const reply = on === 'collection' ? replies.collectionOptions : replies.itemOptions;
   return present([
     documented(reply, 'The methods of this path.'),
@@ -111,32 +114,33 @@ export function methodsReplies(on: Operation['on'], limits: Limits): Documented[
   ]);
 }
 
-/** Every error of an operation, in the order in which it is decided within a status. */
-export function errorsOf(operation: Operation, limits: Limits): Documented[] {
+/** All error replies of an operation. Replies with the same status are in the order in which the gateway checks for them. */
+export function errorsOf(operation: Operation, limits: Limits): DocumentedReply[] {
   const { name, method, on, takesBody, passesAnswer } = operation;
   const hasNotFound = operation.notFoundMessage !== undefined;
   const isGuarded = hasTokens(limits);
   const scope = scopeOf(name, limits);
   const failures = present([
-    'the backend answered with no success status',
-    hasNotFound ? ' other than 404' : ' (its 404 is no exception)',
-    `, or did not answer in full within ${seconds(limits.backendTimeoutMs)}`,
-    passesAnswer && `, or not with JSON, or with more than ${count(limits.responseBytesMax)} bytes of it`,
-    takesBody && ', or the request body is not valid JSON (then it was not called)',
+    hasNotFound
+      ? 'the backend answered with a status other than 2xx and 404'
+      : 'the backend answered with a status other than 2xx (a 404 is no exception)',
+    `, or not completely within ${seconds(limits.backendTimeoutMs)}`,
+    passesAnswer && `, or without JSON, or with more than ${count(limits.responseBytesMax)} bytes`,
+    takesBody && ', or the request body is not valid JSON (then the backend is not called)',
   ]);
   return present([
-    on === 'item' && documented(replies.invalidId, '`id` holds no integer. The backend is not called.'),
+    on === 'item' && documented(replies.invalidId, '`id` is not an integer. The backend is not called.'),
     badRequest,
     refusal(method, limits),
     isGuarded && documented(replies.unauthorized, 'No token. The backend is not called.'),
-    isGuarded && documented(replies.invalidToken, 'A token that is not valid, or not any more.'),
+    isGuarded && documented(replies.invalidToken, 'The token is invalid or expired.'),
     scope !== undefined && documented(createScopeReply(scope), `The token lacks the scope \`${scope}\`.`),
     tooMany(limits),
     hasNotFound && documented(notFoundReplies[name], 'The backend has no such work item.'),
     takesBody &&
       documented(
         replies.bodyTooLarge,
-        `The body has more than ${count(limits.requestBytesMax)} bytes. The backend is not called.`,
+        `The body is larger than ${count(limits.requestBytesMax)} bytes. The backend is not called.`,
       ),
     ...earlyReplies(limits),
     documented(failureReplies[name], `Failed: ${failures.join('')}.`),

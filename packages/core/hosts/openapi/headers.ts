@@ -1,4 +1,4 @@
-// The headers of replies, and the parameters of requests, in the OpenAPI document.
+// Describes reply headers and request parameters in the OpenAPI document.
 
 import { anyOrigin } from '../../admission/cors.ts';
 import { hasTokens, type JsonObject, type Limits } from './document.ts';
@@ -8,12 +8,11 @@ const natural: JsonObject = { type: 'integer', minimum: 0 };
 const requestId: JsonObject = { ...text, pattern: '^[A-Za-z0-9._~-]{1,128}$' };
 
 interface Header {
-  /** Its name in the document. */
   readonly name: string;
   readonly described: JsonObject;
 }
 
-/** A header that each reply has for which it is named. */
+/** A header that is in every reply for which the document lists it. */
 function required(name: string, description: string, schema = text): Header {
   return { name, described: { description, required: true, schema } };
 }
@@ -26,20 +25,20 @@ function constant(value: string): JsonObject {
   return { ...text, const: value };
 }
 
-/** What replies can have, by the names that clients see. */
+/** Describes the headers of replies, by their names in lower case. */
 export function describeHeaders(limits: Limits): ReadonlyMap<string, Header> {
   const { corsOrigins, corsCredentials, corsMaxAgeS, rateLimit } = limits;
   const hasCors = corsOrigins.length > 0;
   const isForAny = corsOrigins.includes(anyOrigin);
-  const toAllowed = isForAny ? '' : ' Only to a page of an origin that is allowed.';
-  const toPreflight = ' Only to a CORS preflight of an origin that is allowed.';
+  const toAllowed = isForAny ? '' : ' Only for a page of an allowed origin.';
+  const toPreflight = ' Only for a CORS preflight of an allowed origin.';
   const mayRead = 'The origin whose page may read the reply.';
   const headers: Readonly<Record<string, Header | false>> = {
     'x-request-id': required('RequestId', "The request's id: the client's own, or a new one.", requestId),
     'cache-control': required('CacheControl', 'No reply may be cached.', constant('no-store')),
     'x-content-type-options': required(
       'ContentTypeOptions',
-      'The content type is to be believed.',
+      'Browsers must not guess another content type.',
       constant('nosniff'),
     ),
     'content-length': required('ContentLength', "The body's exact length in bytes.", natural),
@@ -48,13 +47,11 @@ export function describeHeaders(limits: Limits): ReadonlyMap<string, Header> {
       hasTokens(limits) &&
       optional(
         'WwwAuthenticate',
-        'What is wanted, and what was wrong [RFC 6750]; not where a page was refused.',
+        'The expected authentication, and the error of the token [RFC 6750]. Missing if a page was refused.',
       ),
-    allow: required('Allow', 'The methods that the path has.'),
+    allow: required('Allow', 'The methods that the path supports.'),
     vary:
-      hasCors &&
-      !isForAny &&
-      required('Vary', 'Replies differ by the origin of the page.', constant('origin')),
+      hasCors && !isForAny && required('Vary', "Replies depend on the page's origin.", constant('origin')),
     'access-control-allow-origin':
       hasCors &&
       (isForAny
@@ -72,7 +69,7 @@ export function describeHeaders(limits: Limits): ReadonlyMap<string, Header> {
       hasCors && optional('CorsHeaders', `The headers that the page may send.${toPreflight}`),
     'access-control-max-age':
       hasCors &&
-      optional('CorsMaxAge', `For how long the browser may remember it, in seconds.${toPreflight}`, {
+      optional('CorsMaxAge', `How long the browser may cache this reply, in seconds.${toPreflight}`, {
         type: 'integer',
         const: corsMaxAgeS,
       }),
@@ -87,14 +84,14 @@ export function describeHeaders(limits: Limits): ReadonlyMap<string, Header> {
       rateLimit !== '' &&
       optional(
         'RateLimit',
-        'What is left of it: `r` requests, until it begins anew in `t` seconds. Every reply to a request that counts has it.',
+        'The rest of the limit: `r` requests until the window ends in `t` seconds. Every reply to a request that counts has it.',
         { ...text, pattern: '^"default";r=\\d+;t=\\d+$' },
       ),
   };
   return new Map(Object.entries(headers).filter((each): each is [string, Header] => each[1] !== false));
 }
 
-/** What requests can have beside a body, by the names in the document. */
+/** Describes the parameters of requests, by their names in the document. */
 export function describeParameters({ itemIdParsing }: Limits): JsonObject {
   return {
     Id: {
@@ -103,17 +100,17 @@ export function describeParameters({ itemIdParsing }: Limits): JsonObject {
       required: true,
       description:
         itemIdParsing === 'leading'
-          ? 'A base-10 integer of any length; what comes behind its digits is ignored (`12abc` is 12).'
+          ? 'A base-10 integer of any length; anything after its digits is ignored (`12abc` is 12).'
           : 'A base-10 integer of any length, and nothing else.',
       schema: { type: 'integer' },
       example: 1,
     },
     RequestId: inHeader(
       'x-request-id',
-      'Comes back in the reply, and is in the log and in the call to the backend. When it is missing or has another form, a new one is made.',
+      "Repeated in the reply, the gateway's log and the call to the backend. If it is missing or malformed, a new one is generated.",
       requestId,
     ),
-    TraceParent: inHeader('traceparent', 'W3C trace context, passed to the backend when it is well-formed.'),
+    TraceParent: inHeader('traceparent', 'W3C trace context, passed to the backend if it is well-formed.'),
     TraceState: inHeader('tracestate', 'Passed on with `traceparent`.'),
   };
 }

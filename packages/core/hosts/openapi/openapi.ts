@@ -1,6 +1,5 @@
-// The OpenAPI 3.1 document of the gateway. Operations, statuses and messages come from the tables of packages/core/; what is
-// written here is only what they mean to a client. When a client gets which reply is in documented-replies.ts, and what
-// headers mean is in headers.ts.
+// Creates the gateway's OpenAPI 3.1 document. Operations, statuses and messages come from the tables of packages/core/; this
+// file adds their meaning for clients. documented-replies.ts describes error replies, headers.ts describes headers.
 
 import { parseRate } from '../../guards/options/rate.ts';
 import { collectionPath, operations, type Operation, type OperationName } from '../../operations.ts';
@@ -15,11 +14,11 @@ import {
   outsideReplies,
   scopeOf,
   sharedReplies,
-  type Documented,
+  type DocumentedReply,
 } from './documented-replies.ts';
 import { describeHeaders, describeParameters } from './headers.ts';
 
-/** The document as it is served and printed. */
+/** Returns the document as indented JSON. */
 export function createOpenApiText(limits: Limits): string {
   return `${JSON.stringify(createOpenApi(limits), null, 2)}\n`;
 }
@@ -28,7 +27,6 @@ const itemsTag = 'Work items';
 const methodsTag = 'Methods';
 const bearerScheme = 'bearer';
 
-/** The document. */
 export function createOpenApi(limits: Limits): JsonObject {
   return {
     openapi: '3.1.1',
@@ -43,7 +41,7 @@ export function createOpenApi(limits: Limits): JsonObject {
     security: hasTokens(limits) ? [{ [bearerScheme]: [] }] : [],
     tags: [
       { name: itemsTag, description: 'The five operations. Each makes one call to the backend.' },
-      { name: methodsTag, description: 'What can be asked of a path. The backend is not called.' },
+      { name: methodsTag, description: 'The methods that a path supports. The backend is not called.' },
     ],
     paths: {
       [collectionPath]: createPath('collection', limits),
@@ -53,13 +51,12 @@ export function createOpenApi(limits: Limits): JsonObject {
   };
 }
 
-/** What the two paths are for: the texts about them that no table has. */
 const pathTexts = {
   collection: { operationId: 'getCollectionMethods', what: 'the collection', ids: '' },
   item: {
     operationId: 'getItemMethods',
     what: 'an item',
-    ids: ' Any id will do: it is not looked at.',
+    ids: ' The id may be anything: it is not checked.',
   },
 };
 
@@ -76,33 +73,32 @@ const sampleList: Json = [
 ];
 const sampleSuccess = parseBody(replies.success);
 
-/** What the backend may answer to the operations whose answer is passed on. */
+/** Sample answers for the operations that pass the backend's answer through. */
 const samples: Readonly<Partial<Record<OperationName, Json>>> = {
   list: sampleList,
   create: { id: 4, ...sampleRequest },
   read: sampleItem,
 };
 
-/** What an operation is for: the one text about it that no table has. */
 const texts: Record<OperationName, { summary: string; description: string; success: string }> = {
   list: {
     summary: 'List work items',
-    description: 'All that the backend returns: there is no paging, filtering or sorting.',
+    description: 'Returns the whole list: there is no paging, filtering or sorting.',
     success: "The backend's JSON, byte for byte.",
   },
   create: {
     summary: 'Create a work item',
-    description: 'The body is forwarded as it is, byte for byte.',
+    description: 'The body is forwarded byte for byte.',
     success: "Created. The backend's JSON for the new work item, byte for byte.",
   },
   read: {
     summary: 'Read a work item',
-    description: 'The only operation that tells an unknown work item from any other failure.',
+    description: 'The only operation that distinguishes an unknown work item (404) from other failures.',
     success: "The backend's JSON for the work item, byte for byte.",
   },
   update: {
     summary: 'Update a work item',
-    description: 'The body is forwarded as it is, byte for byte. An unknown id is a 500, not a 404.',
+    description: 'The body is forwarded byte for byte. An unknown id is a 500, not a 404.',
     success: "Updated. The backend's own body is dropped.",
   },
   delete: {
@@ -120,7 +116,7 @@ function createPath(on: Operation['on'], limits: Limits): JsonObject {
   const { operationId, what, ids } = pathTexts[on];
   const asksFirst =
     limits.corsOrigins.length > 0
-      ? ' Browsers ask so (a CORS preflight) before a page of another origin calls.'
+      ? ' Browsers send this request (a CORS preflight) before a page of another origin makes a call.'
       : '';
   const here = operations.filter((operation) => operation.on === on);
   return {
@@ -130,17 +126,17 @@ function createPath(on: Operation['on'], limits: Limits): JsonObject {
     options: {
       operationId,
       tags: [methodsTag],
-      summary: `Ask for the methods of ${what}`,
+      summary: `List the methods of ${what}`,
       description: `The methods are in \`Allow\`.${ids}${asksFirst}`,
       security: hasTokens(limits) ? [] : undefined,
       parameters: parametersOf(on),
-      // It does not count.
+      // The rate limit does not count requests with OPTIONS.
       responses: createResponses(methodsReplies(on, limits), { ...limits, rateLimit: '' }),
     },
   };
 }
 
-// Of each operation and not of the path, where Swagger UI would not resolve the references.
+// Listed for each operation, because Swagger UI does not resolve references in the parameters of a path.
 function parametersOf(on: Operation['on']): JsonObject[] {
   const names = ['RequestId', 'TraceParent', 'TraceState'];
   return (on === 'item' ? ['Id', ...names] : names).map((name) => refTo('parameters', name));
@@ -175,7 +171,7 @@ function createOperation(operation: Operation, limits: Limits): JsonObject {
   };
 }
 
-/** The responses that are the same for every operation, by the name under which the document has each once. */
+/** The names of the responses that all operations share, by status. */
 const sharedNames: ReadonlyMap<number, string> = new Map([
   [408, 'RequestTimeout'],
   [417, 'ExpectationFailed'],
@@ -183,8 +179,8 @@ const sharedNames: ReadonlyMap<number, string> = new Map([
   [503, 'ServiceUnavailable'],
 ]);
 
-/** Responses by status; messages that share a status share its response. */
-function createResponses(documented: readonly Documented[], limits: Limits): JsonObject {
+/** Creates one response per status, with an example for each message that has the status. */
+function createResponses(documented: readonly DocumentedReply[], limits: Limits): JsonObject {
   const byStatus = Map.groupBy(documented, ({ reply }) => reply.status);
   return Object.fromEntries(
     [...byStatus].map(([status, group]) => {
@@ -199,8 +195,8 @@ function createSharedResponses(limits: Limits): JsonObject {
   return Object.fromEntries([...byName].map(([name = '', group]) => [name, createResponse(group, limits)]));
 }
 
-function createResponse(group: readonly Documented[], limits: Limits): JsonObject {
-  const [{ reply }] = group as [Documented];
+function createResponse(group: readonly DocumentedReply[], limits: Limits): JsonObject {
+  const [{ reply }] = group as [DocumentedReply];
   const headers = group.flatMap((each) => each.reply.headers);
   const examples = group.map((each) => {
     const message = messageOf(each.reply);
@@ -214,23 +210,23 @@ function createResponse(group: readonly Documented[], limits: Limits): JsonObjec
   };
 }
 
-/** Empty where there is no body. */
+/** The error message of a reply; empty if the reply has no body. */
 function messageOf(reply: FixedReply): string {
   return reply.body.length > 0 ? (parseBody(reply) as { error: string }).error : '';
 }
 
-/** `Invalid ID format` -> `invalidIdFormat`. */
+/** Converts a message to a name: `Invalid ID format` to `invalidIdFormat`. */
 function nameOf(message: string): string {
   return message.toLowerCase().replace(/[^a-z]+([a-z])/g, (_, letter: string) => letter.toUpperCase());
 }
 
-// Of replies to requests that the rate limit counts [D64]: those of any other status are given before it is asked.
+// The statuses of replies to requests that the rate limit has counted [D64]. Replies with other statuses are sent before
+// the rate limit counts the request.
 const countedStatuses: ReadonlySet<number> = new Set([200, 201, 400, 404, 408, 413, 429, 500, 503]);
 
-/** The reply's own headers, and those that differ each time [D24]; `content-type` is the key of the content. */
+/** Lists a reply's fixed and varying headers [D24], except `content-type`: in OpenAPI it is the key of `content`. */
 function headersOf(reply: FixedReply, limits: Limits): JsonObject {
   const described = describeHeaders(limits);
-  // With those that pages of other origins get [D45].
   const cors = createCors(limits, limits.corsMaxAgeS);
   const fields = ['origin', limits.corsOrigins[0] ?? '', 'access-control-request-method', 'GET'];
   const methods = reply.status === replies.collectionOptions.status ? ['GET', 'OPTIONS'] : ['GET'];
@@ -256,12 +252,12 @@ function createComponents(limits: Limits): JsonObject {
       WorkItem: {
         title: 'Work item',
         description:
-          "Any JSON value: which fields a work item has is the backend's affair. The bytes are passed on unchanged.",
+          'Any JSON value: the backend decides which fields a work item has. The bytes are passed through unchanged.',
         examples: [sampleItem],
       },
       WorkItems: {
         title: 'Work items',
-        description: "Any JSON value: the backend's list of work items, passed on unchanged.",
+        description: "Any JSON value: the backend's list of work items, passed through unchanged.",
         examples: [sampleList],
       },
       Success: {
@@ -287,14 +283,14 @@ function createComponents(limits: Limits): JsonObject {
             type: 'http',
             scheme: 'bearer',
             bearerFormat: 'JWT',
-            description: `A token of the issuer ${limits.authIssuer}.`,
+            description: `A token issued by ${limits.authIssuer}.`,
           },
         }
       : undefined,
     responses: createSharedResponses(limits),
     requestBodies: {
       WorkItem: {
-        description: `One JSON text in UTF-8, of at most ${count(limits.requestBytesMax)} bytes. The bytes decide: any \`Content-Type\` will do.`,
+        description: `One JSON text in UTF-8, of at most ${count(limits.requestBytesMax)} bytes. \`Content-Type\` is ignored.`,
         required: true,
         content: { 'application/json': { schema: refTo('schemas', 'WorkItem'), example: sampleRequest } },
       },
@@ -309,9 +305,9 @@ function createComponents(limits: Limits): JsonObject {
 function describeGateway(limits: Limits): string {
   return `A gateway in front of a work-item backend. It passes JSON through byte for byte, stores nothing, and turns every failure into a fixed error.
 
-Every error is \`{"error":"…"}\` with one of the messages listed here; nothing that the backend said is among them. The reason is in the gateway's log, found by the reply's \`x-request-id\`.
+Every error is \`{"error":"…"}\` with one of the messages listed here, and never contains text from the backend. The reason is in the gateway's log: search for the reply's \`x-request-id\`.
 
-A 500 can be the request's own fault: its body is not JSON, or the backend is well and rejected it (with ${rejectedStatuses.join(', ')}, such as for an item that is not there). Sent again as it is, such a request fails again. Every other 500 is the backend's fault or the gateway's.
+A 500 can be caused by the request itself: its body is not JSON, or a healthy backend rejected it (with ${rejectedStatuses.join(', ')}, for instance because the item does not exist). Sending the same request again fails again. Every other 500 is the fault of the backend or the gateway.
 
 ## Limits
 
@@ -319,7 +315,7 @@ A 500 can be the request's own fault: its body is not JSON, or the backend is we
 | --- | --- |
 | Request body | ${count(limits.requestBytesMax)} bytes, then 413 |
 | Request head | ${count(limits.requestHeadBytesMax)} bytes, then 431 |
-| Calls at once | ${count(limits.inFlightMax)}, then 503 |
+| Calls in flight | ${count(limits.inFlightMax)}, then 503 |
 ${describeRate(limits)}| Time to send a request | ${seconds(limits.requestTimeoutMs)} (its head: ${seconds(limits.requestHeadersTimeoutMs)}), then 408 |
 | Time for the backend | ${seconds(limits.backendTimeoutMs)}, then 500 |
 
@@ -333,7 +329,7 @@ ${describeReplies(sharedReplies(limits))}
 `;
 }
 
-function describeReplies(documented: readonly Documented[]): string {
+function describeReplies(documented: readonly DocumentedReply[]): string {
   const rows = documented.map(({ reply, when }) => `| ${reply.status} | ${messageOf(reply)} | ${when} |`);
   return ['| Status | Message | When |', '| --- | --- | --- |', ...rows].join('\n');
 }
@@ -342,5 +338,5 @@ function describeRate({ rateLimit }: Limits): string {
   const rate = parseRate(rateLimit);
   return rate === undefined
     ? ''
-    : `| Requests of a client | ${count(rate.limit)} in ${seconds(rate.windowMs)}, then 429 |\n`;
+    : `| Requests per client | ${count(rate.limit)} in ${seconds(rate.windowMs)}, then 429 |\n`;
 }

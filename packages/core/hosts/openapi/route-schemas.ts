@@ -1,30 +1,29 @@
-// The operations as `@fastify/swagger` takes them, from the OpenAPI document. They are shown and nothing else: Fastify itself
-// gets no schema, and so neither validates nor serialises anything.
+// Converts the OpenAPI document's operations to route schemas for `@fastify/swagger`. Fastify itself gets no schema, because
+// it would validate requests and serialise replies with the schema.
 
 import type { Operation } from '../../operations.ts';
 import type { Json, JsonObject, Limits } from './document.ts';
 import { createOpenApi } from './openapi.ts';
 
-/** The schema of each route. */
 export type RouteSchemas = (operation: Operation) => JsonObject;
 
-/** Schemas without references, in the form of Fastify; `prefix` is where the plugin is mounted. */
+/** Creates schemas without references, in Fastify's format. `prefix`: the path at which the plugin is mounted. */
 export function createRouteSchemas(limits: Limits, prefix: string): RouteSchemas {
   const { paths, components } = createOpenApi(limits);
-  // Two of them may be in one server, and no two operations may have one id.
+  // Makes operation ids unique when a server mounts the plugin several times.
   const place = prefix.replace(/[^a-z0-9]+(.?)/gi, (_, letter: string) => letter.toUpperCase());
   return ({ method, on }) => {
     const path = Object.entries(paths as JsonObject).find(([name]) => name.endsWith('}') === (on === 'item'));
     const operation = (path?.[1] as JsonObject)[method.toLowerCase()];
-    const described = inline(operation ?? {}, components ?? {}) as unknown as Described;
-    // What Node.js or Fastify answers before a request comes to a route, in words of their own. The time of a body, which a
-    // GET has not, is the plugin's.
+    const described = inline(operation ?? {}, components ?? {}) as unknown as DescribedOperation;
+    // With these statuses Node.js or Fastify replies itself, with other bodies, before a request reaches a route. The
+    // plugin sends the 408 for a late body, but a GET has no body.
     const ofTheHost = method === 'GET' ? ['408', '417', '431'] : ['417', '431'];
     return createSchema(described, place, ofTheHost, limits.requestTimeoutMs);
   };
 }
 
-interface Described {
+interface DescribedOperation {
   readonly operationId: string;
   readonly tags: Json;
   readonly summary: string;
@@ -37,7 +36,7 @@ interface Described {
 }
 
 function createSchema(
-  operation: Described,
+  operation: DescribedOperation,
   place: string,
   ofTheHost: readonly string[],
   requestTimeoutMs: number,
@@ -83,7 +82,7 @@ function createSchema(
   };
 }
 
-/** `value` with what its references mean in their place. */
+/** Returns `value` with every reference replaced by its target. */
 function inline(value: Json, components: Json): Json {
   if (Array.isArray(value)) {
     return (value as readonly Json[]).map((each) => inline(each, components));
@@ -103,7 +102,7 @@ function inline(value: Json, components: Json): Json {
   );
 }
 
-// That is what `@fastify/swagger` writes; its schemas have no constants, and one example.
+// `@fastify/swagger` writes OpenAPI 3.0, whose schemas have no `const` and only one example.
 function asInOpenApi30(name: string, value: Json): [string, Json] {
   if (name === 'const') {
     return ['enum', [value]];

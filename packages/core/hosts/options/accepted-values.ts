@@ -1,22 +1,23 @@
-// What the backend's base address may be, for the settings of the command and the options of the
-// plugin alike; and what may be shown of a value that was refused.
+// Parses the backend's base address, and decides how much of a refused value a message may repeat.
 
 import { decodePercent } from '../../text/percent.ts';
 import { Problem } from './problem.ts';
 
-// A comma in the authority, or a second address after one.
+// A comma in the authority, or a second address after a comma.
 const severalAddresses = /^[^/?#]*\/\/[^/?#]*,|,\s*https?:\/\//i;
 
-/** The address of a backend. What is wrong with it never has a part of `text`, which may be a secret. */
+/** Parses the address of a backend. The `Problem` repeats no part of `text`, because `text` may contain a secret. */
 export function parseBackendUrl(text: string, example = 'for instance http://localhost:5104'): URL | Problem {
-  const wishes = wishesForBackendUrl(text);
-  return wishes.length > 0 ? new Problem(`must be ${wishes.join(' and ')}, ${example}`) : new URL(text);
+  const requirements = unmetRequirements(text);
+  return requirements.length > 0
+    ? new Problem(`must be ${requirements.join(' and ')}, ${example}`)
+    : new URL(text);
 }
 
-// What `text` would have to be instead, each as in `an address ...`; empty when it is right.
-function wishesForBackendUrl(text: string): string[] {
+// Returns the requirements that `text` does not meet, each worded to follow `must be`; none for a valid address.
+function unmetRequirements(text: string): string[] {
   if (severalAddresses.test(text)) {
-    return ['one address, of one backend (several need a balancer between)'];
+    return ['the address of one backend (put a load balancer in front of several)'];
   }
   if (!URL.canParse(text)) {
     return ['an address'];
@@ -26,25 +27,24 @@ function wishesForBackendUrl(text: string): string[] {
     !/^https?:$/.test(protocol) && 'an http or https address',
     username + password !== '' &&
       'an address without user name and password (the gateway sends no credentials)',
-    // An escaped one is a part of the path to the letter, but most likely a query that was escaped once too often, and what
-    // is in a query may be a secret.
+    // An escaped `?` or `#` most likely begins a query that was escaped by mistake, and a query may contain a secret.
     /[?#]|%3f|%23/i.test(text) && 'an address without query and fragment',
     decodePercent(pathname) === undefined && 'an address whose path has no malformed escape',
-  ].filter((wish) => wish !== false);
+  ].filter((each) => each !== false);
 }
 
-// Short, and without any of what an address with a password, a query or an escape has.
+// Matches a short text without the characters that a password, a query or an escape in an address requires.
 const plainText = /^(?:[A-Za-z]:(?=[/\\]))?[\p{L}\p{N} ._~/\\+*,()-]{0,100}$/u;
 
 /**
- * `text` in quotes where it is no more than a slip of the keyboard or the name of a file; undefined where it could be
- * an address with a secret in it, which no message must repeat.
+ * Quotes `text` if it looks like a typing error or a file name. Returns undefined if it could be an address with a secret,
+ * which no message may repeat.
  */
 export function quoteIfPlain(text: string): string | undefined {
   return plainText.test(text) ? JSON.stringify(text) : undefined;
 }
 
-/** For addresses whose query may hold a secret: what stands before it. */
+/** Removes the query, which may contain a secret. */
 export function withoutQuery(address: string): string {
   return address.replace(/\?.*/s, '');
 }

@@ -1,14 +1,14 @@
-// The options of CORS [D45]: what each is, and what does not go together. The rules themselves are in admission/cors.ts.
+// The CORS options [D45] and the checks on their combinations. The CORS rules are in admission/cors.ts.
 
 import { anyOrigin, Cors } from '../../admission/cors.ts';
 import { splitList } from '../../text/lists.ts';
 import { boolean, integer, listOf } from './kinds.ts';
 import type { OptionsOf, SharedRow, ValuesOf } from './rows.ts';
 
-// Of pages in apps and browser extensions: `capacitor://localhost`. That of a file is `null`, for every file.
+// Origins of pages in apps and browser extensions, such as `capacitor://localhost`; not `file:`, whose origin is `null`.
 const otherOriginForm = /^(?!https?:|file:)[a-z][a-z0-9+.-]*:\/\/[a-z0-9.-]+(?::\d{1,5})?$/;
 
-/** Whether `text` is an origin to the letter as browsers send it (RFC 6454, 6.2); `null` is none. */
+/** True if `text` is an origin exactly as browsers send it (RFC 6454, 6.2). `null` is not accepted. */
 export function isOrigin(text: unknown): boolean {
   if (typeof text !== 'string') {
     return false;
@@ -17,13 +17,12 @@ export function isOrigin(text: unknown): boolean {
   return isWeb || otherOriginForm.test(text);
 }
 
-/** The origins of a comma list, or `*` alone for all of them; undefined when one is none. */
+/** Parses a comma list of origins, or `*` alone for any origin; undefined if one of them is invalid. */
 export function parseOrigins(text: string): readonly string[] | undefined {
   const origins = splitList(text);
   return isOriginList(origins) ? origins : undefined;
 }
 
-// Whether `list` is `['*']`, or origins and nothing else.
 function isOriginList(list: readonly unknown[]): boolean {
   return (list.length === 1 && list[0] === anyOrigin) || list.every(isOrigin);
 }
@@ -32,32 +31,32 @@ const origins = listOf(
   isOriginList,
   "must be an array of origins such as https://app.example.com, or ['*']",
   parseOrigins,
-  'must be origins as browsers send them, separated by commas, for instance https://app.example.com,http://localhost:5173: in small letters, without path, slash at the end, user name and the port that the scheme has anyway; or * alone',
-  { takes: 'origins separated by commas, `*` for any, or nothing for none', placeholder: 'origins' },
+  'must be origins as browsers send them, separated by commas, for instance https://app.example.com,http://localhost:5173: lower case, without path, trailing slash, user name and default port; or * alone',
+  { takes: 'origins separated by commas, `*` for any, or empty for none', placeholder: 'origins' },
 );
 
 export const corsRows = {
   /**
-   * Origins whose pages may call and read replies, as browsers send them: `https://app.example.com`; `['*']` for any.
-   * Default: none, and then no reply says anything of CORS [D45].
+   * Origins whose pages may call and read replies. Write each as browsers send it: `https://app.example.com`. `['*']`
+   * allows any origin. Default: no origin, and no reply has a CORS header [D45].
    */
   corsOrigins: {
     kind: origins,
     default: '',
-    help: 'Origins whose pages may call and read replies; for instance `https://app.example.com,http://localhost:5173`. Each is written as browsers send it: scheme, host and, where it is not the usual one, port. `*` alone allows every page there is. Without any, no reply has a CORS header.',
+    help: "Origins whose pages may call and read replies; for instance `https://app.example.com,http://localhost:5173`. Write each as browsers send it: scheme, host, and the port if it is not the scheme's default. `*` alone allows every origin. Without origins, no reply has a CORS header.",
   },
-  /** Pages may call with cookies and client certificates; not with `*` [D45]. Default false. */
+  /** Allows pages to call with cookies and client certificates; cannot be combined with `*` [D45]. Default false. */
   corsCredentials: {
     kind: boolean,
     default: false,
-    help: 'Whether these pages may call with cookies and client certificates. Tokens in `Authorization` need it not. Cannot be with `*`.',
+    help: 'Allows these pages to call with cookies and client certificates. Not needed for tokens in `Authorization`. Cannot be combined with `*`.',
   },
-  /** How long browsers may remember what a preflight has told them, in seconds [D45]. Default 600. */
+  /** Time that browsers may cache the reply to a preflight, in seconds [D45]. Default 600. */
   corsMaxAgeS: {
-    // No browser remembers it for longer than a day.
+    // No browser caches the reply to a preflight for longer than a day.
     kind: integer('s', 0, 86_400),
     default: 600,
-    help: 'How long browsers may remember what OPTIONS has told them; then they ask again. Chromium caps it at 7,200 s.',
+    help: 'How long browsers may cache the reply to a preflight; then they send another one. Chromium caps it at 7,200 s.',
   },
 } satisfies Readonly<Record<string, SharedRow>>;
 
@@ -65,27 +64,30 @@ export type CorsOptions = OptionsOf<typeof corsRows>;
 
 export type CorsValues = ValuesOf<typeof corsRows>;
 
-/** What does not go together; a value that was refused is missing. `nameOf` has the name of an option for people. */
+/**
+ * Returns the problems of options in combination. A value that was already refused is missing in the first argument.
+ * `nameOf` returns the name of an option in messages.
+ */
 export function findCorsProblems(
   { corsOrigins, corsCredentials, corsMaxAgeS }: Partial<CorsValues>,
   nameOf: (name: keyof CorsOptions) => string,
 ): string[] {
   const [list, credentials] = [nameOf('corsOrigins'), nameOf('corsCredentials')];
   if (corsOrigins?.includes(anyOrigin) === true && corsCredentials === true) {
-    return [`${credentials} cannot be true where ${list} is *: name the origins instead`];
+    return [`${credentials} cannot be true when ${list} is *: name the origins instead`];
   }
   if (corsOrigins === undefined || corsOrigins.length > 0) {
     return [];
   }
   return [
-    ...(corsCredentials === true ? [`${credentials} is true, but ${list} names no origin`] : []),
+    ...(corsCredentials === true ? [`${credentials} is true, but ${list} is empty`] : []),
     ...((corsMaxAgeS ?? corsRows.corsMaxAgeS.default) === corsRows.corsMaxAgeS.default
       ? []
-      : [`${nameOf('corsMaxAgeS')} is set, but ${list} names no origin`]),
+      : [`${nameOf('corsMaxAgeS')} is set, but ${list} is empty`]),
   ];
 }
 
-/** The rules of such values; undefined where no origin is allowed. `maxAgeS` in seconds. */
+/** Creates the CORS rules; undefined if no origin is allowed. `maxAgeS` in seconds. */
 export function createCors(
   { corsOrigins = [], corsCredentials = false }: Partial<CorsValues>,
   maxAgeS: number,

@@ -1,4 +1,4 @@
-// Options that several hosts have of their own.
+// Options of several hosts that the command does not have.
 
 import type { GatewayObserver } from '../../call/gateway.ts';
 import type { ValueKind } from './kinds.ts';
@@ -6,13 +6,13 @@ import { Problem } from './problem.ts';
 
 const prefixPattern = /^(?:\/[^/?#]+)*$/;
 
-/** The path before those of the operations. */
+/** A path prefix, empty or such as `/base`. */
 export const prefix: ValueKind<string> = {
   accept: (given) =>
-    prefixPattern.test(given) ? given : new Problem('must begin with a slash and not end in one'),
+    prefixPattern.test(given) ? given : new Problem('must start with a slash and not end with one'),
 };
 
-// One that lacks some would be told nothing, and nobody would be told of that.
+// All are required, because an observer with a misspelt function name would silently miss events.
 const observerNames = ['onCallEnd', 'onMalformed', 'onStall', 'onBug'] satisfies (keyof GatewayObserver)[];
 
 export const observer: ValueKind<GatewayObserver> = {

@@ -1,5 +1,5 @@
-// The kinds of values that options have. A kind accepts a value of a program, parses a text (a flag, a variable, a line of a
-// file), describes what is valid, and hides what must not be shown. No kind knows an option.
+// The kinds of option values. A kind accepts a value from code, parses a string (a flag, a variable, a line of a file),
+// describes the valid values and hides secrets.
 
 import { parseAddressRanges, isAddressRange } from '../../admission/client-address.ts';
 import { parseHostNames } from '../../admission/host-names.ts';
@@ -7,33 +7,33 @@ import { parseBackendUrl } from './accepted-values.ts';
 import { Problem } from './problem.ts';
 import { joinWithOr } from './similar.ts';
 
-/** Accepts a value that a program gives. */
 export interface ValueKind<Value, Given = Value> {
   readonly accept: (given: Given) => Value | Problem;
 }
 
-/** Parses a text. */
 export interface TextKind<Value> {
   readonly parse: (text: string) => Value | Problem;
-  /** What it takes, for the help and the documents: `0 to 65535`, `leading or whole`. */
+  /** The valid values, for help and documents: `0 to 65535`, `leading or whole`. */
   readonly takes: string;
-  /** What stands for a value behind its flag in the help: `port`. */
+  /** The word for the value after its flag in the help: `port`. */
   readonly placeholder: string;
   readonly unit?: string;
-  /** The words of which it takes one. */
+  /** The valid values, if they are a few fixed words. */
   readonly choices?: readonly string[];
-  /** Its flag may stand alone, without a value. */
+  /** True if the flag may be given without a value. */
   readonly isSwitch?: boolean;
-  /** A value that is refused may have a secret in it, and is not shown. */
+  /** True if a refused value is not shown, because it may contain a secret. */
   readonly isSecret?: boolean;
-  /** What may be shown of a value in force, as text; default: all of it. */
+  /** Returns the part of an accepted value that may be shown; default: the whole value. */
   readonly show?: (text: string) => string;
 }
 
-/** For settings and options alike: `Given` is what a program gives, `Value` the result, of a text too. */
+/**
+ * The kind of an option that is also a setting. Code passes a `Given` to `accept`; `parse` reads the text of a setting.
+ * Both return a `Value` or a `Problem`.
+ */
 export interface Kind<Value, Given = Value> extends ValueKind<Value, Given>, TextKind<Value> {}
 
-/** How a kind describes its texts, and how much of them it shows. */
 type TextTraits = Pick<TextKind<unknown>, 'takes' | 'placeholder' | 'isSecret' | 'show'>;
 
 type Unit = 'port' | 'bytes' | 'ms' | 's' | 'calls' | 'connections';
@@ -44,20 +44,20 @@ const unitWords: ReadonlyMap<Unit, string> = new Map([
   ['bytes', ' (bytes)'],
 ]);
 
-/** The longest time that a timer of the platform can hold, 2^31 - 1 ms: about 24.8 days. */
+/** The longest timeout of Node's timers: 2^31 - 1 ms, about 24.8 days. */
 export const msMax = 2_147_483_647;
 
-/** NaN for a text that is not a whole number. */
+/** Parses a whole number of up to 15 digits; NaN for anything else. */
 export function parseInteger(text: string): number {
   return /^\d{1,15}$/.test(text) ? Number(text) : NaN;
 }
 
 export function integer(unit: Unit, min: number, max: number): Kind<number> {
-  const wish = `must be a whole number from ${min} to ${max}`;
+  const requirement = `must be a whole number from ${min} to ${max}`;
   const accept = (given: unknown, words = ''): number | Problem =>
     typeof given === 'number' && Number.isInteger(given) && given >= min && given <= max
       ? given
-      : new Problem(wish + words);
+      : new Problem(requirement + words);
   return {
     accept: (given) => accept(given),
     parse: (text) => accept(parseInteger(text), unitWords.get(unit)),
@@ -89,7 +89,7 @@ const booleans: ReadonlyMap<string, boolean> = new Map(
 export const boolean: Kind<boolean> = {
   accept: (given: unknown) => (typeof given === 'boolean' ? given : new Problem('must be true or false')),
   parse: (text) => booleans.get(text) ?? new Problem('must be true or false (or on, off, 1, 0)'),
-  takes: 'true or false; as a flag alone it is true',
+  takes: 'true or false; the flag alone means true',
   placeholder: 'true|false',
   isSwitch: true,
 };
@@ -99,19 +99,19 @@ function isText(given: unknown): given is string {
 }
 
 /**
- * A text as `parse` reads it. An empty setting is off. An empty option is an error: most often it is a variable that was not
- * set, and it must not turn off a guard.
+ * A string, checked by `parse`. An empty setting usually turns its feature off. An empty option in code is an error: it
+ * most likely comes from an unset variable, and an unset variable must not turn off a guard.
  */
 export function textOf(parse: (text: string) => string | Problem, traits: TextTraits): Kind<string> {
   return {
     accept: (given: unknown) =>
-      isText(given) ? parse(given) : new Problem('must be a text, and not empty (leave it out for none)'),
+      isText(given) ? parse(given) : new Problem('must be a non-empty string (leave it out for none)'),
     parse,
     ...traits,
   };
 }
 
-/** The same for an address. */
+/** Like `textOf`, for an address; accepts a `URL` too. */
 export function addressOf(
   parse: (text: string) => string | Problem,
   traits: TextTraits,
@@ -120,7 +120,7 @@ export function addressOf(
   return { ...kind, accept: (given) => kind.accept(given instanceof URL ? given.href : given) };
 }
 
-/** Texts, at least one, each as `parseOne` reads it; `parse` reads them all from a comma list. */
+/** A list of at least one string: an array in which `parseOne` checks each string, or a comma list that `parse` reads. */
 export function textsOf(
   parseOne: (text: string) => unknown,
   parse: (text: string) => readonly string[] | Problem,
@@ -130,24 +130,24 @@ export function textsOf(
     accept: (given: unknown) =>
       Array.isArray(given) && given.length > 0 && given.every(isText)
         ? (given.map(parseOne).find((each) => each instanceof Problem) ?? given)
-        : new Problem('must be an array of texts, none of them empty, with at least one'),
+        : new Problem('must be a non-empty array of non-empty strings'),
     parse,
     ...traits,
   };
 }
 
-/** A list that may be empty: an array that `isList` holds for, or what `parse` reads from a comma list. */
+/** A list that may be empty: an array that passes `isList`, or a comma list that `parse` reads. */
 export function listOf(
   isList: (given: readonly unknown[]) => boolean,
-  wish: string,
+  requirement: string,
   parse: (text: string) => readonly string[] | undefined,
-  textWish: string,
+  textRequirement: string,
   traits: TextTraits,
 ): Kind<readonly string[]> {
   return {
     accept: (given: unknown) =>
-      (Array.isArray(given) && isList(given) ? parse(given.join()) : undefined) ?? new Problem(wish),
-    parse: (each) => parse(each) ?? new Problem(textWish),
+      (Array.isArray(given) && isList(given) ? parse(given.join()) : undefined) ?? new Problem(requirement),
+    parse: (each) => parse(each) ?? new Problem(textRequirement),
     ...traits,
   };
 }
@@ -157,15 +157,15 @@ export const hostNames = listOf(
   'must be an array of host names without ports',
   parseHostNames,
   'must be host names separated by commas, without ports',
-  { takes: 'host names separated by commas, or nothing for none', placeholder: 'names' },
+  { takes: 'host names separated by commas, or empty for none', placeholder: 'names' },
 );
 
 export const addressRanges = listOf(
   (given) => given.every(isAddressRange),
-  'must be a list of IP addresses and ranges such as 10.0.0.0/8',
+  'must be an array of IP addresses and ranges such as 10.0.0.0/8',
   parseAddressRanges,
   'must be IP addresses and ranges separated by commas, for instance 10.0.0.0/8,192.168.1.7',
-  { takes: 'IP addresses and ranges separated by commas, or nothing for none', placeholder: 'ranges' },
+  { takes: 'IP addresses and ranges separated by commas, or empty for none', placeholder: 'ranges' },
 );
 
 export const backendAddress: Kind<URL, string | URL> = {
@@ -174,7 +174,7 @@ export const backendAddress: Kind<URL, string | URL> = {
   takes: 'an http or https address',
   placeholder: 'url',
   isSecret: true,
-  // Whatever the checks let through, credentials and query are not among it.
+  // Leaves out credentials and query, in case the checks have missed them.
   show: (each) => {
     const { origin, pathname } = new URL(each);
     return origin + pathname;
@@ -182,6 +182,6 @@ export const backendAddress: Kind<URL, string | URL> = {
 };
 
 export const file = textOf((name) => name, {
-  takes: 'a file name, or nothing for none',
+  takes: 'a file name, or empty for none',
   placeholder: 'file',
 });

@@ -1,4 +1,4 @@
-// The gateway's own options, and the gateway that comes of them.
+// The gateway's own options, and `createGateway`, which builds a gateway from their values.
 
 import type { Peer } from '../../backend/describe-error.ts';
 import { BackendClient } from '../../backend/client.ts';
@@ -19,7 +19,7 @@ const tlsNames = ['ca', 'cert', 'key', 'serverName'];
 
 const backendTls: ValueKind<ClientTls> = {
   accept: (given: unknown) =>
-    isClientTls(given) ? given : new Problem(`must be an object with ${tlsNames.join(', ')}, each a text`),
+    isClientTls(given) ? given : new Problem(`must be an object with ${tlsNames.join(', ')}, each a string`),
 };
 
 function isClientTls(given: unknown): given is ClientTls {
@@ -35,46 +35,44 @@ function isClientTls(given: unknown): given is ClientTls {
 const ownRows = {
   backendUrl: { kind: backendAddress, isRequired: true },
   /**
-   * For an `https:` backend, all of it PEM text [D40]: `ca`, the authorities to trust; `cert` and `key`, a client's
-   * certificate; `serverName`, the name that its certificate must have. Default: what Node trusts, the name in `backendUrl`.
+   * TLS to an `https:` backend [D40], in PEM: `ca` (trusted authorities; default: Node's), `cert` and `key` (the gateway's
+   * client certificate). `serverName`: the name required in the backend's certificate; default: the host in `backendUrl`.
    */
   backendTls: { kind: backendTls },
   /**
-   * The names under which clients call, beside IP addresses, `localhost` and names under `.localhost`; a request under
-   * another one is 403 [D57]. Default: none, and then any name will do.
+   * Host names that requests may use, in addition to IP addresses, `localhost` and names under `.localhost`. A request
+   * with any other name gets 403 [D57]. Default: any name is accepted.
    */
   allowedHosts: {
     kind: hostNames,
     default: '',
-    help: 'Names under which clients may call; without any, all are right. For instance `items.example.com`: then a request whose `Host` is no IP address, not `localhost`, no name under `.localhost`, not {host} and none of these is answered with 403, whatever its port. A request without a name is served.',
+    help: 'Host names that requests may use; without any, all are accepted. For instance `items.example.com`: then IP addresses, `localhost`, names under `.localhost` and {host} are accepted as well, each with any port, and a request with any other `Host` gets 403. A request without a host name is served.',
   },
-  /** `leading` (default): `12abc` is 12; `whole`: it is not an id [D1, D3]. */
+  /** `leading` (default) reads `12abc` as 12; `whole` rejects it with 400 [D1, D3]. */
   itemIdParsing: {
     kind: choice('leading', 'whole'),
     default: 'leading',
-    help: 'How an id is read; `leading` takes 12abc for 12, `whole` answers it with 400.',
+    help: 'How an id is read; `leading` reads 12abc as 12, `whole` rejects it with 400.',
   },
   /**
-   * Addresses and ranges (CIDR) of proxies whose `x-forwarded-for` says who the client is, for records and log [D52].
-   * Default: none.
+   * Addresses and ranges (CIDR) of proxies whose `x-forwarded-for` is trusted for the client's address [D52]. Default: none.
    */
   trustedProxies: {
     kind: addressRanges,
     default: '',
-    help: "Load balancers and proxies in front; for instance `10.0.0.0/8,192.168.1.7,2001:db8::/32`. Where one of them calls, the client's address is what their `x-forwarded-for` says, read from the right up to the first address that is not theirs. From nobody else is that header read.",
+    help: "Load balancers and proxies in front; for instance `10.0.0.0/8,192.168.1.7,2001:db8::/32`. For a connection from one of them, the client's address is taken from `x-forwarded-for`: the last address in it that is not one of them. The header is ignored on other connections.",
   },
 } satisfies Readonly<Record<string, OptionRow>>;
 
-// By name, so that comments of options stay in the published types.
+// The type is spelt out, because an inferred type would lose the comments of the options in the published types.
 export const gatewayRows: typeof ownRows & typeof callLimitRows = { ...ownRows, ...callLimitRows };
 
-/** Where the backend is, who may call, and every limit. */
+/** The options that every host has, except the options of CORS and of guards. */
 export interface GatewayLimits extends OptionsOf<typeof gatewayRows> {
   /** The backend's base address, `http:` or `https:`; it may carry a base path. */
   readonly backendUrl: string | URL;
 }
 
-/** What is wrong with `backendTls` for that address. */
 export function findBackendTlsProblems({
   backendTls: tls,
   backendUrl,
@@ -87,7 +85,7 @@ export function findBackendTlsProblems({
   }
   const { ca, cert, key } = tls;
   if ((cert === undefined) !== (key === undefined)) {
-    return ['cert and key of backendTls belong together'];
+    return ['backendTls needs both cert and key, or neither'];
   }
   try {
     process.getBuiltinModule('node:tls').createSecureContext({ ca, cert, key });
@@ -97,28 +95,28 @@ export function findBackendTlsProblems({
   }
 }
 
-/** What whoever carries the calls puts around a gateway. */
+/** The parts of a gateway that its host or the command provides. */
 export interface GatewaySurroundings {
-  /** Is told of every request that ends. */
+  /** Called for every finished request. */
   readonly observer: GatewayObserver;
-  /** Stands before `/api/work-items`. Default: nothing. */
+  /** Path prefix before `/api/work-items`. Default: none. */
   readonly prefix?: string | undefined;
-  /** Are asked in this order about requests of operations. Default: nobody is. */
+  /** Called in this order for each request of an operation. Default: none. */
   readonly guards?: readonly Guard[];
-  /** Name of the header that tells the backend whom the guards have found [D48]; empty (default) for none. */
+  /** Header that passes the client's identity to the backend [D48]. Default: empty, and no header is sent. */
   readonly identityHeader?: string;
-  /** Default: nothing is traced [D49]. */
+  /** Default: no tracing [D49]. */
   readonly tracer?: Tracer | undefined;
-  /** How the user names the backend in causes of failures. */
+  /** Words for the backend in messages. */
   readonly peer?: Peer | undefined;
-  /** Looks on at what arrives from the backend. Default: nothing does. */
+  /** Observes the bytes that arrive from the backend. Default: none. */
   readonly tap?: SocketTap;
 }
 
-/** What a gateway is made of. A host without CORS of its own leaves that out. */
+/** The parsed options of a gateway. The CORS options are missing if the host leaves CORS to its framework. */
 export type GatewayValues = ValuesOf<typeof gatewayRows> & Partial<CorsValues>;
 
-/** A gateway with its own connections to the backend. */
+/** Creates a gateway with its own connections to the backend. */
 export function createGateway(
   values: GatewayValues,
   { observer, prefix = '', guards = [], identityHeader = '', tracer, peer, tap }: GatewaySurroundings,

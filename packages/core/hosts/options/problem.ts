@@ -1,7 +1,7 @@
-// What is wrong with one value of an option. Imports nothing.
+// The error for one value of an option.
 
 export class Problem {
-  /** As it stands behind the option's name: `must be a host name`. */
+  /** Follows the option's name in a message: `must be a host name`. */
   readonly text: string;
   constructor(text: string) {
     this.text = text;

@@ -1,24 +1,22 @@
-// An option is described by one row. From the rows of a host come the types of its options, its checks and its values. The
-// command's settings are such rows too. No row is here.
+// Derives the types, checks and values of options and of the command's settings from tables. A table has one row per option.
 
 import type { Kind, ValueKind } from './kinds.ts';
 import { Problem } from './problem.ts';
 import { suggest } from './similar.ts';
 
-/** An option of a host alone. Where it is not given, there is no value. */
+/** An option that only hosts have. Without `isRequired` its value may be undefined. */
 interface OwnRow {
   readonly kind: ValueKind<unknown, never>;
   readonly isRequired?: boolean;
 }
 
-/** An option that is a setting of the command too. */
+/** An option that is also a setting of the command. */
 export interface SharedRow {
   readonly kind: Kind<unknown, never>;
-  /** As a text, a number or a boolean. */
   readonly default: string | number | boolean;
   /**
-   * What it sets, and what happens at the limit. `--help` shows what comes before the first semicolon or full stop: a
-   * line of its own, short. It names another option as `{authIssuer}`, for which its user reads the name of the setting.
+   * Describes the setting, and what happens at its limit. `--help` shows only the text before the first semicolon or full
+   * stop, which must fit on a line. A placeholder such as `{authIssuer}` is replaced by the name of that setting.
    */
   readonly help: string;
 }
@@ -31,12 +29,11 @@ type GivenOf<Row> = Row extends { readonly kind: { readonly accept: (given: infe
   ? Given
   : never;
 
-/** What a program may give. The comment of a row is that of its option, in editors too. */
+/** The type of an options object. Editors show a row's comment for its option. */
 export type OptionsOf<Table> = { readonly [Name in keyof Table]?: GivenOf<Table[Name]> };
 
 type ValueOf<Row> = Row extends { readonly kind: ValueKind<infer Value, never> } ? Value : never;
 
-/** What comes of what was given. */
 export type ValuesOf<Table> = {
   readonly [Name in keyof Table]: Table[Name] extends
     { readonly default: unknown } | { readonly isRequired: true }
@@ -44,7 +41,6 @@ export type ValuesOf<Table> = {
     : ValueOf<Table[Name]> | undefined;
 };
 
-/** The rows of `table` without those of `names`. */
 export function omit<Table extends object, const Name extends keyof Table>(
   table: Table,
   names: readonly Name[],
@@ -53,14 +49,14 @@ export function omit<Table extends object, const Name extends keyof Table>(
   return Object.fromEntries(kept) as Omit<Table, Name>;
 }
 
-/** The values that `options` give, the rest at their defaults. A value that is refused is missing, and has a problem. */
+/** Parses `options` and fills in the defaults. A refused value is missing in `values` and listed in `problems`. */
 export function readOptions<Table extends Rows>(
   options: object,
   table: Table,
 ): { readonly values: Partial<ValuesOf<Table>>; readonly problems: string[] } {
   const values: Record<string, unknown> = {};
-  // Those of numbers come last.
-  const problems: [texts: string[], ofNumbers: string[]] = [[], []];
+  // Problems of numeric options are listed last.
+  const problems: [ofOthers: string[], ofNumbers: string[]] = [[], []];
   for (const [name, row] of Object.entries(table)) {
     const given: unknown = Reflect.get(options, name);
     const value =
@@ -79,14 +75,13 @@ export function readOptions<Table extends Rows>(
   return { values: values as Partial<ValuesOf<Table>>, problems: problems.flat() };
 }
 
-/** The defaults of all options that have one. */
 export function defaultsOf<Table extends Rows>(table: Table): ValuesOf<Table> {
   return readOptions({}, table).values as ValuesOf<Table>;
 }
 
-/** One problem for each option that has none of `names`. */
+/** Returns a problem for each option whose name is not in `names`. */
 export function findUnknownNames(options: object, names: readonly string[]): string[] {
   return Object.keys(options)
     .filter((name) => !names.includes(name))
-    .map((name) => `there is no ${name}${suggest(name, names)}`);
+    .map((name) => `${name} is unknown${suggest(name, names)}`);
 }

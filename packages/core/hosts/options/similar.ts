@@ -1,10 +1,10 @@
-// Which known name did somebody mean who wrote another one?
+// Suggests known names for a misspelt one.
 
 const editsMax = 3;
-// A part of a name that is shorter is in too many of them.
+// A shorter word is not searched for in the names, because too many names contain it.
 const partLengthMin = 4;
 
-/** The names of `known` that are most like `word`, or else those that it is a part of; empty when none is. */
+/** Returns the names most similar to `word`. If none is similar, returns the names that contain `word`; may be empty. */
 export function findSimilar(word: string, known: readonly string[]): string[] {
   const distances = known
     .map((name) => ({ name, edits: countEdits(word, name) }))
@@ -17,7 +17,7 @@ export function findSimilar(word: string, known: readonly string[]): string[] {
     : known.filter((name) => name.includes(part));
 }
 
-/** `: did you mean a, b or c?`, or nothing. */
+/** Returns `: did you mean a, b or c?`, or an empty string. */
 export function suggest(word: string, known: readonly string[]): string {
   const similar = findSimilar(word, known);
   return similar.length === 0 ? '' : `: did you mean ${joinWithOr(similar)}?`;
@@ -29,7 +29,7 @@ export function joinWithOr(names: readonly string[]): string {
   return names.length < 2 ? last : `${names.slice(0, -1).join(', ')} or ${last}`;
 }
 
-/** How many letters must be put in, taken out, changed or exchanged with their neighbour to make `b` of `a`. */
+/** Edit distance from `a` to `b`, where swapping two adjacent characters is one edit (optimal string alignment). */
 function countEdits(a: string, b: string): number {
   let beforeLast: number[] = [];
   let last = Array.from({ length: b.length + 1 }, (_, index) => index);
@@ -37,8 +37,7 @@ function countEdits(a: string, b: string): number {
     const next = [row];
     for (let column = 1; column <= b.length; column += 1) {
       const isSame = a[row - 1] === b[column - 1];
-      const isExchange =
-        row > 1 && column > 1 && a[row - 1] === b[column - 2] && a[row - 2] === b[column - 1];
+      const isExchange = a[row - 1] === b[column - 2] && a[row - 2] === b[column - 1];
       next.push(
         Math.min(
           (last[column] ?? 0) + 1,
