@@ -1,19 +1,21 @@
 #!/usr/bin/env node
-// The process: arguments and environment in, exit code out. The only caller of process.exit.
+// Entry point of the command. Only this file and cluster/worker.ts call process.exit.
 
-// Before anything else is loaded: on an older Node that would fail with a stack that says nothing.
+// Checked first: on an older Node, loading the rest fails with an unhelpful stack.
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
 if (major < 22 || (major === 22 && minor < 19)) {
-  process.stderr.write(`error: this needs Node 22.19 or newer, and is running on ${process.version}\n`);
+  process.stderr.write(
+    `error: work-item-gateway needs Node 22.19 or newer; this is Node ${process.versions.node}\n`,
+  );
   process.exit(1);
 }
 
-// What runs once is not compiled (service/compilers.ts).
+// Turns off the optimizing compilers during the start (service/compilers.ts).
 const { setFlagsFromString } = process.getBuiltinModule('node:v8');
 setFlagsFromString('--turbo-filter=~');
 setFlagsFromString('--maglev-filter=~');
 
-// Before the rest is loaded, which takes a tenth of a second and more.
+// Signals are held while the rest is loaded, which takes 0.1 s or more.
 const { holdSignals } = await import('./service/held-signals.ts');
 const signals = holdSignals(process);
 
@@ -21,10 +23,11 @@ let outputError: NodeJS.ErrnoException | undefined;
 process.stdout.on('error', (error) => {
   outputError ??= error;
 });
-// Nobody is left to be told.
+// An error of standard error cannot be reported anywhere.
 process.stderr.on('error', () => undefined);
 
-// With `0` Node would warn that no certificate is verified, of connections that all are [D40].
+// With NODE_TLS_REJECT_UNAUTHORIZED=0 Node warns that certificates are not verified, although this program verifies all
+// of them [D40].
 const environment = { ...process.env };
 delete process.env['NODE_TLS_REJECT_UNAUTHORIZED'];
 
@@ -45,22 +48,22 @@ try {
   };
   exitCode = await runCli(process.argv.slice(2), terminal, parts);
 } catch (error) {
-  // A fault while starting or stopping. Left to Node it would reach the listeners for stray errors, which only
-  // ask for a stop, and the process would live on half dead [D28].
+  // An internal error at the start or stop. Uncaught, it would reach the listeners for uncaught errors, which only
+  // request a stop, and the process would stay alive [D28].
   process.stderr.write(`error: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
 }
-// A pipe takes 64 KiB at once; an exit would lose what a command has printed beyond that. Not so the log, which never
-// waits for its reader [D53].
+// A pipe has room for 64 KiB; an exit now would lose the output beyond that. The log is not awaited here, because it has
+// its own time limit for a slow reader [D53].
 if (process.stdout.writableLength > 0) {
-  // While it waits for its reader a signal ends it.
+  // During the wait for the reader, a signal ends the process.
   signals.release();
   await new Promise((resolve) => process.stdout.write('', resolve));
 }
-// A stream tells of its errors a moment later.
+// A stream emits its errors one turn later.
 await new Promise(setImmediate);
-// A reader that has gone wants no more: that is no fault.
+// A reader that has closed the pipe (EPIPE) needs no more output.
 if (outputError !== undefined && outputError.code !== 'EPIPE') {
-  process.stderr.write(`error: not all of the output could be written: ${outputError.message}\n`);
+  process.stderr.write(`error: the output could not be written completely: ${outputError.message}\n`);
   exitCode ||= 1;
 }
 process.exit(exitCode);

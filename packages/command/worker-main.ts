@@ -1,5 +1,4 @@
-// The first file of a worker process, as main.ts is of the command: what runs once is not compiled (service/compilers.ts), the
-// loading of the rest above all.
+// Entry point of a worker process. Turns off the optimizing compilers (service/compilers.ts) before it loads the rest.
 
 import { setFlagsFromString } from 'node:v8';
 

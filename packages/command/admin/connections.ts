@@ -1,5 +1,5 @@
-// The connections of the admin listener [D59]: few, one request each, and little time. node:http, which makes an
-// object of every request that it is sent ahead, is given the head of one and never a byte behind it.
+// Limits the connections of the admin listener [D59]: a small number, one request each, short timeouts. node:http would
+// make an object for every pipelined request, so it receives only the first head of a connection.
 
 import type { RequestListener } from 'node:http';
 import { createServer as createNetServer, type Server, type Socket } from 'node:net';
@@ -7,43 +7,43 @@ import { Duplex } from 'node:stream';
 
 import { createServer } from '../../core/http1/node-http.ts';
 
-/** Connections at once, those that `keep` was called for not among them. */
+/** Largest number of connections, without those that send a stream (`keep`). */
 export const connectionsMax = 64;
 const headBytesMax = 8_192;
-// From accepting a connection to the end of a head.
+// Longest time from accepting a connection to the end of its request head.
 const headMs = 5_000;
-// From there to the client having taken its reply.
+// Longest time from the end of the head until the whole reply is passed to the OS.
 const replyMs = 10_000;
-// What is sent behind a head is read and dropped, since a reset could take the reply from its client; so much of it.
+// Largest number of bytes after the head that are read and dropped. Closing a socket with unread bytes resets the
+// connection, and the client could lose the reply.
 const droppedBytesMax = 1_048_576;
-// How long a client that has its reply may take to close.
+// After the reply, the client has this long to close the connection.
 const lingerMs = 1_000;
 
 const headEnd = '\r\n\r\n';
 
-/**
- * Where a connection is: not looked at yet, without a request, its reply being made, being sent, sent; or a stream.
- * A newcomer takes the place of the oldest in the first of `yielding` that there is.
- */
+/** Accepted, waiting for a request, making the reply, sending the reply, reply sent; or sending a stream. */
 type Phase = 'arrived' | 'waiting' | 'answering' | 'replying' | 'closing' | 'streaming';
 
+// At the limit, a new connection closes another: the oldest one in the first of these phases that has any.
 const yielding: readonly Phase[] = ['closing', 'waiting', 'arrived', 'replying', 'answering'];
 
 export interface ConnectionServer {
   /** Not yet listening. */
   readonly server: Server;
-  /** Cuts every connection. */
+  /** Destroys every connection. */
   readonly cut: () => void;
 }
 
-/** A server that has `listener` answer the first request of each connection, and then closes it. */
+/** Creates a server that answers the first request of each connection by `listener`, then closes the connection. */
 export function createConnectionServer(listener: RequestListener): ConnectionServer {
   const answer: RequestListener = (request, response) => {
     connectionOf(request).begin();
     response.shouldKeepAlive = false;
     listener(request, response);
   };
-  // No reply depends on a body or on an expectation, and a missing `Host` is for the listener to refuse.
+  // No reply depends on a body or on `Expect`, so requests with them are answered like others. The listener handles a
+  // missing `Host`.
   const http = createServer({ requireHostHeader: false }, answer)
     .on('checkContinue', answer)
     .on('checkExpectation', answer)
@@ -54,7 +54,7 @@ export function createConnectionServer(listener: RequestListener): ConnectionSer
       connectionOf({ socket }).refuse('400 Bad Request', 'Bad request');
     });
   const connections = new Set<Connection>();
-  // One in each turn of the event loop: however many come, they hold up nobody who calls the gateway.
+  // Admits one new connection per turn of the event loop, so that many new ones do not delay the gateway's clients.
   let isAdmitting = false;
   const admitNext = (): void => {
     const next = [...connections].find(({ phase }) => phase === 'arrived');
@@ -87,7 +87,7 @@ export function createConnectionServer(listener: RequestListener): ConnectionSer
   };
 }
 
-/** Has the connection of `request` live for as long as its reply, which is a stream. */
+/** Removes the time limit of the connection of `request`, because the reply is a stream. */
 export function keep(request: { readonly socket: Duplex }): void {
   connectionOf(request).keep();
 }
@@ -96,7 +96,7 @@ function connectionOf({ socket }: { readonly socket: Duplex }): Connection {
   if (socket instanceof Connection) {
     return socket;
   }
-  throw new TypeError('no connection of the admin listener');
+  throw new TypeError('not a connection of the admin listener');
 }
 
 function makeRoom(connections: Set<Connection>): void {
@@ -105,17 +105,17 @@ function makeRoom(connections: Set<Connection>): void {
   const [oldest] = counted.sort((one, other) => rankOf(one) - rankOf(other));
   if (oldest !== undefined && counted.length >= connectionsMax) {
     oldest.destroy();
-    // Its `close` comes later, maybe after the next newcomer.
+    // Removed here, because the event `close` may come after the next new connection.
     connections.delete(oldest);
   }
 }
 
-/** What node:http sees of a socket. */
+/** The stream that node:http uses in place of a socket. */
 class Connection extends Duplex {
   readonly #socket: Socket;
   phase: Phase = 'arrived';
   #timer: NodeJS.Timeout | undefined;
-  // What has come of the head, one character a byte; undefined when it is whole.
+  // The head received so far, one character per byte; undefined once complete.
   #head: string | undefined = '';
   #droppedBytes = 0;
 
@@ -130,25 +130,24 @@ class Connection extends Duplex {
         this.#drop(head === undefined ? bytes : bytes.subarray(this.#feed(bytes, head)));
       })
       .on('end', () => {
-        // A client that waits for its reply may have ended its own side.
+        // The client may half-close while its reply is made or sent.
         if (this.phase === 'waiting' || this.phase === 'streaming') {
           this.destroy();
         }
       })
-      // `close` follows.
+      // The event `close` follows.
       .on('error', () => undefined)
       .on('close', () => {
         this.destroy();
       });
   }
 
-  /** Begins to read. */
   start(): void {
     this.phase = 'waiting';
     this.#socket.resume();
   }
 
-  /** A request has been made of its head. */
+  /** Called when node:http has parsed the head. */
   begin(): void {
     this.#enter('answering', replyMs);
   }
@@ -158,7 +157,7 @@ class Connection extends Duplex {
     clearTimeout(this.#timer);
   }
 
-  /** Replies in place of the listener, and closes. */
+  /** Sends this error instead of calling the listener, then closes the connection. */
   refuse(status: string, error: string): void {
     if (!this.destroyed) {
       this.begin();
@@ -170,7 +169,7 @@ class Connection extends Duplex {
   }
 
   override _read(): void {
-    // What there is has been pushed.
+    // Bytes are pushed as they arrive.
   }
 
   override _write(bytes: Buffer, _encoding: BufferEncoding, onTaken: (error?: Error | null) => void): void {
@@ -199,10 +198,11 @@ class Connection extends Duplex {
     }, ms).unref();
   }
 
-  // Hands on what is of the head, of which `before` has come; gives where that ends.
+  // Passes the bytes of the head on to node:http. `before` is the part of the head that arrived earlier. Returns the
+  // number of bytes used from `bytes`.
   #feed(bytes: Buffer, before: string): number {
     const text = bytes.toString('latin1');
-    // Empty lines in front of a request are none (RFC 9112, 2.2).
+    // Skips empty lines before a request (RFC 9112, 2.2).
     const start = before === '' ? text.search(/[^\r\n]/) : 0;
     if (start < 0) {
       return bytes.length;
@@ -218,7 +218,7 @@ class Connection extends Duplex {
     const end = start + length - before.length;
     this.push(bytes.subarray(start, end));
     if (isWhole) {
-      // To HTTP/2's preface, for instance, node:http says nothing.
+      // node:http ignores some heads silently, such as HTTP/2's preface.
       setImmediate(() => {
         if (this.phase === 'waiting') {
           this.refuse('400 Bad Request', 'Bad request');

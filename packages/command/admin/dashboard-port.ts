@@ -1,4 +1,4 @@
-// What the admin listener needs of a dashboard, and what it gives one. A build without the dashboard has none.
+// The interface between the admin listener and the dashboard, which a build can leave out.
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
@@ -7,12 +7,11 @@ import type { History, Stretch } from '../../figures/history.ts';
 import type { Report, Reporter } from '../../figures/report.ts';
 import type { DescribedSetting } from '../settings/describe.ts';
 
-/** Where the dashboard is. */
 export const dashboardFolder = 'packages/dashboard';
 
-/** The facts about the gateway that no report has. */
+/** Facts about the gateway that are not in a report. */
 interface DashboardFacts {
-  /** Empty for the name of the machine. */
+  /** If empty, the dashboard shows the host name of the machine. */
   readonly instanceName: string;
   readonly url: string;
   readonly backendUrl: string;
@@ -23,23 +22,26 @@ interface DashboardFacts {
   readonly settings: readonly DescribedSetting[];
 }
 
-/** `onFault` receives each fault of our own in answering. */
 export interface DashboardSources extends Reporter {
   readonly isDraining: () => boolean;
+  /** Receives internal errors. */
   readonly onFault: (error: unknown) => void;
   readonly facts: () => DashboardFacts;
 }
 
 export interface DashboardPort {
-  /** Takes a step of the history, which has just ended with these reports. */
+  /** Called at the end of each step (5 s) of the history, with the reports at that moment. */
   record(step: Stretch, reports: readonly Report[]): void;
-  /** Answers a GET or HEAD of `/` or a path under `/dashboard/`; leaves an unknown one unanswered. */
+  /**
+   * Answers a GET or HEAD of `/` or a path under `/dashboard/`. For an unknown path it sends nothing and resolves with
+   * `not-found`.
+   */
   answer(
     path: string,
     request: IncomingMessage,
     response: ServerResponse,
   ): Promise<'answered' | 'streaming' | 'not-found'>;
-  /** Ends every stream and takes no further one. */
+  /** Ends all streams and refuses new ones. */
   close(): void;
 }
 

@@ -1,5 +1,4 @@
-// The admin listener: the dashboard, /livez, /readyz and /metrics, on a port of its own so that no client
-// reaches them.
+// The admin listener: the dashboard, /livez, /readyz and /metrics, on a port of its own for operators.
 
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
@@ -18,12 +17,12 @@ import type { Report } from '../../figures/report.ts';
 import { share } from './share.ts';
 
 interface AdminSources extends DashboardSources {
-  /** The names under which it may be called, beside addresses and those of this machine [D57]. */
+  /** Host names that are accepted in addition to IP addresses and names of this machine [D57]. */
   readonly allowedHosts: () => readonly string[];
 }
 
 interface AdminServer extends ConnectionServer {
-  /** Ends what would go on by itself: the dashboard's streams, and the history. */
+  /** Ends the dashboard's streams and the recording of the history. */
   readonly close: () => void;
 }
 
@@ -33,17 +32,16 @@ interface Page {
   readonly body: string | Buffer;
 }
 
-const noSuccess = 'no call of the last 5 minutes has succeeded: is BACKEND_URL right?';
+const noSuccess = 'no call succeeded in the last 5 minutes: check BACKEND_URL';
 const noDashboard = `This build leaves out ${dashboardFolder}`;
-const notOurName =
-  'Not a name of this listener: call it by its IP address, or add the name to ADMIN_ALLOWED_HOSTS';
+const notOurName = 'Host not allowed: use the IP address, or add the name to ADMIN_ALLOWED_HOSTS';
 
-/** The admin server, with a dashboard where the build has one, and the history from now on. */
+/** Creates the admin server, with the dashboard if the build has it, and starts recording the history. */
 export function createAdminServer(sources: AdminSources, createDashboard?: CreateDashboard): AdminServer {
   const history = new History(performance.timeOrigin, historyStepMs);
   const dashboard = createDashboard?.(sources, history);
   const stopRecording = record(history, sources, dashboard);
-  // However many ask: to say how it is costs each worker work [D59].
+  // Concurrent requests share one set of reports, because every worker has to make one [D59].
   const reports = share(
     async () => await sources.reports({ withProcessMetrics: false, probesBackend: true }),
   );
@@ -85,7 +83,7 @@ export function createAdminServer(sources: AdminSources, createDashboard?: Creat
   let lastFault: unknown;
   const { server, cut } = createConnectionServer((request, response) => {
     answer(request, response).catch((error: unknown) => {
-      // One that many share is told of once.
+      // Requests that share a failed result get the same error object, which is reported once.
       if (error !== lastFault) {
         lastFault = error;
         sources.onFault(error);
@@ -109,7 +107,7 @@ export function createAdminServer(sources: AdminSources, createDashboard?: Creat
 
 const historyStepMs = 5_000;
 
-// Gives what ends it.
+// Returns the function that ends the recording.
 function record(
   history: History,
   { reports, onFault }: AdminSources,
@@ -137,7 +135,8 @@ function record(
   };
 }
 
-// A backend that is away does not make this 503: every replica shares it, and all of them would go [D34].
+// While the backend is unreachable, /readyz still answers 200. All replicas share the backend, so the load balancer
+// would remove all of them [D34].
 function describeReadiness(reports: readonly Report[], isDraining: boolean, history: History): Page {
   const backend = latestBackendStatus(reports.map((report) => report.backend));
   const status = isDraining ? 'draining' : reports.length === 0 ? 'no worker answers' : 'ready';
@@ -156,7 +155,7 @@ function describeReadiness(reports: readonly Report[], isDraining: boolean, hist
   });
 }
 
-// As bytes, which replies that wait for their clients can share.
+// The body is a buffer, so that replies waiting for slow clients can share it.
 async function makeMetrics({ reports, facts }: AdminSources): Promise<Page> {
   const all = await reports({ withProcessMetrics: true, probesBackend: true });
   const text = await createRegistry(all, facts().certificates).metrics();

@@ -1,11 +1,8 @@
-// What takes work to make, made at most once a second however many ask for it [D59].
+// Makes an expensive result at most once a second, and shares it between callers [D59].
 
 const restMs = 1_000;
 
-/**
- * A function that gives what `make` does: while it is being made, and for a second from then on, the same to whoever
- * asks. So it is with a failure, and then it is tried again.
- */
+/** Wraps `make`. Callers during a run of `make`, and in the second after it, get the result or failure of that run. */
 export function share<T>(make: () => Promise<T>): () => Promise<T> {
   let shared: Promise<T> | undefined;
   let goodUntil = 0;

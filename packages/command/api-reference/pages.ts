@@ -1,5 +1,5 @@
-// The pages for people and programs that want to know the interface: /docs and /openapi.json. Loaded only
-// where they are wanted; everything is in memory from the start, and the gateway sends it like any reply.
+// The API reference at /docs and the OpenAPI document at /openapi.json. Loaded only with DOCS on. All pages are read into
+// memory at the start and sent like any reply.
 
 import { readFileSync } from 'node:fs';
 
@@ -15,7 +15,7 @@ const css = 'text/css; charset=utf-8';
 const javascript = 'text/javascript; charset=utf-8';
 const svg = 'image/svg+xml';
 
-// Nothing but our own files, no inline script or style, and calls to this gateway alone.
+// Allows only files from this gateway, calls to this gateway, and no inline script or style.
 const contentSecurityPolicy = [
   "default-src 'none'",
   "script-src 'self'",
@@ -29,13 +29,13 @@ const contentSecurityPolicy = [
 
 const pageHeaders = ['content-security-policy', contentSecurityPolicy, 'referrer-policy', 'no-referrer'];
 
-/** Where the dashboard is. */
+/** The address of the dashboard. */
 interface AdminAddress {
   readonly adminHost: string;
   readonly adminPort: number;
 }
 
-/** The pages, with the limits in the document. Throws a StartError when their files are not there. */
+/** Loads the pages. The OpenAPI document contains the limits in `settings`. Throws a StartError if a file is missing. */
 export function loadPages(settings: Limits & AdminAddress): Pages {
   const reference = readPage('page/index.html', html, pageHeaders);
   const byPath = new Map<string, FixedReply>([
@@ -58,8 +58,8 @@ export function loadPages(settings: Limits & AdminAddress): Pages {
   };
 }
 
-// The reference is for clients, and the dashboard is not: its address is named only where no other machine can
-// open it. The page shows it to those who came by a name of this machine.
+// Clients must not learn the dashboard's address. So the page contains this address only if no other machine can reach
+// it, and page.js shows the link only if the page itself has a local address.
 function linkDashboard(page: Buffer, { adminHost, adminPort }: AdminAddress): Buffer {
   if (!isThisMachine(adminHost) || adminPort === 0) {
     return page;
@@ -81,7 +81,7 @@ function readPage(file: string, contentType: string, headers: readonly string[] 
     return createPage(readFileSync(new URL(file, import.meta.url)), contentType, headers);
   } catch (error) {
     throw new StartError(
-      `the API reference has no ${file}: run npm run build:docs, or start with DOCS=false`,
+      `the API reference lacks the file ${file}: run npm run build:docs, or start with DOCS=false`,
       error,
     );
   }

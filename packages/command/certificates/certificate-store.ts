@@ -1,5 +1,6 @@
-// The certificates in force: read at the start, and compared with their files again and again, and when somebody asks
-// [D37]. Never by watching files: Kubernetes swaps a symbolic link above them. What new ones are for is others' affair.
+// Keeps the certificates in force. Reads their files at the start, then checks them for changes at intervals and on
+// demand [D37]. File-system events would miss a change by Kubernetes, which swaps a symbolic link in a folder above the
+// files.
 
 import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -9,7 +10,7 @@ import type { Logger } from '../log/log.ts';
 import {
   dateOf,
   describeMissing,
-  findFlawInTime,
+  findValidityProblem,
   hasFiles,
   readCertificateSet,
   readFileTexts,
@@ -26,7 +27,7 @@ import { StartError } from '../../core/hosts/common/start-error.ts';
 interface CertificateStoreOptions {
   readonly files: Readonly<Record<CertificateUse, CertificateFiles>>;
   readonly minVersion: '1.2' | '1.3';
-  /** Empty: that of the backend's address. */
+  /** Empty: the host name in the backend's address. */
   readonly backendServerName: string;
   readonly reloadMs: number;
   readonly logger: Logger;
@@ -35,9 +36,9 @@ interface CertificateStoreOptions {
 interface Use {
   readonly name: CertificateUse;
   readonly files: CertificateFiles;
-  /** What the files had when they were last looked at. */
+  /** The files' texts at the last check. */
   seen: FileTexts;
-  /** What they had when the set in force was taken. */
+  /** The texts of the set in force. */
   inForce: FileTexts;
   set: CertificateSet;
   problems: readonly string[];
@@ -45,17 +46,16 @@ interface Use {
   refused: number;
 }
 
-// Files that have changed are read again after so long, until they stay as they are: somebody may be writing them, and
-// a chain without its end would fit its key.
+// A changed file may be written only in part, which no check can detect: a truncated chain still matches its key. So
+// changed files are read again at this interval until two readings are equal, at most `settleTries` times.
 const settleMs = 100;
 const settleTries = 20;
-// Whoever gets hold of ticket keys can read what was said in TLS 1.2 sessions that were resumed with them.
+// Session ticket keys are replaced after this time: a stolen key decrypts the TLS 1.2 sessions resumed with it.
 const ticketKeysMsMax = 86_400_000;
 
 export class CertificateStore {
-  /** Is told whenever what is in force has changed. */
+  /** Called when the certificates or ticket keys in force have changed. */
   onChange: (tls: TlsInForce) => void = () => undefined;
-  /** What is in force now. */
   inForce: TlsInForce;
   readonly #options: CertificateStoreOptions;
   readonly #uses: readonly Use[];
@@ -65,7 +65,7 @@ export class CertificateStore {
   #looking: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
 
-  /** Reads the files; throws a StartError when they cannot be used. */
+  /** Reads the files. Throws a StartError if they cannot be used. */
   constructor(options: CertificateStoreOptions) {
     this.#options = options;
     const all = (['clients', 'backend'] as const).map((name) => readUse(name, options.files[name]));
@@ -76,7 +76,7 @@ export class CertificateStore {
     }
   }
 
-  /** Of each use that has files. */
+  /** The status of each use that has files. */
   status(): CertificateStatus[] {
     return this.#uses.map(({ name, set: { own }, problems, taken, refused }) => ({
       use: name,
@@ -87,7 +87,7 @@ export class CertificateStore {
     }));
   }
 
-  /** From now on the files are looked at again and again. */
+  /** Starts to check the files at intervals. */
   begin(): void {
     if (this.#uses.length > 0) {
       this.#timer = setInterval(() => {
@@ -96,12 +96,12 @@ export class CertificateStore {
     }
   }
 
-  /** They are looked at no more. */
+  /** Stops checking the files. */
   end(): void {
     clearInterval(this.#timer);
   }
 
-  /** Looks at the files now, or once more if it is doing so; resolves when it has, never rejects. */
+  /** Checks the files now, or once more if a check is in progress. Resolves when done; never rejects. */
   async look(): Promise<void> {
     this.#isAsked = true;
     await (this.#looking ??= this.#lookInTurn());
@@ -132,7 +132,7 @@ export class CertificateStore {
     }
   }
 
-  // True when what is in force has changed.
+  // Returns true if the certificates in force have changed.
   async #lookAt(use: Use): Promise<boolean> {
     const { logger } = this.#options;
     const texts = await readSettled(use.files, use.seen);
@@ -142,24 +142,24 @@ export class CertificateStore {
     use.seen = texts;
     if (areSame(texts, use.inForce)) {
       use.problems = [];
-      logger.info({ use: use.name }, 'the certificate files are again what is in force');
+      logger.info({ use: use.name }, 'certificate files match the ones in force again');
       return false;
     }
     const set = readCertificateSet(use.files, texts);
-    const problems = 'own' in set ? [findFlawInTime(use.files, set, Date.now())] : set;
+    const problems = 'own' in set ? [findValidityProblem(use.files, set, Date.now())] : set;
     use.problems = problems.filter((each) => each !== undefined);
     if (!('own' in set) || use.problems.length > 0) {
       use.refused += 1;
       logger.error(
         { use: use.name, problems: use.problems },
-        'the new certificate files cannot be used: what is in force stays',
+        'new certificate files refused: the certificates in force stay',
       );
       return false;
     }
     use.set = set;
     use.inForce = texts;
     use.taken += 1;
-    this.#describe(use, 'new certificates are in force');
+    this.#describe(use, 'new certificate in force');
     return true;
   }
 
@@ -206,14 +206,11 @@ export class CertificateStore {
       expires: dateOf(own.validTo),
       daysLeft: days,
     };
-    const flaw = findFlawInTime(files, set, Date.now());
+    const flaw = findValidityProblem(files, set, Date.now());
     if (flaw !== undefined) {
       logger.error(facts, `${message}, but ${flaw}`);
     } else if (days < certificateDaysMin) {
-      logger.warn(
-        facts,
-        `${message}, but not for long: ${days === 1 ? '1 day is' : `${days} days are`} left`,
-      );
+      logger.warn(facts, `${message}, but it expires in ${days === 1 ? '1 day' : `${days} days`}`);
     } else {
       logger.info(facts, message);
     }
@@ -245,7 +242,7 @@ async function readSettled(files: CertificateFiles, seen: FileTexts): Promise<Fi
   return texts;
 }
 
-// Not as at the start: a file system that hangs must not keep clients waiting.
+// Asynchronous, unlike the reading at the start: a hanging file system must not delay clients.
 async function readTexts(files: CertificateFiles): Promise<FileTexts> {
   const read = async ({ path }: NamedFile): Promise<FileText> =>
     path === '' ? undefined : await readFile(path, 'latin1').catch(describeMissing);

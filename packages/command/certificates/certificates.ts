@@ -1,5 +1,4 @@
-// The certificates of one use, in PEM files: are they whole, and do they fit? When they are read is others' affair, and
-// so is what they are used for.
+// Reads the PEM files for clients' connections or for backend connections; checks that they are complete and match.
 
 import type { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -8,7 +7,7 @@ import { quoteIfPlain } from '../../core/hosts/options/accepted-values.ts';
 import type { ClientTls } from '../../core/http1/client-connection.ts';
 import type { ServerTls } from '../../core/http1/handshake.ts';
 
-/** The files of one use by the variables that name them; an empty name is no file. */
+/** The files of one `CertificateUse`. */
 export interface CertificateFiles {
   readonly cert: NamedFile;
   readonly key: NamedFile;
@@ -16,29 +15,30 @@ export interface CertificateFiles {
 }
 
 export interface NamedFile {
+  /** The setting that names the file. */
   readonly variable: string;
+  /** Empty: no file. */
   readonly path: string;
 }
 
-/** What was read of a file: its text, or the system's code for why there is none; undefined without a name. */
+/** The text of a file, or the system's error code; undefined if no file is configured. */
 export type FileText = string | { readonly code: string } | undefined;
 
 export type FileTexts = Readonly<Record<keyof CertificateFiles, FileText>>;
 
-/** What certificates are for: those that clients are shown and asked for, and those towards the backend. */
+/** The connections that use the certificates: those from clients, or those to the backend. */
 export type CertificateUse = 'clients' | 'backend';
 
 export function hasFiles({ cert, key, ca }: CertificateFiles): boolean {
   return [cert, key, ca].some(({ path }) => path !== '');
 }
 
-/** What is in force, as it goes to whoever serves; undefined where there is no TLS, or nothing special about it. */
+/** The TLS configuration in force. `clients` is undefined for plain HTTP, `backend` if Node's defaults apply. */
 export interface TlsInForce {
   readonly clients?: ServerTls | undefined;
   readonly backend?: ClientTls | undefined;
 }
 
-/** Reads them now. */
 export function readFileTexts(files: CertificateFiles): FileTexts {
   const read = ({ path }: NamedFile): FileText => {
     try {
@@ -54,33 +54,32 @@ export function describeMissing(error: NodeJS.ErrnoException): FileText {
   return { code: error.code ?? String(error) };
 }
 
-/** PEM texts that fit together. */
+/** PEM texts that match each other. */
 export interface CertificateSet {
   readonly cert: string | undefined;
   readonly key: string | undefined;
   readonly ca: string | undefined;
-  /** Of the certificate that is shown, its own: names, subject and time; undefined without one. */
+  /** The leaf certificate; undefined without one. */
   readonly own: CertificateFacts | undefined;
-  /** Those that follow it, in the order of the file. */
+  /** The certificates after the leaf, in the order of the file. */
   readonly chain: readonly CertificateFacts[];
-  /** Of the authorities. */
   readonly authorities: readonly CertificateFacts[];
 }
 
 export interface CertificateFacts {
   readonly subject: string;
   readonly issuer: string;
-  /** As `DNS:gateway.example.com`, `IP Address:10.0.0.1`. */
+  /** Such as `DNS:gateway.example.com`, `IP Address:10.0.0.1`. */
   readonly names: readonly string[];
   /** Milliseconds since 1970. */
   readonly validFrom: number;
   readonly validTo: number;
   readonly isAuthority: boolean;
-  /** The next certificate of the file has issued it; true for the last. */
+  /** True if it was issued by the next certificate of the file, or is the last one. */
   readonly leadsToNext: boolean;
 }
 
-/** The set that the texts are, or what is wrong with them, each problem with the variable's name. */
+/** Parses the texts into a set, or returns the problems, each with the name of its variable. */
 export function readCertificateSet(
   files: CertificateFiles,
   texts: FileTexts,
@@ -103,7 +102,7 @@ export function readCertificateSet(
     checkKey(files, key, certificates, problems);
   }
   if (problems.length === 0) {
-    // What else the platform may find, such as a key that is too short for it.
+    // Finds other flaws, such as a key that is too short for OpenSSL.
     try {
       process.getBuiltinModule('node:tls').createSecureContext({ cert, key, ca });
     } catch (error) {
@@ -118,8 +117,8 @@ export function readCertificateSet(
   return { cert, key, ca, own, chain, authorities: authorities.map(describeCertificate) };
 }
 
-/** Why the own certificate of a set must not be taken now, in words with its variable; undefined where it may. */
-export function findFlawInTime(
+/** Returns the problem of an expired or not yet valid leaf certificate; undefined if it is valid at `now`. */
+export function findValidityProblem(
   files: CertificateFiles,
   { own }: CertificateSet,
   now: number,
@@ -132,12 +131,12 @@ export function findFlawInTime(
     : `the certificate in ${nameOf(files.cert)} is not valid before ${dateOf(own.validFrom)}`;
 }
 
-/** As `2027-01-31`, of milliseconds since 1970. */
+/** Formats milliseconds since 1970 as `2027-01-31`. */
 export function dateOf(time: number): string {
   return new Date(time).toISOString().slice(0, 10);
 }
 
-// With a relative clause to follow; the name of the file only where it can be shown.
+// The name of the variable, and the path of the file if it is safe to show.
 function nameOf({ variable, path }: NamedFile): string {
   const shown = quoteIfPlain(path);
   return shown === undefined ? variable : `${variable} (${shown})`;
@@ -155,14 +154,14 @@ function parseCertificates(file: NamedFile, text: string, problems: string[]): X
     return [];
   }
   if (blocks.length < begun) {
-    problems.push(`${nameOf(file)} has a certificate that is cut off`);
+    problems.push(`${nameOf(file)} has a truncated certificate`);
     return [];
   }
   return blocks.flatMap((block, index) => {
     try {
       return [new X509Certificate(block)];
     } catch {
-      problems.push(`${nameOf(file)} has a certificate, number ${index + 1}, that cannot be read`);
+      problems.push(`${nameOf(file)}: certificate number ${index + 1} cannot be read`);
       return [];
     }
   });
@@ -181,19 +180,19 @@ function checkKey(
   } catch (error) {
     problems.push(
       (error as NodeJS.ErrnoException).code === 'ERR_MISSING_PASSPHRASE' || text.includes('ENCRYPTED')
-        ? `${nameOf(files.key)} has an encrypted key: it takes one without a pass phrase`
-        : `${nameOf(files.key)} has no whole private key in PEM format`,
+        ? `${nameOf(files.key)} has an encrypted key: use one without a pass phrase`
+        : `${nameOf(files.key)} has no complete private key in PEM format`,
     );
     return;
   }
   const fits = certificates.findIndex((certificate) => certificate.checkPrivateKey(key));
   if (fits > 0) {
     problems.push(
-      `${nameOf(files.key)} has the key of certificate number ${fits + 1} in ${nameOf(files.cert)}: its own has to come first`,
+      `${nameOf(files.key)} has the key of certificate number ${fits + 1} in ${nameOf(files.cert)}: put that certificate first`,
     );
   } else if (fits < 0 && certificates.length > 0) {
     problems.push(
-      `${nameOf(files.key)} has a key that does not fit the certificate in ${nameOf(files.cert)}`,
+      `${nameOf(files.key)} has a key that does not match the certificate in ${nameOf(files.cert)}`,
     );
   }
 }
@@ -215,7 +214,7 @@ function describeCertificate(
   };
 }
 
-// `error:<code>:<library>:<function>:<reason>` [openssl-errors].
+// Returns the reason in `error:<code>:<library>:<function>:<reason>` (openssl-errors(3)).
 function reasonOf(error: unknown): string {
   const { message } = error as Error;
   return /^error:[0-9A-F]+:[^:]*:[^:]*:(.+)$/s.exec(message)?.[1] ?? message;

@@ -1,5 +1,5 @@
-// The command line: commands and flags in, exit code out. The flags are those of the settings table; every
-// problem with them is told at once, and then nothing is started [D32].
+// The command line: parses commands and flags, runs the command, returns the exit code. Flags come from the settings table.
+// All problems are reported together, before anything starts [D32].
 
 import { Command as Program, CommanderError, Option } from 'commander';
 
@@ -27,7 +27,7 @@ import {
 import { findInvocation, programName, type Invocation } from './invocation.ts';
 import { findFlagsOfNpm, findStrayWords } from './stray-words.ts';
 
-/** Runs the command that `argv` (without node and script) asks for, with these parts; resolves with the exit code. */
+/** Runs the command in `argv` (without node and script). Resolves with the exit code. */
 export async function runCli(
   argv: readonly string[],
   terminal: Terminal,
@@ -62,16 +62,16 @@ export async function runCli(
           invocation.isNpmScript ? invocation.line(name, '[flags]') : `${programName} ${name} [flags]`,
         optionTerm: ({ flags }) => flags.replace(switchValue, '').replace(/\[(.*)\]/, '<$1>'),
       })
-      // Unknown flags and stray words are ours to report, together with every other problem.
+      // runCommand() reports unknown flags and stray words, together with the other problems.
       .allowUnknownOption()
       .allowExcessArguments()
       .exitOverride()
       .addHelpText(
         'after',
-        `${settingsOf(name).length === 0 ? '' : '\nEach setting is a flag, or the environment variable in its brackets.\ndocs/settings.md says more of each.\n'}${describeExamples(entry.examples.map((flags) => invocation.line(name, flags)))}`,
+        `${settingsOf(name).length === 0 ? '' : '\nEach setting can be a flag, or the environment variable in its brackets. A flag\ntakes precedence. docs/settings.md describes each setting in full.\n'}${describeExamples(entry.examples.map((flags) => invocation.line(name, flags)))}`,
       );
     for (const [flag, { placeholder, help }] of Object.entries(entry.ownFlags ?? {})) {
-      // In brackets for commander, as those of settings.
+      // The value is optional for commander; createOption() says why.
       const option = new Option(placeholder === undefined ? flag : `${flag} [${placeholder}]`, help);
       command.addOption(settingsOf(name).length === 0 ? option : option.helpGroup('Contract:'));
     }
@@ -80,7 +80,7 @@ export async function runCli(
         command.addOption(createOption(setting, name).helpGroup(`${settingGroups[group].title}:`));
       }
     }
-    // Behind the settings in the help.
+    // The version flag is added last, so that it follows the settings in the help.
     command.version(version, '-V, --version', 'print the version');
     command.action(async (flags: Record<string, string | true>) => {
       const line = { name, flags, strayWords: command.args, argv, invocation };
@@ -98,13 +98,13 @@ export async function runCli(
   }
 }
 
-// More than that is read in the document of settings.
+// Largest length of a list of choices in the help, in characters. Longer ones are only in docs/settings.md.
 const choicesLengthMax = 70;
 
-// Wide enough for a setting a line, for whoever looks for one with grep.
+// Width of the help without a terminal: enough for one line per setting, so that grep finds a whole setting.
 const unboundColumns = 160;
 
-// What a switch takes, too, and the help does not show.
+// A switch also accepts a value, but the help does not show it.
 const switchValue = ' [value]';
 
 function createOption(name: SettingName, command: Command): Option {
@@ -115,7 +115,7 @@ function createOption(name: SettingName, command: Command): Option {
     `default ${defaultOf(name, command) || 'none'}`,
     variableOf(name),
   ];
-  // In brackets for commander, which would end the program for one problem alone where a value is missing.
+  // The value is optional for commander, which otherwise ends the program at the first missing value.
   const value = isSwitch ? switchValue : ` [${placeholder}]`;
   return new Option(`${flagOf(name)}${value}`, `${briefOf(name)} (${facts.join('; ')})`);
 }
@@ -124,12 +124,12 @@ function describeExamples(lines: readonly string[]): string {
   return `\nExamples:\n${lines.map((line) => `  ${line}\n`).join('')}`;
 }
 
-/** A command line as commander has read it. */
+/** A command line as parsed by commander. */
 interface CommandLine {
   readonly name: Command;
-  /** Every flag of the command that was given, by its name in camel case; true for one without a value. */
+  /** The given flags of the command, by their names in camel case; true for a flag without a value. */
   readonly flags: Readonly<Record<string, string | true>>;
-  /** What is neither a known flag nor its value. */
+  /** Words that are neither a known flag nor its value. */
   readonly strayWords: readonly string[];
   readonly argv: readonly string[];
   readonly invocation: Invocation;
@@ -156,7 +156,8 @@ async function runCommand(line: CommandLine, terminal: Terminal, parts: Partial<
       given[setting] = value;
     }
   }
-  // A pipeline can tell a wrong call from a backend that does not do [D61].
+  // The contract check (`check` with flags that are not settings) exits 2 for wrong usage, so that a pipeline can tell
+  // wrong usage from an unsuitable backend [D61].
   const wrongCallCode = name === 'check' && Object.keys(ownFlags).length > 0 ? 2 : 1;
   try {
     problems.push(...((await entry.findProblems?.(ownFlags, parts)) ?? []));

@@ -1,4 +1,4 @@
-// How this program was started, so that messages name what can be typed to start it again.
+// Finds out how this program was started, so that messages show command lines that work.
 
 import { basename, relative, sep } from 'node:path';
 
@@ -7,9 +7,9 @@ import type { Command } from '../options/row.ts';
 export const programName = 'work-item-gateway';
 
 export interface Invocation {
-  /** It was an npm script of this package's own that started it. */
+  /** Started by an npm script of this package. */
   readonly isNpmScript: boolean;
-  /** The line that runs `command` with these flags. */
+  /** Makes the command line that runs `command` with `flags`. */
   readonly line: (command: Command, flags: string) => string;
 }
 
@@ -18,12 +18,12 @@ const npmScripts: Record<Command, string> = {
   dev: 'npm start',
   backend: 'npm run backend',
   check: 'npm run check',
-  // Without it npm writes lines of its own where the document goes.
+  // Without `--silent`, npm mixes lines of its own with the document.
   openapi: 'npm run --silent openapi',
   health: 'npm run health',
 };
 
-/** `script` is the file that Node was told to run. */
+/** `script` is the file that Node runs. */
 export function findInvocation(
   environment: Readonly<Record<string, string | undefined>>,
   script: string | undefined,

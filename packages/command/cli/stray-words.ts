@@ -1,4 +1,4 @@
-// What is wrong with the words of a command line that are no flags of the command, nor their values [D32].
+// Explains the words of a command line that are neither flags of the command nor their values [D32].
 
 import { joinWithOr, suggest } from '../../core/hosts/options/similar.ts';
 import type { Terminal } from '../commands/command.ts';
@@ -7,12 +7,12 @@ import { commandNames, type Command } from '../options/row.ts';
 import { flagOf, settingsOf } from '../settings/settings.ts';
 import type { Invocation } from './invocation.ts';
 
-/** Those of its settings, and its own. */
+/** The flags of the command's settings, and its flags that are not settings. */
 function flagsOf(command: Command): string[] {
   return [...settingsOf(command).map(flagOf), ...Object.keys(commands[command].ownFlags ?? {})];
 }
 
-/** npm takes flags that are not behind `--` for its own, and a gateway would start without them [D32]. */
+/** Finds flags that npm took as its own because no `--` preceded them. Otherwise the gateway would ignore them [D32]. */
 export function findFlagsOfNpm(
   command: Command,
   environment: Terminal['environment'],
@@ -26,13 +26,14 @@ export function findFlagsOfNpm(
     )
     .map(
       (flag) =>
-        `npm has taken ${flag} for a flag of its own: put \`--\` before it, as in ${invocation.line(command, `${flag} ...`)}`,
+        `npm took ${flag} as a flag of its own: put \`--\` before it, as in ${invocation.line(command, `${flag} ...`)}`,
     );
 }
 
 /**
- * The problems with arguments that are neither a known flag nor its value. What follows an unknown flag may be its value.
- * A value may be a secret: so a word is shown only where a command stands or right after it, and where it is plain.
+ * Returns the problems with arguments that are neither a known flag nor its value. A word after an unknown flag may be
+ * a secret value. So a problem names only a word of at most 20 letters and hyphens, in the place of the command or
+ * right after the command.
  */
 export function findStrayWords(
   command: Command,
@@ -54,12 +55,12 @@ export function findStrayWords(
   ];
 }
 
-// What other programs call it.
+// Flags that users know from other programs, and the flag of this program that does the same.
 const otherNames: Readonly<Record<string, string>> = { '--config': flagOf('settingsFile') };
 
 function describeUnknownFlag(command: Command, flag: string): string {
   if (!/^--?[a-z][a-z-]{0,39}$/i.test(flag)) {
-    return `one argument begins with - and is not a flag of ${command}`;
+    return `an argument that begins with - (not shown) is not a flag of ${command}`;
   }
   if (flag === '--help' || flagsOf(command).includes(flag)) {
     return `${flag} takes no value`;

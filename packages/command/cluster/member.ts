@@ -1,4 +1,4 @@
-// One worker process as the primary process sees it: how it starts, what it says, how it is, and how it ends.
+// One worker, seen from the primary process: its start, its messages, its health and its end.
 
 import cluster, { type Worker } from 'node:cluster';
 
@@ -11,59 +11,60 @@ import type { FromWorker, ToWorker, WorkerStart } from './messages.ts';
 import { closeUntakenConnections } from './untaken-connections.ts';
 
 const reportTimeoutMs = 1_000;
-// One that has left so many heartbeats in a row unanswered hangs: nothing that it does takes a tenth of that; only its
-// start may, on a busy machine. Counted in heartbeats of the primary process and not by the clock, which goes on while that
-// is stopped.
+// A worker is killed as hanging after this many heartbeats without a message from it. Its longest task takes less than
+// a tenth of that time. A start on a busy machine takes longer, so a starting worker has a higher limit. The limits
+// count heartbeats, not seconds: while the primary process is stopped, time passes but it reads no messages.
 const missedBeatsMax = 10;
 const missedStartBeatsMax = 60;
-// Node cannot listen for a signal in its first moments: one for the whole process group may end a worker that starts.
+// Node cannot listen for signals in its first moments, so one of these signals to the process group may end a starting
+// worker.
 const groupSignals: ReadonlySet<string | null> = new Set(['SIGTERM', 'SIGINT', 'SIGHUP']);
-// What a process said before it ended is read within a turn or two.
+// Turns of the event loop in which the last messages of an ended worker may arrive. Normally one or two are enough.
 const lastTurnsMax = 100;
 
-/** How the start of a worker ended. */
+/** The result of starting a worker. */
 export type StartOutcome =
   | { readonly kind: 'ready'; readonly url: string }
   | { readonly kind: 'failed'; readonly message: string }
-  /** Ended by a signal that was not meant for it. */
+  /** Ended by a signal to the process group. */
   | { readonly kind: 'interrupted'; readonly message: string };
 
-/** Is told of what a worker does. */
+/** Receives the events of a worker. */
 export interface MemberObserver {
   onReady(member: Member): void;
-  /** It asks what the rate limit has counted. */
+  /** The worker asks the rate limit's counter. */
   onCount(member: Member, id: number, question: Question): void;
   onKeys(member: Member, keys: FetchedKeys): void;
-  /** It had no descriptor left for a connection. */
+  /** The worker had no file descriptor left for a connection. */
   onRefused(member: Member): void;
   onUnreachable(member: Member, error: Error): void;
-  /** It has gone: the first that is told. */
+  /** The worker has ended. Called before `exited` resolves. */
   onGone(member: Member): void;
-  /** Comes after `onGone`; not for one that could not be started at all. */
+  /** Called after `onGone`, but not if the OS could not create the process. */
   onExit(member: Member, code: number | null, signal: string | null): void;
 }
 
 export class Member {
-  /** Those of the whole gateway that it was started with: one whose settings are no longer those in force is replaced. */
+  /** The gateway's settings when the worker started. A worker whose settings are no longer in force is replaced. */
   readonly settings: Settings;
   readonly startedAt = performance.now();
   readonly started: Promise<StartOutcome>;
   readonly exited: Promise<void>;
-  /** It was told to stop: its end is no surprise. */
+  /** The primary process has told the worker to stop, so its end is expected. */
   isLeaving = false;
-  /** It hung and was killed. */
+  /** The worker hung and was killed. */
   isFrozen = false;
   readonly #worker: Worker;
   readonly #observer: MemberObserver;
   readonly #awaitedReports = new Map<number, (report: Report | undefined) => void>();
-  // What it was given last.
+  // The certificates last sent to the worker.
   #tls: TlsInForce;
   #lastReport: Report | undefined;
   #nextReportId = 0;
   #missedBeats = 0;
   #isReady = false;
 
-  /** Throws when the system has no process for it. */
+  /** Throws if the OS cannot create the process. */
   constructor(settings: Settings, start: WorkerStart, observer: MemberObserver) {
     this.#worker = cluster.fork();
     this.#observer = observer;
@@ -83,24 +84,24 @@ export class Member {
     return this.#worker.process.pid;
   }
 
-  /** It has said that it takes calls. */
+  /** The worker serves clients. */
   get isReady(): boolean {
     return this.#isReady;
   }
 
-  /** What it last said of itself: of a worker that has gone this is what stays. */
+  /** The last report of the worker, also after its end. */
   get lastReport(): Report | undefined {
     return this.#lastReport;
   }
 
   send(message: ToWorker): void {
     if (this.#worker.isConnected()) {
-      // A worker that goes meanwhile says so by its exit.
+      // A failed send is ignored: the worker has ended, and its exit is reported.
       this.#worker.send(message, () => undefined);
     }
   }
 
-  /** Gives it these certificates, if it takes calls and has others. */
+  /** Sends these certificates to the worker if it is ready and has others. */
   renewTls(tls: TlsInForce): void {
     if (this.#isReady && this.#tls !== tls) {
       this.#tls = tls;
@@ -108,7 +109,7 @@ export class Member {
     }
   }
 
-  /** Asks how it is; undefined when it does not answer in time. */
+  /** Requests a report. Resolves with undefined if the worker ends or does not answer in time. */
   async report(request: ReportRequest): Promise<Report | undefined> {
     const id = this.#nextReportId;
     this.#nextReportId += 1;
@@ -124,7 +125,10 @@ export class Member {
     return report;
   }
 
-  /** One heartbeat: asks how it is. Gives how many it has left unanswered, where they are too many. */
+  /**
+   * Counts a heartbeat, and sends it if the worker is ready. If too many heartbeats are unanswered, only returns their
+   * number. Each message of the worker answers all heartbeats so far.
+   */
   beat(): number | undefined {
     if (this.#missedBeats >= (this.#isReady ? missedBeatsMax : missedStartBeatsMax)) {
       return this.#missedBeats;
@@ -179,23 +183,23 @@ export class Member {
     };
     worker.on('error', (error) => {
       if (worker.process.pid === undefined) {
-        // It never was: the system has no process or no descriptor left for it.
+        // The worker never started: the OS has no process or file descriptor left for it.
         end('failed', `a worker could not be started: ${error.message}`);
       } else {
         this.#observer.onUnreachable(this, error);
       }
     });
     worker.once('exit', (code, signal) => {
-      void lastWordsOf(worker).then(() => {
+      void lastMessagesOf(worker).then(() => {
         const kind = isForGroup(signal) ? 'interrupted' : 'failed';
-        end(kind, `a worker ended as it started, with ${describeEnd(code, signal)}`);
+        end(kind, `a worker ended during its start with ${describeEnd(code, signal)}`);
         this.#observer.onExit(this, code, signal);
       });
     });
   }
 }
 
-/** Whether the signal may have been for the whole process group, and not for one worker. */
+/** Tells whether the signal may have been for the whole process group. */
 export function isForGroup(signal: string | null): boolean {
   return groupSignals.has(signal);
 }
@@ -204,7 +208,7 @@ export function describeEnd(code: number | null, signal: string | null): string 
   return signal === null ? `exit code ${code ?? 0}` : `signal ${signal}`;
 }
 
-// The limits are those of the whole gateway: each worker has its share.
+// The limits apply to the whole gateway; each worker has an equal share.
 function shareOf(settings: Settings): Settings {
   const share = (total: number): number => Math.ceil(total / settings.workers);
   return {
@@ -215,8 +219,8 @@ function shareOf(settings: Settings): Settings {
   };
 }
 
-// What it said last may still be in the channel when its end is known; an end of the channel comes last.
-async function lastWordsOf(worker: Worker): Promise<void> {
+// Waits for the last messages of a worker, which may arrive after its exit; the channel closes after them.
+async function lastMessagesOf(worker: Worker): Promise<void> {
   for (let turns = 0; worker.isConnected() && turns < lastTurnsMax; turns += 1) {
     await new Promise((resolve) => setImmediate(resolve));
   }

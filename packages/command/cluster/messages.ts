@@ -1,4 +1,4 @@
-// What the primary process and its workers say to each other.
+// The messages between the primary process and its workers.
 
 import type { Report, ReportRequest } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
@@ -6,39 +6,40 @@ import type { FetchedKeys, Question } from '../../core/guards/options/ports.ts';
 import type { PortSharing } from '../../core/hosts/common/listen.ts';
 import type { Settings } from '../settings/settings.ts';
 
-/** What a worker is started with, beside its settings. */
+/** The data for the start of a worker, without its settings. */
 export interface WorkerStart {
   readonly sharing: PortSharing;
   readonly tls: TlsInForce;
-  /** Descriptors of listening sockets that it has from the primary process, or none. */
+  /** Descriptors of listening sockets inherited from the primary process. */
   readonly passed: readonly number[];
-  /** What another worker has fetched from its `AUTH_JWKS_URL`, if one has [D44]. */
+  /** Keys that another worker has fetched from the same `AUTH_JWKS_URL` [D44]. */
   readonly keys: FetchedKeys | undefined;
 }
 
-/** Settings as they go from process to process: an address as its text. */
+/** Settings that can be sent to another process: addresses are text. */
 type PlainSettings = Omit<Settings, 'backendUrl'> & { readonly backendUrl: string };
 
 export type ToWorker =
   | ({ readonly kind: 'start'; readonly settings: PlainSettings } & WorkerStart)
-  /** New connections get these [D37]. */
+  /** Use these certificates for new connections [D37]. */
   | { readonly kind: 'renew-tls'; readonly tls: TlsInForce }
-  /** From now on every reply closes its connection [D33]. */
+  /** From now on, close each connection after its next reply [D33]. */
   | { readonly kind: 'begin-drain' }
-  /** Finish what is under way, then exit. */
+  /** Finish the calls in flight, then exit. */
   | { readonly kind: 'finish-drain' }
-  /** Cut what is left, then exit. */
+  /** Cut the remaining connections, then exit. */
   | { readonly kind: 'cut' }
   | { readonly kind: 'report'; readonly id: number; readonly request: ReportRequest }
-  /** The answer to a question of the rate limit, as a `Counter` gives it. */
+  /** The primary's answer to `count`: the result of `Counter.ask` (core/guards/options/ports.ts). */
   | { readonly kind: 'counted'; readonly id: number; readonly answer: readonly number[] };
 
 export type FromWorker =
-  /** It takes calls. */
+  /** The worker serves clients. */
   | { readonly kind: 'ready'; readonly url: string }
-  /** It cannot listen; `message` is for the operator. */
+  /** The worker cannot start; `message` is for the operator. */
   | { readonly kind: 'start-error'; readonly message: string }
-  /** It has fetched these from its `AUTH_JWKS_URL`. */
+  /** Keys that the worker fetched from its `AUTH_JWKS_URL`. */
   | { readonly kind: 'keys'; readonly keys: FetchedKeys }
+  /** Asks the primary to count requests for the rate limit. */
   | { readonly kind: 'count'; readonly id: number; readonly question: Question }
   | { readonly kind: 'reports'; readonly id: number; readonly reports: readonly Report[] };

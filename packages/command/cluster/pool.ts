@@ -1,5 +1,5 @@
-// Several worker processes that serve clients on one port: started, watched, replaced when they die, and one
-// by one on a reload. It answers no client itself; the workers are worker.ts.
+// Runs several worker processes (worker.ts) on one port: starts and watches them, replaces those that die, and replaces all
+// one by one on a reload. The primary process runs this code and serves no clients.
 
 import cluster from 'node:cluster';
 import { readFileSync } from 'node:fs';
@@ -29,24 +29,23 @@ import type { ToWorker } from './messages.ts';
 
 const backOffMinMs = 100;
 const backOffMaxMs = 10_000;
-// A worker that has lived so long did not die of how it was started.
+// A worker's death counts as early if the worker lived for less than this time.
 const settledMs = 10_000;
-// What is told to cut everything has this long to end by itself.
+// Time that a worker has to exit after the message `cut`.
 const killTimeoutMs = 500;
-// Every worker is asked how it is at each of them.
 const heartbeatMs = 1_000;
-// Behind input, outputs and the channel of node:cluster.
+// The first passed descriptor in a worker, after standard input, output, error and the channel of node:cluster.
 const firstPassed = 4;
 
-/** Resolved when every worker is a new one, or the pool is stopping. */
+/** A reload in progress. Resolved when every worker is new or the pool is stopping. */
 interface Reload extends PromiseWithResolvers<undefined> {
-  /** What comes back when it has to be given up. */
+  /** The settings and certificates that are restored if the reload fails. */
   readonly previous: { readonly settings: Settings; readonly tls: TlsInForce };
 }
 
 /**
- * Starts `settings.workers` workers with `tls`, which share the listening sockets `passed` where there are any; rejects
- * with a StartError, all of them stopped again.
+ * Starts `settings.workers` workers with `tls`. They share the listening sockets `passed` if there are any. Rejects
+ * with a StartError, after stopping all workers.
  */
 export async function startPool(
   settings: Settings,
@@ -62,8 +61,8 @@ export async function startPool(
     stdio: ['inherit', 'inherit', 'inherit', 'ipc', ...passed],
   });
   const sharing = settings.portSharing === 'auto' ? findSharing() : settings.portSharing;
-  // With a shared port the system would let two gateways have it unnoticed [D31]; and where 0 was asked for, all
-  // of them, and those that replace them, must have the same.
+  // The port is checked first, because with `reuse-port` the OS silently lets two gateways share it [D31]. Port 0
+  // becomes a fixed port here, which all workers and their replacements use.
   const port = passed.length > 0 ? settings.port : await findPort(settings, log.logger);
   const pool = new WorkerPool({ ...settings, port }, sharing, log, tls, passed.length);
   try {
@@ -75,22 +74,25 @@ export async function startPool(
   return pool;
 }
 
-// A socket of each worker's own loses what waits in its queue when it closes, and with it calls on a reload,
-// unless the system moves the queue to another worker's. Linux has that since 5.14, and off.
+// With a listening socket per worker, a reload loses the connections in the queue of a closing socket, unless the OS
+// moves them to the queue of another worker. Linux moves them since 5.14, if `tcp_migrate_req` is 1; the default is 0.
+// Only then does `auto` use a socket per worker.
 function findSharing(): PortSharing {
   try {
     return readFileSync('/proc/sys/net/ipv4/tcp_migrate_req', 'latin1').trim() === '1'
       ? 'reuse-port'
       : 'cluster';
   } catch {
-    // Another system, or an older Linux.
+    // Not Linux, or Linux before 5.14.
     return 'cluster';
   }
 }
 
-// The port that is asked for, when nobody has it; a free one for 0.
+// Returns the configured port, or a free one if it is 0. Rejects with a StartError if the port is in use.
 async function findPort(settings: Settings, logger: Logger): Promise<number> {
-  const listener = await openListener(createServer(), 'clients', settings, logger);
+  // A client may connect meanwhile: without a listener its socket would stay open, and its errors would end this process.
+  const server = createServer((socket) => socket.destroy());
+  const listener = await openListener(server, 'clients', settings, logger);
   await listener.close();
   return listener.port;
 }
@@ -100,24 +102,24 @@ class WorkerPool implements ClientService {
   readonly #logger: Logger;
   readonly #sharing: PortSharing;
   readonly #members = new Set<Member>();
-  // What workers that have gone had counted and kept: a counter must not fall because one was replaced.
+  // The figures and failures of ended workers: counters must not fall when a worker is replaced.
   readonly #counted = new Figures();
   #failures: readonly Failure[] = [];
-  // What the rate limit counts, for all workers together.
+  // The counts of the rate limit for all workers together.
   #count: ReturnType<RateLimitPart['createJoinedCount']> | undefined;
   readonly #keys = new KeptKeys();
   #heartbeat: NodeJS.Timeout | undefined;
-  // As the workers have them: this process listens on none, so that they stay open whatever becomes of a worker.
+  // Descriptors that the passed sockets have in the workers. This process keeps the sockets open without listening, so
+  // they outlive any worker.
   readonly #passed: readonly number[];
   #settings: Settings;
   #tls: TlsInForce;
-  /** Where it takes calls. */
   url = '';
   #earlyDeaths = 0;
   #phase: 'starting' | 'running' | 'stopping' = 'starting';
   #hasFailed = false;
   #reload: Reload | undefined;
-  // Until it fires no missing worker is started.
+  // While this timer is set, missing workers are not started.
   #pause: NodeJS.Timeout | undefined;
 
   readonly #observer: MemberObserver = {
@@ -130,11 +132,11 @@ class WorkerPool implements ClientService {
     onKeys: ({ settings }, keys) => {
       this.#keys.keep(settings.authJwksUrl, keys, performance.now());
     },
-    // As the listener of a single process says it.
+    // Logged at most once a second, like a failed accept in a single process (openListener()).
     onRefused: onceASecond(({ pid }) => {
       this.#logger.error(
         { worker: pid },
-        'a connection could not be taken: the worker has no descriptor left',
+        'could not accept a connection: the worker has no file descriptor left',
       );
     }),
     onUnreachable: ({ pid }, error) => {
@@ -181,9 +183,8 @@ class WorkerPool implements ClientService {
   }
 
   /**
-   * Replaces every worker, one by one and without losing a call, by one with `settings` and `tls`; each takes over as it
-   * is ready. Resolves when the last old worker has gone. Rejects with a StartError when a new worker does not start; then
-   * the old settings come back.
+   * Replaces the workers one by one by new ones with `settings` and `tls`, without losing a call. Resolves when the last old
+   * worker has ended. If a new worker does not start, rejects with a StartError and restores the old settings.
    */
   async reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<void> }> {
     if (this.#phase !== 'running') {
@@ -195,14 +196,14 @@ class WorkerPool implements ClientService {
     this.#reload = reload;
     this.#settings = { ...settings, port: this.#settings.port };
     this.#tls = tls;
-    // What could not live with the old settings may with the new ones.
+    // Workers that kept failing with the old settings may work with the new settings.
     this.#endPause();
     this.#reconcile();
     await reload.promise;
     return { finished: Promise.resolve() };
   }
 
-  // One that starts meanwhile gets them when it is ready.
+  // A worker that is still starting gets the certificates when it is ready.
   renewTls(tls: TlsInForce): void {
     this.#tls = tls;
     for (const member of this.#members) {
@@ -217,7 +218,7 @@ class WorkerPool implements ClientService {
     if (first === undefined) {
       return [];
     }
-    // Those that did not answer are no part of it, but what they had counted is.
+    // A worker that did not answer has no report, but its last figures still count.
     const silent = members
       .filter((member, index) => answers[index] === undefined && this.#members.has(member))
       .flatMap(({ lastReport }) => lastReport ?? []);
@@ -226,7 +227,9 @@ class WorkerPool implements ClientService {
     return [{ ...first, figures: counted.toJSON(), failures }, ...others];
   };
 
-  /** A worker did not end as it should have: with the exit code 0, when it was told to. */
+  /**
+   * Tells whether a worker failed while the pool was stopping: it ended by a signal or with an exit code other than 0.
+   */
   readonly hasFailed = (): boolean => this.#hasFailed;
 
   beginDrain(): void {
@@ -253,7 +256,7 @@ class WorkerPool implements ClientService {
     this.#tellAll({ kind: 'cut' });
     const callOff = startDeadline(killTimeoutMs, () => {
       for (const member of this.#members) {
-        this.#kill(member, 'a worker does not end: killing it');
+        this.#kill(member, 'a worker does not exit: killing it');
       }
     });
     await this.#allExited();
@@ -270,8 +273,9 @@ class WorkerPool implements ClientService {
     }
   }
 
-  // Compares what there is with what should be and takes the next step; whoever changes one of them calls it. Once
-  // all have started, nothing else starts or ends a worker: so reloads, deaths, and deaths in a reload never add up.
+  // Compares the workers with the settings and takes the next step. Called after each change of workers or settings.
+  // Once the first workers have started, only this method starts or retires workers. So a reload and the death of a
+  // worker do not interfere.
   #reconcile(): void {
     if (this.#phase !== 'running') {
       return;
@@ -287,14 +291,14 @@ class WorkerPool implements ClientService {
       }
       return;
     }
-    // One by one: the next step comes when nobody starts and nobody leaves.
+    // One by one: wait until no worker is starting or leaving.
     if (staying.length < this.#members.size || staying.some(({ isReady }) => !isReady)) {
       return;
     }
     const [first] = staying;
     const [next = first] = outdated;
     if (outdated.length > 0 && (staying.length === wanted || outdated.length === staying.length)) {
-      // Not one of them goes before a new one has shown that it can take over.
+      // A new worker must serve before the first old one is retired.
       void this.#launchNext();
     } else if (staying.length > wanted && next !== undefined) {
       this.#retire(next);
@@ -313,7 +317,7 @@ class WorkerPool implements ClientService {
     try {
       this.url = await this.#launch();
     } catch (error) {
-      // With settings that have gone out of force meanwhile, it does not matter.
+      // The failure does not matter if a reload has replaced these settings meanwhile.
       if (this.#phase === 'running' && settings === this.#settings) {
         this.#onLaunchFailure(error);
       }
@@ -328,13 +332,14 @@ class WorkerPool implements ClientService {
       this.#startPause();
       return;
     }
-    // Whatever has been replaced already goes back, by the same steps.
+    // `#reconcile` then replaces the workers that already have the new settings by ones with the old settings.
     ({ settings: this.#settings, tls: this.#tls } = this.#reload.previous);
     this.#reload.reject(error);
     this.#reload = undefined;
   }
 
-  // Starts one worker and resolves with its address when it takes calls; rejects with a StartError.
+  // Starts one worker. If a signal to the process group ends the worker during its start, starts another. Resolves with
+  // the worker's address; rejects with a StartError.
   async #launch(): Promise<string> {
     for (;;) {
       const outcome = await this.#fork();
@@ -360,7 +365,7 @@ class WorkerPool implements ClientService {
     }
   }
 
-  // Loaded with the first question: without a rate limit there is none.
+  // Loads the rate limit when the first question arrives. Workers send questions only if a rate limit is set.
   async #answerCount(member: Member, id: number, question: Question): Promise<void> {
     const { createJoinedCount } = await loadRateLimit();
     this.#count ??= createJoinedCount();
@@ -368,12 +373,13 @@ class WorkerPool implements ClientService {
   }
 
   #onExit(member: Member, code: number | null, signal: string | null): void {
-    // A worker that a signal to the whole group ends as it starts is started again.
+    // If a signal to the process group ends a worker during its start, this is not counted as a death: #launch() starts
+    // another worker.
     if (!member.isLeaving && (member.isReady || !isForGroup(signal))) {
       this.#counted.recordWorkerDeath(causeOfDeath(signal, member.isFrozen));
     }
     if (!member.isReady) {
-      // Whoever launched it knows, and nothing of a client's was cut.
+      // The worker was still starting: #launch() handles its end, and no client was affected.
       return;
     }
     const ended = { worker: member.pid, code, signal };
@@ -383,15 +389,14 @@ class WorkerPool implements ClientService {
       this.#startPause();
     } else if (code !== 0) {
       this.#hasFailed ||= this.#phase === 'stopping';
-      this.#logger.warn(
-        ended,
-        `a worker that was to finish its calls ended with ${describeEnd(code, signal)}`,
-      );
+      this.#logger.warn(ended, `a draining worker ended with ${describeEnd(code, signal)}`);
     }
     this.#reconcile();
   }
 
-  // None the first time, then longer and longer ones: a worker that cannot live must not eat the machine.
+  // Starts the pause before the next worker is started. After a worker that lived at least `settledMs` there is none.
+  // Each early death in a row doubles the pause, up to `backOffMaxMs`: otherwise workers that keep failing would use all
+  // CPU time.
   #startPause(): void {
     if (this.#phase !== 'running') {
       return;
@@ -415,12 +420,12 @@ class WorkerPool implements ClientService {
     member.send({ kind: 'begin-drain' });
     member.send({ kind: 'finish-drain' });
     const callOff = startDeadline(member.settings.shutdownTimeoutMs + killTimeoutMs, () => {
-      this.#kill(member, 'a worker that was to be replaced does not end: killing it');
+      this.#kill(member, 'a replaced worker does not exit: killing it');
     });
     void member.exited.then(callOff);
   }
 
-  // One that hangs takes connections and answers none; killed, it is replaced like any that dies.
+  // Kills hanging workers, which accept connections without answering. They are replaced like any worker that dies.
   #lookForHanging(): void {
     for (const member of this.#members) {
       const missedBeats = member.isLeaving ? undefined : member.beat();

@@ -1,4 +1,4 @@
-// Asks the primary process, which counts for all workers, from within a worker.
+// The rate limit's counter in a worker: sends questions to the primary process, which counts for all workers.
 
 import { CounterGoneError, type Counter, type Question } from '../../core/guards/options/ports.ts';
 
@@ -6,22 +6,23 @@ export class PrimaryCounter implements Counter {
   readonly #send: (id: number, question: Question) => void;
   readonly #asked = new Map<number, PromiseWithResolvers<readonly number[]>>();
   #nextId = 0;
-  // Until it has failed to answer it is there: it has started us, and listens since before that.
+  // True until the first `revive`, which assumes that the primary process answers: it has just started this worker.
+  // Each later `revive` sends a test question.
   #isKnown = true;
   #hasGone = false;
 
-  /** `send` gets a question to the primary process, if it can. */
+  /** `send` sends a question to the primary process. Questions to a process that has ended are lost. */
   constructor(send: (id: number, question: Question) => void) {
     this.#send = send;
   }
 
-  /** Takes what the primary process has said. */
+  /** Receives an answer of the primary process. */
   onAnswer(id: number, answer: readonly number[]): void {
     this.#asked.get(id)?.resolve(answer);
     this.#asked.delete(id);
   }
 
-  /** The primary process has gone: nobody waits for it any more. */
+  /** The primary process has ended: rejects all open questions. */
   onGone(): void {
     this.#hasGone = true;
     for (const { reject } of this.#asked.values()) {
@@ -43,7 +44,7 @@ export class PrimaryCounter implements Counter {
   }
 
   async revive(): Promise<void> {
-    // What has not been answered will not be.
+    // Nothing waits for the open questions any more.
     this.#asked.clear();
     if (this.#isKnown) {
       this.#isKnown = false;

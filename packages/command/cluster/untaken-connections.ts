@@ -1,6 +1,6 @@
-// Connections that the primary process hands to a worker which does not take them: it ended before, or it has no
-// descriptor left. node:cluster keeps its own end of each until the worker says that it has it: for ever, with a client
-// that waits as long; and a worker that has not said so of one gets no other.
+// Closes connections that the primary process sent to a worker but that the worker did not accept: it ended first, or
+// had no file descriptor left. Otherwise node:cluster would keep such a connection open until the worker confirms it:
+// the client would wait forever, and the worker would get no further connection.
 
 import cluster, { type Worker } from 'node:cluster';
 
@@ -9,8 +9,8 @@ interface Handle {
 }
 
 /**
- * What node:cluster sends to a worker with a connection, and what comes back, as far as it matters here: first that the
- * descriptor has arrived, or not (`cmd`), then that the connection is taken (`ack`).
+ * The fields of node:cluster's messages about a connection that this file reads. The worker first reports whether the
+ * descriptor has arrived (`cmd`), then whether the connection is accepted (`ack`).
  */
 interface ClusterMessage {
   readonly cmd?: string;
@@ -21,26 +21,26 @@ interface ClusterMessage {
 
 type Send = (message: ClusterMessage, ...others: unknown[]) => boolean;
 
-// What one worker had no descriptor for: another one may have, and is asked once.
+// Connections refused by one worker for lack of a descriptor. Each is offered once more, to another worker.
 const bounced = new WeakSet<Handle>();
 
 /**
- * Watches what a new worker is handed; `onRefused` is told of a connection that is closed for want of a descriptor. The
- * function that it returns is to be called when the worker has gone: it closes what was not taken, and has node:cluster
- * forget the worker. Another worker cannot have such a connection: what the first one has read of it is lost, and a
- * write in it may have been done.
+ * Watches the connections sent to a new worker. `onRefused` is called for each connection closed for lack of a
+ * descriptor. Call the returned function when the worker has ended: it closes the connections that the worker did not
+ * accept, and makes node:cluster forget the worker. No other worker gets these connections: the ended worker may have
+ * read bytes from them, or carried out a write.
  */
 export function closeUntakenConnections(worker: Worker, onRefused: () => void): () => void {
   const untaken = new Map<number, Handle>();
-  // Those that have not arrived: one at a time is sent, in order.
-  const underWay: number[] = [];
+  // Numbers of the connections in transit. They are sent one at a time, so the worker's replies come in this order.
+  const inTransit: number[] = [];
   const channel = worker.process as unknown as { send?: Send };
   const send = channel.send;
   if (send !== undefined) {
     channel.send = (message, ...others) => {
       if (message.act === 'newconn' && message.seq !== undefined) {
         untaken.set(message.seq, others[0] as Handle);
-        underWay.push(message.seq);
+        inTransit.push(message.seq);
       }
       return send.call(worker.process, message, ...others);
     };
@@ -49,12 +49,13 @@ export function closeUntakenConnections(worker: Worker, onRefused: () => void): 
     if (ack !== undefined) {
       untaken.delete(ack);
     } else if (cmd === 'NODE_HANDLE_ACK') {
-      underWay.shift();
+      inTransit.shift();
     } else if (cmd === 'NODE_HANDLE_NACK') {
-      const seq = underWay.shift();
+      const seq = inTransit.shift();
       const handle = seq === undefined ? undefined : untaken.get(seq);
       if (handle !== undefined) {
-        // Said in the worker's place: taken, so that it is closed here; or not, so that another one gets it.
+        // Answers node:cluster in place of the worker. First refusal of this connection: "not accepted", so that another
+        // worker gets it. Second refusal: "accepted", so that node:cluster closes the connection in this process.
         const accepted = bounced.has(handle);
         bounced.add(handle);
         if (accepted) {
@@ -69,8 +70,8 @@ export function closeUntakenConnections(worker: Worker, onRefused: () => void): 
       handle.close();
     }
     untaken.clear();
-    // With a connection that was never taken, or without a process, nothing tells it that the worker has gone; it would
-    // keep the port open for it.
+    // If the worker left a connection unaccepted, or never started, node:cluster does not notice the worker's end and
+    // would keep the port open for it.
     if (cluster.workers?.[worker.id] !== undefined) {
       worker.disconnect();
     }

@@ -1,5 +1,4 @@
-// A worker process: serves clients as the primary process (pool.ts) tells it to, and says how it is. With
-// packages/command/main.ts the only caller of process.exit.
+// A worker process: serves clients under the control of the primary process (pool.ts), and reports its figures to it.
 
 import cluster from 'node:cluster';
 
@@ -14,15 +13,15 @@ import { StartError } from '../../core/hosts/common/start-error.ts';
 import { PrimaryCounter } from './primary-counter.ts';
 import type { FromWorker, ToWorker } from './messages.ts';
 
-// Less than the primary process gives a worker that it has told to cut everything.
+// Time limit for writing the last log lines. pool.ts gives a worker more time to exit after the message `cut`.
 const logEndMs = 300;
 
-/** Waits for the primary process to say what to serve. */
+/** Waits for the message `start` from the primary process, then serves. */
 export function serveAsWorker(parts: Partial<Parts>): void {
   process.once('message', (message: ToWorker) => {
     if (message.kind === 'start') {
       run(message, parts).catch((error: unknown) => {
-        // Left to Node it would reach the listeners for stray errors, which only ask for a stop [D28].
+        // Uncaught, the error would reach the listeners for uncaught errors, which only request a stop [D28].
         process.stderr.write(
           `error: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`,
         );
@@ -40,7 +39,7 @@ async function run(
   const log = createLog({ ...settings, isShared: true });
   const request = listenForStop(log.logger);
   const counter = new PrimaryCounter((id, question) => {
-    void tell({ kind: 'count', id, question });
+    void send({ kind: 'count', id, question });
   });
   process.on('message', (message: ToWorker) => {
     if (message.kind === 'counted') {
@@ -53,10 +52,10 @@ async function run(
   const keeper = {
     counter,
     counts: new Map(),
-    // The primary process gives those of this worker's address alone.
+    // The primary process sends only keys from the `AUTH_JWKS_URL` of this worker.
     findKeys: () => keys,
     keepKeys: (_jwksUrl: string, fetched: FetchedKeys): void => {
-      void tell({ kind: 'keys', keys: fetched });
+      void send({ kind: 'keys', keys: fetched });
     },
   };
   let service: ClientService;
@@ -66,7 +65,7 @@ async function run(
     if (!(error instanceof StartError)) {
       throw error;
     }
-    await tell({ kind: 'start-error', message: error.message });
+    await send({ kind: 'start-error', message: error.message });
     await log.end(logEndMs);
     process.exit(1);
   }
@@ -77,13 +76,13 @@ async function run(
       service.renewTls(message.tls);
     } else if (message.kind === 'report') {
       void reportsOf(service, message.request, log.logger).then(async (reports) => {
-        await tell({ kind: 'reports', id: message.id, reports });
+        await send({ kind: 'reports', id: message.id, reports });
       });
     }
   });
   outliveChannel(log.logger);
-  await tell({ kind: 'ready', url: service.url });
-  // The delay before a drain is the primary's affair.
+  await send({ kind: 'ready', url: service.url });
+  // The primary process has already waited for SHUTDOWN_DELAY_MS.
   const exitCode = await runUntilStopped(
     service,
     () => ({ ...settings, shutdownDelayMs: 0 }),
@@ -92,12 +91,12 @@ async function run(
   );
   await log.end(logEndMs);
   const last = { withProcessMetrics: false, probesBackend: false };
-  await tell({ kind: 'reports', id: -1, reports: await reportsOf(service, last, log.logger) });
+  await send({ kind: 'reports', id: -1, reports: await reportsOf(service, last, log.logger) });
   process.exit(exitCode);
 }
 
-// Figures are no reason to end. Those of the process need a library, which cannot be loaded when descriptors have run
-// out: the others are told without them. None is an answer too: a worker that gives none counts as one that hangs.
+// Always answers, even without figures, because a silent worker is killed as hanging. Process metrics need a library,
+// which cannot be loaded without a free file descriptor. Then the other figures are sent without them.
 async function reportsOf(
   service: ClientService,
   request: ReportRequest,
@@ -106,27 +105,26 @@ async function reportsOf(
   try {
     return await service.reports(request);
   } catch (error) {
-    logger.error({ err: error }, 'figures are missing');
+    logger.error({ err: error }, 'could not read the figures of this worker');
     return request.withProcessMetrics
       ? await reportsOf(service, { ...request, withProcessMetrics: false }, logger)
       : [];
   }
 }
 
-// node:cluster ends a worker on the spot when its primary process has gone, and cuts its calls with it, unless it
-// takes that for meant. listenForStop() begins a drain instead.
+// When the primary process ends, node:cluster ends the worker in the middle of its calls, unless `exitedAfterDisconnect`
+// is true. This function sets that flag; listenForStop() then starts a drain.
 function outliveChannel(logger: Logger): void {
   cluster.worker?.once('disconnect', () => {
     if (cluster.worker !== undefined) {
       cluster.worker.exitedAfterDisconnect = true;
     }
-    logger.error('the primary process has gone: finishing what is in flight');
+    logger.error('the primary process has ended: finishing requests in flight, then stopping');
   });
 }
 
-// Signals are the primary's to read: a terminal and a service manager send them to every process of a group,
-// and what they mean (when a drain begins, what a second one does) is decided once. A primary that has gone
-// cannot tell; then it is time to go too.
+// A terminal or service manager sends signals to every process of the group. The worker ignores them, because the primary
+// process handles them. If the primary process ends, the worker stops too.
 function listenForStop(logger: Logger): StopRequest {
   const { request, want, cut } = createStop(logger, process);
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
@@ -144,8 +142,8 @@ function listenForStop(logger: Logger): StopRequest {
   return request;
 }
 
-// A primary that has gone hears nothing; `disconnect` says so.
-async function tell(message: FromWorker): Promise<void> {
+// Sends nothing once the primary process has ended; the event `disconnect` reports that end.
+async function send(message: FromWorker): Promise<void> {
   if (process.connected) {
     await new Promise((resolve) => process.send?.(message, undefined, undefined, resolve));
   }

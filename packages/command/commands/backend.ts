@@ -1,4 +1,4 @@
-// The command `backend`.
+// The command `backend`: runs the embedded backend alone.
 
 import { listenForStop, untilStopWanted } from '../service/lifecycle.ts';
 import { loadPart } from '../service/parts.ts';
@@ -8,7 +8,7 @@ import { withLog } from './running.ts';
 export const backendCommand: CommandEntry = {
   summary: 'run the embedded backend alone',
   description:
-    'Runs the embedded backend alone: a stand-in for a real work-item backend, for development, demonstrations and tests. It is no production store: one process, one SQLite file, no authentication.',
+    'Runs the embedded backend alone: a stand-in for a real work-item backend, for development, demonstrations and tests. Not for production: it is one process with one SQLite file and no authentication.',
   examples: ['--embedded-backend-database work-items.sqlite'],
   run: async ({ resolved: { settings }, terminal, parts }) =>
     await withLog(settings, async (log) => {
@@ -18,7 +18,7 @@ export const backendCommand: CommandEntry = {
       const stop = listenForStop(logger, terminal, true);
       const { startEmbeddedBackend } = await loadPart(parts, 'standInBackend', 'backend');
       const backend = await startEmbeddedBackend({ host, port, database, logger });
-      logger.info({ url: backend.url, database }, 'embedded backend ready; no production store');
+      logger.info({ url: backend.url, database }, 'embedded backend ready (not for production)');
       await untilStopWanted(stop);
       await backend.stop();
       return stop.hasFault() ? 1 : 0;

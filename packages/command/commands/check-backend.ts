@@ -1,4 +1,4 @@
-// What `check` says of the backend: whether it answers a list, and if not why.
+// `check` of the backend: requests the list of work items once, and explains a failure.
 
 import type { ClientTls } from '../../core/http1/client-connection.ts';
 import { backendPath } from '../../core/operations.ts';
@@ -7,9 +7,8 @@ import { showValue } from '../settings/describe.ts';
 import type { Settings } from '../settings/settings.ts';
 import type { CheckResult } from './command.ts';
 
-/** Asks the backend once for its work items. */
 export async function checkBackend(settings: Settings, tls: ClientTls | undefined): Promise<CheckResult> {
-  // Loaded here, so that other commands do not pay for it.
+  // Loaded here, so that other commands do not load these files.
   const [{ Calls }, { describeCame }, { explainFailure }] = await Promise.all([
     import('../../backend-probe/calls.ts'),
     import('../../backend-probe/describe.ts'),

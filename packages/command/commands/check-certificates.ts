@@ -1,9 +1,9 @@
-// What `check` says of certificates: whose they are, until when, and what is wrong or unwise about them.
+// `check` of the certificates: subjects, validity, problems and advice.
 
 import { certificateDaysMin, daysLeft } from '../../figures/certificate-status.ts';
 import {
   dateOf,
-  findFlawInTime,
+  findValidityProblem,
   hasFiles,
   readCertificateSet,
   readFileTexts,
@@ -14,13 +14,13 @@ import {
 import type { CheckResult } from './command.ts';
 
 const words: Readonly<Record<CertificateUse, { readonly title: string; readonly authority: string }>> = {
-  clients: { title: 'TLS for clients', authority: 'clients need a certificate of' },
-  backend: { title: 'TLS towards the backend', authority: 'the backend needs a certificate of' },
+  clients: { title: 'TLS for clients', authority: 'clients need a certificate issued by' },
+  backend: { title: 'TLS to the backend', authority: 'the backend needs a certificate issued by' },
 };
-// A bundle of all the world's authorities is not listed.
+// If there are more authorities than this, as in a bundle of all public ones, they are not listed.
 const shownAuthoritiesMax = 5;
 
-/** What there is to say of the files of one use, as of `now` (milliseconds since 1970). */
+/** Checks the certificate files of `use`, and their validity at `now` (milliseconds since 1970). */
 export function checkCertificates(
   use: CertificateUse,
   files: CertificateFiles,
@@ -35,26 +35,26 @@ export function checkCertificates(
   }
   const { own, chain, authorities } = set;
   const { title, authority } = words[use];
-  const lines = [own === undefined ? title : `${title}: key and certificate fit`];
+  const lines = [own === undefined ? title : `${title}: key and certificate match`];
   const problems: string[] = [];
   if (own !== undefined) {
     const names = own.names.length === 0 ? 'without names' : `for ${own.names.join(', ')}`;
     lines.push(`  ${own.subject} ${names}: ${describeTime(own, now)}`, `  issued by ${own.issuer}`);
-    lines.push(...chain.map((each) => `  then ${each.subject}: ${describeTime(each, now)}`));
-    const flaw = findFlawInTime(files, set, now);
+    lines.push(...chain.map((each) => `  chain: ${each.subject}: ${describeTime(each, now)}`));
+    const flaw = findValidityProblem(files, set, now);
     problems.push(...(flaw === undefined ? [] : [flaw]));
     const days = daysLeft(own.validTo, now);
     if (days >= 0 && days < certificateDaysMin) {
-      lines.push('  it is time to renew it');
+      lines.push('  renew this certificate soon');
     }
     if (use === 'clients' && own.names.length === 0) {
       problems.push(
-        `the certificate in ${files.cert.variable} has no names (subjectAltName): no client takes it`,
+        `the certificate in ${files.cert.variable} has no names (subjectAltName): clients will reject it`,
       );
     }
     if (![own, ...chain].every(({ leadsToNext }) => leadsToNext)) {
       problems.push(
-        `the certificates in ${files.cert.variable} are no chain: each has to be issued by the next`,
+        `the certificates in ${files.cert.variable} are not a chain: each must be issued by the next`,
       );
     }
   }
@@ -65,7 +65,9 @@ export function checkCertificates(
         : authorities.map((each) => `${each.subject} (${describeTime(each, now)})`).join(', or ');
     lines.push(`  ${authority} ${shown}`);
     if (!authorities.some(({ isAuthority }) => isAuthority)) {
-      lines.push(`  none of those in ${files.ca.variable} is an authority: only they themselves are taken`);
+      lines.push(
+        `  no certificate in ${files.ca.variable} is an authority: only these certificates themselves are accepted`,
+      );
     }
   }
   return { lines, problems };
@@ -75,5 +77,5 @@ function describeTime({ validTo }: CertificateFacts, now: number): string {
   const days = Math.floor(daysLeft(validTo, now));
   return days < 0
     ? `expired on ${dateOf(validTo)}`
-    : `until ${dateOf(validTo)}, ${days} ${days === 1 ? 'day' : 'days'} left`;
+    : `valid until ${dateOf(validTo)}, ${days} ${days === 1 ? 'day' : 'days'} left`;
 }

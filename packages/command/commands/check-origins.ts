@@ -1,10 +1,10 @@
-// What `check` says of the origins whose pages may call: those that are allowed, and what is unwise about them [D45].
+// `check` of the allowed origins: lists them and warns about unsafe ones [D45].
 
 import { anyOrigin } from '../../core/admission/cors.ts';
 import type { CorsValues } from '../../core/hosts/options/cors-options.ts';
 import { isThisMachine } from '../../core/text/addresses.ts';
 
-/** Lines for people, each without its end; empty where no origin is allowed. */
+/** Returns lines without line ends; none if no origin is allowed. */
 export function describeOrigins({
   corsOrigins = [],
   corsCredentials = false,
@@ -14,8 +14,8 @@ export function describeOrigins({
   }
   if (corsOrigins.includes(anyOrigin)) {
     return [
-      'cors: every page may call and read replies',
-      '  Whoever can open a page and reach the gateway can have it called; name the origins unless that is wanted.',
+      'cors: pages of every origin may call and read replies',
+      '  Any website can then call the gateway from the browser of a visitor who can reach it; list the origins unless that is intended.',
     ];
   }
   const withCredentials = corsCredentials ? ', with cookies and client certificates' : '';
@@ -32,19 +32,21 @@ function adviseOn(origin: string, origins: readonly string[]): string[] {
   }
   if (isVisitorsMachine(hostname)) {
     return origins.some((each) => !isVisitorsMachine(new URL(each).hostname))
-      ? [`  ${origin} is any program's page on a visitor's own machine: for development only.`]
+      ? [`  ${origin} is the visitor's own machine, where any program can serve pages: for development only.`]
       : [];
   }
   if (protocol === 'https:') {
     return [];
   }
-  const secure = origins.includes(origin.replace('http:', 'https:')) ? ' Leave it out: https is there.' : '';
+  const secure = origins.includes(origin.replace('http:', 'https:'))
+    ? ' Leave it out: the https origin is listed.'
+    : '';
   return [
-    `  ${origin} is not https: whoever is on its way to a visitor can change that page, and call with it.${secure}`,
+    `  ${origin} is not https: an attacker on the network can change its pages and call with them.${secure}`,
   ];
 }
 
-// Browsers keep names under `.localhost` on their own machine.
+// Browsers resolve names under `.localhost` to their own machine.
 function isVisitorsMachine(hostname: string): boolean {
   return isThisMachine(hostname) || hostname.endsWith('.localhost');
 }

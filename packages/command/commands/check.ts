@@ -1,4 +1,4 @@
-// The command `check`: what is wrong with settings, certificates, backend, keys and Redis, before anything serves.
+// The command `check`: finds problems with settings, certificates, backend, keys and Redis, without serving.
 
 import type { ClientTls } from '../../core/http1/client-connection.ts';
 import { escapeControls } from '../../core/text/escape.ts';
@@ -18,9 +18,9 @@ import { contractFlags } from './contract-flags.ts';
 import { openCertificates } from './running.ts';
 
 export const checkCommand: CommandEntry = {
-  summary: 'check the settings and try the backend once',
+  summary: 'check the settings and call the backend once',
   description:
-    'Reads the settings as serve would, reports every problem, asks the backend once for its work items, fetches the keys of tokens where AUTH_ISSUER is set, and says what it found. Exits 0 when all is well and 1 when not; starts nothing. With --contract it tries instead which operations work with this backend, and exits 2 where flags or settings are wrong.',
+    'Reads the settings as serve would and reports every problem. Then it checks the certificates, requests the work items from the backend once, fetches the keys for tokens if AUTH_ISSUER is set, and counts once in Redis if RATE_LIMIT_REDIS_URL is set. Exits 0 if all is well and 1 if not; it does not serve. With --contract it tests instead which operations work with this backend, and exits 2 if flags or settings are wrong.',
   examples: [
     '--backend-url http://backend.internal:5104',
     '--contract --write --backend-url http://backend.internal:5104',
@@ -36,7 +36,7 @@ export const checkCommand: CommandEntry = {
 async function check({ resolved: { settings, sources }, terminal }: CommandRun): Promise<number> {
   terminal.signals.release();
   let exitCode = 0;
-  const tell = ({ lines = [], problems = [] }: CheckResult): void => {
+  const print = ({ lines = [], problems = [] }: CheckResult): void => {
     terminal.write(lines.map((line) => `${line}\n`).join(''));
     terminal.writeError(problems.map((problem) => `${problem}\n`).join(''));
     exitCode = problems.length > 0 ? 1 : exitCode;
@@ -44,21 +44,21 @@ async function check({ resolved: { settings, sources }, terminal }: CommandRun):
   const changed = settingsOf('check')
     .filter((name) => sources[name] !== 'default')
     .map((name) => `  ${variableOf(name)} = ${showValue(name, settings)} (${sources[name]})`);
-  const first = `settings: all valid${changed.length === 0 ? ', every one at its default' : ''}`;
-  tell({ lines: [first, ...changed, ...describeOrigins(settings)] });
+  const first = `settings: all valid${changed.length === 0 ? ', all at their defaults' : ''}`;
+  print({ lines: [first, ...changed, ...describeOrigins(settings)] });
   for (const { message, facts } of findWarnings(settings, terminal.environment)) {
     const figures = Object.entries(facts).map(([name, value]) => `${name} ${value}`);
-    tell({ lines: [`warning: ${message}${figures.length === 0 ? '' : ` (${figures.join(', ')})`}`] });
+    print({ lines: [`warning: ${message}${figures.length === 0 ? '' : ` (${figures.join(', ')})`}`] });
   }
   const files = certificateFilesOf(settings);
   for (const use of ['clients', 'backend'] as const) {
     const { lines, problems } = checkCertificates(use, files[use], Date.now());
     const errors = problems.map((problem) => `error: ${escapeControls(problem)}`);
-    tell({ lines: lines.map(escapeControls), problems: errors });
+    print({ lines: lines.map(escapeControls), problems: errors });
   }
-  tell(await checkBackend(settings, await openBackendTls(settings)));
-  tell(await checkTokens(settings));
-  tell(await checkRedis(settings));
+  print(await checkBackend(settings, await openBackendTls(settings)));
+  print(await checkTokens(settings));
+  print(await checkRedis(settings));
   return exitCode;
 }
 

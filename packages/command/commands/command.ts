@@ -1,4 +1,4 @@
-// What a command is, and what it is run with.
+// The interface of a command, and the data for a run of it.
 
 import type { GivenFlags, Parts } from '../service/parts.ts';
 import type { HeldSignals } from '../service/held-signals.ts';
@@ -6,11 +6,11 @@ import type { ResolvedSettings } from '../settings/settings.ts';
 
 export interface Terminal {
   readonly environment: Readonly<Record<string, string | undefined>>;
-  /** Of this process. */
+  /** The id of this process. */
   readonly pid: number;
-  /** The file that Node was told to run. */
+  /** The file that Node runs. */
   readonly script: string | undefined;
-  /** Its width; undefined where there is no terminal. */
+  /** Width of the terminal in columns; undefined if standard output is not a terminal. */
   readonly columns: number | undefined;
   readonly signals: HeldSignals;
   /** Standard input, output or error was a terminal at the start. */
@@ -19,21 +19,21 @@ export interface Terminal {
   readonly writeError: (text: string) => void;
 }
 
-/** What stands for the value of each in the help, undefined for a switch; and what it is, in a few words. */
+/** For each flag, the placeholder of its value in the help (undefined for a switch), and its help text. */
 type OwnFlags = Readonly<Record<string, { readonly placeholder: string | undefined; readonly help: string }>>;
 
 /** One run of a command. */
 export interface CommandRun {
   readonly resolved: ResolvedSettings;
-  /** Reads the settings anew: from the same flags, and a settings file that may have changed. */
+  /** Reads the settings again, from the same flags and variables and the current settings file. */
   readonly resolveAgain: () => ResolvedSettings;
-  /** The flags of the command's own that were given. */
+  /** The given flags of the command that are not settings. */
   readonly ownFlags: GivenFlags;
   readonly terminal: Terminal;
   readonly parts: Partial<Parts>;
 }
 
-/** What a check has found, line by line; `problems` have to be put right. */
+/** The result of a check, as lines of text; each of `problems` makes the check fail. */
 export interface CheckResult {
   readonly lines?: readonly string[];
   readonly problems?: readonly string[];
@@ -42,11 +42,11 @@ export interface CheckResult {
 export interface CommandEntry {
   readonly summary: string;
   readonly description: string;
-  /** Flags that it is run with. */
+  /** Flags for the examples in the help. */
   readonly examples: readonly string[];
-  /** Flags of its own that are no settings, by their names. */
+  /** Flags of the command that are not settings, by their names. */
   readonly ownFlags?: OwnFlags;
-  /** What is wrong with those that were given. Rejects with a StartError. */
+  /** Resolves with the problems of the given flags. Rejects with a StartError. */
   readonly findProblems?: (own: GivenFlags, parts: Partial<Parts>) => Promise<readonly string[]>;
   /** Resolves with the exit code. Rejects with a StartError. */
   readonly run: (run: CommandRun) => Promise<number>;

@@ -1,4 +1,4 @@
-// The commands, by their names.
+// The list of commands.
 
 import type { Command } from '../options/row.ts';
 import { backendCommand } from './backend.ts';

@@ -1,18 +1,18 @@
-// The flags of `check` that are no settings: what of the backend is to be tried, and how that is told. Imports nothing: the
-// help has them, whatever is started.
+// The flags of `check` that are not settings. The help shows them even in a build without the contract check, so they
+// are not in packages/contract-check/.
 
 export const contractFlags = {
   '--contract': {
     placeholder: undefined,
-    help: 'try what the gateway needs of the backend: list, read, a missing item, connections',
+    help: 'test what the gateway needs of the backend: list, read, a missing item, connections',
   },
   '--write': {
     placeholder: undefined,
-    help: 'with --contract: also create, update and delete one item of its own',
+    help: 'with --contract: also create, update and delete one item',
   },
   '--body': {
     placeholder: 'json|file',
-    help: 'with --write: the item to create; a text of it is replaced by a marker (default {"title":"..."})',
+    help: 'with --write: the item to create; one of its texts is replaced by a marker (default {"title":"..."})',
   },
   '--json': { placeholder: undefined, help: 'with --contract: print one JSON document instead of text' },
 } as const;

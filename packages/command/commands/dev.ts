@@ -1,4 +1,4 @@
-// The command `dev`: the gateway and a backend in one process.
+// The command `dev`: runs the gateway and the embedded backend in one process.
 
 import { listenForStop, runUntilStopped } from '../service/lifecycle.ts';
 import { loadPart } from '../service/parts.ts';
@@ -12,7 +12,7 @@ import { describePlaces, logWarnings, openCertificates, withLog } from './runnin
 export const devCommand: CommandEntry = {
   summary: 'run the gateway and the embedded backend together',
   description:
-    'Runs the gateway and the embedded backend with a few sample work items: the whole thing with nothing else installed. For development and demonstrations; the embedded backend is no production store.',
+    'Runs the gateway and the embedded backend with a few sample work items; nothing else is needed. For development and demonstrations: the embedded backend is not for production.',
   examples: ['', '--embedded-backend-database work-items.sqlite'],
   run: async (run) => await withLog(run.resolved.settings, (log) => runDev(run, log)),
 };
@@ -21,7 +21,7 @@ async function runDev({ resolved, terminal, parts }: CommandRun, log: Log): Prom
   const { settings, sources } = resolved;
   const { embeddedBackendHost: host, embeddedBackendPort: port } = settings;
   const certificates = await openCertificates(settings, log.logger);
-  // Nothing to reload: SIGHUP is the end of the terminal, or means the end all the same.
+  // `dev` does not reload, so SIGHUP always stops it.
   const stop = listenForStop(log.logger, terminal, true);
   const { startEmbeddedBackend } = await loadPart(parts, 'standInBackend', 'dev');
   const database = settings.embeddedBackendDatabase;
@@ -48,10 +48,10 @@ function describeDev(service: WholeService, backendUrl: string, settings: Settin
   const { embeddedBackendDatabase } = settings;
   const store =
     embeddedBackendDatabase === ':memory:'
-      ? 'in memory; --embedded-backend-database FILE keeps its items'
+      ? 'in memory; --embedded-backend-database FILE keeps the items'
       : `in ${embeddedBackendDatabase}`;
   const { url } = service;
-  // Where more than an address is needed, these lines would not work.
+  // With TLS or tokens the example calls would fail.
   const isOpen = url.startsWith('http:') && settings.authIssuer === '';
   return `
 ${describePlaces(service, settings, `Embedded backend    ${backendUrl}/api/WorkItem  (${store})`)}${isOpen ? describeCalls(url) : ''}

@@ -1,5 +1,5 @@
-// The command `health`: whether a gateway on this machine is alive, for what can run a program but not make a request,
-// such as a container without a shell.
+// The command `health`: checks whether a gateway on this machine is alive. For health checks that can only run a program, as in
+// a container without a shell.
 
 import { escapeControls } from '../../core/text/escape.ts';
 import type { CommandEntry } from './command.ts';
@@ -8,9 +8,9 @@ const timeoutMs = 4_000;
 const bytesMax = 4_096;
 
 export const healthCommand: CommandEntry = {
-  summary: 'ask a running gateway whether it is alive',
+  summary: 'check whether a running gateway is alive',
   description:
-    'Asks the admin listener of a gateway on this machine for /livez, with the same settings as serve, and says what it answers. Exits 0 when it is alive and 1 when not: for the health check of a container.',
+    'Requests /livez from the admin listener of a gateway on this machine, found through the same settings as serve, and prints the answer. Exits 0 if the gateway is alive and 1 if not: for the health check of a container.',
   examples: ['', '--admin-port 9465'],
   run: async ({ resolved: { settings }, terminal }) => {
     terminal.signals.release();
@@ -21,9 +21,9 @@ export const healthCommand: CommandEntry = {
   },
 };
 
-/** Whether `/livez` of the admin listener on `host` and `port` says that it lives, and a line that says it. Never rejects. */
+/** Requests `/livez` from the admin listener. `text` is the line to print. Never rejects. */
 async function askHealth(host: string, port: number): Promise<{ isAlive: boolean; text: string }> {
-  // An address that means all of them is this machine too.
+  // A listener on all addresses is reached through localhost.
   const own = host === '0.0.0.0' || host === '::' ? 'localhost' : host;
   const url = `http://${own.includes(':') ? `[${own}]` : own}:${port}/livez`;
   try {
@@ -40,7 +40,7 @@ async function askHealth(host: string, port: number): Promise<{ isAlive: boolean
 
 async function ask(host: string, port: number): Promise<{ status: number; text: string }> {
   const { promise, resolve, reject } = Promise.withResolvers<{ status: number; text: string }>();
-  // Imported as a module it would bring a WebSocket client and what that needs along.
+  // An `import` of node:http would load a WebSocket client too.
   const { request } = process.getBuiltinModule('node:http');
   const outgoing = request({ host, port, path: '/livez', agent: false }, (answer) => {
     let text = '';
@@ -54,7 +54,7 @@ async function ask(host: string, port: number): Promise<{ status: number; text: 
     });
   });
   const timer = setTimeout(() => {
-    outgoing.destroy(new Error(`nothing within ${timeoutMs / 1_000} s`));
+    outgoing.destroy(new Error(`timed out after ${timeoutMs / 1_000} s`));
   }, timeoutMs);
   outgoing.on('error', reject);
   outgoing.end();

@@ -1,4 +1,4 @@
-// What SIGHUP does: reads the settings again, and serves by them [D65].
+// Reload on SIGHUP: reads the settings again and serves with them [D65].
 
 import type { Log, Logger } from '../log/log.ts';
 import type { ClientService } from '../service/services.ts';
@@ -8,13 +8,13 @@ import { SettingsError, type ResolvedSettings, type Settings } from '../settings
 import { certificateSettings } from '../settings/tls-settings.ts';
 import { openCertificates } from './running.ts';
 
-// The addresses of the listeners, and how they are made: a new value needs a restart.
+// Settings of the listeners; new values need a restart.
 const keptSettings = ['host', 'port', 'adminHost', 'adminPort', 'portSharing'] as const;
 
 /**
- * Puts the settings that `resolveAgain` gives in force, except those that need a restart. Those with a mistake, and those by
- * which nothing can be served, change nothing. The log says in each case what has come of it. Resolves with true where
- * settings have changed. Rejects with a fault of our own only.
+ * Reads the settings by `resolveAgain` and puts them in force, except those that need a restart. If they are invalid or
+ * cannot be served, nothing changes. The result is logged in each case. Resolves with true if settings have changed.
+ * Rejects only with an internal error.
  */
 export async function reload(
   inForce: InForce,
@@ -31,27 +31,31 @@ export async function reload(
     if (!(error instanceof SettingsError)) {
       throw error;
     }
-    logger.error({ problems: error.problems }, 'SIGHUP: the settings have mistakes, the old ones stay');
+    logger.error({ problems: error.problems }, 'SIGHUP: the new settings are invalid, the old ones stay');
     return false;
   }
   const before = inForce.resolved;
   const next = keepSettings(before, fresh, clients.hasWorkers);
   const notApplied = describeChanges(next.settings, fresh.settings);
   if (Object.keys(notApplied).length > 0) {
-    logger.warn({ notApplied }, 'new values of these settings need a restart: the old ones stay');
+    logger.warn({ notApplied }, 'SIGHUP: new values of these settings need a restart, the old ones stay');
   }
   let finished: Promise<void>;
   try {
     ({ finished } = await serveBy(inForce, clients, next.settings, logger));
   } catch (error) {
-    logger.error({ err: error }, 'reload given up: the old settings stay');
+    logger.error({ err: error }, 'SIGHUP: the reload failed, the old settings stay');
     return false;
   }
   inForce.resolved = next;
   log.apply(next.settings);
   const changed = describeChanges(before.settings, next.settings);
+  const hasChanged = Object.keys(changed).length > 0;
   if (!clients.hasWorkers) {
-    logger.info({ changed }, 'SIGHUP: new connections are served by the new settings');
+    logger.info(
+      { changed },
+      hasChanged ? 'SIGHUP: new connections use the new settings' : 'SIGHUP: the settings are unchanged',
+    );
   }
   await finished;
   if (isStopping()) {
@@ -60,12 +64,12 @@ export async function reload(
   const { workers } = next.settings;
   loggerOfEveryLevel(logger).info(
     clients.hasWorkers ? { workers, changed } : { changed },
-    clients.hasWorkers ? 'reloaded: every worker is a new one' : 'reloaded',
+    clients.hasWorkers ? 'reloaded: all workers are new' : 'reloaded',
   );
-  return Object.keys(changed).length > 0;
+  return hasChanged;
 }
 
-/** For what is said whatever the log level is. */
+/** Returns a logger whose `info` lines are written at every log level. */
 export function loggerOfEveryLevel(logger: Logger): Logger {
   return logger.child({}, { level: 'info' });
 }
@@ -95,7 +99,8 @@ async function serveBy(
   }
 }
 
-// The number of workers may change, but one process does not become several.
+// Replaces new values of settings that need a restart by the old ones. The number of workers can change, but a single
+// process cannot become several.
 function keepSettings(
   before: ResolvedSettings,
   fresh: ResolvedSettings,

@@ -1,4 +1,4 @@
-// What the commands that run until they are stopped have in common.
+// Shared by the commands that run until they are stopped.
 
 import type { CertificateStore } from '../certificates/certificate-store.ts';
 import { hasFiles } from '../certificates/certificates.ts';
@@ -9,7 +9,7 @@ import { certificateFilesOf } from '../settings/tls-settings.ts';
 import { findWarnings } from '../settings/warnings.ts';
 import type { Terminal } from './command.ts';
 
-/** Runs with a log, which is written to its end whatever comes of it. */
+/** Runs `run` with a log, then writes the remaining log lines. */
 export async function withLog(
   { logLevel, logFormat, workers }: Settings,
   run: (log: Log) => Promise<number>,
@@ -23,8 +23,8 @@ export async function withLog(
 }
 
 /**
- * The certificates that the settings name; undefined where they name none: then neither the start nor the memory of a
- * gateway pays for them. Rejects with a StartError when they cannot be used.
+ * Opens the certificates that the settings name. Returns undefined and loads nothing if there are no certificate files
+ * and no BACKEND_SERVER_NAME. Rejects with a StartError if the files cannot be used.
  */
 export async function openCertificates(
   settings: Settings,
@@ -45,14 +45,14 @@ export async function openCertificates(
   });
 }
 
-/** Logs what is allowed and yet unwise in the settings. */
+/** Logs the warnings about valid settings. */
 export function logWarnings(settings: Settings, { environment }: Terminal, logger: Logger): void {
   for (const { message, facts } of findWarnings(settings, environment)) {
     logger.warn(facts, message);
   }
 }
 
-/** The addresses of a running gateway, for people; `backend` is the line that says where the backend is. */
+/** Returns the text that lists the addresses of a running gateway. `backend` is the line with the backend's address. */
 export function describePlaces(
   { url, adminUrl, hasDashboard }: WholeService,
   { docs }: Settings,

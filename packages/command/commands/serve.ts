@@ -1,4 +1,4 @@
-// The command `serve`: starts the gateway, in one process or several, reloads on SIGHUP and stops in order.
+// The command `serve`: runs the gateway in one process or several, with reload on SIGHUP and graceful shutdown.
 
 import { escapeControls } from '../../core/text/escape.ts';
 import { withoutEndSlashes } from '../../core/text/addresses.ts';
@@ -20,7 +20,7 @@ import { describePlaces, logWarnings, openCertificates, withLog } from './runnin
 
 export const serveCommand: CommandEntry = {
   summary: 'run the gateway (the default)',
-  description: 'Runs the gateway alone, as in production, in front of the backend at BACKEND_URL.',
+  description: 'Runs the gateway in front of the backend at BACKEND_URL, as in production.',
   examples: [
     '--backend-url http://backend.internal:5104',
     '--host 0.0.0.0 --port 8080 --workers auto --log-level warn',
@@ -46,7 +46,7 @@ async function serve(
   const passed = findPassedSockets(terminal.environment, terminal.pid);
   if (passed.clients.length > 0 && settings.workers > 1 && settings.portSharing !== 'auto') {
     throw new StartError(
-      `PORT_SHARING is ${settings.portSharing}, but workers share the socket that LISTEN_FDS passes on: leave it out`,
+      `PORT_SHARING is ${settings.portSharing}, but workers share the socket passed by LISTEN_FDS: leave PORT_SHARING out`,
       undefined,
     );
   }
@@ -70,16 +70,16 @@ async function serve(
   }
   logWarnings(settings, terminal, log.logger);
   log.output.flush();
-  const tellReady = (): void => {
+  const notifyReady = (): void => {
     manager.ready(`serving at ${service.url}`);
   };
-  tellReady();
+  notifyReady();
   void untilAborted(stop.wanted).then(() => {
     manager.stopping();
   });
   beginReloads?.(async () => {
     if (isStopping()) {
-      log.logger.warn('SIGHUP: the gateway is stopping, nothing was done');
+      log.logger.warn('SIGHUP ignored: the gateway is stopping');
       return;
     }
     manager.reloading();
@@ -87,7 +87,7 @@ async function serve(
       logWarnings(inForce.resolved.settings, terminal, log.logger);
     }
     if (!isStopping()) {
-      tellReady();
+      notifyReady();
     }
   });
   return await runUntilStopped(service, () => inForce.resolved.settings, log.logger, stop);
@@ -101,7 +101,7 @@ function logReady(logger: Logger, { url, adminUrl }: WholeService, resolved: Res
       sources[name] === 'default' ? settings[name] : `${showInForce(name, resolved)} (${sources[name]})`,
     ]),
   );
-  // Said at every level: with port 0 it is the only place that tells the port [D31].
+  // This line is written at every log level: with port 0, no other line has the port [D31].
   loggerOfEveryLevel(logger).info(
     { url, adminUrl, version, node: process.version, settings: inForce },
     'ready',
@@ -116,7 +116,7 @@ function describeServe(service: WholeService, resolved: ResolvedSettings): strin
     .map((name) => `${variableOf(name)}=${escapeControls(showInForce(name, resolved))} (${sources[name]})`);
   return `
 ${describePlaces(service, settings, `Backend             ${backendUrl}${backendPath}`)}
-  Settings            ${changed.length === 0 ? 'every one at its default' : changed.join(`\n${' '.repeat(22)}`)}
+  Settings            ${changed.length === 0 ? 'all at their defaults' : changed.join(`\n${' '.repeat(22)}`)}
 
   Ctrl-C stops.
 

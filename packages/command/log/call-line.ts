@@ -1,21 +1,21 @@
-// The line of a request that has ended: what pino makes of `logger.info(fields, 'request')`, byte by byte, at a third of the
-// cost. There is one a request, and few of its values can need an escape: an id has letters, digits and `._~-` [D25], a client is
-// an IP address; path and agent are printable ASCII. This file alone reads pino's symbols; test/unit/log.test.ts compares the
-// line with pino's own, and so fails when pino changes.
+// Writes the log line of a finished request: the same bytes as `logger.info(fields, 'request')` of pino, at a third of
+// the cost. Many values need no escape: a request id has only letters, digits and `._~-` [D25], a client is an IP
+// address. Path and agent are printable ASCII. Only this file reads pino's symbols. test/unit/log.test.ts compares its
+// line with pino's.
 
 import { pino, type DestinationStream, type Logger } from 'pino';
 
 import type { CallRecord } from '../../core/call/call-record.ts';
 import { escapeControls } from '../../core/text/escape.ts';
 
-// pino exports these symbols, but does not promise what it keeps under them.
+// pino exports these symbols but does not document the values under them.
 type LoggerParts = Logger & {
   readonly [pino.symbols.streamSym]: DestinationStream;
   readonly [pino.symbols.timeSym]: () => string;
   readonly [pino.symbols.chindingsSym]: string;
 };
 
-/** Writes the line at the level `info`, which must be enabled. */
+/** Writes the line at level `info`, which must be enabled. */
 export function writeCall(logger: Logger, call: CallRecord, showsClient: boolean): void {
   const parts = logger as LoggerParts;
   const operation = call.operation === undefined ? '' : `,"operation":"${call.operation.name}"`;
@@ -33,24 +33,24 @@ function writeClient(call: CallRecord): string {
   return `${client === undefined ? '' : `,"client":"${client}"`}${subject === undefined ? '' : `,"subject":${JSON.stringify(subject)}`}${agent === undefined ? '' : `,"agent":${quote(agent)}`}`;
 }
 
-// Printable ASCII as JSON.
+// Writes printable ASCII as JSON.
 function quote(text: string): string {
   return needsEscape.test(text) ? JSON.stringify(text) : `"${text}"`;
 }
 
 const needsEscape = /["\\]/;
 
-/** Milliseconds with three digits after the point. */
+/** Rounds to three digits after the point. */
 export function roundMs(ms: number): number {
   return Math.round(ms * 1_000) / 1_000;
 }
 
-// `roundMs` as text. Text of a number that is no integer takes ten times as long to make as that of two that are.
+// Writes the number that `roundMs` returns, ten times as fast as formatting it as a fraction.
 function writeMs(ms: number): string {
   const us = Math.round(ms * 1_000);
   const whole = Math.floor(us / 1_000);
   return `${whole}${fractions[us - whole * 1_000] ?? ''}`;
 }
 
-// Of a thousandth: '', '.001' ... '.01' ... '.1' ... '.999'.
+// '', '.001' ... '.01' ... '.1' ... '.999'.
 const fractions = Array.from({ length: 1_000 }, (_, thousandth) => String(thousandth / 1_000).slice(1));

@@ -1,10 +1,13 @@
-// Where the lines of the log go. They are gathered into few writes, and nobody ever waits for one: what cannot be
-// written is dropped and counted, and what is held is bounded [D53]. It knows neither JSON nor levels.
+// Writes log lines in batches and never blocks a caller. Limits the memory for lines that are not written yet. Lines that
+// cannot be written are dropped and counted [D53].
 
 import { constants, fstatSync, openSync, write } from 'node:fs';
 import { isatty } from 'node:tty';
 
-/** Writes the first bytes of `bytes`, as many as there is room for, and never waits for room: then it is EAGAIN. */
+/**
+ * Writes as many bytes from the start of `bytes` as the output has room for. If it has none, fails with EAGAIN instead
+ * of waiting.
+ */
 export type Write = (
   bytes: Buffer,
   done: (error: NodeJS.ErrnoException | null, written: number) => void,
@@ -12,37 +15,37 @@ export type Write = (
 
 interface LogOutputOptions {
   readonly write: Write;
-  /** How long a line waits for others: a write costs as much as some twenty lines do. */
+  /** Longest time that a line waits for further lines, in ms. One write costs as much as making about twenty lines. */
   readonly gatherMs: number;
-  /** Lines are gathered up to this size: whole ones, or one that is longer. */
+  /** Largest batch, in bytes; a longer line is a batch of its own. */
   readonly gatherBytesMax: number;
-  /** Bytes held at most. */
+  /** Largest number of bytes held. */
   readonly heldBytesMax: number;
-  /** The line that stands where so many lines are missing. */
+  /** Makes the line that reports `lines` dropped lines. */
   readonly describeGap: (lines: number) => string;
 }
 
-// How soon there is another attempt where there was no room.
+// Time from a write that found no room to the next attempt. It doubles with each attempt.
 const pauseMsMin = 1;
 const pauseMsMax = 100;
 
 interface Batch {
-  /** What is not written yet. */
+  /** The bytes not written yet. */
   bytes: Buffer;
-  /** What they lie in, to be used again when they are written. */
+  /** The block that contains `bytes`, reused once they are written; undefined if `bytes` is a separate buffer. */
   readonly block: Buffer | undefined;
   readonly lines: number;
-  /** So many of them are said to be missing in it. */
+  /** Number of dropped lines that this batch reports. */
   readonly gap: number;
   isBegun: boolean;
 }
 
 export class LogOutput {
-  /** Is told of lines that had to be dropped. */
+  /** Called with the number of lines dropped. */
   onDrop: (lines: number) => void = () => undefined;
 
   readonly #options: LogOutputOptions;
-  // Lines are put into a block as bytes at once: a string of many lines would be gone through twice more.
+  // Each line is encoded into this block immediately. Lines collected in a string would be scanned twice more.
   #block: Buffer | undefined;
   #spareBlock: Buffer | undefined;
   #gathered = { bytes: 0, lines: 0, gap: 0 };
@@ -51,11 +54,12 @@ export class LogOutput {
   #heldBytes = 0;
   #state: 'idle' | 'writing' | 'pausing' = 'idle';
   #pauseMs = pauseMsMin;
-  // From the moment on in which no more can be held, until half of it is written: so that a gap is one, and not many.
+  // Set at the limit of held bytes, and reset when at most half of the limit is held. So the log has one gap instead of
+  // many.
   #isFull = false;
-  // Lines dropped that no line has said yet.
+  // Dropped lines not reported yet.
   #missing = 0;
-  // The last batch was cut off within a line.
+  // A batch was dropped after a part of it had been written, so the output may end within a line.
   #isTorn = false;
   #onEmpty: ((nothing: undefined) => void) | undefined;
 
@@ -63,15 +67,15 @@ export class LogOutput {
     this.#options = options;
   }
 
-  /** A line would be dropped: whoever has to work for it can spare that. */
+  /** True if a line would be dropped now, so that the caller need not format it. */
   get isFull(): boolean {
     return this.#isFull;
   }
 
-  /** Takes one line, or several that belong together, with the line end. */
+  /** Accepts one line, or several that belong together, with the line end. */
   write(line: string): void {
     if (this.#isFull || !this.#hasRoom(line)) {
-      // Where nothing is held nothing will be written, and nothing would end it.
+      // Only a write resets `#isFull`. If no bytes are held, no write follows, so `#isFull` stays false.
       this.#isFull = this.#heldBytes > 0;
       this.#drop(1);
       return;
@@ -80,7 +84,7 @@ export class LogOutput {
     this.#gather(line, 1, 0);
   }
 
-  /** Hands over what is gathered without waiting for more. */
+  /** Writes the gathered lines without waiting for more. */
   flush(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -91,7 +95,7 @@ export class LogOutput {
     this.#writeNext();
   }
 
-  /** Resolves when everything is written, or after `limitMs`, when what is left is lost. */
+  /** Resolves when everything is written, or after `limitMs`; the rest is then lost. */
   async end(limitMs: number): Promise<void> {
     this.flush();
     if (this.#batches.length > 0) {
@@ -152,8 +156,8 @@ export class LogOutput {
     }, this.#options.gatherMs).unref();
   }
 
-  // A block that is not half full is copied from: many of them, held for a reader that is slow, would take many times
-  // the memory that their lines need.
+  // A block less than half full is copied: many such blocks, held for a slow reader, would need many times the memory of
+  // their lines.
   #pushGathered(): void {
     const block = this.#block ?? noBytes;
     const { bytes: length, lines, gap } = this.#gathered;
@@ -176,7 +180,7 @@ export class LogOutput {
       return;
     }
     if (this.#isTorn && !batch.isBegun) {
-      // The next line does not become part of the torn one.
+      // Ends the incomplete line before the next one.
       this.#isTorn = false;
       batch.bytes = Buffer.concat([lineEnd, batch.bytes]);
       this.#heldBytes += lineEnd.length;
@@ -202,7 +206,8 @@ export class LogOutput {
     const gone = error === null ? written : batch.bytes.length;
     this.#heldBytes -= gone;
     if (error !== null) {
-      // No second attempt: the next lines are one, and the disk may be full, or the reader gone, for ever.
+      // These bytes are dropped without a second attempt: the disk may stay full, or the reader may be gone. The next
+      // batch is tried.
       this.#isTorn ||= batch.isBegun;
       this.#missing += batch.isBegun ? 0 : batch.gap;
       this.#drop(batch.isBegun ? Math.min(batch.lines, countLineEnds(batch.bytes)) : batch.lines);
@@ -224,7 +229,7 @@ export class LogOutput {
   }
 }
 
-// A character of a string is at most so many bytes in UTF-8.
+// Largest number of UTF-8 bytes for one UTF-16 code unit of a string.
 const utf8BytesMax = 3;
 const noBytes = Buffer.alloc(0);
 const newline = 0x0a;
@@ -246,17 +251,16 @@ export function writeToStandardOutput(): Write {
   };
 }
 
-// A write that waits for a reader that has stopped waits in a thread of Node's pool, and a process that exits waits for
-// that thread, for ever. So pipes, sockets and terminals must not block. A pipe or a terminal is opened once more where
-// the system lets us (Linux), so that nobody else who has it (the shell, npm) finds it changed. Otherwise Node makes
-// pipes and sockets non-blocking when it is asked for the stream.
+// Pipes, sockets and terminals must not block: a blocked write occupies a thread of Node's pool, and the process cannot
+// exit before that thread ends. On Linux a pipe or terminal is opened again, so that it does not become non-blocking for
+// other processes too, such as the shell or npm. Elsewhere, reading `process.stdout` makes pipes and sockets non-blocking.
 function openStandardOutput(): number {
   const isTerminal = isatty(1);
   if (isTerminal || fstatSync(1).isFIFO()) {
     try {
       return openSync('/proc/self/fd/1', constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
     } catch {
-      // Another system, or a pipe that another user has made.
+      // Not Linux, or a pipe of another user.
     }
   }
   return isTerminal ? 1 : process.stdout.fd;

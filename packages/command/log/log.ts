@@ -1,5 +1,5 @@
-// The log: one line a request, JSON for machines and short lines for a terminal. Never a body, and of the headers' values
-// only the request id, a forwarded address, the user agent and the subject of a verified token.
+// The log: one line per request, as JSON or as short lines for a terminal. It never contains a body. The only header
+// values in it are the request id, a forwarded address, the user agent and the subject of a verified token.
 
 import { isatty } from 'node:tty';
 
@@ -17,34 +17,34 @@ export type { Logger } from 'pino';
 interface LogOptions {
   readonly logLevel: string;
   readonly logFormat: 'auto' | 'pretty' | 'json';
-  /** Other processes write to the same output. Default: false. */
+  /** True if other processes write to the same output. Default: false. */
   readonly isShared?: boolean;
 }
 
 export interface Log {
   readonly logger: Logger;
-  /** Where the lines go; whoever counts what is dropped there sets its `onDrop`. */
   readonly output: LogOutput;
-  /** Somebody sits in front of it: the lines are for people, on a terminal. */
+  /** Lines are pretty and go to a terminal. */
   readonly hasReader: boolean;
-  /** From now on lines have this level and format. */
+  /** Changes level and format from now on. */
   readonly apply: (options: Pick<LogOptions, 'logLevel' | 'logFormat'>) => void;
-  /** Writes what is still held; to be called before the process exits, which it delays by 1 s at most, or `limitMs`. */
+  /** Writes the lines still held, for at most `limitMs` (default: 1 s). Call it before the process exits. */
   readonly end: (limitMs?: number) => Promise<void>;
 }
 
-// Somebody who looks sees what one process says before what others say because of it.
+// Longest time that a line waits for further lines. It is shorter on a terminal, so that the line of a request appears
+// before the output of the program that sent the request.
 const gatherMs = 100;
 const readerGatherMs = 10;
-// Lines are gathered into writes of up to this size. Where several processes write to one pipe, what is larger than
-// PIPE_BUF could be mixed with a line of another (POSIX, write()).
+// Largest write, in bytes. If several processes write to one pipe, a write above PIPE_BUF could be mixed with a line of
+// another process (POSIX, write()).
 const gatherBytesMax = 65_536;
 const sharedGatherBytesMax = 4_096;
-// When nobody takes the lines they are held up to here, then dropped: a log must not end the process [D53].
+// Largest number of bytes held for a slow reader. Further lines are dropped: a log must not end the process [D53].
 const heldBytesMax = 16_777_216;
 const endMsMax = 1_000;
 
-/** A log on standard output. */
+/** Creates a log on standard output. */
 export function createLog({ logLevel, logFormat, isShared = false }: LogOptions): Log {
   const isTerminal = isatty(1);
   let format = createFormat(logFormat, isTerminal);
@@ -58,7 +58,7 @@ export function createLog({ logLevel, logFormat, isShared = false }: LogOptions)
   });
   const stream: DestinationStream = {
     write: (line) => {
-      // What will be dropped need not be formatted.
+      // A line that will be dropped is not formatted.
       output.write(format === undefined || output.isFull ? line : format(line));
     },
   };
@@ -77,30 +77,31 @@ export function createLog({ logLevel, logFormat, isShared = false }: LogOptions)
   };
 }
 
-// Without pino-pretty a terminal gets JSON lines, too. LOG_FORMAT=pretty has been refused at the start then.
+// Without pino-pretty, a terminal gets JSON lines too. With LOG_FORMAT=pretty, resolveSettings() has checked that
+// pino-pretty is installed.
 function createFormat(logFormat: LogOptions['logFormat'], isTerminal: boolean): Format | undefined {
   const wantsPretty = logFormat === 'pretty' || (logFormat === 'auto' && isTerminal);
   return wantsPretty ? createPrettyFormat(isTerminal && process.env['NO_COLOR'] === undefined) : undefined;
 }
 
-// Said at every level, so it has a logger of its own.
+// Uses a logger of its own, because the line is written at every log level.
 function describeGap(lines: number, format: Format | undefined): string {
   let text = '';
   createLogger('warn', {
     write: (line) => {
       text = format === undefined ? line : format(line);
     },
-  }).warn({ droppedLines: lines }, 'the log could not be written: lines are missing here');
+  }).warn({ droppedLines: lines }, 'log lines are missing here: standard output could not be written');
   return text;
 }
 
-/** The logger of one output; `now` gives the time in ms. */
+/** Creates the logger of one output. `now` returns the time in ms since 1970. */
 export function createLogger(level: string, stream: DestinationStream, now = Date.now): Logger {
   return pino(
     {
       level,
       timestamp: createIsoTime(now),
-      // JSON leaves some control characters as they are, and people look at JSON lines too.
+      // JSON leaves some control characters unescaped, and people read JSON lines in terminals too.
       hooks: { streamWrite: (line) => `${escapeControls(line.slice(0, -1))}\n` },
       formatters: { level: (label) => ({ level: label }), bindings: ({ pid }) => ({ pid: pid as number }) },
     },
@@ -108,7 +109,7 @@ export function createLogger(level: string, stream: DestinationStream, now = Dat
   );
 }
 
-/** As pino's `isoTime`; a date is formatted once a second, and the text made once a millisecond, instead of once a line. */
+/** Like pino's `isoTime`, but formats a date once a second and a time once a millisecond instead of once a line. */
 function createIsoTime(now: () => number): () => string {
   let second = NaN;
   let upToSecond = '';
@@ -130,8 +131,8 @@ function createIsoTime(now: () => number): () => string {
 }
 
 /**
- * Writes the line of a request that has ended, at the level that its outcome has [D51]; where `showsClient` is false,
- * without the client's address, subject and agent [D62].
+ * Writes the line of a finished request at the level of its outcome [D51]. The line has the client's address, token subject
+ * and user agent only if `showsClient` is true [D62].
  */
 export function logCall(logger: Logger, call: CallRecord, showsClient: boolean): void {
   const { level, message } = outcomes[call.outcome];

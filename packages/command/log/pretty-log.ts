@@ -1,13 +1,16 @@
-// Lines of the log for people: short, in colour on a terminal, and with no control character but our own.
+// Formats log lines for people: short, coloured on a terminal, with control characters in values escaped.
 
 import { createRequire } from 'node:module';
 
 import { escapeControls } from '../../core/text/escape.ts';
 
-/** Makes a line, or several that belong together, of one line of JSON. */
+/** Formats one JSON line as one or several lines of text. */
 export type Format = (line: string) => string;
 
-/** Undefined where pino-pretty is not installed: 15 packages that no server needs. */
+/**
+ * Returns undefined if pino-pretty is not installed. It is optional, because a server does not need the 15 packages
+ * that come with it.
+ */
 export function createPrettyFormat(hasColours: boolean): Format | undefined {
   const prettyFactory = loadPinoPretty()?.prettyFactory;
   if (prettyFactory === undefined) {
@@ -35,7 +38,8 @@ function loadPinoPretty(): typeof import('pino-pretty') | undefined {
   }
 }
 
-// A stack has lines of its own, which are shown indented.
+// A stack begins with the error's message, which may have line ends. This matches them: the next line is neither a stack
+// frame nor a cause.
 const lineInMessage = /\n(?! {4}at |caused by: )/g;
 
 function escapeAll(value: unknown, name = ''): unknown {
@@ -64,7 +68,7 @@ function describeLine(line: Readonly<Record<string, unknown>>, message: string):
     return typeof value === 'string' || typeof value === 'number' ? `${before}${value}${after}` : '';
   };
   const from = part(' ', 'client');
-  // Bytes that were no request have neither a method nor a duration.
+  // Malformed requests have neither a method nor a duration.
   if (line['durationMs'] === undefined) {
     return `${message}:${part(' ', 'path')}${part(' ', 'status')}${from}${part(' ', 'requestId')}`;
   }

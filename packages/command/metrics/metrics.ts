@@ -1,6 +1,6 @@
-// The gateway's figures for Prometheus, from the reports of every process that serves. Names are a published
-// surface: docs/operating.md has the meaning and unit of each. With process-metrics.ts the only place that
-// knows the Prometheus client, which writes the text and adds the processes' own figures up.
+// Makes the Prometheus metrics from the reports of all serving processes. Metric names are a public interface, described in
+// docs/operating.md. Only this file and process-metrics.ts use the Prometheus client, which writes the text and adds up the
+// metrics of the processes.
 
 import type { Gauge, PrometheusContentType, Registry } from '@prometheus-io/client';
 
@@ -28,21 +28,21 @@ const prefix = 'work_item_gateway_';
 interface Sample {
   readonly labels: Readonly<Record<string, string | number>>;
   readonly value: number;
-  /** Where it is not the metric's own. */
+  /** Given only if it differs from the metric's name. */
   readonly metricName?: string;
 }
 
-/** The media type of what the registry writes. */
+/** The media type of the registry's text. */
 export const metricsContentType: PrometheusContentType = 'text/plain; version=0.0.4; charset=utf-8';
 
-/** A registry that holds the figures of `reports`, added up, and what is said of `certificates`. */
+/** Creates a registry with the sum of `reports` and the status of `certificates`. */
 export function createRegistry(
   reports: readonly Report[],
   certificates: readonly CertificateStatus[],
 ): Registry {
   const { Registry } = loadPrometheusClient();
   const ofProcesses = reports.flatMap(({ processMetrics }) => (processMetrics ? [processMetrics] : []));
-  // One process keeps what has no sum, such as its start time.
+  // Metrics that cannot be added up, such as the start time, are shown only if there is a single process.
   const [first, ...others] = ofProcesses;
   const kept = others.length === 0 ? (first ?? []) : [];
   const registry =
@@ -50,8 +50,8 @@ export function createRegistry(
       ? new Registry()
       : Registry.aggregate<PrometheusContentType>(ofProcesses.map((metrics) => [...metrics]));
   const own = [...countersOf(addFigures(reports)), ...gaugesOf(reports), ...metricsOf(certificates)];
-  // A registry takes whatever has a name and says what it holds when it is asked: values that are counted elsewhere
-  // need no counters of the Prometheus client's own.
+  // A registry accepts any object with a name and `get`, so the gateway's own figures need no counters of the client
+  // library.
   for (const metric of [...kept, ...own]) {
     registry.registerMetric({ ...metric, get: () => Promise.resolve(metric) } as unknown as Gauge);
   }
@@ -63,43 +63,43 @@ function countersOf(figures: Figures): ProcessMetric[] {
   return [
     counter(
       'requests_total',
-      'Requests that have ended, by operation and status; status 0 had no reply: its client left, or we stopped.',
+      'Finished requests, by operation and status. Status 0: no reply, because the client left or the gateway stopped.',
       figureNames.flatMap((operation) =>
         statuses
           .map((status) => ({
             labels: { operation, status: String(status) },
             value: figures.requests(operation, status),
           }))
-          // A success is there from the beginning, so that a rate has a zero to grow from.
+          // The series of status 200 exist from the start, so that the first success counts as an increase.
           .filter(({ value, labels }) => value > 0 || (operation !== 'none' && labels.status === '200')),
       ),
     ),
     counter(
       'request_outcomes_total',
-      'Requests that have ended, by operation, outcome and who is at fault.',
+      'Finished requests, by operation, outcome and party at fault.',
       figureNames.flatMap((operation) =>
         callOutcomes
           .map((outcome) => ({
             labels: { operation, outcome, fault: outcomes[outcome].fault },
             value: figures.outcomes(operation, outcome),
           }))
-          // What alerts look for is there from the beginning, so that the first one counts as a rise.
+          // Series that alerts use exist from the start, so that the first event counts as an increase.
           .filter(({ value, labels }) => value > 0 || labels.fault === 'gateway' || labels.outcome === 'ok'),
       ),
     ),
     histogram(
       'request_duration_seconds',
-      "From a request's head to its reply being handed to the socket, in seconds.",
+      'Time from the request head until the reply is written to the socket, in seconds.',
       figureNames.map((name) => [name, figures.durations(name)]),
     ),
     histogram(
       'backend_call_duration_seconds',
-      'From sending a call to the backend to its outcome, in seconds.',
+      'Time from sending a backend call to its outcome, in seconds.',
       operationNames.map((name) => [name, figures.backendDurations(name)]),
     ),
     counter(
       'backend_outcomes_total',
-      'Calls to the backend, by operation, outcome and who is at fault.',
+      'Backend calls, by operation, outcome and party at fault.',
       operationNames.flatMap((operation) =>
         backendOutcomes.map((outcome) => ({
           labels: { operation, outcome, fault: faultOfBackendOutcome(outcome) },
@@ -107,27 +107,27 @@ function countersOf(figures: Figures): ProcessMetric[] {
         })),
       ),
     ),
-    counter('bugs_total', 'Faults of the gateway itself.', figures.bugs),
+    counter('bugs_total', 'Internal errors of the gateway.', figures.bugs),
     counter(
       'client_connections_shed_total',
-      'Connections closed because there were too many: those at rest, and newcomers.',
+      'Client connections closed because of the connection limit, idle or new ones.',
       figures.shedConnections,
     ),
     counter(
       'client_connections_stalled_total',
-      'Connections closed because their clients took nothing more of their replies.',
+      'Connections closed because the client stopped reading its reply.',
       figures.stalledConnections,
     ),
     counter(
       'invalid_tokens_total',
-      'Calls whose token was not valid, by what was wrong with it.',
+      'Calls with an invalid token, by reason.',
       tokenFlawNames
         .map((reason) => ({ labels: { reason }, value: figures.tokenFlaws(reason) }))
         .filter(({ value }) => value > 0),
     ),
     counter(
       'key_fetches_total',
-      "Fetches of the issuer's keys, by whether they brought any: `ok` or `failed`.",
+      "Fetches of the issuer's keys, by outcome: `ok` or `failed`.",
       ['ok', 'failed'].map((outcome) => ({
         labels: { outcome },
         value: figures.keyFetches(outcome === 'ok'),
@@ -135,14 +135,10 @@ function countersOf(figures: Figures): ProcessMetric[] {
     ),
     counter(
       'tls_handshakes_failed_total',
-      'Connections closed before their clients had set up TLS.',
+      'Client connections that ended before the TLS handshake was complete.',
       figures.failedHandshakes,
     ),
-    counter(
-      'log_lines_dropped_total',
-      'Lines of the log that could not be written.',
-      figures.droppedLogLines,
-    ),
+    counter('log_lines_dropped_total', 'Log lines that could not be written.', figures.droppedLogLines),
     counter(
       'trace_spans_dropped_total',
       'Spans of traced calls that did not reach the collector.',
@@ -150,7 +146,7 @@ function countersOf(figures: Figures): ProcessMetric[] {
     ),
     counter(
       'worker_deaths_total',
-      'Workers that ended although they were not told to, by cause.',
+      'Workers that ended unexpectedly, by cause.',
       deathCauses.map((cause) => ({ labels: { cause }, value: figures.workerDeaths(cause) })),
     ),
   ];
@@ -166,15 +162,15 @@ function gaugesOf(reports: readonly Report[]): ProcessMetric[] {
   const ofRedis = reports.flatMap(({ redisAnswers }) => redisAnswers ?? []);
   return [
     gauge('workers', 'Processes that serve clients.', reports.length),
-    gauge('requests_in_flight', 'Calls under way.', sum('inFlight')),
-    gauge('buffered_bytes', 'Bytes of bodies held now, requests and answers together.', sum('bufferedBytes')),
-    gauge('client_connections', 'Connections of clients, idle or not.', sum('clientConnections')),
+    gauge('requests_in_flight', 'Requests in flight.', sum('inFlight')),
+    gauge('buffered_bytes', 'Bytes of request and response bodies held.', sum('bufferedBytes')),
+    gauge('client_connections', 'Client connections, including idle ones.', sum('clientConnections')),
     gauge(
       'http2_connections',
-      'Connections of clients that speak HTTP/2, idle or not; client_connections has them too.',
+      'HTTP/2 client connections, including idle ones; also counted in client_connections.',
       sum('http2Connections'),
     ),
-    gauge('http2_streams', 'Open streams of HTTP/2, each of which has one request.', sum('http2Streams')),
+    gauge('http2_streams', 'Open HTTP/2 streams, one request each.', sum('http2Streams')),
     gauge(
       'backend_connections',
       'Connections to the backend, open or being opened.',
@@ -182,49 +178,49 @@ function gaugesOf(reports: readonly Report[]): ProcessMetric[] {
     ),
     gauge(
       'backend_reachable',
-      'Whether the backend answers, as the last call or a bare connection showed: 1 or 0.',
+      'Whether the backend was reachable at the last call or connection test: 1 or 0.',
       backend?.isReachable === true ? 1 : 0,
     ),
     gauge(
       'keys',
-      'Keys of the issuer that can be used, in the process that has fewest; absent without AUTH_ISSUER.',
+      'Usable keys of the issuer, in the process with the fewest; absent without AUTH_ISSUER.',
       keys.length === 0 ? [] : Math.min(...keys.map((each) => each.keys)),
     ),
     gauge(
       'keys_fetched_timestamp_seconds',
-      "When the issuer's keys were last fetched, in the process where that is longest ago; absent before.",
+      "Time of the last fetch of the issuer's keys, in the process with the oldest; absent before the first.",
       fetchedAt.length === 0 ? [] : Math.min(...fetchedAt) / 1_000,
     ),
     gauge(
       'rate_limit_redis_reachable',
-      'Whether Redis counts requests for every process: 1 or 0; absent without RATE_LIMIT_REDIS_URL.',
+      'Whether Redis counts the requests of all processes: 1 or 0; absent without RATE_LIMIT_REDIS_URL.',
       ofRedis.length === 0 ? [] : Number(ofRedis.every(Boolean)),
     ),
-    gauge('build_info', 'Always 1; the labels say what is running.', [
+    gauge('build_info', 'Always 1; the labels are the versions.', [
       { labels: { version, node_version: process.versions.node }, value: 1 },
     ]),
   ];
 }
 
-// Without TLS there are none: no sample, and no alert.
+// Without certificates these metrics have no samples, so no alert fires.
 function metricsOf(certificates: readonly CertificateStatus[]): ProcessMetric[] {
   const now = Date.now();
   return [
     gauge(
       'certificate_days_left',
-      'Days until the certificate in force expires, by what it is for; below 0 when it has.',
+      'Days until the certificate in force expires, by use; negative once expired.',
       certificates.flatMap(({ use, own }) =>
         own === undefined ? [] : [{ labels: { use }, value: daysLeft(own.expiresAt, now) }],
       ),
     ),
     gauge(
       'certificate_files_refused',
-      'Whether the certificate files that are there now were refused: 1 or 0.',
+      'Whether the current certificate files were refused, by use: 1 or 0.',
       certificates.map(({ use, problems }) => ({ labels: { use }, value: problems.length > 0 ? 1 : 0 })),
     ),
     counter(
       'certificate_reloads_total',
-      'New certificate files that were seen, by what they are for and whether they were taken or refused.',
+      'New certificate files, by use and result: `taken` or `refused`.',
       certificates.flatMap(({ use, taken, refused }) => [
         { labels: { use, result: 'taken' }, value: taken },
         { labels: { use, result: 'refused' }, value: refused },
@@ -233,7 +229,7 @@ function metricsOf(certificates: readonly CertificateStatus[]): ProcessMetric[] 
   ];
 }
 
-/** `values` may be one number without labels. */
+/** `values`: samples, or one number without labels. */
 function counter(name: string, help: string, values: number | readonly Sample[]): ProcessMetric {
   return createMetric('counter', name, help, values);
 }

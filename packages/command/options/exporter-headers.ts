@@ -1,13 +1,13 @@
-// Reads the headers for a collector, as OTEL_EXPORTER_OTLP_HEADERS has them.
+// Parses OTEL_EXPORTER_OTLP_HEADERS, the headers for a collector.
 
 import { splitList } from '../../core/text/lists.ts';
 import { decodePercent } from '../../core/text/percent.ts';
 
-// A token (RFC 9110, 5.6.2), and the characters that a value may have.
+// A header name is a token (RFC 9110, 5.6.2). A value has printable ASCII and tabs.
 const nameForm = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$/;
 const valueForm = /^[\t -~]*$/;
 
-/** Parses `name=value,name=value`, percent-decoded (W3C Baggage); undefined where `text` is invalid. */
+/** Parses `name=value,name=value`, percent-decoded (W3C Baggage); undefined if `text` is invalid. */
 export function parseExporterHeaders(text: string): Readonly<Record<string, string>> | undefined {
   const headers: Record<string, string> = {};
   for (const member of splitList(text)) {

@@ -1,68 +1,68 @@
-// What settings stand together in the help and in docs/settings.md, in this order.
+// The groups of settings in the help and in docs/settings.md, in this order.
 
 export const settingGroups = {
   listening: {
     title: 'Listening',
     introduction:
-      'Clients and operators have a listener each. A port that is in use ends the start; no other one is tried.',
+      'Clients and operators each have a listener. If a port is in use, the start fails; no other port is tried.',
   },
   guards: {
     title: 'Who may call',
-    introduction: 'Which names, proxies and pages of other sites are let in.',
+    introduction: 'Host names that clients and operators may use, and proxies whose headers are trusted.',
   },
   cors: {
     title: 'Pages of other origins (CORS)',
     introduction:
-      'Which browser applications may call. Without these settings none of another origin may; other clients need none of them. How to set them up is in [security.md](security.md#cors).',
+      'Browser applications that may call. By default, pages of other origins may not; clients other than browsers need none of these settings. Setup: [security.md](security.md#cors).',
   },
   tls: {
     title: 'TLS',
     introduction:
-      'Certificates are PEM files. All of them are read again while the gateway runs, so that new ones need no restart: [security.md](security.md) has a worked example of each.',
+      'Certificates are PEM files. The gateway reads changed files while it runs, so new certificates need no restart. [security.md](security.md) has an example of each setup.',
   },
   rateLimit: {
     title: 'Rate limit',
     introduction:
-      'How many requests each client may make; off unless `RATE_LIMIT` is set. How it counts is in [security.md](security.md#rate-limit).',
+      'Limits the requests of each client. Off unless `RATE_LIMIT` is set. How requests are counted: [security.md](security.md#rate-limit).',
   },
   tokens: {
     title: 'Tokens',
     introduction:
-      'Off until `AUTH_ISSUER` is set; then every operation needs a valid token. How they work together is in [security.md](security.md#tokens).',
+      'Off unless `AUTH_ISSUER` is set; then every operation requires a valid token. How the settings work together: [security.md](security.md#tokens).',
   },
   processes: {
     title: 'Processes',
     introduction:
-      'How many processes serve clients, and where settings can stand that are to be read again while they run. Workers are described in [operating.md](operating.md).',
+      'The number of processes that serve clients, and a file of settings that can be reloaded. Workers are described in [operating.md](operating.md).',
   },
   backend: {
     title: 'Backend',
-    introduction: 'Where the work items are, and how an id becomes part of the address.',
+    introduction: 'The address of the backend, and how item ids are parsed.',
   },
   limits: {
     title: 'Limits',
-    introduction: 'What clients and the backend can make the gateway hold.',
+    introduction: 'How much the gateway accepts and holds for clients and the backend.',
   },
   timeLimits: {
     title: 'Time limits',
     introduction:
-      'All in milliseconds. The first three are towards the backend, the others towards clients. How they fit together with those of a load balancer and of the backend is in [operating.md](operating.md).',
+      'All in milliseconds. The first three apply to the backend, the others to clients. [operating.md](operating.md) says how they relate to the timeouts of a load balancer and of the backend.',
   },
   pages: {
     title: 'Dashboard and API reference',
-    introduction: 'What the gateway shows of itself, to operators and to clients.',
+    introduction: 'Pages about the gateway, for operators and for clients.',
   },
-  shutdown: { title: 'Shutdown', introduction: 'How the process ends.' },
-  log: { title: 'Log', introduction: 'What goes to standard output.' },
+  shutdown: { title: 'Shutdown', introduction: 'How the process stops.' },
+  log: { title: 'Log', introduction: 'The log on standard output.' },
   traces: {
     title: 'Traces',
     introduction:
-      'Spans for an OpenTelemetry collector, in the standard variables. Off without an endpoint; [operating.md](operating.md#traces) has what is in them.',
+      'Spans for an OpenTelemetry collector, with the standard variables. Off without an endpoint. Contents of the spans: [operating.md](operating.md#traces).',
   },
   embeddedBackend: {
     title: 'Embedded backend',
     introduction:
-      'For the stand-in backend of development, demonstrations and tests: see [embedded-backend.md](embedded-backend.md).',
+      'The stand-in backend for development, demonstrations and tests: [embedded-backend.md](embedded-backend.md).',
   },
 } as const;
 

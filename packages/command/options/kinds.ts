@@ -1,4 +1,5 @@
-// The kinds of values that only settings of the command have: they read a text, and take no value of a program.
+// The kinds of values that only settings of the command have. Each kind parses text. The options of programs that embed
+// the gateway (core/hosts/options/) do not use these kinds.
 
 import { isIPv6 } from 'node:net';
 import { availableParallelism } from 'node:os';
@@ -10,7 +11,7 @@ import { parseExporterHeaders } from './exporter-headers.ts';
 
 export const port = integer('port', 0, 65_535);
 
-/** From 1 to `max`, or `auto` for one a core. */
+/** A number from 1 to `max`, or `auto` for one per core. */
 export function count(max: number): TextKind<number> {
   return {
     parse: (text) => {
@@ -38,7 +39,7 @@ export const optionalAddress: TextKind<string> = {
     const url = text === '' ? undefined : parseBackendUrl(text, 'for instance http://localhost:4318');
     return url instanceof URL ? url.href : (url ?? '');
   },
-  takes: 'an http or https address, or nothing for none',
+  takes: 'an http or https address, or empty for none',
   placeholder: 'url',
   isSecret: true,
 };
@@ -46,57 +47,55 @@ export const optionalAddress: TextKind<string> = {
 export const secretHeaders: TextKind<string> = {
   parse: (text) =>
     parseExporterHeaders(text) === undefined
-      ? new Problem(
-          'must be name=value separated by commas, each percent-encoded where it has more than plain text',
-        )
+      ? new Problem('must be name=value pairs separated by commas, with special characters percent-encoded')
       : text,
-  takes: '`name=value` separated by commas, or nothing for none',
+  takes: '`name=value` pairs separated by commas, or empty for none',
   placeholder: 'list',
   isSecret: true,
   show: (text) => (text === '' ? '' : '(not shown)'),
 };
 
 export const host: TextKind<string> = {
-  // An address in brackets is what URLs have; the platform wants it bare.
+  // An IPv6 address has brackets only in a URL; Node's `listen` requires it without them.
   parse: (text) =>
     /^[A-Za-z0-9._-]+$/.test(text) || isIPv6(text)
       ? text
-      : new Problem('must be a host name or an IP address, without brackets, port and http://'),
+      : new Problem('must be a host name or an IP address, without http://, port or brackets'),
   takes: 'a host name or IP address',
   placeholder: 'address',
 };
 
-// A host name, and no address: not digits alone behind the last dot.
+// A host name, not an IP address: the last label has a character other than a digit.
 const serverNameForm = /^(?:[\w-]+\.)*[\w-]*[A-Za-z_-][\w-]*$/;
 
 export const serverName: TextKind<string> = {
   parse: (text) =>
     text === '' || serverNameForm.test(text)
       ? text
-      : new Problem('must be a host name, without port and http://'),
-  takes: 'a host name, or nothing for that of the address',
+      : new Problem('must be a host name, without http:// or port'),
+  takes: 'a host name, or empty for the one in BACKEND_URL',
   placeholder: 'name',
 };
 
 const nameLengthMax = 64;
 
 export const name: TextKind<string> = {
-  // On one line, and nothing that turns the letters after it round.
+  // Rejects line ends, and characters that reverse the text after them.
   parse: (text) =>
     text.length <= nameLengthMax && !/[\p{C}\p{Zl}\p{Zp}]/u.test(text)
       ? text
-      : new Problem(`must be at most ${nameLengthMax} characters, none of them a control character`),
+      : new Problem(`must be at most ${nameLengthMax} characters, without control characters`),
   takes: `up to ${nameLengthMax} characters`,
   placeholder: 'name',
 };
 
 export const nameOrMachine: TextKind<string> = {
   ...name,
-  takes: `${name.takes}, or nothing for the name of the machine`,
+  takes: `${name.takes}, or empty for the host name of the machine`,
 };
 
 export const database: TextKind<string> = {
-  // SQLite takes an empty name for a database that is gone at the end.
+  // An empty name is rejected, because SQLite would open a temporary database.
   parse: (text) => (text.trim() === '' ? new Problem('must be a file name or :memory:') : text),
   takes: 'a file name or :memory:',
   placeholder: 'file',

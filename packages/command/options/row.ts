@@ -1,4 +1,4 @@
-// One setting, as the tables in rows/ have it, and the settings that the core's options make.
+// The type of a setting in the tables of settings/rows/, and the function that makes settings from rows.
 
 import type { TextKind } from '../../core/hosts/options/kinds.ts';
 import type { SharedRow } from '../../core/hosts/options/rows.ts';
@@ -8,10 +8,10 @@ export const commandNames = ['serve', 'dev', 'backend', 'check', 'openapi', 'hea
 
 export type Command = (typeof commandNames)[number];
 
-/** A setting: what an option of the core says too, and where it stands. */
+/** A setting: the row of an option, with its group in the help and the commands that have it. */
 export interface Row extends Omit<SharedRow, 'kind'> {
   readonly kind: TextKind<unknown>;
-  /** For a switch: the commands whose default is the other one. */
+  /** For a switch: the commands in which the default is inverted. */
   readonly invertedIn?: readonly Command[];
   readonly group: SettingGroup;
   readonly commands: readonly Command[];
@@ -23,7 +23,10 @@ export const admin: readonly Command[] = [...gateway, 'health'];
 export const everywhere: readonly Command[] = [...gateway, 'backend'];
 export const embedded: readonly Command[] = ['dev', 'backend'];
 
-/** The rows of `table` as settings of `group` that `commands` have. Options of the core are such rows. */
+/**
+ * Makes settings from the rows of `table`, by adding `group` and `commands` to each. `table` may contain rows of the
+ * core's options.
+ */
 export function settings<Table extends Readonly<Record<string, Omit<Row, 'group' | 'commands'>>>>(
   group: SettingGroup,
   commands: readonly Command[],

@@ -1,9 +1,9 @@
-// The port of the part that traces calls, traces/, which can be left out: its `createTraces(options, observer)` gives a
-// `ProcessTracer`. Loads nothing.
+// The interface of traces/, a part that can be left out. Its `createTraces(options, observer)` returns a
+// `ProcessTracer`. This file loads nothing.
 
 import type { Tracer } from '../../core/call/tracer.ts';
 
-/** The standard samplers of OpenTelemetry, by the names that OTEL_TRACES_SAMPLER takes. */
+/** OpenTelemetry's standard samplers, by their names in OTEL_TRACES_SAMPLER. */
 export const samplerNames = [
   'always_on',
   'always_off',
@@ -13,35 +13,35 @@ export const samplerNames = [
   'parentbased_traceidratio',
 ] as const;
 
-/** The settings that traces depend on, by their names. */
+/** The settings that traces depend on. */
 export interface TraceOptions {
   /** The collector's address, without `/v1/traces`. */
   readonly otelExporterOtlpEndpoint: string;
-  /** Sent to the collector. Secret. */
+  /** Headers for requests to the collector. Secret. */
   readonly otelExporterOtlpHeaders: string;
   readonly otelServiceName: string;
   readonly otelTracesSampler: (typeof samplerNames)[number];
   /** From 0 to 1. */
   readonly otelTracesSamplerArg: number;
   readonly backendUrl: URL;
-  /** Empty where clients use plain HTTP. */
+  /** Empty if clients use plain HTTP. */
   readonly tlsCertFile: string;
-  /** Whether spans have clients' addresses. */
+  /** If true, spans contain the addresses of clients. */
   readonly logClient: boolean;
 }
 
-/** Receives the spans that are lost. */
+/** Receives the numbers of lost spans. */
 export interface SpanObserver {
-  /** Called for each loss at once: the number of spans that will not reach the collector. */
+  /** Called immediately for each loss, with the number of spans. */
   onDropped(spans: number): void;
-  /** The collector stops taking spans, for that reason; `spans` are lost so far. */
+  /** Spans are being lost because of `cause`. `spans` is the number of losses that no earlier call has reported. */
   onLosing(cause: string, spans: number): void;
-  /** It takes them again; `spans` were lost since `onLosing`, the last of them for that reason. */
+  /** The collector accepts spans again. `spans` of them were lost since `onLosing`, the last one because of `cause`. */
   onRecovered(cause: string, spans: number): void;
 }
 
-/** A tracer that ends with its process. */
+/** A tracer with a lifetime. */
 export interface ProcessTracer extends Tracer {
-  /** Exports what is left, for at most `limitMs`; resolves with the number of lost spans that the observer's lines do not have. */
+  /** Exports the remaining spans for at most `limitMs`. Resolves with the number of losses that only `onDropped` reported. */
   end(limitMs: number): Promise<number>;
 }

@@ -1,4 +1,4 @@
-// The client listener, and what serves its connections: one serving, and during a reload a second one.
+// The client listener in one process. A `Serving` handles its connections; during a reload there are two.
 
 import { createServer } from 'node:net';
 
@@ -21,13 +21,13 @@ import { createServing, type Serving } from './serving.ts';
 interface ClientServiceOptions {
   readonly sharing?: PortSharing;
   readonly tls: TlsInForce;
-  /** Listening sockets that the process was given, by their descriptors; none: it opens its own. */
+  /** Descriptors of the listening sockets passed to the process; without any it opens its own. */
   readonly passed?: readonly number[];
   readonly keeper?: Keeper;
   readonly parts: Partial<Parts>;
 }
 
-// What a serving does not depend on: a new value needs no second one.
+// A new value of one of these settings needs no new `Serving`.
 const settingsOfProcess: ReadonlySet<SettingName> = new Set([
   'adminAllowedHosts',
   'instanceName',
@@ -38,7 +38,7 @@ const settingsOfProcess: ReadonlySet<SettingName> = new Set([
   'shutdownTimeoutMs',
 ]);
 
-/** Serves clients in this process; rejects with a StartError, everything stopped again. */
+/** Serves clients in this process. Rejects with a StartError, after stopping what it started. */
 export async function startClientService(
   settings: Settings,
   { logger, output }: Log,
@@ -48,9 +48,9 @@ export async function startClientService(
   output.onDrop = (lines) => {
     records.figures.recordDroppedLogLines(lines);
   };
-  const surroundings = { logger, records, keeper, parts };
-  let current = await createServing(settings, tls, surroundings);
-  /** All that there are, the one that takes new connections first. */
+  const context = { logger, records, keeper, parts };
+  let current = await createServing(settings, tls, context);
+  // Newest first. Only the newest gets new connections.
   let servings: readonly Serving[] = [current];
   let served = settings;
   let isDraining = false;
@@ -87,18 +87,18 @@ export async function startClientService(
       await Promise.all(servings.map((each) => each.drain(signal)));
     },
     stop: async () => {
-      // A serving that is still being made must not outlive this.
+      // A reload that is still creating a `Serving` then stops it.
       isDraining = true;
       await listener.close();
       await Promise.all(servings.map((each) => each.stop()));
     },
     reload: async (next, nextTls) => {
       const isSame = !changedSettings(served, next).some((name) => !settingsOfProcess.has(name));
-      // A file of keys may have others.
+      // AUTH_JWKS_FILE may have new keys under the same name.
       if (isSame && next.authJwksFile === '') {
         return { finished: Promise.resolve() };
       }
-      const fresh = await createServing(next, nextTls, surroundings);
+      const fresh = await createServing(next, nextTls, context);
       if (isDraining) {
         return { finished: fresh.stop() };
       }
@@ -115,7 +115,7 @@ export async function startClientService(
   };
 }
 
-// Lets its calls end, and cuts what is left when the time is over.
+// Lets the calls of `serving` finish. After the timeout it cuts the remaining ones.
 async function finishServing(serving: Serving, shutdownTimeoutMs: number, logger: Logger): Promise<void> {
   serving.beginDrain();
   const { signal, callOff } = startShutdownTimeout(shutdownTimeoutMs, logger);

@@ -1,15 +1,15 @@
-// Deadlines of what is waited for while the process, or a serving of it, stops.
+// Deadlines for stopping the process or one `Serving` (serving.ts).
 
 import type { Logger } from '../log/log.ts';
 
-// A timer that is later than this was held up with its whole process, which then has this long to hear what has
-// happened meanwhile.
+// If a timer fires more than `heldUpMs` late, the whole process was delayed. The process then gets `catchUpMs` to
+// handle the events that have piled up.
 const heldUpMs = 500;
 const catchUpMs = 1_000;
 
 /**
- * Calls `onOver` after `ms`, or later where this process was itself stopped meanwhile (SIGSTOP, a sleeping machine): it
- * must not judge others by a clock that went on without it. Returns what calls it off.
+ * Calls `onOver` after `ms`, or later if this process was stopped meanwhile (SIGSTOP, a sleeping machine): calls and
+ * workers then had less time to finish. Returns the function that cancels the deadline.
  */
 export function startDeadline(ms: number, onOver: () => void): () => void {
   let dueAt = performance.now() + ms;
@@ -27,14 +27,17 @@ export function startDeadline(ms: number, onOver: () => void): () => void {
   };
 }
 
-/** The time that calls under way may take to end [D33]: `signal` is aborted, and the log says so, when it is over. */
+/**
+ * Limits the time in which calls in flight may finish [D33]. When the time is over, a line is logged and `signal` is
+ * aborted.
+ */
 export function startShutdownTimeout(
   shutdownTimeoutMs: number,
   logger: Logger,
 ): { readonly signal: AbortSignal; readonly callOff: () => void } {
   const timeout = new AbortController();
   const callOff = startDeadline(shutdownTimeoutMs, () => {
-    logger.warn({ shutdownTimeoutMs }, 'the shutdown timeout has passed: cutting what is left');
+    logger.warn({ shutdownTimeoutMs }, 'shutdown timeout reached: cutting what is still in flight');
     timeout.abort();
   });
   return { signal: timeout.signal, callOff };

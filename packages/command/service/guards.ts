@@ -1,4 +1,4 @@
-// The guards that the settings turn on, and what log and metrics say of what they depend on.
+// Creates the guards that the settings turn on, and reports the state of their dependencies in log and metrics.
 
 import { createGuards as create, type Guards } from '../../core/guards/create-guards.ts';
 import { MissingPackageError } from '../../core/guards/options/missing-package.ts';
@@ -11,31 +11,33 @@ import { OutageLines } from './outage-lines.ts';
 import type { Settings } from '../settings/settings.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
 
-/** Guards of one process that serves clients. Rejects with a StartError. */
+/** Creates the guards of one `Serving`. Rejects with a StartError. */
 export async function createGuards(
   settings: Settings,
   logger: Logger,
   records: Pick<Records, 'figures' | 'keys'>,
   keeper: Keeper,
 ): Promise<Guards> {
-  // What is said of whoever counts.
   const lines = {
     redis: new OutageLines({
-      onAway: (cause, outages) => {
+      onDown: (cause, outages) => {
         const text = cause instanceof Error ? escapeControls(cause.message) : undefined;
         const fallback = settings.rateLimitFallback;
         logger.error({ cause: text, outages, fallback }, outageTexts.redis.begins);
       },
-      onBack: () => {
+      onUp: () => {
         logger.info(outageTexts.redis.ends);
       },
     }),
     primary: new OutageLines({
-      onAway: (_, outages) => {
-        logger.warn({ outages }, 'the primary process does not count requests: each worker counts its own');
+      onDown: (_, outages) => {
+        logger.warn(
+          { outages },
+          'the primary process does not answer: each worker counts its own requests for the rate limit',
+        );
       },
-      onBack: () => {
-        logger.info('the primary process counts requests again');
+      onUp: () => {
+        logger.info('the primary process answers again and counts requests for the rate limit');
       },
     }),
   };
@@ -49,15 +51,16 @@ export async function createGuards(
     lines.redis.close();
     lines.primary.close();
   };
-  // A file is there or it is not: who names a wrong one is told at once, as with every other file.
+  // The start fails if the key file is unusable, as with any other file. A file does not recover by itself, while an
+  // issuer that is down may.
   if (guards.fileProblem !== undefined) {
     close();
-    throw new StartError(`AUTH_JWKS_FILE has no keys: ${guards.fileProblem}`, undefined);
+    throw new StartError(`AUTH_JWKS_FILE cannot be used: ${guards.fileProblem}`, undefined);
   }
   return { ...guards, close };
 }
 
-// One line a change: keys come, go and come back, and an outage begins, has another cause, and ends.
+// Logs changes only: new keys, the beginning and end of an outage and, for the issuer's keys, a changed cause.
 function createObserver(
   logger: Logger,
   records: Pick<Records, 'figures' | 'keys'>,
@@ -68,9 +71,9 @@ function createObserver(
     onKeys: ({ keys }) => {
       records.keys.noteKeys(keys.length);
       const names = keys.map(({ kid, algorithm }) => `${kid ?? '(no kid)'} ${algorithm}`);
-      // That there are none is told as a failure, with its cause.
+      // Without keys, `onFetch` logs the failure and its cause.
       if (names.length > 0) {
-        logger.info({ keys: names }, 'the keys of the issuer');
+        logger.info({ keys: names }, "loaded the issuer's keys");
       }
     },
     onInherited: (ageMs) => {
@@ -89,17 +92,16 @@ function createObserver(
     },
     onCounter: (who, cause) => {
       if (cause === undefined) {
-        lines[who].back();
+        lines[who].up();
       } else if (!(cause instanceof CounterGoneError)) {
-        lines[who].away(cause);
+        lines[who].down(cause);
       }
     },
-    onIdlePassword: () => {
-      logger.warn(idlePasswordText);
+    onUnusedPassword: () => {
+      logger.warn(unusedPasswordText);
     },
   };
 }
 
-/** For people who have to find out which it is. */
-export const idlePasswordText =
-  'Redis asks for no password, but RATE_LIMIT_REDIS_URL has one: is it the right Redis, and has its password been set there?';
+export const unusedPasswordText =
+  'RATE_LIMIT_REDIS_URL has a password, but Redis requires none: check that it is the right Redis and that its password is set';

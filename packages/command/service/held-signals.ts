@@ -1,11 +1,11 @@
-// Signals that come while the program is being loaded: held until it can do what they ask for. They would end it half
-// started otherwise, or be lost where it is process 1 of a container.
+// Holds signals that arrive while the program is loading until it can handle them. Otherwise a signal would end the
+// half-started program, or would be lost if the program is process 1 of a container.
 
 import type { SignalSource } from './lifecycle.ts';
 
-/** Passes signals on, and first those that have come before somebody listens. */
+/** Passes signals on to listeners, first the held ones. */
 export interface HeldSignals extends SignalSource {
-  /** Leaves the rest to the system, those that have come included: they end the process. */
+  /** Stops holding signals: from now on a signal ends the process, and so does a held one. */
   readonly release: () => void;
 }
 
@@ -16,7 +16,7 @@ export function holdSignals(source: NodeJS.Process): HeldSignals {
   const hold = (name: string): void => {
     came.add(name);
   };
-  const letGo = (name: string): boolean => {
+  const stopHolding = (name: string): boolean => {
     source.off(name, hold);
     return came.delete(name);
   };
@@ -26,15 +26,15 @@ export function holdSignals(source: NodeJS.Process): HeldSignals {
   return {
     on: (name: NodeJS.Signals | 'uncaughtException' | 'unhandledRejection', listener) => {
       source.on(name, listener);
-      if (letGo(name)) {
+      if (stopHolding(name)) {
         setImmediate(listener, name as NodeJS.Signals);
       }
     },
     release: () => {
-      // One that has come is heard in the next turn at the latest.
+      // Node delivers a pending signal in the next turn at the latest.
       setImmediate(() => {
         for (const name of heldSignals) {
-          if (letGo(name)) {
+          if (stopHolding(name)) {
             source.kill(source.pid, name);
           }
         }

@@ -1,5 +1,4 @@
-// The life of the process: starting, ready, draining, stopped; signals, the deadline, the exit code [D33].
-// What draining means for connections is service.ts's affair.
+// The life of the process, from start to exit code: signals, draining, deadlines [D33].
 
 import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -10,31 +9,31 @@ import type { Service } from './services.ts';
 import { startDeadline, startShutdownTimeout } from './deadline.ts';
 import type { Settings } from '../settings/settings.ts';
 
-/** Where signals and stray errors come from: the process. */
+/** The source of signals and stray errors: the process. */
 export interface SignalSource {
   on(signal: NodeJS.Signals, listener: (signal: NodeJS.Signals) => void): unknown;
   on(fault: 'uncaughtException' | 'unhandledRejection', listener: (error: unknown) => void): unknown;
 }
 
-/** What of a process is asked for: its environment, and its signals. */
+/** The parts of a process that listenForStop() uses. */
 interface SignalledProcess {
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly signals: SignalSource;
 }
 
-// A signal to the process group under `npm run`, such as that of Ctrl-C, comes twice: directly, and once more from npm,
-// which passes it on when it gets round to it. So one repetition within this time is no second signal.
+// Under `npm run` a signal to the process group, such as that of Ctrl-C, arrives twice: directly, and later from npm. So
+// one repetition within this time does not count as a second signal.
 const repetitionByNpmMsMax = 1_000;
-// Everything has been cut by then, and only bookkeeping is left; a worker that does not end has been killed.
+// Time limit for the last step of a stop, `service.stop()`, which cuts all connections and kills hanging workers.
 const stopMsMax = 4_000;
 
-/** What stops the process: somebody, or a fault of our own. */
+/** A request to stop the process, by an operator or an internal error. */
 export interface StopRequest {
-  /** Aborted when a stop is wanted. */
+  /** Aborted when a stop is requested. */
   readonly wanted: AbortSignal;
-  /** A fault of our own has been seen, before or after that. */
+  /** Tells whether there was an internal error, before or after the request. */
   readonly hasFault: () => boolean;
-  /** Aborted when what is left is to be cut. */
+  /** Aborted when the remaining connections are to be cut. */
   readonly cut: AbortSignal;
 }
 
@@ -44,19 +43,19 @@ interface StopControl {
   readonly cut: () => void;
 }
 
-/** A stop request that every fault that nobody caught makes, too. */
+/** Creates a stop request, which every uncaught error triggers too. */
 export function createStop(logger: Logger, source: SignalSource): StopControl {
   const wanted = new AbortController();
   const cut = new AbortController();
   let hasFault = false;
-  // Nothing is known of the state behind such an error: stop in order rather than live on half dead.
+  // After an uncaught error the state is unknown, so the process drains and stops.
   const onFault = (error: unknown): void => {
     hasFault = true;
     wanted.abort();
     try {
-      logger.fatal({ err: error }, 'a fault outside any request: stopping');
+      logger.fatal({ err: error }, 'internal error outside any request: stopping');
     } catch {
-      // The log may be what is broken; thrown from here, its fault would end the process on the spot.
+      // The log itself may be broken; an error thrown from here would end the process immediately.
     }
   };
   source.on('uncaughtException', onFault);
@@ -73,9 +72,9 @@ export function createStop(logger: Logger, source: SignalSource): StopControl {
 }
 
 /**
- * Listens for what stops the process, from now to its end. To be called before anything is started: a signal
- * that comes meanwhile is not lost, and one that comes after the end does not change the exit code. Where
- * `stopsOnHangUp`, SIGHUP stops too: it is the end of the terminal [D54], or there is nothing to reload.
+ * Listens, until the process ends, for signals and errors that stop it. Call this before anything is started, so that a
+ * signal during the start is not lost. With `stopsOnHangUp`, SIGHUP stops the process too: the terminal was closed
+ * [D54], or there is nothing to reload.
  */
 export function listenForStop(
   logger: Logger,
@@ -85,7 +84,7 @@ export function listenForStop(
   const { request, want, cut } = createStop(logger, source);
   const startDrain = (signal: NodeJS.Signals): void => {
     if (!request.wanted.aborted) {
-      logger.info({ signal }, 'draining: requests under way finish; a second signal cuts them');
+      logger.info({ signal }, 'draining: finishing requests in flight; a second signal cuts them off');
     }
     want();
   };
@@ -99,14 +98,14 @@ export function listenForStop(
     } else if (awaitsRepetition && signal === first.signal && now - first.at < repetitionByNpmMsMax) {
       awaitsRepetition = false;
     } else {
-      logger.warn({ signal }, 'second signal: cutting what is left');
+      logger.warn({ signal }, 'second signal: cutting what is still in flight');
       cut();
     }
   };
   source.on('SIGTERM', onSignal);
   source.on('SIGINT', onSignal);
   if (stopsOnHangUp) {
-    // Never the second signal, nor the first of two: the system and the shell may both send it as a terminal closes, and
+    // SIGHUP never counts as a first or second signal: both the OS and the shell may send it when a terminal closes, and
     // service managers send it right after SIGTERM.
     source.on('SIGHUP', startDrain);
   }
@@ -114,9 +113,8 @@ export function listenForStop(
 }
 
 /**
- * Listens for SIGHUP, from now to the end of the process: it would end it otherwise. Returns what begins: from then on
- * `reload` is run for those that come, and for those that have come. Reloads run in turn, and any number of signals
- * that come while one runs are one more after it.
+ * Listens for SIGHUP, which would otherwise end the process. Returns the function that sets `reload`. A signal that
+ * arrives earlier is held until then. Reloads run one after the other; all signals during a reload cause one more.
  */
 export function listenForReloads(source: SignalSource): (reload: () => Promise<void>) => void {
   let isAsked = false;
@@ -143,15 +141,16 @@ export function listenForReloads(source: SignalSource): (reload: () => Promise<v
   };
 }
 
-/** To be called when the process has started: what it does from then on is worth compiling. Resolves when a stop is wanted. */
+/** Call this when the process has started: from then on V8 optimizes its code. Resolves when a stop is requested. */
 export async function untilStopWanted(request: StopRequest): Promise<void> {
   releaseCompilers();
   await untilAborted(request.wanted);
 }
 
 /**
- * Resolves with the exit code when the service has stopped: 0 after a drain that cut nothing, 1 when
- * something was cut (a second signal, or past the shutdown timeout) or a fault of our own ended it.
+ * Runs the service until a stop is requested, drains and stops it, and resolves with the exit code. 0: the drain and
+ * the stop were complete. 1: calls were cut (by a second signal or the shutdown timeout), a worker failed, the stop
+ * took too long, or there was an internal error.
  */
 export async function runUntilStopped(
   service: Service,
@@ -165,7 +164,7 @@ export async function runUntilStopped(
   await delay(shutdownDelayMs, undefined, { signal: request.cut }).catch(() => undefined);
   const timeout = startShutdownTimeout(shutdownTimeoutMs, logger);
   const cut = AbortSignal.any([request.cut, timeout.signal]);
-  // After a fault of our own nothing is certain, not even that draining and stopping come to an end.
+  // After an internal error, draining and stopping may never finish.
   await Promise.race([service.finishDrain(cut), untilAborted(cut)]);
   timeout.callOff();
   const late = Promise.withResolvers<boolean>();

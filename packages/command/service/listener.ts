@@ -1,4 +1,4 @@
-// The listeners of clients and of operators.
+// Opens the client listener and the admin listener.
 
 import type { Server } from 'node:net';
 
@@ -11,9 +11,9 @@ const reportMs = 1_000;
 const addresses = { clients: ['host', 'port'], admin: ['adminHost', 'adminPort'] } as const;
 
 /**
- * Has `server` listen where the settings say, or on the sockets `passed` where there are any. Rejects with a StartError.
- * Later a connection that could not be taken is logged, at most once a second: above all when the file descriptors have
- * run out. That is no reason to stop: the next one may well succeed.
+ * Makes `server` listen on the configured address, or on the sockets `passed` if there are any. Rejects with a
+ * StartError. If the server later cannot accept a connection, mostly for lack of file descriptors, the error is logged,
+ * at most once a second. The server continues, because the next accept may succeed.
  */
 export async function openListener(
   server: Server,
@@ -31,13 +31,13 @@ export async function openListener(
       ? await listenOnPassed(server, passed)
       : await listen(server, settings[host], settings[port], names, sharing);
   const report = onceASecond((error: Error) => {
-    logger.error({ err: error }, 'a connection could not be taken');
+    logger.error({ err: error }, 'could not accept a connection');
   });
   server.on('error', report);
   return listener;
 }
 
-/** A function that calls `report` at most once a second: with the first of several. */
+/** Returns a function that calls `report` with its value, but ignores values within a second after a report. */
 export function onceASecond<T>(report: (first: T) => void): (each: T) => void {
   let reportedAt = -Infinity;
   return (each) => {

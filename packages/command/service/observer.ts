@@ -1,4 +1,4 @@
-// What the log and the figures are told of requests.
+// Reports requests to the log and the figures.
 
 import type { GatewayObserver } from '../../core/call/gateway.ts';
 import { outcomeOfMalformed } from '../../core/outcomes.ts';
@@ -12,7 +12,7 @@ export function createObserver(
 ): GatewayObserver {
   return {
     onCallEnd: (call) => {
-      // Each by itself: where the figures are broken, the line is still written.
+      // The log line is written even if the figures throw.
       try {
         figures.record(call);
         failures.record(call, showsClients);
@@ -29,7 +29,10 @@ export function createObserver(
       figures.recordMalformed(reply.status);
       failures.recordMalformed(requestId, reply.status, code, client);
       const { status } = reply;
-      logger.info({ requestId, client, status, outcome: outcomeOfMalformed(status), code }, 'not a request');
+      logger.info(
+        { requestId, client, status, outcome: outcomeOfMalformed(status), code },
+        'malformed request',
+      );
     },
     onStall: ({ requestId, operation, path, client, status, replyBytes }) => {
       figures.recordStalledConnection();
@@ -42,15 +45,12 @@ export function createObserver(
           status,
           replyBytes,
         },
-        'the client took nothing more of its reply and was cut off',
+        'disconnected a client that stopped reading its reply',
       );
     },
     onBug: (error, call) => {
       figures.recordBug();
-      logger.error(
-        { requestId: call?.requestId, err: error },
-        'a fault of the gateway after its reply had begun',
-      );
+      logger.error({ requestId: call?.requestId, err: error }, 'internal error after the reply had begun');
     },
   };
 }

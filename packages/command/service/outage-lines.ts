@@ -1,49 +1,51 @@
-// What the log says of somebody who goes away and comes back: one line each, and of one who does so all the time no more
-// than a pair of lines in ten seconds, with how often it was. Nothing is left out: what is not said at once is said later.
+// Reports each outage in the log by a pair of lines, one at its beginning and one at its end. After a pair, ten seconds
+// pass before the next pair. Outages that begin meanwhile are reported then, together and with their number.
 
 import { systemClock, type Clock } from '../../core/time/clock.ts';
 
 interface OutageLinesOptions {
   readonly clock?: Clock;
-  /** It has gone away: `outages` times since this was said last, the last time for the reason `cause`. */
-  readonly onAway: (cause: unknown, outages: number) => void;
-  readonly onBack: () => void;
+  /**
+   * An outage has begun. `outages` is the number of outages since the last call; `cause` is the cause of the latest.
+   */
+  readonly onDown: (cause: unknown, outages: number) => void;
+  readonly onUp: () => void;
 }
 
-/** From the end of one pair of lines to the begin of the next. */
+/** Shortest time from the end of one pair of lines to the beginning of the next. */
 export const quietMs = 10_000;
 
 export class OutageLines {
   readonly #options: OutageLinesOptions;
-  #isAway = false;
+  #isDown = false;
   #cause: unknown;
-  // Not said yet.
+  // Outages not reported yet.
   #outages = 0;
-  // What was said last.
-  #isSaidAway = false;
-  // While it is set nothing new is begun; calls the end of that off.
+  // The last line reported the beginning of an outage.
+  #isReportedDown = false;
+  // Cancels the timer of the quiet time after a pair. While it is set, no new pair begins.
   #endQuiet: (() => void) | undefined;
 
   constructor(options: OutageLinesOptions) {
     this.#options = options;
   }
 
-  away(cause: unknown): void {
-    this.#isAway = true;
+  down(cause: unknown): void {
+    this.#isDown = true;
     this.#cause = cause;
     this.#outages += 1;
-    this.#say();
+    this.#report();
   }
 
-  back(): void {
-    this.#isAway = false;
-    this.#say();
+  up(): void {
+    this.#isDown = false;
+    this.#report();
   }
 
-  /** Says at once what is still to be said. */
+  /** Reports the outages not reported yet, without waiting. */
   close(): void {
     this.#stopWaiting();
-    this.#say();
+    this.#report();
     this.#stopWaiting();
   }
 
@@ -52,19 +54,19 @@ export class OutageLines {
     this.#endQuiet = undefined;
   }
 
-  #say(): void {
-    const { clock = systemClock, onAway, onBack } = this.#options;
-    if (this.#outages > 0 && !this.#isSaidAway && this.#endQuiet === undefined) {
-      onAway(this.#cause, this.#outages);
-      this.#isSaidAway = true;
+  #report(): void {
+    const { clock = systemClock, onDown, onUp } = this.#options;
+    if (this.#outages > 0 && !this.#isReportedDown && this.#endQuiet === undefined) {
+      onDown(this.#cause, this.#outages);
+      this.#isReportedDown = true;
       this.#outages = 0;
     }
-    if (this.#isSaidAway && !this.#isAway) {
-      onBack();
-      this.#isSaidAway = false;
+    if (this.#isReportedDown && !this.#isDown) {
+      onUp();
+      this.#isReportedDown = false;
       this.#endQuiet = clock.after(quietMs, () => {
         this.#endQuiet = undefined;
-        this.#say();
+        this.#report();
       });
     }
   }

@@ -1,8 +1,8 @@
-// The parts of the command that a build may leave out, as the rest of the command sees them. Which of them there are says
-// the list in packages/command/parts.ts. Each is loaded when it is needed.
+// The interfaces of the parts that a build may leave out. packages/command/parts.ts lists the parts of this build. A part is
+// loaded when it is needed.
 
 import type { Gateway } from '../../core/call/gateway.ts';
-import type { Serve } from '../../core/http1/connection.ts';
+import type { ConnectionFactory } from '../../core/http1/connection.ts';
 import type { ProcessTracer, SpanObserver, TraceOptions } from '../options/tracing.ts';
 import type { ClientTls } from '../../core/http1/client-connection.ts';
 import { dashboardFolder, type CreateDashboard } from '../admin/dashboard-port.ts';
@@ -17,19 +17,20 @@ export interface Parts {
   readonly dashboard: () => Promise<{ readonly createDashboard: CreateDashboard }>;
   readonly standInBackend: () => Promise<StandInBackendPart>;
   readonly contractCheck: () => Promise<ContractCheckPart>;
-  /** Several processes: in the primary one, and in each worker. */
+  /** Needed by the primary process: starts several workers. */
   readonly cluster: () => Promise<ClusterPart>;
+  /** Needed by each worker: serves clients. */
   readonly worker: () => Promise<{ readonly serveAsWorker: (parts: Partial<Parts>) => void }>;
   readonly traces: () => Promise<{
     readonly createTraces: (options: TraceOptions, observer: SpanObserver) => ProcessTracer;
   }>;
   readonly http2: () => Promise<{
-    readonly serveHttp2: (settings: Settings, gateway: Gateway) => Serve;
+    readonly serveHttp2: (settings: Settings, gateway: Gateway) => ConnectionFactory;
   }>;
 }
 
 interface StandInBackendPart {
-  /** Rejects with a StartError when the port is taken or the database cannot be used. */
+  /** Rejects with a StartError if the port is in use or the database cannot be used. */
   readonly startEmbeddedBackend: (options: {
     readonly host: string;
     readonly port: number;
@@ -40,13 +41,13 @@ interface StandInBackendPart {
   }) => Promise<{ readonly url: string; readonly stop: () => Promise<void> }>;
 }
 
-/** The flags of `check` that are no settings, as they were given; true for one without a value. */
+/** The given flags of a command that are not settings; true for a flag without a value. */
 export type GivenFlags = Readonly<Record<string, string | true>>;
 
 interface ContractCheckPart {
-  /** What is wrong with the flags. */
+  /** Returns the problems with the flags. */
   readonly findProblems: (flags: GivenFlags) => readonly string[];
-  /** Resolves with the exit code; `shownUrl` is the address of the backend that may be shown. */
+  /** Resolves with the exit code. `shownUrl` is the backend's address without secrets. */
   readonly runContractCheck: (
     flags: GivenFlags,
     settings: Settings,
@@ -58,7 +59,7 @@ interface ContractCheckPart {
 }
 
 interface ClusterPart {
-  /** Rejects with a StartError, all processes stopped again. */
+  /** Rejects with a StartError, after stopping all processes. */
   readonly startPool: (
     settings: Settings,
     log: Log,
@@ -67,7 +68,7 @@ interface ClusterPart {
   ) => Promise<ClientService>;
 }
 
-/** For people: where each part is. */
+/** The folder of each part, for messages. */
 const places: Readonly<Record<keyof Parts, string>> = {
   dashboard: dashboardFolder,
   standInBackend: 'packages/stand-in-backend',
@@ -78,15 +79,15 @@ const places: Readonly<Record<keyof Parts, string>> = {
   http2: 'packages/core/hosts/http2',
 };
 
-/** Loads a part for `wish`, which is what the operator asked for. Rejects with a StartError when this build leaves it out. */
+/** Loads a part for `neededBy`, a command or setting. Rejects with a StartError if this build leaves it out. */
 export async function loadPart<Name extends keyof Parts>(
   parts: Partial<Parts>,
   name: Name,
-  wish: string,
+  neededBy: string,
 ): Promise<Awaited<ReturnType<Parts[Name]>>> {
   const load = parts[name] as (() => ReturnType<Parts[Name]>) | undefined;
   if (load === undefined) {
-    throw new StartError(`${wish} needs ${places[name]}, which this build leaves out`, undefined);
+    throw new StartError(`${neededBy} needs ${places[name]}, which this build leaves out`, undefined);
   }
   return await load();
 }

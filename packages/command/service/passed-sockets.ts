@@ -1,21 +1,22 @@
-// Listening sockets that a service manager has opened and passes on, so that they outlive this process and a restart
-// loses no connection (sd_listen_fds(3)). Which there are is read here; listening on them is listen.ts's affair.
+// Finds the listening sockets that a service manager passes on (sd_listen_fds(3)). They outlive this process, so a
+// restart loses no connection. core/hosts/common/listen.ts makes servers listen on them.
 
 import { StartError } from '../../core/hosts/common/start-error.ts';
 
-/** File descriptors of listening sockets, by who connects to them; empty where an own one is to be opened. */
+/** File descriptors of listening sockets; empty: the gateway opens its own socket. */
 export interface PassedSockets {
   readonly clients: readonly number[];
   readonly admin: readonly number[];
 }
 
 const firstDescriptor = 3;
-// Far more than anybody has; a number beyond it is a slip.
+// A larger number of passed sockets is a mistake; real setups have far fewer.
 const socketsMax = 64;
 
 /**
- * The sockets that were passed to the process `pid`: those for another one are none of its business. By their names
- * `clients` and `admin`, or where none has such a name in this order. Throws a StartError when they cannot be told apart.
+ * Finds the sockets passed to the process `pid`, by their names `clients` and `admin`. One or two sockets without these
+ * names: the first is for clients, the second for the admin listener. Throws a StartError if the use of the sockets is
+ * unclear.
  */
 export function findPassedSockets(
   environment: Readonly<Record<string, string | undefined>>,
@@ -26,7 +27,7 @@ export function findPassedSockets(
     return { clients: [], admin: [] };
   }
   if (!/^\d{1,2}$/.test(count) || Number(count) > socketsMax) {
-    throw new StartError(`LISTEN_FDS must be a number of sockets, 0 to ${socketsMax}`, undefined);
+    throw new StartError(`LISTEN_FDS must be the number of passed sockets, 0 to ${socketsMax}`, undefined);
   }
   const descriptors = Array.from({ length: Number(count) }, (_, index) => firstDescriptor + index);
   const nameOf = new Map(names.split(':').map((name, index) => [firstDescriptor + index, name]));
@@ -40,14 +41,14 @@ export function findPassedSockets(
     return { clients: descriptors.slice(0, 1), admin: descriptors.slice(1) };
   }
   throw new StartError(
-    `${descriptors.length} sockets were passed on by LISTEN_FDS, and it is not clear which are for whom: name each of them clients or admin (FileDescriptorName=)`,
+    `LISTEN_FDS passes ${descriptors.length} sockets, but it is not clear which are for clients and which for the admin listener: name each of them clients or admin (FileDescriptorName=)`,
     undefined,
   );
 }
 
 type Places = Partial<Record<'host' | 'port' | 'adminHost' | 'adminPort', string>>;
 
-/** What is in force in place of HOST, PORT, ADMIN_HOST and ADMIN_PORT where sockets were passed on that listen at these URLs. */
+/** Returns the texts shown as HOST, PORT, ADMIN_HOST and ADMIN_PORT if passed sockets, with these URLs, replace them. */
 export function settingsOfSockets({ clients, admin }: PassedSockets, url: string, adminUrl: string): Places {
   return { ...placeOf(url, clients, 'host', 'port'), ...placeOf(adminUrl, admin, 'adminHost', 'adminPort') };
 }
@@ -63,7 +64,7 @@ function placeOf(
   }
   const { hostname, port, protocol } = new URL(url);
   const others = count === 1 ? '' : ` and ${count - 1} more`;
-  // A URL leaves out the port that its protocol has anyway.
+  // A URL omits the default port of its protocol.
   const shownPort = port || (protocol === 'https:' ? '443' : '80');
   return { [hostName]: hostname + others, [portName]: shownPort + others };
 }

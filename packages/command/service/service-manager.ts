@@ -1,29 +1,29 @@
-// What systemd is told of the process (sd_notify(3)): that it is ready, reloads, stops, and again and again that it
-// lives. Node.js has no datagram sockets of Unix, so systemd's own tool says it. A fork of this process takes longer the
-// more memory it has, and holds up every call meanwhile: so a small shell is started once and forks in its place.
+// Notifies systemd (sd_notify(3)) that the process is ready, reloading, stopping or alive. Node.js has no Unix datagram
+// sockets, so the program systemd-notify sends the notifications. Forking the gateway for each of them would block all
+// calls, longer with more memory. So the gateway starts one small shell, and the shell forks.
 
 import { spawn } from 'node:child_process';
 
 import type { Logger } from '../log/log.ts';
 
-/** Whoever started the process and wants to hear how it is; nobody, as often as not. */
+/** The service manager that started the process; without one, all methods do nothing. */
 export interface ServiceManager {
-  /** It serves; from now on, if that is wanted, signs of life are sent. `status` is for people. */
+  /** Reports that the gateway serves, and starts the pings for the watchdog if requested. systemctl shows `status`. */
   ready(status: string): void;
   reloading(): void;
   stopping(): void;
-  /** Nothing more is said. */
+  /** Sends no further notification. */
   end(): void;
 }
 
-// Signals are for the gateway: this shell ends with its input, and `systemd-notify` when it has been heard.
+// The shell ignores signals, which are for the gateway, and exits when its input ends.
 const script = `trap '' TERM INT HUP
 command -v systemd-notify >/dev/null || { echo 'systemd-notify is not installed' >&2; exit 127; }
 while IFS= read -r line; do systemd-notify -- "$line"; done`;
 
 /**
- * The service manager that `environment` names to the process `pid` (NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID). What
- * cannot be said to it is logged, and no reason to end.
+ * Opens the service manager that `environment` names for the process `pid` (NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID). If
+ * notifications fail, that is logged and the gateway goes on.
  */
 export function openServiceManager(
   {
@@ -37,14 +37,14 @@ export function openServiceManager(
 ): ServiceManager {
   let hasEnded = NOTIFY_SOCKET === '';
   let timer: NodeJS.Timeout | undefined;
-  const teller = hasEnded
+  const notifier = hasEnded
     ? undefined
     : spawn('/bin/sh', ['-c', script], {
         stdio: ['pipe', 'ignore', 'inherit'],
         env: { PATH, NOTIFY_SOCKET },
       });
-  // Node gives none where it had no descriptor for it.
-  const input = teller?.stdin;
+  // Undefined if Node had no file descriptor left for the pipe.
+  const input = notifier?.stdin;
   const end = (): void => {
     hasEnded = true;
     clearInterval(timer);
@@ -53,20 +53,20 @@ export function openServiceManager(
   const giveUp = (why: object): void => {
     if (!hasEnded) {
       end();
-      logger.error(why, 'the service manager can be told nothing more');
+      logger.error(why, 'cannot notify the service manager any more');
     }
   };
-  teller?.on('error', (error) => {
+  notifier?.on('error', (error) => {
     giveUp({ err: error });
   });
-  teller?.on('exit', (code, signal) => {
+  notifier?.on('exit', (code, signal) => {
     giveUp({ code, signal });
   });
-  // Said by its exit.
+  // A write fails only if the shell has exited, which is reported above.
   input?.on('error', () => undefined);
-  const tell = (...assignments: string[]): void => {
+  const notify = (...assignments: string[]): void => {
     for (const assignment of assignments) {
-      // A teller that does not come on is not given more and more.
+      // Notifications are dropped while the shell is too slow.
       if (!hasEnded && input?.writableNeedDrain === false) {
         input.write(`${assignment}\n`);
       }
@@ -76,18 +76,18 @@ export function openServiceManager(
     /^[1-9]\d{0,15}$/.test(WATCHDOG_USEC) && (WATCHDOG_PID === undefined || WATCHDOG_PID === String(pid));
   return {
     ready: (status) => {
-      tell(`STATUS=${status}`, 'READY=1');
+      notify(`STATUS=${status}`, 'READY=1');
       if (isWatched && timer === undefined && !hasEnded) {
-        // Of this event loop: where it does not turn any more, nothing is sent. Workers are watched by their pool.
-        // Half of the time is what sd_watchdog_enabled(3) recommends.
-        timer = setInterval(tell, Math.max(1, Math.floor(Number(WATCHDOG_USEC) / 2_000)), 'WATCHDOG=1');
+        // The ping is sent from this event loop, so a blocked loop sends none. It covers this process only; the pool
+        // watches the workers. sd_watchdog_enabled(3) recommends half of WATCHDOG_USEC as the interval.
+        timer = setInterval(notify, Math.max(1, Math.floor(Number(WATCHDOG_USEC) / 2_000)), 'WATCHDOG=1');
       }
     },
     reloading: () => {
-      tell('STATUS=reloading', 'RELOADING=1');
+      notify('STATUS=reloading', 'RELOADING=1');
     },
     stopping: () => {
-      tell('STATUS=draining', 'STOPPING=1');
+      notify('STATUS=draining', 'STOPPING=1');
     },
     end,
   };

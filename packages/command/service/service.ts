@@ -1,4 +1,4 @@
-// The whole service: what serves clients, in this process or several, and the admin listener beside it.
+// The whole service: the client service, in this process or several, and the admin listener.
 
 import { normalizeHostName } from '../../core/admission/host-names.ts';
 import type { Listener } from '../../core/hosts/common/listen.ts';
@@ -13,10 +13,10 @@ import type { ClientService, Service } from './services.ts';
 import type { Parts } from './parts.ts';
 import type { PassedSockets } from './passed-sockets.ts';
 
-/** What is in force; a reload changes it. */
+/** The settings and certificates in force; a reload changes them. */
 export interface InForce {
   resolved: ResolvedSettings;
-  /** Undefined where the settings name none. */
+  /** Undefined if the settings have no certificate files and no BACKEND_SERVER_NAME. */
   certificates: CertificateStore | undefined;
 }
 
@@ -27,8 +27,8 @@ export interface WholeService extends Service {
 }
 
 /**
- * Adds the admin listener to what serves clients, and has its certificates follow their files. Rejects with a
- * StartError, all of it stopped again.
+ * Adds the admin listener to the client service, and reloads the certificates when their files change. Rejects with a StartError,
+ * after stopping both.
  */
 export async function addAdmin(
   clients: ClientService,
@@ -49,7 +49,7 @@ export async function addAdmin(
       isDraining: () => isDraining,
       allowedHosts: () => [adminHost, ...settingsInForce().adminAllowedHosts],
       onFault: (error) => {
-        logger.error({ err: error }, 'a fault of the gateway in an answer of the admin listener');
+        logger.error({ err: error }, 'internal error of the admin listener');
       },
       facts: () => ({
         instanceName: settingsInForce().instanceName,
@@ -93,7 +93,7 @@ export async function addAdmin(
   };
 }
 
-/** From now on the certificates follow their files, and `clients` gets what is in force. */
+/** Reloads the certificates when their files change, and passes them on to `clients`. */
 export function followFiles(certificates: CertificateStore | undefined, clients: ClientService): void {
   if (certificates !== undefined) {
     certificates.onChange = (tls) => {

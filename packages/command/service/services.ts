@@ -1,30 +1,34 @@
-// What serves, as those see it who start and stop it.
+// The interfaces of services, for the code that starts, reloads and stops them.
 
 import type { Reporter } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Settings } from '../settings/settings.ts';
 
-/** What can be drained and stopped. */
+/** A service that can be drained and stopped. */
 export interface Service {
-  /** From now on `/readyz` says 503 and every reply closes its connection [D33]. */
+  /** From now on every reply closes its connection [D33], and `/readyz`, if the service has it, answers 503. */
   beginDrain(): void;
-  /** Takes no new connection and resolves when the last one has closed by itself and no call is under way. */
+  /**
+   * Refuses new connections and closes idle ones. Resolves when all connections have closed and no call is in flight,
+   * or without waiting for calls once `signal` is aborted.
+   */
   finishDrain(signal: AbortSignal): Promise<void>;
-  /** Cuts whatever is left. */
+  /** Cuts the remaining connections. */
   stop(): Promise<void>;
-  /** Part of it has ended as it should not have. */
+  /** Tells whether a worker of the service failed while stopping. */
   readonly hasFailed?: () => boolean;
 }
 
 export interface ClientService extends Service, Reporter {
   readonly url: string;
-  /** Processes of their own serve, and not this one. */
+  /** True if worker processes serve the clients, false if this process does. */
   readonly hasWorkers: boolean;
-  /** New connections of clients and to the backend get these, open ones live on [D37]. */
+  /** Uses `tls` for new connections of clients and to the backend; open connections stay [D37]. */
   renewTls(tls: TlsInForce): void;
   /**
-   * Serves new connections by `settings` when it resolves, and lets calls under way end by the old ones until `finished`
-   * resolves [D65]. Rejects with a StartError, and then the old ones stay. To be called again only when it is finished.
+   * Resolves when new connections use `settings`. Calls in flight finish with the old settings; then `finished`
+   * resolves [D65]. Rejects with a StartError and keeps the old settings if the new ones cannot be served. Call it
+   * again only after `finished`.
    */
   reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<void> }>;
 }

@@ -1,5 +1,5 @@
-// Serves clients by one set of settings: gateway, guards, traces and connections. It does not listen: it takes the
-// connections that it is given. So a reload makes a second one, and lets the first finish what it has [D65].
+// A `Serving` serves clients with one set of settings: it has a gateway, guards, traces and connections. It receives accepted
+// connections and does not listen. So a reload can create a second `Serving` while the first finishes its calls [D65].
 
 import type { Socket } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -25,31 +25,31 @@ import type { ClientService } from './services.ts';
 
 export interface Serving extends ReportedServing, Pick<ClientService, 'renewTls' | 'beginDrain' | 'stop'> {
   readonly scheme: 'http' | 'https';
-  /** Serves the connection, or closes it when there are too many. */
+  /** Serves the connection, or closes it if there are too many and none of them is idle. */
   take(socket: Socket): void;
-  /** Resolves when the last connection has closed by itself and no call is under way, or when `signal` is aborted. */
+  /** Closes idle connections. Resolves when all have closed and no call is in flight, or when `signal` is aborted. */
   drain(signal: AbortSignal): Promise<void>;
 }
 
-/** What several servings of one process, one after the other, have in common. */
-interface ServingSurroundings {
+/** The objects that the successive servings of a process share. */
+interface ServingContext {
   readonly logger: Logger;
   readonly records: Pick<Records, 'figures' | 'failures'>;
   readonly keeper: Keeper;
   readonly parts: Partial<Parts>;
 }
 
-// How long the end of the process waits for the collector [D49].
+// Longest time that the process waits for the collector before it ends [D49].
 const tracesEndMs = 1_000;
 
-/** Rejects with a StartError when it cannot serve by these settings. */
+/** Creates a `Serving`. Rejects with a StartError if it cannot serve with these settings. */
 export async function createServing(
   settings: Settings,
   tls: TlsInForce,
-  { logger, records: shared, keeper, parts }: ServingSurroundings,
+  { logger, records: shared, keeper, parts }: ServingContext,
 ): Promise<Serving> {
   const { allowedHosts, backendUrl, host } = settings;
-  // The last that were given, for what looks at the backend.
+  // The TLS settings in force, for the backend monitor.
   let { backend: backendTls } = tls;
   const backend = new BackendMonitor(createOpenSocket(backendUrl, () => backendTls));
   const records: Records = { ...shared, backend, keys: new KeyRecords() };
@@ -58,8 +58,8 @@ export async function createServing(
     backendTls: backendUrl.protocol === 'https:' ? backendTls : undefined,
     allowedHosts: allowedHosts.length === 0 ? [] : [...(parseHostNames(host) ?? []), ...allowedHosts],
   };
-  // What is loaded comes before what has to be closed again. Only what is wanted is loaded: neither the start nor the memory of
-  // a gateway without it pays.
+  // Loads only the code that the settings need, to save start-up time and memory. Loading comes first: if it fails,
+  // nothing has to be closed yet.
   const pages = settings.docs ? (await import('../api-reference/pages.ts')).loadPages(settings) : undefined;
   const traces =
     settings.otelExporterOtlpEndpoint === ''
@@ -84,7 +84,7 @@ export async function createServing(
   try {
     connections = new ClientServer(settings, gateway, secure);
   } catch (error) {
-    // Certificates that the platform cannot use: the serving before this one goes on.
+    // Node cannot use the certificates. If this is a reload, the previous `Serving` goes on.
     guards.close();
     await tracer?.end(0);
     throw error;
@@ -92,18 +92,21 @@ export async function createServing(
   connections.onHandshakeFailure = (error, address) => {
     records.figures.recordFailedHandshake();
     const client = settings.logClient ? address : undefined;
-    logger.debug({ client, cause: describeTlsError(error) }, 'a client did not set up TLS');
+    logger.debug({ client, cause: describeTlsError(error) }, 'TLS handshake with a client failed');
   };
   connections.onFull = () => {
     const { connectionsMax } = settings;
-    logger.warn({ connectionsMax }, 'too many connections: those at rest make room, or newcomers are closed');
+    logger.warn(
+      { connectionsMax },
+      'connection limit reached: closing idle connections or refusing new ones',
+    );
   };
   connections.onShed = () => {
     records.figures.recordShedConnection();
   };
   connections.onStalledRefusal = () => {
     records.figures.recordStalledConnection();
-    logger.info('the client took nothing of the reply to what was not a request and was cut off');
+    logger.info('disconnected a client that did not read the reply to a malformed request');
   };
   let isDrained = false;
   let stopped: Promise<void> | undefined;
@@ -111,15 +114,16 @@ export async function createServing(
     gateway.isCutting = true;
     connections.closeAll();
     guards.close();
-    // Their calls hear of it, reads are cancelled; then the backend's connections, and with them writes.
+    // In the first turn, calls are notified of the stop, and backend calls that only read are cancelled. Then the
+    // connections to the backend are closed, which ends the others.
     await nextTurn();
     await gateway.backend.close();
-    // The turn in which the last of them is recorded.
+    // Within this turn the last calls are recorded.
     await nextTurn();
-    // Where what was left has been cut, nothing waits any more.
+    // If the drain was cut short, the end does not wait for the collector.
     const lost = (await tracer?.end(isDrained ? tracesEndMs : 0)) ?? 0;
     if (lost > 0) {
-      logger.warn({ spans: lost }, 'the collector has not taken the last traces');
+      logger.warn({ spans: lost }, 'the last traces were not exported');
     }
   };
   return {
@@ -160,10 +164,10 @@ function observeSpans(
       figures.recordDroppedSpans(spans);
     },
     onLosing: (cause, spans) => {
-      logger.warn({ endpoint, cause, spans }, 'the collector does not take traces: they are dropped');
+      logger.warn({ endpoint, cause, spans }, 'trace export failed: dropping spans');
     },
     onRecovered: (cause, spans) => {
-      logger.info({ endpoint, cause, spans }, 'the collector takes traces again');
+      logger.info({ endpoint, cause, spans }, 'trace export works again');
     },
   };
 }

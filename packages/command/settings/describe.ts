@@ -1,4 +1,4 @@
-// Settings for people: in the help, in docs/settings.md, in the log and on the dashboard. What must not be shown is left out.
+// Describes settings for the help, docs/settings.md, the log and the dashboard, without secrets.
 
 import type { Command } from '../options/row.ts';
 import {
@@ -13,30 +13,33 @@ import {
   type SettingSource,
 } from './settings.ts';
 
-/** What a setting is in `command` when nobody sets it, as text. */
+/** The default of a setting in `command`, as text. */
 export function defaultOf(name: SettingName, command: Command): string {
   const { default: standard, invertedIn = [] } = rowOf(name);
   return String(typeof standard === 'boolean' ? standard !== invertedIn.includes(command) : standard);
 }
 
-/** A setting in force, for people to read. */
+/** A setting in force, for display. */
 export interface DescribedSetting {
   readonly variable: string;
   readonly flag: string;
-  /** Without what must not be shown. */
+  /** Without secrets. */
   readonly value: string;
   readonly unit: string | undefined;
   readonly source: SettingSource;
   readonly help: string;
 }
 
-/** The value of a setting in force, without what must not be shown. */
+/** The value of a setting, without secrets. */
 export function showValue(name: SettingName, settings: Settings): string {
   const text = String(settings[name]);
   return rowOf(name).kind.show?.(text) ?? text;
 }
 
-/** The same where passed sockets take the place of some settings, as `sockets` says. */
+/**
+ * Marks the settings that are replaced by sockets which another process (such as systemd) passed to this one. `sockets` has
+ * the text to show for each of these settings.
+ */
 export function withSockets(
   resolved: ResolvedSettings,
   sockets: Readonly<Partial<Record<SettingName, string>>>,
@@ -46,12 +49,12 @@ export function withSockets(
   return { ...resolved, sources: { ...resolved.sources, ...Object.fromEntries(sources) }, sockets };
 }
 
-/** The value of a setting in force, or of the socket that takes its place, without what must not be shown. */
+/** The value of a setting, or the socket that replaces it, without secrets. */
 export function showInForce(name: SettingName, { settings, sockets }: ResolvedSettings): string {
   return sockets?.[name] ?? showValue(name, settings);
 }
 
-/** The settings in force that the command has. */
+/** Describes the settings of the command. */
 export function describeSettings(resolved: ResolvedSettings): DescribedSetting[] {
   return settingsOf(resolved.command).map((name) => ({
     variable: variableOf(name),
@@ -63,12 +66,12 @@ export function describeSettings(resolved: ResolvedSettings): DescribedSetting[]
   }));
 }
 
-/** The settings that differ. */
+/** The names of the settings whose values differ between `before` and `after`. */
 export function changedSettings(before: Settings, after: Settings): SettingName[] {
   return settingNames.filter((name) => String(before[name]) !== String(after[name]));
 }
 
-/** What has changed, for the log, without what must not be shown. */
+/** The changed settings as `old → new`, for the log, without secrets. */
 export function describeChanges(before: Settings, after: Settings): Partial<Record<SettingName, string>> {
   return Object.fromEntries(
     changedSettings(before, after).map((name) => [

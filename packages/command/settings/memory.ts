@@ -1,18 +1,18 @@
-// How much memory the process may have, and how much its settings can make it need.
+// Estimates the memory that the settings can require, and reads the memory limit of the process.
 
 import { totalmem } from 'node:os';
 
 import type { Settings } from './settings.ts';
 
-/** What an idle connection of a client takes, by its protocol (docs/performance.md, In machines). */
+/** Bytes per idle client connection, by protocol (docs/performance.md, In machines). */
 export const connectionBytes = { plain: 5_000, tls: 51_000, http2: 85_000 } as const;
 
-// A process under load, with room.
+// Bytes of one process under load, with a reserve, but without bodies and client connections.
 const processBytes = 200_000_000;
 
 type ConnectionKind = keyof typeof connectionBytes;
 
-/** What clients speak, at the most. */
+/** The kind of connection that needs the most memory with these settings. */
 export function connectionKindOf({
   tlsCertFile,
   http2,
@@ -20,7 +20,7 @@ export function connectionKindOf({
   return http2 ? 'http2' : tlsCertFile === '' ? 'plain' : 'tls';
 }
 
-/** What the gateway needs when it holds as many bodies and connections as it may: its workers together. */
+/** Bytes that all workers together need when bodies and connections are at their limits. */
 export function neededMemory(
   {
     bufferedBytesMax,
@@ -36,6 +36,6 @@ export function neededMemory(
 
 /** The limit of the container (cgroup), or else the memory of the machine, in bytes. */
 export function readMemoryLimit(): number {
-  // Without a limit it is 0, or larger than any memory.
+  // Without a limit, `constrainedMemory` returns 0 or more bytes than any machine has.
   return Math.min(process.constrainedMemory() || Infinity, totalmem());
 }

@@ -1,7 +1,6 @@
-// Packages that only those install who want what they do: optional peers in package.json. A setting that wants one that is
-// not there is a problem at the start, and not a failure later.
+// Checks at the start that the packages which a setting needs are installed. They are optional peers in package.json.
 
-interface Wishing {
+interface PackageSettings {
   readonly otelExporterOtlpEndpoint?: string | undefined;
   readonly logFormat?: string | undefined;
 }
@@ -14,25 +13,25 @@ const tracePackages = [
   '@opentelemetry/sdk-trace',
 ];
 
-/** One problem for each setting whose packages are not all installed; `variableOf` names a setting as its user does. */
+/** One problem for each setting whose packages are not all installed. */
 export function findMissingPackages(
-  { otelExporterOtlpEndpoint = '', logFormat }: Wishing,
-  variableOf: (name: keyof Wishing) => string,
+  { otelExporterOtlpEndpoint = '', logFormat }: PackageSettings,
+  variableOf: (name: keyof PackageSettings) => string,
   isThere: (name: string) => boolean = isInstalled,
 ): string[] {
-  const wishes = {
+  const needed = {
     otelExporterOtlpEndpoint: otelExporterOtlpEndpoint === '' ? [] : tracePackages,
     logFormat: logFormat === 'pretty' ? ['pino-pretty'] : [],
   };
-  return Object.entries(wishes).flatMap(([setting, packages]) => {
+  return Object.entries(needed).flatMap(([setting, packages]) => {
     const missing = packages.filter((name) => !isThere(name));
     return missing.length === 0
       ? []
-      : `${variableOf(setting as keyof Wishing)} needs ${missing.length === 1 ? 'a package that is' : 'packages that are'} not installed: run \`npm install ${missing.join(' ')}\` where work-item-gateway is installed, or leave the setting out`;
+      : `${variableOf(setting as keyof PackageSettings)} needs ${missing.length === 1 ? 'a package that is' : 'packages that are'} not installed: run \`npm install ${missing.join(' ')}\` where work-item-gateway is installed, or leave the setting out`;
   });
 }
 
-/** Whether an import of `name` would find it. */
+/** Tells whether `name` can be imported. */
 export function isInstalled(name: string): boolean {
   try {
     import.meta.resolve(name);

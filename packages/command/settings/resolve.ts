@@ -1,4 +1,5 @@
-// Settings from flags, the environment and the settings file: each checked by itself, then all together.
+// Resolves the settings from flags, the environment and the settings file. Checks each setting alone, then their
+// combinations.
 
 import { findRateProblems } from '../../core/guards/options/rate-options.ts';
 import { findTokenProblems } from '../../core/guards/options/token-options.ts';
@@ -24,9 +25,9 @@ import {
 import { findHttp2Problem, findTlsProblems } from './tls-settings.ts';
 
 /**
- * Every setting from the flags, else the environment, else the settings file, else its default. An empty
- * variable counts as unset. Problems, those in `known` first, are thrown together as one SettingsError; those with
- * certificate files too, unless `isReload` (new ones are refused without the other settings) or nothing is to be served.
+ * Takes each setting from the flags, else the environment, else the settings file, else its default. An empty variable
+ * counts as unset. Throws all problems as one SettingsError, those in `known` first. Certificate files are checked too,
+ * but not for `openapi`, and not on a reload, when the certificate store checks them.
  */
 export function resolveSettings(
   command: Command,
@@ -45,7 +46,7 @@ export function resolveSettings(
   for (const name of settingNames) {
     const { kind } = rowOf(name);
     const flag = flags[name];
-    // A variable of another command's is none of this one's business, right or wrong.
+    // Variables that only other commands use are ignored, valid or not.
     const variable = used.has(name) ? givenText(environment[variableOf(name)]) : undefined;
     const line = used.has(name) ? givenText(file[variableOf(name)]) : undefined;
     const text = flag ?? variable ?? line ?? defaultOf(name, command);
@@ -78,7 +79,7 @@ export function resolveSettings(
     settings.port !== undefined &&
     settings.host === settings.adminHost
   ) {
-    problems.push('PORT and ADMIN_PORT are the same, but clients and operators need one each');
+    problems.push('PORT and ADMIN_PORT are the same: use a different port for each');
   }
   const read = settings as Partial<Settings>;
   const isSet = (name: SettingName): boolean => sources[name] !== 'default';

@@ -1,4 +1,4 @@
-// The settings file: one VARIABLE=value a line.
+// Reads the settings file, which has one VARIABLE=value per line.
 
 import { readFileSync } from 'node:fs';
 import { parseEnv } from 'node:util';
@@ -7,10 +7,10 @@ import { quoteIfPlain } from '../../core/hosts/options/accepted-values.ts';
 import { suggest } from '../../core/hosts/options/similar.ts';
 import { settingNames, variableOf } from './settings.ts';
 
-// Blank, a comment, or an assignment.
+// A blank line, a comment or an assignment.
 const settingLine = /^\s*(?:#.*|[^\s=#][^=]*=.*)?$/s;
 
-// The variables of the file, checked to be settings; a problem is added to `problems`.
+/** Returns the variables of the file. Adds a problem for each invalid line and each name that is not a setting. */
 export function readSettingsFile(name: string, problems: string[]): NodeJS.Dict<string> {
   if (name === '') {
     return {};
@@ -26,22 +26,22 @@ export function readSettingsFile(name: string, problems: string[]): NodeJS.Dict<
     );
     return {};
   }
-  // Node reads over what it does not understand: what somebody has turned on would be off, and nobody would know.
+  // Node's parser silently skips invalid lines, so a mistyped setting would have no effect.
   for (const [index, line] of text.split('\n').entries()) {
     if (!settingLine.test(line)) {
-      problems.push(`line ${index + 1} of the settings file is no VARIABLE=value`);
+      problems.push(`line ${index + 1} of the settings file is not VARIABLE=value`);
     }
   }
   const variables = parseEnv(text);
   const known = settingNames.filter((each) => each !== 'settingsFile').map(variableOf);
   for (const variable of Object.keys(variables).filter((each) => !known.includes(each))) {
-    // A line that went wrong can have anything before its `=`, a password too.
-    const named = /^[A-Z][A-Z_]{0,39}$/.test(variable) ? variable : 'a name that is not shown';
-    problems.push(`${named} in the settings file is no setting that it can have${suggest(named, known)}`);
+    // A mistyped line can have anything before its `=`, even a password.
+    const named = /^[A-Z][A-Z_]{0,39}$/.test(variable) ? variable : 'a name (not shown)';
+    problems.push(`${named} in the settings file is not a setting that it can have${suggest(named, known)}`);
   }
   for (const variable of known.filter((each) => variables[each]?.includes('\n') === true)) {
-    problems.push(`${variable} in the settings file has a quotation mark that does not end on its line`);
-    // Of other lines, maybe: there is nothing in it to check.
+    problems.push(`${variable} in the settings file has a quotation mark that is not closed on its line`);
+    // The value may contain the text of other lines, so it is not checked.
     variables[variable] = '';
   }
   return variables;

@@ -1,5 +1,5 @@
-// Every setting of the command, by its name: flags, variables, defaults, checks, help and docs/settings.md come from these
-// rows. A new one is a row in rows/, and its use.
+// The table of settings. Flags, variables, defaults, checks, help and docs/settings.md come from its rows. A new setting is
+// a row in rows/.
 
 import { rateRows } from '../../core/guards/options/rate-options.ts';
 import { tokenRows } from '../../core/guards/options/token-options.ts';
@@ -29,21 +29,21 @@ export function rowOf(name: SettingName): Row {
   return settingsTable[name];
 }
 
-/** Every setting, checked. Frozen. */
+/** All settings, valid and frozen. */
 export type Settings = { readonly [Name in SettingName]: ValueOf<(typeof settingsTable)[Name]> };
 
-/** Where a setting's value came from; `socket`: from a listening socket that was passed on, and nobody looks at the setting. */
+/** The source of a setting's value. `socket`: a passed listening socket replaces the setting. */
 export type SettingSource = 'default' | 'file' | 'environment' | 'flag' | 'socket';
 
 export interface ResolvedSettings {
   readonly command: Command;
   readonly settings: Settings;
   readonly sources: Readonly<Record<SettingName, SettingSource>>;
-  /** What is shown in place of settings whose source is `socket`. */
+  /** The texts shown for settings whose source is `socket`. */
   readonly sockets?: Readonly<Partial<Record<SettingName, string>>>;
 }
 
-/** What is wrong with the settings: every problem at once, each with what to do. */
+/** All problems of the settings, each with its remedy. */
 export class SettingsError extends Error {
   readonly problems: readonly string[];
 
@@ -64,17 +64,17 @@ export function flagOf(name: SettingName): string {
 /** `requestBytesMax` -> `REQUEST_BYTES_MAX`. */
 export const variableOf: (name: SettingName) => string = toVariable;
 
-/** The settings that `command` has. */
+/** The settings of `command`. */
 export function settingsOf(command: Command): SettingName[] {
   return settingNames.filter((name) => rowOf(name).commands.includes(command));
 }
 
-/** What a setting sets, in a few words. */
+/** The start of the setting's help, up to the first `;` or `.`. */
 export function briefOf(name: SettingName): string {
   return rowOf(name).help.replace(/[;.](?: .*)?$/s, '');
 }
 
-/** The groups that have any of `names`, in their order, each with those of them that it has. */
+/** Sorts `names` into their groups, in the order of the groups. */
 export function groupSettings(names: readonly SettingName[]): [SettingGroup, SettingName[]][] {
   return (Object.keys(settingGroups) as SettingGroup[])
     .map((group): [SettingGroup, SettingName[]] => [

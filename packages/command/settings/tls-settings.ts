@@ -1,4 +1,4 @@
-// Settings of TLS, which depend on each other and on files.
+// Checks the settings of TLS, which depend on each other and on files.
 
 import {
   hasFiles,
@@ -12,16 +12,16 @@ import { variableOf, type SettingName, type Settings, type SettingSource } from 
 
 const http2NodeMin = 26;
 
-/** Why there can be no HTTP/2 on this Node, or on that of `version`; undefined where there can be [D39]. */
+/** The problem with HTTP/2 on Node `version`; undefined if it works [D39]. */
 export function findHttp2Problem(version = process.versions.node): string | undefined {
-  // By version: what older ones cannot do, streams that are answered with a list of fields and then close, shows on a
-  // connection only.
+  // Checks the version, because the flaw appears only on a connection: an older Node cannot send the headers of a reply
+  // as a list and then close the HTTP/2 stream.
   return Number.parseInt(version, 10) >= http2NodeMin
     ? undefined
-    : `HTTP2 needs Node ${http2NodeMin} or newer, and this is Node ${version}: use a newer Node, or leave HTTP2 out`;
+    : `HTTP2 needs Node ${http2NodeMin} or newer, but this is Node ${version}: use a newer Node, or leave HTTP2 out`;
 }
 
-/** The files with the certificates of each use. */
+/** The certificate files of each use. */
 export function certificateFilesOf(settings: Settings): Record<CertificateUse, CertificateFiles> {
   const file = (name: SettingName): NamedFile => ({
     variable: variableOf(name),
@@ -40,7 +40,7 @@ const pairs = [
 const ofClientTls = ['tlsClientCaFile', 'tlsMinVersion', 'http2'] as const;
 const ofBackendTls = ['backendCaFile', 'backendCertFile', 'backendKeyFile', 'backendServerName'] as const;
 
-/** The settings that say which certificates there are, and how they are used. */
+/** The settings of the certificates. */
 export const certificateSettings: readonly SettingName[] = [
   ...pairs[0],
   'tlsClientCaFile',
@@ -49,8 +49,10 @@ export const certificateSettings: readonly SettingName[] = [
   ...ofBackendTls,
 ];
 
-// Settings of TLS that is off or half set are problems [D41], and so are files that cannot be used. What does not belong
-// to the command is at its default.
+/**
+ * Adds the problems of the TLS settings: settings without effect, incomplete pairs [D41], and unusable files if
+ * `readsFiles`. Settings that the command does not have are at their defaults.
+ */
 export function findTlsProblems(
   settings: Partial<Settings>,
   sources: Readonly<Record<SettingName, SettingSource>>,
@@ -70,7 +72,7 @@ export function findTlsProblems(
   if (pairs[0].every((name) => settings[name] === '')) {
     for (const name of ofClientTls.filter((each) => isSet(each) && settings[each] !== false)) {
       problems.push(
-        `${variableOf(name)} needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients speak plain http`,
+        `${variableOf(name)} needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients use plain http`,
       );
     }
   }
@@ -82,7 +84,7 @@ export function findTlsProblems(
   const files = certificateFilesOf(settings as Settings);
   const areAllEmpty = !Object.values(files).some(hasFiles);
   if (areAllEmpty && isSet('tlsReloadMs')) {
-    problems.push('TLS_RELOAD_MS needs certificate files: there are none to be compared');
+    problems.push('TLS_RELOAD_MS has no effect without certificate files: set some, or leave it out');
   }
   if (readsFiles && !areAllEmpty && problems.length === before) {
     for (const each of Object.values(files)) {

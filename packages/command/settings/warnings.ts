@@ -1,4 +1,4 @@
-// What an operator should know about valid settings and their environment: in the log at the start, and from `check`.
+// Warns about valid settings that do not fit their environment, in the log at the start and in `check`.
 
 import { readFileSync } from 'node:fs';
 
@@ -11,23 +11,22 @@ interface Warning {
   readonly facts: Readonly<Record<string, number>>;
 }
 
-// The log, the listeners, the connections of the admin listener, dashboards, and what Node opens for itself.
+// File descriptors for the log, the listeners, the connections of the admin listener and the dashboards, and Node itself.
 const ownDescriptors = 150;
 
-/** The warnings, most often none. */
 export function findWarnings(
   settings: Settings,
   environment: Readonly<Record<string, string | undefined>>,
 ): Warning[] {
   const { connectionsMax, inFlightMax, bufferedBytesMax, workers } = settings;
   const warnings: Warning[] = [];
-  // Of a process that is as full as it may get; each worker has its share.
+  // File descriptors of one process at its limits; each worker has an equal share of the limits.
   const needed = Math.ceil(connectionsMax / workers) + Math.ceil(inFlightMax / workers) + ownDescriptors;
   const descriptors = { limit: readDescriptorLimit(), needed };
   if (descriptors.limit < descriptors.needed) {
     warnings.push({
       message:
-        'too few file descriptors for the limits that are set: raise ulimit -n, or lower CONNECTIONS_MAX or IN_FLIGHT_MAX',
+        'too few file descriptors for the configured limits: raise ulimit -n, or lower CONNECTIONS_MAX or IN_FLIGHT_MAX',
       facts: { ...descriptors, connectionsMax, inFlightMax },
     });
   }
@@ -35,7 +34,7 @@ export function findWarnings(
   if (memory.limit < memory.needed) {
     warnings.push({
       message:
-        'too little memory for the limits that are set: give the gateway more, or lower BUFFERED_BYTES_MAX, CONNECTIONS_MAX or WORKERS',
+        'too little memory for the configured limits: give the gateway more, or lower BUFFERED_BYTES_MAX, CONNECTIONS_MAX or WORKERS',
       facts: { ...memory, bufferedBytesMax, connectionsMax, workers },
     });
   }
@@ -49,7 +48,7 @@ export function findWarnings(
   return warnings;
 }
 
-/** `ulimit -n` as it is for this process, the soft limit; Infinity where nobody says it, or without any. */
+/** The soft limit of file descriptors (`ulimit -n`) of this process; Infinity if there is none or it is unknown. */
 function readDescriptorLimit(): number {
   try {
     // Name, soft limit, hard limit, unit (proc_pid_limits(5)).

@@ -1,5 +1,5 @@
-// What is in a span: makes the server and the client span of a sampled call when it has ended, by the stable conventions for
-// HTTP. Never a body, a query or a token [D49].
+// Makes the server and the client span of a finished sampled call, by OpenTelemetry's stable conventions for HTTP. A span
+// never contains a body, a query or a token [D49].
 
 import {
   ROOT_CONTEXT,
@@ -29,18 +29,18 @@ import { version } from '../../core/version.ts';
 import type { TraceOptions } from '../options/tracing.ts';
 import { isSampled, spanIdOf, traceIdOf } from './trace-parent.ts';
 
-/** A sampled call as it began. */
+/** The start of a sampled call. */
 export interface CallOrigin {
   readonly head: RequestHead;
-  /** Has the ids of the server span. */
+  /** Contains the ids of the server span. */
   readonly traceParent: string;
-  /** The client's, where it sent a trace. */
+  /** The client's `traceparent`, if it sent one. */
   readonly parent: string | undefined;
   readonly traceState: string | undefined;
 }
 
 export interface BackendCall {
-  /** The `traceparent` that the backend gets: that of the client span. */
+  /** The `traceparent` sent to the backend, with the ids of the client span. */
   readonly traceParent: string;
   readonly path: string;
   /** In milliseconds since 1970. */
@@ -69,7 +69,7 @@ export class CallSpans {
           'process.pid': process.pid,
         }),
       ),
-      // It gets sampled calls only.
+      // Spans are made for sampled calls only.
       sampler: new AlwaysOnSampler(),
       idGenerator: this.#ids,
       spanProcessors: [processor],
@@ -85,7 +85,7 @@ export class CallSpans {
     };
   }
 
-  /** Makes the spans of a call that has ended; `backendCall` is undefined where the backend was not called. */
+  /** Makes the spans of a finished call. `backendCall` is undefined if the backend was not called. */
   write(
     origin: CallOrigin,
     startedAt: number,
@@ -98,7 +98,7 @@ export class CallSpans {
     }
   }
 
-  /** Resolves when the last spans were exported or lost. */
+  /** Resolves when the last spans are exported or lost. */
   async end(): Promise<void> {
     await this.#provider.shutdown();
   }
@@ -112,7 +112,8 @@ export class CallSpans {
     const isKnown = knownMethods.has(method);
     const route = operation && collectionPath + (operation.on === 'item' ? '/{id}' : '');
     const [, name, port] = hostForm.exec(fieldValue(head.fields, 'host') ?? '') ?? [];
-    // Of a client that has left nothing is wrong [D51]; what a client did wrong is its own affair.
+    // A call whose client left is not an error [D51]. By convention a 4xx reply is not an error of a server span
+    // either.
     const error = status >= 500 ? String(status) : outcome === 'shutdown' ? outcome : undefined;
     const attributes: Attributes = {
       'http.request.method': isKnown ? method : '_OTHER',
@@ -145,7 +146,7 @@ export class CallSpans {
   ): void {
     const { operation, backendOutcome, backendStatus, backendDurationMs = 0 } = record;
     const method = operation?.method ?? '_OTHER';
-    // Where our own stop has cut it, or we failed before there was an outcome.
+    // A backend call without an outcome was cut by a stop, or the gateway failed first.
     const outcome = backendOutcome ?? (record.outcome === 'bug' ? 'bug' : 'cancelled');
     const failure = backendStatus === undefined || backendStatus < 300 ? outcome : String(backendStatus);
     const attributes: Attributes = {
@@ -160,7 +161,7 @@ export class CallSpans {
     this.#write(traceParent, method, options, context, startedAt + backendDurationMs);
   }
 
-  /** Hands a span to the SDK, which leaves out attributes that are undefined; gives the context of its children. */
+  /** Passes a span to the SDK, which omits undefined attributes. Returns the context for its children. */
   #write(traceParent: string, name: string, options: SpanOptions, parent: Context, endedAt: number): Context {
     this.#ids.traceParent = traceParent;
     const span = this.#tracer.startSpan(name, options, parent);
@@ -172,9 +173,9 @@ export class CallSpans {
   }
 }
 
-// The ids of a span are drawn before the SDK makes it: the sampler decides on them, and the backend gets them.
+// Gives the SDK ids that were made earlier: the sampler and the backend need them before there is a span.
 class DrawnIds implements IdGenerator {
-  /** Has the ids of the next span. */
+  /** Contains the ids of the next span. */
   traceParent = '';
 
   generateTraceId(): string {

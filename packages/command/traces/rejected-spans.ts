@@ -1,13 +1,14 @@
-// How many spans of a batch the collector has rejected. The exporter reports such a batch as taken, and the number to
-// OpenTelemetry's log only, so this file reads that log. It looks for the object of the OTLP specification (`rejectedSpans` of
-// ExportTracePartialSuccess), never at the words. test/unit/rejected-spans.test.ts fails when the exporter stops logging it.
+// Counts the spans of a batch that the collector rejected. The exporter reports such a batch as a success and writes
+// the number only to OpenTelemetry's log, so this file reads that log. It parses the JSON object of the OTLP
+// specification (`rejectedSpans` of ExportTracePartialSuccess) and ignores the wording of messages.
+// test/unit/rejected-spans.test.ts fails if the exporter stops logging that object.
 
 import { diag, DiagLogLevel } from '@opentelemetry/api';
 
-// Of the batch whose reply is being read. In the same turn as the line in the log, the exporter reports that batch as taken.
+// Spans rejected of the latest batch. The exporter logs this number and reports the success in the same turn.
 let rejectedSpans = 0;
 
-/** Begins to read OpenTelemetry's log, and keeps it from being written anywhere. */
+/** Starts to read OpenTelemetry's log. The log is then not written anywhere. */
 export function watchRejectedSpans(): void {
   const nothing = (): void => undefined;
   const warn = (...words: unknown[]): void => {
@@ -17,7 +18,7 @@ export function watchRejectedSpans(): void {
   diag.setLogger(log, { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
 }
 
-/** The rejected spans of the batch that has just been reported as taken; each is given once. */
+/** Returns the number of rejected spans of the batch just reported as a success, and resets it. */
 export function takeRejectedSpans(): number {
   const rejected = rejectedSpans;
   rejectedSpans = 0;

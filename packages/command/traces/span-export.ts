@@ -1,5 +1,5 @@
-// Between the spans of calls and the SDK's exporter: holds a bounded number of spans, and knows of each whether the collector
-// has taken it [D49].
+// Limits the number of spans that wait for the SDK's exporter, and counts the spans that the collector did not accept
+// [D49].
 
 import { ExportResultCode, type ExportResult } from '@opentelemetry/core';
 import { BatchSpanProcessor, type ReadableSpan, type SpanExporter } from '@opentelemetry/sdk-trace';
@@ -8,21 +8,21 @@ import { escapeControls } from '../../core/text/escape.ts';
 import { takeRejectedSpans } from './rejected-spans.ts';
 import type { SpanLosses } from './span-losses.ts';
 
-// Spans held at once, those in flight to the collector included; further ones are dropped.
+// Largest number of spans held, including those in flight to the collector; further ones are dropped.
 const spansMax = 2_048;
 const batchSpansMax = 512;
-// How long a span may wait for others.
+// Longest time that a span waits for its batch to fill.
 const batchDelayMs = 1_000;
 const causeLengthMax = 200;
 
-/** Exports by `exporter`, each batch within `timeoutMs` whatever the collector does meanwhile. */
+/** Exports through `exporter`. A batch that takes longer than `timeoutMs` counts as failed. */
 export class WatchedExporter implements SpanExporter {
   readonly #exporter: SpanExporter;
   readonly #timeoutMs: number;
   readonly #losses: SpanLosses;
-  // Spans that were admitted, and neither taken by the collector nor dropped so far.
+  // Number of admitted spans that so far are neither accepted by the collector nor dropped.
   #pending = 0;
-  // There was no room for a span since the collector last took some.
+  // True if a span was dropped for lack of room since the collector last accepted some.
   #wasFull = false;
   #isClosed = false;
 
@@ -32,18 +32,18 @@ export class WatchedExporter implements SpanExporter {
     this.#losses = losses;
   }
 
-  /** Counts one span in, or drops it: then false. */
+  /** Admits one span; returns false if there is no room and the span is dropped. */
   admit(): boolean {
     if (this.#pending >= spansMax) {
       this.#wasFull = true;
-      this.#losses.lose(1, `${spansMax} spans wait for it already`);
+      this.#losses.lose(1, `${spansMax} spans are already waiting`);
       return false;
     }
     this.#pending += 1;
     return true;
   }
 
-  /** Drops the spans that the collector has not taken yet; gives all lost spans that no line has told of. */
+  /** Drops the spans not accepted yet. Returns the number of lost spans that no log line has reported. */
   close(): number {
     this.#isClosed = true;
     return this.#losses.close(this.#pending);
@@ -79,9 +79,9 @@ export class WatchedExporter implements SpanExporter {
     if (code !== ExportResultCode.SUCCESS) {
       this.#losses.lose(spans, describeCause(error));
     } else if (rejected > 0) {
-      this.#losses.lose(rejected, 'it has rejected some');
+      this.#losses.lose(rejected, 'the collector rejected some spans');
     } else if (this.#wasFull) {
-      // Others were dropped while these waited: the next ones decide.
+      // Spans were dropped while this batch waited, so the next batch decides whether the losses are over.
       this.#wasFull = false;
     } else {
       this.#losses.recover();
@@ -93,7 +93,10 @@ export class WatchedExporter implements SpanExporter {
   }
 }
 
-/** The SDK's batches, of admitted spans only: their own queue is never full, which would drop spans without a word. */
+/**
+ * Passes only admitted spans on to the SDK's queue. So that queue, which drops spans silently when it is full, never
+ * gets full.
+ */
 export class BoundedProcessor extends BatchSpanProcessor {
   readonly #exporter: WatchedExporter;
 
@@ -115,7 +118,7 @@ export class BoundedProcessor extends BatchSpanProcessor {
   }
 }
 
-/** A status, or the system's words. What the collector has said is not repeated. */
+/** Returns the status of the reply, or the message of the error. The text of the collector's reply is left out. */
 function describeCause(error: Error | undefined): string {
   const code: unknown = error !== undefined && 'code' in error ? error.code : undefined;
   if (typeof code === 'number') {

@@ -1,21 +1,21 @@
-// What is said of spans that are lost. All are counted at once; lines come in pairs, one when losing begins and one when it
-// has ended, and not more than a pair in ten seconds. Each lost span is in the number of one line [D49].
+// Reports lost spans. Each loss is counted immediately. Log lines come in pairs, one when losses begin and one when
+// they end, at most one pair in ten seconds. Each lost span is counted in exactly one line [D49].
 
 import { systemClock, type Clock } from '../../core/time/clock.ts';
 import type { SpanObserver } from '../options/tracing.ts';
 
-/** From one beginning that is told to the next one. */
+/** Shortest time from the first line of one pair to the first line of the next. */
 export const pairMs = 10_000;
 
 export class SpanLosses {
   readonly #observer: SpanObserver;
   readonly #clock: Clock;
-  // The beginning was told, the end was not.
-  #isTold = false;
-  #toldAt = -Infinity;
-  // Nothing has been lost since spans were taken.
+  // True between the two lines of a pair.
+  #isReported = false;
+  #reportedAt = -Infinity;
+  // No span was lost since the collector last accepted some.
   #isOver = true;
-  #untold = 0;
+  #unreported = 0;
   #cause = '';
   #cancelAlarm: (() => void) | undefined;
   #isClosed = false;
@@ -25,59 +25,62 @@ export class SpanLosses {
     this.#clock = clock;
   }
 
-  /** So many spans are lost, for that reason. */
+  /** Counts `spans` lost because of `cause`. */
   lose(spans: number, cause: string): void {
     this.#observer.onDropped(spans);
-    this.#untold += spans;
+    this.#unreported += spans;
     this.#cause = cause;
     this.#isOver = false;
-    if (!this.#isTold && !this.#isClosed) {
-      this.#tell();
+    if (!this.#isReported && !this.#isClosed) {
+      this.#report();
     }
   }
 
-  /** The collector takes spans. */
+  /** The collector accepts spans. */
   recover(): void {
     this.#isOver = true;
-    if (this.#isTold && !this.#isClosed) {
-      this.#tellEnd();
+    if (this.#isReported && !this.#isClosed) {
+      this.#reportEnd();
     }
   }
 
-  /** `spans` are lost with the end: no line follows. Gives all that are in none. */
+  /**
+   * Counts `spans` that are lost at the end, without a line. Returns the number of lost spans that no line has
+   * reported.
+   */
   close(spans: number): number {
     this.#isClosed = true;
     this.#cancelAlarm?.();
     this.#observer.onDropped(spans);
-    this.#untold += spans;
-    return this.#takeUntold();
+    this.#unreported += spans;
+    return this.#takeUnreported();
   }
 
-  #tell(): void {
-    const waitMs = this.#toldAt + pairMs - this.#clock.steady();
+  #report(): void {
+    const waitMs = this.#reportedAt + pairMs - this.#clock.steady();
     if (waitMs > 0) {
       this.#cancelAlarm ??= this.#clock.after(waitMs, () => {
         this.#cancelAlarm = undefined;
-        this.#tell();
+        this.#report();
       });
       return;
     }
-    this.#isTold = true;
-    this.#toldAt = this.#clock.steady();
-    this.#observer.onLosing(this.#cause, this.#takeUntold());
+    this.#isReported = true;
+    this.#reportedAt = this.#clock.steady();
+    this.#observer.onLosing(this.#cause, this.#takeUnreported());
     if (this.#isOver) {
-      this.#tellEnd();
+      this.#reportEnd();
     }
   }
 
-  #tellEnd(): void {
-    this.#isTold = false;
-    this.#observer.onRecovered(this.#cause, this.#takeUntold());
+  #reportEnd(): void {
+    this.#isReported = false;
+    this.#observer.onRecovered(this.#cause, this.#takeUnreported());
   }
 
-  #takeUntold(): number {
-    const spans = this.#untold;
-    this.#untold = 0;
+  #takeUnreported(): number {
+    const spans = this.#unreported;
+    this.#unreported = 0;
     return spans;
   }
 }

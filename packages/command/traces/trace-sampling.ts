@@ -1,11 +1,11 @@
-// Decides which calls are traced, by the standard samplers of OpenTelemetry, and reads the text that they decide on. Every call
-// is decided on, so a decision costs a comparison of texts [D49].
+// Decides which calls are traced, by OpenTelemetry's standard samplers. A sampler runs for every call, so it only
+// compares two texts [D49].
 
 import type { TraceOptions } from '../options/tracing.ts';
 
 /**
- * Decides whether a call is sampled. `traceParent` has its trace id; `isParentSampled` is what its client has decided, undefined
- * where the client sent no trace.
+ * Decides whether a call is sampled. `traceParent` contains the trace id of the call. `isParentSampled` is the client's
+ * decision, or undefined if the client sent no trace context.
  */
 type Sampler = (traceParent: string, isParentSampled: boolean | undefined) => boolean;
 
@@ -14,7 +14,7 @@ type SamplerName = TraceOptions['otelTracesSampler'];
 const parentBased = 'parentbased_';
 const idRange = 2 ** 32;
 
-/** `ratio`, from 0 to 1, is for the samplers that have one. */
+/** Creates the sampler `name`. `ratio`, from 0 to 1, is used by the `traceidratio` samplers. */
 export function createSampler(name: SamplerName, ratio: number): Sampler {
   if (name.startsWith(parentBased)) {
     const root = createSampler(name.slice(parentBased.length) as SamplerName, ratio);
@@ -30,14 +30,14 @@ export function createSampler(name: SamplerName, ratio: number): Sampler {
       if (limit >= idRange) {
         return () => true;
       }
-      // Texts of one length compare as their numbers do, and in half the time that it takes to parse one.
+      // Hexadecimal texts of equal length compare like their numbers. Comparing texts takes half the time of parsing one.
       const digits = limit.toString(16).padStart(8, '0');
       return (traceParent) => lastBitsOf(traceParent) < digits;
     }
   }
 }
 
-// The last 32 bits of the trace id: they are random in every version of trace ids (W3C Trace Context 2, 2.2.2).
+// The last 32 bits of the trace id, which are random in every version of trace ids (W3C Trace Context 2, 2.2.2).
 function lastBitsOf(traceParent: string): string {
   return traceParent.slice(27, 35);
 }

@@ -1,5 +1,5 @@
-// Traces calls [D49]: decides which are sampled, gives the backend its trace context, and has spans made of each sampled call.
-// What is in a span is call-spans.ts; how spans reach the collector is span-export.ts. This file loads the SDK.
+// Traces calls [D49]: decides which are sampled, and makes the trace context for the backend. call-spans.ts makes the spans of
+// sampled calls, and span-export.ts exports them. This file loads the SDK.
 
 import { Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
@@ -18,7 +18,7 @@ import { SpanLosses } from './span-losses.ts';
 import { childOf, isSampled, spanIdOf, traceParents } from './trace-parent.ts';
 import { createSampler } from './trace-sampling.ts';
 
-// A batch, with all attempts to send it.
+// Time limit for the export of a batch, including all attempts.
 const exportTimeoutMs = 10_000;
 
 export function createTraces(options: TraceOptions, observer: SpanObserver): ProcessTracer {
@@ -38,7 +38,7 @@ export function createTraces(options: TraceOptions, observer: SpanObserver): Pro
   const spans = new CallSpans(options, new BoundedProcessor(exporter, exportTimeoutMs));
   const decides = createSampler(options.otelTracesSampler, options.otelTracesSamplerArg);
   return {
-    // Most calls are not sampled: only their ids are kept.
+    // For a call that is not sampled, only its trace context is kept.
     start: (head) => {
       const [, parent, , traceState] = readTraceContext(head.fields);
       const drawn = traceParents.draw();
@@ -58,7 +58,7 @@ export function createTraces(options: TraceOptions, observer: SpanObserver): Pro
       const timer = setTimeout(() => {
         resolve(undefined);
       }, limitMs);
-      // The exporter tells of its failures.
+      // The exporter reports its own failures.
       await Promise.race([spans.end().catch(() => undefined), late]);
       clearTimeout(timer);
       agent.destroy();
@@ -83,7 +83,7 @@ function traceCall(origin: CallOrigin, spans: CallSpans): CallTrace {
   };
 }
 
-// The backend is told of the decision. Otherwise it would make one of its own.
+// A call that is not sampled. The backend gets this decision, because it would otherwise make its own.
 class UnsampledCall implements CallTrace {
   readonly #traceParent: string;
   readonly #traceState: string | undefined;

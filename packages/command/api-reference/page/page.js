@@ -1,5 +1,4 @@
-// Puts Swagger UI on the page, in the light or dark of the reader's system, with what it lacks for readers of
-// narrow windows and of screen readers.
+// Starts Swagger UI in the light or dark scheme of the system, with adjustments for narrow windows and screen readers.
 
 /* global Blob, SwaggerUIBundle, URL, document, navigator, setTimeout, window */
 
@@ -10,21 +9,21 @@ const followSystem = () => {
 dark.addEventListener('change', followSystem);
 followSystem();
 
-// Only someone who sits at the gateway's machine can open the dashboard at that address.
+// The dashboard's address works only on the gateway's own machine.
 const isLocal = /^(localhost|.*\.localhost|127\.[\d.]+|\[::1\])$/.test(window.location.hostname);
 const dashboardUrl = isLocal ? document.documentElement.dataset.dashboard : undefined;
 
-/** A Swagger UI plugin; the maps that it is given are those of Immutable. */
+/** A Swagger UI plugin. Swagger UI's maps are those of the library Immutable. */
 const adjustments = ({ React, getComponent }) => {
   const element = React.createElement;
 
-  /** An answer: indented to be read, and as it came, which is also what is copied and saved. */
+  /** The body of a reply: indented or raw. Copy and Download use the raw body. */
   const ReplyBody = ({ content }) => {
     const text = String(content);
     const indented = text.length > shownMax ? text : indent(text);
-    const [isAsItCame, setAsItCame] = React.useState(false);
+    const [isRaw, setRaw] = React.useState(false);
     const [copied, setCopied] = React.useState('');
-    const whole = isAsItCame ? text : indented;
+    const whole = isRaw ? text : indented;
     const shown = whole.slice(0, shownMax);
     const tool = (name, onClick, more) =>
       element('button', { type: 'button', className: 'tool', onClick, ...more }, name);
@@ -35,13 +34,11 @@ const adjustments = ({ React, getComponent }) => {
         'div',
         { className: 'tools' },
         element('h5', null, 'Response body'),
-        indented === text
-          ? null
-          : tool('As it came', () => setAsItCame(!isAsItCame), { 'aria-pressed': isAsItCame }),
+        indented === text ? null : tool('Raw', () => setRaw(!isRaw), { 'aria-pressed': isRaw }),
         tool(copied || 'Copy', () => {
           copy(text).then(
             () => setCopied('Copied'),
-            () => setCopied('Not copied'),
+            () => setCopied('Copy failed'),
           );
           setTimeout(() => setCopied(''), 2_000);
         }),
@@ -55,17 +52,17 @@ const adjustments = ({ React, getComponent }) => {
         : element(
             'p',
             null,
-            `The first ${shownMax.toLocaleString('en')} of ${whole.length.toLocaleString('en')} characters; Copy and Download have all of it.`,
+            `The first ${shownMax.toLocaleString('en')} of ${whole.length.toLocaleString('en')} characters. Copy and Download use the whole body.`,
           ),
       element('p', { className: 'unseen', role: 'status' }, copied),
     );
   };
 
-  // What every operation can get is said once, at the top of the page.
+  // Replies that every operation can give are described once, at the top of the page.
   const isShared = ({ path, method, specSelectors }, code) =>
     specSelectors.specJson().hasIn(['paths', path, method, 'responses', code, '$ref']);
 
-  /** One documented reply: its status, when it comes, its bodies, its headers. No choosing from lists. */
+  /** One documented reply, without drop-down lists: status, description, bodies, headers. */
   const Response = (props) => {
     const { code, response } = props;
     if (isShared(props, code)) {
@@ -103,11 +100,11 @@ const adjustments = ({ React, getComponent }) => {
   return {
     components: {
       response: Response,
-      // Swagger UI's own parses it and writes it anew, and so rounds numbers.
+      // Swagger UI's own component parses and rewrites the body, which rounds numbers.
       responseBody: ReplyBody,
-      // There is one server, the one that the page comes from.
+      // The only server is the one that serves this page.
       ServersContainer: () => null,
-      // Swagger UI's own is a link within a button. Opening an operation puts it into the address all the same.
+      // Swagger UI's own component is a link within a button. Opening an operation changes the page's address anyway.
       OperationSummaryPath: ({ operationProps }) =>
         element('span', { className: 'opblock-summary-path' }, operationProps.get('path')),
     },
@@ -121,7 +118,7 @@ const adjustments = ({ React, getComponent }) => {
           element('p', { className: 'shared-replies' }, `${codes.join(', ')}: see “Every operation” above.`),
         );
       },
-      // A landmark for what stands outside the operations.
+      // A landmark for the content outside the operations.
       InfoContainer: (Original) => (props) =>
         element('div', { role: 'region', 'aria-label': 'About' }, element(Original, props)),
       InfoUrl: (Original) => (props) =>
@@ -136,15 +133,15 @@ const adjustments = ({ React, getComponent }) => {
     statePlugins: {
       spec: {
         actions: {
-          // Swagger's checks of version 2, which know no schema: an id of letters is for the gateway to refuse, and
-          // what it makes of it is there to be tried.
+          // Uses the checks for version 2, which ignore the schema. So a visitor can send an invalid id and see the
+          // gateway's reply.
           checkParameters: (pathMethod) => ({
             type: 'spec_validate_param',
             payload: { pathMethod, isOAS3: false },
           }),
         },
         wrapActions: {
-          // At each press of Execute: what the press before has brought does not stand beside this one.
+          // Runs at each Execute: clears the previous reply.
           validateParams:
             (_, { specActions }) =>
             (pathMethod) => {
@@ -157,15 +154,15 @@ const adjustments = ({ React, getComponent }) => {
   };
 };
 
-// Characters of an answer: beyond these it is not coloured, and not shown to its end, or the page would freeze.
+// A body of more characters is not highlighted, or not shown in full, because the page would freeze.
 const highlightedMax = 20_000;
 const shownMax = 200_000;
 const lineMax = 60;
 const indentedDepthMax = 20;
 
 /**
- * JSON as it came, but for white space between its tokens: nothing is parsed, so no number is rounded. What is short,
- * or has lines already, stays as it is.
+ * Indents JSON by changing only the white space between its tokens, so no number is rounded. Short texts, and texts of
+ * several lines, stay unchanged.
  */
 function indent(text) {
   const tokens = text.match(/"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+|"/g) ?? [];
@@ -198,7 +195,7 @@ async function copy(text) {
     await navigator.clipboard.writeText(text);
     return;
   }
-  // No clipboard for pages that come by plain HTTP from elsewhere: the old way.
+  // Pages from other machines over plain HTTP have no clipboard API.
   const field = document.createElement('textarea');
   field.value = text;
   document.body.append(field);
@@ -232,7 +229,7 @@ SwaggerUIBundle({
   docExpansion: 'list',
   defaultModelsExpandDepth: -1,
   tryItOutEnabled: true,
-  // Nothing leaves this machine: neither the document to a validator nor settings from the address.
+  // The document is not sent to a validator, and the page's query cannot change the configuration.
   validatorUrl: null,
   queryConfigEnabled: false,
 });

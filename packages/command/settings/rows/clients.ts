@@ -1,4 +1,4 @@
-// Settings: where clients and operators call, and who of them may.
+// Settings: the listeners of clients and operators, host names, proxies and CORS.
 
 import { corsRows } from '../../../core/hosts/options/cors-options.ts';
 import { hostNames } from '../../../core/hosts/options/kinds.ts';
@@ -11,12 +11,12 @@ export const clientsRows = {
     host: {
       kind: host,
       default: 'localhost',
-      help: 'Address to listen on for clients; `localhost` is 127.0.0.1 and ::1, `0.0.0.0` and `::` are every address.',
+      help: 'Address to listen on for clients; `localhost` is 127.0.0.1 and ::1. `0.0.0.0` and `::` are all addresses.',
     },
     port: {
       kind: port,
       default: 3000,
-      help: 'Port to listen on for clients; 0 picks a free one and the start-up line says which.',
+      help: 'Port to listen on for clients; 0 picks a free one, which the start-up line shows.',
     },
   }),
   ...settings('listening', admin, {
@@ -36,7 +36,7 @@ export const clientsRows = {
     adminAllowedHosts: {
       kind: hostNames,
       default: '',
-      help: 'Further names under which the admin listener is called; for instance `gateway.internal,gateway.example.com`. It answers a request whose `Host` is an IP address, `localhost`, a name under `.localhost`, ADMIN_HOST or one of these, with any port, or that has none, and others with 403.',
+      help: 'Further host names of the admin listener; for instance `gateway.internal,gateway.example.com`. A request is answered if it has no `Host`, or if its `Host` is, with any port, an IP address, `localhost`, a name under `.localhost`, ADMIN_HOST or one of these names. Other requests get 403.',
     },
     trustedProxies: gatewayRows.trustedProxies,
   }),

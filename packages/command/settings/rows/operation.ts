@@ -1,4 +1,4 @@
-// Settings: what the gateway shows, logs and traces, how it ends, and the stand-in backend.
+// Settings: pages, shutdown, log, traces, and the embedded backend.
 
 import { boolean, choice, integer, msMax } from '../../../core/hosts/options/kinds.ts';
 import { shutdownTimeoutRow } from '../../../core/hosts/options/limits.ts';
@@ -20,20 +20,20 @@ export const operationRows = {
     instanceName: {
       kind: nameOrMachine,
       default: '',
-      help: "What the dashboard calls this gateway; without it, the name of the machine. It stands in its header and its tab's title, for instance `gateway-2 (staging)`.",
+      help: "Name of this gateway in the dashboard's header and tab title; for instance `gateway-2 (staging)`. By default the host name of the machine.",
     },
     docs: {
       kind: boolean,
       default: false,
       invertedIn: ['dev'],
-      help: 'API reference at /docs and OpenAPI document at /openapi.json for clients; without it both are 404.',
+      help: 'Serve the API reference at /docs and the OpenAPI document at /openapi.json; without it both are 404.',
     },
   }),
   ...settings('shutdown', gateway, {
     shutdownDelayMs: {
       kind: integer('ms', 0, msMax),
       default: 0,
-      help: 'How long to go on serving after SIGTERM; /readyz says 503 meanwhile, so that a load balancer can look elsewhere.',
+      help: 'Time to keep serving after SIGTERM; meanwhile /readyz answers 503, so that load balancers stop sending requests.',
     },
     shutdownTimeoutMs: shutdownTimeoutRow,
   }),
@@ -41,63 +41,63 @@ export const operationRows = {
     logLevel: {
       kind: choice('debug', 'info', 'warn', 'error', 'fatal', 'silent'),
       default: 'info',
-      help: 'Least severe log line to write; `info` has one line a request, `warn` only failures.',
+      help: 'Lowest level of log lines to write; `info` has one line per request, `warn` only failures.',
     },
     logFormat: {
       kind: choice('auto', 'pretty', 'json'),
       default: 'auto',
-      help: '`auto` is pretty on a terminal and JSON lines otherwise. Pretty lines need the package pino-pretty, which a clone has, and neither the npm package nor the image: without it `auto` is JSON lines on a terminal too.',
+      help: 'Format of log lines; `auto` is pretty on a terminal and JSON otherwise. Pretty lines need the package pino-pretty, which is part of a git clone, but not of the npm package or the image. Without it, `auto` is JSON on a terminal too.',
     },
   }),
   ...settings('log', gateway, {
     logClient: {
       kind: boolean,
       default: true,
-      help: "Whether the log has clients' addresses, subjects (of their tokens) and agents; where not, the dashboard's failed calls have no addresses either.",
+      help: "Log clients' addresses, token subjects and user agents; if false, the dashboard's failed calls have no addresses either.",
     },
   }),
   ...settings('traces', gateway, {
     otelExporterOtlpEndpoint: {
       kind: optionalAddress,
       default: '',
-      help: 'Collector that traces are exported to, by OTLP over HTTP; for instance `http://localhost:4318`, to which `/v1/traces` is added. Without it nothing is traced.',
+      help: 'Collector that traces are exported to, by OTLP over HTTP; for instance `http://localhost:4318`, to which `/v1/traces` is added. Without it, nothing is traced.',
     },
     otelExporterOtlpHeaders: {
       kind: secretHeaders,
       default: '',
-      help: 'Headers for the collector, such as its key; `name=value` separated by commas, percent-encoded. Never shown anywhere: set it by the variable, since a flag can be read in the list of processes.',
+      help: 'Headers for requests to the collector, such as an API key; `name=value` pairs separated by commas, percent-encoded. The value is never shown. Use the variable: a flag is visible in the list of processes.',
     },
     otelServiceName: {
       kind: name,
       default: 'work-item-gateway',
-      help: 'What traces call this service.',
+      help: 'Name of this service in traces.',
     },
     otelTracesSampler: {
       kind: choice(...samplerNames),
       default: 'parentbased_always_on',
-      help: 'Which calls are traced; those that begin with `parentbased_` do as the client has decided where it has a trace, and as their other half says where it has none.',
+      help: "Sampler that selects the calls to trace. A `parentbased_` sampler follows the decision in the client's trace context; if the client sent none, `parentbased_X` decides like `X`.",
     },
     otelTracesSamplerArg: {
       kind: ratio,
       default: 1,
-      help: 'Share of traces that the samplers with `traceidratio` take; 0.01 is one in a hundred. The others do not look at it.',
+      help: 'Share of calls that the `traceidratio` samplers trace; 0.01 is 1 in 100. Other samplers ignore it.',
     },
   }),
   ...settings('embeddedBackend', embedded, {
     embeddedBackendHost: {
       kind: host,
       default: 'localhost',
-      help: 'Address for the embedded backend to listen on.',
+      help: 'Address that the embedded backend listens on.',
     },
     embeddedBackendPort: {
       kind: port,
       default: 5104,
-      help: 'Port for the embedded backend to listen on; 0 picks a free one.',
+      help: 'Port that the embedded backend listens on; 0 picks a free one.',
     },
     embeddedBackendDatabase: {
       kind: database,
       default: ':memory:',
-      help: 'SQLite file that the embedded backend keeps its work items in; `:memory:` forgets them at the end.',
+      help: 'SQLite file for the work items of the embedded backend; with `:memory:` they are lost when the process ends.',
     },
   }),
 };
