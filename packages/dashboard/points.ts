@@ -1,4 +1,4 @@
-// What the dashboard draws and what its tables show, from the figures of a stretch of time.
+// Computes the points of the charts, and the summaries, from the figures of a period.
 
 import { operations } from '../core/operations.ts';
 import { callOutcomes, outcomes, type Fault } from '../core/outcomes.ts';
@@ -16,7 +16,7 @@ import type { Report } from '../figures/report.ts';
 import { deathCauses } from '../figures/worker-deaths.ts';
 import type { Flow, FlowName, Point, StatusClass, Summary } from './state.ts';
 
-/** What all the processes of `reports` hold of something at one moment. */
+/** The sum of a current value over the processes of `reports`. */
 export function sumOf(
   reports: readonly Report[],
   name: 'inFlight' | 'bufferedBytes' | 'residentBytes' | 'clientConnections' | 'backendConnections',
@@ -40,7 +40,7 @@ export class Points {
     }
   }
 
-  /** Every point after `at`, the oldest first. */
+  /** The points after `at` (ms since 1970), oldest first. */
   after(at: number): Point[] {
     return this.#points.filter((point) => point.at > at);
   }
@@ -102,7 +102,7 @@ function describeFlow(figures: Figures, names: readonly FigureName[]): Flow {
     p99: rounded(percentile(durations, 0.99)),
     mean: ended === 0 ? null : roundMs(durations.sumMs / ended),
     backendCalls: countOf(backend),
-    // Every failure that is the backend's has its call.
+    // Each request that fails through the backend's fault has exactly one failed backend call.
     backendFailed: failed.backend,
     backendP50: rounded(percentile(backend, 0.5)),
     backendP99: rounded(percentile(backend, 0.99)),
@@ -135,7 +135,7 @@ function addDurations(all: readonly Durations[]): Durations {
   return { sumMs: all.reduce((sum, { sumMs }) => sum + sumMs, 0), counts };
 }
 
-// Three digits are more than the buckets know, and keep the history short on the wire.
+// Durations are counted in buckets, which are less precise than three digits. Fewer digits make shorter messages.
 function roundMs(ms: number): number {
   return Number(ms.toPrecision(3));
 }

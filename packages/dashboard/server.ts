@@ -1,6 +1,5 @@
-// The dashboard's page and its stream of events (server-sent events).
-// What is sent is made once for all viewers, and only while there are any; nobody's copy waits in memory for
-// longer than it takes to send the one before.
+// Serves the dashboard's files and its stream of server-sent events. Events are made once for all viewers, and only while
+// there are viewers. A slow viewer has at most one event waiting in memory.
 
 import { readFile } from 'node:fs/promises';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -22,7 +21,7 @@ const hostName = hostname();
 
 const viewersMax = 50;
 const roundMs = 1_000;
-// A viewer that has not taken what it was sent for so long is cut off: its page comes back by itself.
+// A viewer that has not read its event after this time is disconnected. The viewer's page reconnects by itself.
 const slowMs = 5_000;
 const minuteMs = 60_000;
 
@@ -35,7 +34,7 @@ const contentTypes: Readonly<Record<string, string>> = {
 const scripts = ['main', 'stream', 'verdict', 'charts', 'loads', 'tables', 'format', 'dom'];
 const ours = ['style.css', 'tables.css', 'well.svg', 'unwell.svg', ...scripts.map((name) => `${name}.js`)];
 
-/** Where the file of a path is. */
+/** The dashboard's files by path. */
 const files: ReadonlyMap<string, () => URL> = new Map([
   ['/', () => new URL('./page/index.html', import.meta.url)],
   ...ours.map((name) => [`/dashboard/${name}`, () => new URL(`./page/${name}`, import.meta.url)] as const),
@@ -60,9 +59,12 @@ const kindWords: Facts['kindWords'] = Object.fromEntries(
 
 interface Viewer {
   readonly response: ServerResponse;
-  /** Since when it has not taken what it was sent. */
+  /** Time (`performance.now()`) since when the viewer has unread bytes; undefined if it has read everything. */
   behindSince: number | undefined;
-  /** It has missed something, or has nothing yet: the next event must be a whole one. */
+  /**
+   * The viewer's next event must have the whole state, not only the changes since the last event, because the viewer has
+   * missed events or has had none yet.
+   */
   needsAll: boolean;
 }
 
@@ -71,10 +73,10 @@ class Dashboard implements DashboardPort {
   readonly #history: History;
   readonly #points: Points;
   readonly #viewers = new Set<Viewer>();
-  // The round that is due or under way.
+  // Timer of the round that is due or running. A round sends one event to each viewer.
   #round: NodeJS.Timeout | undefined;
   #roundAt = -Infinity;
-  // All that there is, as the last round found it; put together when it is first needed.
+  // Returns the event of the last round that has the whole state. The first call makes this event.
   #whole: (() => Buffer) | undefined;
   #isClosed = false;
   #lastPointAt = 0;
@@ -119,20 +121,20 @@ class Dashboard implements DashboardPort {
     }
   }
 
-  // False when it was refused.
+  // Returns true if the response is now a stream.
   #stream(request: IncomingMessage, response: ServerResponse): boolean {
-    // Another site's page could not read the stream, but it could take every place.
+    // A page of another site cannot read streams, but it could open `viewersMax` streams and leave none for operators.
     if (request.headers['sec-fetch-site'] === 'cross-site') {
-      refuse(response, 403, 'The dashboard is not for other sites');
+      refuse(response, 403, 'The dashboard is not available to other sites');
       return false;
     }
     if (this.#isClosed) {
-      // As if nobody listened any more: in a moment nobody will.
+      // The listener is about to close every connection.
       response.destroy();
       return false;
     }
     if (this.#viewers.size >= viewersMax) {
-      refuse(response, 503, `${viewersMax} dashboards are open already`);
+      refuse(response, 503, `${viewersMax} dashboards are already open`);
       return false;
     }
     response.writeHead(200, { ...headers, 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' });
@@ -147,7 +149,7 @@ class Dashboard implements DashboardPort {
       this.#viewers.delete(viewer);
     });
     response.on('error', () => undefined);
-    // Nobody waits for the next round, and none is made for a newcomer alone.
+    // A new viewer gets the event of the last round at once and does not cause another round.
     if (this.#whole !== undefined && performance.now() - this.#roundAt < roundMs) {
       response.write(this.#whole());
       viewer.needsAll = false;
@@ -156,7 +158,7 @@ class Dashboard implements DashboardPort {
     return true;
   }
 
-  // One round a second while there are viewers, however often they come and go [D59].
+  // At most one round per second, and only while there are viewers, however often they reconnect [D59].
   #schedule(): void {
     if (this.#round === undefined && this.#viewers.size > 0 && !this.#isClosed) {
       const restMs = Math.max(0, this.#roundAt + roundMs - performance.now());
@@ -201,7 +203,7 @@ class Dashboard implements DashboardPort {
       (wholeEvent ??= Buffer.from(eventOf({ now, facts, points: allPoints, failures })));
     this.#whole = whole;
     for (const viewer of this.#viewers) {
-      // A reload has changed the settings in force.
+      // Only an event with the whole state has the facts. The facts change after a reload, or with new certificates.
       viewer.needsAll ||= hasNewFacts;
       if (hasRoom(viewer)) {
         viewer.response.write(viewer.needsAll ? whole() : changeEvent);
@@ -270,8 +272,8 @@ function kindsOf(party: Party): string[] {
   return callOutcomes.filter((outcome) => outcomes[outcome].fault === party);
 }
 
-// What was sent before has gone out. Nothing is sent to one that is behind: it gets all there is when it has
-// caught up, or is cut off.
+// Returns true if the viewer has read all events sent to it. Otherwise its next event will have the whole state, and after
+// `slowMs` the viewer is disconnected.
 function hasRoom(viewer: Viewer): boolean {
   if (viewer.response.writableLength === 0) {
     viewer.behindSince = undefined;

@@ -1,20 +1,20 @@
-// What the dashboard's page is told, as it travels: types only. The page's own modules use them too, so nothing
-// here may lean on Node's types.
+// Types of the messages to the dashboard's page. The page's modules import this file too, so it must not use Node's
+// types.
 
-/** A line of the page's tables: an operation, all five together, or the requests that called none. */
+/** A row of the table of operations: one operation, all five together, or the requests without an operation. */
 export type FlowName = 'all' | 'list' | 'create' | 'read' | 'update' | 'delete' | 'none';
 
 export type StatusClass = '2xx' | '4xx' | '5xx' | 'none';
 
-/** Who is at fault when a request has failed [D51]. */
+/** The party at fault for a failed request [D51]. */
 export type Party = 'client' | 'gateway' | 'backend';
 
-/** What came through in a stretch of time. Times are in milliseconds and null without any calls. */
+/** The traffic of a period. Durations are in milliseconds, and null without calls. */
 export interface Flow {
   readonly requests: number;
-  /** Replies by the class of their status; `none` had no reply, since the client left or we stopped. */
+  /** Replies by status class; `none`: no reply, because the client disconnected or the gateway stopped. */
   readonly byStatus: Readonly<Record<StatusClass, number>>;
-  /** Failed requests; whatever is missing here to `requests` did not fail. */
+  /** Failed requests by party at fault. */
   readonly failed: Readonly<Record<Party, number>>;
   readonly p50: number | null;
   readonly p99: number | null;
@@ -23,13 +23,13 @@ export interface Flow {
   readonly backendFailed: number;
   readonly backendP50: number | null;
   readonly backendP99: number | null;
-  /** Of all requests, those without a call included, so that it is a part of `mean`. */
+  /** Mean over all requests, also those without a backend call, so that it can be compared with `mean`. */
   readonly backendMean: number | null;
 }
 
 /** One step of the history. */
 export interface Point {
-  /** Its end, in milliseconds since 1970. */
+  /** The end of the step, in milliseconds since 1970. */
   readonly at: number;
   readonly seconds: number;
   readonly flows: Readonly<Record<FlowName, Flow>>;
@@ -37,24 +37,27 @@ export interface Point {
   readonly bufferedBytes: number;
   readonly residentBytes: number;
   readonly eventLoopDelayMs: number;
-  /** Workers that ended although they were not told to [D63]. */
+  /** Workers that ended unexpectedly [D63]. */
   readonly workerDeaths: number;
 }
 
-/** The time from some moment until now, taken together. */
+/** The totals of a period that ends now. */
 export interface Summary {
-  /** That moment, in milliseconds since 1970. */
+  /** Start of the period, in milliseconds since 1970. */
   readonly from: number;
   readonly seconds: number;
   readonly flows: Readonly<Record<FlowName, Flow>>;
-  /** How often each kind of failure came, without those that did not. */
+  /** Count of each kind of failure that occurred. */
   readonly failures: Readonly<Record<string, number>>;
 }
 
 interface LastFailure {
   /** Milliseconds since 1970. */
   readonly at: number;
-  /** Calls to the backend that have come through since; a few of the latest may not be counted yet. */
+  /**
+   * Backend calls since then, not counting calls that failed through the fault of this party (the key in
+   * `Now.lastFailures`). The latest few may not be counted yet.
+   */
   readonly callsSince: number;
 }
 
@@ -62,9 +65,9 @@ export interface ShownFailure {
   readonly at: number;
   readonly requestId: string;
   readonly operation: string | undefined;
-  /** Of its target, without the query, at most 256 characters; undefined for bytes that were no request. */
+  /** The target without its query, at most 256 characters; undefined for a malformed request. */
   readonly path: string | undefined;
-  /** The client's address; undefined where it is not known, or LOG_CLIENT is off. */
+  /** The client's address; undefined if unknown, or if LOG_CLIENT is off. */
   readonly client: string | undefined;
   readonly status: number;
   readonly outcome: string;
@@ -82,41 +85,39 @@ export interface ShownSetting {
   readonly help: string;
 }
 
-/** Certificates in force: those that clients are shown, or the backend. */
+/** The certificates in force for one use: connections of clients, or connections to the backend. */
 export interface ShownCertificate {
   readonly use: 'clients' | 'backend';
   readonly names: string;
-  /** Milliseconds since 1970; null where there are only authorities. */
+  /** Milliseconds since 1970; null if only CA certificates are set. */
   readonly expiresAt: number | null;
-  /** Why the files that are there now were refused. */
+  /** Why the current files were refused. */
   readonly problems: readonly string[];
 }
 
-/** What does not change while the process lives, or seldom. */
+/** Facts that rarely or never change while the process runs. */
 export interface Facts {
   readonly version: string;
   readonly nodeVersion: string;
   /** Milliseconds since 1970. */
   readonly startedAt: number;
-  /** What this gateway is called: INSTANCE_NAME, or the name of the machine. */
+  /** INSTANCE_NAME, or else the host name. */
   readonly instanceName: string;
-  /** The name of the machine. */
   readonly hostName: string;
-  /** The process that has the admin listener: the only one, or the primary one of several. */
+  /** The process with the admin listener: the only process, or the primary of several. */
   readonly pid: number;
   readonly url: string;
   readonly backendUrl: string;
   readonly inFlightMax: number;
   readonly bufferedBytesMax: number;
-  /** Of each use that has files. */
+  /** One entry for each use that has certificate files. */
   readonly certificates: readonly ShownCertificate[];
   readonly settings: readonly ShownSetting[];
-  /** How far back the history goes, and its step. */
+  /** Length of the whole history (`historyMs`) and of one step (`stepMs`). */
   readonly historyMs: number;
   readonly stepMs: number;
-  /** What a request ends with when it fails. */
+  /** Outcomes of failed requests, by party at fault. */
   readonly failureKinds: Readonly<Record<Party, readonly string[]>>;
-  /** Words for each of these kinds. */
   readonly kindWords: Readonly<Record<string, { readonly title: string; readonly meaning: string }>>;
 }
 
@@ -128,7 +129,7 @@ export interface Worker {
   readonly eventLoopDelayMs: number;
 }
 
-/** How things stand at one moment. */
+/** The gateway's state at one moment. */
 export interface Now {
   readonly at: number;
   readonly isDraining: boolean;
@@ -142,22 +143,25 @@ export interface Now {
   readonly bufferedBytes: number;
   readonly clientConnections: number;
   readonly backendConnections: number;
-  /** Since the process started. */
+  /** Requests since the process started. */
   readonly requestsEver: number;
   readonly lastMinute: Summary;
   readonly wholeHistory: Summary;
-  /** Null where there was none since the start. */
+  /** Null for a party without a failure since the start. */
   readonly lastFailures: Readonly<Record<'backend' | 'gateway', LastFailure | null>>;
-  /** The backend answered calls of the last 5 minutes, and none of them with success. */
+  /** The backend answered at least ten calls in the last 5 minutes, none of them with success. */
   readonly hasNoSuccess: boolean;
 }
 
-/** One event of the stream. The first one of a connection has everything; a later one what has changed. */
+/**
+ * One event of the stream. The first event of a connection is complete. A later event has only what changed, unless the
+ * viewer has missed events or the facts have changed.
+ */
 export interface Message {
   readonly now: Now;
   readonly facts?: Facts;
-  /** Points to add; with `facts`, all that there are. */
+  /** Points to add; in an event with `facts`, all points. */
   readonly points?: readonly Point[];
-  /** All that are kept, the latest first. */
+  /** All failures kept, latest first. */
   readonly failures?: readonly ShownFailure[];
 }

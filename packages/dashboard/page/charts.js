@@ -1,5 +1,5 @@
-// The charts: three of them with the same times and one cursor. Blue is the backend, ink (black or white) the gateway,
-// grey the clients; nowhere on the page is it any other way.
+// The three charts, with one time axis and one cursor. As everywhere on the page, blue stands for the backend, ink
+// (black or white) for the gateway and grey for the clients.
 
 import { make, say, setText } from './dom.js';
 import { formatCount, formatMs, formatRate, formatTime } from './format.js';
@@ -13,13 +13,14 @@ import { formatCount, formatMs, formatRate, formatTime } from './format.js';
  * @property {string} title
  * @property {(stepMs: number) => string} unit
  * @property {(value: number | null) => string} format
- * @property {boolean} [isOfBars] which stand upon each other
+ * @property {boolean} [isOfBars] draws stacked bars instead of lines
  * @property {boolean} [isLogarithmic]
- * @property {[group: string, party: Party, name: string, pick: Picker][]} lines the only one of a group has no name
+ * @property {[group: string, party: Party, name: string, pick: Picker][]} lines the only line of a group has no name
  */
 
 /**
- * How many requests a party has failed. What called no operation is among all.
+ * Number of requests that failed through a party's fault. `others`: requests that called no operation; the chart of all
+ * operations includes them.
  * @type {(party: Party) => Picker}
  */
 const failedBy = (party) => (figures, _seconds, others) =>
@@ -29,7 +30,7 @@ const failedBy = (party) => (figures, _seconds, others) =>
 const kinds = [
   {
     title: 'Requests',
-    unit: () => 'a second',
+    unit: () => 'per second',
     format: (value) => (value === null ? '–' : formatRate(value)),
     lines: [
       ['from clients', 'gateway', '', ({ requests }, seconds) => requests / seconds],
@@ -38,7 +39,7 @@ const kinds = [
   },
   {
     title: 'Failed requests',
-    unit: (stepMs) => `in ${stepMs / 1_000} s, by fault`,
+    unit: (stepMs) => `per ${stepMs / 1_000} s, by party`,
     format: (value) => (value === null ? '–' : formatCount(value)),
     isOfBars: true,
     lines: [
@@ -61,7 +62,7 @@ const kinds = [
   },
 ];
 
-// No duration is so short that it could not be drawn on a logarithmic scale.
+// Shorter durations are drawn as if they took this long, in ms, because a logarithmic scale has no zero.
 const shortestMs = 0.01;
 
 /** @typedef {{ readonly at: number, readonly label: string }} Mark a moment, in milliseconds since 1970 */
@@ -73,7 +74,7 @@ const shortestMs = 0.01;
  * @property {number} from seconds since 1970
  * @property {number} to seconds since 1970
  * @property {number} stepMs
- * @property {Summary} summary what the legend says while nothing is pointed at
+ * @property {Summary} summary the values in the legend while the cursor is outside the charts
  * @property {string} summaryName
  * @property {readonly Mark[]} marks
  */
@@ -82,7 +83,7 @@ const shortestMs = 0.01;
  * @typedef {object} Step
  * @property {number} at its end, in seconds since 1970
  * @property {number} seconds
- * @property {(number | null)[]} values of each line
+ * @property {(number | null)[]} values one per line
  */
 
 /** @type {(name: string) => string} */
@@ -98,17 +99,17 @@ const nameTick = (value) =>
   });
 
 /**
- * A value with nothing on either side would have no line: it gets a dot.
+ * Returns the indexes of values without neighbours. No line connects such values, so each gets a dot.
  * @type {(plot: uPlot, seriesIndex: number) => number[]}
  */
-const findLonely = (plot, seriesIndex) => {
+const findIsolated = (plot, seriesIndex) => {
   const values = plot.data[seriesIndex] ?? [];
   const isThere = (/** @type {number} */ index) => typeof values[index] === 'number';
   return [...values.keys()].filter((at) => isThere(at) && !isThere(at - 1) && !isThere(at + 1));
 };
 
 /**
- * A scale that begins at a round number, and has ten times that at least.
+ * Returns a range that begins at a round number and ends at ten times that number or more.
  * @type {(least: number, most: number) => [number, number]}
  */
 const logarithmicRange = (least, most) => {
@@ -160,7 +161,7 @@ class Chart {
     this.area = make('div', { className: 'area', tabIndex: 0, role: 'img' });
     const className = kind.title.toLowerCase().replaceAll(' ', '-');
     parent.append(make('figure', { className }, caption, legend, this.area));
-    // Also when it comes into sight. Out of sight it has no size, in which nothing could be drawn.
+    // Also called when a hidden chart becomes visible. A hidden chart has no size, so nothing can be drawn in it.
     new ResizeObserver(() => {
       if (this.area.clientWidth > 0) {
         this.build();
@@ -179,7 +180,7 @@ class Chart {
     });
   }
 
-  /** Draws it again, with the colours and sizes that hold now. */
+  /** Rebuilds the plot with the current colours and sizes. */
   build() {
     this.plot?.destroy();
     const { isLogarithmic = false, isOfBars = false } = this.kind;
@@ -222,7 +223,7 @@ class Chart {
             space: (isLogarithmic ? 1 : 1.6) * rem(),
             size: 2.5 * rem(),
             values: (_, values) => values.map((value) => (value === null ? '' : nameTick(value))),
-            // There are no half requests.
+            // Ticks only at whole numbers of requests.
             ...(isOfBars && {
               incrs: [0, 1, 2, 3, 4, 5, 6].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power)),
             }),
@@ -232,9 +233,9 @@ class Chart {
           {},
           ...this.lines.map(({ party }) => ({
             stroke: () => styleOf(`--${party}-line`),
-            // The backend's line is a narrow one upon the gateway's: where both are the same, both are seen.
+            // The backend's line is narrower and on top of the gateway's, so that both are visible where they coincide.
             width: party === 'gateway' ? 4 : 2,
-            points: { show: !isOfBars, filter: findLonely },
+            points: { show: !isOfBars, filter: findIsolated },
             ...(isOfBars && { paths: () => null }),
           })),
         ],
@@ -262,7 +263,7 @@ class Chart {
     this.#steps = points.flatMap((point, index) => {
       const step = { at: point.at / 1_000, seconds: point.seconds, values: this.#pick(point, flow) };
       const gap = { at: (point.at - stepMs) / 1_000, seconds: 0, values: this.lines.map(() => null) };
-      // A gateway that was away, or asleep: no line across that.
+      // A gap ends the line: no line crosses the time in which the gateway was down or suspended.
       return point.at - (points[index - 1]?.at ?? point.at) > 3 * stepMs ? [gap, step] : [step];
     });
     this.#apply();
@@ -287,7 +288,7 @@ class Chart {
         if (value === null) {
           return null;
         }
-        // The scale has to have room for all of the bars together.
+        // Each line of a stack gets the sum of all lines, so that the scale fits the whole stack.
         const sum = isOfBars ? values.reduce((total, each) => (total ?? 0) + (each ?? 0), 0) : value;
         return isLogarithmic ? Math.max(value, shortestMs) : sum;
       }),
@@ -299,12 +300,12 @@ class Chart {
   }
 
   /**
-   * The bars of a step stand upon each other, in the order of the legend; the lowest are high enough to be seen.
+   * Stacks the bars of each step in the order of the legend. A bar is at least two pixels high.
    * @param {uPlot} plot
    */
   #drawBars(plot) {
     const { ctx, bbox } = plot;
-    // Asked for once: the browser computes it anew each time.
+    // Read once: the browser computes the style on each call.
     const colors = this.lines.map(({ party }) => styleOf(`--${party}-line`));
     const bottom = Math.floor(bbox.top + bbox.height);
     for (const { at, seconds, values } of this.#steps) {
@@ -323,7 +324,7 @@ class Chart {
   }
 
   /**
-   * Has texts be written as on the axes, until `restore`.
+   * Sets the text style of the axes until `ctx.restore()`. Returns the text size in device pixels.
    * @param {uPlot} plot
    */
   #beginText({ ctx }) {
@@ -337,7 +338,8 @@ class Chart {
   }
 
   /**
-   * Which line is which, at its end: the name of the lower one is below, and cannot lie on the other.
+   * Writes the names of the gateway's lines at their ends: p50 below its line and p99 above it, so that the names do
+   * not overlap.
    * @param {uPlot} plot
    */
   #nameLines(plot) {
@@ -361,7 +363,7 @@ class Chart {
     ctx.strokeStyle = styleOf('--edge');
     ctx.lineWidth = devicePixelRatio;
     ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
-    // Of labels that leave no room between them the last one is written.
+    // If labels overlap, only the last label is drawn.
     let end = Infinity;
     for (const { at, label } of this.#marks.toReversed()) {
       const left = plot.valToPos(at / 1_000, 'x', true);
@@ -370,7 +372,7 @@ class Chart {
       ctx.lineTo(left, bbox.top + bbox.height);
       ctx.stroke();
       const width = ctx.measureText(label).width + 0.5 * size;
-      // The side that has room is the empty one where it is the first start.
+      // The label is to the left of its line, unless the chart ends there.
       const start = left - width < bbox.left ? left + 0.5 * size : left - width;
       if (start + width <= end) {
         ctx.fillText(label, start, bbox.top);
@@ -380,7 +382,7 @@ class Chart {
     ctx.restore();
   }
 
-  /** Puts the values under the cursor, or those of the summary, into the legend; gives them as a sentence. */
+  /** Shows the values at the cursor, or else those of the summary, in the legend. Returns them as a sentence. */
   describe() {
     if (this.#shown === undefined) {
       return '';
@@ -398,13 +400,13 @@ class Chart {
     if (step === undefined) {
       setText(this.#when, summaryName);
       const marks = this.#marks.map(({ label }) => `, ${label}`).join('');
-      this.area.ariaLabel = `${sentence}, ${summaryName}. Chart of the last 15 minutes${marks}; the arrow keys go through its values.`;
+      this.area.ariaLabel = `${sentence}, ${summaryName}. Chart of the last 15 minutes${marks}. Read its values with the arrow keys.`;
       return `${summaryName}: ${sentence}`;
     }
     const time = formatTime(step.at * 1_000);
     setText(this.#when, `at ${time}`);
     setText(this.#pointed, time);
-    // Within the chart at either end.
+    // Keeps the label inside the chart at both ends.
     const left = `${((step.at - from) / (to - from)) * 100}%`;
     Object.assign(this.#pointed.style, { left, translate: `-${left}` });
     return `${time}: ${sentence}`;

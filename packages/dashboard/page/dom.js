@@ -1,5 +1,5 @@
-// Finds, makes and changes the elements of the page. A text is set only where it differs, so that an update takes
-// nobody the selection or the focus.
+// Finds, makes and changes the page's elements. A text is set only if it differs, so that an update keeps the user's
+// selection and focus.
 
 /** @param {string} id */
 export function byId(id) {
@@ -29,19 +29,19 @@ export function make(name, properties = {}, ...children) {
   return element;
 }
 
-/** @type {(text: string) => void} has a screen reader read it out */
+/** @type {(text: string) => void} announces the text through screen readers */
 export const say = (text) => {
   setText(byId('said'), text);
 };
 
 /**
- * Copies the text of `element`, a `name`, and reads out `done`. By selection: a page that comes neither from its own
- * machine nor by HTTPS has no other clipboard.
+ * Copies the text of `element` and announces `done`; `name` names the text if copying fails. Uses the selection, because
+ * the clipboard API exists only on localhost and over HTTPS.
  * @type {(element: Element, name: string, done: string) => boolean}
  */
 export const copy = (element, name, done) => {
   getSelection()?.selectAllChildren(element);
   const isCopied = document.execCommand('copy');
-  say(isCopied ? done : `Could not copy: the ${name} is selected instead`);
+  say(isCopied ? done : `Could not copy; the ${name} is selected instead`);
   return isCopied;
 };

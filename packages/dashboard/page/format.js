@@ -1,5 +1,5 @@
-// Figures as people read them: digits in groups, as many decimals in a column as the others have, a unit, and a dash
-// where there is nothing. What is above nothing is never shown as nothing.
+// Formats figures with grouped digits, one decimal below a hundred, and a unit. A missing value is a dash. A value above
+// zero is never shown as zero.
 
 const none = '–';
 const space = '\u00a0';
@@ -17,7 +17,7 @@ const evenOrLess = (value, unit = '') =>
 /** @type {(value: number) => string} */
 export const formatCount = (value) => value.toLocaleString('en');
 
-/** @type {(value: number) => string} of something a second */
+/** @type {(value: number) => string} */
 export const formatRate = (value) => evenOrLess(value);
 
 /** @type {(part: number, whole: number) => string} a percentage */
@@ -53,9 +53,12 @@ const inUnits = (bytes, format) => {
 /** @type {(bytes: number) => string} */
 export const formatBytes = (bytes) => inUnits(bytes, even);
 
-/** @type {(value: number, unit: string | undefined) => string} in an easier unit; empty where its own is easy to read */
+/**
+ * The value in a larger unit; empty if the value is easy to read in the setting's own unit.
+ * @type {(value: number, unit: string | undefined) => string}
+ */
 export const formatSetting = (value, unit) => {
-  // What was chosen is round, what was measured is not.
+  // Three significant digits instead of fixed decimals: settings are mostly round numbers.
   const round = (/** @type {number} */ each) => each.toLocaleString('en', { maximumSignificantDigits: 3 });
   if (unit === 'bytes' && value >= 1_024) {
     return inUnits(value, round);
@@ -63,7 +66,7 @@ export const formatSetting = (value, unit) => {
   return unit === 'ms' && value >= 1_000 ? `${round(value / 1_000)}${space}s` : '';
 };
 
-/** @type {(ms: number) => string} how long something has lasted, in its two largest units */
+/** @type {(ms: number) => string} a duration in its one or two largest units */
 export const formatAge = (ms) => {
   const seconds = Math.max(0, Math.floor(ms / 1_000));
   const minutes = Math.floor(seconds / 60);
@@ -79,10 +82,10 @@ export const formatAge = (ms) => {
     : `${Math.floor(hours / 24)}${space}d ${hours % 24}${space}h`;
 };
 
-/** @type {(at: number) => string} the time of day here, to the second */
+/** @type {(at: number) => string} the local time of day, to the second */
 export const formatTime = (at) => new Date(at).toTimeString().slice(0, 8);
 
-/** @type {(at: number, now: number) => string} the time of day, and the day unless it is today */
+/** @type {(at: number, now: number) => string} the local time of day, with the date unless it is today */
 export const formatMoment = (at, now) => {
   const date = new Date(at);
   const day = date.toLocaleDateString('en', { day: 'numeric', month: 'short' });
@@ -91,14 +94,14 @@ export const formatMoment = (at, now) => {
     : `${day}, ${formatTime(at).slice(0, 5)}`;
 };
 
-/** The distance of the browser's time zone from UTC, which the log has. */
+/** Describes the browser's time zone by its offset from UTC, because the log's times are in UTC. */
 export function describeTimeZone() {
   if (new Date().getTimezoneOffset() === 0) {
     return 'UTC, as in the log';
   }
   const parts = new Intl.DateTimeFormat('en', { timeZoneName: 'shortOffset' }).formatToParts();
   const zone = parts.find(({ type }) => type === 'timeZoneName')?.value ?? '';
-  return `${zone.replace('GMT', 'UTC').replace('-', '−')}; the log has UTC`;
+  return `${zone.replace('GMT', 'UTC').replace('-', '−')}; the log uses UTC`;
 }
 
 /** @import { Facts } from '../state.ts' */
@@ -106,7 +109,7 @@ export function describeTimeZone() {
 /** @type {Facts['kindWords']} */
 let kindWords = {};
 
-/** @type {(words: Facts['kindWords']) => void} takes the gateway's words for the kinds of failure */
+/** @type {(words: Facts['kindWords']) => void} keeps the names and meanings of the kinds of failures */
 export const learnKinds = (words) => {
   kindWords = words;
 };

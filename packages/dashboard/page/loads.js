@@ -1,4 +1,4 @@
-// The load: each figure with its limit, how near it is to that, and its course.
+// The load figures, each with a sparkline. A figure with a limit also has a meter.
 
 import { byId, make, setText } from './dom.js';
 import { formatBytes, formatCount, formatMs } from './format.js';
@@ -11,7 +11,7 @@ import { formatBytes, formatCount, formatMs } from './format.js';
  * @property {(value: number) => string} format
  * @property {(now: Now) => number} value
  * @property {(facts: Facts) => number} [max]
- * @property {(now: Now) => string} [note] where there is no limit
+ * @property {(now: Now) => string} [note] shown in place of a limit
  * @property {(point: Point) => number} pick
  */
 
@@ -36,26 +36,26 @@ const loads = [
     format: formatBytes,
     value: ({ workers }) => workers.reduce((sum, { residentBytes }) => sum + residentBytes, 0),
     note: ({ workers }) =>
-      `${formatBytes(workers.reduce((sum, { heapUsedBytes }) => sum + heapUsedBytes, 0))} of it heap`,
+      `heap ${formatBytes(workers.reduce((sum, { heapUsedBytes }) => sum + heapUsedBytes, 0))}`,
     pick: ({ residentBytes }) => residentBytes,
   },
   {
-    name: 'Event loop late by',
+    name: 'Event loop delay',
     format: formatMs,
     value: ({ workers }) => Math.max(0, ...workers.map(({ eventLoopDelayMs }) => eventLoopDelayMs)),
-    note: () => 'p99 of some seconds',
+    note: () => 'p99 over ~5\u00a0s',
     pick: ({ eventLoopDelayMs }) => eventLoopDelayMs,
   },
 ];
 
 /**
- * Puts a load on the page; gives what shows how it stands.
+ * Adds a load figure to the page. Returns the function that updates it.
  * @param {Load} load
  */
 function createLoad({ name, format, value, max, note, pick }) {
   const figure = make('b');
   const limit = make('small');
-  const meter = make('div', { className: 'meter', role: 'meter', ariaLabel: `${name}, part of the limit` });
+  const meter = make('div', { className: 'meter', role: 'meter', ariaLabel: `${name}, share of the limit` });
   const spark = make('div', { className: 'spark', ariaHidden: 'true' });
   spark.innerHTML =
     '<svg viewBox="0 -3 100 105" preserveAspectRatio="none"><path vector-effect="non-scaling-stroke" /></svg>' +
@@ -82,7 +82,7 @@ function createLoad({ name, format, value, max, note, pick }) {
       const left = 100 - ((now.at - point.at) / facts.historyMs) * 100;
       return `${left} ${100 - (pick(point) / (highest || 1)) * 100}`;
     });
-    // The first point comes twice: alone it is a dot.
+    // The first point is drawn twice, so that a single point is visible as a dot.
     path?.setAttribute('d', drawn.length === 0 ? '' : `M${drawn[0]}L${drawn.join('L')}`);
   };
 }

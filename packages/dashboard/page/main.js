@@ -1,4 +1,4 @@
-// The dashboard: keeps what the stream has said and puts it on the page.
+// The dashboard's main module: keeps the stream's data and shows it on the page.
 
 import { Charts } from './charts.js';
 import { byId, copy, make, setText } from './dom.js';
@@ -26,7 +26,7 @@ let facts;
 let now;
 /** @type {readonly Point[]} */
 let points = [];
-/** @type {readonly number[]} when a gateway started at this address while this page was open, in ms since 1970 */
+/** @type {readonly number[]} start times of gateways that restarted while this page was open, in ms since 1970 */
 let restarts = [];
 /** @type {readonly ShownFailure[]} */
 let failures = [];
@@ -39,9 +39,12 @@ let lostAt;
 /** @type {(now: Now) => void} */
 let showKinds = () => undefined;
 
-/** @typedef {{ text?: string, title?: string, isUnwell?: boolean }} Said */
+/** @typedef {{ text?: string, title?: string, isUnwell?: boolean }} FactText */
 
-/** @typedef {[id: string, name: string, read: (facts: Facts, now: Now) => Said | string]} Fact nothing where there is no text */
+/**
+ * A fact without a text is hidden.
+ * @typedef {[id: string, name: string, read: (facts: Facts, now: Now) => FactText | string]} Fact
+ */
 
 /** @type {(use: 'clients' | 'backend') => Fact} */
 const certificateOf = (use) => [
@@ -54,7 +57,7 @@ const certificateOf = (use) => [
   },
 ];
 
-/** @type {Readonly<Record<Party, readonly Fact[]>>} what is said of each party */
+/** @type {Readonly<Record<Party, readonly Fact[]>>} */
 const factsOf = {
   client: [
     ['url', 'Address', ({ url }) => reachable(url)],
@@ -78,7 +81,7 @@ const factsOf = {
   ],
 };
 
-/** @type {(facts: Facts, now: Now) => Said} */
+/** @type {(facts: Facts, now: Now) => FactText} */
 function describeLastFailure(_, { at }) {
   const last = failures.find(({ party }) => party === 'backend');
   return last === undefined
@@ -102,7 +105,7 @@ const partyItems = parties.map((party) => {
   return { item, party, said, rows };
 });
 
-/** @type {Readonly<Record<string, string>>} the mark in the circle of each level */
+/** @type {Readonly<Record<string, string>>} each level's mark in the circle, as an SVG path */
 const marks = {
   well: 'm7 12.5 3.5 3.5L17 8.5',
   over: 'm7 12.5 3.5 3.5L17 8.5',
@@ -119,7 +122,8 @@ function take(message) {
     const { startedAt } = message.facts;
     facts = message.facts;
     learnKinds(facts.kindWords);
-    // With facts come all the points that there are; only this page knows those of a gateway that is gone.
+    // A message with facts has all points since the gateway started. Only this page still has the points from before a
+    // restart, so it keeps them.
     points = isAnother || restarts.includes(startedAt) ? points.filter(({ at }) => at < startedAt) : [];
     if (isAnother) {
       restarts = [...restarts, startedAt];
@@ -154,7 +158,7 @@ function render(hasNewFailures) {
 }
 
 /**
- * Two tabs of two gateways differ in the first word of their titles.
+ * Sets the tab's title. The instance's name comes first, to tell gateways apart.
  * @param {string} state
  */
 function nameTab(state) {
@@ -172,7 +176,7 @@ function showIdentity({ instanceName, hostName, pid, settings, url }) {
 }
 
 /**
- * The clients' address as it can be called from here: one that stands for all of the machine's is named as this page's.
+ * The gateway's address for clients. This page's host name replaces a wildcard address, which a browser cannot open.
  * @param {string} url
  */
 function reachable(url) {
@@ -195,7 +199,7 @@ const showVerdict = (facts, now) => {
   setVerdict(isOver ? 'over' : level, blamed ?? '', title, detail, next);
   nameTab(title);
   const icon = level === 'unwell' ? 'dashboard/unwell.svg' : 'dashboard/well.svg';
-  // Set only where it differs: the browser fetches it each time.
+  // Set only if it differs: the browser fetches the icon on each assignment.
   if (byId('icon').getAttribute('href') !== icon) {
     byId('icon').setAttribute('href', icon);
   }
@@ -275,14 +279,14 @@ function showConnection() {
     setText(
       lost,
       streamState === 'full'
-        ? 'As many dashboards are open as the gateway serves. Close another one; this page tries again every 5 s.'
-        : `No connection to the gateway since ${formatTime(lostAt)}: it has stopped, or the network is gone. What is below is from then; this page tries again every second.`,
+        ? 'Too many dashboards are open. Close another one; this page retries every 5 s.'
+        : `No connection to the gateway since ${formatTime(lostAt)}: it has stopped, or the network is down. The figures below are from before. This page retries every second.`,
     );
     nameTab('No connection');
-    // What was well when it was last heard of may not be any more: the largest words on the page must not say so.
+    // The last verdict may be wrong by now, so it must not stay the headline.
     if (now !== undefined && facts !== undefined) {
-      const last = `Last heard of at ${formatTime(now.at)}: ${judge(now, facts).title}.`;
-      const next = 'Look whether its process runs, and whether this machine reaches it.';
+      const last = `Last verdict, at ${formatTime(now.at)}: ${judge(now, facts).title}.`;
+      const next = 'Check that its process is running and that this machine can reach it.';
       setVerdict('gone', byId('verdict').dataset['party'] ?? '', 'No connection to the gateway', last, next);
     }
   }
@@ -299,7 +303,7 @@ function showConnection() {
 const pause = byId('pause');
 pause.addEventListener('click', () => {
   pausedAt = pausedAt === undefined ? Date.now() : undefined;
-  // What it does now, in word and sign: that it is pressed would say the same twice.
+  // There is no aria-pressed: the label changes too, so a screen reader would announce the state twice.
   setText(pause, pausedAt === undefined ? 'Pause' : 'Resume');
   pause.classList.toggle('resume', pausedAt !== undefined);
   if (pausedAt === undefined) {

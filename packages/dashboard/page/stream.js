@@ -1,5 +1,5 @@
-// The stream of events from the gateway: opens it, notices when it is gone, and opens it again. While the page
-// is hidden there is none: browsers allow few streams to one address, and nobody looks.
+// Keeps the event stream from the gateway open, and reopens it when it breaks. Closes the stream while the page is
+// hidden, because browsers allow few streams per origin.
 
 /** @import { Message } from '../state.ts' */
 
@@ -8,11 +8,12 @@
 const address = 'dashboard/events';
 const retryMs = 1_000;
 const fullRetryMs = 5_000;
-// An event comes every second, or every other one while the backend does not answer at all.
+// Without an event for this long, the stream is reopened. An event comes every second, or every other second while the
+// backend does not answer.
 const silenceMs = 5_000;
 
 /**
- * Calls `onMessage` for each event and `onState` when the stream comes or goes; goes on for ever.
+ * Calls `onMessage` for each event and `onState` for the stream's state. Never ends.
  * @type {(onMessage: (message: Message) => void, onState: (state: StreamState) => void) => void}
  */
 export const follow = (onMessage, onState) => {
@@ -36,7 +37,7 @@ export const follow = (onMessage, onState) => {
 
   const lose = () => {
     retry('lost', retryMs);
-    // An event source does not say why: full, or away?
+    // EventSource does not tell the status, so this request reads it. It is 503 if too many dashboards are open.
     fetch(address, { method: 'HEAD' }).then(
       ({ status }) => {
         if (status === 503 && source === undefined) {

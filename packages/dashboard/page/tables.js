@@ -1,12 +1,12 @@
-// The tables, each described by its columns. A row stays on the page for as long as what it is of does, and only its
-// texts change, so that nobody loses a selection or the focus to an update.
+// The tables. Each table is described by its columns. An update of a row changes only its texts, so that the user keeps
+// selection and focus.
 
 import { byId, copy, make, say, setText } from './dom.js';
 import * as format from './format.js';
 
 /** @import { Facts, Flow, FlowName, Now, Party, ShownFailure, ShownSetting, StatusClass, Summary, Worker } from '../state.ts' */
 
-/** @type {readonly Party[]} in the order in which a call meets them */
+/** @type {readonly Party[]} in the order of a call's path */
 export const parties = ['client', 'gateway', 'backend'];
 /** @type {Readonly<Record<Party, string>>} */
 export const partyNames = { backend: 'Backend', gateway: 'Gateway', client: 'Clients' };
@@ -19,13 +19,13 @@ const shownMax = 50;
 /**
  * @template Row
  * @typedef {object} Column
- * @property {string} [name] in the head of the table
- * @property {string} [group] what it and those after it stand under
+ * @property {string} [name] in the table's head
+ * @property {string} [group] heading above this column and those after it
  * @property {string} [className]
- * @property {boolean} [isHeading] of the row
- * @property {(row: Row) => string} [text] what it says now
- * @property {(row: Row, cell: HTMLTableCellElement) => (Node | string)[]} [fill] what it holds for good
- * @property {(row: Row) => boolean} [isBad] what somebody should look into
+ * @property {boolean} [isHeading] its cells are the headings of their rows
+ * @property {(row: Row) => string} [text] set on each update
+ * @property {(row: Row, cell: HTMLTableCellElement) => (Node | string)[]} [fill] set once, for the life of the row
+ * @property {(row: Row) => boolean} [isBad] marks a value that needs attention
  */
 
 /** @template Row */
@@ -37,7 +37,7 @@ class Table {
    * @param {HTMLElement} body
    * @param {readonly Column<Row>[]} columns
    * @param {(row: Row) => unknown} keyOf
-   * @param {(row: Row, element: HTMLTableRowElement) => void} [mark] has its row look as things stand
+   * @param {(row: Row, element: HTMLTableRowElement) => void} [mark] updates the look of a row
    */
   constructor(body, columns, keyOf, mark = () => undefined) {
     this.body = body;
@@ -65,7 +65,7 @@ class Table {
     for (const [key, row] of shown) {
       const element = this.#rows.get(key) ?? this.#make(row);
       this.#rows.set(key, element);
-      // Only what is not in its place is moved: a row that has the focus keeps it.
+      // Moves only rows that are out of place, because a moved row loses the focus.
       if (element === next) {
         next = next.nextElementSibling;
       } else {
@@ -86,7 +86,7 @@ class Table {
   #make(row) {
     const cells = this.columns.map(({ name = '', group, className = '', isHeading = false, fill }) => {
       const cell = isHeading ? make('th', { scope: 'row' }) : make('td', { className });
-      // For narrow windows, where the head of the table has no room, and cells stand in several lines.
+      // In narrow windows the style sheet hides the table's head and shows these names in the cells.
       Object.assign(cell.dataset, { name }, group !== undefined && { group });
       cell.classList.toggle('first', group !== undefined);
       cell.append(...(fill?.(row, cell) ?? []));
@@ -101,11 +101,11 @@ class Table {
  * @property {FlowName} name
  * @property {Flow} figures
  * @property {number} seconds
- * @property {number} longest of the mean times
+ * @property {number} longest the longest mean time of all operations, in ms
  */
 
 /**
- * What called no operation made no calls to the backend.
+ * A column of figures. Requests that called no operation have no backend figures.
  * @type {(name: string, read: (figures: Flow, seconds: number) => string, more?: Partial<Column<Operation>>) => Column<Operation>}
  */
 const figure = (name, read, more = {}) => ({
@@ -121,7 +121,7 @@ const operationColumns = [
     isHeading: true,
     text: ({ name }) => (name === 'all' ? 'All five' : name === 'none' ? 'no operation' : name),
   },
-  figure('a second', ({ requests }, seconds) => format.formatRate(requests / seconds)),
+  figure('per second', ({ requests }, seconds) => format.formatRate(requests / seconds)),
   ...statusClasses.map((name, index) =>
     figure(
       name,
@@ -131,15 +131,15 @@ const operationColumns = [
   ),
   ...parties.map((party, index) =>
     figure(partyNames[party].toLowerCase(), ({ failed }) => format.formatCount(failed[party]), {
-      ...(index === 0 && { group: 'Failed, at fault' }),
-      // What clients get wrong is theirs to mend.
+      ...(index === 0 && { group: 'Failed due to' }),
+      // Client errors are not marked, because the operator cannot fix them.
       isBad: ({ figures }) => party !== 'client' && figures.failed[party] > 0,
     }),
   ),
-  figure('p50', ({ p50 }) => format.formatMs(p50), { group: 'Requests took' }),
+  figure('p50', ({ p50 }) => format.formatMs(p50), { group: 'Duration' }),
   figure('p99', ({ p99 }) => format.formatMs(p99)),
   figure('failed', ({ backendFailed: failed, backendCalls }) => format.formatShare(failed, backendCalls), {
-    group: 'Calls to the backend',
+    group: 'Backend calls',
     className: 'backend',
     isBad: ({ figures }) => figures.backendFailed > 0,
   }),
@@ -193,7 +193,7 @@ const workerTable = new Table(
     { name: 'Process', isHeading: true, text: ({ pid }) => String(pid) },
     { name: 'in flight', text: ({ inFlight }) => format.formatCount(inFlight) },
     { name: 'memory', text: ({ residentBytes }) => format.formatBytes(residentBytes) },
-    { name: 'event loop late', text: ({ eventLoopDelayMs }) => format.formatMs(eventLoopDelayMs) },
+    { name: 'event loop delay', text: ({ eventLoopDelayMs }) => format.formatMs(eventLoopDelayMs) },
   ],
   ({ pid }) => pid,
 );
@@ -207,7 +207,7 @@ export function showWorkers(workers) {
 /** @typedef {{ kind: string, counts: readonly number[] }} KindCount */
 
 /**
- * The tables of the kinds of failure, one for each party; gives what shows their counts.
+ * Makes the tables of failures by kind, one per party. Returns the function that updates their counts.
  * @param {Facts} facts
  */
 export function createKindTables({ failureKinds }) {
@@ -233,7 +233,7 @@ export function createKindTables({ failureKinds }) {
         for (const [index, count] of counts.entries()) {
           row.cells[index + 1]?.classList.toggle('some', count > 0);
         }
-        // Those that did not come are named below; one whose button has the focus stays until it is left.
+        // Kinds without failures are listed below the table instead. A row stays visible while it has the focus.
         row.hidden = counts.every((count) => count === 0) && !row.contains(document.activeElement);
       },
     );
@@ -249,7 +249,7 @@ export function createKindTables({ failureKinds }) {
       );
       const absent = kinds.filter((_, index) => body.rows[index]?.hidden).map(format.nameOfKind);
       rest.hidden = absent.length === 0;
-      setText(rest, `${absent.length === kinds.length ? 'None' : 'None else'}: ${absent.join(', ')}.`);
+      setText(rest, `Did not occur: ${absent.join(', ')}.`);
     }
   };
 }
@@ -305,13 +305,13 @@ const failureTable = new Table(
         ...(cause === undefined ? [] : [' ', make('small', {}, cause)]),
       ],
     },
-    { name: 'Request id', className: 'text id', fill: ({ requestId }) => copiable(requestId) },
+    { name: 'Request id', className: 'text id', fill: ({ requestId }) => copyable(requestId) },
   ],
   ({ at, requestId }) => `${at} ${requestId}`,
 );
 
 /** @param {string} requestId */
-function copiable(requestId) {
+function copyable(requestId) {
   const code = make('code', { title: requestId }, requestId);
   const ariaLabel = `Copy request id ${requestId}`;
   const button = make('button', { type: 'button', className: 'copy', ariaLabel }, 'Copy');
@@ -366,10 +366,10 @@ const describeFailures = (count, isFiltered) => {
     return 'No call has failed since the gateway started.';
   }
   if (count === 0) {
-    return 'None of the failed calls that are kept is of this kind.';
+    return 'None of the failed calls in the list matches.';
   }
-  const which = `${count === shownMax ? `The last ${shownMax}` : count}${isFiltered ? ' that match' : ''}`;
-  return `${which}, the latest first. Times are ${format.describeTimeZone()}. The request id is in the log, in the reply and in the call to the backend.`;
+  const calls = `${count === shownMax ? `The last ${shownMax}` : count}${isFiltered ? ' matching' : ''} failed call${count === 1 ? '' : 's'}`;
+  return `${calls}, latest first. Times are ${format.describeTimeZone()}. The request id is also in the log, in the reply and in the call to the backend.`;
 };
 
 for (const select of [filters.operation, filters.kind]) {
@@ -386,7 +386,7 @@ filters.clear.addEventListener('click', () => {
 });
 
 /**
- * The kinds of failure to choose from.
+ * Fills the filter of failure kinds.
  * @param {Facts} facts
  */
 export function offerKinds({ failureKinds }) {
@@ -395,7 +395,7 @@ export function offerKinds({ failureKinds }) {
     make(
       'optgroup',
       { label: partyNames[party] },
-      new Option(`all of the ${partyNames[party].toLowerCase()}`, `party:${party}`),
+      new Option(`all ${party} failures`, `party:${party}`),
       ...failureKinds[party].map((kind) => new Option(format.nameOfKind(kind), kind)),
     ),
   );
@@ -403,7 +403,7 @@ export function offerKinds({ failureKinds }) {
   filters.kind.value = chosen;
 }
 
-/** @type {Record<string, string>} those that are not called as they are */
+/** @type {Record<string, string>} names of sources that differ from their identifiers */
 const sourceNames = { file: 'settings file', socket: 'passed socket' };
 
 const isChosen = (/** @type {ShownSetting} */ { source }) => source !== 'default';
@@ -422,13 +422,13 @@ const settingTable = new Table(
     },
     { name: 'Value', className: 'text value', fill: describeValue },
     {
-      name: 'From',
+      name: 'Source',
       className: 'text source',
       fill: ({ source, flag }) => [source === 'flag' ? `flag ${flag}` : (sourceNames[source] ?? source)],
     },
-    { name: 'What it sets', className: 'text help', fill: ({ help }) => [help.replaceAll('`', '')] },
+    { name: 'Description', className: 'text help', fill: ({ help }) => [help.replaceAll('`', '')] },
   ],
-  // One that a reload has changed is another row.
+  // The key has all properties of a setting, because a setting that a reload has changed needs a new row.
   (setting) => JSON.stringify(setting),
   (setting, row) => {
     row.classList.toggle('chosen', isChosen(setting));
@@ -438,8 +438,8 @@ const settingTable = new Table(
 
 /** @param {ShownSetting} setting */
 function describeValue({ value, unit }) {
-  // A number's digits are set apart in groups, and what is copied is the number. One without a unit, such as a port,
-  // is no quantity.
+  // Digits are grouped by CSS, so that a copied number has no spaces. A number without a unit, such as a port, is not
+  // grouped.
   const groups = unit !== undefined && /^\d{5,}$/.test(value) ? value.split(/(?=(?:\d{3})+$)/) : [];
   const spans = groups.map((group) => make('span', { className: 'group' }, group));
   const code = make('code', {}, ...(groups.length === 0 ? [value] : spans));
