@@ -1,26 +1,26 @@
-// Reads the head of a backend's answer again from its bytes, for reports. The gateway's own reader decides which answers can be
-// used; it keeps the framing alone, and nothing of a malformed head.
+// Parses the head of a backend's answer from its bytes, for reports. The gateway's own reader decides whether an answer
+// is usable. That reader keeps few fields of a head, and nothing of a malformed one.
 
 import { parseConnection } from '../core/http1/grammar.ts';
 
 export interface RawAnswer {
-  /** As `1.1`. */
+  /** The HTTP version, such as `1.1`. */
   readonly version: string;
   readonly status: number;
-  /** By names in small letters; the values of one name are joined as a list. */
+  /** Values by lower-case name. Several values of one name are joined by commas. */
   readonly fields: ReadonlyMap<string, string>;
-  /** How the answer says where its body ends. */
+  /** How the end of the body is found; `none`: the answer has no body. */
   readonly framing: 'chunked' | 'length' | 'until-close' | 'none';
-  /** The backend closes the connection after this answer. */
+  /** True if the backend closes the connection after this answer. */
   readonly closesConnection: boolean;
-  /** The first bytes of the body that had arrived when the gateway had decided, without the line of a chunk's size. */
+  /** The start of the body: the bytes that had arrived when the call ended, without the first chunk-size line. */
   readonly bodyStart: Buffer;
 }
 
 const headEnd = Buffer.from('\r\n\r\n');
 const statusLine = /^HTTP\/(\d\.\d) (\d{3})(?: |$)/;
 
-/** The final answer in `bytes`; undefined where there is no whole head of one. */
+/** Returns the final answer in `bytes`; undefined if its head is incomplete or has no valid status line. */
 export function readRawAnswer(bytes: Buffer): RawAnswer | undefined {
   const end = bytes.indexOf(headEnd);
   const [first = '', ...lines] = end === -1 ? [] : bytes.toString('latin1', 0, end).split('\r\n');
@@ -30,7 +30,7 @@ export function readRawAnswer(bytes: Buffer): RawAnswer | undefined {
   }
   const status = Number(digits);
   const rest = bytes.subarray(end + headEnd.length);
-  // Interim answers stand before the one that counts [D15].
+  // Skip interim answers [D15].
   if (status < 200 && status !== 101) {
     return readRawAnswer(rest);
   }
@@ -38,7 +38,7 @@ export function readRawAnswer(bytes: Buffer): RawAnswer | undefined {
   const framing = framingOf(status, fields);
   const { closes, keepsAlive } = parseConnection(fields.get('connection') ?? '');
   const closesConnection = closes || (version === '1.0' && !keepsAlive) || framing === 'until-close';
-  // Nothing where the line of the first chunk's size is not whole.
+  // Empty if the first chunk-size line is incomplete.
   const startsAt = framing === 'chunked' ? rest.indexOf('\n') + 1 || rest.length : 0;
   const bodyStart = rest.subarray(startsAt);
   return { version, status, fields, framing, closesConnection, bodyStart };

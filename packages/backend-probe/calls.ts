@@ -1,5 +1,5 @@
-// Makes calls through the gateway's own code, as requests of a client that are never on a wire, and keeps what came of
-// each: the client's reply, the outcome, and the backend's answer as it arrived.
+// Makes calls to the backend through the gateway's own code, without a client connection. Records the reply that a
+// client would get, the outcome and the bytes of the backend's answer.
 
 import { once } from 'node:events';
 
@@ -23,35 +23,36 @@ import { withoutEndSlashes } from '../core/text/addresses.ts';
 import { backendPeer } from '../figures/backend-status.ts';
 import { readRawAnswer, type RawAnswer } from './answer.ts';
 
-/** The settings of the gateway in question, without those that are about clients: the backend is in question here. */
+/** The gateway's settings, except those that concern only clients. */
 export type GatewayInForce = Omit<GatewayValues, 'backendTls' | keyof typeof ofClients | keyof CorsValues>;
 
-// Beside those of CORS, which do nothing without an `Origin`.
+// Settings for clients have no effect here and keep their defaults. Settings for CORS are not needed, because no
+// request has an `Origin`.
 const { allowedHosts, trustedProxies } = defaultsOf(gatewayRows);
 const ofClients = { allowedHosts, trustedProxies };
 
-/** One request and what came of it. */
+/** One request and its results. */
 export interface Call {
   readonly operation: Operation;
-  /** Of the call to the backend, with the base path. */
+  /** The path at the backend, with the base path. */
   readonly path: string;
   readonly outcome: CallOutcome;
-  /** Why the answer was of no use; undefined for a success. */
+  /** Why the call failed; undefined for a success. */
   readonly reason: Reason | undefined;
   readonly cause: string | undefined;
-  /** What a client got. */
+  /** The reply that a client would get. */
   readonly reply: { readonly status: number; readonly body: Buffer };
-  /** Undefined where no whole head of an answer came. */
+  /** The backend's answer; undefined if its head did not arrive completely. */
   readonly answer: RawAnswer | undefined;
-  /** Something came that could be looked at, whole or not. */
+  /** The backend sent at least one byte. */
   readonly hasBytes: boolean;
   readonly durationMs: number;
 }
 
-// A head has at most 16 KiB, and of the body only its beginning is looked at.
+// This many bytes of an answer are kept: enough for a head (at most 16 KiB) and the start of the body.
 const keptBytesMax = 32_768;
 
-/** What has arrived on one connection for the call that is being made. */
+/** The bytes that arrived on one connection during the current call. */
 interface Arrivals {
   readonly socket: Parameters<SocketTap>[0];
   writtenBefore: number;
@@ -61,9 +62,9 @@ interface Arrivals {
 
 /** Calls to one backend, one at a time. */
 export class Calls {
-  // Of all calls in this process: each has a request id of its own, by which the backend's log finds it.
+  // Counts all calls of this process, so that each has its own request id in the backend's log.
   static #count = 0;
-  /** In the order in which they were made. */
+  /** All calls in order. */
   readonly made: Call[] = [];
   readonly #gateway: Gateway;
   readonly #basePath: string;
@@ -71,7 +72,7 @@ export class Calls {
   #onEnd: (record: CallRecord) => void = () => undefined;
   #fault: unknown;
 
-  /** When `end` is aborted, it closes. */
+  /** Aborting `end` closes every connection. */
   constructor(settings: GatewayInForce, tls: ClientTls | undefined, end?: AbortSignal) {
     const { backendUrl } = settings;
     this.#basePath = basePathOf(backendUrl);
@@ -95,7 +96,7 @@ export class Calls {
     end?.addEventListener('abort', () => void this.close(), { once: true });
   }
 
-  /** Makes one request of `name`; `id` stands in its path. Rejects only with a fault of our own. */
+  /** Makes one request of the operation `name`, with `id` in its path. Rejects only for a bug of the gateway. */
   async make(name: OperationName, id = '', body?: Buffer): Promise<Call> {
     const operation = operations.find((each) => each.name === name);
     if (operation === undefined) {
@@ -115,7 +116,8 @@ export class Calls {
     if (record.outcome === 'bug' || this.#fault !== undefined) {
       throw new Error('the gateway itself failed', { cause: this.#fault ?? record.cause });
     }
-    // Of the connection on which the request went out last: what still comes on others belongs to earlier answers.
+    // The answer came on the newest connection that carried this request. Other connections may still receive the rest
+    // of an earlier answer.
     const used = this.#arrivals.findLast(({ socket, writtenBefore }) => socket.bytesWritten > writtenBefore);
     const bytes = used?.bytes ?? Buffer.alloc(0);
     const call: Call = {
@@ -133,21 +135,21 @@ export class Calls {
     return call;
   }
 
-  // Gives the reply, which is there when the request has ended.
+  // Returns an object that the reply fills in later.
   #request({ method }: Operation, path: string, body: Buffer | undefined): Call['reply'] {
     const taken = { status: 0, body: Buffer.alloc(0) };
     const transport: Transport = {
       holdBody: () => undefined,
       readBody: () => {
         if (body !== undefined) {
-          // The receiver's from then on.
+          // A copy, because the gateway now owns the buffer.
           incoming.onBody(Buffer.from(body));
         }
         incoming.onBodyEnd();
       },
       reply: ({ head, pieces }, onTaken) => {
         taken.status = head.status;
-        // A copy: the memory of the pieces takes other bytes after that.
+        // A copy, because the memory of the pieces is reused.
         taken.body = Buffer.concat(pieces);
         onTaken();
       },
@@ -170,12 +172,12 @@ export class Calls {
     return taken;
   }
 
-  /** Waits for `ms` at most until the connection of the last call has closed; gives whether the backend closed it. */
+  /** Waits up to `ms` for the connection of the last call to close. Returns true if the backend closed it. */
   async isClosedByBackend(ms: number): Promise<boolean> {
     const last = this.#arrivals.at(-1);
     if (last?.socket.destroyed === false) {
       const over = new AbortController();
-      // Not `AbortSignal.timeout`, which would let the process end: an idle socket does not keep it alive.
+      // A referenced timer keeps the process alive; `AbortSignal.timeout` and an idle socket do not.
       const timer = setTimeout(() => {
         over.abort();
       }, ms);
@@ -185,7 +187,7 @@ export class Calls {
     return last?.isEndedByBackend ?? false;
   }
 
-  /** Closes every connection; a call that is being made fails. */
+  /** Closes every connection. A call in flight fails. */
   async close(): Promise<void> {
     await this.#gateway.backend.close();
   }
@@ -206,7 +208,7 @@ export class Calls {
   };
 }
 
-/** The path before that of every call; empty for none. */
+/** Returns the base path in the backend's address, without a trailing slash. */
 export function basePathOf({ pathname }: URL): string {
   return withoutEndSlashes(pathname);
 }

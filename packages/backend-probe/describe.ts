@@ -1,20 +1,20 @@
-// A call in words for people: what came, and what the client got. What the backend has said is cut short and made safe to
-// show.
+// Describes a call in words: the backend's response and the client's reply. Texts from the backend are shortened and
+// escaped.
 
 import { escapeControls } from '../core/text/escape.ts';
 import type { Call } from './calls.ts';
 
 const shownMax = 120;
-// A reason of TLS has what the certificate says.
+// A cause may be longer, because TLS errors quote the certificate.
 const causeShownMax = 400;
 
-/** Text from the backend: safe to show, and not longer than a line or two. */
+/** Makes text from the backend safe to show: escapes it and shortens it to `lengthMax`. */
 export function show(text: string, lengthMax = shownMax): string {
   const safe = escapeControls(text);
   return safe.length > lengthMax ? `${safe.slice(0, lengthMax)}...` : safe;
 }
 
-// What most often says why.
+// The header fields that most often explain a failure.
 const tellingFields = [
   'location',
   'content-type',
@@ -27,11 +27,11 @@ const tellingFields = [
   'server',
 ];
 
-/** What came for a call. */
+/** Describes the backend's response. */
 export function describeCame({ answer, reason, cause, hasBytes, outcome }: Call): string {
   const why = cause === undefined || reason === 'status' ? '' : `: ${show(cause, causeShownMax)}`;
   if (answer === undefined) {
-    return `${hasBytes ? 'no answer that could be read' : 'no answer'}${why}`;
+    return `${hasBytes ? 'no readable answer' : 'no answer'}${why}`;
   }
   const fields = tellingFields
     .filter((name) => answer.fields.has(name))
@@ -40,10 +40,10 @@ export function describeCame({ answer, reason, cause, hasBytes, outcome }: Call)
   return `${[`status ${answer.status}`, ...body, ...fields].join('; ')}${outcome === 'ok' ? '' : why}`;
 }
 
-/** What a client gets for it. */
+/** Describes the client's reply. */
 export function describeReply({ reply, operation, outcome }: Call): string {
-  // What is passed on of a success says nothing here, and may be long.
+  // The body of a success may be long and explains nothing.
   return outcome === 'ok' && operation.passesAnswer
-    ? `${reply.status} and the answer as it came`
+    ? `${reply.status} with the backend's body`
     : `${reply.status} ${reply.body.toString('utf8')}`;
 }

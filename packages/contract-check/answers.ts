@@ -1,13 +1,13 @@
-// What is odd about answers that the gateway can use all the same: clients, or the next change of the backend, may stumble
-// over it. Nothing of this breaks an operation.
+// Warns of oddities in usable answers. They break no operation, but clients may fail on them. A slow or large answer
+// may exceed a limit later.
 
 import type { Session } from './session.ts';
 import { show } from '../backend-probe/describe.ts';
 
 const byteOrderMark = Buffer.from([0xef, 0xbb, 0xbf]);
 
-/** Looks at every answer that came. */
-export function lookAtAnswers(session: Session): void {
+/** Adds warnings for all answers so far. */
+export function inspectAnswers(session: Session): void {
   const { backendTimeoutMs, responseBytesMax } = session.options.settings;
   const slowMs = session.options.slowMs ?? backendTimeoutMs / 2;
   for (const call of session.calls.made.filter(({ outcome }) => outcome === 'ok')) {
@@ -18,7 +18,7 @@ export function lookAtAnswers(session: Session): void {
       }
       const type = answer.fields.get('content-type');
       if (type === undefined || !/^application\/(?:[\w.+-]+\+)?json\b/i.test(type)) {
-        session.tell(call, 'content-type', type === undefined ? 'nothing' : show(type));
+        session.tell(call, 'content-type', type === undefined ? 'missing' : show(type));
       }
     }
     if (durationMs >= slowMs) {

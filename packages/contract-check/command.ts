@@ -1,4 +1,4 @@
-// `check --contract`: runs the check with the settings in force, ends it on a signal, and prints what it found.
+// `check --contract`: runs the check with the current settings, ends it on a signal, and prints the report.
 
 import type { GatewayInForce } from '../backend-probe/calls.ts';
 import { backendPath } from '../core/operations.ts';
@@ -9,20 +9,20 @@ import { describeContract, exitCodeOf, writeContract } from './report.ts';
 import { defaultTemplate, readTemplate, type Template } from './template.ts';
 import { withoutEndSlashes } from '../core/text/addresses.ts';
 
-// As shells have it: 128 and the signal's number.
+// The exit codes after a signal, as shells report them: 128 plus the signal's number.
 const signalCodes = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
-// npm and the terminal may both pass the same one on.
+// Signals within this time are treated as one, because npm and the terminal may both deliver it.
 const repetitionMsMax = 1_000;
 
-/** Tells of signals. */
+/** Source of signals: the process. */
 export interface Signals {
   on(name: keyof typeof signalCodes, listener: () => void): void;
 }
 
-/** The flags of `check --contract` as they were given; true for one without a value. */
+/** The given flags of `check --contract`; true for a flag without a value. */
 type GivenFlags = Readonly<Record<string, string | true>>;
 
-/** What is wrong with the flags. */
+/** Returns the problems with the flags. */
 export function findProblems(flags: GivenFlags): readonly string[] {
   const has = (flag: string): boolean => Object.hasOwn(flags, flag);
   const template = templateOf(flags);
@@ -41,7 +41,7 @@ function templateOf({ '--body': body }: GivenFlags): Template | string {
   return body === undefined ? defaultTemplate : body === true ? '--body needs a value' : readTemplate(body);
 }
 
-/** Resolves with the exit code; `url` is the address of the backend that may be shown. */
+/** Runs the check. Resolves with the exit code. `url` is the backend's address without secrets. */
 export async function runContractCheck(
   flags: GivenFlags,
   settings: GatewayInForce,
@@ -51,7 +51,7 @@ export async function runContractCheck(
   print: (text: string) => void,
 ): Promise<number> {
   const template = Object.hasOwn(flags, '--write') ? templateOf(flags) : undefined;
-  // A text says what is wrong with it: `findProblems` has told.
+  // A string is a problem, which `findProblems` has already reported.
   const write = typeof template === 'string' ? undefined : template;
   const stop = new AbortController();
   const cut = new AbortController();

@@ -1,32 +1,35 @@
-// What the backend does with connections: whether it keeps them open between calls, and for how long an idle one.
+// Checks whether the backend keeps connections open between calls, and how soon it closes an idle one.
 
 import { Calls } from '../backend-probe/calls.ts';
 import { msMax } from '../core/hosts/options/kinds.ts';
 import { parseKeepAliveSeconds } from '../core/http1/grammar.ts';
 import { isStalled, type Session } from './session.ts';
 
-/** By the names, and in the order, in which the report for programs has them. */
+/** The JSON report has these names in this order. */
 export interface ConnectionFacts {
-  /** As `1.1`; undefined where no answer came. */
+  /** The HTTP version, such as `1.1`; undefined without an answer. */
   readonly httpVersion: string | undefined;
-  /** It closes the connection behind every answer. */
+  /** True if the backend closes the connection after every answer. */
   readonly closesAlways: boolean;
-  /** What it promises in `keep-alive: timeout`. */
+  /** The `timeout` in the backend's `keep-alive` header. */
   readonly keepAliveSeconds: number | undefined;
-  /** For how long an idle connection was watched; undefined where it was not. */
+  /** How long an idle connection was watched; undefined if no connection was watched. */
   readonly watchedMs: number | undefined;
-  /** When it closed that connection; undefined where it did not, or was not watched. */
+  /** Idle time after which the backend closed the watched connection; undefined if it stayed open. */
   readonly closedAfterMs: number | undefined;
   readonly idleTimeoutMs: number;
-  /** What BACKEND_IDLE_TIMEOUT_MS should be at most; undefined where the one in force is right. */
+  /**
+   * The largest safe BACKEND_IDLE_TIMEOUT_MS. Undefined if the current value is safe, or if the backend closed no idle
+   * connection.
+   */
   readonly idleTimeoutMsMax: number | undefined;
 }
 
 const idleWaitMsMax = 10_000;
-// The way to the backend takes time too, and the closing of its end.
+// A margin for the network's latency, and for the time that closing takes.
 const marginMs = 1_000;
 
-/** Looks at the answers that came, and for a while at an idle connection. */
+/** Inspects the answers so far, and watches an idle connection for a while. */
 export async function tryConnection(session: Session): Promise<ConnectionFacts> {
   const { backendIdleTimeoutMs: idleTimeoutMs } = session.options.settings;
   const answered = session.calls.made.filter(({ answer }) => answer !== undefined);
@@ -48,7 +51,8 @@ export async function tryConnection(session: Session): Promise<ConnectionFacts> 
     return unwatched;
   }
   if (closesAlways || promise === 0 || promise === 1) {
-    const why = version === '1.0' ? 'the backend speaks HTTP/1.0' : 'the backend keeps no connection open';
+    const why =
+      version === '1.0' ? 'the backend uses HTTP/1.0' : 'the backend does not keep connections open';
     session.tell(last, 'connection-closes', why);
     return unwatched;
   }
@@ -57,7 +61,8 @@ export async function tryConnection(session: Session): Promise<ConnectionFacts> 
   if (closedAfterMs === undefined) {
     return { ...unwatched, ...watched };
   }
-  // Less than the backend's: it could close a connection as a call goes out on it, and a write is not sent twice [D20].
+  // The gateway's timeout must be shorter than the backend's. Otherwise the gateway could send a write while the
+  // backend closes the connection. The write would fail, because a write is never repeated [D20].
   const right = Math.max(1, Math.floor(Math.max(closedAfterMs - marginMs, closedAfterMs / 2)));
   if (right >= idleTimeoutMs) {
     return { ...unwatched, ...watched };
@@ -66,7 +71,7 @@ export async function tryConnection(session: Session): Promise<ConnectionFacts> 
   return { ...unwatched, ...watched, idleTimeoutMsMax: right };
 }
 
-// One more list on a connection of its own, which then lies idle.
+// Makes one more list call on a new connection, and watches this connection while it is idle.
 async function watchIdle(session: Session): Promise<Pick<ConnectionFacts, 'watchedMs' | 'closedAfterMs'>> {
   const { settings, tls, stop, idleWaitMsMax: max = idleWaitMsMax } = session.options;
   const nothing = { watchedMs: undefined, closedAfterMs: undefined };
@@ -80,7 +85,7 @@ async function watchIdle(session: Session): Promise<Pick<ConnectionFacts, 'watch
       return nothing;
     }
     const startedAt = performance.now();
-    // A backend that keeps it open for longer keeps it long enough for the setting.
+    // A connection that is still open some time after BACKEND_IDLE_TIMEOUT_MS shows that the setting is safe.
     const { backendIdleTimeoutMs: idleMs } = settings;
     const isClosed = await calls.isClosedByBackend(Math.min(max, idleMs + marginMs, idleMs * 2));
     const watchedMs = Math.round(performance.now() - startedAt);

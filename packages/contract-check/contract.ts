@@ -1,8 +1,7 @@
-// The check of a backend's contract: which of the five operations work through this gateway with this backend, and what
-// clients will see where they do not [D61].
+// Checks a backend's contract: which operations work through this gateway, and what clients get from the others [D61].
 
 import type { OperationName } from '../core/operations.ts';
-import { lookAtAnswers } from './answers.ts';
+import { inspectAnswers } from './answers.ts';
 import { tryConnection, type ConnectionFacts } from './connection.ts';
 import type { Call } from '../backend-probe/calls.ts';
 import { findingOf, type Finding } from './findings.ts';
@@ -18,16 +17,16 @@ export interface ContractReport {
   readonly leftovers: readonly Leftover[];
   readonly connection: ConnectionFacts;
   readonly calls: readonly Call[];
-  /** Somebody ended it before it was through. */
+  /** True if the check was stopped before its end. */
   readonly isInterrupted: boolean;
 }
 
-/** Tries the backend. Rejects only with a fault of our own, and not before what was made is cleaned up. */
+/** Runs the check. Rejects only for a bug of the gateway, and only after cleaning up. */
 export async function checkContract(options: ContractOptions): Promise<ContractReport> {
   const session = new Session(options);
   try {
     await tryOperations(session);
-    lookAtAnswers(session);
+    inspectAnswers(session);
     const connection = await tryConnection(session);
     const { verdicts, findings, leftovers, calls } = session;
     const isInterrupted = options.stop.aborted;
@@ -52,18 +51,18 @@ async function tryOperations(session: Session): Promise<void> {
 }
 
 async function tryWrites(session: Session, template: Template, found: Found): Promise<void> {
-  // What was made is known again by the list, and by nothing else where a create answers wrongly.
+  // If a create's answer is wrong, only the list can identify the created item.
   const isUsable = (item: Item): boolean => ![undefined, 'unusable'].includes(session.idOf(item)?.kind);
   if (found.items?.every(isUsable) !== true) {
     const why =
       found.items === undefined
-        ? 'A list that works, with the items in one array, is needed before anything is written.'
-        : 'Every item of the list must have an integer id before anything is written.';
+        ? 'Before the check writes anything, the list must work and have all items in one array.'
+        : 'Before the check writes anything, every item of the list must have an integer id.';
     const finding = findingOf(found.call, 'write-not-safe', [why]);
     session.add({ ...finding, operations: ['create', 'update', 'delete'] });
     return;
   }
-  // From here on something may have been made.
+  // The last stop that needs no clean-up: after this an item may exist.
   session.stopIf();
   const item = new OwnItem(session, template, found);
   try {

@@ -1,9 +1,9 @@
-// Work items as far as a check of the backend has to understand them: which id an item has, whether the gateway can ask
-// for it, and whether an item is one that the check itself has made. Everything else in them stays opaque.
+// Extracts from work items what the check needs: the ids, whether the gateway can request them, and whether the check
+// created the item.
 
 import { parseItemId, type ItemIdParsing } from '../core/call/item-id.ts';
 
-// What the platform has for a number that JavaScript cannot hold: it keeps the text.
+// `rawJSON` keeps the text of numbers beyond JavaScript's precision.
 const { rawJSON, isRawJSON } = JSON as unknown as {
   readonly rawJSON: (text: string) => unknown;
   readonly isRawJSON: (value: unknown) => boolean;
@@ -11,7 +11,7 @@ const { rawJSON, isRawJSON } = JSON as unknown as {
 
 export type Item = Readonly<Record<string, unknown>>;
 
-/** The JSON in `bytes`, integers beyond 2^53 as their text; undefined where this cannot read it. */
+/** Parses JSON, with integers beyond 2^53 kept as text; undefined if it cannot be parsed. */
 export function readJson(bytes: Buffer): unknown {
   try {
     const text = new TextDecoder().decode(bytes);
@@ -19,7 +19,7 @@ export function readJson(bytes: Buffer): unknown {
       ? (JSON.parse(text, keepLongNumber) as unknown)
       : (JSON.parse(text) as unknown);
   } catch {
-    // The gateway has found it to be JSON; it is nested deeper than the platform's parser goes.
+    // The gateway accepts this JSON, but it is nested too deeply for the platform's parser.
     return undefined;
   }
 }
@@ -33,27 +33,30 @@ export function isItem(value: unknown): value is Item {
   return typeof value === 'object' && value !== null && !Array.isArray(value) && !isRawJSON(value);
 }
 
-/** The items of a list, or of the one array in an object around them; undefined where there are none to be found. */
+/** Returns the items of a list, or of the only array in an object; undefined if there is no such array. */
 export function itemsOf(list: unknown): readonly Item[] | undefined {
   const arrays = isItem(list) ? Object.values(list).filter(Array.isArray) : [list].filter(Array.isArray);
   return arrays.length === 1 ? arrays[0]?.filter(isItem) : undefined;
 }
 
-/** Whether a property's name is one that ids have. */
+/** Returns true for a property name that ids usually have. */
 export function isIdName(name: string): boolean {
   return /^(?:id|_id|(?:work_?)?item_?id)$/i.test(name);
 }
 
 export interface ItemId {
-  /** As it stands in the item. */
+  /** As written in the item. */
   readonly text: string;
-  /** `whole`: the gateway asks for exactly that; `long` the same, but JavaScript would round it. */
+  /**
+   * `whole`: an integer. `long`: an integer that JavaScript would round. `text`: a string with an integer. `unusable`:
+   * an id that the gateway refuses or changes.
+   */
   readonly kind: 'whole' | 'long' | 'text' | 'unusable';
-  /** What the gateway asks for when a client puts it in a path; undefined where it refuses it. */
+  /** The id that the gateway requests when a client sends `text` in a path; undefined if it refuses `text`. */
   readonly asked: string | undefined;
 }
 
-/** Every id of an item. */
+/** All ids of an item. */
 export function idsOf(item: Item, parsing: ItemIdParsing): ItemId[] {
   return Object.entries(item)
     .filter(([name]) => isIdName(name))
@@ -69,7 +72,7 @@ function readId(value: unknown, parsing: ItemIdParsing): ItemId {
   return { text, kind: !isUsable ? 'unusable' : isText ? 'text' : isLong ? 'long' : 'whole', asked };
 }
 
-/** Whether one of the item's own texts, none of what is nested in it, has `marker` in it. */
+/** Returns true if a top-level string of the item contains `marker`. */
 export function carries(item: unknown, marker: string): item is Item {
   return (
     isItem(item) && Object.values(item).some((value) => typeof value === 'string' && value.includes(marker))

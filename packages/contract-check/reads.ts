@@ -1,27 +1,27 @@
-// The part of the check that only reads: the list, one item of it, and an item that does not exist.
+// The reading part of the check: reads the list, one of its items, and an item that does not exist.
 
 import { isItem, itemsOf, readJson, type Item, type ItemId } from './items.ts';
 import type { Call } from '../backend-probe/calls.ts';
 import { isStalled, Stopped, type Session } from './session.ts';
 import { describeReply, show } from '../backend-probe/describe.ts';
 
-/** What the backend holds, as far as its list says it. */
+/** The backend's items according to its list. */
 export interface Found {
-  /** That of the list. */
+  /** The call that read the list. */
   readonly call: Call;
-  /** Undefined where items could not be found in the list. */
+  /** Undefined if the list has no array of items. */
   readonly items: readonly Item[] | undefined;
   readonly ids: ReadonlySet<string>;
   /** An id that no item of the list has. */
   readonly missingId: string;
 }
 
-// A backend's list may hold one that has been deleted since.
+// At most this many listed items are read: the second only if the first was deleted after the list was read.
 const triesMax = 2;
-// The largest that a 32-bit backend takes, so that it is no other flaw which it answers.
+// The largest 32-bit integer. A backend with 32-bit ids may refuse larger ids.
 const largestId = 2_147_483_647;
 
-/** Tries the reads. */
+/** Reads the list and items. Throws `Stopped` to end the check, for example if the backend is unreachable. */
 export async function tryReads(session: Session): Promise<Found> {
   const call = await session.call('list');
   const isListed = session.judge(call);
@@ -51,7 +51,7 @@ export async function tryReads(session: Session): Promise<Found> {
   return { call, items, ids: texts, missingId: String(missing) };
 }
 
-/** Says what is odd about an id, once for each kind. */
+/** Records a finding about an odd id, but only one finding for each oddity. */
 export function tellOfId(session: Session, call: Call, { text, kind, asked }: ItemId): void {
   if (kind === 'whole' && !text.startsWith('-')) {
     return;
@@ -82,13 +82,13 @@ async function readListed(session: Session, ids: readonly ItemId[]): Promise<voi
 
 async function readMissing(session: Session, list: Call, id: string): Promise<void> {
   const call = await session.call('read', id);
-  // The list has shown the same: the backend answers everything so.
-  const isSaid = list.outcome !== 'ok' && list.answer?.status === call.answer?.status;
+  // If the list failed with the same status, this failure says nothing about missing items.
+  const isSameAsList = list.outcome !== 'ok' && list.answer?.status === call.answer?.status;
   if (call.outcome === 'ok') {
     session.tell(call, 'missing-is-200');
   } else if (call.outcome === 'not-found') {
     return;
-  } else if (isStalled(call) || call.outcome === 'unreachable' || isSaid) {
+  } else if (isStalled(call) || call.outcome === 'unreachable' || isSameAsList) {
     session.judge(call);
   } else {
     session.tell(call, 'missing-is-no-404', describeReply(call));

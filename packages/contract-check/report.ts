@@ -1,20 +1,24 @@
-// What the check found, as text for people and as one JSON document for programs. Its form is published: docs/operating.md.
+// Writes the report of the check: as text for people, and as a JSON document for programs. The form of the JSON is
+// documented in docs/operating.md.
 
 import { isRead, operations, type Operation } from '../core/operations.ts';
 import type { ContractReport } from './contract.ts';
 import { show } from '../backend-probe/describe.ts';
 import type { Finding } from './findings.ts';
 
-/** What is said of the run itself, by the names that are published. */
+/** Facts about the run. The JSON report has these names. */
 interface Run {
   readonly version: string;
-  /** The address of the list. */
+  /** URL of the list. */
   readonly backend: string;
   readonly write: boolean;
   readonly exitCode: number;
 }
 
-/** 0: every operation that was tried works, and nothing was left behind. 1: not so, or it was interrupted. */
+/**
+ * Returns the exit code. 0: every tried operation works, nothing was left behind and the check was not interrupted. 1:
+ * otherwise.
+ */
 export function exitCodeOf({ findings, leftovers, isInterrupted }: ContractReport): 0 | 1 {
   return isInterrupted || leftovers.length > 0 || findings.some(({ severity }) => severity === 'breaks')
     ? 1
@@ -39,7 +43,7 @@ export function describeContract(report: ContractReport, run: Run): string {
       ({ id, marker, why, remove }) =>
         `\nLEFT BEHIND at the backend: ${id === undefined ? `an item with ${marker}` : `item ${id}`}\n  because  ${why}\n  remove   ${remove}\n`,
     ),
-    isInterrupted ? '\ninterrupted: not everything was tried' : '',
+    isInterrupted ? '\ninterrupted: the check is incomplete' : '',
     `\ncontract: ${broken.length} broken, ${warnings.length} warning${warnings.length === 1 ? '' : 's'}${left}\n`,
   ].join('');
 }
@@ -58,13 +62,13 @@ function describeConnection({ connection }: ContractReport): string {
   if (httpVersion === undefined) {
     return 'connection: no answer';
   }
-  const promise = keepAliveSeconds === undefined ? '' : `; it promises ${keepAliveSeconds} s`;
+  const promise = keepAliveSeconds === undefined ? '' : `; its keep-alive timeout is ${keepAliveSeconds} s`;
   const watched =
     closedAfterMs === undefined
       ? `still open after ${watchedMs ?? 0} ms idle`
       : `closed after ${closedAfterMs} ms idle`;
   const rest = closesAlways
-    ? ', closed behind every answer'
+    ? ', closed after every answer'
     : watchedMs === undefined
       ? promise
       : `, ${watched}${promise}; BACKEND_IDLE_TIMEOUT_MS is ${idleTimeoutMs}`;
@@ -73,13 +77,16 @@ function describeConnection({ connection }: ContractReport): string {
 
 function describeFinding(finding: Finding, word: string): string {
   const { operations: names, title, asked, came, clients, advice } = finding;
-  return `\n${word} ${names.join(', ')}: ${title}\n  asked    ${asked}\n  came     ${came}\n  clients  ${clients}\n  do       ${advice}\n`;
+  return `\n${word} ${names.join(', ')}: ${title}\n  request      ${asked}\n  response     ${came}\n  client gets  ${clients}\n  fix          ${advice}\n`;
 }
 
-/** What `schema` says: a change that could break a reader changes it. */
+/**
+ * The value of `schema` in the JSON report. It must change with every change of the report that can break programs that
+ * read it.
+ */
 const schemaName = 'work-item-gateway/contract/1';
 
-/** The report for programs: one JSON document on one line, with null for what is not known. */
+/** The report for programs: one JSON document on one line, with null for unknown values. */
 export function writeContract(report: ContractReport, run: Run): string {
   const { verdicts, findings, leftovers, connection, calls, isInterrupted } = report;
   const document = {

@@ -1,4 +1,4 @@
-// What one run of the check knows: the calls it makes, what it has found, and which operations it could try.
+// The state of one run of the check: its calls, its findings and the verdict on each operation.
 
 import { operations, type OperationName } from '../core/operations.ts';
 import type { ClientTls } from '../core/http1/client-connection.ts';
@@ -11,30 +11,30 @@ import type { Template } from './template.ts';
 export interface ContractOptions {
   readonly settings: GatewayInForce;
   readonly tls: ClientTls | undefined;
-  /** Undefined: nothing is written. */
+  /** The item to create; undefined to write nothing. */
   readonly write: Template | undefined;
-  /** Aborted: nothing new is begun, and what was made is cleaned up. */
+  /** Aborting this signal ends the check after cleaning up. */
   readonly stop: AbortSignal;
-  /** Aborted: nothing more is done at all, calls that are being made fail. */
+  /** Aborting this signal ends the check at once: calls in flight fail, and nothing is cleaned up. */
   readonly cut: AbortSignal;
-  /** How long to look whether the backend closes an idle connection, at most. */
+  /** Longest time to watch an idle connection. */
   readonly idleWaitMsMax?: number;
-  /** From here on an answer is slow. Default: half of the time that it may take. */
+  /** Answers that take at least this long are reported as slow. Default: half of the backend timeout. */
   readonly slowMs?: number;
 }
 
 export type Verdict = 'works' | 'broken' | 'not tried';
 
-/** Something that the check has made and could not take away. */
+/** An item that may still exist, and that the check created or may have created. */
 export interface Leftover {
-  /** Undefined where it is not known. */
+  /** Undefined if unknown. */
   readonly id: string | undefined;
   readonly marker: string;
   readonly why: string;
   readonly remove: string;
 }
 
-/** There is no use in going on: the backend is stalled or away, or somebody wants an end. */
+/** Thrown to end the check: the backend hangs or is unreachable, or the operator stopped the check. */
 export class Stopped extends Error {}
 
 export class Session {
@@ -49,31 +49,31 @@ export class Session {
     this.calls = new Calls(options.settings, options.tls, options.cut);
   }
 
-  /** The id of an item; undefined where it has none, or several that differ. */
+  /** The id of an item; undefined if it has none, or several different ones. */
   idOf(item: Item): ItemId | undefined {
     const ids = idsOf(item, this.options.settings.itemIdParsing);
     return ids.every(({ text }) => text === ids[0]?.text) ? ids[0] : undefined;
   }
 
-  /** Whether the item has no id that differs from `id`. */
+  /** Returns true if the item has no id other than `id`. */
   hasNoOtherId(item: Item, id: string): boolean {
     return idsOf(item, this.options.settings.itemIdParsing).every(({ text }) => text === id);
   }
 
-  /** Throws where there is to be an end. */
+  /** Throws `Stopped` if the given signal, by default `stop`, is aborted. */
   stopIf({ aborted } = this.options.stop): void {
     if (aborted) {
       throw new Stopped();
     }
   }
 
-  /** Makes a call, unless there is to be an end. */
+  /** Makes a call. Throws `Stopped` if the check is to end. */
   async call(name: OperationName, id?: string, body?: Buffer): Promise<Call> {
     this.stopIf();
     return await this.callAnyway(name, id, body);
   }
 
-  /** The same for what cleans up. */
+  /** Like `call`, but still makes the call after `stop`, for the clean-up. Throws `Stopped` only after `cut`. */
   async callAnyway(name: OperationName, id?: string, body?: Buffer): Promise<Call> {
     this.stopIf(this.options.cut);
     const call = await this.calls.make(name, id, body);
@@ -81,7 +81,7 @@ export class Session {
     return call;
   }
 
-  /** The same for a call that may fail, and proves nothing then. */
+  /** Like `callAnyway`, for a call whose failure is not a finding. Only a timeout is a finding and throws `Stopped`. */
   async look(name: OperationName, id?: string): Promise<Call> {
     const call = await this.callAnyway(name, id);
     if (isStalled(call)) {
@@ -90,7 +90,10 @@ export class Session {
     return call;
   }
 
-  /** Records a success, or explains the failure. Throws `Stopped` if more calls are pointless. */
+  /**
+   * Records a success, or a finding that explains the failure. Returns true for a success. Throws `Stopped` for a
+   * timeout.
+   */
   judge(call: Call): boolean {
     const isWell = call.outcome === 'ok';
     if (!isWell) {
@@ -104,7 +107,7 @@ export class Session {
     return isWell;
   }
 
-  /** Something that `call` showed. What breaks keeps clients from using its operation. */
+  /** Records a finding from `call`. A finding that breaks an operation sets the operation's verdict to `broken`. */
   tell(call: Call, name: FindingName, ...values: readonly (string | number)[]): void {
     this.#judgeBy(findingOf(call, name, values));
   }
@@ -118,7 +121,7 @@ export class Session {
     this.add(finding);
   }
 
-  /** What is the same for several operations is said once. */
+  /** Adds a finding. Equal findings of several operations become one. */
   add(finding: Finding): void {
     const same = this.findings.findIndex(
       ({ code, title, advice }) =>
@@ -134,7 +137,7 @@ export class Session {
   }
 }
 
-/** More calls would only wait, each for its whole time. */
+/** Returns true for a timeout. Further calls would most likely time out too. */
 export function isStalled({ outcome }: Call): boolean {
   return outcome === 'timed-out';
 }

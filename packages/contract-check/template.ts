@@ -1,5 +1,5 @@
-// The item that a check of the backend creates: a JSON object, one of whose texts is replaced by a marker that no other
-// item has. By this marker, read back, the check knows its own item.
+// The item that the check creates: a JSON object with a unique marker in one of its strings, by which the check finds
+// the item again.
 
 import { randomBytes } from 'node:crypto';
 import { closeSync, openSync, readSync } from 'node:fs';
@@ -8,18 +8,21 @@ import { isIdName, isItem, readJson, type Item } from './items.ts';
 
 export interface Template {
   readonly item: Item;
-  /** The property that the marker goes into. */
+  /** The property whose value is the marker. */
   readonly property: string;
 }
 
-/** What the embedded backend takes, and every backend that wants no more than a title. */
+/** Accepted by the embedded backend, and by every backend that requires only a title. */
 export const defaultTemplate: Template = { item: { title: '' }, property: 'title' };
 
-// Those that most likely take any text come first.
+// Properties that most likely accept any text, the likeliest first.
 const likely = ['title', 'name', 'subject', 'summary', 'description', 'text'];
 const bytesMax = 1_048_576;
 
-/** The template in `given`, a JSON object or the name of a file with one; or what is wrong with it. */
+/**
+ * Reads the template from `given`: a JSON object, or the name of a file that contains one. If `given` is invalid,
+ * returns a description of the problem.
+ */
 export function readTemplate(given: string): Template | string {
   let text = given;
   if (!given.trimStart().startsWith('{')) {
@@ -27,30 +30,31 @@ export function readTemplate(given: string): Template | string {
       text = readStart(given);
     } catch (error) {
       const { code = 'unknown' } = error as NodeJS.ErrnoException;
-      return `--body must be a JSON object, or a file with one; a file of that name cannot be read (${code})`;
+      return `--body must be a JSON object or the name of a file with one; a file of that name cannot be read (${code})`;
     }
   }
   if (Buffer.byteLength(text) > bytesMax) {
-    return `--body must be at most ${bytesMax} bytes long`;
+    return `--body must have at most ${bytesMax} bytes`;
   }
-  // A byte-order mark is read over, as of an answer.
+  // `readJson` ignores a byte-order mark.
   const item = readJson(Buffer.from(text));
   if (!isItem(item)) {
     return '--body must be a JSON object, such as {"title":"x","state":"New"}';
   }
   const id = Object.keys(item).find(isIdName);
   if (id !== undefined) {
-    return `--body must not have ${JSON.stringify(id)}: with it a backend could overwrite the item of that id`;
+    return `--body must not have ${JSON.stringify(id)}: with it a backend could overwrite the item with that id`;
   }
   const texts = Object.keys(item).filter((name) => typeof item[name] === 'string');
   const property =
     likely.flatMap((each) => texts.filter((name) => name.toLowerCase() === each))[0] ?? texts[0];
   return property === undefined
-    ? '--body must have a text among its own properties: the marker goes into it, by which the item is known again'
+    ? '--body must have a string among its top-level properties: the check puts its marker there to find the item again'
     : { item, property };
 }
 
-// One byte more than is taken tells that there are more: what has no end is not read to it.
+// Reads the start of a file, at most one byte more than allowed. This is enough to detect a file that is too long, or
+// endless.
 function readStart(name: string): string {
   const bytes = Buffer.alloc(bytesMax + 1);
   const file = openSync(name, 'r');
@@ -65,12 +69,12 @@ function readStart(name: string): string {
   }
 }
 
-/** The JSON of the item with `marker` in it. */
+/** Returns the JSON of the item, with `marker` in its property. */
 export function writeItem({ item, property }: Template, marker: string): Buffer {
   return Buffer.from(JSON.stringify({ ...item, [property]: marker }));
 }
 
-/** A marker: 30 characters, since titles may not be long, of which 16 are random. */
+/** Creates a marker of 30 characters, short enough for a title; 16 of them are random. */
 export function createMarker(): string {
   return `gateway-check-${randomBytes(8).toString('hex')}`;
 }

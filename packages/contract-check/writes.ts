@@ -1,5 +1,6 @@
-// The part of the check that writes: creates one item, reads, changes and deletes it, and leaves nothing behind. An item
-// is touched only when it was not in the list before and a read has just shown the marker in it [D61].
+// The writing part of the check [D61]: creates one item, then reads, changes and deletes it. Reports an item that is
+// left behind. Changes or deletes an item only if that item was not in the list before, and a read has just shown the
+// marker in it.
 
 import { carries, isItem, itemsOf, readJson, type Item } from './items.ts';
 import type { Call } from '../backend-probe/calls.ts';
@@ -8,29 +9,29 @@ import { tellOfId, type Found } from './reads.ts';
 import { isStalled, Stopped, type Session } from './session.ts';
 import { createMarker, writeItem, type Template } from './template.ts';
 
-// Whoever shows our marker in more items than that is playing with us.
+// At most this many listed items with the marker are examined. A backend that lists more of them misbehaves.
 const itemsMax = 5;
 
-const ownItem = 'a read has shown that it is the one that was made';
+const ownItem = 'a read proved that the check created it';
 const anotherItem =
-  'since its delete a read of its id shows something else, and the list does not say that it is gone';
+  'after its delete a read of its id shows something else, and the list does not show that it is gone';
 
 export class OwnItem {
   readonly marker = createMarker();
   readonly #session: Session;
   readonly #template: Template;
   readonly #found: Found;
-  // Ids that somebody named for the item. None is trusted before a read.
+  // Ids in the create's answer. The check uses an id only after a read has proved that the item is ours.
   readonly #named = new Set<string>();
-  // The item has an id that the gateway cannot ask for.
+  // The id in the create's answer, if the gateway cannot request items by this id.
   #unusableId: string | undefined;
-  // Proven to be ours and still there: why.
+  // Ids of items that a read has proved to be ours and that still exist, each with the reason.
   readonly #stuck = new Map<string, string>();
-  // Proven to be ours, and then not there any more.
+  // Ids of items that were proved to be ours and no longer exist.
   readonly #removed = new Set<string>();
-  // Named, and never there.
+  // Other ids for which a read finds no item.
   readonly #absent = new Set<string>();
-  // Reads ignore the id, so that they prove nothing.
+  // True if reads ignore the id, so that a read proves nothing.
   #isBlind = false;
 
   constructor(session: Session, template: Template, found: Found) {
@@ -39,7 +40,7 @@ export class OwnItem {
     this.#found = found;
   }
 
-  /** Creates, reads, changes and deletes the item. `cleanUp` must follow, whatever comes of it. */
+  /** Creates, reads, changes and deletes the item. `cleanUp` must follow, even after an error. */
   async try(): Promise<void> {
     const id = await this.#create();
     if (id !== undefined && (await this.#readsOnlyIt())) {
@@ -72,7 +73,7 @@ export class OwnItem {
     return id;
   }
 
-  // The first that is proven to be ours.
+  // Returns the first of `ids` that a read proves to be ours.
   async #findOwn(ids: Iterable<string>): Promise<string | undefined> {
     for (const id of ids) {
       this.#session.stopIf();
@@ -106,7 +107,8 @@ export class OwnItem {
     }
   }
 
-  // The item, if it is ours: it was not there before, and a read of it shows our marker and no other id.
+  // Reads the item `id`. Returns the call, and the item if it is ours. It is ours if it was not in the list before, and
+  // has our marker and no other id.
   async #proof(id: string): Promise<{ readonly call: Call; readonly item: Item | undefined }> {
     const call = await this.#session.look('read', id);
     const item = call.outcome === 'ok' ? readJson(call.reply.body) : undefined;
@@ -115,7 +117,8 @@ export class OwnItem {
     return { call, item: isOwn ? item : undefined };
   }
 
-  // Ids of items in the list that show the marker and were not there before; undefined where there is no list.
+  // Reads the list again. Returns the ids of the items that have the marker and were not in the list before. Undefined:
+  // the list is unusable.
   async #search(): Promise<string[] | undefined> {
     const call = await this.#session.look('list');
     const items = call.outcome === 'ok' ? itemsOf(readJson(call.reply.body)) : undefined;
@@ -127,7 +130,7 @@ export class OwnItem {
       .slice(0, itemsMax);
   }
 
-  // A backend whose reads ignore the id would show our item under every id: then a marker proves nothing.
+  // Reads an id that no item has. If the answer shows our item, reads ignore the id, and the marker proves nothing.
   async #readsOnlyIt(): Promise<boolean> {
     this.#session.stopIf();
     const call = await this.#session.look('read', this.#found.missingId);
@@ -145,7 +148,7 @@ export class OwnItem {
       session.judge(read);
       return;
     }
-    // As clients do it: the item as it was read, with its text changed.
+    // Clients send an item as they read it, with changes. So does this update.
     const changed = `${this.marker}-2`;
     let call = await session.call('update', id, this.#rewrite(item, changed));
     const { status } = call.answer ?? {};
@@ -165,7 +168,7 @@ export class OwnItem {
     }
   }
 
-  // Written anew, so that no property is in it twice and each reader finds the same id.
+  // Writes the item as JSON again, so that no property occurs twice and every parser finds the same id.
   #rewrite(item: Item, changed: string): Buffer {
     const entries = Object.entries(item).map(([name, value]) => [
       name,
@@ -184,7 +187,11 @@ export class OwnItem {
     this.#stuck.set(id, ownItem);
     const call = await session.call('delete', id);
     if (!session.judge(call)) {
-      this.#stuck.set(id, `its delete was answered with ${call.answer?.status ?? 'nothing'}`);
+      const { status } = call.answer ?? {};
+      this.#stuck.set(
+        id,
+        status === undefined ? 'its delete had no answer' : `its delete was answered with ${status}`,
+      );
       return;
     }
     const after = await session.call('read', id);
@@ -193,11 +200,11 @@ export class OwnItem {
       session.tell(after, 'deleted-is-no-404');
     } else if (after.outcome === 'ok' && carries(readJson(after.reply.body), this.marker)) {
       session.tell(call, 'delete-not-seen');
-      this.#stuck.set(id, 'its delete was a success, but it is still there');
+      this.#stuck.set(id, 'its delete succeeded, but it still exists');
     }
   }
 
-  /** Takes away what was made, as far as that is safe, and says what is left. */
+  /** Deletes the created item if that is safe, and reports what is left behind. */
   async cleanUp(): Promise<void> {
     let listed: string[] | undefined;
     try {
@@ -224,7 +231,7 @@ export class OwnItem {
     if (isGone(call)) {
       (this.#stuck.delete(id) ? this.#removed : this.#absent).add(id);
     } else if (item !== undefined) {
-      // Also where its delete has failed before: that may have been for a moment.
+      // If a delete failed, the item is deleted again: the failure may have been temporary.
       this.#stuck.set(id, this.#stuck.get(id) ?? ownItem);
       const deletion = await this.#session.callAnyway('delete', id);
       if (isStalled(deletion)) {
@@ -236,8 +243,9 @@ export class OwnItem {
     }
   }
 
-  // What a read behind the delete says of the item. One without the marker shows somebody else's, which has got the id, or is
-  // how this backend answers for what is gone: the list knows. Nobody is told to delete by that id then.
+  // Decides whether our item still exists, by `after`, a read after the delete. If `after` succeeds without the marker,
+  // it shows another item, or the backend's answer for a deleted item. Then our item is gone if the list no longer
+  // shows its marker. Otherwise the report must not advise a delete by id.
   async #settle(id: string, after: Call): Promise<void> {
     const isAnother = after.outcome === 'ok' && !after.reply.body.includes(this.marker);
     if (isAnother) {
@@ -255,31 +263,31 @@ export class OwnItem {
       session.leftovers.push({ id: id === undefined ? id : show(id), marker: this.marker, why, remove });
     };
     const list = session.options.settings.backendUrl.origin + this.#found.call.path;
-    const look = `look for ${this.marker} in ${list}, and remove the item that has it and no other`;
+    const look = `find the item with ${this.marker} in ${list}, and remove only that item`;
     for (const [id, why] of this.#stuck) {
       tell(id, why, why === anotherItem ? look : `curl -X DELETE ${list}/${id}`);
     }
-    // Once ours is known, what else the create has named is somebody else's.
+    // If the id of our item is known, any other id in the create's answer belongs to another item.
     const isKnown = this.#stuck.size + this.#removed.size > 0;
     const settled = [this.#stuck, this.#removed, this.#absent, this.#found.ids];
     for (const id of new Set([...(listed ?? []), ...(isKnown ? [] : this.#named)])) {
       if (settled.every((ids) => !ids.has(id))) {
-        tell(id, 'no read has proved that it is the one that was made', look);
+        tell(id, 'no read proved that the check created it', look);
       }
     }
     const create = session.calls.made.find(({ operation }) => operation.name === 'create');
     const { outcome, answer } = create ?? {};
-    // What was refused with a status has made nothing, as far as the list shows it too.
+    // If the backend refused the create, and the list does not show the item, then no item was created.
     const wasRefused = listed !== undefined && (outcome === 'rejected' || outcome === 'refused');
     const mayBeMade = !wasRefused && outcome !== 'body-too-large' && outcome !== 'overload';
     if (this.#unusableId !== undefined) {
-      tell(this.#unusableId, 'the gateway cannot ask for an item with this id', look);
+      tell(this.#unusableId, 'the gateway cannot request an item with this id', look);
     } else if (!isKnown && session.leftovers.length === 0 && mayBeMade) {
       tell(
         undefined,
         answer === undefined || outcome === 'timed-out'
-          ? 'the create had no whole answer: the item may be there, or come yet'
-          : 'the item may be there, but was not found again',
+          ? 'the create had no complete answer: the item may exist, or appear later'
+          : 'the item may exist, but was not found again',
         look,
       );
     }

@@ -1,5 +1,5 @@
-// Does the backend answer? As the last call showed, or, when the last one is old, a bare connection; never an HTTP call
-// of our own [D34]. It takes nobody out of rotation: it only says what it knows.
+// Monitors whether the backend answers, by the last call or, if that is old, by a probe: a connection without an HTTP
+// request [D34]. Only reports: the gateway stays ready while the backend is down.
 
 import {
   describeError,
@@ -10,7 +10,7 @@ import {
 import type { OpenSocket } from '../core/http1/client-connection.ts';
 import type { Reason } from '../core/reasons.ts';
 
-/** The backend, as an operator is told of its errors. */
+/** The words for the backend in messages for operators. */
 export const backendPeer: Peer = {
   name: 'the backend',
   plainScheme: 'http:',
@@ -19,29 +19,29 @@ export const backendPeer: Peer = {
 
 export interface BackendStatus {
   readonly isReachable: boolean;
-  /** Since when it has been so, in milliseconds since 1970. */
+  /** Start of this state, in milliseconds since 1970. */
   readonly since: number;
-  /** Why it does not answer; undefined while it does. */
+  /** Why the backend does not answer; undefined while it does. */
   readonly cause: string | undefined;
-  /** The same as a code. */
+  /** The cause as a code. */
   readonly reason?: Reason | undefined;
-  /** When that was last seen, in milliseconds since 1970. */
+  /** Last observation of this state, in milliseconds since 1970. */
   readonly seenAt: number;
 }
 
-/** What was seen last, when several processes look at one backend; undefined without any. */
+/** The latest of several processes' observations; undefined without any. */
 export function latestBackendStatus(statuses: readonly BackendStatus[]): BackendStatus | undefined {
   return statuses.toSorted((one, other) => other.seenAt - one.seenAt).at(0);
 }
 
 /**
- * What several processes have seen of one backend, as one: since when it is as it is does not change because a worker
- * has gone, or a new one has seen it for the first time.
+ * Joins several processes' observations of one backend. `since` does not change when a worker ends, or when a new
+ * worker makes its first observation.
  */
 export class JoinedBackendStatus {
   #last: BackendStatus | undefined;
 
-  /** Takes in what each process knows now; gives it to each. */
+  /** Joins the observations in `all`. Returns `all` with the joined observation in each element. */
   join<T extends { readonly backend: BackendStatus }>(all: readonly T[]): readonly T[] {
     const latest = latestBackendStatus(all.map(({ backend }) => backend));
     const last = this.#last;
@@ -55,24 +55,24 @@ export class JoinedBackendStatus {
   }
 }
 
-// Older than this, what the last call showed is looked at again: well below the second at which the dashboard
-// asks, so that it never shows what is two seconds old.
+// After this time without a call or probe, `check` makes a probe. The time is well below the dashboard's interval of a
+// second, so the dashboard never shows a state that is two seconds old.
 const evidenceAgeMaxMs = 500;
 const probeTimeoutMs = 1_000;
 
 export class BackendMonitor {
   readonly #open: OpenSocket;
-  // Undefined until a call or a connect has shown it.
+  // Undefined before the first call or probe.
   #seen: Omit<BackendStatus, 'seenAt'> | undefined;
   #evidenceAt = -Infinity;
   #probe: Promise<void> | undefined;
 
-  /** Looks at the backend, when nothing else has shown it, with a socket that `open` opens. */
+  /** Probes with sockets from `open`. */
   constructor(open: OpenSocket) {
     this.#open = open;
   }
 
-  /** Takes note of a call's end: `cause` when no answer came, undefined when one did, whatever it said. */
+  /** Records the end of a call or a probe. `cause`: why there was no answer; undefined if there was any answer. */
   report(cause: string | undefined, reason?: Reason): void {
     this.#evidenceAt = performance.now();
     const isReachable = cause === undefined;
@@ -80,7 +80,10 @@ export class BackendMonitor {
     this.#seen = { isReachable, since, cause, reason };
   }
 
-  /** What is known now, looked at if need be; resolves within about a second, never rejects. */
+  /**
+   * Returns the current status, after a probe if the last call or probe is old. Resolves within about a second. Rejects
+   * only if `open` throws.
+   */
   async check(): Promise<BackendStatus> {
     if (performance.now() - this.#evidenceAt >= evidenceAgeMaxMs) {
       await (this.#probe ??= this.#look());
@@ -88,7 +91,7 @@ export class BackendMonitor {
     return this.last();
   }
 
-  /** What was seen last, as old as it may be: nothing yet counts as out of reach. */
+  /** The last status, however old; unreachable before the first observation. */
   last(): BackendStatus {
     const { isReachable = false, since = 0, cause, reason } = this.#seen ?? {};
     const seenAt = Math.max(0, Math.round(performance.timeOrigin + this.#evidenceAt));
@@ -102,7 +105,7 @@ export class BackendMonitor {
         this.report(seen.cause, seen.reason);
       }
     } finally {
-      // Whatever came of it: what is kept would be the answer for ever.
+      // Also cleared after a failure. Otherwise every later check would get the failure of this probe.
       this.#probe = undefined;
     }
   }
@@ -110,8 +113,8 @@ export class BackendMonitor {
 
 type Seen = Pick<BackendStatus, 'cause' | 'reason'>;
 
-// Opens a connection as calls do, up to the end of TLS's handshake where there is TLS, and closes it. Undefined where it
-// shows nothing, since we had no descriptor for it.
+// Opens a connection as calls do, with the TLS handshake if any, and closes it. Returns undefined if no file descriptor
+// was free, because this shows nothing about the backend.
 async function probe(open: OpenSocket): Promise<Seen | undefined> {
   const { promise, resolve } = Promise.withResolvers<Seen | undefined>();
   const socket = open(

@@ -1,24 +1,24 @@
-// What is said of the certificates in force, as plain data: /metrics, the log and the dashboard are made from it.
+// The state of the certificates in use, for /metrics, the log and the dashboard.
 
 export interface CertificateStatus {
-  /** `clients`: what clients are shown and asked for; `backend`: the same towards the backend. */
+  /** TLS towards clients, or towards the backend. */
   readonly use: 'clients' | 'backend';
-  /** Of the own certificate; undefined where there are only authorities. */
+  /** The gateway's own certificate; undefined if only CA certificates are set. */
   readonly own:
     { readonly subject: string; readonly names: readonly string[]; readonly expiresAt: number } | undefined;
-  /** Why the files that are there now were refused; empty where what is in force is what is in them. */
+  /** Why the current files were refused; empty if they are in use. */
   readonly problems: readonly string[];
-  /** How often new files have been taken, and refused, since the start. */
+  /** `taken`: how many times since the start new files were accepted. `refused`: how many times they were refused. */
   readonly taken: number;
   readonly refused: number;
 }
 
 const dayMs = 86_400_000;
 
-/** With fewer days left there is a warning, as the alert has it. */
+/** A certificate with fewer days left causes a warning. The Prometheus alert has the same limit. */
 export const certificateDaysMin = 14;
 
-/** Days from `now` (milliseconds since 1970) to `expiresAt`, with their fraction; below 0 behind it. */
+/** Days from `now` to `expiresAt` (both in milliseconds since 1970), with a fraction; negative after `expiresAt`. */
 export function daysLeft(expiresAt: number, now: number): number {
   return (expiresAt - now) / dayMs;
 }

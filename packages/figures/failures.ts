@@ -1,23 +1,23 @@
-// The last requests that failed, for the dashboard: so many of each party's, so that a client that sends
-// nothing but mistakes does not push out what the backend did. Never a body.
+// Keeps the last failed requests for the dashboard, without their bodies. Each party at fault has its own limit, so
+// that failures of clients do not displace failures of the backend.
 
 import { escapeControls } from '../core/text/escape.ts';
 import type { CallRecord } from '../core/call/call-record.ts';
 import { outcomeOfMalformed, outcomes, type CallOutcome, type Fault } from '../core/outcomes.ts';
 import { shortTextOf } from '../core/reasons.ts';
 
-/** Who is at fault when a request has failed. */
+/** The party at fault for a failed request. */
 export type Party = Exclude<Fault, 'nobody'>;
 
 export interface Failure {
   /** Milliseconds since 1970. */
   readonly at: number;
   readonly requestId: string;
-  /** Undefined where no operation was called. */
+  /** Undefined if the request matched no operation. */
   readonly operation: string | undefined;
-  /** Of its target, without the query; undefined for bytes that were no request. */
+  /** The target without its query; undefined for a malformed request. */
   readonly path: string | undefined;
-  /** The client's address; undefined where it is not known, or not to be shown. */
+  /** The client's address; undefined if it is unknown or must not be shown. */
   readonly client: string | undefined;
   readonly status: number;
   readonly outcome: CallOutcome;
@@ -26,7 +26,7 @@ export interface Failure {
   readonly durationMs: number;
 }
 
-/** How many failures are kept of each party. */
+/** Number of failures kept per party. */
 export const failuresMax = 50;
 const causeLengthMax = 200;
 
@@ -35,7 +35,7 @@ function describeCause(cause: unknown): string | undefined {
   return typeof text === 'string' ? escapeControls(text.slice(0, causeLengthMax)) : undefined;
 }
 
-/** Lists of several processes as one, the latest first, with no more of a party than one list may have. */
+/** Merges the lists of several processes, latest first, with at most `failuresMax` per party. */
 export function joinFailures(lists: readonly (readonly Failure[])[]): Failure[] {
   const counts: Record<Party, number> = { client: 0, gateway: 0, backend: 0 };
   return lists
@@ -48,11 +48,11 @@ export function joinFailures(lists: readonly (readonly Failure[])[]): Failure[] 
 }
 
 export class RecentFailures {
-  // In the order in which they came: many can have the same millisecond.
+  // In order of arrival, because many can have the same `at`.
   readonly #failures: Failure[] = [];
   readonly #counts: Record<Party, number> = { client: 0, gateway: 0, backend: 0 };
 
-  /** Keeps `call` if it failed; with its client's address where `showsClient`. */
+  /** Keeps `call` if it failed. Keeps the client's address only if `showsClient`. */
   record(call: CallRecord, showsClient: boolean): void {
     const party = outcomes[call.outcome].fault;
     if (party === 'nobody') {
@@ -72,7 +72,7 @@ export class RecentFailures {
     });
   }
 
-  /** Keeps bytes that were no request; `code` is what the parser called them. */
+  /** Keeps a malformed request. `code` describes the problem; it may be empty. */
   recordMalformed(requestId: string, status: number, code: string, client: string | undefined): void {
     this.#keep({
       at: Date.now(),
@@ -88,7 +88,7 @@ export class RecentFailures {
     });
   }
 
-  /** Every failure that is kept, the latest first. */
+  /** All failures kept, latest first. */
   list(): Failure[] {
     return this.#failures.toReversed();
   }

@@ -1,6 +1,6 @@
-// The figures of one process, in one block of numbers of fixed size: what /metrics and the dashboard show
-// comes from here and from nowhere else. A request adds to about eight of them and allocates nothing; blocks
-// of several workers are added up number by number. It knows neither Prometheus nor HTTP.
+// Counts requests and other events of one process in an array of fixed size, the block. All counts in /metrics and on
+// the dashboard come from these blocks. A request changes at most eight numbers and allocates nothing. Adding the
+// blocks of several workers, number by number, gives their sum.
 
 import type { CallRecord } from '../core/call/call-record.ts';
 import { operations, type OperationName } from '../core/operations.ts';
@@ -14,26 +14,26 @@ import {
 import { tokenFlawNames, type TokenFlaw } from '../core/guards/options/token-flaws.ts';
 import { deathCauses, type DeathCause } from './worker-deaths.ts';
 
-/** An operation, or `none` for requests that called no operation. */
+/** An operation, or `none` for requests that matched no operation. */
 export type FigureName = OperationName | 'none';
 
 export const figureNames: readonly FigureName[] = [...operations.map(({ name }) => name), 'none'];
 
-/** Every status that a reply can have; 0 is a request that ended without one. */
+/** All statuses of replies; 0 stands for a request without a reply. */
 export const statuses = [
   0, 200, 201, 204, 400, 401, 403, 404, 405, 408, 413, 417, 429, 431, 500, 503,
 ] as const;
 
-/** Upper bounds of the published duration buckets, in seconds: part of the metrics' surface. */
+/** Upper bounds of the published duration buckets, in seconds. They are public, as labels of the metrics. */
 export const publishedBounds: readonly number[] = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30,
 ];
 
-// Each published bucket is cut in as many parts, each larger than the one before by the same factor, so that
-// a percentile is known to within about a fifth.
+// Each published bucket is split into this many parts, whose bounds grow by a constant factor. So percentiles are exact
+// to about 20 % (above 0.5 ms).
 const partsOfBucket = 5;
 
-/** Upper bounds of the buckets that are counted, in milliseconds; every fifth is a published one. */
+/** Upper bounds of the internal buckets, in milliseconds; every fifth is a published one. */
 const boundsMs: readonly number[] = publishedBounds.flatMap((bound, index) => {
   const from = publishedBounds[index - 1] ?? bound / 10;
   return Array.from({ length: partsOfBucket }, (_, part) =>
@@ -43,8 +43,9 @@ const boundsMs: readonly number[] = publishedBounds.flatMap((bound, index) => {
   );
 });
 
-// The block: for each name its statuses, outcomes, backend outcomes and two histograms (the sum of the
-// durations in milliseconds, then the buckets, the last one for what is above every bound); then what has no name.
+// Layout of the block. Each name has its statuses, outcomes, backend outcomes and two histograms. A histogram is the
+// sum of the durations in milliseconds, then the buckets; the last bucket counts durations above every bound. The
+// figures without a name come last.
 const histogramSize = 1 + boundsMs.length + 1;
 const statusesAt = 0;
 const outcomesAt = statusesAt + statuses.length;
@@ -69,7 +70,7 @@ const noneOffset = offsets.get('none') ?? 0;
 const outcomeIndexes = new Map(callOutcomes.map((outcome, index) => [outcome, index]));
 const backendOutcomeIndexes = new Map(backendOutcomes.map((outcome, index) => [outcome, index]));
 const tokenFlawIndexes = new Map<unknown, number>(tokenFlawNames.map((flaw, index) => [flaw, index]));
-// Direct, since every request asks; statuses are below 600.
+// An array instead of a map, because every request looks up its status. Statuses are below 600.
 const statusIndexes = new Uint8Array(600);
 for (const [index, status] of statuses.entries()) {
   statusIndexes[status] = index;
@@ -78,12 +79,12 @@ for (const [index, status] of statuses.entries()) {
 export class Figures {
   readonly #block = new Float64Array(blockSize);
 
-  /** Of nothing so far, or of a block that `toJSON` gave. */
+  /** Starts at zero, or with a block from `toJSON`. */
   constructor(block: readonly number[] = []) {
     this.#block.set(block);
   }
 
-  /** Adds one request that has ended. */
+  /** Adds a completed request. */
   record(call: CallRecord): void {
     const offset = offsetOf(call.operation?.name ?? 'none');
     this.#count(offset + statusesAt + (statusIndexes[call.status] ?? 0));
@@ -100,7 +101,7 @@ export class Figures {
     }
   }
 
-  /** Adds one reply to bytes that were no request. */
+  /** Adds a reply to a malformed request. */
   recordMalformed(status: number): void {
     this.#count(noneOffset + statusesAt + (statusIndexes[status] ?? 0));
     this.#count(noneOffset + outcomesAt + (outcomeIndexes.get(outcomeOfMalformed(status)) ?? 0));
@@ -110,22 +111,22 @@ export class Figures {
     this.#count(bugsAt);
   }
 
-  /** Adds a connection that was closed because there were too many. */
+  /** Adds a connection closed at the connection limit. */
   recordShedConnection(): void {
     this.#count(shedConnectionsAt);
   }
 
-  /** Adds a connection that was closed because its client took nothing more of its reply. */
+  /** Adds a connection closed because its client stopped reading. */
   recordStalledConnection(): void {
     this.#count(stalledConnectionsAt);
   }
 
-  /** Adds lines of the log that could not be written [D53]. */
+  /** Adds log lines that could not be written [D53]. */
   recordDroppedLogLines(lines: number): void {
     this.#block[droppedLogLinesAt] = this.droppedLogLines + lines;
   }
 
-  /** Adds a connection that was closed before TLS was set up. */
+  /** Adds a connection closed before its TLS handshake was complete. */
   recordFailedHandshake(): void {
     this.#count(failedHandshakesAt);
   }
@@ -135,24 +136,24 @@ export class Figures {
     this.#count(isOk ? keyFetchesAt : failedKeyFetchesAt);
   }
 
-  /** Adds spans that will not reach the collector [D49]. */
+  /** Adds spans dropped before they reached the collector [D49]. */
   recordDroppedSpans(spans: number): void {
     this.#block[droppedSpansAt] = this.droppedSpans + spans;
   }
 
-  /** Adds a worker that ended although it was not told to [D63]. */
+  /** Adds a worker that ended unexpectedly [D63]. */
   recordWorkerDeath(cause: DeathCause): void {
     this.#count(workerDeathsAt + deathCauses.indexOf(cause));
   }
 
-  /** Adds every figure of `other` to this. */
+  /** Adds the figures of `other`. */
   add(other: Figures): void {
     for (let index = 0; index < blockSize; index += 1) {
       this.#block[index] = this.#at(index) + other.#at(index);
     }
   }
 
-  /** What has come since `earlier`; a figure that has shrunk (its worker was replaced) counts from zero. */
+  /** Returns the growth since `earlier`. A figure that shrank (its worker was replaced) is counted from zero. */
   since(earlier: Figures): Figures {
     const difference = new Figures();
     for (let index = 0; index < blockSize; index += 1) {
@@ -163,7 +164,7 @@ export class Figures {
     return difference;
   }
 
-  /** Whether any figure differs from that of `other`. */
+  /** Returns true if any figure differs from that of `other`. */
   isOther(other: Figures): boolean {
     return this.#block.some((value, index) => value !== other.#at(index));
   }
@@ -180,12 +181,12 @@ export class Figures {
     return this.#at(offsetOf(name) + backendOutcomesAt + backendOutcomes.indexOf(outcome));
   }
 
-  /** From a request's head to its reply being handed to the socket. */
+  /** Durations from a request's head until its reply is passed to the socket. */
   durations(name: FigureName): Durations {
     return this.#durations(offsetOf(name) + durationsAt);
   }
 
-  /** From sending a call to the backend to its outcome. */
+  /** Durations from sending a call to the backend to its outcome. */
   backendDurations(name: FigureName): Durations {
     return this.#durations(offsetOf(name) + backendDurationsAt);
   }
@@ -210,12 +211,12 @@ export class Figures {
     return this.#at(droppedLogLinesAt);
   }
 
-  /** Fetches of the issuer's keys that brought some, or none. */
+  /** Fetches of the issuer's keys that succeeded, or failed. */
   keyFetches(isOk: boolean): number {
     return this.#at(isOk ? keyFetchesAt : failedKeyFetchesAt);
   }
 
-  /** Calls whose token was invalid for that reason. */
+  /** Calls whose token had this flaw. */
   tokenFlaws(flaw: TokenFlaw): number {
     return this.#at(tokenFlawsAt + tokenFlawNames.indexOf(flaw));
   }
@@ -228,7 +229,7 @@ export class Figures {
     return this.#at(workerDeathsAt + deathCauses.indexOf(cause));
   }
 
-  /** For another process, and for the constructor there. */
+  /** The block, for the constructor in another process. */
   toJSON(): readonly number[] {
     return [...this.#block];
   }
@@ -255,7 +256,7 @@ function offsetOf(name: FigureName): number {
   return offsets.get(name) ?? noneOffset;
 }
 
-// The first bucket whose bound is not below the duration.
+// Finds the first bucket whose bound is not below the duration.
 function bucketOf(durationMs: number): number {
   let low = 0;
   let high = boundsMs.length;
@@ -272,7 +273,7 @@ function bucketOf(durationMs: number): number {
 
 export interface Durations {
   readonly sumMs: number;
-  /** How many fell into each bucket of `boundsMs`; one more for what is above them all. */
+  /** Counts per bucket of `boundsMs`, and a last one for durations above every bound. */
   readonly counts: Float64Array;
 }
 
@@ -280,14 +281,14 @@ export function countOf({ counts }: Durations): number {
   return counts.reduce((sum, count) => sum + count, 0);
 }
 
-/** How many lie at or below each published bound, as Prometheus wants them. */
+/** Cumulative counts for the published bounds, as Prometheus requires. */
 export function publishedCounts({ counts }: Durations): number[] {
   let sum = 0;
   const sums = Array.from(counts, (count) => (sum += count));
   return sums.filter((_, index) => index % partsOfBucket === partsOfBucket - 1);
 }
 
-/** The duration in milliseconds that the `share` (0.5, 0.99) of all lie below; undefined without any. */
+/** Returns the quantile `share`, such as 0.99, in milliseconds; undefined without durations. */
 export function percentile(durations: Durations, share: number): number | undefined {
   const count = countOf(durations);
   if (count === 0) {

@@ -1,5 +1,5 @@
-// The figures of the last 15 minutes in steps, in a ring of fixed size. A step of a gateway at rest shares the figures of
-// the one before it and costs nearly nothing.
+// Keeps the figures of the last 15 minutes, in steps of equal length. A step without traffic shares the figures of the
+// step before it, and so needs almost no memory.
 
 import {
   backendOutcomes,
@@ -14,11 +14,11 @@ import { figureNames, Figures } from './figures.ts';
 import type { Report } from './report.ts';
 
 export const historyMs = 900_000;
-// Fewer answers can be the mistakes of one client.
+// With fewer unsuccessful answers than this, one client could be at fault for all of them.
 const noSuccessAnswersMin = 10;
 const noSuccessMs = 300_000;
 
-/** What all the processes of `reports` have counted, added up. */
+/** The sum of the figures of `reports`. */
 export function addFigures(reports: readonly Pick<Report, 'figures'>[]): Figures {
   const sum = new Figures();
   for (const report of reports) {
@@ -27,25 +27,25 @@ export function addFigures(reports: readonly Pick<Report, 'figures'>[]): Figures
   return sum;
 }
 
-/** What was counted up to a moment, which is in milliseconds since 1970. */
+/** All counts from the start until `at`, in milliseconds since 1970. */
 interface Step {
   readonly at: number;
   readonly figures: Figures;
 }
 
-/** What was counted between two moments, which are in milliseconds since 1970. */
+/** The counts between `from` and `at`, in milliseconds since 1970. */
 export interface Stretch {
   readonly from: number;
   readonly at: number;
   readonly passed: Figures;
-  /** Nothing was counted. */
+  /** True if no figure changed. */
   readonly isIdle: boolean;
 }
 
 interface LastFailure {
   /** Milliseconds since 1970. */
   readonly at: number;
-  /** Calls to the backend that have come through since; a few of the latest may not be counted yet. */
+  /** Calls to the backend since then that did not fail by this party's fault. The latest few may be missing. */
   readonly callsSince: number;
 }
 
@@ -54,18 +54,18 @@ type Culprit = 'backend' | 'gateway';
 export class History {
   readonly stepMs: number;
   readonly #steps: Step[] = [];
-  // What the first step is compared with: the start, and later the step that has just left the ring.
+  // The step before `#steps[0]`. At first this is the start, with all counts at zero.
   #before: Step;
-  // How things stood when a failure of each was last seen.
+  // For each party, the counts when its last failure was seen.
   readonly #marks = countCalls(new Figures());
 
-  /** `startedAt` is in milliseconds since 1970; a step is to be recorded every `stepMs`. */
+  /** `startedAt` is in milliseconds since 1970. The caller records a step every `stepMs`. */
   constructor(startedAt: number, stepMs: number) {
     this.stepMs = stepMs;
     this.#before = { at: startedAt, figures: new Figures() };
   }
 
-  /** Takes a step that ends now, and gives it; undefined where no worker answers: what they count is not known. */
+  /** Records and returns the step that ends now. Returns undefined if no worker has reported its counts. */
   record(reports: readonly Report[]): Stretch | undefined {
     if (reports.length === 0) {
       return undefined;
@@ -81,13 +81,13 @@ export class History {
     return stretch;
   }
 
-  /** What has been counted in about the last `ms`, as far back as is known. */
+  /** Returns the counts of about the last `ms`, or of the whole history if it is shorter. */
   since(ms: number, counted: Figures): Stretch {
     const at = Date.now() - ms;
     return stretchOf(this.#steps.findLast((step) => step.at <= at) ?? this.#before, counted);
   }
 
-  /** Whether the backend answered calls of the last 5 minutes, and none of them with success [D51]. */
+  /** True if the backend answered at least ten calls in the last 5 minutes, all of them without success [D51]. */
   hasNoSuccess(counted: Figures): boolean {
     const { passed } = this.since(noSuccessMs, counted);
     const count = (outcome: BackendOutcome): number =>
@@ -98,7 +98,7 @@ export class History {
     );
   }
 
-  /** When each last failed a call, null where it never did; `failures` has the latest first. */
+  /** Returns the last failure by each party's fault, or null. `failures` is sorted, the latest first. */
   lastFailures(counted: Figures, failures: readonly Failure[]): Record<Culprit, LastFailure | null> {
     this.#mark(counted);
     const count = countCalls(counted);
@@ -111,7 +111,8 @@ export class History {
     return { backend: describe('backend'), gateway: describe('gateway') };
   }
 
-  // A count that has shrunk (a worker was killed) says nothing of when: as if it had failed again.
+  // Keeps the counts of each party with new failures. A count shrinks when a worker is killed. Then the party may have
+  // new failures, and the code assumes that it has.
   #mark(counted: Figures): void {
     const count = countCalls(counted);
     for (const fault of ['backend', 'gateway'] as const) {
@@ -131,7 +132,10 @@ function stretchOf(from: Step, counted: Figures): Stretch {
   };
 }
 
-/** Calls since the start that someone has failed, and those that came through. */
+/**
+ * Calls since the start. `failed`: those that failed by the party's fault. `well`: calls to the backend that did not,
+ * without cancelled ones.
+ */
 interface Count {
   readonly failed: number;
   readonly well: number;

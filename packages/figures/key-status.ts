@@ -1,9 +1,9 @@
-// What is known of the issuer's keys, for metrics: kept by whoever fetches them.
+// The state of the issuer's keys, for metrics.
 
 export interface KeyStatus {
-  /** How many there are that can be used. */
+  /** Number of usable keys. */
   readonly keys: number;
-  /** When they were last fetched, in milliseconds since 1970; undefined where they never were. */
+  /** Time of the last successful fetch, in milliseconds since 1970; undefined before the first. */
   readonly fetchedAt: number | undefined;
 }
 
@@ -14,18 +14,18 @@ export class KeyRecords {
     this.#status = { fetchedAt: undefined, ...this.#status, keys };
   }
 
-  /** They were fetched elsewhere, so many milliseconds ago. */
+  /** Notes that another process fetched the keys `ageMs` ago. */
   noteInherited(ageMs: number): void {
     this.#status = { keys: 0, ...this.#status, fetchedAt: Date.now() - ageMs };
   }
 
-  /** A fetch has ended, with keys or without. */
+  /** Notes the end of a fetch. `hasKeys`: the fetch returned usable keys. */
   noteFetch(hasKeys: boolean): void {
     const { keys = 0, fetchedAt } = this.#status ?? {};
     this.#status = { keys, fetchedAt: hasKeys ? Date.now() : fetchedAt };
   }
 
-  /** Undefined as long as nobody has fetched any. */
+  /** Undefined before the first note. */
   get status(): KeyStatus | undefined {
     return this.#status;
   }

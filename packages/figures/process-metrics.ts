@@ -1,5 +1,5 @@
-// The Prometheus client's figures of this process: memory, processor time, event loop, garbage collection, handles.
-// They are gathered from the moment they are first asked for.
+// The metrics that the Prometheus client library collects in this process: memory, CPU time, event loop, garbage
+// collection, handles. Collection starts with the first request for these metrics.
 
 import { createRequire } from 'node:module';
 
@@ -8,42 +8,42 @@ import type { Registry } from '@prometheus-io/client';
 const require = createRequire(import.meta.url);
 
 const unwanted = [
-  // Gauges with a counter's name; without it and by `type` they are there too.
+  // Gauges with names of counters. The library has the same gauges by `type`, under names without `_total`.
   'nodejs_active_handles_total',
   'nodejs_active_requests_total',
   'nodejs_active_resources_total',
-  // Taken ten times a second by a timer; the lag of the event loop says the same.
+  // A timer samples these ten times a second; the event-loop lag shows the same.
   'nodejs_eventloop_utilization_histogram',
   'nodejs_eventloop_utilization_summary',
 ];
-// So that this timer never fires.
+// The longest interval of a timer, 24.8 days. With it the library's timer hardly ever fires.
 const longestMs = 2 ** 31 - 1;
 const eventLoopMean = 'nodejs_eventloop_lag_mean_seconds';
-const ofEventLoop = /^nodejs_eventloop_lag_\w+_seconds$/;
+const eventLoopLag = /^nodejs_eventloop_lag_\w+_seconds$/;
 
-/** One of the Prometheus client's metrics with its values, as it takes it back. */
+/** A metric with its values, in the Prometheus client's own form. */
 export type ProcessMetric = object & { readonly name: string };
 
 let registry: Registry | undefined;
 
-/** The registry of these figures; throws where the library cannot be loaded, and may be asked again. */
+/** The registry of these metrics. Throws if the library cannot be loaded; a later call tries again. */
 export function processRegistry(): Registry {
   return (registry ??= createRegistry());
 }
 
-/** What is known now; rejects where `processRegistry` throws. */
+/** Reads the current values; rejects if `processRegistry` throws. */
 export async function readProcessMetrics(): Promise<readonly ProcessMetric[]> {
   const metrics = await processRegistry().getMetricsAsJSON();
-  // Before the first sample since they were last asked, their mean is no number and their least 292 years.
+  // Without a sample since the last read, the mean is NaN and the minimum is 292 years.
   const hasSample = metrics.some(
     ({ name, values }) => name === eventLoopMean && values.every(({ value }) => Number.isFinite(value)),
   );
-  return hasSample ? metrics : metrics.filter(({ name }) => !ofEventLoop.test(name));
+  return hasSample ? metrics : metrics.filter(({ name }) => !eventLoopLag.test(name));
 }
 
 /**
- * Loads the Prometheus client when it is first needed: whoever does not scrape does not pay for it. `require` forgets a
- * failure, since descriptors may have run out; an `import` that has failed once fails for ever.
+ * Loads the Prometheus client on first use: a gateway that is never scraped saves its memory. Uses `require`, which can
+ * succeed after a failure (descriptors may have run out). An `import` that failed once always fails.
  */
 export function loadPrometheusClient(): typeof import('@prometheus-io/client') {
   return require('@prometheus-io/client') as typeof import('@prometheus-io/client');

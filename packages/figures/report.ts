@@ -1,5 +1,5 @@
-// What a process that serves clients says of itself, as plain data: /readyz, /metrics and the dashboard are
-// made from one report, or from those of several workers together.
+// Reports the state of a process that serves clients, as plain data. /readyz, /metrics and the dashboard use the
+// reports of all workers.
 
 import type { Gateway } from '../core/call/gateway.ts';
 import type { BackendMonitor, BackendStatus } from './backend-status.ts';
@@ -10,45 +10,45 @@ import { readProcessMetrics, type ProcessMetric } from './process-metrics.ts';
 
 export interface Report {
   readonly pid: number;
-  /** Of `Figures`. */
+  /** The counts, from `Figures.toJSON`. */
   readonly figures: readonly number[];
   readonly inFlight: number;
   readonly bufferedBytes: number;
   readonly clientConnections: number;
-  /** Of those connections. */
+  /** Those of `clientConnections` that use HTTP/2. */
   readonly http2Connections: number;
   readonly http2Streams: number;
   readonly backendConnections: number;
   readonly backend: BackendStatus;
-  /** Of the issuer's keys; undefined where there are no tokens. */
+  /** State of the issuer's keys; undefined if the gateway verifies no tokens. */
   readonly keys: KeyStatus | undefined;
-  /** Whether the Redis of the rate limit counts; undefined where none is asked. */
+  /** True if Redis answers the rate limit; undefined without Redis. */
   readonly redisAnswers: boolean | undefined;
-  /** The latest first. */
+  /** Latest first. */
   readonly failures: readonly Failure[];
   readonly residentBytes: number;
   readonly heapUsedBytes: number;
-  /** How late the event loop came to its work, the 99th percentile of the last few seconds. */
+  /** Delay of the event loop, the 99th percentile over the last few seconds. */
   readonly eventLoopDelayMs: number;
-  /** the Prometheus client's figures of the process, where they were asked for. */
+  /** The Prometheus client's process metrics; undefined unless requested. */
   readonly processMetrics: readonly ProcessMetric[] | undefined;
 }
 
 type Memory = Pick<Report, 'residentBytes' | 'heapUsedBytes'>;
 
 export interface ReportRequest {
-  /** the Prometheus client's figures of the process too: only /metrics needs them. */
+  /** Adds the Prometheus client's process metrics, which only /metrics needs. */
   readonly withProcessMetrics: boolean;
-  /** Connects to the backend where its last call is too old to tell: only while somebody looks. */
+  /** Connects to the backend if no recent call has shown the backend's state. */
   readonly probesBackend: boolean;
 }
 
-/** Reports of every process that serves clients. */
+/** Returns the reports of all processes that serve clients. */
 export interface Reporter {
   readonly reports: (request: ReportRequest) => Promise<readonly Report[]>;
 }
 
-/** What every report of one process draws on; the gateway's observer writes into it. */
+/** The data for the reports of one process. The gateway's observer writes them. */
 export interface Records {
   readonly figures: Figures;
   readonly failures: RecentFailures;
@@ -56,12 +56,12 @@ export interface Records {
   readonly keys: KeyRecords;
 }
 
-/** Open connections of clients; what has `streams`, so many of them open, is one of HTTP/2. */
+/** Open client connections. An HTTP/2 connection has `streams`, its number of open streams. */
 interface ClientConnections extends Iterable<{ readonly streams?: number }> {
   readonly size: number;
 }
 
-/** What serves clients by one set of settings; during a reload there are two. */
+/** A serving: the objects that serve clients by one set of settings. During a reload a process has two servings. */
 export interface ReportedServing {
   readonly gateway: Gateway;
   readonly connections: ClientConnections;
@@ -70,7 +70,7 @@ export interface ReportedServing {
   readonly redisAnswers: () => boolean | undefined;
 }
 
-/** Reports of this process: one or more `servings`, of which the first takes new connections. */
+/** Creates the reporter of this process. The first of its `servings` accepts new connections. */
 export function createReporter(
   { figures, failures }: Pick<Records, 'figures' | 'failures'>,
   servings: () => readonly ReportedServing[],
@@ -85,7 +85,7 @@ export function createReporter(
       if (newest === undefined) {
         return [];
       }
-      // Of each connection of HTTP/2, how many it has open.
+      // The number of open streams of each HTTP/2 connection.
       const streams = all.flatMap(({ connections }) =>
         [...connections].flatMap((each) => each.streams ?? []),
       );
@@ -125,7 +125,7 @@ function watchEventLoop(): { delayMs(): number } {
   const { monitorEventLoopDelay } = process.getBuiltinModule('node:perf_hooks');
   const histogram = monitorEventLoopDelay({ resolution: eventLoopResolutionMs });
   histogram.enable();
-  // A window that has ended, since one that has just begun knows nothing.
+  // The value of the last complete window. It is kept because a new window has no samples yet.
   let lastMs = 0;
   setInterval(() => {
     lastMs = msOf(histogram.percentile(99));
@@ -138,7 +138,7 @@ function msOf(nanoseconds: number): number {
   return Math.max(0, nanoseconds / 1e6 - eventLoopResolutionMs);
 }
 
-// The system has it in a file, and descriptors may have run out: then what was read last stands.
+// Reading the memory opens a file, which fails if no file descriptor is free. Then returns `last`.
 function readMemory(last: Memory): Memory {
   try {
     const { rss, heapUsed } = process.memoryUsage();

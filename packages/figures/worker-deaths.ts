@@ -1,14 +1,15 @@
-// Why a worker ended although nobody told it to, as a label of the metrics [D63]. Imports nothing.
+// The causes of a worker's unexpected end, as labels of the metrics [D63].
 
 /**
- * `exit`: by itself, as after a fault outside any request. `killed`: SIGKILL, mostly the kernel's when memory ran out.
- * `aborted`: SIGABRT, mostly V8's own when its heap was full. `signal`: any other. `frozen`: we killed it, since it hung.
+ * `exit`: the worker exited by itself, for instance after an error outside of a request. `killed`: by SIGKILL, mostly
+ * from the kernel when memory ran out. `aborted`: by SIGABRT, mostly from V8 when its heap was full. `signal`: by
+ * another signal. `frozen`: it hung, and the primary process killed it.
  */
 export const deathCauses = ['exit', 'killed', 'aborted', 'signal', 'frozen'] as const;
 
 export type DeathCause = (typeof deathCauses)[number];
 
-/** The cause of an end by `signal`, or of an exit: null. */
+/** The cause of a worker's end. `signal` is null if the worker exited by itself. */
 export function causeOfDeath(signal: string | null, isFrozen: boolean): DeathCause {
   if (isFrozen) {
     return 'frozen';

@@ -1,5 +1,5 @@
-// From one request to one answer, as an ASP.NET Core controller for work items gives it: routes, checks and
-// status codes. Opens no socket and writes no reply to one; what an item says is not looked at.
+// Answers requests as an ASP.NET Core controller for work items does: routes, checks and status codes. Independent of
+// sockets, and of the items' contents.
 
 import { randomBytes } from 'node:crypto';
 import { STATUS_CODES, type IncomingMessage } from 'node:http';
@@ -8,7 +8,7 @@ import { readItemText, type ItemText } from './item-text.ts';
 import { itemIdMax, type Store } from './store.ts';
 import { decodePercent } from '../core/text/percent.ts';
 
-/** Kestrel's default for a request body. */
+/** Kestrel's default limit on the bytes of a request body. */
 const requestBytesMax = 30_000_000;
 
 const workItemPath = /^\/api\/workitem(?:\/([^/]+))?\/?$/i;
@@ -16,7 +16,7 @@ const jsonType = /^(?:application\/json|text\/json|application\/[^;\s]+\+json)\s
 const integer = /^\s*[+-]?\d+\s*$/;
 const traceParent = /^00-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})$/;
 
-/** RFC 9110's section for each status that a problem can have. */
+/** The section of RFC 9110 that defines each error status. */
 const problemSections: Record<number, string> = {
   400: '15.5.1',
   404: '15.5.5',
@@ -26,14 +26,14 @@ const problemSections: Record<number, string> = {
   500: '15.6.1',
 };
 
-/** One whole answer; without a body it has no content type either. */
+/** A complete answer. An answer without a body has no content type. */
 export interface Answer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: Uint8Array;
 }
 
-/** The answer to `request`. Rejects when the client goes away before its body is complete, or on a fault. */
+/** Answers `request`. Rejects on a fault, or if the client disconnects before the body is complete. */
 export async function answerRequest(request: IncomingMessage, store: Store): Promise<Answer> {
   const [path] = (request.url ?? '').split('?', 1) as [string];
   const route = workItemPath.exec(path);
@@ -47,7 +47,7 @@ export async function answerRequest(request: IncomingMessage, store: Store): Pro
   if (segment === undefined) {
     return method === 'GET' ? json(200, store.list()) : createItem(request, store);
   }
-  // In ASP.NET's order: an unsupported type is refused before any value is bound.
+  // ASP.NET's order: an unsupported media type is refused before the id and the body are read.
   if (method === 'PUT' && !hasJsonType(request)) return problem(request, 415);
   const id = readId(segment);
   if (id === undefined) {
@@ -81,7 +81,7 @@ async function updateItem(request: IncomingMessage, store: Store, id: number): P
   return store.update(id, item) ? noContent : problem(request, 404);
 }
 
-/** The work item in the body, or the answer that refuses it. */
+/** Returns the work item in the body, or the answer that refuses it. */
 async function readItem(request: IncomingMessage): Promise<ItemText | Answer> {
   const body = await readBody(request);
   if (!body) return problem(request, 413);
@@ -95,12 +95,12 @@ async function readItem(request: IncomingMessage): Promise<ItemText | Answer> {
   );
 }
 
-/** The body, or undefined as soon as it is known to be too long; the server drops what is left of it. */
+/** Returns the body; undefined if it is too long. Then the server drops the rest. */
 async function readBody(request: IncomingMessage): Promise<Buffer | undefined> {
   if (Number(request.headers['content-length']) > requestBytesMax) return undefined;
   const pieces: Buffer[] = [];
   let length = 0;
-  // Leaving a plain `for await` early would destroy the request; the server still needs it to drop the rest.
+  // A plain `for await` that ends early would destroy the request, but the server must still drop the body's rest.
   for await (const piece of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
     length += piece.length;
     if (length > requestBytesMax) return undefined;
@@ -113,7 +113,7 @@ function hasJsonType(request: IncomingMessage): boolean {
   return jsonType.test(request.headers['content-type'] ?? '');
 }
 
-/** The 32-bit integer that a path segment binds to, or undefined. */
+/** Parses a path segment as a 32-bit integer; undefined if it is not one. */
 function readId(segment: string): number | undefined {
   const text = decodePercent(segment) ?? segment;
   const id = Number(text);
@@ -126,7 +126,7 @@ function json(status: number, body: Uint8Array, headers: Record<string, string> 
   return { status, headers: { 'content-type': 'application/json; charset=utf-8', ...headers }, body };
 }
 
-/** An RFC 9457 answer. Its `traceId` continues the caller's W3C trace context, where there is one. */
+/** Makes an error answer in the format of RFC 9457. Its `traceId` continues the client's W3C trace context, if any. */
 export function problem(
   request: IncomingMessage,
   status: number,

@@ -1,5 +1,5 @@
-// The text of one work item: is it a JSON object, and where does its id stand? Works on the text as it was
-// written and never re-serialises; knows nothing of HTTP or SQLite.
+// Checks that the text of a work item is a JSON object, and finds its id. Never rebuilds the text from the parsed
+// object.
 
 const QUOTE = 0x22;
 const COMMA = 0x2c;
@@ -9,20 +9,23 @@ const CLOSE_BRACKET = 0x5d;
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 
-/** `"id"` with both letters escaped: no way of writing that key is longer. */
+/** Length of the longest spelling of the key `"id"`: both letters are escaped. */
 const idKeyLengthMax = '"\\u0069\\u0064"'.length;
 
 const strictUtf8 = new TextDecoder('utf-8', { fatal: true });
 
-/** A work item cut in two: `beforeId`, the id in decimal and `afterId` in a row are its JSON text. */
+/**
+ * The JSON text of a work item without the value of its `id`. `beforeId`, an id in decimal and `afterId` together are the
+ * text of the item with that id.
+ */
 export interface ItemText {
   readonly beforeId: string;
   readonly afterId: string;
-  /** The `id` that the text itself had, as `JSON.parse` reads it; undefined when it had none. */
+  /** The `id` in the original text, as `JSON.parse` reads it; undefined if the text has no `id`. */
   readonly sentId: unknown;
 }
 
-/** The work item that `bytes` hold, or undefined when they are not one JSON object in strict UTF-8. */
+/** Reads the work item in `bytes`; undefined if they are not one JSON object in UTF-8. */
 export function readItemText(bytes: Uint8Array): ItemText | undefined {
   let text: string;
   let value: unknown;
@@ -37,9 +40,9 @@ export function readItemText(bytes: Uint8Array): ItemText | undefined {
 }
 
 /**
- * Cuts the text of an object around the value of its first top-level `id`. Further ones are taken out, since
- * readers differ on which of two equal keys counts; where there is none, one is put in front. Everything
- * else stays as it was written. `text` must be valid and without white space around it.
+ * Cuts the text of an object around the value of its first top-level `id`. Removes every further `id`, because parsers
+ * differ on which of two equal keys they use. Adds an `id` at the start if there is none. Everything else stays
+ * unchanged. `text` must be valid JSON without white space around it.
  */
 function splitAtId(text: string): { beforeId: string; afterId: string } {
   let beforeId: string | undefined;
@@ -54,7 +57,7 @@ function splitAtId(text: string): { beforeId: string; afterId: string } {
     const valueEnd = skipValue(text, valueStart);
     if (keyEnd - at <= idKeyLengthMax && JSON.parse(text.slice(at, keyEnd)) === 'id') {
       if (beforeId === undefined) beforeId = text.slice(0, valueStart);
-      // From the end of the member before it, so that the comma between the two goes as well.
+      // Cuts from the end of the previous member, so that the comma between them is removed too.
       else afterId += text.slice(copiedTo, memberEnd);
       copiedTo = valueEnd;
     }
@@ -66,7 +69,7 @@ function splitAtId(text: string): { beforeId: string; afterId: string } {
   return { beforeId: '{"id":', afterId: (isEmpty ? '' : ',') + text.slice(1) };
 }
 
-/** The position after the value that starts at `at`. Counts levels instead of recursing: no limit on nesting. */
+/** Returns the position after the value at `at`. Counts levels instead of recursing, so nesting is unlimited. */
 function skipValue(text: string, at: number): number {
   let depth = 0;
   do {

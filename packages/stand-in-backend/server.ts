@@ -1,6 +1,6 @@
-// The embedded backend: a stand-in for the real work-item backend, for development, demonstrations and tests.
-// It is no production store: one process, no authentication, no limits but Kestrel's, every write on the event
-// loop. Sockets, start and stop are here; what is answered is in controller.ts, what is kept in store.ts.
+// The embedded backend: a stand-in for the real work-item backend, for development, demonstrations and tests. Not for
+// production: it is one process without authentication, has only Kestrel's limits, and writes to its database on the
+// event loop. This file handles sockets, start and stop; controller.ts answers requests; store.ts keeps the items.
 
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -11,58 +11,58 @@ import { listen, type Listener } from '../core/hosts/common/listen.ts';
 import { answerRequest, problem, type Answer } from './controller.ts';
 import { openStore } from './store.ts';
 
-/** Kestrel's default between two requests of a connection. */
+/** Kestrel's default keep-alive timeout. */
 const idleTimeoutMs = 130_000;
-/** How long `stop` waits for requests under way before it cuts them. */
+/** Longest wait of `stop` for requests in flight. */
 const stopTimeoutMs = 5_000;
 
 export interface EmbeddedBackendOptions {
-  /** `localhost` is 127.0.0.1 and, where IPv6 exists, ::1 as well. */
+  /** `localhost` is 127.0.0.1 and, if the machine has IPv6, ::1 as well. */
   readonly host: string;
-  /** 0 picks a free one, the same for both families. */
+  /** 0 picks a free port, the same for both address families. */
   readonly port: number;
-  /** A file, created when it is not there, or `:memory:`. */
+  /** A file, created if missing, or `:memory:`. */
   readonly database: string;
-  /** Whether a new database starts with a few work items. */
+  /** Puts a few work items into a new database. */
   readonly sampleItems?: boolean | undefined;
-  /** Gets one `debug` line for each request and an `error` for each fault. */
+  /** Gets one `debug` line per request and one `error` line per fault. */
   readonly logger?: Logger | undefined;
 }
 
 export interface EmbeddedBackend {
-  /** The base address for a client on the same machine, without a slash at the end. */
+  /** The base address for a client on the same machine, without a trailing slash. */
   readonly url: string;
   readonly port: number;
-  /** Finishes the requests under way (at most 5 s), closes every connection and the database. */
+  /** Waits up to 5 s for the requests in flight, then closes every connection and the database. */
   readonly stop: () => Promise<void>;
 }
 
 /**
- * Starts the backend; it answers when the promise resolves. Rejects with a StartError when the database
- * cannot be used or the port is taken.
+ * Starts the backend. Resolves when it listens; rejects with a `StartError` if the database cannot be used or the port
+ * is taken.
  */
 export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Promise<EmbeddedBackend> {
   const { logger } = options;
   const store = openStore(options.database, options.sampleItems ?? false);
-  const connections = new Map<Socket, { requestsUnderWay: number; lastAnswer: Promise<void> }>();
+  const connections = new Map<Socket, { requestsInFlight: number; lastAnswer: Promise<void> }>();
   let stopped: Promise<void> | undefined;
   let lastClosed: (() => void) | undefined;
 
   const server = createServer({ keepAliveTimeout: idleTimeoutMs }, (request, response) => {
     const connection = connections.get(request.socket);
     if (!connection) return;
-    connection.requestsUnderWay++;
+    connection.requestsInFlight++;
     response.once('close', () => {
-      connection.requestsUnderWay--;
-      if (stopped && connection.requestsUnderWay === 0) request.socket.destroySoon();
+      connection.requestsInFlight--;
+      if (stopped && connection.requestsInFlight === 0) request.socket.destroySoon();
     });
-    // One after the other: a pipelined read sees the write before it, as behind Kestrel.
+    // A connection's requests are answered in order, so that a pipelined read sees the write before it, as in Kestrel.
     connection.lastAnswer = connection.lastAnswer.then(() => answer(request, response));
   });
-  // Our own record, because Node's ends at requests: a connection that has sent half a head, or (before
-  // Node 26) nothing at all, would keep `close` waiting.
+  // Tracks all connections, because Node tracks only those with requests. `close` would wait for a connection that has
+  // sent half a head or, before Node 26, nothing.
   server.on('connection', (socket) => {
-    connections.set(socket, { requestsUnderWay: 0, lastAnswer: Promise.resolve() });
+    connections.set(socket, { requestsInFlight: 0, lastAnswer: Promise.resolve() });
     socket.once('close', () => {
       connections.delete(socket);
       if (connections.size === 0) lastClosed?.();
@@ -83,7 +83,7 @@ export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Pro
     if (stopped) response.setHeader('connection', 'close');
     if (given.body) response.setHeader('content-length', given.body.length);
     response.writeHead(given.status, given.headers).end(given.body);
-    // What is left of a body that nobody wanted is dropped, so that the connection stays usable.
+    // Drops the rest of an unread body, so that the connection stays usable.
     request.resume();
     logger?.debug({ method: request.method, path: request.url, status: given.status }, 'answered');
   }
@@ -105,7 +105,7 @@ export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Pro
     lastClosed = () => {
       resolve(undefined);
     };
-    for (const [socket, { requestsUnderWay }] of connections) if (requestsUnderWay === 0) socket.destroy();
+    for (const [socket, { requestsInFlight }] of connections) if (requestsInFlight === 0) socket.destroy();
     if (connections.size === 0) lastClosed();
     const deadline = setTimeout(() => {
       for (const socket of connections.keys()) socket.destroy();
