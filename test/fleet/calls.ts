@@ -1,22 +1,23 @@
-// Clients of the fleet: each has an address of its own and a connection that it keeps, and calls at an even pace. Nothing is
-// ever repeated; how each call ended is noted.
+// Clients of the fleet. Each client has its own address and a persistent connection, calls at a constant rate, and
+// repeats no call. The result of each call is recorded.
 
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { clientAddress } from './network.ts';
 
 export interface FleetCall {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
-  /** Its request id, which no other call has. */
+  /** Its unique request id. */
   readonly marker: string;
   /** On the clock of `performance.now()`. */
   readonly sentAt: number;
   readonly endedAt: number;
-  /** `none`: the connection ended without a whole reply. `timeout`, `no connection` and `wrong reply` say what they are. */
+  /** The status. `none`: the connection ended before the reply was complete. */
   readonly end: number | 'none' | 'timeout' | 'no connection' | 'wrong reply';
 }
 
-const timeoutMs = 60_000;
+const timeoutMs = 10_000;
 
-// Half of them reads.
+// Half of the calls are reads.
 const turns = [
   ['GET', '/api/work-items/7', undefined],
   ['POST', '/api/work-items', '{"title":"Paint the fence"}'],
@@ -28,19 +29,28 @@ const turns = [
 
 const expectedStatus = { GET: 200, POST: 201, PUT: 200, DELETE: 200 } as const;
 
-/** Whether it got the reply of a success. */
+/** True if the reply was a success. */
 export function isServed({ method, end }: FleetCall): boolean {
   return end === expectedStatus[method];
 }
 
-/** One client: `call` opens a connection where it has none that is open. */
+/** The address to which clients connect. */
+export interface Balancer {
+  readonly address: string;
+  readonly port: number;
+  /** The token of a call. */
+  readonly token?: () => string;
+}
+
+/** One client: `call` opens a connection if none is open. */
 export class FleetClient {
-  readonly #port: number;
+  readonly #balancer: Balancer;
   readonly #address: string;
   #connection: RawClient | undefined;
 
-  constructor(port: number, address: string) {
-    this.#port = port;
+  /** `address`: its own. */
+  constructor(balancer: Balancer, address: string) {
+    this.#balancer = balancer;
     this.#address = address;
   }
 
@@ -55,18 +65,22 @@ export class FleetClient {
       endedAt: performance.now(),
       end,
     });
-    // One that was closed while nothing was on its way is no failure: the client has seen it.
+    // A connection that was closed while idle is not a failure: the client opens another one.
     if (this.#connection?.isOpen !== true) {
       this.close();
       try {
-        this.#connection = await RawClient.open(this.#port, '127.0.0.1', this.#address);
+        this.#connection = await RawClient.open(this.#balancer.port, this.#balancer.address, this.#address);
       } catch {
         return ended('no connection');
       }
       sentAt = performance.now();
     }
     const connection = this.#connection;
-    const headers = [['X-Request-Id', marker]] as const;
+    const token = this.#balancer.token?.();
+    const headers = [
+      ['X-Request-Id', marker],
+      ...(token === undefined ? [] : [['Authorization', `Bearer ${token}`] as const]),
+    ] as const;
     connection.send(requestBytes(method, path, { headers, ...(body !== undefined && { body }) }));
     try {
       const reply = await connection.reply({ limitMs: timeoutMs });
@@ -89,28 +103,23 @@ export class FleetClient {
 }
 
 export interface LoadOptions {
-  readonly port: number;
+  readonly balancer: Balancer;
   readonly clients: number;
-  /** From the end of one call's turn to the next, for each client. */
+  /** Between two calls of a client. */
   readonly periodMs: number;
 }
 
-/** The address of client number `index`: 127.0.1.1 and on, which no proxy has. */
-export function addressOf(index: number): string {
-  return `127.0.${1 + Math.floor(index / 250)}.${1 + (index % 250)}`;
-}
-
-/** All clients, until `stop`. */
+/** Runs all clients until `stop`. */
 export class FleetLoad {
   readonly calls: FleetCall[] = [];
   readonly #running: Promise<void>[];
   #isOver = false;
 
-  constructor({ port, clients, periodMs }: LoadOptions) {
+  constructor({ balancer, clients, periodMs }: LoadOptions) {
     const startedAt = performance.now();
     this.#running = Array.from({ length: clients }, async (_, index) => {
-      const client = new FleetClient(port, addressOf(index));
-      // Evenly spread over the period. Who is late does not catch up: no client makes more calls than its pace.
+      const client = new FleetClient(balancer, clientAddress(index));
+      // The clients are spread evenly over the period. A late client does not catch up.
       let dueAt = startedAt + (index / clients) * periodMs;
       for (let made = 0; ; made += 1) {
         const waitMs = dueAt - performance.now();
@@ -123,7 +132,7 @@ export class FleetLoad {
     });
   }
 
-  /** Makes no further call, and resolves when all that are on their way have ended. */
+  /** Makes no further call and resolves when calls in flight have ended. */
   async stop(): Promise<void> {
     this.#isOver = true;
     await Promise.all(this.#running);

@@ -1,30 +1,31 @@
-// Two faults that whoever repeats writes does not survive: writes have been done, and then their answer is lost. With a
-// gateway that is killed, for a balancer that repeats them; with a connection to the backend, for a gateway that does.
+// Two faults that reveal repeated writes. In both, the backend completes writes whose answers are lost. Either a
+// gateway is killed, and a balancer could repeat the writes; or its connection to the backend is closed, and the
+// gateway could repeat them.
 
 import { poll } from '../helpers/changes.ts';
-import type { RestartingBackend, WriteAnswers } from '../helpers/restarting-backend.ts';
-import type { Kill } from './verdict.ts';
+import type { RestartingBackend, Answers } from '../helpers/restarting-backend.ts';
+import type { Fault } from './verdict.ts';
 
 const limitMs = 60_000;
-/** From the end of a process until the last of its neighbours knows: `inter` times `fall` of deploy/haproxy.cfg. */
-export const heardMs = 1_000;
+/** After this long no new call may be lost with a killed process. */
+export const recoveryMs = 2_000;
 
-/** Has the backends withhold answers to writes until they have withheld `count` together, calls `then`, and gives them again. */
+/** Makes the backends withhold answers to writes. After `count` such answers, calls `then` and stops withholding. */
 async function withhold(
   backends: readonly RestartingBackend[],
-  answers: WriteAnswers,
+  answers: Answers,
   count: number,
   then?: () => Promise<void>,
 ): Promise<void> {
   const sum = (): number => backends.reduce((total, { withheld }) => total + withheld, 0);
   const before = sum();
-  for (const backend of backends) backend.answerWrites(answers);
+  for (const backend of backends) backend.answerWith(answers);
   await poll(() => sum() >= before + count, `${count} writes are ${answers}`, limitMs);
   await then?.();
-  for (const backend of backends) backend.answerWrites('given');
+  for (const backend of backends) backend.answerWith('given');
 }
 
-/** Calls `kill`, which kills a gateway, while `count` writes are done and not answered, through this gateway and others. */
+/** Calls `kill`, which kills a gateway, while `count` writes through all gateways are completed but not answered. */
 export async function killWithDoneWrites(
   backends: readonly RestartingBackend[],
   count: number,
@@ -33,9 +34,9 @@ export async function killWithDoneWrites(
   await withhold(backends, 'held', count, kill);
 }
 
-/** Has the backends close connections on which the gateway has called before, instead of answering `count` writes. */
-export async function cutDoneWrites(backends: readonly RestartingBackend[], count: number): Promise<Kill> {
+/** Makes the backends close reused connections of gateways instead of answering `count` writes. */
+export async function cutDoneWrites(backends: readonly RestartingBackend[], count: number): Promise<Fault> {
   const from = performance.now();
   await withhold(backends, 'cut', count);
-  return { what: 'backend', from, to: performance.now() + heardMs };
+  return { what: 'backend', name: 'answers to writes cut', from, limitMs: performance.now() - from };
 }

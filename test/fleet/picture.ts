@@ -1,4 +1,4 @@
-// The picture of a fleet run: calls a second over time, what was lost, and when what happened. One SVG for light and dark.
+// The picture of a fleet run: calls a second over time, lost calls and events. One SVG for light and dark.
 
 export interface Mark {
   readonly atS: number;
@@ -64,7 +64,7 @@ export function drawPicture({ title, note, seconds, marks }: Picture): string {
     (second) =>
       `<text class="note" x="${x(second)}" y="${bottom + 16}" text-anchor="middle">${second} s</text>`,
   );
-  // As tall as they are many, but never so small that nobody sees them.
+  // The height shows the number; it is at least 4, to be visible.
   const lost = seconds.flatMap(({ lost: count }, index) => {
     if (count === 0) return [];
     const height = Math.max(4, bottom - y(count));
@@ -72,7 +72,7 @@ export function drawPicture({ title, note, seconds, marks }: Picture): string {
       `<rect class="lost" x="${round(x(index + 0.5) - 2.5)}" y="${round(bottom - height)}" width="5" height="${round(height)}"/>`,
     ];
   });
-  // Numbers of marks that are close to each other stand in three rows.
+  // In three rows, so that the numbers of close marks do not overlap.
   const lines = marks.map(({ atS }, index) => {
     const row = top - 8 - (index % 3) * 12;
     return (

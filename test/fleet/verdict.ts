@@ -1,88 +1,119 @@
-// What became of the calls of a fleet run: which were lost, by whose end, and whether the bar holds. Pure: data in, data out.
+// The verdict on a fleet run: lost calls with their cause, recovery, writes done twice, the rate limit. A pure function.
 
 import { isServed, type FleetCall } from './calls.ts';
 
-/** Something was killed: from the moment before the signal until everybody had heard of it. */
-export interface Kill {
-  readonly what: 'gateway' | 'backend';
+/** Something that may lose calls, and how long after its start a new call may still be lost. */
+export interface Fault {
+  /** The part that was lost; it decides how calls may end. */
+  readonly what: 'gateway' | 'balancer' | 'backend';
+  readonly name: string;
+  /** On the clock of `performance.now()`. */
   readonly from: number;
-  readonly to: number;
+  readonly limitMs: number;
 }
 
-/** A client that makes more requests than it may, all in one window of the rate limit. */
+/** A client that exceeds its rate limit within one window. */
 export interface Probe {
   readonly when: string;
   readonly asked: number;
   readonly served: number;
   readonly refused: number;
-  /** How many it may be served. */
+  /** Most requests that may be served. */
   readonly limit: number;
 }
 
 export interface Evidence {
   readonly calls: readonly FleetCall[];
-  /** For each backend, how often each request id came to it. */
+  /** For each backend, the number of requests by request id. */
   readonly records: readonly ReadonlyMap<string, number>[];
-  readonly kills: readonly Kill[];
-  /** What the gateways' logs say of calls that failed: the outcome by request id. */
+  readonly faults: readonly Fault[];
+  /** Outcomes of failed calls by request id, from the gateways' logs. */
   readonly outcomes: ReadonlyMap<string, string>;
   readonly probes: readonly Probe[];
+}
+
+/** Longer than a frozen gateway may keep a call. */
+const slowMs = 5_500;
+
+/** The cost of one fault. */
+export interface Loss {
+  readonly name: string;
+  readonly lost: number;
+  /** Lost writes that a backend had done. */
+  readonly lostButDone: number;
+  /** From the fault to the last call that was sent and lost. */
+  readonly recoveredMs: number;
 }
 
 export interface Verdict {
   readonly calls: number;
   readonly served: number;
-  /** Lost with a gateway that was killed: no reply, or the 502 of HAProxy. */
-  readonly lostWithGateway: number;
-  /** Lost with a backend that was killed: the 500 of their operation, `unreachable` in the gateway's log. */
-  readonly lostWithBackend: number;
-  /** Of both, the writes that had been done all the same. */
+  readonly losses: readonly Loss[];
+  /** Writes that a backend had done and whose replies were lost. */
   readonly lostButDone: number;
-  /** Anything else. */
+  /** Calls lost without a fault that explains them. */
   readonly lostOtherwise: readonly FleetCall[];
   readonly writesTwice: readonly string[];
-  /** Writes that were answered as successes and never came to a backend. */
+  /** Writes answered as successes that no backend received. */
   readonly writesInvented: readonly string[];
   readonly readsAgain: number;
   readonly probes: readonly Probe[];
-  /** What does not hold; empty: the bar holds. */
+  /** Violations of the bar; empty if it holds. */
   readonly problems: readonly string[];
 }
 
-export function judge({ calls, records, kills, outcomes, probes }: Evidence): Verdict {
+const endsWith: Readonly<Record<Fault['what'], readonly FleetCall['end'][]>> = {
+  // No reply, or HAProxy's 502.
+  gateway: ['none', 502],
+  balancer: ['none', 'timeout', 'no connection'],
+  backend: [500],
+};
+const backendOutcomes: ReadonlySet<string | undefined> = new Set(['unreachable', 'timed-out']);
+
+export function judge({ calls, records, faults, outcomes, probes }: Evidence): Verdict {
   const timesOf = (marker: string): number =>
     records.reduce((sum, record) => sum + (record.get(marker) ?? 0), 0);
-  const met = (call: FleetCall, what: Kill['what']): boolean =>
-    kills.some((kill) => kill.what === what && call.sentAt <= kill.to && call.endedAt >= kill.from);
-  const isLostWithGateway = (call: FleetCall): boolean =>
-    (call.end === 'none' || call.end === 502) && met(call, 'gateway');
-  const isLostWithBackend = (call: FleetCall): boolean =>
-    call.end === 500 && outcomes.get(call.marker) === 'unreachable' && met(call, 'backend');
+  const explains = ({ what, from, limitMs }: Fault, call: FleetCall): boolean =>
+    call.sentAt <= from + limitMs &&
+    call.endedAt >= from &&
+    endsWith[what].includes(call.end) &&
+    (what !== 'backend' || backendOutcomes.has(outcomes.get(call.marker)));
+  const countDone = (some: readonly FleetCall[]): number =>
+    some.filter(({ method, marker }) => method !== 'GET' && timesOf(marker) > 0).length;
 
   const lost = calls.filter((call) => !isServed(call));
-  const withGateway = lost.filter(isLostWithGateway);
-  const withBackend = lost.filter(isLostWithBackend);
-  const lostOtherwise = lost.filter((call) => !isLostWithGateway(call) && !isLostWithBackend(call));
+  // The newest fault that explains a loss is its cause.
+  const causes = Map.groupBy(lost, (call) => faults.findLast((fault) => explains(fault, call)));
+  const losses = faults.map((fault): Loss => {
+    const own = causes.get(fault) ?? [];
+    return {
+      name: fault.name,
+      lost: own.length,
+      lostButDone: countDone(own),
+      recoveredMs: Math.max(0, ...own.map(({ sentAt }) => sentAt - fault.from)),
+    };
+  });
+  const lostOtherwise = causes.get(undefined) ?? [];
   const writes = calls.filter(({ method }) => method !== 'GET');
   const writesTwice = writes.filter(({ marker }) => timesOf(marker) > 1).map(({ marker }) => marker);
   const writesInvented = writes
     .filter((call) => isServed(call) && timesOf(call.marker) === 0)
     .map(({ marker }) => marker);
+  const slow = calls.filter((call) => isServed(call) && call.endedAt - call.sentAt > slowMs);
   const readsAgain = calls.filter(({ method, marker }) => method === 'GET' && timesOf(marker) > 1).length;
-  const countDone = (some: readonly FleetCall[]): number =>
-    some.filter(({ method, marker }) => method !== 'GET' && timesOf(marker) > 0).length;
-  const done = { gateway: countDone(withGateway), backend: countDone(withBackend) };
-  // Without such a write nothing shows whether writes are repeated.
-  const untried = (['gateway', 'backend'] as const).filter(
-    (what) => done[what] === 0 && kills.some((kill) => kill.what === what),
-  );
+  // Without such a write the run cannot show that writes are not repeated.
+  const untried = (['gateway', 'backend'] as const).filter((what) => {
+    const own = faults.filter((fault) => fault.what === what);
+    return own.length > 0 && own.every((fault) => countDone(causes.get(fault) ?? []) === 0);
+  });
 
   const problems = [
-    ...(lostOtherwise.length > 0 ? [`${lostOtherwise.length} calls were lost with nothing that was killed`] : []),
-    ...(writesTwice.length > 0 ? [`${writesTwice.length} writes came to the backends more than once`] : []),
-    ...untried.map((what) => `no write that had been done was lost with a ${what}: whether writes are repeated was not tried`),
+    ...(lostOtherwise.length > 0 ? [`${lostOtherwise.length} calls were lost without a fault that explains them`] : []),
+    ...(slow.length > 0 ? [`${slow.length} calls were served only after ${slowMs / 1_000} s`] : []),
+    ...(writesTwice.length > 0 ? [`${writesTwice.length} writes reached the backends more than once`] : []),
+    ...untried.map((what) => `no completed write was lost with a ${what}: repetition of writes was not tested`),
     ...(writesInvented.length > 0
-      ? [`${writesInvented.length} writes were answered as successes and never came to a backend`]
+      ? [`${writesInvented.length} writes were answered as successes and reached no backend`]
       : []),
     ...probes
       .filter(({ served, limit }) => served > limit)
@@ -90,14 +121,12 @@ export function judge({ calls, records, kills, outcomes, probes }: Evidence): Ve
     ...probes
       .filter(({ asked, served, refused }) => served + refused !== asked)
       .map(({ when, asked, served, refused }) => `the rate limit, ${when}: of ${asked} requests ${asked - served - refused} were neither served nor refused`),
-    ...(probes.length === 0 ? ['the rate limit was not tried'] : []),
   ]; // prettier-ignore
   return {
     calls: calls.length,
     served: calls.length - lost.length,
-    lostWithGateway: withGateway.length,
-    lostWithBackend: withBackend.length,
-    lostButDone: done.gateway + done.backend,
+    losses,
+    lostButDone: countDone(lost),
     lostOtherwise,
     writesTwice,
     writesInvented,

@@ -1,0 +1,428 @@
+// The fleet: its hosts with their programs, and the evidence of a run.
+
+import { mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { CertificateFolder, type Issued } from '../helpers/certificates.ts';
+import { poll } from '../helpers/changes.ts';
+import { replaceEach } from '../helpers/documents.ts';
+import { haproxyProgram, shippedConfiguration } from '../helpers/haproxy.ts';
+import { audience, createPair, goodToken, issuerName, keySetOf, type Pair } from '../helpers/issuer.ts';
+import { RawClient } from '../helpers/raw-client.ts';
+import { RestartingBackend } from '../helpers/restarting-backend.ts';
+import { FleetClient, type Balancer } from './calls.ts';
+import {
+  addressOf,
+  clientAddress,
+  isSeparate,
+  runnerOf,
+  sharedAddress,
+  withAddresses,
+  type HostName,
+} from './network.ts';
+import type { Mark } from './picture.ts';
+import {
+  Gateway,
+  Program,
+  sentinelConfiguration,
+  startPeer,
+  startRedis,
+  startSentinel,
+  stepLimitMs,
+} from './processes.ts';
+import type { Evidence, Fault, Probe } from './verdict.ts';
+
+/** A change that breaks the fleet, to see that the bar fails. */
+export interface Sabotage {
+  readonly environment?: NodeJS.ProcessEnv;
+  /** Replacements in deploy/haproxy.cfg. */
+  readonly balancer?: Readonly<Record<string, string>>;
+  /** The signal that ends a gateway for its upgrade. */
+  readonly upgradeSignal?: NodeJS.Signals;
+}
+
+/** For each client and window: twice the calls of a client here. */
+export const rateLimit = { count: 100, windowMs: 5_000 };
+export const serverName = 'gateways.example.com';
+const backendPort = 5_104;
+const gatewayHosts = ['gateway-1', 'gateway-2', 'gateway-3', 'gateway-4', 'gateway-5'] as const;
+const root = resolve(import.meta.dirname, '../..');
+
+/** deploy/haproxy.cfg for `count` gateways, with the lines for TLS, and for Redis if there are namespaces. */
+export function configureBalancer(
+  count: number,
+  authorityFile: string,
+  changes: Sabotage['balancer'] = {},
+): string {
+  const last = '  server gateway-3 192.0.2.3:3000 port 9464\n';
+  const more = [4, 5]
+    .slice(0, count - 3)
+    .map((number) => `  server gateway-${number} 192.0.2.${number}:3000 port 9464\n`);
+  const [before = '', redis = ''] = shippedConfiguration.split('#-listen redis\n');
+  const text = replaceEach(before, {
+    '  #-default-server ssl verify required ca-file /etc/haproxy/authority.pem ': `  default-server ssl verify required ca-file ${authorityFile} `,
+    '  #-timeout connect 5s\n': '  timeout connect 5s\n',
+    [last]: `${last}${more.join('')}`,
+    ...(!isSeparate && { '  bind :80\n': `  bind ${sharedAddress}:8080\n` }),
+    ...changes,
+  });
+  return withAddresses(
+    `${text}listen redis\n${redis.replaceAll('#-', '').replace('bind :', `bind ${isSeparate ? '' : sharedAddress}:`)}`,
+  );
+}
+
+/** A host with HAProxy, and with keepalived if there are namespaces. */
+export class BalancerHost implements AsyncDisposable {
+  readonly host: 'balancer-1' | 'balancer-2';
+  readonly #file: string;
+  readonly programs: Program[] = [];
+
+  constructor(host: BalancerHost['host'], folder: string) {
+    this.host = host;
+    this.#file = join(folder, `${host}.cfg`);
+  }
+
+  async start(configuration: string): Promise<void> {
+    writeFileSync(this.#file, configuration);
+    const haproxy = await Program.start(
+      this.host,
+      [haproxyProgram ?? '', '-W', '-db', '-f', this.#file],
+      /Loading success|New worker/,
+    );
+    this.programs.push(haproxy);
+    if (!isSeparate) return;
+    const pidFiles = ['-p', '-r', '-c'].flatMap((flag) => [flag, `${this.#file}${flag}`]);
+    const keepalived = await Program.start(
+      this.host,
+      ['keepalived', '-n', '-l', '-D', ...pidFiles, '-f', join(root, 'deploy/keepalived.conf')],
+      /Entering (BACKUP|MASTER) STATE/,
+    );
+    this.programs.push(keepalived);
+  }
+
+  /** Takes another configuration without closing a connection. */
+  reload(configuration: string): void {
+    writeFileSync(this.#file, configuration);
+    this.programs[0]?.child.kill('SIGUSR2');
+  }
+
+  /** True if it has the shared address. */
+  get isActive(): boolean {
+    const states = [
+      ...(this.programs.at(-1)?.output ?? '').matchAll(/Entering (BACKUP|MASTER|FAULT) STATE/g),
+    ];
+    return states.at(-1)?.[1] === 'MASTER';
+  }
+
+  async kill(): Promise<void> {
+    for (const program of this.programs) program.signal('SIGKILL');
+    for (const program of this.programs.splice(0)) await program[Symbol.asyncDispose]();
+  }
+
+  lines(): string[] {
+    return (this.programs[0]?.output ?? '').split('\n').filter(Boolean);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.kill();
+  }
+}
+
+export class Fleet implements AsyncDisposable {
+  readonly gateways: Gateway[] = [];
+  readonly balancers: BalancerHost[] = [];
+  readonly backends: RestartingBackend[] = [];
+  readonly redis = new Map<'redis-1' | 'redis-2', Program>();
+  readonly marks: Mark[] = [];
+  readonly faults: Fault[] = [];
+  readonly probes: Probe[] = [];
+  readonly sabotage: Sabotage;
+  startedAt = performance.now();
+  collector!: Program;
+  issuer!: Program;
+  readonly #stack = new AsyncDisposableStack();
+  readonly #ended: Gateway[] = [];
+  readonly #folder = new CertificateFolder();
+  readonly #configurations = mkdtempSync(join(tmpdir(), 'fleet-'));
+  readonly #authority: Issued;
+  #keys: Pair = createPair('key-1', 'ES256');
+  #token = goodToken(this.#keys);
+  #certificates = 0;
+  #environment: NodeJS.ProcessEnv = {};
+  #probes = 0;
+  #haproxyLines: string[] = [];
+  #relay: Program | undefined;
+
+  private constructor(sabotage: Sabotage) {
+    this.sabotage = sabotage;
+    this.#authority = this.#folder.authority('authority');
+  }
+
+  /** `before`: the folder of the version that the gateways have at first. */
+  static async start(sabotage: Sabotage, before?: string): Promise<Fleet> {
+    const fleet = new Fleet(sabotage);
+    try {
+      await fleet.#start(before);
+    } catch (error) {
+      await fleet[Symbol.asyncDispose]();
+      throw error;
+    }
+    return fleet;
+  }
+
+  get balancer(): Balancer {
+    return { address: sharedAddress, port: isSeparate ? 80 : 8_080, token: () => this.#token };
+  }
+
+  async #start(before: string | undefined): Promise<void> {
+    const stack = this.#stack;
+    this.#putCertificate();
+    this.#folder.write('keys.json', keySetOf(this.#keys));
+    await this.startIssuer();
+    await this.startCollector();
+    for (const [index, host] of (['backend-1', 'backend-2'] as const).entries()) {
+      const [execPath, ...execArgv] = [...runnerOf(host), process.execPath];
+      // Without namespaces the two share an address, and the OS distributes connections.
+      const address = addressOf(isSeparate ? host : 'backend-1');
+      this.backends[index] = stack.use(
+        await RestartingBackend.start({ port: backendPort, address, execPath, execArgv }),
+      );
+    }
+    this.redis.set('redis-1', await startRedis('redis-1'));
+    this.redis.set('redis-2', await startRedis('redis-2', 'redis-1'));
+    for (const host of gatewayHosts.slice(0, 3)) {
+      const file = join(this.#configurations, `${host}-sentinel.conf`);
+      writeFileSync(file, sentinelConfiguration(host));
+      stack.use(await startSentinel(host, file));
+    }
+    for (const host of isSeparate ? (['balancer-1', 'balancer-2'] as const) : (['balancer-1'] as const)) {
+      const balancer = stack.use(new BalancerHost(host, this.#configurations));
+      await balancer.start(this.configuration(3));
+      this.balancers.push(balancer);
+    }
+    if (isSeparate)
+      await poll(
+        () => this.balancers.some(({ isActive }) => isActive),
+        'a balancer has the address',
+        stepLimitMs,
+      );
+
+    this.#environment = {
+      BACKEND_URL: `http://${isSeparate ? 'backends.example.com' : addressOf('backend-1')}:${backendPort}`,
+      BACKEND_CONNECT_TIMEOUT_MS: '1000',
+      BACKEND_TIMEOUT_MS: '1500',
+      WORKERS: '2',
+      TLS_CERT_FILE: this.#folder.file('in-force.pem'),
+      TLS_KEY_FILE: this.#folder.file('in-force-key.pem'),
+      TLS_RELOAD_MS: '500',
+      TRUSTED_PROXIES: isSeparate ? [addressOf('balancer-1'), addressOf('balancer-2')].join() : '127.0.0.1',
+      RATE_LIMIT: `${rateLimit.count}/${rateLimit.windowMs / 1_000}s`,
+      RATE_LIMIT_REDIS_URL: `redis://${sharedAddress}:6379`,
+      AUTH_ISSUER: issuerName,
+      AUTH_AUDIENCE: audience,
+      AUTH_ALGORITHMS: 'ES256',
+      AUTH_JWKS_URL: `https://${isSeparate ? 'issuer.example.com' : addressOf('issuer')}:8443/keys`,
+      AUTH_JWKS_REFRESH_MS: '1000',
+      NODE_EXTRA_CA_CERTS: this.#authority.certFile,
+      OTEL_EXPORTER_OTLP_ENDPOINT: `http://${addressOf('collector')}:4318`,
+      LOG_LEVEL: 'warn',
+      ...this.sabotage.environment,
+    };
+    for (const host of gatewayHosts.slice(0, 3)) await this.addGateway(host, before);
+    for (const gateway of this.gateways)
+      await gateway.shows((text) => text.includes('_redis_reachable 1'), 'has Redis');
+  }
+
+  async addGateway(host: HostName, before?: string): Promise<void> {
+    const gateway = this.#stack.use(new Gateway(host, this.#environment));
+    await gateway.start(before);
+    this.gateways.push(gateway);
+  }
+
+  /** Drains the newest gateway and removes it. */
+  async removeGateway(): Promise<void> {
+    const gateway = this.gateways.pop();
+    if (gateway === undefined) return;
+    this.#ended.push(gateway);
+    await gateway.stop();
+  }
+
+  configuration(count: number): string {
+    return configureBalancer(count, this.#authority.certFile, this.sabotage.balancer);
+  }
+
+  async startIssuer(): Promise<void> {
+    const names = ['DNS:issuer.example.com', `IP:${addressOf('issuer')}`];
+    const { certFile, keyFile } = this.#folder.issue(this.#authority, 'issuer', { names });
+    this.issuer = this.#stack.use(
+      await startPeer('issuer', 'issuer', 8_443, certFile, keyFile, this.#folder.file('keys.json')),
+    );
+  }
+
+  /** Puts a relay that takes `ms` there and back between HAProxy and the primary of Redis. */
+  async useRelay(ms: number): Promise<void> {
+    const [primary] = [...this.redis.keys()].filter((host) => host !== 'redis-1');
+    if (primary === undefined) throw new Error('there is no replica');
+    this.#relay = await startPeer('relay', 'collector', 6_380, addressOf(primary), '6379', String(ms));
+    const through = `server redis-2 ${addressOf('collector')}:6380`;
+    const configuration = this.configuration(3).replace(
+      `server redis-2 ${addressOf('redis-2')}:6379`,
+      through,
+    );
+    for (const balancer of this.balancers) balancer.reload(configuration);
+    await this.#reconnectRedis();
+  }
+
+  /** Ends the connections to Redis, so that the gateways open new ones. */
+  async #reconnectRedis(): Promise<void> {
+    for (const host of this.redis.keys()) {
+      const client = await RawClient.open(6_379, addressOf(host));
+      client.send('client kill type normal skipme yes\r\n');
+      await client.receives(1);
+      client.destroy();
+    }
+    await poll(() => this.haveRedis('every'), 'Redis counts for all', stepLimitMs);
+  }
+
+  async endRelay(): Promise<void> {
+    for (const balancer of this.balancers) balancer.reload(this.configuration(3));
+    await this.#relay?.[Symbol.asyncDispose]();
+    await this.#reconnectRedis();
+  }
+
+  async startCollector(): Promise<void> {
+    this.collector = this.#stack.use(await startPeer('collector', 'collector', 4_318));
+  }
+
+  #putCertificate(): number {
+    this.#certificates += 1;
+    const issued = this.#folder.issue(this.#authority, `certificate-${this.#certificates}`, {
+      names: [`DNS:${serverName}`],
+    });
+    renameSync(this.#folder.write('next.pem', issued.cert), this.#folder.file('in-force.pem'));
+    renameSync(this.#folder.write('next.pem', issued.key), this.#folder.file('in-force-key.pem'));
+    return this.#certificates;
+  }
+
+  /** Replaces the certificate of all gateways; resolves when all show it. */
+  async replaceCertificate(): Promise<void> {
+    const subject = `CN=certificate-${this.#putCertificate()}`;
+    for (const { host } of this.gateways) {
+      const shows = async (): Promise<boolean> => {
+        const options = { host: addressOf(host), ca: this.#authority.cert, servername: serverName };
+        await using client = await RawClient.openSecure(3_000, options);
+        return client.secureSocket.getPeerX509Certificate()?.subject === subject;
+      };
+      await poll(shows, `${host} shows the new certificate`, stepLimitMs);
+    }
+  }
+
+  /** Publishes a new key together with the old one, uses it, then removes the old one; as docs/security.md says. */
+  async rotateKeys(): Promise<void> {
+    const next = createPair(`key-${Number(this.#keys.kid.slice(4)) + 1}`, 'ES256');
+    const fetched = async (): Promise<void> => {
+      // Each worker fetches once a second.
+      const workers = this.gateways.length * 2;
+      const before = this.issuer.count(/keys/g);
+      await poll(
+        () => this.issuer.count(/keys/g) >= before + 2 * workers,
+        'the keys are fetched',
+        stepLimitMs,
+      );
+    };
+    this.#folder.write('keys.json', keySetOf(this.#keys, next));
+    await fetched();
+    this.#token = goodToken(next);
+    this.#keys = next;
+    this.#folder.write('keys.json', keySetOf(next));
+    await fetched();
+  }
+
+  mark(text: string): void {
+    const atS = (performance.now() - this.startedAt) / 1_000;
+    this.marks.push({ atS, text });
+    console.log(`${atS.toFixed(1).padStart(6)} s  ${text}`);
+  }
+
+  /** Marks a fault that may lose calls sent up to `limitMs` after it. */
+  fault(what: Fault['what'], name: string, limitMs: number): void {
+    this.mark(name);
+    this.faults.push({ what, name, from: performance.now(), limitMs });
+  }
+
+  async haveRedis(how: 'none' | 'every'): Promise<boolean> {
+    const answers = await Promise.all(this.gateways.map((gateway) => gateway.hasRedis()));
+    return how === 'every' ? answers.every(Boolean) : !answers.some(Boolean);
+  }
+
+  /** A new client sends four times its limit at once. */
+  async probe(when: string, limit = rateLimit.count): Promise<void> {
+    const connections = 8;
+    for (let tries = 1; ; tries += 1) {
+      this.#probes += 1;
+      const number = this.#probes;
+      const losses = this.#redisLosses();
+      const from = performance.now();
+      const ends = await Promise.all(
+        Array.from({ length: connections }, async (_, connection) => {
+          const client = new FleetClient(this.balancer, clientAddress(20_000 + number));
+          const own: string[] = [];
+          for (let made = 0; made < (4 * rateLimit.count) / connections; made += 1) {
+            own.push(String((await client.call(0, `probe-${number}-${connection}-${made}`)).end));
+          }
+          client.close();
+          return own;
+        }),
+      );
+      const tookMs = performance.now() - from;
+      const all = ends.flat();
+      const [served = 0, refused = 0] = ['200', '429'].map(
+        (end) => all.filter((each) => each === end).length,
+      );
+      // A gateway logs at most once in ten seconds that Redis did not answer in time.
+      if (served > limit) await new Promise((done) => setTimeout(done, 12_000));
+      // Not a test of the limit if it took longer than a window or a gateway counted by itself.
+      if ((tookMs > rateLimit.windowMs || this.#redisLosses() > losses) && tries < 5) continue;
+      this.probes.push({ when, asked: all.length, served, refused, limit });
+      this.mark(`rate limit, ${when}: ${served} of ${all.length} served (limit ${limit})`);
+      return;
+    }
+  }
+
+  /** The number of logged outages of Redis. */
+  #redisLosses(): number {
+    const lines = this.gateways.flatMap((gateway) => gateway.commands).flatMap(({ logs }) => logs);
+    return lines.filter(({ msg }) => msg === 'Redis does not count requests').length;
+  }
+
+  evidence(): Omit<Evidence, 'calls'> {
+    const commands = [...this.gateways, ...this.#ended].flatMap((gateway) => gateway.commands);
+    return {
+      records: this.backends.map((backend) => backend.readRecord()),
+      faults: this.faults,
+      outcomes: new Map(
+        commands
+          .flatMap(({ logs }) => logs)
+          .map(({ requestId, outcome }) => [String(requestId), String(outcome)]),
+      ),
+      probes: this.probes,
+    };
+  }
+
+  haproxyLines(): string[] {
+    return [...this.#haproxyLines, ...this.balancers.flatMap((balancer) => balancer.lines())];
+  }
+
+  /** Kills a balancer's programs and keeps their output. */
+  async killBalancer(balancer: BalancerHost): Promise<void> {
+    this.#haproxyLines.push(...balancer.lines());
+    await balancer.kill();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#stack.disposeAsync();
+    for (const program of this.redis.values()) await program[Symbol.asyncDispose]();
+    this.#folder[Symbol.dispose]();
+    rmSync(this.#configurations, { recursive: true, force: true });
+  }
+}

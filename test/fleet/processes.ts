@@ -1,0 +1,230 @@
+// The processes of the fleet, each on its host.
+
+import { spawn, type ChildProcess } from 'node:child_process';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { poll } from '../helpers/changes.ts';
+import { kill, killAtExit } from '../helpers/children.ts';
+import { figureIn, treeOf } from '../helpers/process-figures.ts';
+import { redisPrograms } from '../helpers/redis.ts';
+import { startCommand, type Command } from '../helpers/targets.ts';
+import { addressOf, runnerOf, type HostName } from './network.ts';
+
+/** How long a step waits for a state. */
+export const stepLimitMs = 30_000;
+/** As in deploy/haproxy.cfg. */
+const shutdownDelayMs = 3_000;
+
+/** Signals a process and all its descendants; does nothing when they have ended. */
+function signalTree(pid: number | undefined, name: NodeJS.Signals): void {
+  for (const each of treeOf(pid)) {
+    try {
+      process.kill(each, name);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+    }
+  }
+}
+
+/** A program on a host, with its output. */
+export class Program implements AsyncDisposable {
+  readonly child: ChildProcess;
+  output = '';
+
+  private constructor(child: ChildProcess) {
+    this.child = child;
+    for (const stream of [child.stdout, child.stderr]) {
+      stream?.on('data', (data: Buffer) => (this.output += data.toString()));
+    }
+  }
+
+  /** Resolves when its output has `ready`. */
+  static async start(host: HostName, command: readonly string[], ready: RegExp): Promise<Program> {
+    const [program = '', ...args] = [...runnerOf(host), ...command];
+    const started = new Program(killAtExit(spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] })));
+    await poll(
+      () => {
+        if (started.child.exitCode !== null)
+          throw new Error(`${command.join(' ')} ended:\n${started.output}`);
+        return ready.test(started.output);
+      },
+      `${command[0] ?? ''} on ${host} prints ${String(ready)}`,
+      stepLimitMs,
+    );
+    return started;
+  }
+
+  /** How often its output has `pattern`. */
+  count(pattern: RegExp): number {
+    return [...this.output.matchAll(pattern)].length;
+  }
+
+  /** Signals it and all its children. */
+  signal(name: NodeJS.Signals): void {
+    signalTree(this.child.pid, name);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.child.exitCode !== null || this.child.signalCode !== null) return;
+    this.signal('SIGCONT');
+    await kill(this.child);
+  }
+}
+
+/** Starts issuer, collector or relay on a host; see peers.ts. */
+export async function startPeer(
+  kind: 'issuer' | 'collector' | 'relay',
+  host: HostName,
+  port: number,
+  ...rest: readonly string[]
+): Promise<Program> {
+  const script = join(import.meta.dirname, 'peers.ts');
+  return await Program.start(
+    host,
+    [process.execPath, script, kind, addressOf(host), String(port), ...rest],
+    /ready/,
+  );
+}
+
+const redisPort = 6379;
+const sentinelPort = 26_379;
+
+/** Starts Redis on its host as the primary, or as a replica of `primary`. */
+export async function startRedis(host: 'redis-1' | 'redis-2', primary?: HostName): Promise<Program> {
+  const program = redisPrograms[0]?.program ?? '';
+  const replica = primary === undefined ? [] : ['--replicaof', `${addressOf(primary)} ${redisPort}`];
+  return await Program.start(
+    host,
+    [
+      program,
+      '--port',
+      String(redisPort),
+      '--bind',
+      addressOf(host),
+      '--protected-mode',
+      'no',
+      '--save',
+      '',
+      // A replica writes a file there.
+      '--dir',
+      tmpdir(),
+      '--replica-announce-ip',
+      addressOf(host),
+      ...replica,
+    ],
+    /Ready to accept connections/,
+  );
+}
+
+/** Starts a Sentinel on the host of a gateway; `file` is its configuration, which it writes. */
+export async function startSentinel(host: HostName, file: string): Promise<Program> {
+  return await Program.start(host, [redisPrograms[0]?.program ?? '', file, '--sentinel'], /\+monitor/);
+}
+
+/** For `startSentinel`: two of three agree after a second that the primary is lost. */
+export function sentinelConfiguration(host: HostName): string {
+  return [
+    `port ${sentinelPort}`,
+    `bind ${addressOf(host)}`,
+    'protected-mode no',
+    `sentinel announce-ip ${addressOf(host)}`,
+    `sentinel monitor items ${addressOf('redis-1')} ${redisPort} 2`,
+    'sentinel down-after-milliseconds items 1000',
+    'sentinel failover-timeout items 5000',
+    '',
+  ].join('\n');
+}
+
+/** A gateway of the fleet, with its successive processes. */
+export class Gateway implements AsyncDisposable {
+  readonly host: HostName;
+  readonly commands: Command[] = [];
+  readonly #environment: NodeJS.ProcessEnv;
+
+  constructor(host: HostName, environment: NodeJS.ProcessEnv) {
+    this.host = host;
+    const address = addressOf(host);
+    this.#environment = {
+      ...environment,
+      HOST: address,
+      PORT: '3000',
+      ADMIN_HOST: address,
+      ADMIN_PORT: '9464',
+      INSTANCE_NAME: host,
+      SHUTDOWN_DELAY_MS: String(shutdownDelayMs),
+    };
+  }
+
+  get command(): Command {
+    const last = this.commands.at(-1);
+    if (last === undefined) throw new Error(`${this.host} was never started`);
+    return last;
+  }
+
+  /** `root`: the folder of the version to start; default: this one. */
+  async start(root?: string): Promise<void> {
+    const limits = { runner: runnerOf(this.host), ...(root !== undefined && { root }) };
+    this.commands.push(await startCommand(this.#environment, limits, stepLimitMs));
+  }
+
+  /** Resolves when it has served a write. */
+  async serves(): Promise<void> {
+    const created = /^work_item_gateway_requests_total\{operation="create",status="201"\} [1-9]/m;
+    await this.shows((text) => created.test(text), 'serves calls');
+  }
+
+  /** Drains it and starts it again. `signal` other than SIGTERM is a sabotage. */
+  async upgrade(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
+    await this.stop(signal);
+    await this.start();
+    await this.serves();
+  }
+
+  async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
+    if (signal === 'SIGKILL') {
+      this.signal('SIGKILL');
+      await this.command.exited;
+      return;
+    }
+    this.command.signal(signal);
+    const code = await this.command.exitCode(shutdownDelayMs + stepLimitMs);
+    if (code !== 0) throw new Error(`${this.host} ended with ${code}, not 0:\n${this.command.output}`);
+  }
+
+  /** Signals the primary process and its workers. */
+  signal(name: NodeJS.Signals): void {
+    signalTree(this.command.process.pid, name);
+  }
+
+  /** True if Redis counts for all of its workers. */
+  async hasRedis(): Promise<boolean> {
+    return figureIn(await this.metrics(), 'work_item_gateway_rate_limit_redis_reachable') === 1;
+  }
+
+  /** Resolves when its figures are as wanted. */
+  async shows(isSo: (metrics: string) => boolean, expected: string): Promise<void> {
+    const attempt = async (): Promise<boolean> => {
+      if (!this.command.isRunning) throw new Error(`${this.host} has ended:\n${this.command.output}`);
+      // Right after its start the listener may still be the previous process's.
+      return isSo(await this.metrics().catch(() => ''));
+    };
+    await poll(attempt, `${this.host} ${expected}`, stepLimitMs);
+  }
+
+  async metrics(): Promise<string> {
+    // The gateway makes a new text once a second.
+    await new Promise((done) => setTimeout(done, 100));
+    const response = await fetch(`http://${addressOf(this.host)}:9464/metrics`, {
+      signal: AbortSignal.timeout(5_000),
+    });
+    return await response.text();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const command of this.commands) {
+      if (!command.isRunning) continue;
+      this.signal('SIGCONT');
+      await command[Symbol.asyncDispose]();
+    }
+  }
+}
