@@ -1,31 +1,26 @@
-// What one does to the admin listener costs the gateway little: one request a connection, few connections, little
-// time, and what takes work is made once a second. D59.
+// Limits of the admin listener: one request per connection, 64 connections, 5 s to send a head, 10 s to read a reply. /metrics,
+// /readyz and the dashboards each make one report a second at most [D59].
 
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import type { Report } from '../../packages/figures/report.ts';
 import { createReport, withAdmin } from '../dashboard/report.ts';
 import { createGate, poll } from '../helpers/changes.ts';
+import { useBackend } from '../helpers/command-tests.ts';
 import { countDescriptors } from '../helpers/process-figures.ts';
 import { RawClient, request, requestBytes } from '../helpers/raw-client.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 import { events, Viewer } from '../helpers/viewer.ts';
 
 const connectionsMax = 64;
 const unusedMs = 5_000;
 
-let backend: ScriptedBackend;
+const backend = await useBackend();
 let command: Command;
 before(async () => {
-  backend = await ScriptedBackend.start();
-  backend.answers(answer('[]'));
   command = await startCommand({ BACKEND_URL: backend.url });
 });
-after(async () => {
-  await command.stop();
-  await backend.stop();
-});
+after(() => command.stop());
 
 async function openMany(port: number, count: number): Promise<RawClient[]> {
   return await Promise.all(Array.from({ length: count }, () => RawClient.open(port)));
@@ -35,7 +30,7 @@ function openOf(clients: readonly RawClient[]): number {
   return clients.filter(({ isOpen }) => isOpen).length;
 }
 
-/** Reports of a process at rest, and how often they were asked for. */
+/** Makes reports of an idle process, and counts them. */
 function countReports(): { count: () => number; reports: () => Report[] } {
   let count = 0;
   return {
@@ -48,7 +43,7 @@ function countReports(): { count: () => number; reports: () => Report[] } {
 }
 
 for (const kilobytes of [61, 612]) {
-  test(`${kilobytes} KB of pipelined requests in one packet are one request, and one reply that arrives [D59]`, async () => {
+  test(`${kilobytes} KB of pipelined requests: only the first gets a reply, and the connection closes [D59]`, async () => {
     for (const path of ['/metrics', '/readyz', '/livez', '/']) {
       const { count, reports } = countReports();
       await withAdmin(reports, async (port) => {
@@ -60,7 +55,7 @@ for (const kilobytes of [61, 612]) {
         assert.equal(reply.status, 200);
         assert.equal(reply.header('connection'), 'close');
         assert.equal(await client.closed(), 'end');
-        assert.equal(client.unread.length, 0, 'nothing comes behind it');
+        assert.equal(client.unread.length, 0, 'nothing follows the reply');
         assert.ok(count() <= 1, `${count()} reports`);
       });
     }
@@ -68,7 +63,7 @@ for (const kilobytes of [61, 612]) {
 }
 
 for (const WORKERS of ['1', '2']) {
-  test(`while 612 KB of requests come on each of 20 connections no call waits and no worker counts as hung, WORKERS=${WORKERS} [D59]`, async () => {
+  test(`612 KB of requests on each of 20 connections delay no call by 1 s, WORKERS=${WORKERS} [D59]`, async () => {
     await using own = await startCommand({ BACKEND_URL: backend.url, WORKERS });
     const one = requestBytes('GET', '/metrics');
     const many = Buffer.concat(Array.from({ length: 612_000 / one.length }, () => one));
@@ -90,7 +85,7 @@ for (const WORKERS of ['1', '2']) {
   });
 }
 
-test('for a second everybody gets the same /metrics, those who wait for it too, and then a new one [D59]', async () => {
+test('/metrics is made once a second, and all requests until then get the same text [D59]', async () => {
   const gate = createGate();
   let made = 0;
   await withAdmin(
@@ -105,7 +100,7 @@ test('for a second everybody gets the same /metrics, those who wait for it too, 
           (await request(port, 'GET', '/metrics')).text,
         )?.[1];
       const waiting = Array.from({ length: 20 }, inFlightOf);
-      await poll(() => made === 1, 'one is being made');
+      await poll(() => made === 1, 'the first text is being made');
       gate.open();
       const startedAt = performance.now();
       assert.deepEqual(new Set(await Promise.all(waiting)), new Set(['1']));
@@ -113,7 +108,7 @@ test('for a second everybody gets the same /metrics, those who wait for it too, 
       await poll(async () => {
         last = await inFlightOf();
         return last !== '1';
-      }, 'another one is made');
+      }, 'the second text is made');
       assert.ok(performance.now() - startedAt >= 1_000);
       assert.equal(last, '2');
       assert.equal(made, 2);
@@ -121,22 +116,22 @@ test('for a second everybody gets the same /metrics, those who wait for it too, 
   );
 });
 
-test('what /readyz and dashboards are made of is asked for once a second, however often they come and go [D59]', async () => {
+test('/readyz and dashboards make one report a second each, whatever the number of requests [D59]', async () => {
   const { count, reports } = countReports();
   await withAdmin(reports, async (port) => {
     const startedAt = performance.now();
     while (performance.now() - startedAt < 2_000) {
       await using viewer = await Viewer.open(port);
       const { facts } = await viewer.message(() => true, 'the first message');
-      assert.ok(facts, 'all that there is');
+      assert.ok(facts);
       assert.equal((await request(port, 'GET', '/readyz')).status, 200);
     }
-    // Two a second, and those at both ends.
+    // Two a second, and one more of each.
     assert.ok(count() <= 2 * (performance.now() - startedAt) * 0.001 + 2, `${count()} times`);
   });
 });
 
-test('a report that fails is a 500 to all who share it, told of once, and tried again [D59]', async () => {
+test('a failed report is 500 for every request that shares it and is one fault; a later report succeeds [D59]', async () => {
   let made = 0;
   const reports = () => {
     made += 1;
@@ -152,7 +147,7 @@ test('a report that fails is a 500 to all who share it, told of once, and tried 
         assert.equal(reply.status, 500);
         assert.equal(reply.text, '{"error":"Internal server error"}');
       }
-      await poll(async () => (await request(port, 'GET', '/readyz')).status === 200, 'it is tried again');
+      await poll(async () => (await request(port, 'GET', '/readyz')).status === 200, 'a report succeeds');
       assert.equal(made, 2);
     },
     (fault) => faults.push(fault),
@@ -160,26 +155,7 @@ test('a report that fails is a 500 to all who share it, told of once, and tried 
   assert.deepEqual(faults.map(String), ['Error: no descriptors']);
 });
 
-test('300 silent connections: at most 64 are held, others are served meanwhile, and all are closed after 5 s [D59]', async () => {
-  const base = countDescriptors(command.process.pid);
-  const startedAt = performance.now();
-  const clients = await openMany(command.adminPort, 300);
-  await poll(() => openOf(clients) <= connectionsMax, 'those that are too many are closed');
-  assert.equal(openOf(clients), connectionsMax);
-  for (let round = 0; round < 20; round += 1) {
-    assert.equal((await command.admin('/livez')).status, 200);
-    assert.equal((await command.admin('/readyz')).status, 200);
-  }
-  await poll(() => openOf(clients) === 0, 'all are closed');
-  const passed = performance.now() - startedAt;
-  assert.ok(passed >= unusedMs - 50 && passed < unusedMs + 2_000, `closed after ${passed} ms`);
-  await poll(
-    () => base === undefined || (countDescriptors(command.process.pid) ?? 0) <= base + 2,
-    'descriptors are back to base',
-  );
-});
-
-test('while 64 wait for a report that does not come, /livez is answered [D59]', async () => {
+test('/livez is served while 64 requests wait for a report [D59]', async () => {
   const gate = createGate();
   let asked = 0;
   const reports = async () => {
@@ -191,7 +167,7 @@ test('while 64 wait for a report that does not come, /livez is answered [D59]', 
     const waiting = Array.from({ length: connectionsMax }, () =>
       request(port, 'GET', '/readyz').catch(() => undefined),
     );
-    await poll(() => asked > 0, 'one waits');
+    await poll(() => asked > 0, 'a report has begun');
     for (let round = 0; round < 5; round += 1) {
       assert.equal((await request(port, 'GET', '/livez')).status, 200);
     }
@@ -202,35 +178,7 @@ test('while 64 wait for a report that does not come, /livez is answered [D59]', 
   });
 });
 
-test('a head that comes slowly is cut off after 5 s [D59]', async () => {
-  await using client = await connect();
-  const startedAt = performance.now();
-  client.send('GET /livez HTTP/1.1\r\nHost: localhost\r\n');
-  const timer = setInterval(() => {
-    client.send('X: y\r\n');
-  }, 100);
-  try {
-    await client.closed(unusedMs + 2_000);
-  } finally {
-    clearInterval(timer);
-  }
-  assert.ok(performance.now() - startedAt >= unusedMs - 50);
-  assert.equal(client.unread.length, 0);
-});
-
-test('empty lines without an end are cut off after 5 s, too [D59]', async () => {
-  await using client = await connect();
-  const timer = setInterval(() => {
-    client.send('\r\n'.repeat(10_000));
-  }, 50);
-  try {
-    await client.closed(unusedMs + 2_000);
-  } finally {
-    clearInterval(timer);
-  }
-});
-
-test('a head may come in pieces, behind empty lines, and is read to its end and no further [D59]', async () => {
+test('a head may arrive in pieces, after empty lines; bytes after the head are ignored [D59]', async () => {
   const bytes = Buffer.from('\r\n\r\nGET /livez HTTP/1.1\r\nHost: localhost\r\n\r\nGET /livez HTTP/1.1\r\n');
   const pieces = Array.from({ length: bytes.length - 1 }, (_, at) => [
     bytes.subarray(0, at + 1),
@@ -245,7 +193,7 @@ test('a head may come in pieces, behind empty lines, and is read to its end and 
   }
 });
 
-test('what is no request is refused at once, and so is a head of more than 8 KiB [D59]', async () => {
+test('malformed requests and heads of more than 8 KiB are refused at once [D59]', async () => {
   const host = 'Host: localhost\r\n';
   for (const [sent, status, error] of [
     ['GET /livez HTTP/1.1\nHost: localhost\n\n', 400, 'Bad request'],
@@ -271,7 +219,7 @@ test('what is no request is refused at once, and so is a head of more than 8 KiB
   }
 });
 
-test('a body is not read, and the reply to its request arrives all the same [D59]', async () => {
+test('a request with a body is answered, and the body is ignored [D59]', async () => {
   for (const [head, status] of [
     ['POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n', 405],
     ['GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n', 200],
@@ -287,7 +235,7 @@ test('a body is not read, and the reply to its request arrives all the same [D59
   }
 });
 
-test('a client that ends its side still gets its reply; one that never closes its own, or sends on, is cut [D59]', async () => {
+test('a client that ends its side gets its reply; a client that sends without end is cut off [D59]', async () => {
   await using halfOpen = await connect();
   halfOpen.send('GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n');
   halfOpen.end();
@@ -304,71 +252,137 @@ test('a client that ends its side still gets its reply; one that never closes it
     for (const client of stubborn) client.send(Buffer.alloc(100_000, 'x'));
   }, 20);
   try {
-    await poll(
-      () => (countDescriptors(command.process.pid) ?? 0) <= base,
-      'the gateway lets go of them',
-      5_000,
-    );
+    await poll(() => (countDescriptors(command.process.pid) ?? 0) <= base, 'the gateway closes them', 5_000);
   } finally {
     clearInterval(timer);
     for (const client of stubborn) client.destroy();
   }
 });
 
-test('clients that do not read their replies make room for others, and are cut off after 10 s [D59]', async () => {
-  // Larger than what the system holds for a socket.
-  const help = 'x'.repeat(12_000_000);
-  const reports = () => [
-    createReport({
-      processMetrics: [{ name: 'large', help, type: 'gauge', values: [] } as { readonly name: string }],
-    }),
-  ];
-  await withAdmin(reports, async (port) => {
-    const slow = await openMany(port, 4);
+// Concurrent, because each lasts as long as a time limit. Only the first uses `command`.
+describe('limits on time', { concurrency: true }, () => {
+  test('300 silent connections: at most 64 stay open, requests are served, and all are closed after 5 s [D59]', async () => {
+    const base = countDescriptors(command.process.pid);
     const startedAt = performance.now();
-    for (const client of slow) {
-      client.pause();
-      client.send(requestBytes('GET', '/metrics'));
+    const clients = await openMany(command.adminPort, 300);
+    await poll(() => openOf(clients) <= connectionsMax, 'connections over the limit are closed');
+    assert.equal(openOf(clients), connectionsMax);
+    for (let round = 0; round < 20; round += 1) {
+      assert.equal((await command.admin('/livez')).status, 200);
+      assert.equal((await command.admin('/readyz')).status, 200);
     }
-    // As many as may be with them, in every way of being unused; the slow ones go last.
-    const others = await openMany(port, 200);
-    assert.equal((await request(port, 'GET', '/livez')).status, 200);
-    await poll(() => openOf(others) <= connectionsMax - slow.length, 'those that are too many are closed');
-    const ends = slow.map((client) => client.closed(15_000));
-    await poll(() => performance.now() - startedAt > 10_000 + 500, 'the time for a reply has passed', 15_000);
-    for (const client of slow) client.resume();
-    await Promise.all(ends);
-    for (const client of slow) assert.ok(client.bytesReceived < help.length, 'it was cut off');
+    await poll(() => openOf(clients) === 0, 'all are closed');
+    const passed = performance.now() - startedAt;
+    assert.ok(passed >= unusedMs - 50 && passed < unusedMs + 2_000, `closed after ${passed} ms`);
+    await poll(
+      () => base === undefined || (countDescriptors(command.process.pid) ?? 0) <= base + 2,
+      'their descriptors are closed',
+    );
+  });
+
+  test('a slow head is cut off after 5 s [D59]', async () => {
+    await withAdmin(
+      () => [],
+      async (port) => {
+        await using client = await RawClient.open(port);
+        const startedAt = performance.now();
+        client.send('GET /livez HTTP/1.1\r\nHost: localhost\r\n');
+        const timer = setInterval(() => {
+          client.send('X: y\r\n');
+        }, 100);
+        try {
+          await client.closed(unusedMs + 2_000);
+        } finally {
+          clearInterval(timer);
+        }
+        assert.ok(performance.now() - startedAt >= unusedMs - 50);
+        assert.equal(client.unread.length, 0);
+      },
+    );
+  });
+
+  test('endless empty lines are cut off after 5 s [D59]', async () => {
+    await withAdmin(
+      () => [],
+      async (port) => {
+        await using client = await RawClient.open(port);
+        const timer = setInterval(() => {
+          client.send('\r\n'.repeat(10_000));
+        }, 50);
+        try {
+          await client.closed(unusedMs + 2_000);
+        } finally {
+          clearInterval(timer);
+        }
+      },
+    );
+  });
+
+  test('clients that do not read their replies do not block others and are cut off after 10 s [D59]', async () => {
+    // Larger than the kernel's buffers for a socket.
+    const help = 'x'.repeat(12_000_000);
+    const reports = () => [
+      createReport({
+        processMetrics: [{ name: 'large', help, type: 'gauge', values: [] } as { readonly name: string }],
+      }),
+    ];
+    await withAdmin(reports, async (port) => {
+      const slow = await openMany(port, 4);
+      const startedAt = performance.now();
+      for (const client of slow) {
+        client.pause();
+        client.send(requestBytes('GET', '/metrics'));
+      }
+      // The limit is reached. The slow clients are closed last.
+      const others = await openMany(port, 200);
+      assert.equal((await request(port, 'GET', '/livez')).status, 200);
+      await poll(
+        () => openOf(others) <= connectionsMax - slow.length,
+        'connections over the limit are closed',
+      );
+      const ends = slow.map((client) => client.closed(15_000));
+      await poll(
+        () => performance.now() - startedAt > 10_000 + 500,
+        'the time for a reply has passed',
+        15_000,
+      );
+      for (const client of slow) client.resume();
+      await Promise.all(ends);
+      for (const client of slow) assert.ok(client.bytesReceived < help.length, 'it was cut off');
+    });
+  });
+
+  test('dashboards do not count towards the 64 connections and get messages during a flood [D59]', async () => {
+    await withAdmin(
+      () => [createReport()],
+      async (port) => {
+        const viewers = await Promise.all(Array.from({ length: 50 }, () => Viewer.open(port)));
+        for (const viewer of viewers) await viewer.message(() => true, 'the first message');
+        const few = await openMany(port, 30);
+        assert.equal((await request(port, 'GET', '/livez')).status, 200);
+        assert.equal(openOf(few), 30, 'dashboards take none of the 64');
+        const many = await openMany(port, 200);
+        await poll(
+          () => openOf([...few, ...many]) <= connectionsMax,
+          'connections over the limit are closed',
+        );
+        const before = viewers.map(({ messages }) => messages.length);
+        assert.equal((await request(port, 'GET', events)).status, 503);
+        // Waits longer than the time limits of other connections.
+        await poll(
+          () => viewers.every(({ messages }, index) => messages.length >= (before[index] ?? 0) + 6),
+          'every viewer gets six more messages',
+          30_000,
+        );
+        assert.ok(viewers.every(({ client }) => client.isOpen));
+        for (const viewer of viewers) await viewer[Symbol.asyncDispose]();
+        await poll(async () => (await request(port, 'GET', '/livez')).status === 200, 'requests are served');
+      },
+    );
   });
 });
 
-test('dashboards are not counted among the 64, and go on while others come [D59]', async () => {
-  await withAdmin(
-    () => [createReport()],
-    async (port) => {
-      const viewers = await Promise.all(Array.from({ length: 50 }, () => Viewer.open(port)));
-      for (const viewer of viewers) await viewer.message(() => true, 'its first message');
-      const few = await openMany(port, 30);
-      assert.equal((await request(port, 'GET', '/livez')).status, 200);
-      assert.equal(openOf(few), 30, 'there is room beside the dashboards');
-      const many = await openMany(port, 200);
-      await poll(() => openOf([...few, ...many]) <= connectionsMax, 'those that are too many are closed');
-      const before = viewers.map(({ messages }) => messages.length);
-      assert.equal((await request(port, 'GET', events)).status, 503);
-      // Longer than a connection without a stream may last.
-      await poll(
-        () => viewers.every(({ messages }, index) => messages.length >= (before[index] ?? 0) + 6),
-        'every viewer is sent more',
-        30_000,
-      );
-      assert.ok(viewers.every(({ client }) => client.isOpen));
-      for (const viewer of viewers) await viewer[Symbol.asyncDispose]();
-      await poll(async () => (await request(port, 'GET', '/livez')).status === 200, 'it is as before');
-    },
-  );
-});
-
-test('of what is sent behind a request about 1 MiB is read, and no more [D59]', async () => {
+test('bytes after a request are read up to about 1 MiB [D59]', async () => {
   await withAdmin(
     () => [createReport()],
     async (port) => {
@@ -383,7 +397,7 @@ test('of what is sent behind a request about 1 MiB is read, and no more [D59]', 
       assert.equal((await client.reply()).status, 200);
       await client.closed();
       await sending;
-      // The rest is what the system holds for both ends.
+      // The kernel's buffers at both ends have more bytes.
       assert.ok(sent < 32, `${sent} MiB`);
     },
   );

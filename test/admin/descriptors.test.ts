@@ -1,25 +1,20 @@
-// File descriptors run out while somebody asks the admin listener for the first time: what could not be loaded or
-// read then is there when descriptors are.
+// The first requests to the admin listener come while no file descriptor is free. Files and modules that cannot be loaded
+// then are loaded for later requests.
 
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
+import { useBackend } from '../helpers/command-tests.ts';
 import { countDescriptors } from '../helpers/process-figures.ts';
 import { RawClient, requestBytes, type Reply } from '../helpers/raw-client.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand } from '../helpers/targets.ts';
 import { Viewer } from '../helpers/viewer.ts';
 
 const paths = ['/', '/dashboard/main.js', '/dashboard/uPlot.min.css', '/livez', '/readyz', '/metrics'];
 
-let backend: ScriptedBackend;
-before(async () => {
-  backend = await ScriptedBackend.start();
-  backend.answers(answer('[]'));
-});
-after(() => backend.stop());
+const backend = await useBackend();
 
-/** The reply, or undefined when the connection was closed instead. */
+/** The reply, or undefined if the connection was closed. */
 async function replyOf(client: RawClient): Promise<Reply | undefined> {
   try {
     return await client.reply();
@@ -30,10 +25,10 @@ async function replyOf(client: RawClient): Promise<Reply | undefined> {
 }
 
 for (const WORKERS of ['1', '2']) {
-  test(`the first look and the first scrape without descriptors spoil none that come later, WORKERS=${WORKERS}`, async () => {
+  test(`admin pages fail without free descriptors and are served when some are free again, WORKERS=${WORKERS}`, async () => {
     await using command = await startCommand({ BACKEND_URL: backend.url, WORKERS }, { descriptors: 64 });
     const askers = await Promise.all(paths.map(() => RawClient.open(command.adminPort)));
-    // One byte, so that it is known to have been accepted.
+    // Sends the first byte of each request, so that its connection is open.
     for (const asker of askers) await asker.sendPieces(['G']);
     const clients = await Promise.all(
       Array.from({ length: 200 }, () =>
@@ -54,17 +49,17 @@ for (const WORKERS of ['1', '2']) {
         } catch {
           return false;
         }
-      }, `${path} is there again`);
+      }, `${path} is served`);
     }
     await using another = await Viewer.open(command.adminPort);
     await another.message(({ facts }) => facts !== undefined, 'a dashboard is served');
     assert.ok(
       replies.every((reply) => reply === undefined || [200, 500, 503].includes(reply.status)),
-      'what was asked meanwhile was answered or not',
+      'each request gets an allowed status, or no reply',
     );
     assert.ok(
       replies.some((reply) => reply?.status !== 200),
-      'some of it was not there',
+      'some requests failed',
     );
   });
 }

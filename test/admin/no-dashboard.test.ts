@@ -7,7 +7,7 @@ import { Figures } from '../../packages/figures/figures.ts';
 import { createReport, withAdmin } from '../dashboard/report.ts';
 import { request } from '../helpers/raw-client.ts';
 
-test('without a dashboard / says so with a 404, and the rest is answered as ever', async () => {
+test('in a build without the dashboard, / is a 404 with the reason, and other paths work', async () => {
   await withAdmin(
     () => [createReport({ figures: new Figures().toJSON() })],
     async (port) => {

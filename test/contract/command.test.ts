@@ -1,4 +1,4 @@
-// `check --contract` as a command: what it prints, with which code it exits, and what a signal does [D61].
+// `check --contract` as a command: output, exit codes and signals [D61].
 
 import assert from 'node:assert/strict';
 import { writeFileSync, mkdtempSync, rmSync } from 'node:fs';
@@ -11,11 +11,11 @@ import { describe, test } from 'node:test';
 import { startEmbeddedBackend } from '../../packages/stand-in-backend/server.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { ItemBackend, type Item } from '../helpers/item-backend.ts';
-import { answer, type Answer } from '../helpers/scripted-backend.ts';
+import { answer, type Answer, type Exchange } from '../helpers/scripted-backend.ts';
 import { runCommand } from '../helpers/targets.ts';
 import { assertOthersUntouched, leftIn } from './run.ts';
 
-// So that the command does not watch an idle connection for long.
+// Shortens the time for which the command watches an idle connection.
 const shortIdle = { BACKEND_IDLE_TIMEOUT_MS: '1' };
 
 async function check(flags: readonly string[], environment: Record<string, string>) {
@@ -24,15 +24,12 @@ async function check(flags: readonly string[], environment: Record<string, strin
   return { code, signal, stdout: command.stdout, stderr: command.stderr };
 }
 
-/** The embedded backend over SQLite, with one item of somebody else. */
+/** The embedded backend over SQLite, with one item of another owner. */
 async function startSqlite() {
   const backend = await startEmbeddedBackend({ host: 'localhost', port: 0, database: ':memory:' });
   const url = `${backend.url}/api/WorkItem`;
-  await fetch(url, {
-    method: 'POST',
-    body: '{"title":"of somebody else"}',
-    headers: { 'content-type': 'application/json' },
-  });
+  const headers = { 'content-type': 'application/json' };
+  await fetch(url, { method: 'POST', body: '{"title":"of another owner"}', headers });
   return {
     url: backend.url,
     list: async () => await (await fetch(url)).text(),
@@ -40,8 +37,8 @@ async function startSqlite() {
   };
 }
 
-describe('with the embedded backend over SQLite', () => {
-  test('everything works, nothing is left, exit code 0 [D61]', async () => {
+describe('check --contract with the embedded backend over SQLite', () => {
+  test('every operation works, no item is left, exit code 0 [D61]', async () => {
     await using backend = await startSqlite();
     const before = await backend.list();
     const { code, stdout, stderr } = await check(['--contract', '--write'], { BACKEND_URL: backend.url });
@@ -58,13 +55,13 @@ describe('with the embedded backend over SQLite', () => {
     ]);
     assert.match(
       lines[5] ?? '',
-      /^ +connection: HTTP\/1\.1, still open after \d+ ms idle; it promises 130 s; BACKEND_IDLE_TIMEOUT_MS is 1$/,
+      /^ +connection: HTTP\/1\.1, still open after \d+ ms idle; its keep-alive timeout is 130 s; BACKEND_IDLE_TIMEOUT_MS is 1$/,
     );
     assert.deepEqual(lines.slice(6), ['', 'contract: 0 broken, 0 warnings', '']);
     assert.equal(await backend.list(), before);
   });
 
-  test('--body gives the item, as JSON or as a file [D61]', async () => {
+  test('--body sets the item, as JSON or as the name of a file [D61]', async () => {
     await using backend = await startSqlite();
     const before = await backend.list();
     const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-body-'));
@@ -83,8 +80,8 @@ describe('with the embedded backend over SQLite', () => {
   });
 });
 
-describe('what a program reads', () => {
-  test('--json prints one document of a fixed form, and nothing else [D61]', async () => {
+describe('check --contract --json', () => {
+  test('prints one JSON document with a fixed set of fields [D61]', async () => {
     await using backend = await ItemBackend.start();
     backend.instead = {
       create: ({ request }, each) => {
@@ -100,46 +97,21 @@ describe('what a program reads', () => {
     assert.equal(code, 1);
     const report = JSON.parse(stdout) as Record<string, never>;
     assert.deepEqual(shapeOf(report), {
-      schema: 'string',
-      version: 'string',
-      backend: 'string',
-      write: 'boolean',
-      exitCode: 'number',
-      interrupted: 'boolean',
-      operations: { list: 'string', create: 'string', read: 'string', update: 'string', delete: 'string' },
-      findings: [
-        {
-          code: 'string',
-          severity: 'string',
-          operations: ['string'],
-          title: 'string',
-          asked: 'string',
-          came: 'string',
-          clients: 'string',
-          advice: 'string',
-        },
-      ],
-      leftBehind: [{ id: 'string', marker: 'string', why: 'string', remove: 'string' }],
+      ...shape('schema version backend'),
+      ...{ write: 'boolean', exitCode: 'number', interrupted: 'boolean' },
+      operations: shape('list create read update delete'),
+      findings: [{ ...shape('code severity title asked came clients advice'), operations: ['string'] }],
+      leftBehind: [shape('id marker why remove')],
       connection: {
-        httpVersion: 'string',
-        closesAlways: 'boolean',
-        keepAliveSeconds: 'null',
-        watchedMs: 'number',
-        closedAfterMs: 'null',
-        idleTimeoutMs: 'number',
-        idleTimeoutMsMax: 'null',
+        ...{ httpVersion: 'string', closesAlways: 'boolean' },
+        ...shape('watchedMs idleTimeoutMs', 'number'),
+        ...shape('keepAliveSeconds closedAfterMs idleTimeoutMsMax', 'null'),
       },
       calls: [
         {
-          operation: 'string',
-          method: 'string',
-          path: 'string',
-          backendStatus: 'number',
-          framing: 'string',
-          outcome: 'string',
+          ...shape('operation method path framing outcome'),
+          ...shape('backendStatus clientStatus durationMs', 'number'),
           cause: 'null',
-          clientStatus: 'number',
-          durationMs: 'number',
         },
       ],
     });
@@ -158,20 +130,19 @@ describe('what a program reads', () => {
   });
 });
 
-/** The type of each value; of an array that of its first. */
+const shape = (names: string, type = 'string') =>
+  Object.fromEntries(names.split(' ').map((name) => [name, type]));
+
+/** The type of each value; an array has the type of its first element. */
 function shapeOf(value: unknown): unknown {
-  if (Array.isArray(value)) {
-    return value.slice(0, 1).map(shapeOf);
-  }
-  return value === null
-    ? 'null'
-    : typeof value === 'object'
-      ? Object.fromEntries(Object.entries(value).map(([name, each]) => [name, shapeOf(each)]))
-      : typeof value;
+  if (Array.isArray(value)) return value.slice(0, 1).map(shapeOf);
+  if (value === null) return 'null';
+  if (typeof value !== 'object') return typeof value;
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, shapeOf(each)]));
 }
 
 describe('exit codes', { concurrency: 2 }, () => {
-  test('0 with warnings alone, and only reads without --write [D61]', async () => {
+  test('0 for warnings; without --write only reads are sent [D61]', async () => {
     await using backend = await ItemBackend.start();
     backend.instead = { list: () => answer('\ufeff[]') };
     const { code, stdout } = await check(['--contract'], { BACKEND_URL: backend.scripted.url });
@@ -181,17 +152,11 @@ describe('exit codes', { concurrency: 2 }, () => {
     assert.ok(backend.scripted.requests.every(({ method }) => method === 'GET'));
   });
 
-  test('1 where an operation is broken; what the backend says cannot move a terminal [D61]', async () => {
+  test('1 for a broken operation; control characters of the backend are not printed [D61]', async () => {
     await using backend = await ItemBackend.start();
     const evil = `\u001b[2J\u009b31m${'x'.repeat(5_000)}`;
     backend.instead = {
-      list: () =>
-        answer('', {
-          status: 302,
-          headers: [
-            ['Location', Buffer.from(evil, 'latin1').toString('latin1').replaceAll('\u001b', '\u0085')],
-          ],
-        }),
+      list: () => answer('', { status: 302, headers: [['Location', evil.replaceAll('\u001b', '\u0085')]] }),
       read: () => answer('<p>', { status: 200, headers: [['Server', '\u009b31m']] }),
     };
     const { code, stdout } = await check(['--contract', '--write'], { BACKEND_URL: backend.scripted.url });
@@ -202,46 +167,32 @@ describe('exit codes', { concurrency: 2 }, () => {
     assert.match(stdout, /\ncontract: \d broken, 0 warnings\n$/);
   });
 
-  test('what a backend allows cannot move a terminal either, nor fill it [D61]', async () => {
+  test('control characters in Allow are not printed, and a long Allow is cut [D61]', async () => {
     await using backend = await ItemBackend.start();
     backend.instead = {
       update: () => answer('', { status: 405, headers: [['Allow', `\u009b31m${'x'.repeat(5_000)}`]] }),
     };
     const { stdout } = await check(['--contract', '--write'], { BACKEND_URL: backend.scripted.url });
-    assert.match(stdout, /^BROKEN update: this backend wants PATCH/m);
+    assert.match(stdout, /^BROKEN update: the backend requires PATCH/m);
     assert.doesNotMatch(stdout, /(?!\n)\p{Cc}/u);
     assert.ok(stdout.length < 5_000, `${stdout.length} characters`);
   });
 
-  const wrong: [title: string, flags: string[], environment: Record<string, string>, says: RegExp[]][] = [
-    ['a setting', ['--contract'], { BACKEND_URL: 'y' }, [/BACKEND_URL/]],
-    [
-      'flags without --contract',
-      ['--write', '--json'],
-      {},
-      [/--write needs --contract/, /--json needs --contract/],
-    ],
-    ['a body for nothing', ['--contract', '--body', '{"title":"x"}'], {}, [/--body needs --write/]],
-    [
-      'a body with an id',
-      ['--contract', '--write', '--body', '{"ID":1,"title":"x"}'],
-      {},
-      [/must not have "ID"/],
-    ],
-    ['a body without a text', ['--contract', '--write', '--body', '{"a":1}'], {}, [/must have a text/]],
-    ['a body that is no object', ['--contract', '--write', '--body', '{"a":'], {}, [/must be a JSON object/]],
-    ['a file that is not there', ['--contract', '--write', '--body', 'nowhere.json'], {}, [/ENOENT/]],
-    [
-      'a file without an end',
-      ['--contract', '--write', '--body', '/dev/zero'],
-      {},
-      [/must be at most 1048576 bytes/],
-    ],
-    ['no body', ['--contract', '--write', '--body'], {}, [/--body needs a value/]],
-    ['a slip', ['--contract', '--wirte'], {}, [/--wirte is not a flag of check: did you mean --write\?/]],
-  ];
-  for (const [title, flags, environment, says] of wrong) {
-    test(`2 for ${title}, and nothing is called [D61]`, async () => {
+  const write = ['--contract', '--write'];
+  const wrong: [title: string, flags: string[], says: RegExp[], environment?: Record<string, string>][] = [
+    ['an invalid setting', ['--contract'], [/BACKEND_URL/], { BACKEND_URL: 'y' }],
+    ['flags without --contract', ['--write', '--json'], [/--write needs --contract/, /--json needs --contract/]],
+    ['a body without --write', ['--contract', '--body', '{"title":"x"}'], [/--body needs --write/]],
+    ['a body with an id', [...write, '--body', '{"ID":1,"title":"x"}'], [/must not have "ID"/]],
+    ['a body without a string', [...write, '--body', '{"a":1}'], [/must have a string/]],
+    ['a body that is not an object', [...write, '--body', '{"a":'], [/must be a JSON object/]],
+    ['a missing file', [...write, '--body', 'nowhere.json'], [/ENOENT/]],
+    ['an endless file', [...write, '--body', '/dev/zero'], [/must have at most 1048576 bytes/]],
+    ['--body without a value', [...write, '--body'], [/--body needs a value/]],
+    ['a misspelt flag', ['--contract', '--wirte'], [/--wirte is not a flag of check: did you mean --write\?/]],
+  ]; // prettier-ignore
+  for (const [title, flags, says, environment] of wrong) {
+    test(`2 for ${title}, and the backend is not called [D61]`, async () => {
       await using backend = await ItemBackend.start();
       const { code, stdout, stderr } = await check(flags, {
         BACKEND_URL: backend.scripted.url,
@@ -256,18 +207,18 @@ describe('exit codes', { concurrency: 2 }, () => {
     });
   }
 
-  test('1 where nobody answers, after one call [D61]', async () => {
+  test('1 for a refused connection, with the reason [D61]', async () => {
     const backend = await ItemBackend.start();
     await backend.scripted.stop();
     const { code, stdout } = await check(['--contract', '--write'], { BACKEND_URL: backend.scripted.url });
     assert.equal(code, 1, stdout);
-    assert.match(stdout, /^BROKEN list: the backend gives no answer at all$/m);
+    assert.match(stdout, /^BROKEN list: the backend does not answer at all$/m);
     assert.match(stdout, /ECONNREFUSED/);
   });
 
-  test('1 where TLS does not come about, with the reason [D61]', { skip: noOpenssl }, async () => {
+  test('1 for a failed TLS handshake, with the reason [D61]', { skip: noOpenssl }, async () => {
     using folder = new CertificateFolder();
-    const authority = folder.authority('nobody-trusts-me');
+    const authority = folder.authority('untrusted');
     const { cert, key } = folder.issue(authority, 'elsewhere', { names: ['DNS:elsewhere.example.com'] });
     const server = createServer({ cert, key }, (socket) => socket.end());
     server.on('tlsClientError', () => undefined);
@@ -287,7 +238,7 @@ describe('exit codes', { concurrency: 2 }, () => {
   });
 });
 
-describe('what is wrong with the list is said in the same words by check', () => {
+describe('check reports a failed list with the texts of check --contract', () => {
   const field = (status: number, name: string, value: string): Answer =>
     answer('{}', { status, headers: [[name, value]] });
   for (const [what, code, given] of [
@@ -295,9 +246,9 @@ describe('what is wrong with the list is said in the same words by check', () =>
     ['302', 'redirect', field(302, 'Location', '/login')],
     ['404', 'no-such-path', answer('{}', { status: 404 })],
     ['503', 'behind-is-away', answer('{}', { status: 503 })],
-    ['a page', 'html', answer('<html>', { headers: [['Content-Type', 'text/html']] })],
+    ['an HTML page', 'html', answer('<html>', { headers: [['Content-Type', 'text/html']] })],
   ] as const) {
-    test(`${what}: ${code}, asked for below the base path [D61]`, async () => {
+    test(`${what}: ${code}; the request has the base path of BACKEND_URL [D61]`, async () => {
       await using backend = await ItemBackend.start();
       backend.instead = { list: () => given };
       const environment = { BACKEND_URL: `${backend.scripted.url}/base/` };
@@ -321,14 +272,27 @@ describe('what is wrong with the list is said in the same words by check', () =>
     });
   }
 
-  test('a redirect to another address, base paths on both sides: which BACKEND_URL is right [D61]', async () => {
+  for (const [status, title] of [
+    [502, 'a proxy answers, but not the backend behind it'],
+    [503, 'the backend, or a proxy in front of it, is unavailable'],
+    [504, 'a proxy answers, but not the backend behind it'],
+  ] as const) {
+    test(`${status}: ${title} [D61]`, async () => {
+      await using backend = await ItemBackend.start();
+      backend.instead = { list: () => answer('{}', { status }) };
+      const { stderr } = await check([], { BACKEND_URL: backend.scripted.url });
+      assert.ok(stderr.includes(`/api/WorkItem: ${title}: status ${status}`), stderr);
+    });
+  }
+
+  test('a redirect to another address with a base path: the right BACKEND_URL is named [D61]', async () => {
     await using backend = await ItemBackend.start();
     backend.instead = { list: () => field(301, 'Location', 'https://items.example.com/v1/api/WorkItem') };
     const { stderr } = await check([], { BACKEND_URL: `${backend.scripted.url}/base` });
     assert.match(stderr, /^ {2}Set BACKEND_URL to https:\/\/items\.example\.com\/v1\.$/m);
   });
 
-  test('a success has its status, its size and its time', async () => {
+  test('a success is reported with status, size and time', async () => {
     await using backend = await ItemBackend.start();
     backend.instead = { list: () => answer('[{}]') };
     const { code, stdout } = await check([], { BACKEND_URL: backend.scripted.url });
@@ -338,26 +302,20 @@ describe('what is wrong with the list is said in the same words by check', () =>
   });
 });
 
-describe('an end in the middle', { concurrency: 2 }, () => {
+describe('check --contract that is interrupted', { concurrency: 2 }, () => {
   for (const operation of ['create', 'update', 'delete'] as const) {
     for (const [signal, exitCode] of [
       ['SIGINT', 130],
       ['SIGTERM', 143],
     ] as const) {
-      test(`${signal} as it waits for ${operation}: it cleans up, and exits with ${exitCode} [D61]`, async () => {
+      test(`${signal} during ${operation}: the check deletes its item and exits with ${exitCode} [D61]`, async () => {
         await using backend = await ItemBackend.start();
         const gate = Promise.withResolvers<undefined>();
         let isHeld = false;
         const held = Promise.withResolvers<undefined>();
         backend.instead = {
-          [operation]: (
-            exchange: { request: { body: Buffer } },
-            _backend: ItemBackend,
-            id: string,
-          ): Answer | undefined => {
-            if (isHeld) {
-              return undefined;
-            }
+          [operation]: (exchange: Exchange, _backend: ItemBackend, id: string): Answer | undefined => {
+            if (isHeld) return undefined;
             isHeld = true;
             const usual = backend.usual(operation, exchange.request.body, id);
             held.resolve(undefined);
@@ -377,13 +335,13 @@ describe('an end in the middle', { concurrency: 2 }, () => {
         const { code } = await command.exited;
         assert.equal(code, exitCode, command.output);
         assert.deepEqual(leftIn(backend), []);
-        assert.match(command.stdout, /^interrupted: not everything was tried$/m);
+        assert.match(command.stdout, /^interrupted: the check is incomplete$/m);
         assertOthersUntouched(backend);
       });
     }
   }
 
-  test('a reader that has gone changes nothing: it cleans up and exits with its code [D61]', async () => {
+  test('a closed standard output: the check deletes its item and exits with 0 [D61]', async () => {
     await using backend = await ItemBackend.start();
     await using command = runCommand(['check', '--contract', '--write'], {
       ...shortIdle,
@@ -397,7 +355,7 @@ describe('an end in the middle', { concurrency: 2 }, () => {
   });
 });
 
-test('the help has the flags', async () => {
+test('check --help lists the flags of --contract', async () => {
   const { stdout } = await check(['--help'], {});
   for (const flag of ['--contract', '--write', '--body', '--json']) {
     assert.ok(stdout.includes(flag), flag);

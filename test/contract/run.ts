@@ -1,4 +1,4 @@
-// Runs the check of the contract in this process against a backend of the test's.
+// Runs the contract check in this process against a backend of the test.
 
 import assert from 'node:assert/strict';
 
@@ -19,11 +19,7 @@ export function runContract(
   options: Partial<Omit<ContractOptions, 'settings'>> = {},
 ): Promise<ContractReport> {
   return checkContract({
-    settings: {
-      ...defaultsOf(gatewayRows),
-      backendUrl: new URL(url),
-      ...settings,
-    },
+    settings: { ...defaultsOf(gatewayRows), backendUrl: new URL(url), ...settings },
     tls: undefined,
     write: defaultTemplate,
     stop: never,
@@ -33,22 +29,22 @@ export function runContract(
   });
 }
 
-/** Codes with severity and operations, as `breaks create: empty-success`. */
+/** Findings as `breaks create: empty-success`. */
 export function codesOf({ findings }: ContractReport): string[] {
   return findings.map(({ severity, operations, code }) => `${severity} ${operations.join(',')}: ${code}`);
 }
 
-/** Nothing was written to any item that the backend did not make for a create of the check, and the others are there. */
+/** Asserts that the check wrote only to items that it created, and that the other items exist. */
 export function assertOthersUntouched(backend: ItemBackend): void {
   for (const { method, id } of backend.writes) {
-    assert.ok(backend.created.has(id), `${method} of ${id}, which is somebody else's`);
+    assert.ok(backend.created.has(id), `${method} of ${id}, an item of another owner`);
   }
   for (const id of ['1', '2', '3']) {
-    assert.deepEqual(backend.items.get(id), { id: Number(id), title: `of somebody else, ${id}` });
+    assert.deepEqual(backend.items.get(id), { id: Number(id), title: `of another owner, ${id}` });
   }
 }
 
-/** Items that the check has made and that are still there. */
+/** The check's items that still exist. */
 export function leftIn(backend: ItemBackend): string[] {
   return [...backend.created].filter((id) => backend.items.has(id));
 }

@@ -1,5 +1,5 @@
-// The dashboard's charts in a real browser: what can be read off them. The page's own module draws 15 minutes that
-// are made up here; then a real gateway is restarted under an open page.
+// The dashboard's charts in a real browser. The page's module draws 15 minutes of test data; then a real gateway is
+// restarted while a page is open.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -44,7 +44,7 @@ function flowsOf(all: Flow): Record<FlowName, Flow> {
   return { all, list: all, create: none, read: none, update: none, delete: none, none };
 }
 
-/** 15 minutes, quiet but for what `change` says of a step. */
+/** 15 minutes of constant load. `change` returns the figures that differ at a step. */
 function createPoints(change: (step: number) => Partial<Flow>): Point[] {
   return Array.from({ length: steps }, (_, step) => ({
     at: now - (steps - 1 - step) * stepMs,
@@ -58,7 +58,7 @@ function createPoints(change: (step: number) => Partial<Flow>): Point[] {
   }));
 }
 
-/** Draws them on a page of the dashboard's, in a place of their own, 400 px wide. */
+/** Draws `points` in a new element of the dashboard, 1300 px wide. */
 async function draw(watched: WatchedPage, points: readonly Point[]): Promise<void> {
   const summary: Summary = { from: now - 60_000, seconds: 60, flows: flowsOf(quiet), failures: {} };
   await watched.page.evaluate<unknown>(`(async () => {
@@ -83,7 +83,7 @@ async function draw(watched: WatchedPage, points: readonly Point[]): Promise<voi
   })()`);
 }
 
-/** Colours of a column of pixels of a drawn chart, from the top, at a step; empty where nothing is drawn. */
+/** The colours of a chart's pixels at the time of `step`, from the top; '' where nothing is drawn. */
 async function readColumn(watched: WatchedPage, chart: string, step: number): Promise<string[]> {
   return await watched.page.evaluate<string[]>(`(() => {
     const chart = globalThis.drawn.charts.find(({ kind }) => kind.title === '${chart}');
@@ -107,7 +107,7 @@ function distanceOf(one: string, other: string): number {
   return Math.hypot(...[1, 3, 5].map((at) => part(one, at) - part(other, at)));
 }
 
-/** How many values a chart of the page has: as many as the arrow keys find. */
+/** The number of times in the chart of requests that the arrow keys reach. */
 async function countTimes({ page }: WatchedPage): Promise<number> {
   const said = page.locator('#said');
   await page.locator('.requests .area').focus();
@@ -123,7 +123,7 @@ async function countTimes({ page }: WatchedPage): Promise<number> {
 }
 
 describe('the charts', () => {
-  test('one spike of 150 ms leaves the rest of the latency readable, and the scale says what it is', async () => {
+  test('latency: one spike of 150 ms leaves the other values readable, and the scale is named', async () => {
     await withAdmin(
       () => [createReport()],
       async (adminPort) => {
@@ -147,7 +147,7 @@ describe('the charts', () => {
     );
   });
 
-  test('two lines that lie on each other are both seen', async () => {
+  test('two lines with equal values are both visible', async () => {
     await withAdmin(
       () => [createReport()],
       async (adminPort) => {
@@ -164,7 +164,7 @@ describe('the charts', () => {
           const gateway = await colorOf(watched, 'gateway-line');
           const backend = await colorOf(watched, 'backend-line');
           for (const chart of ['Requests', 'Latency']) {
-            // A line's edges are mixed with what is beside them.
+            // The edges of a line blend with the background: each pixel counts for the nearer colour.
             const column = (await readColumn(watched, chart, 90))
               .filter((each) => each !== '')
               .map((each) => (distanceOf(each, backend) < distanceOf(each, gateway) ? 'backend' : 'gateway'));
@@ -176,7 +176,7 @@ describe('the charts', () => {
     );
   });
 
-  test('failures are bars upon each other in the colours of those at fault, and a single one is seen beside hundreds', async () => {
+  test('failures: stacked bars in the colours of the parties, and one failure is visible next to hundreds', async () => {
     await withAdmin(
       () => [createReport()],
       async (adminPort) => {
@@ -205,16 +205,16 @@ describe('the charts', () => {
         assert.deepEqual(
           [...new Set(high.filter((each) => [client, gateway, backend].includes(each)))],
           [client, gateway, backend],
-          'from the top',
+          'the order of the bars from the top',
         );
         const low = await readColumn(watched, 'Failed requests', 120);
         assert.ok(low.filter((each) => each === backend).length >= 2, 'a single failure');
-        assert.ok(!(await readColumn(watched, 'Failed requests', 90)).includes(backend), 'none');
+        assert.ok(!(await readColumn(watched, 'Failed requests', 90)).includes(backend), 'no failure');
       },
     );
   });
 
-  test('under the pointer are the time and the values of then, in all charts at once', async () => {
+  test('all charts show the time and the values under the pointer', async () => {
     await withAdmin(
       () => [createReport()],
       async (adminPort) => {
@@ -247,7 +247,7 @@ describe('the charts', () => {
     );
   });
 
-  test('a restart is marked, and what this page had seen before it stays', async () => {
+  test('a restart is marked, and the values before it stay', async () => {
     const backend = await ScriptedBackend.start();
     backend.answers(answer('[]'));
     let gateway: Command | undefined;
@@ -259,7 +259,6 @@ describe('the charts', () => {
       await gateway.call('GET', '/api/work-items');
       const area = page.locator('.requests .area');
       await page.locator('.requests .area[aria-label*="from clients"][aria-label*=", started "]').waitFor();
-      // The first step of its history has come.
       await poll(async () => (await countTimes(watched)) > 0, 'a step is drawn', 15_000);
       await gateway.stop();
       await reads(watched, '#connection', /^Connection lost$/);
@@ -271,9 +270,15 @@ describe('the charts', () => {
       });
       await reads(watched, '#connection', /^Live$/);
       await page.locator('.requests .area[aria-label*=", restarted "]').waitFor();
-      assert.match((await area.getAttribute('aria-label')) ?? '', /, restarted \d\d:\d\d; the arrow keys/);
-      assert.ok((await countTimes(watched)) >= before, 'what was drawn is still there');
-      assert.ok(await page.locator('#traffic').isVisible(), 'though the new one has had no call');
+      assert.match(
+        (await area.getAttribute('aria-label')) ?? '',
+        /, restarted \d\d:\d\d\. Read its values with the arrow keys/,
+      );
+      assert.ok((await countTimes(watched)) >= before, 'the earlier values are still drawn');
+      assert.ok(
+        await page.locator('#traffic').isVisible(),
+        'visible, although the new process has served no call',
+      );
     } finally {
       await gateway?.stop();
       await backend.stop();
@@ -296,7 +301,7 @@ describe('the charts', () => {
     );
   });
 
-  test('what is small beside the load has a scale', async () => {
+  test('the small chart of the memory shows its scale', async () => {
     await withAdmin(
       () => [createReport({ residentBytes: 60 * 1_048_576 })],
       async (adminPort) => {

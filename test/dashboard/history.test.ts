@@ -1,4 +1,4 @@
-// The dashboard's 15 minutes: what a step and a window add up to, and that they end.
+// The dashboard's history of 15 minutes: sums over steps and windows, and their limits.
 
 import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';
@@ -14,7 +14,7 @@ import { createReport } from './report.ts';
 
 const stepMs = 5_000;
 
-/** The history, with what the dashboard makes of it. */
+/** The history of figures, with the dashboard's points and summaries. */
 class History extends FigureHistory {
   readonly #points = new Points(stepMs);
 
@@ -60,7 +60,7 @@ function call(name: string, more: Partial<CallRecord> = {}): CallRecord {
   };
 }
 
-test('a step has what came since the one before, of all processes together', () => {
+test('a step has the sum over all processes since the previous step', () => {
   mock.timers.enable({ apis: ['Date'], now: 0 });
   const history = new History(0, stepMs);
   const [one, other] = [new Figures(), new Figures()];
@@ -103,12 +103,12 @@ test('a step has what came since the one before, of all processes together', () 
   assert.deepEqual(second.flows.read.byStatus, { '2xx': 0, '4xx': 1, '5xx': 2, none: 0 });
   assert.equal(second.flows.all.backendCalls, 2);
   assert.equal(second.flows.all.backendFailed, 1);
-  assert.ok((second.flows.list.p99 ?? 0) > 50, 'the slow call is in its own step');
+  assert.ok((second.flows.list.p99 ?? 0) > 50, 'the slow call is in the second step');
   assert.equal(second.flows.create.p50, null);
   mock.timers.reset();
 });
 
-test('a window goes back as far as it says, and to the start where that is nearer', () => {
+test('a window covers its duration, or the time since the start if that is shorter', () => {
   mock.timers.enable({ apis: ['Date'], now: 0 });
   const history = new History(0, stepMs);
   const figures = new Figures();
@@ -130,7 +130,7 @@ test('a window goes back as far as it says, and to the start where that is neare
   mock.timers.reset();
 });
 
-test('the history has a fixed size: the oldest step goes, and its figures with it', () => {
+test('the history has a fixed size: the oldest step is dropped', () => {
   mock.timers.enable({ apis: ['Date'], now: 0 });
   const history = new History(0, stepMs);
   const figures = new Figures();
@@ -146,7 +146,7 @@ test('the history has a fixed size: the oldest step goes, and its figures with i
   mock.timers.reset();
 });
 
-test('requests that clients got wrong are theirs, also where the reply is a 500 [D51]', () => {
+test('failures caused by clients are counted for the clients, even with a 500 [D51]', () => {
   const history = new History(0, stepMs);
   const figures = new Figures();
   const withoutCall = { backendOutcome: undefined, backendDurationMs: undefined };
@@ -178,7 +178,7 @@ test('requests that clients got wrong are theirs, also where the reply is a 500 
   });
 });
 
-test('calls that came through since the last failure are counted, of the backend and of the gateway', () => {
+test('calls that succeeded since the last failure are counted, for the backend and the gateway', () => {
   const history = new History(0, stepMs);
   const figures = new Figures();
   const where = { requestId: 'id', operation: 'list', path: '/api/work-items', client: '127.0.0.1' };
@@ -208,7 +208,7 @@ test('calls that came through since the last failure are counted, of the backend
   });
 });
 
-test('no success: ten answers at least in the last five minutes, and none that is one [D51]', () => {
+test('hasNoSuccess is true after at least ten answers in five minutes without a success [D51]', () => {
   mock.timers.enable({ apis: ['Date'], now: 0 });
   const history = new History(0, stepMs);
   const figures = new Figures();
@@ -242,7 +242,7 @@ test('no success: ten answers at least in the last five minutes, and none that i
   mock.timers.reset();
 });
 
-test('workers that died are in the step in which they did; a step without any report is left out [D63]', () => {
+test('the death of a worker is counted in its step; a step without a report is omitted [D63]', () => {
   mock.timers.enable({ apis: ['Date'], now: 0 });
   const history = new History(0, stepMs);
   const figures = new Figures();
@@ -255,7 +255,7 @@ test('workers that died are in the step in which they did; a step without any re
   step(report(figures));
   figures.recordWorkerDeath('killed');
   figures.recordWorkerDeath('exit');
-  // No worker answers: nothing is known, and that is no count of zero.
+  // No worker answers: the count is unknown, not zero.
   step();
   step(report(figures));
   step(report(figures));

@@ -1,4 +1,4 @@
-// How the dashboard lies on screens of all sizes, what tells two of them apart, and what its colours mean.
+// The dashboard's layout on screens of all sizes, its title and its colours.
 
 import assert from 'node:assert/strict';
 import { hostname } from 'node:os';
@@ -6,29 +6,26 @@ import { after, before, describe, test } from 'node:test';
 
 import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
 import { openDashboard, reads } from '../helpers/dashboard-page.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 
 let browser: TestBrowser;
-let backend: ScriptedBackend;
+const backend = await useBackend();
 let command: Command;
 before(async () => {
   browser = await TestBrowser.start();
-  backend = await ScriptedBackend.start();
-  backend.answers(answer('[]'));
-  // Figures, paths and failures of some size: the tables have to have room for them.
+  // Large figures, long paths and failures, for which the tables need room.
   command = await startCommand({ BACKEND_URL: backend.url, INSTANCE_NAME: 'staging-eu-1' });
   for (let count = 0; count < 1_200; count += 1) await command.call('GET', '/api/work-items');
   backend.answers(answer('', { status: 503 }));
   for (let count = 0; count < 120; count += 1) {
     await command.call('PUT', `/api/work-items/${'9'.repeat(1 + (count % 60))}`, { body: '{}' });
   }
-  backend.answers(answer('[]'));
 });
 after(async () => {
   await browser[Symbol.asyncDispose]();
   await command.stop();
-  await backend.stop();
 });
 
 interface Box {
@@ -40,14 +37,14 @@ interface Box {
   readonly height: number;
 }
 
-/** Where everything that is seen of `selector` is, all at one moment. */
+/** The positions of all visible elements that match `selector`, at one moment. */
 async function boxesOf({ page }: WatchedPage, selector: string): Promise<Box[]> {
   return await page.evaluate<Box[]>(`[...document.querySelectorAll('${selector}')]
     .map((each) => each.getBoundingClientRect().toJSON()).filter(({ height }) => height > 0)`);
 }
 
-describe('on a screen', () => {
-  test('of 1440 x 900 the verdict, the charts and every operation are seen without scrolling', async () => {
+describe('the dashboard on a screen', () => {
+  test('of 1440 x 900 shows the verdict, the charts and every operation without scrolling', async () => {
     await using watched = await openDashboard(browser, command, { width: 1_440, height: 900 });
     await reads(watched, '#operation-rows .update', /120/);
     for (const selector of ['#verdict', '#parties li', '#charts figure', '#operation-rows tr']) {
@@ -63,7 +60,7 @@ describe('on a screen', () => {
     [1_440, 900],
     [2_560, 1_440],
   ] as const) {
-    test(`${width} px wide no column is cut off, and the rows of charts are full`, async () => {
+    test(`${width} px wide cuts off no column, and each row of charts fills the width`, async () => {
       await using watched = await openDashboard(browser, command, { width, height });
       await reads(watched, '#operation-rows .update', /120/);
       for (const window of ['the last minute', '15 minutes']) {
@@ -71,12 +68,12 @@ describe('on a screen', () => {
         const cut = await watched.page.evaluate<string[]>(`[...document.querySelectorAll('.wide')]
           .filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth)
           .map((each) => each.getAttribute('aria-label'))`);
-        assert.deepEqual(cut, [], 'tables that have to be moved sideways');
+        assert.deepEqual(cut, [], 'tables that need horizontal scrolling');
       }
       const [place] = await boxesOf(watched, '#charts');
       const rows = Map.groupBy(await boxesOf(watched, '#charts figure'), ({ top }) => top);
       for (const row of rows.values()) {
-        assert.ok(Math.abs((row.at(-1)?.right ?? 0) - (place?.right ?? NaN)) < 2, 'no hole beside a chart');
+        assert.ok(Math.abs((row.at(-1)?.right ?? 0) - (place?.right ?? NaN)) < 2, 'no gap next to a chart');
       }
     });
   }
@@ -85,7 +82,7 @@ describe('on a screen', () => {
     [360, 740],
     [768, 1_024],
   ] as const) {
-    test(`${width} px wide what can be chosen begins on one side`, async () => {
+    test(`${width} px wide aligns the controls on one side`, async () => {
       await using watched = await openDashboard(browser, command, { width, height });
       await reads(watched, '#operation-rows .update', /120/);
       const [place] = await boxesOf(watched, '#traffic');
@@ -96,19 +93,19 @@ describe('on a screen', () => {
     });
   }
 
-  test('360 px wide each figure of an operation has its name before it', async () => {
+  test('360 px wide shows the name before each figure of an operation', async () => {
     await using watched = await openDashboard(browser, command, { width: 360, height: 740 });
     await reads(watched, '#operation-rows .update', /120/);
-    // As the head of the table has them, which has no room here.
+    // The names come from the table's head, which is hidden at this width.
     const names = await watched.page.evaluate<string[]>(`
       [...document.querySelectorAll('#operation-rows .update td')].map(({ dataset }) =>
         [dataset.group, dataset.name].filter((each) => each !== undefined).join(': '))`);
     assert.deepEqual(names, [
-      'a second',
+      'per second',
       ...['Replies: 2xx', '4xx', '5xx', 'none'],
-      ...['Failed, at fault: clients', 'gateway', 'backend'],
-      ...['Requests took: p50', 'p99'],
-      ...['Calls to the backend: failed', 'p50', 'p99'],
+      ...['Failed due to: clients', 'gateway', 'backend'],
+      ...['Duration: p50', 'p99'],
+      ...['Backend calls: failed', 'p50', 'p99'],
       '',
     ]);
   });
@@ -118,7 +115,7 @@ describe('on a screen', () => {
     [768, 56],
     [1_440, 36],
   ] as const) {
-    test(`${width} px wide a failed call is at most ${heightMax} px high, with path and client before its id`, async () => {
+    test(`${width} px wide shows a failed call in at most ${heightMax} px, with path and client before its id`, async () => {
       await using watched = await openDashboard(browser, command, { width, height: 900 });
       const { page } = watched;
       await reads(watched, '#failure-rows tr', /\/api\/work-items\/9{60}/);
@@ -135,15 +132,15 @@ describe('on a screen', () => {
       assert.ok(path.left < client.left);
       assert.ok(
         client.bottom <= copy.top + 1 || client.right <= copy.left,
-        'before the button, in reading order',
+        'the client is before the button in reading order',
       );
-      for (const { right } of parts as Box[]) assert.ok(right <= width, 'all of it in sight');
+      for (const { right } of parts as Box[]) assert.ok(right <= width, 'completely visible');
       assert.deepEqual(
         await page.locator('#failure-rows tr').first().locator('td.path').getAttribute('title'),
         `/api/work-items/${'9'.repeat(60)}`,
-        'what has no room is in full under the pointer',
+        'the title has the full path',
       );
-      // Nothing lies on anything else.
+      // No two elements overlap.
       const cells = await page.evaluate<Box[]>(`[...document.querySelector('#failure-rows tr').children]
         .map((each) => each.getBoundingClientRect().toJSON())`);
       for (const [index, one] of cells.entries()) {
@@ -153,13 +150,13 @@ describe('on a screen', () => {
             other.right <= one.left + 1 ||
             one.bottom <= other.top + 1 ||
             other.bottom <= one.top + 1;
-          assert.ok(isApart, `cell ${index} lies on another`);
+          assert.ok(isApart, `cell ${index} overlaps another`);
         }
       }
     });
   }
 
-  test('two dashboards are told apart by head and title', async () => {
+  test('the dashboards of two gateways have different headers and titles', async () => {
     await using other = await startCommand({ BACKEND_URL: backend.url });
     await using one = await openDashboard(browser, command);
     await using another = await openDashboard(browser, other);
@@ -174,7 +171,7 @@ describe('on a screen', () => {
 });
 
 for (const colorScheme of ['light', 'dark'] as const) {
-  test(`${colorScheme}: a colour has one meaning, and its contrast is enough`, async () => {
+  test(`${colorScheme}: each colour has one meaning and enough contrast`, async () => {
     await using watched = await openDashboard(browser, command, { colorScheme });
     await reads(watched, '#operation-rows .update', /120/);
     const colors = await watched.page.evaluate<Record<string, string>>(`(() => {
@@ -194,17 +191,17 @@ for (const colorScheme of ['light', 'dark'] as const) {
       };
     })()`);
     const { page, ink, live, backend, alarm } = colors;
-    assert.equal(new Set([page, ink, live, backend, alarm]).size, 5, 'each its own');
+    assert.equal(new Set([page, ink, live, backend, alarm]).size, 5, 'five different colours');
     assert.equal(colors['backendFigure'], backend);
     if (colorScheme === 'light') {
       const icon = /fill="#([0-9a-f]{6})"/.exec((await command.admin('/dashboard/well.svg')).text)?.[1] ?? '';
       const parts = [0, 2, 4].map((at) => Number.parseInt(icon.slice(at, at + 2), 16));
-      assert.equal(`rgb(${parts.join(', ')})`, live, "the tab's icon too");
+      assert.equal(`rgb(${parts.join(', ')})`, live, 'the icon of the tab');
     }
     assert.equal(colors['unwell'], alarm);
     for (const name of ['gateway', 'changed']) assert.equal(colors[name], ink, name);
     for (const name of ['backend', 'live', 'alarm']) assert.notEqual(colors['link'], colors[name]);
-    // WCAG 2.2: 4.5 for text, 3 for what is drawn.
+    // The contrast that WCAG 2.2 requires: 4.5 for text, 3 for graphics.
     for (const color of [ink, live, backend, alarm]) {
       assert.ok(contrastOf(color, page) >= 4.5, `${color ?? ''} on ${page ?? ''}`);
     }
@@ -222,7 +219,7 @@ function contrastOf(one = '', other = ''): number {
   return (high + 0.05) / (low + 0.05);
 }
 
-/** Of `#rrggbb` or `rgb(r, g, b)`, as WCAG defines it. */
+/** The luminance of `#rrggbb` or `rgb(r, g, b)`, as WCAG defines it. */
 function luminanceOf(color: string): number {
   const parts = color.startsWith('#')
     ? [1, 3, 5].map((at) => Number.parseInt(color.slice(at, at + 2), 16))

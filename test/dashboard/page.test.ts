@@ -1,5 +1,5 @@
-// The dashboard in a real browser against the built command: what an operator sees, by eye, keyboard and screen
-// reader. Pictures of it all are left in test-output/.
+// The dashboard in a real browser with the built command: display, keyboard and accessibility. Screenshots are saved in
+// test-output/.
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -12,6 +12,7 @@ import { findFreePort } from '../helpers/haproxy.ts';
 import { TestBrowser, type PageOptions, type WatchedPage } from '../helpers/browser.ts';
 import { openDashboard, readOperation, reads } from '../helpers/dashboard-page.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 import { poll } from '../helpers/changes.ts';
 import { createReport, withAdmin } from './report.ts';
@@ -26,18 +27,15 @@ const colorSchemes = ['light', 'dark'] as const;
 const backendShownWithinMs = 2_000;
 
 let browser: TestBrowser;
-let backend: ScriptedBackend;
+const backend = await useBackend();
 let command: Command;
 before(async () => {
   browser = await TestBrowser.start();
-  backend = await ScriptedBackend.start();
-  backend.answers(answer('[]'));
   command = await startCommand({ BACKEND_URL: backend.url });
 });
 after(async () => {
   await browser[Symbol.asyncDispose]();
   await command.stop();
-  await backend.stop();
 });
 
 function address({ adminPort }: Command): string {
@@ -54,7 +52,7 @@ async function assertAccessible(watched: WatchedPage): Promise<void> {
 
 const failed = { status: 503 } as const;
 
-/** Some calls of every operation, and failures of each party. */
+/** Makes calls of every operation, with failures of clients and of the backend. */
 async function makeTraffic(): Promise<void> {
   for (let round = 0; round < 10; round += 1) {
     await command.call('GET', '/api/work-items');
@@ -70,7 +68,7 @@ async function makeTraffic(): Promise<void> {
   await command.call('GET', '/api/work-items/7', { headers: [['X-Request-Id', 'not-json-1']] });
 }
 
-/** A backend of a test's own. */
+/** A backend for one test. */
 class DisposableBackend implements AsyncDisposable {
   readonly backend: ScriptedBackend;
   constructor(backend: ScriptedBackend) {
@@ -82,7 +80,7 @@ class DisposableBackend implements AsyncDisposable {
 }
 
 describe('the dashboard', () => {
-  test('shows a visitor without any traffic what to do', async () => {
+  test('without traffic the page shows a command to try', async () => {
     for (const colorScheme of colorSchemes) {
       await using watched = await open({ colorScheme });
       const { page } = watched;
@@ -100,7 +98,7 @@ describe('the dashboard', () => {
     }
   });
 
-  test('shows traffic as it comes: the table within a second or two, the charts with the next step', async () => {
+  test('traffic appears in the table within two seconds, and in the charts at the next step', async () => {
     await using watched = await open();
     await makeTraffic();
     await reads(watched, '#operation-rows .list td:first-of-type', /^0\.\d|^[1-9]/);
@@ -118,7 +116,7 @@ describe('the dashboard', () => {
     watched.assertClean(address(command));
   });
 
-  test('one figure is the same wherever it stands, and says of which time it is', async () => {
+  test('a figure is the same wherever the page shows it, and its period is named', async () => {
     await using watched = await open();
     const { page } = watched;
     await reads(watched, '#verdict-title', /^The backend fails calls$/);
@@ -128,7 +126,7 @@ describe('the dashboard', () => {
     ] as const) {
       await page.getByRole('radio', { name: window }).check({ force: true });
       await reads(watched, '.requests .when', new RegExp(`^${name}$`));
-      // As it stands at one moment.
+      // Stops updates, so that all texts are of one moment.
       await page.getByRole('button', { name: 'Pause' }).click();
       const all = await readOperation(watched, 'all');
       const legend = async (selector: string) =>
@@ -144,7 +142,9 @@ describe('the dashboard', () => {
         assert.equal(all['backend'], '2');
         const detail = (await page.locator('#verdict-detail').textContent()) ?? '';
         const calls =
-          /^2 of (\d+) calls to it in the last minute \(\d\d:\d\d:\d\d to \d\d:\d\d:\d\d\): /.exec(detail);
+          /^2 of (\d+) backend calls failed in the last minute \(\d\d:\d\d:\d\d to \d\d:\d\d:\d\d\): /.exec(
+            detail,
+          );
         assert.ok(calls, detail);
         assert.equal(all['backend failed'], `${(200 / Number(calls[1])).toFixed(1)}\u00a0%`);
         assert.equal(
@@ -156,7 +156,7 @@ describe('the dashboard', () => {
     }
   });
 
-  test('every reply is in the class of its status, and every failure has a kind and someone at fault [D51]', async () => {
+  test('every reply is counted by its status class, every failure by its kind and the party at fault [D51]', async () => {
     await using own = await startCommand({ BACKEND_URL: backend.url });
     await own.call('GET', '/api/work-items');
     await own.call('POST', '/api/work-items', { body: '{' });
@@ -200,18 +200,26 @@ describe('the dashboard', () => {
     assert.deepEqual(
       await bad.allTextContents(),
       ['1', '100\u00a0%', '1', '25.0\u00a0%'],
-      "what is not the client's",
+      'only failures of the backend and the gateway are red',
     );
     const kinds = page.locator('#kind-tables tbody tr').filter({ visible: true });
     assert.deepEqual(
       (await kinds.locator('td:first-of-type, button').allTextContents()).join(' '),
       'not found 1 rejected 1 body not JSON 1 no operation 2 refused 1',
     );
-    await reads(watched, '#kind-tables [data-party=gateway] .hint', /^None: no keys, overload, own fault\.$/);
-    await reads(watched, '#kind-tables [data-party=backend] .hint', /^None else: unreachable, timed out, /);
+    await reads(
+      watched,
+      '#kind-tables [data-party=gateway] .hint',
+      /^Did not occur: no keys, overload, internal error\.$/,
+    );
+    await reads(
+      watched,
+      '#kind-tables [data-party=backend] .hint',
+      /^Did not occur: unreachable, timed out, /,
+    );
   });
 
-  test('a backend that is back is said to be, with since when, and is not red any more', async () => {
+  test('a backend that has recovered is shown as recovered, with the time, and not in red', async () => {
     await using ownBackend = new DisposableBackend(await ScriptedBackend.start());
     ownBackend.backend.answers(answer('[]'));
     await using own = await startCommand({ BACKEND_URL: ownBackend.backend.url });
@@ -234,7 +242,7 @@ describe('the dashboard', () => {
     await reads(
       watched,
       '#verdict-detail',
-      /^Recovered \d+\ss ago\. It failed 20 of \d+ calls to it in the last minute \([\d:]+ to [\d:]+\): 20 unreachable\.$/,
+      /^Recovered \d+\ss ago\. 20 of \d+ backend calls failed in the last minute \([\d:]+ to [\d:]+\): 20 unreachable\.$/,
     );
     await reads(
       watched,
@@ -252,13 +260,13 @@ describe('the dashboard', () => {
     await watched.savePicture('dashboard-recovered-light');
   });
 
-  test('axe finds nothing, in light and in dark, small and large, and nothing is wider than the window', async () => {
+  test('axe finds no problem in light and dark, and the page fits windows of every size', async () => {
     for (const [width, height] of sizes) {
       for (const colorScheme of colorSchemes) {
         await using watched = await open({ width, height, colorScheme });
         await reads(watched, '#failure-rows', /not-json-1/);
         await watched.assertFits();
-        // Which it takes seconds to look at; sizes between and beyond have nothing of their own.
+        // Two of the sizes only, because a check takes seconds.
         if (width === 360 || width === 1_440) await assertAccessible(watched);
         await watched.savePicture(`dashboard-traffic-${width}-${colorScheme}`);
         watched.assertClean(address(command));
@@ -266,7 +274,7 @@ describe('the dashboard', () => {
     }
   });
 
-  test('failed calls are filtered by operation, by kind and by whose doing they are', async () => {
+  test('failed calls are filtered by operation, kind and party', async () => {
     await using watched = await open();
     const { page } = watched;
     const ids = async () => await page.locator('#failure-rows .id code').allTextContents();
@@ -282,7 +290,7 @@ describe('the dashboard', () => {
     assert.deepEqual(await ids(), ['refused-1']);
     await page.getByRole('button', { name: 'Show all' }).click();
     assert.equal((await ids()).length, 4);
-    await page.getByRole('combobox', { name: 'Kind' }).selectOption({ label: 'all of the clients' });
+    await page.getByRole('combobox', { name: 'Kind' }).selectOption({ label: 'all client failures' });
     assert.deepEqual(await ids(), ['mistake-2', 'mistake-1']);
     await page.getByRole('combobox', { name: 'Operation' }).selectOption('create');
     await reads(watched, '#failures-note', /None of the failed calls/);
@@ -292,7 +300,7 @@ describe('the dashboard', () => {
     watched.assertClean(address(command));
   });
 
-  test('a request id is copied', async () => {
+  test('a button copies a request id', async () => {
     await using watched = await open();
     const { page } = watched;
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
@@ -302,7 +310,7 @@ describe('the dashboard', () => {
     watched.assertClean(address(command));
   });
 
-  test('a page that is paused says so in its button, beside it and in its title, and goes on where it is told to', async () => {
+  test('a paused page shows that it is paused, in its text and its title, and can resume', async () => {
     await using watched = await open();
     const { page } = watched;
     await page.getByRole('button', { name: 'Pause' }).click();
@@ -321,11 +329,11 @@ describe('the dashboard', () => {
     assert.doesNotMatch(await page.title(), /Paused/);
   });
 
-  test('everything is done by keyboard: pause, operation, the values of a chart', async () => {
+  test('the keyboard reaches every control: pause, operation, period, the values of a chart', async () => {
     await command.call('GET', '/api/work-items');
     await using watched = await open();
     const { page } = watched;
-    // It is `< 0.1` where the tests before this one took their time.
+    // The rate is `< 0.1` if the previous tests were slow.
     await reads(watched, '#charts figure:first-of-type li:first-of-type', /from clients [\d<]/);
     await page.keyboard.press('Tab');
     await page.keyboard.press('Enter');
@@ -344,18 +352,18 @@ describe('the dashboard', () => {
     await reads(watched, '#charts', /Requests/);
     assert.match(
       await said.evaluate('document.querySelector("#said").textContent'),
-      /^\d\d:\d\d:\d\d: Requests, a second: from clients /,
+      /^\d\d:\d\d:\d\d: Requests, per second: from clients /,
     );
     await page.keyboard.press('Home');
     const first = await said.textContent();
     await page.keyboard.press('ArrowRight');
     assert.notEqual(await said.textContent(), first);
-    // All the way to the end: nothing keeps the focus.
+    // Goes on to the end of the page.
     for (let presses = 0; presses < 60; presses += 1) await page.keyboard.press('Tab');
     watched.assertClean(address(command));
   });
 
-  test('an update takes nobody the focus or the selection', async () => {
+  test('an update of the page keeps the focus', async () => {
     await using watched = await open();
     const { page } = watched;
     const button = page.getByRole('button', { name: 'Copy request id mistake-1' });
@@ -369,7 +377,7 @@ describe('the dashboard', () => {
     );
   });
 
-  test('the settings that are changed are shown, and on request all, with where they came from', async () => {
+  test('changed settings are shown with their sources, and all settings on request', async () => {
     await using watched = await open();
     const { page } = watched;
     const rows = page.locator('#setting-rows tr');
@@ -380,7 +388,7 @@ describe('the dashboard', () => {
     await page.getByRole('button', { name: 'Show defaults too', expanded: false }).click();
     assert.equal(await rows.filter({ visible: true }).count(), total);
     await reads(watched, '#setting-rows tr', /REQUEST_BYTES_MAX.*10485760 bytes 10\sMiB.*default/);
-    // Set apart for the eye only.
+    // The digits are grouped for display only.
     const [copied, groups] = await page.evaluate<[string, number]>(`
       const row = [...document.querySelectorAll('#setting-rows tr')].find((each) =>
         each.textContent.startsWith('REQUEST_BYTES_MAX'));
@@ -392,7 +400,7 @@ describe('the dashboard', () => {
     assert.equal(await rows.filter({ visible: true }).count(), 6);
   });
 
-  test('a port is no quantity: its digits are not set in groups', async () => {
+  test('the digits of a port are not grouped', async () => {
     const port = await findFreePort();
     await using own = await startCommand({ BACKEND_URL: backend.url, ADMIN_PORT: String(port) });
     await using watched = await open({}, own);
@@ -402,7 +410,7 @@ describe('the dashboard', () => {
     assert.equal(await row.locator('.group').count(), 0);
   });
 
-  test('a refused connection is said in two words, and each of its addresses in the log', async () => {
+  test('a refused connection is shown as "connection refused"; the log has its addresses', async () => {
     const port = await findFreePort();
     await using own = await startCommand({ BACKEND_URL: `http://localhost:${port}` });
     await using watched = await open({}, own);
@@ -413,14 +421,14 @@ describe('the dashboard', () => {
     assert.match(String(cause), new RegExp(`ECONNREFUSED.*127\\.0\\.0\\.1:${port}`));
   });
 
-  test('a backend that is killed shows within two seconds without any traffic, and its return by itself', async () => {
+  test('without traffic, the page shows within two seconds that the backend is down or up again', async () => {
     await using watched = await open({ colorScheme: 'dark' });
     const calls = backend.requests.length;
     for (let round = 0; round < 2; round += 1) {
       await backend.stop();
       await reads(watched, '#verdict-title', /^The backend does not answer$/, backendShownWithinMs);
       await reads(watched, '#verdict-detail', /^Unreachable since [\d:]+ \(.*\): connection refused$/);
-      await reads(watched, '#verdict-next', /^Look whether the backend runs/);
+      await reads(watched, '#verdict-next', /^Check that the backend is running/);
       await reads(watched, '#parties .blamed .said', /^unreachable since/);
       if (round === 0) {
         await assertAccessible(watched);
@@ -434,11 +442,11 @@ describe('the dashboard', () => {
         backendShownWithinMs + 1_000,
       );
     }
-    assert.equal(backend.requests.length, calls, 'seen by connecting, without a call');
+    assert.equal(backend.requests.length, calls, 'the gateway connects to find out, and makes no call');
     watched.assertClean(address(command));
   });
 
-  test('a lost connection is said, and the page comes back by itself when the gateway does', async () => {
+  test('a lost connection is shown, and the page reconnects when the gateway is back', async () => {
     const environment = { BACKEND_URL: backend.url };
     let own = await startCommand(environment);
     try {
@@ -449,7 +457,7 @@ describe('the dashboard', () => {
       await reads(watched, '#lost', /^No connection to the gateway since \d\d:\d\d:\d\d/);
       await reads(watched, '#connection', /^Connection lost$/);
       await reads(watched, '#verdict-title', /^No connection to the gateway$/);
-      await reads(watched, '#verdict-detail', /^Last heard of at \d\d:\d\d:\d\d: /);
+      await reads(watched, '#verdict-detail', /^Last verdict, at \d\d:\d\d:\d\d: /);
       assert.match(await page.title(), /: No connection – Work Item Gateway$/);
       await watched.savePicture('dashboard-lost-light');
       own = await startCommand({ ...environment, ADMIN_PORT });
@@ -458,7 +466,7 @@ describe('the dashboard', () => {
       await reads(watched, '#verdict-title', /^All is well$/);
       await own.call('GET', '/api/work-items');
       await reads(watched, '#operation-rows .list', /\d\sms/);
-      // The browser itself notes each attempt that found nobody.
+      // The browser logs each failed attempt to reconnect.
       const problems = watched
         .takeProblems()
         .filter((problem) => !/ERR_CONNECTION_|ERR_INCOMPLETE_|ERR_EMPTY_|ERR_ABORTED/.test(problem));
@@ -468,7 +476,7 @@ describe('the dashboard', () => {
     }
   });
 
-  test('a page that nobody looks at has no stream, and has one again when somebody does', async () => {
+  test('a hidden page closes its stream and reopens it when it is visible', async () => {
     await using watched = await open();
     const { page } = watched;
     const setHidden = async (isHidden: boolean) => {
@@ -482,7 +490,7 @@ describe('the dashboard', () => {
     assert.equal(watched.requests.filter((url) => url.endsWith('/events')).length, 2);
   });
 
-  test('several workers have a line each and count together', async () => {
+  test('each of several workers has a line, and the totals are sums over all', async () => {
     const workers = [
       createReport({ pid: 101, inFlight: 2, residentBytes: 60 * 1_048_576, eventLoopDelayMs: 1 }),
       createReport({ pid: 102, inFlight: 5, residentBytes: 40 * 1_048_576, eventLoopDelayMs: 9 }),
@@ -500,7 +508,7 @@ describe('the dashboard', () => {
     );
   });
 
-  test('an open page follows a reload: the settings in force, where they came from, and the limits', async () => {
+  test('after a reload an open page shows the new settings, their sources and the limits', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-dashboard-'));
     try {
       const file = join(folder, 'settings.env');
@@ -522,7 +530,7 @@ describe('the dashboard', () => {
     }
   });
 
-  test('one dashboard too many is told so', async () => {
+  test('the 51st dashboard shows that too many are open, and connects when one closes', async () => {
     const path = '/dashboard/events';
     const viewers: RawClient[] = [];
     try {
@@ -536,7 +544,7 @@ describe('the dashboard', () => {
         'every place is taken',
       );
       await using watched = await browser.open(address(command));
-      await reads(watched, '#lost', /^As many dashboards are open as the gateway serves/);
+      await reads(watched, '#lost', /^Too many dashboards are open/);
       await viewers.pop()?.[Symbol.asyncDispose]();
       await reads(watched, '#connection', /^Live$/);
     } finally {

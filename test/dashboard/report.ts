@@ -1,4 +1,4 @@
-// What a process says of itself, for tests that need nothing of a process but that.
+// Reports of a gateway process, for tests that start no gateway.
 
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
@@ -8,7 +8,7 @@ import type { Report, ReportRequest } from '../../packages/figures/report.ts';
 import { createAdminServer } from '../../packages/command/admin/server.ts';
 import { createDashboard } from '../../packages/dashboard/server.ts';
 
-/** A report of a process at rest, but for what `more` says. */
+/** A report of an idle process; `more` replaces fields. */
 export function createReport(more: Partial<Report> = {}): Report {
   return {
     pid: 1,
@@ -31,7 +31,7 @@ export function createReport(more: Partial<Report> = {}): Report {
   };
 }
 
-/** Runs `act` with the admin listener alone, of a gateway that says of itself what `reports` does. */
+/** Starts an admin listener that shows `reports`, and calls `act` with its port. */
 export async function withAdmin(
   reports: (request: ReportRequest) => Report[] | Promise<Report[]>,
   act: (port: number) => Promise<void>,

@@ -1,4 +1,4 @@
-// The dashboard as its listener serves it: files, headers, and a stream that is bounded in every direction.
+// The dashboard's files, headers and stream, and the limits of the stream.
 
 import assert from 'node:assert/strict';
 import { hostname } from 'node:os';
@@ -7,26 +7,22 @@ import { after, before, test } from 'node:test';
 import type { ReportRequest } from '../../packages/figures/report.ts';
 import { poll } from '../helpers/changes.ts';
 import { RawClient, request, requestBytes } from '../helpers/raw-client.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 import { events, Viewer } from '../helpers/viewer.ts';
 import { createReport, withAdmin } from './report.ts';
 
 const filesBytesMax = 300_000;
 
-let backend: ScriptedBackend;
+const backend = await useBackend();
 let command: Command;
 before(async () => {
-  backend = await ScriptedBackend.start();
-  backend.answers(answer('[]'));
   command = await startCommand({ BACKEND_URL: backend.url, IN_FLIGHT_MAX: '77' });
 });
-after(async () => {
-  await command.stop();
-  await backend.stop();
-});
+after(() => command.stop());
 
-test('the page and all that it names is served, with its type, in less than 300 KB, and nothing beside it is', async () => {
+test('the page and its files are served with their types, in less than 300 KB, and no other files', async () => {
   const page = await command.admin('/');
   assert.equal(page.status, 200);
   assert.equal(page.header('content-type'), 'text/html; charset=utf-8');
@@ -50,7 +46,7 @@ test('the page and all that it names is served, with its type, in less than 300 
     )) {
       assert.ok(
         imported === undefined || names.has(`dashboard/${imported}`),
-        `${imported ?? ''} is loaded ahead`,
+        `${imported ?? ''} is preloaded`,
       );
     }
   }
@@ -69,7 +65,7 @@ test('the page and all that it names is served, with its type, in less than 300 
   assert.equal(post.header('allow'), 'GET, HEAD');
 });
 
-test('every answer forbids scripts and styles of elsewhere, inline ones and eval', async () => {
+test('every reply forbids scripts and styles of other origins, inline ones and eval', async () => {
   for (const path of ['/', '/dashboard/main.js', '/dashboard/style.css']) {
     const reply = await command.admin(path);
     const policy = reply.header('content-security-policy') ?? '';
@@ -84,7 +80,7 @@ test('every answer forbids scripts and styles of elsewhere, inline ones and eval
   }
 });
 
-test('the stream begins with everything: facts, settings with their sources, the state of the backend', async () => {
+test('the stream begins with facts, settings with their sources, and the state of the backend', async () => {
   await using viewer = await Viewer.open(command.adminPort);
   const { facts, now, points, failures } = await viewer.message(() => true, 'the first message');
   assert.ok(facts && points && failures);
@@ -98,7 +94,7 @@ test('the stream begins with everything: facts, settings with their sources, the
   assert.equal(now.workers.length, 1);
 });
 
-test('it says which gateway it is: INSTANCE_NAME or the name of the machine, and the process', async () => {
+test('the facts identify the gateway: INSTANCE_NAME or the host name, and the process', async () => {
   const factsOf = async ({ adminPort }: Command) => {
     await using viewer = await Viewer.open(adminPort);
     const { facts } = await viewer.message(() => true, 'the first message');
@@ -119,7 +115,7 @@ test('it says which gateway it is: INSTANCE_NAME or the name of the machine, and
   assert.deepEqual([instanceName, hostName, pid], ['Größe <b> 2', hostname(), named.process.pid]);
 });
 
-test('what comes is in the next message: calls, and the failed ones without a body or a header', async () => {
+test('the next message has new calls, and the failed ones without body and headers', async () => {
   await using viewer = await Viewer.open(command.adminPort);
   const first = await viewer.message(() => true, 'the first message');
   backend.answersOnce(answer('SECRET', { status: 500, headers: [['X-Secret', 'SECRET']] }));
@@ -140,24 +136,24 @@ test('what comes is in the next message: calls, and the failed ones without a bo
   assert.equal(failure.party, 'backend');
   const { now, facts } = await viewer.message(
     (message) => message.now.requestsEver > first.now.requestsEver,
-    'a message that counts it',
+    'a message that counts the call',
   );
-  assert.equal(facts, undefined, 'what does not change is said once');
+  assert.equal(facts, undefined, 'facts are sent once');
   assert.equal(now.lastMinute.flows.update.failed.backend, 1);
   assert.doesNotMatch(viewer.client.unread.toString('latin1'), /SECRET/);
 });
 
-test('fifty viewers are served and the next one is refused until a place is free', async () => {
+test('fifty viewers are served; the next one is refused until a viewer leaves', async () => {
   const viewers: Viewer[] = [];
   try {
     for (let count = 0; count < 50; count += 1) viewers.push(await Viewer.open(command.adminPort));
     await poll(() => viewers.every(({ status }) => status === 200), 'every viewer is served');
     const refused = await command.admin(events);
     assert.equal(refused.status, 503);
-    assert.equal(refused.text, '{"error":"50 dashboards are open already"}');
+    assert.equal(refused.text, '{"error":"50 dashboards are already open"}');
     assert.equal(refused.header('retry-after'), '5');
     assert.equal((await request(command.adminPort, 'HEAD', events)).status, 503);
-    for (const viewer of viewers) await viewer.message(() => true, 'its first message');
+    for (const viewer of viewers) await viewer.message(() => true, 'the first message');
     await viewers.pop()?.[Symbol.asyncDispose]();
     await poll(
       async () => (await request(command.adminPort, 'HEAD', events)).status === 200,
@@ -173,7 +169,7 @@ test("another site's page gets no stream", async () => {
   assert.equal((await request(command.adminPort, 'GET', events, { headers })).status, 403);
 });
 
-test('an open dashboard holds up neither drain nor stop [D33]', async () => {
+test('an open dashboard does not delay drain or stop [D33]', async () => {
   await using own = await startCommand({ BACKEND_URL: backend.url });
   await using viewer = await Viewer.open(own.adminPort);
   await viewer.message(() => true, 'the first message');
@@ -182,7 +178,7 @@ test('an open dashboard holds up neither drain nor stop [D33]', async () => {
   assert.equal(await viewer.client.closed(), 'end');
 });
 
-test('a viewer that takes nothing is dropped, and another one is served meanwhile', async () => {
+test('a viewer that does not read is dropped while another one is served', async () => {
   let round = 0;
   const cause = 'x'.repeat(1_000_000);
   const reports = () => {
@@ -197,8 +193,8 @@ test('a viewer that takes nothing is dropped, and another one is served meanwhil
     slow.send(requestBytes('GET', events));
     await using quick = await Viewer.open(port);
     const before = round;
-    // What the system holds for it is a few megabytes; then five seconds pass.
-    await poll(() => round > before + 3, 'rounds go on', 20_000);
+    // The OS buffers a few megabytes; then the limit of five seconds begins.
+    await poll(() => round > before + 3, 'four more reports are made', 20_000);
     const reader = slow.closed(30_000);
     await poll(
       async () => {
@@ -210,12 +206,12 @@ test('a viewer that takes nothing is dropped, and another one is served meanwhil
     );
     slow.resume();
     await reader;
-    assert.ok(slow.bytesReceived < quick.client.bytesReceived, 'it was cut off');
+    assert.ok(slow.bytesReceived < quick.client.bytesReceived, 'the slow viewer was cut off');
     assert.ok(quick.client.isOpen);
   });
 });
 
-test('while nobody looks the history goes on, and nothing is asked of the backend', async () => {
+test('without viewers the history continues, and the backend is not probed', async () => {
   const asked: ReportRequest[] = [];
   const reports = (each: ReportRequest) => {
     asked.push(each);

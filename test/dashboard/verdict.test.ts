@@ -1,11 +1,11 @@
-// The dashboard's first line: is it well, and if not, who is at fault [D51]?
+// The dashboard's verdict: the state of the gateway and the party at fault [D51].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import type { Facts, Flow, Now, ShownCertificate, Summary } from '../../packages/dashboard/state.ts';
 
-// The page's own modules are plain JavaScript with types in comments; here only their values are of interest.
+// The page's modules are plain JavaScript with types in comments.
 interface Verdict {
   readonly level: string;
   readonly party: string | undefined;
@@ -102,190 +102,87 @@ function failed(backend: number, gateway = 0): Partial<Flow> {
   return { failed: { backend, gateway, client: 0 }, backendFailed: backend };
 }
 
-for (const [what, at, level, party, title, detail] of [
-  [
-    'no failures',
-    now(),
-    'well',
-    undefined,
-    /^All is well$/,
-    /^16\.7 requests a second, none failed, p99 20\.0\sms in the last minute \(\d\d:\d\d:40 to \d\d:\d\d:40\)\.$/,
-  ],
-  [
-    'nothing at all',
-    now({ lastMinute: summary({ requests: 0 }) }),
-    'well',
-    undefined,
-    /^All is well$/,
-    /No calls/,
-  ],
-  [
-    'a draining gateway',
-    now({ isDraining: true }),
-    'notice',
-    'gateway',
-    /draining/,
-    /3 calls are being finished/,
-  ],
-  [
-    'a backend that is away',
-    now({ backend: { isReachable: false, since: 88_000, cause: 'connection refused' } }),
-    'unwell',
-    'backend',
-    /does not answer/,
-    /^Unreachable since \d\d:\d\d:\d\d \(12\ss\): connection refused$/,
-  ],
-  [
-    'a fault of our own',
-    now({ lastMinute: summary({}, { bug: 2 }) }),
-    'unwell',
-    'gateway',
-    /a fault of its own/,
-    /^2 calls/,
-  ],
-  [
-    'calls turned away',
-    now({ inFlight: 1_024, lastMinute: summary({}, { overload: 30 }) }),
-    'unwell',
-    'gateway',
-    /turns calls away/,
-    /^30 in the last minute \([^)]+\), with 1,024 of 1,024 calls in flight now/,
-  ],
-  [
-    'every tenth call failed by the backend',
-    now({
-      lastMinute: summary(failed(100), { refused: 90, 'timed-out': 10 }),
-    }),
-    'unwell',
-    'backend',
-    /fails calls/,
-    /^100 of 1,000 calls to it in the last minute \([^)]+\): 90 refused, 10 timed out\.$/,
-  ],
-  [
-    'every fiftieth call failed by the backend',
-    now({ lastMinute: summary(failed(20), { refused: 20 }) }),
-    'notice',
-    'backend',
-    /fails calls/,
-    /^20 of 1,000 calls/,
-  ],
-  [
-    'mistakes of clients only',
-    now({
-      lastMinute: summary(
-        {
-          failed: { backend: 0, gateway: 0, client: 900 },
-          byStatus: { '2xx': 100, '4xx': 500, '5xx': 400, none: 0 },
-        },
-        { 'invalid-id': 200, 'not-found': 300, rejected: 400 },
-      ),
-    }),
-    'well',
-    undefined,
-    /^All is well$/,
-    /^16\.7 requests a second, 900 with a mistake of the client, p99/,
-  ],
-  [
-    'mistakes of clients, and a failure of the backend',
-    now({ lastMinute: summary({ failed: { backend: 1, gateway: 0, client: 900 } }) }),
-    'well',
-    undefined,
-    /^All is well$/,
-    /^16\.7 requests a second, 1 failed, 900 with a mistake of the client, p99/,
-  ],
-  [
-    'every call rejected',
-    now({ hasNoSuccess: true }),
-    'notice',
-    'gateway',
-    /^No call succeeds$/,
-    /^No call of the last 5 minutes has succeeded, and the backend answers\. Is BACKEND_URL right\? It is http:\/\/localhost:5104\.$/,
-  ],
-  [
-    'no call succeeds, and the backend fails some',
-    now({ hasNoSuccess: true, lastMinute: summary(failed(100), { refused: 100 }) }),
-    'unwell',
-    'backend',
+const cases = [
+  ['no failures', now(), 'well', undefined, /^All is well$/,
+    /^16\.7 requests per second, none failed, p99 20\.0\sms in the last minute \(\d\d:\d\d:40 to \d\d:\d\d:40\)\.$/],
+  ['no calls', now({ lastMinute: summary({ requests: 0 }) }), 'well', undefined, /^All is well$/, /No calls/],
+  ['a draining gateway', now({ isDraining: true }), 'notice', 'gateway', /draining/, /3 calls still in flight/],
+  ['a backend that is down', now({ backend: { isReachable: false, since: 88_000, cause: 'connection refused' } }),
+    'unwell', 'backend', /does not answer/, /^Unreachable since \d\d:\d\d:\d\d \(12\ss\): connection refused$/],
+  ['a fault of the gateway', now({ lastMinute: summary({}, { bug: 2 }) }), 'unwell', 'gateway', /has a bug/,
+    /^2 calls/],
+  ['rejected calls at the limit', now({ inFlight: 1_024, lastMinute: summary({}, { overload: 30 }) }), 'unwell',
+    'gateway', /turns calls away/, /^30 turned away in the last minute \([^)]+\)\. 1,024 of 1,024 calls in flight now/],
+  ['every tenth call failed by the backend',
+    now({ lastMinute: summary(failed(100), { refused: 90, 'timed-out': 10 }) }), 'unwell', 'backend', /fails calls/,
+    /^100 of 1,000 backend calls failed in the last minute \([^)]+\): 90 refused, 10 timed out\.$/],
+  ['every fiftieth call failed by the backend', now({ lastMinute: summary(failed(20), { refused: 20 }) }), 'notice',
+    'backend', /fails calls/, /^20 of 1,000 backend calls/],
+  ['mistakes of clients only',
+    now({ lastMinute: summary({ failed: { backend: 0, gateway: 0, client: 900 }, byStatus: { '2xx': 100, '4xx': 500, '5xx': 400, none: 0 } }, { 'invalid-id': 200, 'not-found': 300, rejected: 400 }) }),
+    'well', undefined, /^All is well$/, /^16\.7 requests per second, 900 client errors, p99/],
+  ['mistakes of clients, and a failure of the backend',
+    now({ lastMinute: summary({ failed: { backend: 1, gateway: 0, client: 900 } }) }), 'well', undefined,
+    /^All is well$/, /^16\.7 requests per second, 1 failed, 900 client errors, p99/],
+  ['every call rejected', now({ hasNoSuccess: true }), 'notice', 'gateway', /^No call succeeds$/,
+    /^The backend answers, but no call in the last 5 minutes succeeded\. Is BACKEND_URL right\? It is http:\/\/localhost:5104\.$/],
+  ['no call succeeds, and the backend fails some',
+    now({ hasNoSuccess: true, lastMinute: summary(failed(100), { refused: 100 }) }), 'unwell', 'backend',
     /^The backend fails calls$/,
-    /^100 of 1,000 calls to it in the last minute \([^)]+\): 100 refused\. No call of the last 5 minutes has succeeded\. Is BACKEND_URL right\? It is http:\/\/localhost:5104\.$/,
-  ],
-  [
-    'a slow backend',
-    now({ lastMinute: summary({ p99: 4_000, backendP99: 3_900, mean: 900, backendMean: 890 }) }),
-    'notice',
-    'backend',
-    /backend is slow/,
-    /^Its p99 is 3\.9\ss in the last minute/,
-  ],
-  [
-    'slow reads with a quick backend',
-    now({ lastMinute: summary({}, {}, { read: { ...flow, p99: 4_000, mean: 900, backendMean: 4 } }) }),
-    'notice',
-    'gateway',
-    /before and after the backend/,
-    /^The p99 of reads is 4\.0\ss in the last minute \([^)]+\), the backend's 18\.0\sms\.$/,
-  ],
-  [
-    'clients that send their bodies slowly',
-    now({
-      lastMinute: summary(
-        { p99: 4_000, mean: 900, backendMean: 4 },
-        {},
-        { create: { ...flow, p99: 4_000, mean: 900, backendMean: 4 } },
-      ),
-    }),
-    'well',
-    undefined,
-    /^All is well$/,
-    /none failed/,
-  ],
+    /^100 of 1,000 backend calls failed in the last minute \([^)]+\): 100 refused\. No call in the last 5 minutes succeeded\. Is BACKEND_URL right\? It is http:\/\/localhost:5104\.$/],
+  ['a slow backend', now({ lastMinute: summary({ p99: 4_000, backendP99: 3_900, mean: 900, backendMean: 890 }) }),
+    'notice', 'backend', /backend is slow/, /^Its p99 is 3\.9\ss in the last minute/],
+  ['slow reads with a quick backend',
+    now({ lastMinute: summary({}, {}, { read: { ...flow, p99: 4_000, mean: 900, backendMean: 4 } }) }), 'notice',
+    'gateway', /slow outside the backend/,
+    /^The p99 of reads is 4\.0\ss in the last minute \([^)]+\); in the backend it is 18\.0\sms\.$/],
+  ['clients that send their bodies slowly',
+    now({ lastMinute: summary({ p99: 4_000, mean: 900, backendMean: 4 }, {}, { create: { ...flow, p99: 4_000, mean: 900, backendMean: 4 } }) }),
+    'well', undefined, /^All is well$/, /none failed/],
   ['many calls in flight', now({ inFlight: 900 }), 'notice', 'gateway', /nearly full/, /^900 of 1,024/],
-  [
-    'a late event loop',
-    now({ workers: [{ pid: 1, inFlight: 0, residentBytes: 0, heapUsedBytes: 0, eventLoopDelayMs: 400 }] }),
-    'notice',
-    'gateway',
-    /processor time/,
-    /event loop/,
-  ],
-] as const) {
-  test(`${what}: ${level}, ${party ?? 'nobody'} is at fault`, () => {
+  ['a late event loop',
+    now({ workers: [{ pid: 1, inFlight: 0, residentBytes: 0, heapUsedBytes: 0, eventLoopDelayMs: 400 }] }), 'notice',
+    'gateway', /CPU time/, /event loop/],
+] as const; // prettier-ignore
+
+for (const [what, at, level, party, title, detail] of cases) {
+  test(`${what}: ${level}, at fault: ${party ?? 'none'}`, () => {
     const verdict = judge(at, facts);
     assert.equal(verdict.level, level);
     assert.equal(verdict.party, party);
     assert.match(verdict.title, title);
-    assert.doesNotMatch(verdict.title, /\d/, 'a title is read out when it changes, so it has no figures');
+    assert.doesNotMatch(verdict.title, /\d/, 'screen readers read a changed title, so it has no figures');
     assert.match(verdict.detail, detail);
-    assert.equal(verdict.next === '', level === 'well', 'says what to do next');
+    assert.equal(verdict.next === '', level === 'well', 'there is advice unless all is well');
   });
 }
 
-test('each party on the way of a call has its line', () => {
+test('each party has a text with its failures', () => {
   const parties = describeParties(
     now({ lastMinute: summary(failed(30, 2), { refused: 30, overload: 2, 'invalid-id': 1 }) }),
     facts,
   );
   assert.match(parties['backend']?.text ?? '', /answers, 30 failures/);
   assert.match(parties['gateway']?.text ?? '', /2 failures/);
-  assert.match(parties['client']?.text ?? '', /^1 mistake in/);
+  assert.match(parties['client']?.text ?? '', /^1 error in/);
   assert.deepEqual(
     Object.values(parties).map(({ isUnwell }) => isUnwell),
     [false, true, true],
   );
   const few = describeParties(now({ lastMinute: summary(failed(2), { refused: 2 }) }), facts);
   assert.match(few['backend']?.text ?? '', /answers, 2 failures/);
-  assert.equal(few['backend']?.isUnwell, false, 'two of a thousand');
+  assert.equal(few['backend']?.isUnwell, false, 'two of a thousand calls failed');
 });
 
-test('what clients got wrong is no part of the share that the backend failed', () => {
-  // 900 of a thousand requests never reached it: half of what it was asked failed.
+test('failures of clients do not count in the failure rate of the backend', () => {
+  // 900 of 1,000 requests did not reach the backend. Half of the other 100 failed.
   const some = { ...failed(50), backendCalls: 100 };
   const verdict = judge(now({ lastMinute: summary(some, { refused: 50, 'invalid-id': 900 }) }), facts);
   assert.equal(verdict.level, 'unwell');
-  assert.match(verdict.detail, /^50 of 100 calls to it/);
+  assert.match(verdict.detail, /^50 of 100 backend calls/);
 });
 
-/** A minute in which the backend failed `count` of a hundred calls, the last of them `ms` ago. */
+/** A minute in which the backend failed `count` of 100 calls, the last one `ms` ago; `callsSince` calls succeeded since. */
 function failing(count: number, ms: number, callsSince: number, more: Partial<Now> = {}): Now {
   return now({
     lastMinute: summary({ ...failed(count), requests: 100, backendCalls: 100 }, { unreachable: count }),
@@ -295,13 +192,13 @@ function failing(count: number, ms: number, callsSince: number, more: Partial<No
 }
 
 for (const [what, at, hasRecovered, detail] of [
-  ['an outage, and calls that go through since', failing(40, 50_000, 60), true, /^Recovered 50\ss ago\. It failed 40 of 100 calls to it in the last minute \([^)]+\): 40 unreachable\.$/],
-  ['an outage of every call, and a single one since that went through', failing(99, 50_000, 1), true, /^Recovered 50\ss ago/],
-  ['an outage that ended a moment ago', failing(40, 1_000, 60), false, /^40 of 100 calls/],
+  ['an outage, and 60 successful calls since', failing(40, 50_000, 60), true, /^Recovered 50\ss ago\. 40 of 100 backend calls failed in the last minute \([^)]+\): 40 unreachable\.$/],
+  ['an outage of every call, and one successful call since', failing(99, 50_000, 1), true, /^Recovered 50\ss ago/],
+  ['an outage that ended a moment ago', failing(40, 1_000, 60), false, /^40 of 100 backend calls/],
   ['every tenth call fails, and by chance none of the last twenty', failing(10, 20_000, 20), false, /^10 of 100/],
   ['every tenth call failed, and none of the last sixty', failing(10, 40_000, 60), true, /^Recovered 40\ss ago/],
-  ['failures, and nobody has called since', failing(40, 50_000, 0), false, /^40 of 100/],
-  ['an outage, nobody has called since, and the backend takes connections again', failing(40, 50_000, 0, { backend: { isReachable: true, since: 70_000, cause: undefined } }), true, /^Recovered 30\ss ago/],
+  ['failures without a call since', failing(40, 50_000, 0), false, /^40 of 100/],
+  ['an outage without a call since, and the backend accepts connections again', failing(40, 50_000, 0, { backend: { isReachable: true, since: 70_000, cause: undefined } }), true, /^Recovered 30\ss ago/],
 ] as const) {
   test(`${what}: ${hasRecovered ? 'recovered' : 'not recovered'}`, () => {
     const { level, party, title, next, detail: text, isOver = false } = judge(at, facts);
@@ -320,25 +217,25 @@ for (const [what, at, hasRecovered, detail] of [
   });
 } // prettier-ignore
 
-test('a recovery hides nothing that is wrong now', () => {
+test('a recovery does not hide a present fault', () => {
   const back = failing(40, 50_000, 60);
   const withBug = { ...back.lastMinute, failures: { ...back.lastMinute.failures, bug: 1 } };
-  assert.match(judge({ ...back, lastMinute: withBug }, facts).title, /a fault of its own/);
+  assert.match(judge({ ...back, lastMinute: withBug }, facts).title, /has a bug/);
   assert.match(judge({ ...back, inFlight: 1_000 }, facts).title, /nearly full/);
   assert.match(judge({ ...back, backend: { isReachable: false, since: 99_000, cause: 'x' } }, facts).title, /does not answer/);
 }); // prettier-ignore
 
-test('a gateway that turned calls away and takes them again says so', () => {
+test('a gateway that accepts calls again after an overload is shown as recovered', () => {
   const lastMinute = summary({ ...failed(0, 30), backendCalls: 900 }, { overload: 30 });
   const at = (callsSince: number) =>
     judge(now({ lastMinute, lastFailures: { backend: null, gateway: { at: 80_000, callsSince } } }), facts);
   assert.deepEqual([at(10).level, at(10).title], ['unwell', 'The gateway turns calls away']);
-  assert.deepEqual([at(600).level, at(600).title], ['notice', 'The gateway takes all calls again']);
+  assert.deepEqual([at(600).level, at(600).title], ['notice', 'The gateway accepts all calls again']);
   assert.equal(at(600).isOver, true);
-  assert.match(at(600).detail, /^Recovered 20\ss ago\. 30 calls were turned away in the last minute/);
+  assert.match(at(600).detail, /^Recovered 20\ss ago\. 30 calls turned away in the last minute/);
 });
 
-test('a certificate is said with its days, and marked when somebody has to do something [D37]', () => {
+test('a certificate is shown with its remaining days, and marked when it must be renewed [D37]', () => {
   const day = 86_400_000;
   const now = Date.parse('2026-11-22T12:00:00Z');
   const certificate: ShownCertificate = {
@@ -352,9 +249,9 @@ test('a certificate is said with its days, and marked when somebody has to do so
     [{ expiresAt: now + 14 * day - 1 }, 'until 2026-12-06, 13 days left', true],
     [{ expiresAt: now + day }, 'until 2026-11-23, 1 day left', true],
     [{ expiresAt: now - 1 }, 'expired on 2026-11-22', true],
-    [{ problems: ['x'] }, 'until 2026-12-06, 14 days left; the new files are refused', true],
-    [{ expiresAt: null }, 'authorities only', false],
-    [{ expiresAt: null, problems: ['x'] }, 'authorities only; the new files are refused', true],
+    [{ problems: ['x'] }, 'until 2026-12-06, 14 days left; the new files were refused', true],
+    [{ expiresAt: null }, 'CA certificates only', false],
+    [{ expiresAt: null, problems: ['x'] }, 'CA certificates only; the new files were refused', true],
   ] as const) {
     assert.deepEqual(describeCertificate({ ...certificate, ...more }, now), { text, isUnwell });
   }

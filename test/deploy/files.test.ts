@@ -1,4 +1,4 @@
-// Every file that somebody deploys with is used by a test or a script: one that nothing tries is wrong sooner or later.
+// Every file under deploy/ is used by a test or a script.
 
 import assert from 'node:assert/strict';
 import { existsSync, globSync, readFileSync, statSync } from 'node:fs';
@@ -13,7 +13,7 @@ const users = globSync(['test/**/*.{ts,yml}', 'scripts/**/*.ts', 'package.json']
   .filter((path) => path !== 'test/deploy/files.test.ts' && !path.includes('node_modules'))
   .map((path) => ({ path, text: read(path) }));
 
-/** The files that a kustomization is made of, its own among them; kubernetes.test.ts reads and renders each of them. */
+/** A kustomization and its files. */
 function partsOf(kustomization: string): string[] {
   const { resources = [], patches = [] } = parse(read(kustomization)) as {
     resources?: string[];
@@ -26,12 +26,12 @@ function partsOf(kustomization: string): string[] {
   ];
 }
 
-// Rendered and decoded, every one.
+// kubernetes.test.ts renders and decodes all of these.
 const kustomized = new Set(
   globSync('deploy/kubernetes/*/kustomization.yaml', { cwd: root }).flatMap(partsOf),
 );
 
-/** Whether a test or a script names it: by its path, or by its folder and its name. */
+/** True when a test or a script names the file: by its path, or by its folder and name. */
 function isUsed(path: string): boolean {
   if (kustomized.has(path)) {
     return users.some((user) => user.path === 'test/deploy/kubernetes.test.ts');
@@ -55,7 +55,7 @@ test('every file under deploy/ is used by a test or a script', () => {
   );
 });
 
-test('a health check that runs a program does so at most every 30 s', () => {
+test('the health checks run a program at most every 30 s', () => {
   const [, seconds] = /^HEALTHCHECK .*--interval=(\d+)s\b/m.exec(read('Dockerfile')) ?? [];
   assert.ok(Number(seconds) >= 30);
   for (const path of globSync('deploy/kubernetes/**/*.yaml', { cwd: root })) {
@@ -63,10 +63,10 @@ test('a health check that runs a program does so at most every 30 s', () => {
   }
 });
 
-test('every file that docs/deploying.md names is one of them, or of the image', () => {
+test('docs/deploying.md names only files that exist and that a test uses', () => {
   const text = read('docs/deploying.md');
   const inDeploy = globSync('deploy/**/*', { cwd: root });
-  // Paths in commands, and in backticks; what the commands themselves make is not of the repository.
+  // Paths in commands and in backticks, apart from files that the commands create.
   const paths = [...text.matchAll(/(?<![\w/-])((?:deploy|scripts|examples)\/[\w./-]*\w)/g)].map(
     ([, path = '']) => path,
   );
@@ -81,8 +81,8 @@ test('every file that docs/deploying.md names is one of them, or of the image', 
   assert.ok(names.length > 3, String(names));
   for (const name of new Set(names)) {
     const path = inDeploy.find((each) => basename(each) === name);
-    assert.ok(path !== undefined && isUsed(path), `${name} is no file under deploy/ that a test uses`);
+    assert.ok(path !== undefined && isUsed(path), `${name} is not a file under deploy/ that a test uses`);
   }
-  // The Dockerfile is built by `npm run test:image`, of the folder that it is in.
+  // `npm run test:image` builds the Dockerfile.
   assert.ok(text.includes('`Dockerfile`') && read('test/deploy/image.ts').includes("'build',"));
 });

@@ -1,5 +1,5 @@
-// deploy/haproxy.cfg by itself, with a real HAProxy: its variations, its time limits, and what it never sends twice. Gateways
-// behind it that are restarted are in ../process/rolling-restart.test.ts, a whole fleet in ../fleet.
+// deploy/haproxy.cfg with a real HAProxy: variations, time limits and retries. ../process/rolling-restart.test.ts restarts
+// gateways behind HAProxy; ../fleet runs a whole fleet.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -18,16 +18,18 @@ import {
   shippedConfiguration,
   type Variations,
 } from '../helpers/haproxy.ts';
-import { RawClient, request, requestBytes, type Reply } from '../helpers/raw-client.ts';
+import { isRefused, RawClient, request, requestBytes, type Reply } from '../helpers/raw-client.ts';
 import { answer, behind, resetPeer, ScriptedBackend, timeout } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 import { startCommand } from '../helpers/targets.ts';
 
+const backend = await useBackend();
 const program = haproxyProgram ?? '';
 const skip =
   haproxyProgram === undefined &&
   'haproxy is not installed, so nothing was tested here; on Debian: apt-get install haproxy';
 
-describe('its time limits and bounds fit the defaults of the gateway', () => {
+describe('the time limits of HAProxy fit the defaults of the gateway', () => {
   const { settings } = resolveSettings('serve', {}, {});
   const ofHaproxy = (name: string): number => {
     const [, number = '', unit = ''] = new RegExp(`^\\s*[^#]*\\b${name} (\\d+)(m?s)?\\b`, 'm').exec(shippedConfiguration) ?? []; // prettier-ignore
@@ -35,32 +37,32 @@ describe('its time limits and bounds fit the defaults of the gateway', () => {
     return Number(number) * (unit === 's' ? 1_000 : 1);
   };
 
-  test('it waits longer for a reply than the gateway for the backend', () => {
+  test('HAProxy waits longer for a reply than the gateway waits for the backend', () => {
     assert.ok(
       ofHaproxy('timeout server') > settings.backendConnectTimeoutMs + settings.backendTimeoutMs + 1_000,
     );
   });
 
-  test('it waits longer for clients than the gateway does', () => {
+  test('HAProxy waits longer for clients than the gateway does', () => {
     assert.ok(ofHaproxy('timeout client') > settings.requestTimeoutMs);
     assert.ok(ofHaproxy('timeout http-request') > settings.requestHeadersTimeoutMs);
   });
 
-  test('it closes idle connections before the gateway does, and sends it no more calls than it takes', () => {
+  test('HAProxy closes idle connections before the gateway does, and sends fewer calls than IN_FLIGHT_MAX', () => {
     assert.ok(2 * ofHaproxy('pool-purge-delay') < settings.idleTimeoutMs);
     assert.ok(ofHaproxy('check .* maxconn') < settings.inFlightMax);
   });
 
-  test('it knows of a shutdown before the delay is over that it asks for', () => {
+  test('HAProxy detects a shutdown of the gateway within SHUTDOWN_DELAY_MS', () => {
     const [, delayMs] = /SHUTDOWN_DELAY_MS=(\d+)/.exec(shippedConfiguration) ?? [];
     assert.ok(ofHaproxy('inter') * ofHaproxy('fall') + 1_000 < Number(delayMs));
   });
 
-  test('it goes to another gateway before it knows that one takes no connections', () => {
+  test('HAProxy tries another gateway before it marks one as down', () => {
     assert.ok(ofHaproxy('timeout connect') <= ofHaproxy('inter') * ofHaproxy('fall'));
   });
 
-  test('it repeats a call only where no connection was made', () => {
+  test('HAProxy sends a call again only if the connection failed', () => {
     const lines = shippedConfiguration.split('\n').filter((line) => /^\s*(?:retry-on|option redispatch|http-request .*retry)/.test(line)); // prettier-ignore
     assert.deepEqual(
       lines.map((line) => line.trim()),
@@ -69,8 +71,8 @@ describe('its time limits and bounds fit the defaults of the gateway', () => {
   });
 });
 
-describe('what a gateway that dies has taken is not sent to another one', { skip }, () => {
-  // In place of gateways: they note what comes, and die when they are told to. Both are always ready.
+describe('a call to a gateway that dies is not sent again', { skip }, () => {
+  // Scripted servers in place of gateways: both are always ready, and reset connections as the test says.
   let gateways: readonly ScriptedBackend[] = [];
   let admin: ScriptedBackend;
   let haproxy: Haproxy;
@@ -101,7 +103,7 @@ describe('what a gateway that dies has taken is not sent to another one', { skip
   };
 
   for (const method of ['GET', 'POST', 'PUT', 'DELETE']) {
-    test(`${method}, a client's first call: 502, and it was sent once`, async () => {
+    test(`${method}, a client's first call: 502, sent once`, async () => {
       for (const gateway of gateways) gateway.answers(resetPeer());
       await using client = await RawClient.open(haproxy.port);
       send(client, method, `first-${method}`);
@@ -109,7 +111,7 @@ describe('what a gateway that dies has taken is not sent to another one', { skip
       assert.equal(timesOf(`first-${method}`), 1);
     });
 
-    test(`${method}, a later call on a connection that was kept: no reply, and it was sent once`, async () => {
+    test(`${method}, a later call on the connection: it closes without a reply, sent once`, async () => {
       await using client = await RawClient.open(haproxy.port);
       send(client, method, `before-${method}`);
       assert.equal((await client.reply()).status, 200);
@@ -121,19 +123,32 @@ describe('what a gateway that dies has taken is not sent to another one', { skip
     });
   }
 
-  test('its log has a line for a call that failed, with the request id, and none for others', async () => {
+  test('the log has a line with the request id for each failed call, and none for others', async () => {
     await using client = await RawClient.open(haproxy.port);
     send(client, 'GET', 'goes-well');
     await client.reply();
     for (const gateway of gateways) gateway.answers(answer('{"error":"x"}', { status: 500 }));
     send(client, 'GET', 'goes-wrong');
     await client.reply();
-    await poll(() => haproxy.lines().some((line) => line.includes('{goes-wrong}')), 'the line is there');
+    await poll(() => haproxy.lines().some((line) => line.includes('{goes-wrong}')), 'a line is there');
     assert.ok(!haproxy.lines().some((line) => line.includes('{goes-well}')));
   });
 });
 
-/** With the headers of D24, but for `x-request-id`. */
+test('a reload of HAProxy closes an idle connection only after its next call', { skip }, async () => {
+  await using gateway = await startCommand({ BACKEND_URL: backend.url });
+  await using haproxy = await Haproxy.start(program, [gateway]);
+  await using client = await RawClient.open(haproxy.port);
+  assert.equal((await client.call('GET', '/api/work-items')).status, 200);
+  haproxy.stopSoftly();
+  await poll(() => isRefused(haproxy.port), 'HAProxy no longer listens');
+  const last = await client.call('GET', '/api/work-items');
+  assert.equal(last.status, 200);
+  assert.equal(last.header('connection'), 'close');
+  await client.closed();
+});
+
+/** Asserts an error in JSON, with the headers of D24 except `x-request-id`. */
 function assertError(reply: Reply, status: number, error: string): void {
   const body = JSON.stringify({ error });
   assert.deepEqual([reply.status, reply.text], [status, body]);
@@ -148,17 +163,17 @@ function assertError(reply: Reply, status: number, error: string): void {
   );
 }
 
-describe('what HAProxy answers itself is JSON of the fixed form [D66]', { skip }, () => {
+describe('the errors of HAProxy are JSON of the fixed form [D66]', { skip }, () => {
   const unavailable = 'Service unavailable';
 
-  test('where no gateway listens', async () => {
+  test('no gateway listens', async () => {
     const nobody = { port: await findFreePort(), adminPort: await findFreePort() };
     await using haproxy = await Haproxy.start(program, [nobody]);
-    // Some seconds later where it has not been marked as down yet.
+    // The reply takes some seconds if HAProxy has not marked the gateway as down yet.
     assertError(await request(haproxy.port, 'GET', '/api/work-items'), 503, unavailable);
   });
 
-  test('where a gateway dies, and where a body becomes malformed on its way', async (t) => {
+  test('a gateway resets its connection, and a request body turns malformed', async (t) => {
     const [gateway, admin] = await Promise.all([ScriptedBackend.start(), ScriptedBackend.start()]);
     t.after(() => Promise.all([gateway.stop(), admin.stop()]));
     await using haproxy = await Haproxy.start(program, [{ port: gateway.port, adminPort: admin.port }]);
@@ -175,7 +190,7 @@ describe('what HAProxy answers itself is JSON of the fixed form [D66]', { skip }
     assertError(await client.reply(), 400, 'Bad request');
   });
 
-  test('behind the Ingress, where no pod is, and where one does not answer', async (t) => {
+  test('the Ingress has no pod, and a pod does not answer', async (t) => {
     const pod = await ScriptedBackend.start();
     t.after(() => pod.stop());
     pod.answers(timeout);
@@ -191,7 +206,7 @@ describe('what HAProxy answers itself is JSON of the fixed form [D66]', { skip }
       [await findFreePort(), 503],
     ] as const) {
       const own = await findFreePort();
-      // As the controller makes it, in short.
+      // The essential lines of the Ingress controller's configuration.
       const configuration = `defaults
   mode http
   timeout connect 5s
@@ -210,24 +225,15 @@ ${snippet.replace('timeout server 40s', 'timeout server 500ms').replaceAll(/^/gm
   });
 });
 
-describe('a gateway that takes no more calls', { skip }, () => {
-  let backend: ScriptedBackend;
-  before(async () => {
-    backend = await ScriptedBackend.start();
-  });
-  beforeEach(() => {
-    backend.reset();
-  });
-  after(() => backend.stop());
-
-  /** Creates at once, each on a connection of its own; the request ids begin with `name`. */
+describe('a gateway that accepts no more calls', { skip }, () => {
+  /** Sends `count` creates at once, each on its own connection. Their request ids begin with `name`. */
   const create = (port: number, name: string, count: number): Promise<Reply[]> =>
     Promise.all(
       Array.from({ length: count }, async (_, index) => {
         await using client = await RawClient.open(port);
         const headers = [['X-Request-Id', `${name}-${index}`]] as const;
         client.send(requestBytes('POST', '/api/work-items', { headers, body: '{}' }));
-        // Half of `timeout server`.
+        // The limit is half of `timeout server`.
         return await client.reply({ limitMs: 20_000 });
       }),
     );
@@ -236,7 +242,7 @@ describe('a gateway that takes no more calls', { skip }, () => {
     assert.equal(new Set(markers).size, markers.length);
   };
 
-  test('because it is frozen: what waits for it gets a 502 in seconds, all else is served, and no write is sent twice', async () => {
+  test('frozen: its calls are 502 within seconds, other calls are served, and no write is sent twice', async () => {
     await using frozen = await startCommand({ BACKEND_URL: backend.url });
     await using other = await startCommand({ BACKEND_URL: backend.url });
     await using haproxy = await Haproxy.start(program, [frozen, other]);
@@ -256,11 +262,11 @@ describe('a gateway that takes no more calls', { skip }, () => {
       const name = `again-${(made += 1)}`;
       await create(haproxy.port, name, 2);
       return frozen.logs.some(({ requestId }) => String(requestId).startsWith(name));
-    }, 'it is given calls again');
+    }, 'HAProxy sends it calls again');
     assertNoneTwice();
   });
 
-  test('because it drains: what it has taken is not cut', async () => {
+  test('draining: its call in flight gets its reply', async () => {
     await using gateway = await startCommand({ BACKEND_URL: backend.url, SHUTDOWN_DELAY_MS: '3000' });
     await using haproxy = await Haproxy.start(program, [gateway]);
     const { promise: opened, resolve: open } = Promise.withResolvers<undefined>();
@@ -271,14 +277,14 @@ describe('a gateway that takes no more calls', { skip }, () => {
     gateway.signal('SIGTERM');
     await poll(
       async () => (await request(haproxy.port, 'GET', '/api/work-items')).status === 503,
-      'HAProxy gives it no more calls',
+      'HAProxy sends the gateway no more calls',
     );
     open(undefined);
     assert.equal((await client.reply()).status, 200);
     assert.equal(await gateway.exitCode(), 0);
   });
 
-  test('because it takes no connection: each call is made, by another one, and no write is sent twice', async (t) => {
+  test('not accepting connections: another gateway serves each call, and no write is sent twice', async (t) => {
     await using gone = await startBlackHole();
     if (gone === undefined) {
       t.skip('a listen queue has no end here');
@@ -292,15 +298,8 @@ describe('a gateway that takes no more calls', { skip }, () => {
   });
 });
 
-describe('its variations', { skip: skip || noOpenssl }, () => {
-  let backend: ScriptedBackend;
-  before(async () => {
-    backend = await ScriptedBackend.start();
-    backend.answers(answer('[]'));
-  });
-  after(() => backend.stop());
-
-  test('TLS for clients, the PROXY protocol, and TLS on the gateways; who the client is, is known', async () => {
+describe('the variations of deploy/haproxy.cfg', { skip: skip || noOpenssl }, () => {
+  test('TLS for clients, the PROXY protocol and TLS on the gateways keep the client address', async () => {
     using folder = new CertificateFolder();
     const authority = folder.authority('authority');
     const names = ['DNS:gateways.example.com'];
@@ -348,7 +347,7 @@ describe('its variations', { skip: skip || noOpenssl }, () => {
     }
   });
 
-  test('a gateway with a certificate of another authority is given no call', async () => {
+  test('a gateway with a certificate from another authority gets no call', async () => {
     using folder = new CertificateFolder();
     const own = folder.issue(folder.authority('other'), 'gateway', { names: ['DNS:gateways.example.com'] });
     await using gateway = await startCommand({
@@ -361,7 +360,7 @@ describe('its variations', { skip: skip || noOpenssl }, () => {
     const before = backend.requests.length;
     await using client = await RawClient.open(haproxy.port);
     client.send(requestBytes('GET', '/api/work-items'));
-    // After three more tries, a second apart.
+    // The 503 comes after three retries, one second apart.
     assert.equal((await client.reply({ limitMs: 60_000 })).status, 503);
     assert.equal(backend.requests.length, before);
   });

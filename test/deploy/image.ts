@@ -1,9 +1,9 @@
-// The image: built twice from the Dockerfile as it is, on bases made here of Debian's packages and the project's own
-// Node.js, and run with nothing that it could do without. A script of its own, `npm run test:image`: it takes minutes.
-// With IMAGE, such as docker-archive:image.tar, it is about that one.
+// `npm run test:image` tests the container image, which takes minutes. It builds the image twice from the Dockerfile, on base
+// images made of Debian packages and the project's Node.js, and runs it with minimal rights. IMAGE, such as
+// docker-archive:image.tar, selects an existing image instead.
 
 import assert from 'node:assert/strict';
-import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { execFileSync, spawn, spawnSync, type StdioOptions } from 'node:child_process';
 import {
   cpSync,
   existsSync,
@@ -23,7 +23,8 @@ import { after, before, describe, test } from 'node:test';
 import { createGate, poll, within } from '../helpers/changes.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { request } from '../helpers/raw-client.ts';
-import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer, behind } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 
 const root = resolve(import.meta.dirname, '../..');
 const given = process.env['IMAGE'];
@@ -43,28 +44,18 @@ const startMsMax = 500;
 const memory = 512 * 2 ** 20;
 
 let folder = '';
-let backend: ScriptedBackend;
+const backend = await useBackend();
 
 function run(program: string, args: readonly string[]): string {
-  return execFileSync(program, args, {
-    encoding: 'utf8',
-    stdio: ['ignore', 'pipe', 'pipe'],
-    maxBuffer: 64e6,
-  }).trim();
+  const stdio: StdioOptions = ['ignore', 'pipe', 'pipe'];
+  return execFileSync(program, args, { encoding: 'utf8', stdio, maxBuffer: 64e6 }).trim();
 }
-const storage = (): string[] => [
-  '--root',
-  join(folder, 'store'),
-  '--runroot',
-  join(folder, 'run'),
-  '--storage-driver',
-  'vfs',
-];
+const storage = (): string[] => ['--root', join(folder, 'store'), '--runroot', join(folder, 'run'), '--storage-driver', 'vfs']; // prettier-ignore
 const buildah = (...args: readonly string[]): string => run('buildah', [...storage(), ...args]);
 const podman = (...args: readonly string[]): string =>
   run('podman', [...storage(), '--runtime', 'runc', ...args]);
 
-/** What the official Node image has of what the Dockerfile uses: Node.js, npm, a shell, binutils. */
+/** The parts of the official Node image that the Dockerfile uses: Node.js, npm, a shell, binutils. */
 function makeBuildBase(): void {
   const tarball = join(folder, 'build.tar');
   const packages = 'binutils,libatomic1,libstdc++6,ca-certificates';
@@ -74,23 +65,14 @@ function makeBuildBase(): void {
   buildah('copy', '-q', container, process.execPath, '/usr/local/bin/node');
   const npm = dirname(dirname(realpathSync(run('sh', ['-c', 'command -v npm']))));
   buildah('copy', '-q', container, npm, '/usr/local/lib/node_modules/npm');
-  // Those that this machine trusts, for whatever registry it has.
+  // npm needs the certificates that this machine trusts for its registry.
   buildah('copy', '-q', container, certificates, certificates);
-  buildah(
-    'run',
-    '--isolation',
-    'chroot',
-    container,
-    '--',
-    'ln',
-    '-s',
-    '../lib/node_modules/npm/bin/npm-cli.js',
-    '/usr/local/bin/npm',
-  );
+  const link = ['ln', '-s', '../lib/node_modules/npm/bin/npm-cli.js', '/usr/local/bin/npm'];
+  buildah('run', '--isolation', 'chroot', container, '--', ...link);
   buildah('commit', '-q', '--rm', container, 'localhost/build-base');
 }
 
-/** What the smallest images have: certificates and a passwd. */
+/** A base image with certificates and a passwd file only. */
 function makeRuntimeBase(): void {
   const from = join(folder, 'runtime');
   mkdirSync(join(from, dirname(certificates)), { recursive: true });
@@ -109,23 +91,10 @@ function build(name: string): void {
   const registry = run('npm', ['config', 'get', 'registry']);
   writeFileSync(npmrc, `registry=${registry}\ncafile=${certificates}\n`);
   buildah(
-    ...[
-      'build',
-      '-q',
-      '--isolation',
-      'chroot',
-      '--format',
-      'oci',
-      '--no-cache',
-      '--timestamp',
-      sourceDateEpoch,
-    ],
-    ...[
-      '--build-arg',
-      'BUILD_IMAGE=localhost/build-base',
-      '--build-arg',
-      'RUNTIME_IMAGE=localhost/runtime-base',
-    ],
+    'build',
+    ...`-q --isolation chroot --format oci --no-cache --timestamp ${sourceDateEpoch}`.split(' '),
+    ...['--build-arg', 'BUILD_IMAGE=localhost/build-base'],
+    ...['--build-arg', 'RUNTIME_IMAGE=localhost/runtime-base'],
     ...['--secret', `id=npmrc,src=${npmrc}`, '-t', `localhost/${name}`, root],
   );
 }
@@ -135,7 +104,7 @@ const isolation = [
   '--network=host',
   '--read-only',
   '--cap-drop=all',
-  // Podman's own are more than this process may give away.
+  // Podman's defaults exceed the limits of this process.
   '--ulimit=nofile=4096:4096',
   '--ulimit=nproc=1024:1024',
   '--no-healthcheck',
@@ -162,18 +131,8 @@ class Container implements AsyncDisposable {
     const child = spawn(
       'podman',
       [
-        ...[
-          ...storage(),
-          '--runtime',
-          'runc',
-          'run',
-          '--rm',
-          '--name',
-          name,
-          ...isolation,
-          '--memory',
-          String(memory),
-        ],
+        ...[...storage(), '--runtime', 'runc', 'run', '--rm', '--name', name],
+        ...[...isolation, '--memory', String(memory)],
         ...Object.entries(all).flatMap(([variable, value]) => ['--env', `${variable}=${value}`]),
         'localhost/first',
       ],
@@ -212,8 +171,7 @@ class Container implements AsyncDisposable {
 
 describe('the image', { skip }, () => {
   let mounted = '';
-  before(async () => {
-    backend = await ScriptedBackend.start();
+  before(() => {
     folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
     if (given === undefined) {
       makeBuildBase();
@@ -226,18 +184,17 @@ describe('the image', { skip }, () => {
     }
     mounted = buildah('mount', buildah('from', 'localhost/first'));
   });
-  after(async () => {
+  after(() => {
     spawnSync('buildah', [...storage(), 'rm', '--all']);
     rmSync(folder, { recursive: true, force: true });
-    await backend.stop();
   });
 
-  /** Every file and folder in it. */
+  /** Every file and folder of the image. */
   const entries = (): string[] =>
     (readdirSync(mounted, { recursive: true }) as string[]).map((path) => join(mounted, path));
 
-  test('two builds have one digest', { skip: given !== undefined }, () => {
-    // One image with two names is listed with each of them.
+  test('two builds have the same digest', { skip: given !== undefined }, () => {
+    // An image with two names is listed once per name.
     const [first, second] = ['first', 'second'].map((name) =>
       buildah('images', '--format', '{{.ID}} {{.Digest}}', '--no-trunc', `localhost/${name}`)
         .split('\n')[0]
@@ -247,7 +204,7 @@ describe('the image', { skip }, () => {
     assert.equal(first, second);
   });
 
-  test('it is at most 140 MB, unpacked', (t) => {
+  test('the image has at most 140 MB unpacked', (t) => {
     const bytes = entries()
       .map((path) => lstatSync(path))
       .reduce((sum, { size }) => sum + size, 0);
@@ -255,7 +212,7 @@ describe('the image', { skip }, () => {
     assert.ok(bytes > 100e6 && bytes <= bytesMax, String(bytes));
   });
 
-  test('nothing in it can be written by its user, and there is no shell', () => {
+  test('its user can write no file, and there is no shell', () => {
     const all = entries();
     assert.ok(all.length > 500);
     const writable = all.filter((path) => {
@@ -267,7 +224,7 @@ describe('the image', { skip }, () => {
       assert.ok(!existsSync(join(mounted, shell)), shell);
   });
 
-  test('it names the version of all that it holds, where scanners look: each library, and the packages in the browser', () => {
+  test('the image has the versions of all libraries and browser packages where scanners look', () => {
     const packages = readdirSync(join(mounted, 'var/lib/dpkg/status.d')).map((name) =>
       readFileSync(join(mounted, 'var/lib/dpkg/status.d', name), 'utf8'),
     );
@@ -283,7 +240,7 @@ describe('the image', { skip }, () => {
     assert.ok(node.includes('node.js/v'));
   });
 
-  test('it says what it is, and its user', () => {
+  test('labels describe the image, and its user is not root', () => {
     const { Config } = (
       JSON.parse(podman('image', 'inspect', 'localhost/first')) as [{ Config: Record<string, unknown> }]
     )[0];
@@ -295,7 +252,7 @@ describe('the image', { skip }, () => {
     assert.deepEqual(Config['Cmd'], ['serve']);
   });
 
-  test('it serves, finishes a call on SIGTERM, and ends with 0', async () => {
+  test('the gateway serves, finishes a call on SIGTERM, and exits with 0', async () => {
     backend.answers(answer('[{"id":1}]'));
     await using container = await Container.start('smoke');
     const { port, adminPort, name } = container;
@@ -310,7 +267,7 @@ describe('the image', { skip }, () => {
     assert.deepEqual(await call('DELETE', '/api/work-items/1'), [200, '{"success":true}']);
     assert.deepEqual(await call('GET', '/api/work-items/x'), [400, '{"error":"Invalid ID format"}']);
     assert.equal((await request(adminPort, 'GET', '/readyz')).status, 200);
-    // The image's own health check.
+    // The health check of the image.
     const main = '/opt/work-item-gateway/dist/command/main.js';
     assert.equal(
       podman('exec', name, '/usr/local/bin/node', main, 'health'),
@@ -320,15 +277,15 @@ describe('the image', { skip }, () => {
     const before = backend.requests.length;
     backend.answersOnce(behind(gate, answer('[]')));
     const held = call('GET', '/api/work-items');
-    await backend.until(() => backend.requests.length > before, 'the held call is at the backend');
+    await backend.until(() => backend.requests.length > before, 'the held call has reached the backend');
     podman('kill', '--signal', 'TERM', name);
-    await poll(() => container.line('draining') !== undefined, 'it drains');
+    await poll(() => container.line('draining') !== undefined, 'the gateway drains');
     gate.open();
     assert.deepEqual(await held, [200, '[]']);
-    assert.equal(await within(container.exited, 'it ends', 20_000), 0, container.output);
+    assert.equal(await within(container.exited, 'the gateway ends', 20_000), 0, container.output);
   });
 
-  test('it knows the memory that its container has', async () => {
+  test('the gateway detects the memory limit of its container', async () => {
     await using container = await Container.start('memory');
     const warning = container.line('too little memory');
     assert.equal(warning?.['limit'], memory, container.output);
@@ -336,9 +293,9 @@ describe('the image', { skip }, () => {
     assert.equal(enough.line('too little memory'), undefined);
   });
 
-  test('it serves within 0.5 s of its start', async (t) => {
+  test('the gateway serves within 0.5 s of its start', async (t) => {
     const took: number[] = [];
-    // The best of a few: what a busy machine takes is not its affair.
+    // The best of several starts, because the machine may be busy.
     for (let tries = 0; tries < 5 && !took.some((ms) => ms <= startMsMax); tries += 1) {
       await using container = await Container.start(`start-${tries}`, { BUFFERED_BYTES_MAX: '1000000' });
       const startedAt = podman('inspect', '--format', '{{.State.StartedAt.UnixMilli}}', container.name);

@@ -1,5 +1,5 @@
-// The manifests for Kubernetes: a strict decoder takes each of them, and they fit the gateway: its settings, its ports,
-// its time limits, its alerts.
+// The Kubernetes manifests: a strict decoder accepts each of them, and their ports, settings, time limits and alerts are those
+// of the gateway.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -67,7 +67,7 @@ interface ConfigMap extends Manifest {
 }
 
 function readDocuments(text: string): Manifest[] {
-  // By the rules of YAML 1.1 and 1.2 alike: kubectl reads by the older ones.
+  // The text must mean the same in YAML 1.1, which kubectl reads, and in 1.2.
   const [older, newer] = (['1.1', '1.2'] as const).map((version) =>
     parseAllDocuments(text, { version }).map((document) => document.toJS() as Manifest),
   );
@@ -103,7 +103,7 @@ const [gateway] = deployment.spec.template.spec.containers;
 assert.ok(gateway);
 const memoryLimit = gateway.resources.limits['memory'] ?? '';
 
-/** The settings in a kustomization's ConfigMap, with those of the base. */
+/** The settings in the ConfigMaps of the base and of the kustomizations `names`. */
 function settingsIn(...names: readonly string[]): Record<string, string> {
   return Object.fromEntries(
     ['base', ...names]
@@ -113,7 +113,7 @@ function settingsIn(...names: readonly string[]): Record<string, string> {
   ) as Record<string, string>;
 }
 
-describe('the manifests', () => {
+describe('the Kubernetes manifests', () => {
   test('every file is part of a kustomization', () => {
     const used = [...resourceFiles, ...patchFiles].toSorted();
     const there = globSync('*/*.yaml', { cwd: folder }).filter(
@@ -122,13 +122,13 @@ describe('the manifests', () => {
     assert.deepEqual(used, there.toSorted());
   });
 
-  test('the strict decoder takes each of them', async () => {
+  test('the strict decoder accepts each manifest', async () => {
     assert.deepEqual(findWrongFields(resources).flat(), []);
     assert.deepEqual(findWrongFields(withoutDirectives(readAll(patchFiles)), true).flat(), []);
     for (const manifest of resources) await validate(manifest);
   });
 
-  test('the strict decoder refuses each of their fields when it is misspelt', () => {
+  test('the strict decoder refuses each field when it is misspelt', () => {
     const changed = resources.flatMap((manifest) => misspell(manifest));
     assert.ok(changed.length > 200, String(changed.length));
     const problems = findWrongFields(changed.map(({ manifest }) => manifest as Manifest));
@@ -137,15 +137,15 @@ describe('the manifests', () => {
   });
 });
 
-// What a patch says of itself to the strategic merge.
+// Removes the directives of a strategic merge.
 function withoutDirectives(manifests: Manifest[]): Manifest[] {
   return JSON.parse(JSON.stringify(manifests).replaceAll(/,"\$patch":"delete"/g, '')) as Manifest[];
 }
 
-// Names in these are anybody's.
+// These fields may have any key.
 const freeNames = ['labels', 'annotations', 'matchLabels', 'selector', 'limits', 'requests', 'data'];
 
-/** `value` once for each of its fields, with that one misspelt. */
+/** A copy of `value` for each of its fields, with that field misspelt. */
 function misspell(value: unknown, path = ''): { path: string; manifest: unknown }[] {
   if (Array.isArray(value)) {
     return value.flatMap((item, index) =>
@@ -160,7 +160,7 @@ function misspell(value: unknown, path = ''): { path: string; manifest: unknown 
   }
   return Object.entries(value).flatMap(([key, field]: [string, unknown]) => {
     const at = `${path}.${key}`;
-    // By these two the decoder knows what it is.
+    // The decoder selects the type by these two.
     const isKind = path === '' && (key === 'kind' || key === 'apiVersion');
     const isFree = freeNames.includes(key) && isMapOfTexts(field);
     const others = Object.fromEntries(Object.entries(value).filter(([other]) => other !== key));
@@ -177,7 +177,7 @@ function isMapOfTexts(value: unknown): boolean {
   return Object.values(value as object).every((each) => typeof each === 'string');
 }
 
-describe('what kustomize makes of them', () => {
+describe('the output of kustomize', () => {
   const hasKubectl = spawnSync('kubectl', ['kustomize', '--help']).status === 0;
   const skip = !hasKubectl && 'kubectl is not installed, so nothing was rendered here';
 
@@ -192,7 +192,7 @@ describe('what kustomize makes of them', () => {
     return manifests;
   }
 
-  test('each component, alone on the base: the strict decoder takes it', { skip }, async () => {
+  test('the strict decoder accepts each component with the base', { skip }, async () => {
     const components = kustomizations.filter(({ content }) => content.kind === 'Component');
     assert.equal(components.length, 4);
     const all = components.map(({ name }) => {
@@ -213,25 +213,21 @@ describe('what kustomize makes of them', () => {
   });
 
   for (const { name, content } of kustomizations.filter((each) => each.content.kind === 'Kustomization')) {
-    test(
-      `${name}: the strict decoder takes it, and the settings are those that are meant`,
-      { skip },
-      async () => {
-        const manifests = render(name);
-        assert.deepEqual(findWrongFields(manifests).flat(), []);
-        for (const manifest of manifests) await validate(manifest);
-        const map = manifests.find(({ kind }) => kind === 'ConfigMap') as ConfigMap;
-        const components = (content.components ?? []).map((path) => basename(path));
-        assert.deepEqual(map.data, settingsIn(...components, name));
-        const use = manifests.find(
-          ({ kind, metadata }) => kind === 'Deployment' && metadata.name === 'work-item-gateway',
-        );
-        assert.ok(JSON.stringify(use).includes(`"configMapRef":{"name":"${map.metadata.name}"}`));
-      },
-    );
+    test(`${name}: the strict decoder accepts it, and it has the intended settings`, { skip }, async () => {
+      const manifests = render(name);
+      assert.deepEqual(findWrongFields(manifests).flat(), []);
+      for (const manifest of manifests) await validate(manifest);
+      const map = manifests.find(({ kind }) => kind === 'ConfigMap') as ConfigMap;
+      const components = (content.components ?? []).map((path) => basename(path));
+      assert.deepEqual(map.data, settingsIn(...components, name));
+      const use = manifests.find(
+        ({ kind, metadata }) => kind === 'Deployment' && metadata.name === 'work-item-gateway',
+      );
+      assert.ok(JSON.stringify(use).includes(`"configMapRef":{"name":"${map.metadata.name}"}`));
+    });
   }
 
-  test('production: https on port 443 alone, with the files of the Secret', { skip }, () => {
+  test('production: https on port 443 only, with the files of the Secret', { skip }, () => {
     const manifests = rendered.get('production') ?? render('production');
     const service = manifests.find(
       ({ kind, metadata }) => kind === 'Service' && metadata.name === 'work-item-gateway',
@@ -248,15 +244,15 @@ describe('what kustomize makes of them', () => {
   });
 });
 
-describe('they fit the gateway', () => {
-  test('every variable is a setting, with a value that it takes', () => {
+describe('the manifests fit the gateway', () => {
+  test('every variable is a setting with a valid value', () => {
     for (const { name, content } of kustomizations) {
       const own = (content.configMapGenerator ?? []).flatMap(({ literals }) => literals);
       for (const variable of own.map((literal) => literal.replace(/=.*/s, ''))) {
         assert.ok(variables.includes(variable), `${variable} of ${name} is a setting`);
       }
       const components = (content.components ?? []).map((path) => basename(path));
-      // Throws what is wrong with them; files of certificates are not looked for.
+      // Throws for invalid settings; does not read the files of certificates.
       resolveSettings('serve', {}, settingsIn(...components, name), [], true);
     }
     const containers = (resources.filter(({ kind }) => kind === 'Deployment') as Deployment[]).flatMap(
@@ -268,22 +264,22 @@ describe('they fit the gateway', () => {
     }
   });
 
-  test('a pod has longer to end than the gateway takes', () => {
+  test('the grace period of a pod is longer than a shutdown of the gateway', () => {
     const { settings } = resolveSettings('serve', {}, settingsIn());
     const { terminationGracePeriodSeconds } = deployment.spec.template.spec;
-    // And what stopping takes after that, at most.
+    // After the drain, the stop takes at most this long.
     const stopS = 4;
     assert.ok(
       terminationGracePeriodSeconds > (settings.shutdownDelayMs + settings.shutdownTimeoutMs) / 1_000 + stopS,
     );
     assert.ok(
       settings.shutdownDelayMs >= 3_000,
-      'whoever sends connections hears of it before the listener closes',
+      'load balancers detect the shutdown before the listener closes',
     );
   });
 
   for (const names of [[], ['auth'], ['ingress'], ['tls'], ['tls', 'auth', 'prometheus', 'production']]) {
-    test(`base${names.map((name) => ` + ${name}`).join('')}: the memory limit is above what the settings let it hold`, () => {
+    test(`base${names.map((name) => ` + ${name}`).join('')}: the memory limit is above the memory that the settings allow`, () => {
       const variablesIn = settingsIn(...names);
       assert.ok(variablesIn['CONNECTIONS_MAX'] !== undefined);
       const { settings } = resolveSettings('serve', {}, variablesIn, [], true);
@@ -296,32 +292,31 @@ describe('they fit the gateway', () => {
     });
   }
 
-  test('the processor has no limit, and the autoscaler aims at how busy a pod is planned to be', () => {
+  test('the CPU has no limit, and the autoscaler has the load per pod of docs/fleet.md', () => {
     assert.equal(gateway.resources.limits['cpu'], undefined);
     const { spec } = resourceOf('HorizontalPodAutoscaler') as Autoscaler;
     const [metric] = spec.metrics;
     assert.deepEqual(metric?.resource.target, { type: 'AverageValue', averageValue: '700m' });
-    const sizing = readFileSync(new URL('../../docs/operating.md', import.meta.url), 'utf8');
-    const rowOf = (name: string): number[] =>
-      (new RegExp(`^\\| ${name} +\\|(.*)\\|$`, 'm').exec(sizing)?.[1] ?? '').split('|').map(Number);
-    const pods = rowOf('pods of one process');
-    for (const [index, cores] of rowOf('cores in use').entries()) {
-      assert.equal(Math.max(spec.minReplicas, Math.ceil(cores / 0.7)), pods[index], `${cores} cores`);
-      if (index < 3) assert.ok((pods[index] ?? 0) <= spec.maxReplicas);
-    }
+    const sizing = readFileSync(new URL('../../docs/fleet.md', import.meta.url), 'utf8');
+    assert.match(sizing, /no core above 70 %/);
+    // For 1,000, 10,000, 100,000 and 1,000,000 calls a second.
+    const [, row = ''] = /^\| gateway processes \(and a spare\) +\|(.*)\|$/m.exec(sizing) ?? [];
+    const [least = NaN, , most = NaN] = row.split('|').map(Number);
+    assert.equal(spec.minReplicas, least);
+    assert.ok(most <= spec.maxReplicas, `${most} pods`);
   });
 
-  test('one late answer takes no pod out', () => {
+  test('one late answer of a probe does not remove a pod', () => {
     assert.ok(Number(gateway['readinessProbe']?.failureThreshold) > 1);
   });
 
-  test('the Ingress has the gateway believe few proxies, not every pod', () => {
+  test('the Ingress: the gateway trusts few proxies, not every pod', () => {
     const { settings } = resolveSettings('serve', {}, settingsIn('ingress'));
     const [, bits] = String(settings.trustedProxies).split('/');
     assert.ok(Number(bits) >= 28, String(settings.trustedProxies));
   });
 
-  test('ports are those of the settings, and probes ask what the admin listener has', () => {
+  test('ports are those of the settings, and probes use paths of the admin listener', () => {
     const settings = settingsIn();
     assert.deepEqual(gateway.ports, [
       { name: 'clients', containerPort: Number(settings['PORT']) },
@@ -341,7 +336,7 @@ describe('they fit the gateway', () => {
     }
   });
 
-  test('the Ingress leads to the Service, with the lines of the HAProxy that tests run with', () => {
+  test('the Ingress routes to the Service, with lines of deploy/haproxy.cfg', () => {
     const ingress = resourceOf('Ingress') as Manifest & {
       metadata: { annotations: Record<string, string> };
       spec: {
@@ -368,13 +363,13 @@ describe('they fit the gateway', () => {
     assert.deepEqual(path.backend.service, { name: 'work-item-gateway', port: { name: 'clients' } });
   });
 
-  test('nothing says how many pods there are but the autoscaler', () => {
+  test('only the autoscaler sets the number of pods', () => {
     assert.equal(deployment.spec.replicas, undefined);
     resourceOf('HorizontalPodAutoscaler');
     resourceOf('PodDisruptionBudget');
   });
 
-  test('no container may write, be root or gain rights', () => {
+  test('no container may write files, be root or gain rights', () => {
     for (const { spec } of resources.filter(({ kind }) => kind === 'Deployment') as Deployment[]) {
       const { securityContext, containers } = spec.template.spec;
       assert.partialDeepStrictEqual(securityContext, {
@@ -392,7 +387,7 @@ describe('they fit the gateway', () => {
     }
   });
 
-  test('the alerts are those of deploy/prometheus-alerts.yml, under the job that they know', () => {
+  test('the alerts are those of deploy/prometheus-alerts.yml, with the same job', () => {
     const alerts = parse(readFileSync(join(root, 'deploy/prometheus-alerts.yml'), 'utf8')) as object;
     const rule = resourceOf('PrometheusRule') as Manifest & { spec: object };
     assert.deepEqual(rule.spec, alerts, 'npm run rules has not been run');

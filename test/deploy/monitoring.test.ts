@@ -1,5 +1,4 @@
-// The Grafana dashboard and the alert rules: what their expressions name is what the gateway publishes, and
-// Prometheus' own tool takes them.
+// The Grafana dashboard and the alert rules: their expressions name metrics of /metrics, and promtool accepts them.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -37,19 +36,19 @@ const alertExpressions = [...alertsText.matchAll(/^ +expr: +(\S.*)$/gm)].map(
 const panelExpressions = dashboard.panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
 const variableQueries = dashboard.templating.list.flatMap(({ definition }) => definition ?? []);
 
-// What Prometheus adds to whatever it scrapes, and what only it has.
+// The labels that Prometheus adds to targets, and its own metrics.
 const labelsOfTargets = ['job', 'instance'];
 const metricsOfPrometheus = ['up'];
 const words = ['by', 'without', 'on', 'ignoring', 'and', 'or', 'unless', 'bool', 'offset'];
 
-/** For each metric, as /metrics has it, its labels and their values. */
+/** The labels of each metric of /metrics, and their values. */
 type Published = ReadonlyMap<string, ReadonlyMap<string, ReadonlySet<string>>>;
 
 let published: Published;
 before(async () => {
   const backend = await ScriptedBackend.start();
   const gate = createGate();
-  // With tokens, whose keys have metrics of their own.
+  // The metrics of keys exist only with tokens.
   const pair = createPair('key', 'ES256');
   await using keys = await KeyServer.start(keySetOf(pair));
   const withToken = { headers: [['Authorization', `Bearer ${goodToken(pair)}`]] } as const;
@@ -59,7 +58,7 @@ before(async () => {
     AUTH_ISSUER: issuerName,
     AUTH_AUDIENCE: audience,
     AUTH_JWKS_URL: keys.url,
-    // Nobody is there: what is told of it is what matters.
+    // No Redis listens there: only its metrics matter.
     RATE_LIMIT: '1000000/1s',
     RATE_LIMIT_REDIS_URL: 'redis://127.0.0.1:1',
   });
@@ -71,8 +70,12 @@ before(async () => {
     backend.answersOnce(behind(gate, answer('[]')));
     const held = command.call('GET', '/api/work-items', withToken);
     await backend.nextRequest();
-    await backend.until(() => backend.requests.length === 2, 'the held call is at the backend');
-    assert.equal((await command.call('GET', '/api/work-items', withToken)).status, 503, 'one call too many');
+    await backend.until(() => backend.requests.length === 2, 'the held call has reached the backend');
+    assert.equal(
+      (await command.call('GET', '/api/work-items', withToken)).status,
+      503,
+      'a call over the limit',
+    );
     gate.open();
     await held;
     // The first scrape has no sample of the event loop.
@@ -87,7 +90,7 @@ before(async () => {
   }
 });
 
-// Of a gateway with TLS: without it there are none.
+// These metrics exist only with TLS.
 async function readCertificateMetrics(backendUrl: string): Promise<Published> {
   const command = await startCommand({
     BACKEND_URL: backendUrl,
@@ -114,11 +117,11 @@ function parse(text: string): Published {
   return metrics;
 }
 
-/** What is wrong with the metrics and labels that an expression names. */
+/** The unknown metrics and labels in an expression. */
 function problemsOf(expression: string): string[] {
   const problems: string[] = [];
   const labels = new Set(labelsOfTargets);
-  // Selectors first; what is left of the expression has names without labels.
+  // Checks and removes the selectors; the names in the rest have no labels.
   const rest = expression.replace(/([a-z_][a-z0-9_]*)\{([^}]*)\}/g, (_, name: string, matchers: string) => {
     checkName(name);
     for (const [, label = '', operator = '', value = ''] of matchers.matchAll(
@@ -133,7 +136,7 @@ function problemsOf(expression: string): string[] {
         problems.push(`${name} has no label ${label}`);
       } else {
         for (const each of operator.includes('~') ? value.split('|') : [value]) {
-          // What has not occurred is not there; that it can is what the figures' own tables say.
+          // /metrics has a label's value only after it has occurred; `outcomes` has all possible ones.
           const canOccur =
             (label === 'status' && /^20[014]$/.test(each)) ||
             (name === 'work_item_gateway_request_outcomes_total' && label === 'outcome' && each in outcomes);
@@ -154,7 +157,7 @@ function problemsOf(expression: string): string[] {
   }
   const withoutGroups = rest.replace(/\[[^\]]*\]/g, ' ').replace(/\b(?:by|on)\s*\(([^)]*)\)/g, ' ');
   for (const [name] of withoutGroups.matchAll(/(?<![\w.$])[a-z_][a-z0-9_]*\b(?!\s*\()/g)) {
-    // The function of a variable's query has the label as its last argument.
+    // In the query of a variable, the last argument is a label.
     if (!words.includes(name) && !/^label_values\(.*, \w+\)$/.test(expression)) checkName(name);
   }
   for (const [, group = ''] of expression.matchAll(/\b(?:by|on)\s*\(([^)]*)\)/g)) {
@@ -166,7 +169,7 @@ function problemsOf(expression: string): string[] {
 }
 
 describe('deploy/', () => {
-  test('there is an expression for every alert and every panel', () => {
+  test('every alert and every panel has an expression', () => {
     assert.equal(alertExpressions.length, [...alertsText.matchAll(/^ +- alert: /gm)].length);
     assert.ok(alertExpressions.length >= 8);
     for (const { title, type, targets = [] } of dashboard.panels) {
@@ -174,7 +177,7 @@ describe('deploy/', () => {
     }
   });
 
-  test('a metric, a label or a value that there is not would be noticed', () => {
+  test('unknown metrics, labels and values are detected', () => {
     for (const [wrong, problem] of [
       ['rate(work_item_gateway_request_total[5m])', 'there is no metric work_item_gateway_request_total'],
       [
@@ -196,12 +199,12 @@ describe('deploy/', () => {
   });
 
   for (const expression of [...alertExpressions, ...panelExpressions, ...variableQueries]) {
-    test(`what it names is published: ${expression}`, () => {
+    test(`/metrics has the metrics and labels of ${expression}`, () => {
       assert.deepEqual(problemsOf(expression), []);
     });
   }
 
-  test('every alert says what to do and how urgent it is', () => {
+  test('every alert has advice and a severity', () => {
     for (const alert of alertsText.split(/^ +- alert: /m).slice(1)) {
       const name = alert.split('\n', 1)[0] ?? '';
       assert.match(alert, /severity: (?:page|ticket)/, name);
@@ -214,7 +217,7 @@ describe('deploy/', () => {
 const hasPromtool = spawnSync('promtool', ['--version']).status === 0;
 const skip = hasPromtool ? false : 'promtool is missing; on Debian: apt-get install prometheus';
 
-describe("Prometheus' own tool", { skip }, () => {
+describe('promtool', { skip }, () => {
   const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-promtool-'));
   after(() => {
     rmSync(folder, { recursive: true });
@@ -225,15 +228,15 @@ describe("Prometheus' own tool", { skip }, () => {
     assert.equal(status, 0, `${stdout}\n${stderr}`);
   }
 
-  test('takes the alert rules', () => {
+  test('accepts the alert rules', () => {
     promtool('check', 'rules', alertsFile);
   });
 
-  test('sees each alert come when it should and stay away when it should', () => {
+  test('finds that each alert fires when it should, and only then', () => {
     promtool('test', 'rules', 'test/deploy/alerts.promtool.yml');
   });
 
-  test('takes every expression of the Grafana dashboard', () => {
+  test('accepts every expression of the Grafana dashboard', () => {
     const rules = panelExpressions.map((expression, index) => {
       const expr = expression.replace(/\$__(?:rate_interval|range)/g, '5m').replace(/\$\w+/g, '.*');
       return { record: `panel:${index}`, expr };

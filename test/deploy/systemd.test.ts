@@ -1,4 +1,4 @@
-// The units for systemd: its own tools take them, its sockets and its protocol work, and a restart loses no connection.
+// The systemd units: systemd's tools accept them, inherited sockets and notifications work, and a restart loses no connection.
 
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
@@ -7,7 +7,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync, existsSync } from 'no
 import { BoundSocket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { after, before, beforeEach, describe, test } from 'node:test';
+import { after, describe, test } from 'node:test';
 
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { settingNames, variableOf } from '../../packages/command/settings/settings.ts';
@@ -16,7 +16,7 @@ import { poll } from '../helpers/changes.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { anyCertificate } from '../helpers/http2-client.ts';
 import { RawClient, request } from '../helpers/raw-client.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 import { neededWithConnections } from '../helpers/needed-memory.ts';
 import { Command, runCommand } from '../helpers/targets.ts';
 import { Viewer } from '../helpers/viewer.ts';
@@ -28,28 +28,19 @@ const skipWithout = (program: string): string | false =>
   !isInstalled(program) &&
   `${program} is not installed, so nothing was tested here; on Debian: apt-get install systemd`;
 
-let folder = '';
-let backend: ScriptedBackend;
-before(async () => {
-  folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
-  backend = await ScriptedBackend.start();
-});
-beforeEach(() => {
-  backend.reset();
-  backend.answers(answer('[]'));
-});
-after(async () => {
+const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
+const backend = await useBackend();
+after(() => {
   rmSync(folder, { recursive: true });
-  await backend.stop();
 });
 
 function readUnit(name: string): string {
   return readFileSync(join(root, 'deploy/systemd', name), 'utf8');
 }
 
-describe('the units', () => {
-  test('systemd has nothing to say against them', { skip: skipWithout('systemd-analyze') }, () => {
-    // Where it is installed on a machine, there is none here.
+describe('the systemd units', () => {
+  test('systemd-analyze accepts them', { skip: skipWithout('systemd-analyze') }, () => {
+    // The installed program does not exist here: the built one replaces it.
     const program = '/usr/local/bin/work-item-gateway ';
     const paths = units.map((name) => {
       const path = join(folder, name);
@@ -64,13 +55,13 @@ describe('the units', () => {
     const { status, stdout, stderr } = spawnSync('systemd-analyze', ['verify', '--man=no', ...paths], {
       encoding: 'utf8',
     });
-    // Of units of the machine it has words too; those name other files.
+    // systemd-analyze also reports other units of this machine.
     const ours = `${stdout}${stderr}`.split('\n').filter((line) => line.includes('work-item-gateway'));
     assert.deepEqual(ours, []);
     assert.equal(status, 0, stderr);
   });
 
-  test('the service is exposed to at most 1.5 of 10', { skip: skipWithout('systemd-analyze') }, () => {
+  test('the exposure of the service is at most 1.5 of 10', { skip: skipWithout('systemd-analyze') }, () => {
     const { status, stdout, stderr } = spawnSync(
       'systemd-analyze',
       [
@@ -85,43 +76,43 @@ describe('the units', () => {
     assert.equal(status, 0, stdout + stderr);
   });
 
-  test('the service may write machine code, which V8 cannot live without', () => {
+  test('the service may write machine code, which V8 requires', () => {
     assert.doesNotMatch(readUnit('work-item-gateway.service'), /^MemoryDenyWriteExecute/m);
   });
 
-  test('the sockets have the names that the gateway knows', () => {
+  test('the sockets have the names that the gateway requires', () => {
     assert.match(readUnit('work-item-gateway.socket'), /^FileDescriptorName=clients$/m);
     assert.match(readUnit('work-item-gateway-admin.socket'), /^FileDescriptorName=admin$/m);
     assert.match(readUnit('work-item-gateway-admin.socket'), /^ListenStream=127\.0\.0\.1:9464$/m);
   });
 
-  test('a stop may take longer than the gateway gives its calls', () => {
+  test('the stop timeout is longer than the shutdown timeout of the gateway', () => {
     const [, seconds] = /^TimeoutStopSec=(\d+)$/m.exec(readUnit('work-item-gateway.service')) ?? [];
     const shutdownTimeoutS = 10;
     const stopS = 4;
     assert.ok(Number(seconds) > shutdownTimeoutS + stopS);
   });
 
-  test('it has as much memory as it can need by the default settings, HTTP/2 included, and no more', () => {
+  test('the memory limit is what the default settings with HTTP/2 need, rounded up to GiB', () => {
     const [, gibibytes] = /^MemoryMax=(\d+)G$/m.exec(readUnit('work-item-gateway.service')) ?? [];
     const { settings } = resolveSettings('serve', {}, {});
     const needed = neededWithConnections({ ...settings, http2: true });
     assert.equal(Number(gibibytes), Math.ceil(needed / 2 ** 30));
   });
 
-  test('the settings file has settings in it, and `check` takes them', async () => {
+  test('`check` accepts the settings file', async () => {
     const file = join(root, 'deploy/systemd/settings.env');
     const variables = [...readFileSync(file, 'utf8').matchAll(/^([A-Z_]+)=/gm)].map(([, name]) => name);
     assert.deepEqual(variables, ['BACKEND_URL']);
     assert.ok(settingNames.map(variableOf).includes('BACKEND_URL'));
-    // Flags go before the file: its backend is not here.
+    // Flags take precedence over the file, whose backend does not exist here.
     await using check = runCommand(['check', '--settings-file', file, '--backend-url', backend.url]);
     assert.equal(await check.exitCode(), 0, check.output);
   });
 });
 
 describe('the secrets file', () => {
-  test('the service reads it as root, and its examples are settings that the gateway takes', () => {
+  test('is read by systemd as root, and its examples are valid settings', () => {
     assert.match(
       readUnit('work-item-gateway.service'),
       /^EnvironmentFile=-\/etc\/work-item-gateway\/secrets\.env$/m,
@@ -133,7 +124,7 @@ describe('the secrets file', () => {
     assert.ok(Object.keys(examples).length > 1);
     const names = settingNames.map(variableOf);
     for (const name of Object.keys(examples)) assert.ok(names.includes(name), `${name} is a setting`);
-    // As it is, nothing is set; with the examples, the gateway takes it.
+    // Every line is a comment; the examples in comments are valid.
     assert.doesNotMatch(text, /^[^#\n]/m);
     const others = { RATE_LIMIT: '100/60s', OTEL_EXPORTER_OTLP_ENDPOINT: 'http://localhost:4318' };
     const { sources } = resolveSettings('serve', {}, { ...others, ...examples });
@@ -141,7 +132,7 @@ describe('the secrets file', () => {
   });
 });
 
-// What has the sockets, as systemd has them: it never takes a connection itself.
+// Opens the listening sockets and passes them to the gateway, as systemd does.
 class Manager implements Disposable {
   readonly #clients = new BoundSocket({ host: '127.0.0.1', port: 0 });
   readonly #admin = new BoundSocket({ host: '127.0.0.1', port: 0 });
@@ -177,7 +168,7 @@ class Manager implements Disposable {
 
 const isLinux = process.platform === 'linux';
 
-describe('sockets that are passed on', { skip: !isLinux && 'only Linux has systemd' }, () => {
+describe('inherited sockets', { skip: !isLinux && 'only Linux has systemd' }, () => {
   for (const workers of [1, 2]) {
     test(`restarts lose no connection: ${workers} worker${workers === 1 ? '' : 's'}`, async (t) => {
       using manager = new Manager();
@@ -186,7 +177,7 @@ describe('sockets that are passed on', { skip: !isLinux && 'only Linux has syste
       let gateway = stack.use(await manager.start(environment));
       const statuses: number[] = [];
       let isOver = false;
-      // Each call on a connection of its own, so that there is one at every moment.
+      // Each call opens a connection, so that connections arrive during each restart.
       const callers = Array.from({ length: 8 }, async () => {
         while (!isOver) {
           const { status } = await request(manager.port, 'GET', '/api/work-items');
@@ -201,7 +192,7 @@ describe('sockets that are passed on', { skip: !isLinux && 'only Linux has syste
         gateway = stack.use(await manager.start(environment));
       }
       isOver = true;
-      // A connection that was lost is a failure here.
+      // Rejects if a connection was lost.
       await Promise.all(callers);
       t.diagnostic(`${statuses.length} calls, 3 restarts`);
       assert.deepEqual(
@@ -211,32 +202,28 @@ describe('sockets that are passed on', { skip: !isLinux && 'only Linux has syste
     });
   }
 
-  test(
-    'TLS is served on them, and a restart loses no connection that waits',
-    { skip: noOpenssl },
-    async () => {
-      using manager = new Manager();
-      const { certFile, keyFile } = anyCertificate();
-      for (const workers of ['1', '2']) {
-        const environment = { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile, WORKERS: workers };
-        await using gateway = await manager.start(environment);
-        const call = async () => {
-          await using client = await RawClient.openSecure(manager.port, { rejectUnauthorized: false });
-          return (await client.call('GET', '/api/work-items')).status;
-        };
-        assert.equal(await call(), 200);
-        gateway.signal('SIGTERM');
-        assert.equal(await gateway.exitCode(), 0, gateway.output);
-        // It waits in the socket, which nobody listens on meanwhile.
-        const waiting = call();
-        const next = await manager.start(environment);
-        assert.equal(await waiting, 200);
-        await next.stop();
-      }
-    },
-  );
+  test('TLS: a restart loses no waiting connection', { skip: noOpenssl }, async () => {
+    using manager = new Manager();
+    const { certFile, keyFile } = anyCertificate();
+    for (const workers of ['1', '2']) {
+      const environment = { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile, WORKERS: workers };
+      await using gateway = await manager.start(environment);
+      const call = async () => {
+        await using client = await RawClient.openSecure(manager.port, { rejectUnauthorized: false });
+        return (await client.call('GET', '/api/work-items')).status;
+      };
+      assert.equal(await call(), 200);
+      gateway.signal('SIGTERM');
+      assert.equal(await gateway.exitCode(), 0, gateway.output);
+      // The connection waits in the socket's queue while no process accepts it.
+      const waiting = call();
+      const next = await manager.start(environment);
+      assert.equal(await waiting, 200);
+      await next.stop();
+    }
+  });
 
-  test('a reload replaces every worker, and a worker that dies leaves the socket to the others', async () => {
+  test('a reload replaces every worker; if all workers are killed, new ones serve waiting connections', async () => {
     using manager = new Manager();
     await using gateway = await manager.start({ WORKERS: '2', LOG_LEVEL: 'info' });
     gateway.signal('SIGHUP');
@@ -246,12 +233,12 @@ describe('sockets that are passed on', { skip: !isLinux && 'only Linux has syste
     const pids = workerPids(gateway);
     assert.equal(pids.length, 2);
     for (const pid of pids) process.kill(pid, 'SIGKILL');
-    // Nobody takes it now, and nobody refuses it.
+    // No process accepts the connection now, and none refuses it.
     assert.equal((await request(manager.port, 'GET', '/api/work-items')).status, 200);
-    await poll(() => workerPids(gateway).length === 2, 'both have been replaced');
+    await poll(() => workerPids(gateway).length === 2, 'both workers have been replaced');
   });
 
-  test('several sockets of one name are all served', async () => {
+  test('several sockets with the same name are served', async () => {
     using other = new BoundSocket({ host: '127.0.0.1', port: 0 });
     using manager = new Manager();
     for (const workers of ['1', '2']) {
@@ -267,7 +254,7 @@ describe('sockets that are passed on', { skip: !isLinux && 'only Linux has syste
     }
   });
 
-  test('the log and the dashboard name them in place of settings that nobody looks at, after a reload too', async () => {
+  test("log and dashboard show the sockets' addresses instead of the unused settings, even after a reload", async () => {
     using manager = new Manager();
     for (const workers of ['1', '2']) {
       const ignored = { HOST: '192.0.2.1', PORT: '1', ADMIN_PORT: '2' };
@@ -303,18 +290,18 @@ describe('sockets that are passed on', { skip: !isLinux && 'only Linux has syste
     }
   });
 
-  test('what does not go together is said at the start', async () => {
+  test('contradictory sockets and settings are reported at the start', async () => {
     using manager = new Manager();
     await assert.rejects(
       manager.start({ WORKERS: '2', PORT_SHARING: 'reuse-port' }),
-      /error: PORT_SHARING is reuse-port, but workers share the socket that LISTEN_FDS passes on: leave it out/,
+      /error: PORT_SHARING is reuse-port, but workers share the socket passed by LISTEN_FDS: leave PORT_SHARING out/,
     );
     await assert.rejects(
       manager.start({ LISTEN_FDNAMES: 'admin:client' }),
-      /error: 2 sockets were passed on by LISTEN_FDS, and it is not clear which are for whom/,
+      /error: LISTEN_FDS passes 2 sockets, but it is not clear which are for clients and which for the admin listener/,
     );
     for (const workers of ['1', '2']) {
-      // Its standard input, and a file.
+      // Standard input is not a socket.
       await using command = new Command(
         ['serve'],
         { BACKEND_URL: backend.url, WORKERS: workers, ADMIN_PORT: '0' },
@@ -323,13 +310,13 @@ describe('sockets that are passed on', { skip: !isLinux && 'only Linux has syste
       assert.equal(await command.exitCode(), 1);
       assert.match(
         command.stderr,
-        /error: descriptor \d, which LISTEN_FDS passes on, is no listening TCP socket: /,
+        /error: descriptor \d, passed with LISTEN_FDS, is not a listening TCP socket: /,
       );
     }
   });
 
   test(
-    'systemd-socket-activate starts it at the first connection',
+    'systemd-socket-activate starts the gateway at the first connection',
     { skip: skipWithout('systemd-socket-activate') },
     async () => {
       const port = await findFreePort();
@@ -357,7 +344,7 @@ describe('sockets that are passed on', { skip: !isLinux && 'only Linux has syste
   );
 });
 
-/** By what the process table of Linux says. */
+/** The process ids of the workers, from Linux's /proc. */
 function workerPids(gateway: Command): number[] {
   const { pid } = gateway.process;
   const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
@@ -366,8 +353,8 @@ function workerPids(gateway: Command): number[] {
 
 const skipNotify = skipWithout('systemd-notify') || skipWithout('systemd-socket-activate');
 
-describe('what systemd is told', { skip: skipNotify }, () => {
-  // A datagram socket of Unix, which Node.js has none of; what comes is written to a file, as it comes.
+describe('notifications to systemd', { skip: skipNotify }, () => {
+  // Listens on a Unix datagram socket by systemd's tool, which writes to a file: Node.js has no such sockets.
   async function listenForNotes(
     name: string,
   ): Promise<{ socket: string; notes: () => string; [Symbol.dispose]: () => void }> {
@@ -378,10 +365,10 @@ describe('what systemd is told', { skip: skipNotify }, () => {
       ['--datagram', '--inetd', '-l', socket, 'sh', '-c', `exec cat > ${file}`],
       { stdio: ['ignore', 'ignore', 'pipe'] },
     );
-    await poll(() => existsSync(socket), 'the socket is there');
+    await poll(() => existsSync(socket), 'the socket exists');
     return {
       socket,
-      // Without what systemd-notify adds, to hear that it was heard.
+      // Removes the barrier that systemd-notify adds.
       notes: () => (existsSync(file) ? readFileSync(file, 'utf8').replaceAll('BARRIER=1', '') : ''),
       [Symbol.dispose]: () => {
         reader.kill('SIGKILL');
@@ -389,7 +376,7 @@ describe('what systemd is told', { skip: skipNotify }, () => {
     };
   }
 
-  test('that it is ready, lives, reloads, is ready again, and stops', async () => {
+  test('are sent in this order: ready, watchdog, reloading, ready again, stopping', async () => {
     using listener = await listenForNotes('life');
     using manager = new Manager();
     await using gateway = await manager.start({
@@ -397,20 +384,20 @@ describe('what systemd is told', { skip: skipNotify }, () => {
       WATCHDOG_USEC: '400000',
       LOG_LEVEL: 'info',
     });
-    await poll(() => listener.notes().split('WATCHDOG=1').length > 3, 'signs of life');
+    await poll(() => listener.notes().split('WATCHDOG=1').length > 3, 'watchdog messages');
     assert.match(
       listener.notes(),
       new RegExp(`^STATUS=serving at http://127\\.0\\.0\\.1:${manager.port}READY=1(?:WATCHDOG=1)+$`),
     );
     gateway.signal('SIGHUP');
-    await poll(() => /RELOADING=1[^]*STATUS=serving[^]*READY=1/.test(listener.notes()), 'it was ready again');
+    await poll(() => /RELOADING=1[^]*STATUS=serving[^]*READY=1/.test(listener.notes()), 'ready again');
     gateway.signal('SIGTERM');
     await poll(() => /READY=1[^]*STATUS=draining[^]*STOPPING=1/.test(listener.notes()), 'it stops');
     assert.equal(await gateway.exitCode(), 0, gateway.output);
     assert.equal(gateway.stderr, '');
   });
 
-  test('nothing is said for a process that the watchdog does not mean', async () => {
+  test('have no watchdog message when WATCHDOG_PID names another process', async () => {
     using listener = await listenForNotes('other');
     using manager = new Manager();
     await using gateway = await manager.start({
@@ -418,20 +405,20 @@ describe('what systemd is told', { skip: skipNotify }, () => {
       WATCHDOG_USEC: '1000',
       WATCHDOG_PID: '1',
     });
-    await poll(() => listener.notes().includes('READY=1'), 'it says that it is ready');
+    await poll(() => listener.notes().includes('READY=1'), 'READY=1 arrives');
     gateway.signal('SIGTERM');
     await poll(() => listener.notes().includes('STOPPING=1'), 'it stops');
     assert.doesNotMatch(listener.notes(), /WATCHDOG/);
     assert.equal(await gateway.exitCode(), 0);
   });
 
-  test('an event loop that does not turn any more gives no sign of life', async () => {
+  test('have no watchdog message while SIGSTOP holds the process', async () => {
     using listener = await listenForNotes('hung');
     using manager = new Manager();
     await using gateway = await manager.start({ NOTIFY_SOCKET: listener.socket, WATCHDOG_USEC: '200000' });
-    await poll(() => listener.notes().includes('WATCHDOG=1'), 'a sign of life');
+    await poll(() => listener.notes().includes('WATCHDOG=1'), 'a watchdog message');
     gateway.signal('SIGSTOP');
-    // What had been said before is told to its end.
+    // Messages sent before the signal still arrive.
     let last = '';
     let since = performance.now();
     await poll(() => {
@@ -440,16 +427,16 @@ describe('what systemd is told', { skip: skipNotify }, () => {
         since = performance.now();
       }
       return performance.now() - since > 1_000;
-    }, 'it falls silent');
+    }, 'no message arrives for 1 s');
     gateway.signal('SIGCONT');
-    await poll(() => listener.notes() !== last, 'it lives again');
+    await poll(() => listener.notes() !== last, 'messages arrive again');
   });
 
-  test('where systemd-notify is missing, it says so and serves', async () => {
+  test('cannot be sent without systemd-notify: the gateway logs an error and serves', async () => {
     using manager = new Manager();
     await using gateway = await manager.start({ NOTIFY_SOCKET: '/nowhere', PATH: '/nowhere:/bin/none' });
-    const line = await gateway.log((each) => each['level'] === 'error', 'the line that says it');
-    assert.equal(line['msg'], 'the service manager can be told nothing more');
+    const line = await gateway.log((each) => each['level'] === 'error', 'the line with the error');
+    assert.equal(line['msg'], 'cannot notify the service manager any more');
     assert.equal(line['code'], 127);
     assert.equal((await request(manager.port, 'GET', '/api/work-items')).status, 200);
   });

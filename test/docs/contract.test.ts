@@ -1,5 +1,5 @@
-// The OpenAPI document and the gateway that serves it say the same: everything that can be provoked is
-// provoked at every documented operation, and what comes back is what is documented, no less and no more.
+// The OpenAPI document matches the gateway: every reply that a test can provoke at an operation is documented, and every
+// documented reply can be provoked.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -18,12 +18,12 @@ import {
   behind,
   noContent,
   resetPeer,
-  ScriptedBackend,
   wrongLength,
 } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 
-// As a client would call each operation; `{id}` is 5.
+// A client's call of each operation; `{id}` is 5.
 const calls: readonly [operationId: string, method: string, path: string, body?: string][] = [
   ['listWorkItems', 'GET', '/api/work-items'],
   ['createWorkItem', 'POST', '/api/work-items', '{"title":"Paint the fence"}'],
@@ -39,20 +39,16 @@ const settings = {
   RESPONSE_BYTES_MAX: '2000',
   IN_FLIGHT_MAX: '1',
   REQUEST_HEADERS_TIMEOUT_MS: '500',
-  // That of the test's own client.
+  // The Host of the test's client.
   ALLOWED_HOSTS: 'gateway.test',
 };
 
-let backend: ScriptedBackend;
+const backend = await useBackend('{"id":5}');
 let command: Command;
 before(async () => {
-  backend = await ScriptedBackend.start();
   command = await startCommand({ ...settings, BACKEND_URL: backend.url, DOCS: 'true' });
 });
-after(async () => {
-  await command.stop();
-  await backend.stop();
-});
+after(() => command.stop());
 
 const printed = printOpenApi(settings);
 const { paths } = readOpenApi(printed);
@@ -65,7 +61,7 @@ interface Call {
 
 type Provocation = (call: Call) => Promise<Reply>;
 
-/** The call as it is, and the backend does `answer`. */
+/** The plain call with this answer of the backend. */
 const answered =
   (each: Answer): Provocation =>
   async ({ method, path, options }) => {
@@ -88,10 +84,10 @@ const withId =
 const provocations: Readonly<Record<string, Provocation>> = {
   'all is well': answered(answer('{"id":5}')),
   'an answer without a body': answered(noContent),
-  'an answer that is no JSON': answered(answer('<p>')),
+  'an answer that is not JSON': answered(answer('<p>')),
   'an answer that is too large': answered(answer(`"${'x'.repeat(3000)}"`)),
-  'an answer that breaks off': answered(wrongLength(5, '[1]')),
-  'an answer that is no HTTP': answered(garbage),
+  'an answer that is cut off': answered(wrongLength(5, '[1]')),
+  'an answer that is not HTTP': answered(garbage),
   'a connection that is reset': answered(resetPeer()),
   ...Object.fromEntries(
     [201, 204, 302, 400, 401, 404, 409, 418, 429, 500, 503].map((status) => [
@@ -99,7 +95,7 @@ const provocations: Readonly<Record<string, Provocation>> = {
       answered(status === 204 ? noContent : answer('{"id":5}', { status })),
     ]),
   ),
-  'a backend that is away': async ({ method, path, options }) => {
+  'a backend that is down': async ({ method, path, options }) => {
     await backend.stop({ reset: true });
     try {
       return await command.call(method, path, options);
@@ -119,12 +115,12 @@ const provocations: Readonly<Record<string, Provocation>> = {
   },
   'an id without digits': withId('abc'),
   'an empty id': withId(''),
-  'an id that is no UTF-8': withId('%ff'),
+  'an id that is not UTF-8': withId('%ff'),
   'a long id': withId('9'.repeat(40)),
   'a query': ({ method, path, options }) => command.call(method, `${path}?a=1`, options),
   'no body': ({ method, path }) => command.call(method, path),
-  'a body that is no JSON': withBody('{"title":'),
-  'a body that is no UTF-8': withBody(Buffer.from([0x22, 0xff, 0x22])),
+  'a body that is not JSON': withBody('{"title":'),
+  'a body that is not UTF-8': withBody(Buffer.from([0x22, 0xff, 0x22])),
   'a body that is too large': withBody(`"${'x'.repeat(2000)}"`),
   'a type that is not JSON': withHeader('Content-Type', 'text/plain'),
   'a request id': withHeader('X-Request-Id', 'contract-1'),
@@ -149,7 +145,7 @@ const provocations: Readonly<Record<string, Provocation>> = {
   },
 };
 
-/** `400 Bad request`; for a success the status and, where it is ours, the body. */
+/** The status and the message of an error, such as `400 Bad request`; the status of a success. */
 function describeReply(status: number | string, body: unknown): string {
   const { error } = (body ?? {}) as { error?: string };
   return error === undefined ? String(status) : `${status} ${error}`;
@@ -163,7 +159,7 @@ function describeDocumented(operation: OpenApiOperation): string[] {
   );
 }
 
-// They say how the connection goes on and are Node's own; content-type is the key of `content`.
+// Headers that describe the connection, and content-type, which is the key of `content`.
 const undocumentedHeaders = ['connection', 'keep-alive', 'date', 'content-type'];
 
 function assertHeaders(reply: Reply, { headers }: OpenApiResponse): void {
@@ -182,7 +178,7 @@ function assertHeaders(reply: Reply, { headers }: OpenApiResponse): void {
 }
 
 describe('the document and the gateway', () => {
-  test('the document has these operations and no other', () => {
+  test('the document has exactly these operations', () => {
     const documented = Object.entries(paths).flatMap(([path, item]) =>
       Object.entries(item).map(
         ([method, { operationId }]) => `${operationId} ${method.toUpperCase()} ${path.replace('{id}', '5')}`,
@@ -194,7 +190,7 @@ describe('the document and the gateway', () => {
     );
   });
 
-  test('where any name will do, only writes of pages of other sites are refused [D56, D57]', () => {
+  test('without ALLOWED_HOSTS only writes by pages of other sites are 403 [D56, D57]', () => {
     const refused = Object.values(readOpenApi(printOpenApi()).paths)
       .flatMap((item) => Object.values(item))
       .filter(({ responses }) => responses['403'] !== undefined);
@@ -207,16 +203,16 @@ describe('the document and the gateway', () => {
     }
   });
 
-  test('the gateway serves what the command prints', async () => {
+  test('the gateway serves the document that the command prints', async () => {
     const { status, text } = await command.call('GET', '/openapi.json');
     assert.equal(status, 200);
     assert.equal(text, printed);
   });
 
   for (const [operationId, method, path, body] of calls) {
-    test(`${operationId}: every documented reply can be had, and no other`, async () => {
+    test(`${operationId}: the replies are the documented ones`, async () => {
       const operation = paths[path.replace('5', '{id}')]?.[method.toLowerCase()];
-      assert.ok(operation, 'it is documented');
+      assert.ok(operation, 'the operation is documented');
       const documented = describeDocumented(operation);
       const seen = new Set<string>();
       for (const [name, provoke] of Object.entries(provocations)) {
@@ -228,7 +224,7 @@ describe('the document and the gateway', () => {
         assert.ok(documented.includes(description), `${name}: ${description} is not documented`);
         const response = operation.responses[String(reply.status)] ?? assert.fail(description);
         assertHeaders(reply, response);
-        if (response.content === undefined) assert.equal(reply.text, '', 'no body where none is documented');
+        if (response.content === undefined) assert.equal(reply.text, '', 'no body unless one is documented');
         else assert.equal(reply.header('content-type'), 'application/json');
         seen.add(description);
       }

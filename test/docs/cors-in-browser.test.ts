@@ -1,32 +1,32 @@
-// Pages of other origins call the gateway from a real browser, which keeps the rules that CORS is about [D45].
+// Pages of other origins call the gateway from a real browser, which enforces CORS [D45].
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { after, before, beforeEach, describe, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 
 let browser: TestBrowser;
-let backend: ScriptedBackend;
-// One for each way to be set; to a browser `127.0.0.1` is another site than `localhost`, where they are called.
+const backend = await useBackend('{"id":5}');
+// One gateway per configuration. For browsers `127.0.0.1` is another site than `localhost`, the gateways' host.
 let named: Command;
 let withCredentials: Command;
 let forAll: Command;
 
-// Any site, with an empty page.
+// Serves an empty page of another site.
 const site = () =>
   createServer((_request, response) => {
     response.setHeader('content-type', 'text/html').end('<!doctype html><title>elsewhere</title>');
   });
 const sites = [site(), site()] as const;
-/** The origin of one site; the first is allowed. */
+/** The origin of a site. The gateways allow only the first. */
 const originOf = (index: 0 | 1): string => `http://127.0.0.1:${(sites[index].address() as AddressInfo).port}`;
 
 before(async () => {
-  backend = await ScriptedBackend.start();
   for (const each of sites) await once(each.listen(0, '127.0.0.1'), 'listening');
   const environment = { BACKEND_URL: backend.url, HOST: 'localhost', CORS_ORIGINS: originOf(0) };
   named = await startCommand(environment);
@@ -34,15 +34,10 @@ before(async () => {
   forAll = await startCommand({ ...environment, CORS_ORIGINS: '*' });
   browser = await TestBrowser.start();
 });
-beforeEach(() => {
-  backend.reset();
-  backend.answers(answer('{"id":5}'));
-});
 after(async () => {
   await browser[Symbol.asyncDispose]();
   for (const each of sites) each.close();
   for (const each of [named, withCredentials, forAll]) await each.stop();
-  await backend.stop();
 });
 
 interface Seen {
@@ -51,7 +46,7 @@ interface Seen {
   readonly requestId: string | null;
 }
 
-/** What a page gets of `command`: its reply, or `not allowed`. */
+/** Calls `fetch` in the page. Returns the reply, or `not allowed`. */
 async function fetchFrom(
   { page }: WatchedPage,
   command: Command,
@@ -73,7 +68,7 @@ async function fetchFrom(
 
 /** The preflights that `command` has answered so far. */
 async function preflights(command: Command): Promise<number> {
-  // Lines come in order: when that of a call made now is there, all before it are.
+  // The log is written in order: after the line of a new call, those of all earlier calls are there.
   const id = `marker-${(markers += 1)}`;
   await command.call('GET', '/nowhere', { headers: [['X-Request-Id', id]] });
   await command.log(({ requestId }) => requestId === id, `the line of ${id}`);
@@ -83,7 +78,7 @@ let markers = 0;
 
 const write = { method: 'PUT', body: '{}', headers: { 'content-type': 'application/json', authorization: 'Bearer x', 'x-request-id': 'mine' } }; // prettier-ignore
 
-describe('a page of an origin that is allowed', () => {
+describe('a page of an allowed origin', () => {
   test('reads, writes and deletes, and sees the request id [D45]', async () => {
     await using page = await browser.open(originOf(0));
     const item = { status: 200, text: '{"id":5}', requestId: 'mine' };
@@ -125,7 +120,7 @@ describe('a page of an origin that is allowed', () => {
     }
   });
 
-  test('is remembered: one preflight for several writes, and one each where nothing may be [D45]', async () => {
+  test('needs one preflight for several writes; without caching, one for each [D45]', async () => {
     await using page = await browser.open(originOf(0));
     const earlier = await preflights(named);
     for (let count = 0; count < 3; count += 1) await fetchFrom(page, named, '/api/work-items/77', write);
@@ -138,7 +133,7 @@ describe('a page of an origin that is allowed', () => {
     assert.equal(await preflights(withCredentials), earlierForgotten + 3);
   });
 
-  test('uses credentials only where they are allowed [D45]', async () => {
+  test('uses credentials only if they are allowed [D45]', async () => {
     await using page = await browser.open(originOf(0));
     const credentials = 'include';
     assert.equal(await fetchFrom(page, named, '/api/work-items/5', { credentials }), 'not allowed');
@@ -148,7 +143,7 @@ describe('a page of an origin that is allowed', () => {
     assert.equal(typeof written === 'object' && written.status, 200);
   });
 
-  test('may not send a header that is not allowed, nor call with another method [D45]', async () => {
+  test('may not send other headers or methods [D45]', async () => {
     await using page = await browser.open(originOf(0));
     const headers = { 'x-other': 'a' };
     assert.equal(await fetchFrom(page, named, '/api/work-items', { headers }), 'not allowed');
@@ -170,11 +165,11 @@ describe('a page of another origin', () => {
     assert.deepEqual(
       backend.requests.map(({ method }) => method),
       ['GET', 'GET'],
-      'a read is made, but nobody gets to see it',
+      'the read is made, but the page does not see the reply',
     );
   });
 
-  test('may do all that where every origin is allowed, without credentials [D45]', async () => {
+  test('reads and writes without credentials if every origin is allowed [D45]', async () => {
     await using page = await browser.open(originOf(1));
     for (const options of [{}, write, { method: 'DELETE' }]) {
       const reply = await fetchFrom(page, forAll, '/api/work-items/5', options);
@@ -184,7 +179,7 @@ describe('a page of another origin', () => {
     assert.equal(await fetchFrom(page, forAll, '/api/work-items/5', options), 'not allowed');
   });
 
-  test('a sandboxed frame of an allowed page is of no origin, and reads nothing [D45]', async () => {
+  test('a sandboxed frame of an allowed page has no origin and reads nothing [D45]', async () => {
     await using page = await browser.open(originOf(0));
     const outcome = await page.page.evaluate<string>(`new Promise((resolve) => {
       addEventListener('message', (event) => resolve(event.data));

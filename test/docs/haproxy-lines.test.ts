@@ -1,4 +1,4 @@
-// The lines for HAProxy in docs/security.md, tried as they are printed there: only addresses and files are replaced.
+// Runs HAProxy with the lines of docs/security.md, in which only addresses and files are replaced.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -8,9 +8,10 @@ import { codeBlock, replaceEach } from '../helpers/documents.ts';
 import { findFreePort, Haproxy, haproxyProgram } from '../helpers/haproxy.ts';
 import { noHttp2OfCommand } from '../helpers/http2-client.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 import { startCommand } from '../helpers/targets.ts';
 
+const backend = await useBackend();
 const program = haproxyProgram ?? '';
 const skip =
   haproxyProgram === undefined
@@ -19,22 +20,18 @@ const skip =
 const document = 'docs/security.md';
 const path = '/api/work-items';
 
-describe('HAProxy as docs/security.md has it', { skip }, () => {
-  let backend: ScriptedBackend;
+describe('HAProxy with the lines of docs/security.md', { skip }, () => {
   let folder: CertificateFolder;
-  before(async () => {
-    backend = await ScriptedBackend.start();
-    backend.answers(answer('[]'));
+  before(() => {
     folder = new CertificateFolder();
   });
-  after(async () => {
+  after(() => {
     folder[Symbol.dispose]();
-    await backend.stop();
   });
 
-  test('in front of a rate limit: each client has its own, whatever it claims to be', async () => {
+  test('in front of a rate limit: each client has its own limit, whatever its headers claim', async () => {
     const command = codeBlock(document, '--trusted-proxies').trim();
-    // The flags as they are printed, as the variables of the same names.
+    // The printed flags, as environment variables.
     const flags = Object.fromEntries(
       [...command.matchAll(/ --([a-z-]+) (\S+)/g)].map(([, name = '', value = '']) => [
         name.toUpperCase().replaceAll('-', '_'),
@@ -47,7 +44,7 @@ describe('HAProxy as docs/security.md has it', { skip }, () => {
       BACKEND_URL: backend.url,
       ...flags,
       HOST: '127.0.0.1',
-      // Where HAProxy is, and the clients are not.
+      // The address of HAProxy, not of the clients.
       TRUSTED_PROXIES: '127.0.0.1/32',
     });
     const port = await findFreePort();
@@ -72,11 +69,11 @@ describe('HAProxy as docs/security.md has it', { skip }, () => {
     const claims = { headers: [['X-Forwarded-For', '203.0.113.9, 127.0.0.1']] as const };
     assert.equal((await one.call('GET', path, claims)).status, 429);
     assert.equal((await two.call('GET', path, claims)).status, 200);
-    const line = await gateway.log(({ requestId }) => requestId === 'call-101', 'its line');
+    const line = await gateway.log(({ requestId }) => requestId === 'call-101', 'the line of the refused call');
     assert.deepEqual([line['client'], line['outcome']], ['127.0.0.2', 'rate-limited']);
   });
 
-  test('in front of HTTP/2: the gateway is spoken to over it, by its name', { skip: noHttp2OfCommand }, async () => {
+  test('in front of HTTP/2: HAProxy calls the gateway over HTTP/2, by its name', { skip: noHttp2OfCommand }, async () => {
     const authority = folder.authority('for-gateways');
     const own = folder.issue(authority, 'gateway', { names: ['DNS:items.internal'] });
     await using gateway = await startCommand({
@@ -93,12 +90,12 @@ describe('HAProxy as docs/security.md has it', { skip }, () => {
     });
     await using haproxy = await Haproxy.startWith(program, configuration, port);
     await using client = await RawClient.open(haproxy.port);
-    // It keeps the connection for some seconds, and the metrics are up to a second old.
+    // HAProxy keeps the connection for some seconds; the metrics are up to a second old.
     await poll(async () => {
       client.send(requestBytes('GET', path));
       const { status, text } = await client.reply();
       assert.deepEqual([status, text], [200, '[]']);
       return /^work_item_gateway_http2_connections [1-9]/m.test(await gateway.metrics());
-    }, 'the gateway has a connection of HTTP/2');
+    }, 'the gateway has an HTTP/2 connection');
   });
 }); // prettier-ignore

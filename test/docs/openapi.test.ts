@@ -1,5 +1,4 @@
-// The OpenAPI document by itself: valid, free of a linter's complaints, with the limits in force, and good enough
-// to make a typed client from that works.
+// The OpenAPI document: valid, accepted by a linter, with the limits in force, and usable for a typed client.
 
 import { Validator } from '@seriousme/openapi-schema-validator';
 import assert from 'node:assert/strict';
@@ -17,7 +16,7 @@ import { startCommand } from '../helpers/targets.ts';
 
 const run = promisify(execFile);
 const root = resolve(import.meta.dirname, '../..');
-// Within the repository, so that what is generated finds the packages that it imports.
+// Within the repository, so that generated code can import packages.
 const folder = join(root, `test-output/openapi-${process.pid}`);
 mkdirSync(folder, { recursive: true });
 after(() => {
@@ -35,7 +34,7 @@ describe('the OpenAPI document', () => {
     assert.match(document.openapi, /^3\.1\./);
   });
 
-  test('the linter has nothing to say, with its strictest rules', async () => {
+  test('the linter accepts it, with its strictest rules', async () => {
     const file = join(folder, 'openapi.json');
     writeFileSync(file, printed);
     const { stdout, stderr } = await run(
@@ -50,7 +49,7 @@ describe('the OpenAPI document', () => {
     assert.doesNotMatch(stdout + stderr, /warning/i);
   });
 
-  test('a reply that every operation can get stands in it once', () => {
+  test('it has each reply that operations share once', () => {
     for (const [message, operations] of [
       ['Request timeout', 7],
       ['Expectation failed', 7],
@@ -66,7 +65,7 @@ describe('the OpenAPI document', () => {
     }
   });
 
-  test('with a rate limit every operation has its 429, with all headers, and the methods have none [D46]', async () => {
+  test('with a rate limit every operation has a 429 with all headers; OPTIONS has none [D46]', async () => {
     const text = printOpenApi({ RATE_LIMIT: '1000/5m' });
     assert.deepEqual((await new Validator().validate(text)).errors ?? [], []);
     const limited = Object.values(readOpenApi(text).paths).flatMap((item) => Object.entries(item));
@@ -83,27 +82,11 @@ describe('the OpenAPI document', () => {
       const { responses } = readOpenApi(text).paths[item]?.[method] ?? assert.fail(method);
       return Object.entries(responses)
         .filter(([, { headers }]) => Object.hasOwn(headers, 'ratelimit'))
-        .map(([status]) => status);
+        .map(([status]) => Number(status));
     };
-    assert.deepEqual(rateHeadersOf('/api/work-items', 'post'), [
-      '201',
-      '400',
-      '408',
-      '413',
-      '429',
-      '500',
-      '503',
-    ]);
-    assert.deepEqual(rateHeadersOf('/api/work-items/{id}', 'get'), [
-      '200',
-      '400',
-      '404',
-      '408',
-      '429',
-      '500',
-      '503',
-    ]);
-    assert.deepEqual(rateHeadersOf('/api/work-items', 'options'), ['408']);
+    assert.deepEqual(rateHeadersOf('/api/work-items', 'post'), [201, 400, 408, 413, 429, 500, 503]);
+    assert.deepEqual(rateHeadersOf('/api/work-items/{id}', 'get'), [200, 400, 404, 408, 429, 500, 503]);
+    assert.deepEqual(rateHeadersOf('/api/work-items', 'options'), [408]);
     const shared = (JSON.parse(text) as { components: { responses: Record<string, { headers: object }> } })
       .components.responses;
     assert.deepEqual(
@@ -119,7 +102,7 @@ describe('the OpenAPI document', () => {
     assert.equal(document.info.version, version);
   });
 
-  test('a flag goes before a variable, and the limits in force are what it says', () => {
+  test('it states the limits in force; a flag takes precedence over a variable', () => {
     const text = printOpenApi(
       {
         REQUEST_BYTES_MAX: '1',
@@ -147,12 +130,12 @@ describe('the OpenAPI document', () => {
     }
   });
 
-  test('it says how ids are read', () => {
+  test('it states how ids are parsed', () => {
     assert.match(printed, /12abc/);
     assert.doesNotMatch(printOpenApi({ ITEM_ID_PARSING: 'whole' }), /12abc/);
   });
 
-  test('it has the headers of CORS where pages of other origins may call, and only then [D45]', async () => {
+  test('it has the CORS headers if pages of other origins may call, and only then [D45]', async () => {
     assert.doesNotMatch(printed, /access-control|"vary"|CORS/i);
     for (const environment of [
       { CORS_ORIGINS: 'https://app.example.com', CORS_CREDENTIALS: 'true' },
@@ -177,7 +160,7 @@ describe('the OpenAPI document', () => {
     }
   });
 
-  test('a bad setting is told, and nothing printed', () => {
+  test('an invalid setting is an error, and no document is printed', () => {
     assert.throws(
       () => printOpenApi({ REQUEST_BYTES_MAX: 'x' }),
       (error: { status?: number; stdout?: string; stderr?: string }) => {
@@ -190,7 +173,7 @@ describe('the OpenAPI document', () => {
   });
 });
 
-// What someone would write against the generated types; the lines marked as errors must be errors.
+// A client with the generated types. Each line after `@ts-expect-error` must fail to compile.
 const client = `
 import createClient from 'openapi-fetch';
 import type { paths } from './schema.ts';
@@ -227,10 +210,10 @@ export async function misuse(baseUrl: string) {
   await client.GET('/api/work-items/{id}');
   // @ts-expect-error: an item is not created with PUT
   await client.PUT('/api/work-items', { body: {} });
-  // @ts-expect-error: nothing is created from nothing
+  // @ts-expect-error: a create needs a body
   await client.POST('/api/work-items', {});
   const updated = await client.PUT('/api/work-items/{id}', { params: { path: { id: 5 } }, body: {} });
-  // @ts-expect-error: the updated work item does not come back
+  // @ts-expect-error: an update does not return the work item
   return updated.data?.title as string;
 }
 `;
@@ -244,7 +227,7 @@ describe('a typed client made from the document', () => {
     writeFileSync(join(folder, 'client.ts'), client);
     writeFileSync(
       join(folder, 'recipe.ts'),
-      replaceEach(codeBlock('docs/clients.md', 'createClient<paths>'), {
+      replaceEach(codeBlock('docs/hosts.md', 'createClient<paths>'), {
         "'http://localhost:3000'": "process.env['GATEWAY_URL'] ?? ''",
       }),
     );
@@ -303,7 +286,7 @@ describe('a typed client made from the document', () => {
         const env = { GATEWAY_URL: `http://127.0.0.1:${gateway.port}` };
         return (await run(process.execPath, [join(folder, 'recipe.ts')], { env })).stdout;
       };
-      assert.equal(await runRecipe(), "{ id: 5, title: 'Paint' }\n", 'as docs/clients.md prints it');
+      assert.equal(await runRecipe(), "{ id: 5, title: 'Paint' }\n", 'as docs/hosts.md prints it');
       assert.match(await runRecipe(), /^404 Work item not found [0-9a-f-]{36}\n$/);
     } finally {
       await backend.stop();

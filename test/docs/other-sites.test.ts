@@ -1,59 +1,53 @@
-// What a page of another site can do to a gateway on this machine, in a real browser: nothing that writes [D56]. To a
-// browser `127.0.0.1` and `localhost` are two sites, and two ports of one name are one.
+// In a real browser, a page of another site cannot write to a gateway on this machine [D56]. For browsers `127.0.0.1` and
+// `localhost` are two sites; all ports of one name are the same site.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { after, before, beforeEach, describe, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import { TestBrowser } from '../helpers/browser.ts';
 import { poll } from '../helpers/changes.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 
 let browser: TestBrowser;
-let backend: ScriptedBackend;
+const backend = await useBackend('{"id":5}');
 let command: Command;
-// Any site, with an empty page.
+// Serves an empty page of another site.
 const elsewhere = createServer((_request, response) => {
   response.setHeader('content-type', 'text/html').end('<!doctype html><title>elsewhere</title>');
 });
 let port = 0;
 
 before(async () => {
-  backend = await ScriptedBackend.start();
   command = await startCommand({ BACKEND_URL: backend.url, HOST: 'localhost', DOCS: 'true' });
   await once(elsewhere.listen(0, '127.0.0.1'), 'listening');
   ({ port } = elsewhere.address() as AddressInfo);
   browser = await TestBrowser.start();
 });
-beforeEach(() => {
-  backend.reset();
-  backend.answers(answer('{"id":5}'));
-});
 after(async () => {
   await browser[Symbol.asyncDispose]();
   elsewhere.close();
   await command.stop();
-  await backend.stop();
 });
 
-/** Calls that the gateway has refused for where they came from. */
+/** The number of calls that the gateway has refused as cross-site. */
 const refusals = (): number => command.logs.filter(({ outcome }) => outcome === 'forbidden').length;
 
 describe('a page of another site', () => {
   const items = (): string => `http://localhost:${command.port}/api/work-items`;
   const attempts: [name: string, script: () => string][] = [
     [
-      'cannot create an item with fetch, without asking first',
+      'cannot create an item by fetch without a preflight',
       () => `fetch('${items()}', { method: 'POST', mode: 'no-cors', body: '{"title":"evil"}' })`,
     ],
     [
-      'nor with a beacon, which goes out when it is closed',
+      'cannot create an item by a beacon, which is sent when the page closes',
       () => `navigator.sendBeacon('${items()}', '{"title":"evil"}')`,
     ],
     [
-      'nor with a form whose one field is JSON',
+      'cannot create an item by a form whose field is JSON',
       () => `{
         const form = document.createElement('form');
         form.method = 'POST';
@@ -73,12 +67,12 @@ describe('a page of another site', () => {
       const earlier = refusals();
       await using page = await browser.open(`http://127.0.0.1:${port}/`);
       await page.page.evaluate(script());
-      await poll(() => refusals() === earlier + 1, 'it has been refused');
+      await poll(() => refusals() === earlier + 1, 'the gateway refuses the call');
       assert.equal(backend.requests.length, 0);
     });
   }
 
-  test('cannot replace or delete one: the browser asks first, and gets no leave', async () => {
+  test('cannot replace or delete an item: the preflight is refused', async () => {
     await using page = await browser.open(`http://127.0.0.1:${port}/`);
     for (const method of ['PUT', 'DELETE']) {
       const outcome = await page.page.evaluate<string>(
@@ -101,7 +95,7 @@ describe('a page of the gateway itself', () => {
     assert.deepEqual(statuses, [201, 200, 200]);
   });
 
-  test('does so by trying it out in the API reference', async () => {
+  test('creates an item in the API reference', async () => {
     await using reference = await browser.open(`http://localhost:${command.port}/docs`);
     const operation = reference.page.locator('[id$="-createWorkItem"]');
     await operation.getByRole('button', { expanded: false }).first().click();

@@ -1,5 +1,5 @@
-// The API reference as a reader meets it: in a real browser, under its content security policy, light and dark,
-// narrow and wide. Its pictures are kept in test-output/.
+// The API reference in a real browser, under its content security policy, light and dark, narrow and wide. Screenshots
+// are saved in test-output/.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -16,7 +16,7 @@ let command: Command;
 let url = '';
 let port = 0;
 before(async () => {
-  // As `npm start`: the reference is on by default, and the embedded backend behind it.
+  // As `npm start`: with the reference and the embedded backend.
   command = runCommand(['dev'], { PORT: '0', ADMIN_PORT: '0', EMBEDDED_BACKEND_PORT: '0' });
   await poll(() => {
     url = /^ *API reference +(http:\/\/localhost:\d+\/docs) /m.exec(command.stdout)?.[1] ?? '';
@@ -30,14 +30,14 @@ after(async () => {
   await command.stop();
 });
 
-/** Opens the reference and waits until its operations are there. */
+/** Opens the reference and waits until its operations are shown. */
 async function openReference(options?: Parameters<TestBrowser['open']>[1]): Promise<WatchedPage> {
   const page = await browser.open(url, options);
   await page.page.locator('.opblock').first().waitFor();
   return page;
 }
 
-/** Opens an operation, sends what `fill` has put into its form, and gives the status and body shown. */
+/** Opens an operation, sends the form as `fill` completes it, and returns the status and body shown. */
 async function tryOut(
   { page }: WatchedPage,
   operationId: string,
@@ -64,7 +64,7 @@ interface Box {
 }
 
 describe('the API reference', () => {
-  test('a work item is created and read by trying it out', async () => {
+  test('it creates and reads a work item', async () => {
     await using reference = await openReference();
     const created = await tryOut(reference, 'createWorkItem', async (operation) => {
       await operation.getByRole('textbox', { name: 'Request body' }).fill('{"title":"Paint the fence"}');
@@ -83,12 +83,12 @@ describe('the API reference', () => {
     assert.equal(read.status, '200');
     assert.deepEqual(JSON.parse(read.body), { id, title: 'Paint the fence' });
 
-    // What it offers without a change works, too.
+    // The example requests work unchanged.
     assert.equal((await tryOut(reference, 'listWorkItems')).status, '200');
     assert.deepEqual(await tryOut(reference, 'updateWorkItem').then(({ status }) => status), '200');
     reference.assertClean(url);
 
-    // An error is shown as it came; the browser notes it in its console.
+    // An error is shown unchanged. The browser logs it.
     const missing = await tryOut(reference, 'deleteWorkItem', async (operation) => {
       await operation.getByPlaceholder('id', { exact: true }).fill('404404');
     });
@@ -98,7 +98,7 @@ describe('the API reference', () => {
     reference.assertClean(url);
   });
 
-  test('a reply is indented to be read, and as it came, byte for byte, where that is asked for, copied and saved [D14]', async () => {
+  test('a reply is shown indented; its copy, its download and the raw view are byte for byte [D14]', async () => {
     await using reference = await openReference();
     const { page } = reference;
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
@@ -131,14 +131,14 @@ describe('the API reference', () => {
     const download = page.waitForEvent('download');
     await operation.getByRole('button', { name: 'Download' }).click();
     assert.equal(readFileSync(await (await download).path(), 'utf8'), asItCame);
-    await operation.getByRole('button', { name: 'As it came' }).click();
-    await operation.getByRole('button', { name: 'As it came', pressed: true }).waitFor();
+    await operation.getByRole('button', { name: 'Raw' }).click();
+    await operation.getByRole('button', { name: 'Raw', pressed: true }).waitFor();
     assert.equal(await operation.locator('.reply .microlight').textContent(), asItCame);
     assert.deepEqual(await reference.findAccessibilityProblems(), []);
     reference.assertClean(url);
   });
 
-  test('a long reply is shown as far as a page can bear it, and saved in full', async () => {
+  test('a long reply is shown in part and saved in full', async () => {
     await using reference = await openReference();
     const long = `{"title":"${'x'.repeat(300_000)}"}`;
     const { body: created } = await request(port, 'POST', '/api/work-items', { body: long });
@@ -156,7 +156,7 @@ describe('the API reference', () => {
     reference.assertClean(url);
   });
 
-  test('any id can be tried: the gateway answers, not the page [D1]', async () => {
+  test('any id can be sent: the gateway validates it, not the page [D1]', async () => {
     await using reference = await openReference();
     const { page } = reference;
     const fill = async (operation: Locator, id: string) => {
@@ -171,7 +171,7 @@ describe('the API reference', () => {
     for (const id of ['abc', '-', ' ']) {
       await fill(operation, id);
       await operation.getByRole('button', { name: 'Execute' }).click();
-      // It would be that of the id before, if that were left standing.
+      // Waits for this call, so that the status is not that of the previous one.
       const shown = operation.locator('.request-url', {
         hasText: new RegExp(`/api/work-items/${encodeURIComponent(id)}$`),
       });
@@ -185,19 +185,19 @@ describe('the API reference', () => {
     await fill(operation, '');
     await operation.getByRole('button', { name: 'Execute' }).click();
     await operation.getByText('Required field is not provided').waitFor();
-    assert.equal(await status.count(), 0, 'the answer before is gone');
-    // The browser notes a 400 in its console.
+    assert.equal(await status.count(), 0, 'the previous answer is removed');
+    // The browser logs a 400.
     assert.ok(reference.takeProblems().every((problem) => problem.includes('400 (Bad Request)')));
   });
 
   for (const width of [360, 1280]) {
-    test(`${width} px wide: Execute stays where it is when an id is missing, and when an answer comes`, async () => {
+    test(`${width} px wide: the Execute button keeps its position, with an error and with an answer`, async () => {
       await using reference = await openReference({ width });
       const operation = reference.page.locator('[id$="-readWorkItem"]');
       await operation.getByRole('button', { expanded: false }).first().click();
       const execute = operation.getByRole('button', { name: 'Execute' });
       const id = operation.getByPlaceholder('id', { exact: true });
-      // Within the operation, wherever the page is scrolled to.
+      // Relative to the operation, because the page may scroll.
       const place = async () => {
         const [button, whole] = await Promise.all([execute.boundingBox(), operation.boundingBox()]);
         assert.ok(button && whole);
@@ -217,7 +217,7 @@ describe('the API reference', () => {
     });
   }
 
-  test('an answer goes when the next call is sent, not when the next answer is there', async () => {
+  test('an answer is removed when the next call is sent, before that call has its answer', async () => {
     await using reference = await openReference();
     const { page } = reference;
     assert.equal((await tryOut(reference, 'listWorkItems')).status, '200');
@@ -238,7 +238,7 @@ describe('the API reference', () => {
     test(`${width} px wide: no button covers an answer or a command`, async () => {
       await using reference = await openReference({ width });
       await tryOut(reference, 'listWorkItems');
-      // All at once: the page goes on rendering.
+      // All positions at one moment, because the page still renders.
       const [texts = [], buttons = []] = await reference.page.evaluate<Box[][]>(`
         ['.microlight', 'button'].map((selector) =>
           [...document.querySelectorAll('[id$="-listWorkItems"] .responses-inner ' + selector)].map((each) =>
@@ -256,7 +256,7 @@ describe('the API reference', () => {
     });
   }
 
-  test('it links to the dashboard, and the dashboard to it', async () => {
+  test('the API reference and the dashboard link to each other', async () => {
     const adminPort = await findFreePort();
     await using local = await startCommand({ DOCS: 'true', ADMIN_PORT: String(adminPort) });
     const reference = await browser.open(`http://127.0.0.1:${local.port}/docs`);
@@ -266,7 +266,7 @@ describe('the API reference', () => {
     await reference.page.waitForURL(`http://127.0.0.1:${local.port}/docs`);
     await reference.page.getByRole('link', { name: 'Dashboard' }).waitFor();
     await reference[Symbol.asyncDispose]();
-    // Someone who came by another name than the machine's own sits elsewhere, and that port is not there.
+    // A reader who uses another host name is on another machine, which cannot reach the dashboard on loopback.
     const elsewhere = await browser.open('about:blank');
     await elsewhere.page.route('http://gateway.example/**', async (route) => {
       const { pathname } = new URL(route.request().url());
@@ -279,12 +279,12 @@ describe('the API reference', () => {
     await elsewhere[Symbol.asyncDispose]();
   });
 
-  test('every documented reply is shown with its status and message, and those of every operation once', async () => {
+  test('every documented reply is shown with status and message; replies of all operations are shown once', async () => {
     await using reference = await openReference();
     const read = reference.page.locator('[id$="-readWorkItem"]');
     await read.getByRole('button', { expanded: false }).first().click();
     const rows = read.locator('.responses-table:not(.live-responses-table) > tbody > tr.response');
-    // The rows come one by one, the examples in them later; all() waits for none of them.
+    // The rows and their examples appear one by one; all() does not wait for them.
     await rows.nth(3).locator('.reply-body').first().waitFor();
     await rows.first().locator('.reply-body').first().waitFor();
     const shown: string[] = [];
@@ -326,7 +326,7 @@ describe('the API reference', () => {
 
   for (const colorScheme of ['light', 'dark'] as const) {
     for (const width of [360, 1280]) {
-      test(`${colorScheme}, ${width} px wide: it fits, and axe finds nothing`, async () => {
+      test(`${colorScheme}, ${width} px wide: it fits, and axe finds no problem`, async () => {
         await using reference = await openReference({ colorScheme, width });
         await reference.assertFits();
         await reference.savePicture(`docs-${colorScheme}-${width}`);
@@ -334,13 +334,13 @@ describe('the API reference', () => {
         await reference.assertFits();
         await reference.savePicture(`docs-open-${colorScheme}-${width}`);
         reference.assertClean(url);
-        // Everything that a closed operation shows is there, too.
+        // An open operation shows all that a closed one does, so one check is enough.
         assert.deepEqual(await reference.findAccessibilityProblems(), []);
       });
     }
   }
 
-  test('it follows the system from light to dark and back while it is open', async () => {
+  test('an open page follows the system from light to dark and back', async () => {
     await using reference = await openReference();
     const background = () =>
       reference.page.evaluate<string>('getComputedStyle(document.body).backgroundColor');
@@ -351,7 +351,7 @@ describe('the API reference', () => {
     await poll(async () => (await background()) === light, 'a light page');
   });
 
-  test('every operation is reached and opened by the keyboard', async () => {
+  test('the keyboard reaches and opens every operation', async () => {
     await using reference = await openReference();
     const operation = reference.page.locator('[id$="-listWorkItems"]');
     const control = operation.getByRole('button', { expanded: false }).first();

@@ -1,4 +1,4 @@
-// /docs and /openapi.json beside the operations: where they are, with which headers, and where they are not.
+// /docs and /openapi.json: paths, headers and the setting DOCS.
 
 import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';
@@ -8,9 +8,10 @@ import { poll } from '../helpers/changes.ts';
 import { assertHeaders, assertReply, methodNotAllowed, notFound } from '../helpers/expected.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { request, requestBytes, type Reply } from '../helpers/raw-client.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
 
+const backend = await useBackend();
 const pages: readonly [path: string, contentType: string, begins: RegExp, also?: readonly string[]][] = [
   ['/openapi.json', 'application/json', /^\{\n {2}"openapi": "3\.1\./],
   ['/docs', 'text/html; charset=utf-8', /^<!doctype html>/, ['content-security-policy', 'referrer-policy']],
@@ -22,16 +23,12 @@ const pages: readonly [path: string, contentType: string, begins: RegExp, also?:
 ];
 
 describe('DOCS=true', () => {
-  let backend: ScriptedBackend;
   let command: Command;
   before(async () => {
-    backend = await ScriptedBackend.start();
-    backend.answers(answer('[]'));
     command = await startCommand({ BACKEND_URL: backend.url, DOCS: 'true', REQUEST_BYTES_MAX: '1000' });
   });
   after(async () => {
     await command.stop();
-    await backend.stop();
     assert.equal(command.stderr, '');
   });
 
@@ -50,7 +47,7 @@ describe('DOCS=true', () => {
       assert.equal(reply.header('x-request-id'), 'page-1');
     });
 
-    test(`HEAD ${path}: the same without the body [D7]`, async () => {
+    test(`HEAD ${path}: the headers of GET, without the body [D7]`, async () => {
       const got = await command.call('GET', path);
       const head = await command.call('HEAD', path);
       assertPage(head, contentType, also);
@@ -71,7 +68,7 @@ describe('DOCS=true', () => {
     });
   }
 
-  test('the page may load nothing but its own files, and no script or style within it', async () => {
+  test('the policy allows the page only its own files, and no inline script or style', async () => {
     const policy = (await command.call('GET', '/docs')).header('content-security-policy') ?? '';
     const directives = Object.fromEntries(
       policy.split('; ').map((directive): [string, string] => {
@@ -91,24 +88,16 @@ describe('DOCS=true', () => {
     });
   });
 
-  test('near misses are 404, and nothing outside the list is served [D5]', async () => {
+  test('similar paths are 404, and no file outside the list is served [D5]', async () => {
     for (const path of [
-      '/docs/',
-      '/Docs',
-      '/docs/index.html',
-      '/docs/page.js/',
-      '/docs/../package.json',
-      '/docs/%2e%2e/package.json',
-      '/docs/swagger-ui-bundle.js.LICENSE.txt',
-      '/openapi.json/',
-      '/openapi',
-      '/',
+      ...['/', '/openapi', '/openapi.json/', '/Docs', '/docs/', '/docs/index.html', '/docs/page.js/'],
+      ...['/docs/../package.json', '/docs/%2e%2e/package.json', '/docs/swagger-ui-bundle.js.LICENSE.txt'],
     ]) {
       assertReply(await command.call('GET', path), 404, notFound);
     }
   });
 
-  test('a page is answered in turn on its connection, and a body sent with its request is dropped [D11, D27]', async () => {
+  test('pages are answered in order on a connection, and a body in the request is dropped [D11, D27]', async () => {
     await using client = await command.connect();
     client.send(
       Buffer.concat([
@@ -122,7 +111,7 @@ describe('DOCS=true', () => {
     assert.equal((await client.reply()).status, 400);
   });
 
-  test('a request for a page must be as unambiguous as any other [D27]', async () => {
+  test('an ambiguous request for a page is 400 [D27]', async () => {
     const reply = await command.call('GET', '/docs', {
       headers: [
         ['Host', 'a'],
@@ -132,7 +121,7 @@ describe('DOCS=true', () => {
     assert.equal(reply.status, 400);
   });
 
-  test('the backend hears nothing of pages, and the log has a line for each', async () => {
+  test('the backend is not called for a page, and the log has a line for each', async () => {
     const before = backend.requests.length;
     await command.call('GET', '/docs', { headers: [['X-Request-Id', 'logged-page']] });
     const line = await command.log((each) => each['requestId'] === 'logged-page', 'the line of the page');
@@ -145,7 +134,7 @@ describe('DOCS=true', () => {
 });
 
 describe('DOCS', () => {
-  test('serve has it off: every page is 404, and the operations are as ever [D5]', async () => {
+  test('serve: the pages are off and 404, and the operations work [D5]', async () => {
     await using command = await startCommand({});
     for (const [path] of pages) {
       assertReply(await command.call('GET', path), 404, notFound);
@@ -154,7 +143,7 @@ describe('DOCS', () => {
     assert.equal((await command.call('GET', '/api/work-items/x')).status, 400);
   });
 
-  test('dev has it on, says where, and can do without', async () => {
+  test('dev: the pages are on and their addresses are printed; --docs=false switches them off', async () => {
     const freePorts = { PORT: '0', ADMIN_PORT: '0', EMBEDDED_BACKEND_PORT: '0' };
     for (const [args, isOn] of [
       [[], true],
@@ -171,7 +160,7 @@ describe('DOCS', () => {
     }
   });
 
-  test('the address of the dashboard is named only where no other machine can open it', async () => {
+  test('the page has the address of the dashboard only if that is a loopback address', async () => {
     for (const [adminHost, isNamed] of [
       ['127.0.0.1', true],
       ['localhost', true],
@@ -190,25 +179,20 @@ describe('DOCS', () => {
       assert.equal(page.includes('data-dashboard'), isNamed, adminHost);
     }
     await using command = await startCommand({ DOCS: 'true' });
-    assert.doesNotMatch(
-      (await command.call('GET', '/docs')).text,
-      /data-dashboard/,
-      'a port yet to be found',
-    );
+    assert.doesNotMatch((await command.call('GET', '/docs')).text, /data-dashboard/, 'ADMIN_PORT=0');
   });
 
-  test('nothing of it is loaded where it is not wanted', () => {
+  test('the modules of the pages are loaded on demand only', () => {
     const root = resolve(import.meta.dirname, '../..');
     const importers = (pattern: RegExp) =>
       globSync('packages/**/*.ts', { cwd: root })
-        // Types are left out when it runs.
+        // Imports of types are removed at run time.
         .filter((path) =>
           pattern.test(readFileSync(resolve(root, path), 'utf8').replaceAll(/^import type [^;]*;/gm, '')),
         )
         .map((path) => path.replaceAll('\\', '/'))
         .toSorted();
     assert.deepEqual(importers(/ from '[^']*\/(?:api-reference|openapi)\/[^']*'/), [
-      // Itself only where it is wanted.
       'packages/command/api-reference/pages.ts',
     ]);
     assert.deepEqual(importers(/await import\('[^']*\/(?:api-reference|openapi)\/[^']*'\)/), [

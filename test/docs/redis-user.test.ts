@@ -1,4 +1,4 @@
-// The user of Redis that docs/security.md gives to the gateways: it can count, and nothing else.
+// The Redis user of docs/security.md can count requests and do nothing else.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -21,7 +21,7 @@ const refused = [
 for (const { name, program } of redisPrograms.length > 0
   ? redisPrograms
   : [{ name: 'Redis', program: undefined }]) {
-  test(`${name}: the user of docs/security.md counts, and may do nothing else`, { skip: withoutRedis }, async () => {
+  test(`${name}: the user of docs/security.md can only count requests`, { skip: withoutRedis }, async () => {
     const backend = await ScriptedBackend.start();
     await using cleanUp = new AsyncDisposableStack();
     cleanUp.defer(() => backend.stop());
@@ -32,7 +32,7 @@ for (const { name, program } of redisPrograms.length > 0
       BACKEND_URL: backend.url,
       RATE_LIMIT: '1000/1h',
       RATE_LIMIT_REDIS_URL: `redis://gateway:password@127.0.0.1:${redis.port}/1`,
-      // Who gets in has been counted by Redis.
+      // Only calls that Redis has counted are accepted.
       RATE_LIMIT_FALLBACK: 'deny',
     };
     await using gateway = await startCommand(environment);
@@ -45,9 +45,9 @@ for (const { name, program } of redisPrograms.length > 0
         await using command = runCommand(['check'], environment);
         return (await command.exitCode()) === 0 && said.test(command.stdout);
       }, String(said));
-    await saysOnCheck(/^rate limit: Redis at .* counts, .* of a version that it does not tell$/m);
+    await saysOnCheck(/^rate limit: Redis at .* counted a request in .* \(unknown version\)$/m);
     await redis.send('ACL SETUSER gateway +info');
-    await saysOnCheck(/^rate limit: Redis at .* counts, .*(Redis|Valkey) \d/m);
+    await saysOnCheck(/^rate limit: Redis at .* counted a request in .*\((Redis|Valkey) \d/m);
     await redis.send('ACL SETUSER gateway -info');
 
     const user = new Redis({

@@ -1,5 +1,4 @@
-// What the tests of the embedded backend share: a backend that stops with its test, and one call to it whose
-// answer is kept as bytes.
+// Helpers for the tests of the embedded backend: a backend that stops with its test, and calls that return bytes.
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -27,7 +26,7 @@ export async function startBackend(
   return backend;
 }
 
-/** A path for a database in a folder of its own, removed after the test. */
+/** The path of a database in a temporary folder, which is removed after the test. */
 export function databaseFile(t: TestContext): string {
   const folder = mkdtempSync(join(tmpdir(), 'embedded-backend-'));
   t.after(() => {
@@ -68,7 +67,7 @@ export function assertJson(reply: Reply, status: number, text: string): void {
   assert.equal(reply.headers.get('content-type'), 'application/json; charset=utf-8');
 }
 
-/** Asserts an RFC 9457 answer and gives its `errors`. */
+/** Asserts an RFC 9457 answer and returns its `errors`. */
 export function assertProblem(reply: Reply, status: number, title: string, section: string): unknown {
   assert.equal(reply.status, status);
   assert.equal(reply.headers.get('content-type'), 'application/problem+json; charset=utf-8');

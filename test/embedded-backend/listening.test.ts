@@ -1,4 +1,4 @@
-// Where the embedded backend listens, how it refuses to start, how it stops, and a thousand requests in a row.
+// The embedded backend: addresses, failures to start, shutdown, and 1,000 requests on one connection.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -43,7 +43,7 @@ describe('listening', () => {
     }
   });
 
-  test('an address listens there only, and its URL can be used', async (t) => {
+  test('with an address as host the backend listens on that address only', async (t) => {
     const ipv4 = await startBackend(t, { host: '127.0.0.1' });
     assert.equal(ipv4.url, `http://127.0.0.1:${ipv4.port}`);
     if (!hasIpv6) return;
@@ -55,8 +55,8 @@ describe('listening', () => {
     assertJson(await send(everywhere.url, 'GET', '/api/WorkItem'), 200, '[]');
   });
 
-  test('a free port that is taken on ::1 is given up for another one', needsIpv6, async (t) => {
-    // eslint-disable-next-line @typescript-eslint/unbound-method -- always called with the server it is for
+  test('a port that is free on 127.0.0.1 and in use on ::1 is replaced by another', needsIpv6, async (t) => {
+    // eslint-disable-next-line @typescript-eslint/unbound-method -- always called with its server
     const { listen } = Server.prototype;
     const taken: number[] = [];
     t.mock.method(
@@ -78,7 +78,7 @@ describe('listening', () => {
     assertJson(await send(`http://127.0.0.1:${port}`, 'GET', '/api/WorkItem'), 200, '[]');
   });
 
-  test('a port in use stops the start with what to do', async (t) => {
+  test('if the port is in use, the start fails with advice', async (t) => {
     const port = await takePort(t, '127.0.0.1');
     const database = databaseFile(t);
     for (const host of ['localhost', '127.0.0.1']) {
@@ -87,7 +87,7 @@ describe('listening', () => {
         assert.ok(error.cause instanceof Error);
         assert.equal(
           error.message,
-          `port ${port} on 127.0.0.1 is in use: stop the program that has it, or choose another port with ` +
+          `port ${port} on 127.0.0.1 is in use: stop the program that uses it, or choose another port with ` +
             '--embedded-backend-port (EMBEDDED_BACKEND_PORT)',
         );
         return true;
@@ -95,20 +95,16 @@ describe('listening', () => {
     }
   });
 
-  test(
-    'a port in use on ::1 alone stops the start too, and 127.0.0.1 is given back',
-    needsIpv6,
-    async (t) => {
-      const port = await takePort(t, '::1');
-      await assert.rejects(startEmbeddedBackend({ host: 'localhost', port, database: ':memory:' }), {
-        code: 'EADDRINUSE',
-        message: /port \d+ on ::1 is in use/,
-      });
-      await startBackend(t, { host: '127.0.0.1', port });
-    },
-  );
+  test('if the port is in use on ::1 only, the start fails and releases 127.0.0.1', needsIpv6, async (t) => {
+    const port = await takePort(t, '::1');
+    await assert.rejects(startEmbeddedBackend({ host: 'localhost', port, database: ':memory:' }), {
+      code: 'EADDRINUSE',
+      message: /port \d+ on ::1 is in use/,
+    });
+    await startBackend(t, { host: '127.0.0.1', port });
+  });
 
-  test('any other failure to listen says so', async () => {
+  test('another failure to listen is reported', async () => {
     await assert.rejects(startEmbeddedBackend({ host: '192.0.2.1', port: 0, database: ':memory:' }), {
       code: 'EADDRNOTAVAIL',
       message: /this machine has no address 192\.0\.2\.1: listen on localhost/,
@@ -117,11 +113,11 @@ describe('listening', () => {
 });
 
 describe('stopping', () => {
-  test('connections that are idle, silent or half-way through a head do not hold it up', async (t) => {
+  test('connections that are idle, or have sent no head or half a head, do not delay the stop', async (t) => {
     const { port, stop } = await startBackend(t, { host: 'localhost' });
     const whole = 'GET /api/WorkItem HTTP/1.1\r\nHost: a\r\n\r\n';
     const sockets = ['127.0.0.1', ...(hasIpv6 ? ['::1'] : [])].flatMap((host) =>
-      // The half head comes with a whole one before it, so that the answer shows that it has arrived.
+      // Half a head follows a whole one, whose answer proves that the bytes have arrived.
       [whole, '', `${whole}GET /api/WorkItem HTT`].map((sent) => {
         const socket = connect(port, host);
         socket.on('error', () => undefined).write(sent);
@@ -138,7 +134,7 @@ describe('stopping', () => {
     assert.ok(performance.now() - started < 2_500);
   });
 
-  test('an answer that is on its way is sent to its end, and its connection then closed', async (t) => {
+  test('an answer that has begun is completed; then its connection closes', async (t) => {
     const { url, port, stop } = await startBackend(t);
     const text = 'x'.repeat(25_000_000);
     await send(url, 'POST', '/api/WorkItem', `{"a":"${text}"}`);
@@ -154,7 +150,7 @@ describe('stopping', () => {
     assert.ok(performance.now() - started < 2_500);
   });
 
-  test('a request under way is finished first', async (t) => {
+  test('a request in flight is completed first', async (t) => {
     const database = databaseFile(t);
     const { port, stop } = await startBackend(t, { database });
     const socket = connect(port, '127.0.0.1');
@@ -174,7 +170,7 @@ describe('stopping', () => {
     assertJson(await send(second.url, 'GET', '/api/WorkItem'), 200, '[{"id":1,"n":1}]');
   });
 
-  test('a request that never ends is cut after 5 s', async (t) => {
+  test('a request that never ends is cut off after 5 s', async (t) => {
     const { port, stop } = await startBackend(t);
     const socket = connect(port, '127.0.0.1');
     socket.on('error', () => undefined);
@@ -190,7 +186,7 @@ describe('stopping', () => {
   });
 });
 
-test('1,000 requests in a row use one connection and leave nothing behind', async (t) => {
+test('1,000 requests in a row use one connection and cause no warning', async (t) => {
   const warnings: Error[] = [];
   const onWarning = (warning: Error): void => void warnings.push(warning);
   process.on('warning', onWarning);

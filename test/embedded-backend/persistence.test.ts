@@ -1,4 +1,4 @@
-// What the embedded backend keeps when it ends, whichever way it ends, and what a new database starts with.
+// The database of the embedded backend: restarts, kills, and the content of a new database.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -12,7 +12,7 @@ import { startEmbeddedBackend } from '../../packages/stand-in-backend/server.ts'
 import { assertJson, databaseFile, send, startBackend } from './backend.ts';
 
 describe('the database of the embedded backend', () => {
-  test('a restart finds every item, and does not give an id again', async (t) => {
+  test('a restart keeps every item and does not reuse an id', async (t) => {
     const database = databaseFile(t);
     const first = await startBackend(t, { database });
     await send(first.url, 'POST', '/api/WorkItem', '{"n":1.0,"text":"日本語 \\ud800"}');
@@ -30,7 +30,7 @@ describe('the database of the embedded backend', () => {
     assertJson(await send(second.url, 'POST', '/api/WorkItem', '{}'), 201, '{"id":3}');
   });
 
-  test('a kill in the middle of writing loses nothing that was acknowledged', async (t) => {
+  test('a kill during writes loses no acknowledged item', async (t) => {
     const database = databaseFile(t);
     const url = new URL('../../packages/stand-in-backend/server.ts', import.meta.url).href;
     const program = `
@@ -63,7 +63,7 @@ describe('the database of the embedded backend', () => {
       assertJson(await send(second.url, 'GET', `/api/WorkItem/${id}`), 200, text);
   });
 
-  test('a new database has the sample items when they are asked for, and only then', async (t) => {
+  test('only a new database gets the sample items, and only on request', async (t) => {
     const database = databaseFile(t);
     const first = await startBackend(t, { database, sampleItems: true });
     const items = JSON.parse((await send(first.url, 'GET', '/api/WorkItem')).body.toString()) as Record<
@@ -89,7 +89,7 @@ describe('the database of the embedded backend', () => {
     assertJson(await send(plain.url, 'GET', '/api/WorkItem'), 200, '[]');
   });
 
-  test('a database that cannot be used stops the start with what to do, and is left as it was', async (t) => {
+  test('with an unusable database the start fails with advice; the file is unchanged', async (t) => {
     const file = databaseFile(t);
     const missing = join(dirname(file), 'missing', 'work-items.sqlite');
     const text = join(dirname(file), 'text.sqlite');
@@ -101,12 +101,12 @@ describe('the database of the embedded backend', () => {
     for (const [database, reason] of [
       [missing, /unable to open database file/],
       [text, /file is not a database/],
-      [foreign, /it is a database of something else/],
+      [foreign, /it is the database of another program/],
     ] as const) {
       await assert.rejects(startEmbeddedBackend({ host: '127.0.0.1', port: 0, database }), (error: Error) => {
         assert.ok(error.message.includes(database));
         assert.match(error.message, reason);
-        assert.match(error.message, /Name a file in a folder that exists/);
+        assert.match(error.message, /Name a file in an existing, writable folder/);
         assert.ok(error.cause instanceof Error);
         return true;
       });

@@ -1,5 +1,5 @@
-// Each block of code in the documents for users, as it stands there: pasted into an empty folder with the package, run,
-// and what it serves is called. Only ports and the names of machines are changed.
+// Runs each code block of the user documents, in an empty folder with the package, and calls the servers that the block starts.
+// Only ports and host names are replaced.
 
 import assert from 'node:assert/strict';
 import { createServer, type RequestListener } from 'node:http';
@@ -8,13 +8,14 @@ import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { noOpenssl } from '../helpers/certificates.ts';
 import { codeBlocks } from '../helpers/documents.ts';
 import { Example, linesOfDocument, type RunningExample } from '../helpers/examples.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { createPair, goodToken, keySetOf } from '../helpers/issuer.ts';
 import { poll } from '../helpers/changes.ts';
+import { parseItemId } from '../../packages/core/call/item-id.ts';
 import type { Headers, Reply } from '../helpers/raw-client.ts';
 
 const example = Example.link();
@@ -26,16 +27,13 @@ const token = goodToken(pair, undefined, {
 });
 const bearer: Headers = [['Authorization', `Bearer ${token}`]];
 const list = '/api/work-items';
-after(() => {
-  example[Symbol.dispose]();
-});
 
 interface Local {
   readonly url: string;
   readonly stop: () => void;
 }
 
-/** What a block is run in: ports of its own, and processes that end with it. */
+/** The ports of a block, and its processes, which end when the block has been tested. */
 class Place implements AsyncDisposable {
   readonly port: number;
   readonly #adminPort: number;
@@ -53,7 +51,7 @@ class Place implements AsyncDisposable {
     return new Place(ports, await serve(answerAsIssuer));
   }
 
-  /** A block with the ports, the issuer and the commands that there are here. */
+  /** Replaces ports, issuer and commands in a block by those of this test. */
   here(block: string): string {
     return block
       .replaceAll('3000', String(this.port))
@@ -73,14 +71,14 @@ class Place implements AsyncDisposable {
     };
   }
 
-  /** Starts a server by a line of the shell. */
+  /** Starts a server by a shell command. */
   async start(line: string): Promise<RunningExample> {
     const command = this.here(line).replace('work-item-gateway', 'exec work-item-gateway');
     const port = command.endsWith(' backend') ? this.#backendPort : this.port;
     return await this.#run('bash', ['-c', command], port);
   }
 
-  /** Starts what is written in a file of JavaScript or TypeScript. */
+  /** Starts a JavaScript or TypeScript file. */
   async startFile(name: string, block: string): Promise<RunningExample> {
     await this.start('work-item-gateway backend');
     example.write(name, this.here(block));
@@ -94,7 +92,7 @@ class Place implements AsyncDisposable {
     return running;
   }
 
-  /** Runs lines of the shell to their end. */
+  /** Runs shell commands to their end. */
   async output(lines: string, variables: NodeJS.ProcessEnv = {}): Promise<string> {
     return await example.output('bash', ['-c', this.here(lines)], variables);
   }
@@ -127,9 +125,11 @@ const answerAsIssuer: RequestListener = ({ url = '' }, response) => {
   response.end(answers[url]);
 };
 
-type Run = (place: Place, block: string) => Promise<void>;
+type Run = (place: Place, block: string) => Promise<void> | void;
 
-/** The commands of a block: the first starts a server, each of the others runs to its end. */
+const root = join(import.meta.dirname, '../..');
+
+/** The commands of a block, without comments. */
 function commandsIn(block: string): string[] {
   return block
     .replaceAll('\\\n', ' ')
@@ -137,7 +137,7 @@ function commandsIn(block: string): string[] {
     .filter((line) => line !== '' && !line.startsWith('#'));
 }
 
-/** What `console` shows: each command, and what it prints. */
+/** The commands of a console block, with their output. */
 function sessionsIn(block: string): { command: string; printed: string }[] {
   return block
     .split(/^\$ /m)
@@ -168,11 +168,11 @@ async function assertLimit(call: () => Promise<Reply>): Promise<Reply> {
   return reply;
 }
 
-/** A server with TLS, and the commands after it; gives what each prints, or the exit code of curl. */
+/** Starts a server with TLS and runs the commands after it; returns each output, or the exit code of curl. */
 async function runTls(place: Place, block: string): Promise<string[]> {
   const [start = '', ...others] = commandsIn(block);
   const server = await place.start(start);
-  await poll(() => server.output.includes('Ctrl-C'), 'it is ready');
+  await poll(() => server.output.includes('Ctrl-C'), 'the server is ready');
   const printed = [];
   for (const line of others) {
     printed.push(
@@ -184,7 +184,7 @@ async function runTls(place: Place, block: string): Promise<string[]> {
 
 const elsewhere = (file: string): string => `run by ${file}`;
 
-// Each block by a part of it, and how it is run or why it is not.
+// For each code block: a text in it that identifies it, and its test or the reason why it is not run.
 const rows: Readonly<Record<string, readonly (readonly [part: string, run: Run | string])[]>> = {
   'README.md': [
     [
@@ -192,7 +192,7 @@ const rows: Readonly<Record<string, readonly (readonly [part: string, run: Run |
       async (place, block) => {
         const [started, ...calls] = sessionsIn(place.here(block));
         const server = await place.start('npm start');
-        await poll(() => server.output.includes('Ctrl-C'), 'it is ready');
+        await poll(() => server.output.includes('Ctrl-C'), 'the server is ready');
         for (const line of started?.printed.split('\n') ?? []) assert.ok(server.output.includes(line), line);
         assert.equal(calls.length, 3);
         for (const { command, printed } of calls) {
@@ -223,8 +223,8 @@ const rows: Readonly<Record<string, readonly (readonly [part: string, run: Run |
         const code = codeBlocks('docs/hosts.md').find((each) => each.includes('createServer('));
         const server = await place.startFile('server.mjs', (code ?? '').replace('5104', '1'));
         await server.call('GET', `${list}/5`);
-        await poll(() => server.output.includes('\n'), 'a line');
-        const plain = (line: string) => line.replaceAll(/\(request id [^)]*\)|Cause: .* Look/g, '').trim();
+        await poll(() => server.output.includes('\n'), 'the line of the failure');
+        const plain = (line: string) => line.replaceAll(/\(request id [^)]*\)|Cause: .* Check/g, '').trim();
         assert.equal(plain(server.output), plain(block));
       },
     ],
@@ -267,12 +267,10 @@ const rows: Readonly<Record<string, readonly (readonly [part: string, run: Run |
         await assertLimit(() => server.call('GET', list));
       },
     ],
-  ],
-  'docs/clients.md': [
     [
       'npx openapi-typescript',
       async (place, block) => {
-        // Its first line installs what is here.
+        // Skips the first line: it installs a package, which is already installed.
         const [, ...lines] = commandsIn(block);
         await place.start('npm start');
         await place.output(['set -e', ...lines].join('\n'));
@@ -290,7 +288,6 @@ const rows: Readonly<Record<string, readonly (readonly [part: string, run: Run |
         );
       },
     ],
-    ["from 'work-item-gateway/client'", 'shows what there is not'],
   ],
   'docs/security.md': [
     [
@@ -316,7 +313,6 @@ const rows: Readonly<Record<string, readonly (readonly [part: string, run: Run |
         assert.match(refused, /^exit \d+$/);
       },
     ],
-    ['"use":"clients"', 'a line of the log'],
     [
       'BACKEND_SERVER_NAME=',
       async (place, block) => {
@@ -339,7 +335,6 @@ const rows: Readonly<Record<string, readonly (readonly [part: string, run: Run |
         }
       },
     ],
-    ['unable to verify the first certificate: BACKEND_CA_FILE', 'a line of the log'],
     [
       'openid-configuration',
       async (place, block) => {
@@ -382,14 +377,6 @@ const rows: Readonly<Record<string, readonly (readonly [part: string, run: Run |
         const headers: Headers = [['Origin', 'https://app.example.com']];
         const reply = await server.call('GET', `${list}/x`, { headers });
         assert.equal(reply.header('access-control-allow-origin'), 'https://app.example.com');
-      },
-    ],
-    [
-      'const reply = await fetch(',
-      async (place, block) => {
-        await place.start('npm start');
-        example.write('page.mjs', place.here(`const token = 'any';\n${block}console.log(reply.status);\n`));
-        assert.equal(await example.output('node', ['page.mjs']), '200\n');
       },
     ],
     [
@@ -441,25 +428,94 @@ const rows: Readonly<Record<string, readonly (readonly [part: string, run: Run |
       'RATE_LIMIT_REDIS_URL=',
       async (place, block) => {
         await place.start('work-item-gateway backend');
-        // Its Redis is not there, and so each counts by itself.
+        // That Redis does not exist here: the gateway counts on its own.
         const server = await place.start(`${commandsIn(block).join(' ')} npm run serve`);
         assert.equal((await server.call('GET', list)).status, 200);
       },
     ],
     ['work-item-gateway check', elsewhere('test/process/own-authority.test.ts')],
     ['ACL SETUSER', elsewhere('test/docs/redis-user.test.ts')],
-    ['does not count: unable to verify', 'a line of check'],
+  ],
+  'docs/operating.md': [
+    [
+      '"reachable":false',
+      async (place, block) => {
+        await place.start('work-item-gateway serve');
+        const shown = await place.output('curl -s http://localhost:9464/readyz');
+        assert.deepEqual(keysOf(shown), keysOf(block));
+      },
+    ],
+    [
+      '"msg":"backend call failed"',
+      async (place, block) => {
+        const server = await place.start('work-item-gateway serve');
+        await server.call('PUT', `${list}/12`, { body: '{}', headers: [['User-Agent', 'curl/8.5.0']] });
+        const lines = (): string[] =>
+          server.output.split('\n').filter((each) => each.endsWith('"backend call failed"}'));
+        await poll(() => lines().length > 0, 'the line of the failure');
+        const withoutToken = keysOf(block).filter((key) => key !== 'subject');
+        assert.deepEqual(keysOf(lines()[0] ?? ''), withoutToken);
+      },
+    ],
+    [
+      'npm install @opentelemetry',
+      (_place, block) => {
+        const { peerDependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
+          peerDependencies: Record<string, string>;
+        };
+        const named = block.trim().split(' ').slice(2);
+        assert.ok(named.length > 0);
+        for (const name of named) assert.ok(name in peerDependencies, name);
+      },
+    ],
+    ['check --contract', elsewhere('test/contract/command.test.ts')],
+  ],
+  'docs/deploying.md': [
+    ['docker build', 'run by test/deploy/image.ts, with buildah and podman'],
+    ['kubectl apply', 'needs a cluster; test/deploy/kubernetes.test.ts checks the manifests'],
+    ['sudo install -D', 'needs root and systemd; test/deploy/systemd.test.ts runs the units'],
+    ['systemctl reload work-item-gateway', 'needs root and systemd; the same'],
+    ['systemctl disable --now', 'needs root and systemd; the same'],
+    ['haproxy -c -f', elsewhere('test/deploy/haproxy.test.ts')],
+  ],
+  'CONTRIBUTING.md': [
+    ['git clone', "needs the repository's host"],
+    [
+      "['1,5', '1']",
+      (_place, block) => {
+        const [[id = '', sent = ''] = []] = JSON.parse(
+          `[${block.trim().replace(/,$/, '').replaceAll("'", '"')}]`,
+        ) as string[][];
+        assert.equal(parseItemId(encodeURIComponent(id), 'leading'), sent);
+      },
+    ],
+    ['node --test test/spec/item-id.test.ts', 'run by npm test'],
+    [
+      'rateLimitFallback: {',
+      (_place, block) => {
+        const source = readFileSync(join(root, 'packages/core/guards/options/rate-options.ts'), 'utf8');
+        const lines = block.split('\n').filter((line) => /^ *\w+: /.test(line) && !line.includes('…'));
+        assert.equal(lines.length, 3);
+        const row = source.slice(source.indexOf(`  ${lines[0] ?? ''}`)).slice(0, 200);
+        for (const line of lines) assert.ok(row.includes(line.trim()), line);
+      },
+    ],
+    ['cosign verify', 'needs a release'],
   ],
 };
 
+function keysOf(json: string): string[] {
+  return Object.keys(JSON.parse(json) as object).toSorted();
+}
+
 for (const [document, blocks] of Object.entries(rows)) {
   describe(document, { skip: noOpenssl }, () => {
-    test('each block of code is run, or a reason says why not', () => {
+    test('each code block is tested or has a reason why it is not run', () => {
       const matches = codeBlocks(document).map((block) => blocks.findIndex(([part]) => block.includes(part)));
       assert.deepEqual(
         matches,
         blocks.map((_, index) => index),
-        'in their order',
+        'the rows have the order of the blocks',
       );
     });
 
@@ -473,15 +529,15 @@ for (const [document, blocks] of Object.entries(rows)) {
   });
 }
 
-test('docs/hosts.md: its table says how many lines each host takes', () => {
+test('docs/hosts.md: the table has the right number of lines for each host', () => {
   for (const host of ['Next.js', 'Fastify', 'Express 5', 'NestJS', 'Node.js', 'Hono', 'Bun', 'Deno']) {
     assert.ok(linesOfDocument(host).length > 0);
   }
 });
 
-test('docs/hosts.md: the two calls with which a reader sees that it works', async () => {
+test('docs/hosts.md: the two calls that try the route work', async () => {
   const calls = /Then\n`(curl [^`]+)` shows `([^`]+)`.*\n`(curl [^`]+)` makes/.exec(
-    readFileSync(join(import.meta.dirname, '../../docs/hosts.md'), 'utf8'),
+    readFileSync(join(root, 'docs/hosts.md'), 'utf8'),
   );
   assert.ok(calls);
   const [, look = '', shown, make = ''] = calls;

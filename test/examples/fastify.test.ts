@@ -1,9 +1,9 @@
-// examples/fastify: the plugin among the plugins that people have, over real sockets. Tokens cannot be walked around [D60],
-// and what `@fastify/swagger` shows changes no byte.
+// examples/fastify: the plugin with common plugins, over real sockets. Tokens cannot be bypassed [D60], and
+// `@fastify/swagger` changes no byte.
 
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
-import { after, before, beforeEach, describe, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import { poll } from '../helpers/changes.ts';
 import { Example, linesOfDocument, runnable, type RunningExample } from '../helpers/examples.ts';
@@ -11,8 +11,10 @@ import { assertReply, invalidId, operations } from '../helpers/expected.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { oddTargets } from '../helpers/odd-targets.ts';
 import { RawClient } from '../helpers/raw-client.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 
+const backend = await useBackend('{"id":5}');
 const example = Example.install('fastify');
 const origin = 'https://app.example';
 const secret = 'a secret of the tests';
@@ -26,29 +28,21 @@ const token = `${signed}.${encode(createHmac('sha256', secret).update(signed).di
 const authorization = ['Authorization', `Bearer ${token}`] as const;
 
 describe('in Fastify', { skip: typeof example === 'string' && example }, () => {
-  let backend: ScriptedBackend;
   let server: RunningExample;
   before(async () => {
     assert.ok(typeof example === 'object');
-    backend = await ScriptedBackend.start();
     server = await example.start('node', ['server.js'], backend.url, {
       JWT_SECRET: secret,
       ORIGIN: origin,
       RATE_LIMIT: '100000',
     });
   });
-  beforeEach(() => {
-    backend.reset();
-    backend.answers(answer('{"id":5}'));
-  });
   after(async () => {
     await server[Symbol.asyncDispose]();
-    await backend.stop();
-    if (typeof example === 'object') example[Symbol.dispose]();
   });
 
   for (const { name, method, path, options, backendTarget, status, body } of operations) {
-    test(`operation ${name} with a token: our reply, with the headers of the other plugins`, async () => {
+    test(`operation ${name} with a token: the gateway's reply with the headers of the other plugins`, async () => {
       const headers = [authorization, ['Origin', origin]] as const;
       const reply = await server.call(method, path, { ...options, headers });
       assertReply(reply, status, body, hostHeaders);
@@ -60,13 +54,13 @@ describe('in Fastify', { skip: typeof example === 'string' && example }, () => {
       assert.equal(backend.requests[0]?.header('authorization'), undefined);
     });
 
-    test(`operation ${name} without one is not called`, async () => {
+    test(`operation ${name} without a token makes no backend call`, async () => {
       assert.equal((await server.call(method, path, options)).status, 401);
       assert.equal(backend.requests.length, 0);
     });
   }
 
-  test('no odd target is a way around the token [D60]', async () => {
+  test('no odd target bypasses the token [D60]', async () => {
     let client: RawClient | undefined;
     for (const target of oddTargets('')) {
       for (const method of ['GET', 'DELETE']) {
@@ -80,12 +74,12 @@ describe('in Fastify', { skip: typeof example === 'string' && example }, () => {
     assert.deepEqual(backend.requests, []);
   });
 
-  test('an id with a malformed escape gets our reply, and no call [D1, D60]', async () => {
+  test('an id with a malformed escape gets the reply of the gateway, and no backend call [D1, D60]', async () => {
     assertReply(await server.call('GET', '/api/work-items/%zz'), 400, invalidId);
     assert.deepEqual(backend.requests, []);
   });
 
-  test('the lines of docs/hosts.md give a working route', async () => {
+  test('the code in docs/hosts.md is a working route', async () => {
     assert.ok(typeof example === 'object');
     const port = await findFreePort();
     example.write('lines.mjs', runnable(linesOfDocument('Fastify'), port, backend.url));
@@ -94,7 +88,7 @@ describe('in Fastify', { skip: typeof example === 'string' && example }, () => {
     assertReply(await written.call('GET', '/api/work-items/%zz'), 400, invalidId);
   });
 
-  test('bytes pass unchanged, whatever the document says', async () => {
+  test('bodies are passed on byte for byte, although the routes have schemas', async () => {
     const json = ' {"n":9007199254740993,"x":1.0,"y":1e400,"a":1,"a":2}\r\n';
     backend.answers(answer(json));
     const options = { headers: [authorization, ['Content-Type', 'text/plain']] as const, body: json };
@@ -108,11 +102,11 @@ describe('in Fastify', { skip: typeof example === 'string' && example }, () => {
     );
   });
 
-  test('a failure is a line of its request in the log', async () => {
+  test('a failure is logged with its request', async () => {
     backend.answers(answer('{}', { status: 500 }));
     const headers = [authorization, ['X-Request-Id', 'to-be-found']] as const;
     await server.call('GET', '/api/work-items', { headers });
-    await poll(() => server.output.includes('to-be-found'), 'the line');
+    await poll(() => server.output.includes('to-be-found'), 'the line of the failure');
     const [line] = server.output.split('\n').filter((each) => each.includes('to-be-found'));
     const { reqId, outcome } = JSON.parse(line ?? '{}') as Record<string, unknown>;
     assert.match(String(reqId), /^req-/);

@@ -3,16 +3,18 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, beforeEach, describe, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
 import { Example, linesOfDocument, type RunningExample } from '../helpers/examples.ts';
 import { assertReply, invalidId, notFound, operation, operations, tooLarge } from '../helpers/expected.ts';
 import { RawClient } from '../helpers/raw-client.ts';
-import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer, behind } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 
+const backend = await useBackend('{"id":5}');
 const example = Example.install('nestjs');
 
-test('the lines of docs/hosts.md are those of the example, which reads where the backend is', () => {
+test('the code in docs/hosts.md is that of the example, apart from environment variables', () => {
   const main = readFileSync(join(import.meta.dirname, '../../examples/nestjs/src/main.ts'), 'utf8');
   const lines = main
     .replace('process.env.BACKEND_URL ?? ', '')
@@ -26,34 +28,24 @@ describe('in NestJS', { skip: typeof example === 'string' && example }, () => {
     assert.ok(typeof example === 'object');
     example.run('tsc', []);
   });
-  after(() => {
-    if (typeof example === 'object') example[Symbol.dispose]();
-  });
 
   for (const [platform, main, ownHeaders] of [
     ['Express', 'dist/main.js', ['x-powered-by']],
     ['Fastify', 'dist/main-fastify.js', []],
   ] as const) {
     describe(platform, () => {
-      let backend: ScriptedBackend;
       let server: RunningExample;
       before(async () => {
         assert.ok(typeof example === 'object');
-        backend = await ScriptedBackend.start();
         server = await example.start('node', [main], backend.url);
-      });
-      beforeEach(() => {
-        backend.reset();
-        backend.answers(answer('{"id":5}'));
       });
       after(async () => {
         await server[Symbol.asyncDispose]();
-        await backend.stop();
       });
 
       for (const { name, method, path, options, backendTarget, status, body, failure } of operations) {
-        test(`operation ${name}: the bytes of the reply and of the backend call [spec 4]`, async () => {
-          // As a client of a Nest application sends it, whose parsers would read it.
+        test(`operation ${name}: reply and backend call have the specified bytes [spec 4]`, async () => {
+          // With a content type that Nest's body parsers would parse.
           const headers = [['Content-Type', 'application/json']] as const;
           assertReply(await server.call(method, path, { ...options, headers }), status, body, ownHeaders);
           assert.deepEqual(
@@ -65,7 +57,7 @@ describe('in NestJS', { skip: typeof example === 'string' && example }, () => {
         });
       }
 
-      test('errors of the request make no backend call [spec 7]', async () => {
+      test('an invalid request causes no backend call [spec 7]', async () => {
         for (const id of ['abc', '%zz']) {
           assertReply(await server.call('GET', `/api/work-items/${id}`), 400, invalidId, ownHeaders);
         }
@@ -88,7 +80,7 @@ describe('in NestJS', { skip: typeof example === 'string' && example }, () => {
         gate.open();
       });
 
-      test('the rest of the application is its own, and failures are told', async () => {
+      test('the rest of the application is unchanged, and failures are logged', async () => {
         assert.equal((await server.call('GET', '/')).text, 'Work items are at /api/work-items');
         const other = await server.call('GET', '/api/other');
         assert.equal(other.status, 404);
@@ -96,7 +88,7 @@ describe('in NestJS', { skip: typeof example === 'string' && example }, () => {
         backend.answers(answer('{}', { status: 503 }));
         await server.call('GET', '/api/work-items/5');
         if (platform === 'Express')
-          await poll(() => server.output.includes('status 503'), 'the line of a failure');
+          await poll(() => server.output.includes('status 503'), 'the line of the failure');
       });
     });
   }

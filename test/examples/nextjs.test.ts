@@ -1,10 +1,10 @@
-// examples/nextjs, built by Next.js itself with nothing configured, over real sockets: the gateway's route, the handlers by
-// hand beside it, and the page in a browser [D50].
+// examples/nextjs, built by Next.js without configuration, over real sockets: the gateway's route, the handwritten handlers
+// and the page in a browser [D50].
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, beforeEach, describe, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import { TestBrowser } from '../helpers/browser.ts';
 import { createGate } from '../helpers/changes.ts';
 import { Example, linesOfDocument, type RunningExample } from '../helpers/examples.ts';
@@ -18,14 +18,16 @@ import {
   tooLarge,
 } from '../helpers/expected.ts';
 import { RawClient, type CallOptions, type Reply } from '../helpers/raw-client.ts';
-import { answer, behind, noContent, resetPeer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer, behind, noContent, resetPeer } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
 
+const backend = await useBackend('{"id":5}');
 const example = Example.install('nextjs');
-// It takes twelve seconds of processor time.
+// The build needs 12 s of CPU time.
 const buildLimitMs = 400_000;
 const [gateway, byHand] = ['/api/work-items', '/api/by-hand/work-items'];
 
-test('the lines of docs/hosts.md are the route of the example, which reads where the backend is', () => {
+test('the code in docs/hosts.md is the route of the example, apart from the backend URL', () => {
   const route = readFileSync(
     join(import.meta.dirname, '../../examples/nextjs/app/api/work-items/[[...path]]/route.ts'),
     'utf8',
@@ -34,26 +36,18 @@ test('the lines of docs/hosts.md are the route of the example, which reads where
 });
 
 describe('in Next.js', { skip: typeof example === 'string' && example, timeout: buildLimitMs }, () => {
-  let backend: ScriptedBackend;
   let site: RunningExample;
   before(async () => {
     assert.ok(typeof example === 'object');
-    backend = await ScriptedBackend.start();
     example.run('next', ['build']);
     site = await example.start('next', ['start', '--hostname', '127.0.0.1'], backend.url);
   });
-  beforeEach(() => {
-    backend.reset();
-    backend.answers(answer('{"id":5}'));
-  });
   after(async () => {
     await site[Symbol.asyncDispose]();
-    await backend.stop();
-    if (typeof example === 'object') example[Symbol.dispose]();
   });
 
   for (const { name, method, path, options, backendTarget, status, body } of operations) {
-    test(`operation ${name}: the bytes and the headers of the gateway`, async () => {
+    test(`operation ${name}: reply and backend call are those of the gateway`, async () => {
       const reply = await site.call(method, path, options);
       assertBytes(reply, status, body);
       assert.equal(reply.header('content-type'), 'application/json');
@@ -86,7 +80,7 @@ describe('in Next.js', { skip: typeof example === 'string' && example, timeout: 
     assert.equal(backend.requests.at(-1)?.target, '/api/WorkItem/12');
   });
 
-  describe('what the handlers by hand get wrong, as the README says', () => {
+  describe('the faults of the handwritten handlers that the README lists', () => {
     const json = '{"n":9007199254740993,"x":1.0,"y":1e400,"a":1,"a":2}';
     const changed = '{"n":9007199254740992,"x":1,"y":null,"a":2}';
     const create = async (path: string, options: CallOptions) => {
@@ -102,7 +96,7 @@ describe('in Next.js', { skip: typeof example === 'string' && example, timeout: 
       assert.equal((await create(byHand, { body: json })).sent?.toString(), changed);
     });
 
-    test('2: the backend works on for a client that has left', async () => {
+    test('2: the backend call of a client that has left is not cancelled', async () => {
       const gate = createGate();
       backend.answers(behind(gate, answer('[]')));
       const leave = async (path: string) => {
@@ -111,13 +105,13 @@ describe('in Next.js', { skip: typeof example === 'string' && example, timeout: 
         return (await backend.nextRequest()).connection;
       };
       const kept = await leave(byHand);
-      // Cancelled after the one before was left, which is still there.
+      // The gateway's call is cancelled. The earlier call of the handwritten handler is still open.
       await backend.connectionClosed(await leave(gateway));
       assert.equal(backend.isClosed(kept), false);
       gate.open();
     });
 
-    test('3: a body that is not UTF-8 is stored as something else', async () => {
+    test('3: a body that is not UTF-8 is changed', async () => {
       const body = Buffer.from('{"title":"Caf\xe9"}', 'latin1');
       assert.equal((await create(gateway, { body })).reply.status, 500);
       assert.equal(backend.requests.length, 0);
@@ -148,7 +142,7 @@ describe('in Next.js', { skip: typeof example === 'string' && example, timeout: 
       );
     });
 
-    test('6: a body of any size is taken', async () => {
+    test('6: a body of any size is accepted', async () => {
       const body = `"${'x'.repeat(11 << 20)}"`;
       assertBytes((await create(gateway, { body })).reply, 413, tooLarge);
       assert.equal(backend.requests.length, 0);
@@ -159,7 +153,7 @@ describe('in Next.js', { skip: typeof example === 'string' && example, timeout: 
       assert.ok(sent?.equals(Buffer.from(largest)));
     });
 
-    test('7: nothing says that a reply is not to be stored', async () => {
+    test('7: replies have no cache-control', async () => {
       assert.equal((await site.call('GET', gateway)).header('cache-control'), 'no-store');
       assert.equal((await site.call('GET', byHand)).header('cache-control'), undefined);
     });
@@ -178,7 +172,7 @@ describe('in Next.js', { skip: typeof example === 'string' && example, timeout: 
     });
   });
 
-  test("what is Next.js's own, as the README says", async () => {
+  test('Next.js answers the cases that the README lists', async () => {
     assert.equal((await site.call('GET', '/api/work-items/%zz')).status, 500);
     for (const path of ['/api/work-items/', '//api/work-items']) {
       assert.equal((await site.call('GET', path)).status, 308);
@@ -186,14 +180,14 @@ describe('in Next.js', { skip: typeof example === 'string' && example, timeout: 
     assert.equal(backend.requests.length, 0);
   });
 
-  test('a list of 5 MB comes whole', async () => {
+  test('a list of 5 MB is complete', async () => {
     const list = `[1${',"Ünïcode"'.repeat(400_000)}]`;
     backend.answers(answer(list));
     const reply = await site.call('GET', gateway);
     assert.ok(reply.body.equals(Buffer.from(list)));
   });
 
-  test('the page lists work items, creates one, and says what failed', async () => {
+  test('the page lists work items, creates one and shows failures', async () => {
     const items = [{ id: 1, title: 'Paint the fence', state: 'New' }];
     backend.answers((exchange) => {
       const { method, body } = exchange.request;
@@ -220,7 +214,7 @@ describe('in Next.js', { skip: typeof example === 'string' && example, timeout: 
   });
 });
 
-/** Status and body; the headers of a connection and of caches are Next.js's. */
+/** Asserts status and body only: Next.js adds headers for the connection and caches. */
 function assertBytes(reply: Reply, status: number, body: string): void {
   assert.deepEqual([reply.status, reply.text], [status, body]);
 }

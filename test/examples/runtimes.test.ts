@@ -1,8 +1,8 @@
-// examples/hono, examples/bun and examples/deno: the fetch handler on three servers and three runtimes, and examples/express:
-// the Node handler, over real sockets. A small part of test/spec/, which runs against it on Node.js [D50].
+// The fetch handler in examples/hono, examples/bun and examples/deno, and the Node handler in examples/express, over real
+// sockets: a small part of test/spec, which tests the handlers on Node.js [D50].
 
 import assert from 'node:assert/strict';
-import { after, before, beforeEach, describe, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
 import { Example, linesOfDocument, runnable, type RunningExample } from '../helpers/examples.ts';
 import {
@@ -27,12 +27,14 @@ import {
   garbage,
   noContent,
   resetPeer,
-  ScriptedBackend,
   slicer,
   answerBytes,
   twoAnswers,
   wrongLength,
 } from '../helpers/scripted-backend.ts';
+import { useBackend } from '../helpers/suites.ts';
+
+const backend = await useBackend('{"id":5}');
 
 const programs = {
   express: ['Express 5', 'node'],
@@ -41,7 +43,7 @@ const programs = {
   deno: ['Deno', 'deno', 'run', '--allow-net', '--allow-env'],
 } as const;
 
-// Two calls, an end, and a third call: then nothing is left that would keep a process.
+// Two calls, a close and a third call: after them, nothing keeps the process running.
 const script = (backendUrl: string): string => `
 import { createFetchHandler } from 'work-item-gateway/fetch';
 const call = createFetchHandler({ backendUrl: '${backendUrl}', backendIdleTimeoutMs: 600_000 });
@@ -55,26 +57,18 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
   const example = Example.install(name);
 
   describe(name, { skip: typeof example === 'string' && example }, () => {
-    let backend: ScriptedBackend;
     let server: RunningExample;
     before(async () => {
       assert.ok(typeof example === 'object');
-      backend = await ScriptedBackend.start();
       server = await example.start(program, [...args, 'server.js'], backend.url);
-    });
-    beforeEach(() => {
-      backend.reset();
-      backend.answers(answer('{"id":5}'));
     });
     after(async () => {
       await server[Symbol.asyncDispose]();
-      await backend.stop();
-      if (typeof example === 'object') example[Symbol.dispose]();
     });
     const calls = () => backend.requests.map(({ method, target }) => `${method} ${target}`);
 
     for (const { name: title, method, path, options, backendTarget, status, body } of operations) {
-      test(`operation ${title}: the bytes of the reply and of the backend call [spec 4]`, async () => {
+      test(`operation ${title}: reply and backend call have the specified bytes [spec 4]`, async () => {
         const headers = [
           ['X-Request-Id', 'mine'],
           ['Cookie', 'secret'],
@@ -96,7 +90,7 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
         assert.deepEqual(backend.violations, []);
       });
 
-      test(`operation ${title}: each failure of the backend is its one message [spec 7]`, async () => {
+      test(`operation ${title}: each failure of the backend gets the fixed reply [spec 7]`, async () => {
         const { failure, passesBody } = operation(Number(title[0]) as 1);
         const faults = [
           answer('{"secret":1}', { status: 500 }),
@@ -104,7 +98,7 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
           resetPeer(),
           resetPeer(30, answerBytes('{"id":5}')),
           garbage,
-          // Where it is not passed on, an answer's body does not matter [spec 4, rule 4].
+          // An answer's body that is not passed on does not matter [spec 4, rule 4].
           ...(passesBody
             ? [wrongLength(5, '[1]'), chunked('5\r\n{"a":\r\nx'), answer('<p>'), answer(''), noContent]
             : []),
@@ -118,7 +112,7 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
       });
     }
 
-    test('errors of the request make no backend call [spec 4, spec 7, D1]', async () => {
+    test('invalid requests cause no backend call [spec 4, spec 7, D1]', async () => {
       for (const path of ['abc', '%zz', '-', '%20x', '%2F5']) {
         assertReply(await server.call('GET', `/api/work-items/${path}`), 400, invalidId);
       }
@@ -134,7 +128,7 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
       assertHeaders(await server.call('OPTIONS', '/api/work-items'), ['allow']);
     });
 
-    test('the id is a number of any length, read from what is written [D1]', async () => {
+    test('the id is a number of any length, parsed from the raw path [D1]', async () => {
       for (const [path, id] of [
         ['007', '7'],
         ['12abc', '12'],
@@ -148,7 +142,7 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
       }
     });
 
-    test('a body that is not JSON is a failure and no call, whatever its type [spec 4, rule 6]', async () => {
+    test('a body that is not JSON is a failure without a backend call, for any content type [spec 4, rule 6]', async () => {
       const bodies = ['', '{', '{"a":1,}', 'undefined', '[1] x', "{'a':1}", '\ufeff\ufeff1', '{"a":"\n"}'];
       const bytes = [Buffer.from('"\xe9"', 'latin1'), Buffer.from([0x22, 0xed, 0xa0, 0x80, 0x22])];
       for (const body of [...bodies, ...bytes]) {
@@ -160,7 +154,7 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
       assert.deepEqual(calls(), []);
     });
 
-    test('bodies and answers are the same bytes, in pieces too [spec 4, rule 6]', async () => {
+    test('bodies and answers are passed on byte for byte, also in pieces [spec 4, rule 6]', async () => {
       const json = ' {"n":9007199254740993,"x":1.0,"y":1e400,"a":1,"a":2,"ü":"\\ud800"}\r\n';
       backend.answers(slicer(answerBytes(json)));
       assertReply(await server.call('GET', '/api/work-items/5'), 200, json);
@@ -175,7 +169,7 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
       assert.equal(backend.requests.at(-1)?.body.toString(), json);
     });
 
-    test('a body of 10 MiB is taken, and one byte more is 413 [D11]', async () => {
+    test('a body of 10 MiB is accepted, one byte more is 413 [D11]', async () => {
       const body = Buffer.from(`"${'x'.repeat((10 << 20) - 2)}"`);
       assertReply(await server.call('PUT', '/api/work-items/5', { body }), 200, succeeded);
       assert.ok(backend.requests[0]?.body.equals(body));
@@ -184,7 +178,7 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
       assert.equal(backend.requests.length, 1);
     });
 
-    test('a list of 5 MB comes whole, many times at once', async () => {
+    test('a list of 5 MB is complete, in many concurrent calls', async () => {
       const list = Buffer.from(`[1${',"Ünïcode"'.repeat(400_000)}]`);
       backend.answers(answer(list));
       const replies = await Promise.all(
@@ -193,7 +187,7 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
       for (const reply of replies) assert.ok(reply.body.equals(list));
     });
 
-    test('a client that leaves cancels a read and not a write, and the server lives on [D21]', async () => {
+    test('a client that leaves cancels a read but not a write, and the server keeps running [D21]', async () => {
       const gate = createGate();
       backend.answers(behind(gate, answer('{"id":5}')));
       const leave = async (method: string) => {
@@ -208,7 +202,7 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
       assertReply(await server.call('GET', '/api/work-items/5'), 200, '{"id":5}');
     });
 
-    test('a client that goes away in the middle of its body makes no call', async () => {
+    test('a client that leaves before its body is complete causes no backend call', async () => {
       await using client = await RawClient.open(server.port);
       client.send('POST /api/work-items HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"a":');
       client.reset();
@@ -216,7 +210,7 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
       assert.deepEqual(calls(), ['GET /api/WorkItem/5']);
     });
 
-    test('the lines of docs/hosts.md give a working route, and tell of its failures [D50]', async () => {
+    test('the code in docs/hosts.md is a working route that logs failures [D50]', async () => {
       assert.ok(typeof example === 'object');
       const port = await findFreePort();
       example.write('lines.mjs', runnable(linesOfDocument(host), port, backend.url));
@@ -227,17 +221,17 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
       assert.deepEqual(calls(), ['GET /api/WorkItem/5', 'PUT /api/WorkItem/5']);
       backend.answers(answer('{}', { status: 503 }));
       await written.call('GET', '/api/work-items/5');
-      await poll(() => /status 503\..*\n/.test(written.output), 'the line of a failure');
+      await poll(() => /status 503\..*\n/.test(written.output), 'the line of the failure');
       assert.match(written.output, /^work-item-gateway: refused: GET \/api\/work-items\/5 /m);
     });
 
-    test('a script that uses the handler, closes it and uses it again ends by itself [D50]', async () => {
+    test('a script that closes the handler and uses it again exits [D50]', async () => {
       assert.ok(typeof example === 'object');
       example.write('script.mjs', script(backend.url));
       assert.equal(await example.output(program, [...args, 'script.mjs']), '{"id":5},{"id":5},{"id":5}\n');
     });
 
-    test('the rest of the server is its own', async () => {
+    test('the rest of the server is unchanged', async () => {
       assert.equal((await server.call('GET', '/')).text, 'Work items are at /api/work-items');
       await server.call('GET', '/api/work-itemsx');
       assert.deepEqual(calls(), []);

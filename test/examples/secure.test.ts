@@ -1,4 +1,4 @@
-// `npm run secure` shows the gateway with every door locked: what it prints to type does what it says.
+// `npm run secure`: a gateway with every protection on. Checks that the printed commands work.
 
 import assert from 'node:assert/strict';
 import { execFile, spawn, spawnSync } from 'node:child_process';
@@ -24,45 +24,53 @@ async function findFreePort(): Promise<number> {
   return port;
 }
 
-test('its curl lines get what it says, and nothing of it is left', { skip }, async () => {
-  const child = spawn(process.execPath, [script], {
-    env: {
-      PATH: process.env['PATH'],
-      PORT: String(await findFreePort()),
-      ADMIN_PORT: '0',
-      EMBEDDED_BACKEND_PORT: '0',
-    },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  const exited = once(child, 'exit');
-  let output = '';
-  child.stdout.on('data', (data: Buffer) => (output += data.toString()));
-  child.stderr.on('data', (data: Buffer) => (output += data.toString()));
-  try {
-    await poll(() => output.includes('may: 201') || child.exitCode !== null, 'the advice is printed', 30_000);
-    const lines = [...output.matchAll(/^ {2}(curl .*)$/gm)].map(([, line = '']) => line);
-    // Whoever looks for the first time has nothing to worry about, and types nothing that cannot work.
-    assert.doesNotMatch(output, /"level":"(?:warn|error)"|curl https/);
-    assert.equal(lines.length, 3, output);
-    const [, , write = ''] = lines;
-    for (const [line, version, status] of [
-      [lines[0], 'HTTP/2', '401'],
-      [lines[1], 'HTTP/2', '200'],
-      [write, 'HTTP/2', '403'],
-      [write.replace('/reader ', '/writer '), 'HTTP/2', '201'],
-      [`${write.replace('/reader ', '/writer ')} --http1.1`, 'HTTP/1.1', '201'],
-    ] as const) {
-      const { stdout } = await promisify(execFile)('sh', ['-c', line ?? '']);
-      assert.deepEqual(stdout.split(' ', 2), [version, status], String(line));
+test(
+  'npm run secure: its curl commands get the printed results, and no file or process is left',
+  { skip },
+  async () => {
+    const child = spawn(process.execPath, [script], {
+      env: {
+        PATH: process.env['PATH'],
+        PORT: String(await findFreePort()),
+        ADMIN_PORT: '0',
+        EMBEDDED_BACKEND_PORT: '0',
+      },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    const exited = once(child, 'exit');
+    let output = '';
+    child.stdout.on('data', (data: Buffer) => (output += data.toString()));
+    child.stderr.on('data', (data: Buffer) => (output += data.toString()));
+    try {
+      await poll(
+        () => output.includes('may: 201') || child.exitCode !== null,
+        'the advice is printed',
+        30_000,
+      );
+      const lines = [...output.matchAll(/^ {2}(curl .*)$/gm)].map(([, line = '']) => line);
+      // The output has no warnings, and no command that cannot work.
+      assert.doesNotMatch(output, /"level":"(?:warn|error)"|curl https/);
+      assert.equal(lines.length, 3, output);
+      const [, , write = ''] = lines;
+      for (const [line, version, status] of [
+        [lines[0], 'HTTP/2', '401'],
+        [lines[1], 'HTTP/2', '200'],
+        [write, 'HTTP/2', '403'],
+        [write.replace('/reader ', '/writer '), 'HTTP/2', '201'],
+        [`${write.replace('/reader ', '/writer ')} --http1.1`, 'HTTP/1.1', '201'],
+      ] as const) {
+        const { stdout } = await promisify(execFile)('sh', ['-c', line ?? '']);
+        assert.deepEqual(stdout.split(' ', 2), [version, status], String(line));
+      }
+      const [, authority = ''] = /--cacert (\S+)/.exec(output) ?? [];
+      assert.ok(existsSync(authority));
+      child.kill('SIGTERM');
+      assert.deepEqual(await exited, [0, null]);
+      assert.equal(existsSync(dirname(authority)), false, 'the folder is gone');
+    } finally {
+      // The script ends the processes that it started, then itself.
+      child.kill('SIGTERM');
+      await exited;
     }
-    const [, authority = ''] = /--cacert (\S+)/.exec(output) ?? [];
-    assert.ok(existsSync(authority));
-    child.kill('SIGTERM');
-    assert.deepEqual(await exited, [0, null]);
-    assert.equal(existsSync(dirname(authority)), false, 'the folder is gone');
-  } finally {
-    // It ends what it has started, and then itself.
-    child.kill('SIGTERM');
-    await exited;
-  }
-});
+  },
+);

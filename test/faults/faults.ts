@@ -1,6 +1,6 @@
-// What a backend and the network before it can do wrong, one row each, with what it leads to: the table that
-// matrix.test.ts walks through and that the soak draws from. Named as toxiproxy names them where it has them.
-// Expectations are spelled out from the specification and D15 to D22, none comes from the source.
+// Faults of a backend and of the network between gateway and backend, with the expected outcomes. matrix.test.ts runs
+// all faults; the soak picks faults at random. A fault that toxiproxy also has keeps toxiproxy's name. Expectations
+// come from the specification and D15 to D22, not from the source.
 
 import { gzipSync } from 'node:zlib';
 import { itemNotFound, operation, succeeded, type Operation } from '../helpers/expected.ts';
@@ -24,29 +24,29 @@ import {
   type Answer,
 } from '../helpers/scripted-backend.ts';
 
-/** The specification's row that a call ends in: its success, its 500, or operation 3's 404. */
+/** The outcome of a call by the specification: its success, its 500, or the 404 of operation 3. */
 export type Row = 'success' | 'failure' | 'not-found';
 
 export interface Fault {
   readonly name: string;
-  /** What the backend does. `secret` is in its body and its headers, so that a byte that leaks is known again. */
+  /** The backend's answer. Its body and headers contain `secret`, so that a leak is detected. */
   readonly answer: (secret: string) => Answer;
   readonly row: (each: Operation) => Row;
-  /** The body that a success passes on. */
+  /** The backend's body that a client gets in a success. */
   readonly body: (secret: string) => string;
-  /** Whether the backend connection serves other calls afterwards. */
+  /** `kept`: the backend connection serves other calls afterwards. */
   readonly connection: 'kept' | 'closed';
-  /** The operations whose reply comes only at the deadline [D19]. */
+  /** True for operations whose reply comes only at the deadline [D19]. */
   readonly waits: (each: Operation) => boolean;
-  /** Nothing of an answer has come when the connection dies: what a GET on a reused one is sent again for [D20]. */
+  /** The connection ends before any byte of the answer: a GET on a reused connection is sent again [D20]. */
   readonly isSilentDeath: boolean;
-  /** The answer is whole and its connection dies behind it, perhaps under the next call that is given it [D20]. */
+  /** The connection ends after the complete answer, maybe during its next call [D20]. */
   readonly diesIdle: boolean;
-  /** Comes on the idle connection when the client has its reply. */
+  /** Bytes that the backend sends on the idle connection, after the client has its reply. */
   readonly late: ((secret: string) => Uint8Array) | undefined;
 }
 
-/** The status and body that a client gets, exactly. */
+/** The exact status and body that a client gets. */
 export function expectedReply(fault: Fault, each: Operation, secret: string): [status: number, body: string] {
   switch (fault.row(each)) {
     case 'failure':
@@ -58,13 +58,13 @@ export function expectedReply(fault: Fault, each: Operation, secret: string): [s
   }
 }
 
-/** The body of a good answer: a few hundred bytes, so that there is something to cut. */
+/** The body of a valid answer, long enough to be cut. */
 export function bodyOf(secret: string): string {
   return `{"secret":"${secret}","text":"${'x'.repeat(200)}"}`;
 }
 
 type Kind = Partial<Pick<Fault, 'isSilentDeath' | 'diesIdle' | 'late' | 'body'>> & {
-  /** At the deadline: every operation that fails. */
+  /** Every operation that fails gets its reply at the deadline. */
   readonly waits?: boolean;
 };
 
@@ -90,7 +90,7 @@ function fault(
 
 const fails = (): Row => 'failure';
 const succeeds = (): Row => 'success';
-/** A well-formed head decides alone where the body is not needed [D17]. */
+/** Without need for the backend's body, a well-formed head is enough for a success [D17]. */
 const needsBody = (each: Operation): Row => (each.passesBody ? 'failure' : 'success');
 /** Only operation 3 maps a backend's 404 to 404 [spec 7, rule 1]. */
 const isMissing = (each: Operation): Row => (each === operation(3) ? 'not-found' : 'failure');
@@ -102,15 +102,15 @@ const head = (secret: string, lines: string, status = 200): string =>
 const good = (secret: string, status = 200): Buffer =>
   answerBytes(bodyOf(secret), { status, headers: [['X-Backend', secret]] });
 
-/** The good body behind this head. */
-const behind = (lines: string) => (secret: string) => raw(head(secret, lines) + bodyOf(secret));
+/** A valid body after a head with these lines. */
+const after = (lines: string) => (secret: string) => raw(head(secret, lines) + bodyOf(secret));
 
 const sizeOf = (secret: string): string => bodyOf(secret).length.toString(16);
 const chunks = (secret: string): string => `${sizeOf(secret)}\r\n${bodyOf(secret)}\r\n0\r\n\r\n`;
 const chunkedHead = (secret: string, status = 200): string =>
   head(secret, 'Transfer-Encoding: chunked', status);
 
-/** A piece every few milliseconds, for as long as the connection lives. */
+/** A piece every 20 ms, while the connection is open. */
 function drip(start: string, piece: string): Answer {
   return async (exchange) => {
     await exchange.write(start);
@@ -168,8 +168,8 @@ const stalled: Fault[] = [
   ),
   fault('the answer stops before its last chunk', needsBody, 'closed',
     (secret) => raw(chunkedHead(secret) + chunks(secret).slice(0, -5)), { waits: true }),
-  fault('a 1xx and no more', fails, 'closed', (secret) => raw(head(secret, 'X: 1', 103)), { waits: true }),
-  fault('a 1xx now and then', fails, 'closed', (secret) => drip('', head(secret, 'X: 1', 103)), { waits: true }),
+  fault('a 1xx, and nothing after it', fails, 'closed', (secret) => raw(head(secret, 'X: 1', 103)), { waits: true }),
+  fault('a 1xx every 20 ms', fails, 'closed', (secret) => drip('', head(secret, 'X: 1', 103)), { waits: true }),
   fault('1xx without end', fails, 'closed', (secret) => endless('', head(secret, 'X: 1', 103).repeat(20)), { waits: true }),
   fault('100 Continue without end', fails, 'closed', () => endless('', 'HTTP/1.1 100 Continue\r\n\r\n'.repeat(50)), { waits: true }),
   fault('a slow drip of the status line', fails, 'closed', () => drip('HTTP/1.1 200 ', 'O'), { waits: true }),
@@ -178,12 +178,12 @@ const stalled: Fault[] = [
   fault('a slow drip of a body until the end', needsBody, 'closed', (secret) => drip(head(secret, 'Connection: close'), ' '), { waits: true }),
   fault('bandwidth: too few bytes a second', needsBody, 'closed',
     (secret) => bandwidth(2000, answerBytes(`"${secret}${'x'.repeat(20_000)}"`)), { waits: true }),
-  fault('latency: the answer comes behind the deadline', fails, 'closed',
+  fault('latency: the answer comes after the deadline', fails, 'closed',
     (secret) => latency(30_000, raw(good(secret))), { waits: true }),
   fault('a status line without end', fails, 'closed', () => endless('HTTP/1.1 200 ', 'x'.repeat(1000)), { waits: true }),
   fault('a chunk extension without end', needsBody, 'closed', (secret) =>
     endless(`${chunkedHead(secret)}8;`, 'x'.repeat(4096)), { waits: true }),
-  fault('a length over the limit, and no more', needsBody, 'closed', (secret) => raw(`${head(secret, 'Content-Length: 99999999999')}{`)),
+  fault('a length over the limit, and nothing after it', needsBody, 'closed', (secret) => raw(`${head(secret, 'Content-Length: 99999999999')}{`)),
   fault('a 503 whose body never comes', fails, 'closed', (secret) => raw(head(secret, 'Content-Length: 100', 503))),
   fault('a 404 whose body never comes', isMissing, 'closed', (secret) => raw(head(secret, 'Content-Length: 100', 404))),
   fault('a 404 whose body stops', isMissing, 'closed', (secret) => raw(`${head(secret, 'Content-Length: 100', 404)}{`)),
@@ -191,7 +191,7 @@ const stalled: Fault[] = [
 ]; // prettier-ignore
 
 const slow: Fault[] = [
-  fault('latency: the answer comes late and in time', succeeds, 'kept', (secret) => latency(30, raw(good(secret)))),
+  fault('latency: the answer comes late, but before the deadline', succeeds, 'kept', (secret) => latency(30, raw(good(secret)))),
   fault('bandwidth: few bytes a second', succeeds, 'kept', (secret) => bandwidth(20_000, good(secret))),
   fault('a slow drip within the deadline', succeeds, 'kept', (secret) => async (exchange) => {
     const bytes = good(secret);
@@ -242,7 +242,7 @@ const tooMuch: Fault[] = [
     { late: (secret) => bytesOf(`\0\xff${secret}`) }),
   fault('a length that is too short', needsBody, 'closed', (secret) =>
     raw(head(secret, `Content-Length: ${bodyOf(secret).length - 3}`) + bodyOf(secret))),
-  fault('a length that is too short, for what is JSON all the same', succeeds, 'closed', (secret) =>
+  fault('a length that is too short, with JSON up to it', succeeds, 'closed', (secret) =>
     raw(`${head(secret, 'Content-Length: 3')}123456`), { body: () => '123' }),
   fault('a length that is too long: half a body', needsBody, 'closed', (secret) =>
     rawThenClose(head(secret, `Content-Length: ${bodyOf(secret).length * 2}`) + bodyOf(secret))),
@@ -263,42 +263,42 @@ const tooMuch: Fault[] = [
     endless(chunkedHead(secret, 404), `1000\r\n${' '.repeat(4096)}\r\n`)),
 ]; // prettier-ignore
 
-/** Heads that two parsers could read differently, or that are no heads [D18]. */
+/** Malformed heads, and heads that two parsers could read differently [D18]. */
 const badHeads: Fault[] = (
   [
     ['content-length and transfer-encoding', (secret) => raw(head(secret, `Content-Length: ${bodyOf(secret).length}\r\nTransfer-Encoding: chunked`) + chunks(secret))],
     ['transfer-encoding and content-length', (secret) => raw(head(secret, `Transfer-Encoding: chunked\r\nContent-Length: ${bodyOf(secret).length}`) + chunks(secret))],
-    ['two lengths that differ', (secret) => behind(`Content-Length: ${bodyOf(secret).length}\r\nContent-Length: 3`)(secret)],
-    ['two lengths that are the same', (secret) => behind(Array(2).fill(`Content-Length: ${bodyOf(secret).length}`).join('\r\n'))(secret)],
-    ['a list of lengths', (secret) => behind(`Content-Length: ${bodyOf(secret).length}, ${bodyOf(secret).length}`)(secret)],
-    ['a length with a plus sign', (secret) => behind(`Content-Length: +${bodyOf(secret).length}`)(secret)],
-    ['a negative length', behind('Content-Length: -8')],
-    ['a hexadecimal length', behind('Content-Length: 0x8')],
-    ['a length with something behind', behind('Content-Length: 8x')],
-    ['a length with a space inside', behind('Content-Length: 0 8')],
-    ['a fractional length', behind('Content-Length: 8.0')],
-    ['an empty length', behind('Content-Length:')],
-    ['a length beyond every integer', behind(`Content-Length: ${'9'.repeat(30)}`)],
-    ['a folded length', behind('Content-Length:\r\n 8')],
-    ['a length with a space before the colon', behind('Content-Length : 8')],
-    ['the coding identity', behind('Transfer-Encoding: identity\r\nConnection: close')],
+    ['two lengths that differ', (secret) => after(`Content-Length: ${bodyOf(secret).length}\r\nContent-Length: 3`)(secret)],
+    ['two lengths that are the same', (secret) => after(Array(2).fill(`Content-Length: ${bodyOf(secret).length}`).join('\r\n'))(secret)],
+    ['a list of lengths', (secret) => after(`Content-Length: ${bodyOf(secret).length}, ${bodyOf(secret).length}`)(secret)],
+    ['a length with a plus sign', (secret) => after(`Content-Length: +${bodyOf(secret).length}`)(secret)],
+    ['a negative length', after('Content-Length: -8')],
+    ['a hexadecimal length', after('Content-Length: 0x8')],
+    ['a length followed by a letter', after('Content-Length: 8x')],
+    ['a length with a space inside', after('Content-Length: 0 8')],
+    ['a fractional length', after('Content-Length: 8.0')],
+    ['an empty length', after('Content-Length:')],
+    ['a length beyond every integer', after(`Content-Length: ${'9'.repeat(30)}`)],
+    ['a folded length', after('Content-Length:\r\n 8')],
+    ['a length with a space before the colon', after('Content-Length : 8')],
+    ['the coding identity', after('Transfer-Encoding: identity\r\nConnection: close')],
     ['an unknown coding', (secret) => raw(head(secret, 'Transfer-Encoding: xchunked') + chunks(secret))],
     ['chunked twice', (secret) => raw(head(secret, 'Transfer-Encoding: chunked, chunked') + chunks(secret))],
     ['chunked before another coding', (secret) => raw(head(secret, 'Transfer-Encoding: chunked, identity') + chunks(secret))],
     ['two transfer-encoding lines', (secret) => raw(head(secret, 'Transfer-Encoding: chunked\r\nTransfer-Encoding: identity') + chunks(secret))],
     ['a folded coding', (secret) => raw(head(secret, 'Transfer-Encoding:\r\n chunked') + chunks(secret))],
-    ['a space before the colon', behind('X-Extra : 1\r\nContent-Length: 8')],
-    ['a header line without a colon', behind('X-Extra\r\nContent-Length: 8')],
-    ['an empty header name', behind(': 1\r\nContent-Length: 8')],
-    ['a space in a header name', behind('X Extra: 1\r\nContent-Length: 8')],
-    ['a NUL in a header value', behind('X-Extra: a\0b\r\nContent-Length: 8')],
-    ['a bare CR in a header value', behind('X-Extra: a\rb\r\nContent-Length: 8')],
-    ['a bare CR that hides a header', behind('X-Extra: a\rContent-Length: 3\r\nContent-Length: 8')],
-    ['headers of 100 KB', behind(`X-Extra: ${'x'.repeat(100_000)}\r\nContent-Length: 8`)],
+    ['a space before the colon', after('X-Extra : 1\r\nContent-Length: 8')],
+    ['a header line without a colon', after('X-Extra\r\nContent-Length: 8')],
+    ['an empty header name', after(': 1\r\nContent-Length: 8')],
+    ['a space in a header name', after('X Extra: 1\r\nContent-Length: 8')],
+    ['a NUL in a header value', after('X-Extra: a\0b\r\nContent-Length: 8')],
+    ['a bare CR in a header value', after('X-Extra: a\rb\r\nContent-Length: 8')],
+    ['a bare CR that hides a header', after('X-Extra: a\rContent-Length: 3\r\nContent-Length: 8')],
+    ['headers of 100 KB', after(`X-Extra: ${'x'.repeat(100_000)}\r\nContent-Length: 8`)],
     ['no status', (secret) => raw(`HTTP/1.1 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
     ['a status of two digits', (secret) => raw(`HTTP/1.1 20 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
     ['a status of four digits', (secret) => raw(`HTTP/1.1 2000 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
-    ['a status that is no number', (secret) => raw(`HTTP/1.1 2x0 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
+    ['a status with a letter in it', (secret) => raw(`HTTP/1.1 2x0 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
     ['HTTP/2.0', (secret) => raw(`HTTP/2.0 200 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
     ['HTTP/1.1 in small letters', (secret) => raw(`http/1.1 200 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
     ['another protocol', (secret) => raw(`ICY 200 OK\r\nContent-Length: 8\r\n\r\n${bodyOf(secret)}`)],
@@ -308,14 +308,14 @@ const badHeads: Fault[] = (
   ] as [string, (secret: string) => Answer][]
 ).map(([name, make]) => fault(`a head with ${name}`, fails, 'closed', make)); // prettier-ignore
 
-/** Bodies that are broken behind a good head [D17, D18]. */
+/** Broken bodies after a valid head [D17, D18]. */
 const badBodies: Fault[] = (
   [
     ['ends in the middle of a chunk', (secret) => rawThenClose(chunks(secret).slice(0, 30))],
     ['ends before the last chunk', (secret) => rawThenClose(chunks(secret).slice(0, -5))],
     ['ends before the last line end', (secret) => rawThenClose(chunks(secret).slice(0, -2))],
     ['is reset before the last chunk', (secret) => resetPeer(1000, chunks(secret).slice(0, -5))],
-    ['has a chunk size that is no number', (secret) => raw(`zz\r\n${bodyOf(secret)}\r\n0\r\n\r\n`)],
+    ['has a chunk size that is not hexadecimal', (secret) => raw(`zz\r\n${bodyOf(secret)}\r\n0\r\n\r\n`)],
     ['has a negative chunk size', (secret) => raw(`-8\r\n${bodyOf(secret)}\r\n0\r\n\r\n`)],
     ['has a chunk size with a prefix', (secret) => raw(`0x8\r\n${bodyOf(secret)}\r\n0\r\n\r\n`)],
     ['has a chunk size beyond every integer', (secret) => raw(`fffffffffffffffff\r\n${bodyOf(secret)}\r\n0\r\n\r\n`)],
@@ -340,20 +340,20 @@ const notJson: Fault[] = [
     ['HTML', (secret) => `<p>${secret}</p>`],
     ['half a JSON text', (secret) => bodyOf(secret).slice(0, -1)],
     ['two JSON texts', (secret) => bodyOf(secret).repeat(2)],
-    ['bytes that are no UTF-8', (secret) => Buffer.from(`"${secret}\xff"`, 'latin1')],
+    ['bytes that are not UTF-8', (secret) => Buffer.from(`"${secret}\xff"`, 'latin1')],
     ['a gzip of JSON', (secret) => gzipSync(bodyOf(secret))],
     ['white space only', () => ' \r\n\t'],
     ['nothing, content-length: 0', () => ''],
   ] as [string, (secret: string) => string | Uint8Array][]).map(([name, body]) =>
     fault(`a body of ${name}`, needsBody, 'kept', (secret) => answer(body(secret), { headers: [['X-Backend', secret]] }))),
   fault('a body of nothing, 204', needsBody, 'kept', () => noContent),
-  fault('a body of nothing, no chunk but the last', needsBody, 'kept', (secret) => raw(`${chunkedHead(secret)}0\r\n\r\n`)),
+  fault('a body of nothing, only the last chunk', needsBody, 'kept', (secret) => raw(`${chunkedHead(secret)}0\r\n\r\n`)),
   fault('a body of nothing, the connection ends', needsBody, 'closed', (secret) => rawThenClose(head(secret, 'X: 1'))),
   fault('a 204 with a length', needsBody, 'closed', (secret) => raw(head(secret, 'Content-Length: 8', 204))),
   fault('a 204 with a body', needsBody, 'closed', (secret) => raw(head(secret, 'X: 1', 204) + bodyOf(secret))),
 ]; // prettier-ignore
 
-/** Unusual and well-formed: no faults, and must not be taken for any. */
+/** Unusual but well-formed answers, which must succeed. */
 const unusual: Fault[] = [
   fault('a length', succeeds, 'kept', (secret) => raw(good(secret))),
   fault('chunks', succeeds, 'kept', (secret) => raw(chunkedHead(secret) + chunks(secret))),
@@ -364,9 +364,9 @@ const unusual: Fault[] = [
   fault('Transfer-Encoding in capitals', succeeds, 'kept', (secret) =>
     raw(head(secret, 'TRANSFER-ENCODING: CHUNKED') + chunks(secret))),
   ...[' ', '  ', '\t', ' \t '].flatMap((space) => [
-    fault(`a length with ${JSON.stringify(space)} behind it`, succeeds, 'kept', (secret) =>
+    fault(`a length with ${JSON.stringify(space)} around it`, succeeds, 'kept', (secret) =>
       raw(head(secret, `Content-Length:${space}${bodyOf(secret).length}${space}`) + bodyOf(secret))),
-    fault(`chunked with ${JSON.stringify(space)} behind it`, succeeds, 'kept', (secret) =>
+    fault(`chunked with ${JSON.stringify(space)} around it`, succeeds, 'kept', (secret) =>
       raw(head(secret, `Transfer-Encoding:${space}chunked${space}`) + chunks(secret))),
   ]),
   fault('no reason phrase', succeeds, 'kept', (secret) =>
@@ -374,26 +374,26 @@ const unusual: Fault[] = [
   fault('many headers', succeeds, 'kept', (secret) =>
     raw(head(secret, `${`X-Extra: ${secret}\r\n`.repeat(100)}Content-Length: ${bodyOf(secret).length}`) + bodyOf(secret))),
   fault('the end of the connection', succeeds, 'closed', (secret) => rawThenClose(head(secret, 'Connection: close') + bodyOf(secret))),
-  fault('a reset where the end of the connection is that of the answer', needsBody, 'closed', (secret) => {
+  fault('a reset of an answer that ends with its connection', needsBody, 'closed', (secret) => {
     const bytes = head(secret, 'Connection: close') + bodyOf(secret);
     return resetPeer(bytes.length, bytes);
   }),
-  fault('a whole answer and a reset', succeeds, 'closed', (secret) => resetPeer(good(secret).length, good(secret)), { diesIdle: true }),
+  fault('a complete answer and a reset', succeeds, 'closed', (secret) => resetPeer(good(secret).length, good(secret)), { diesIdle: true }),
   fault('HTTP/1.0', succeeds, 'closed', (secret) => rawThenClose(`HTTP/1.0 200 OK\r\n\r\n${bodyOf(secret)}`)),
-  fault('a connection that the backend says it will close, and does not', succeeds, 'closed', (secret) =>
+  fault('Connection: close, and the backend does not close', succeeds, 'closed', (secret) =>
     raw(answerBytes(bodyOf(secret), { headers: [['Connection', 'close']] }))),
-  fault('a keep-alive time that is already over', succeeds, 'closed', (secret) =>
+  fault('a keep-alive time of 0', succeeds, 'closed', (secret) =>
     raw(answerBytes(bodyOf(secret), { headers: [['Keep-Alive', 'timeout=0']] }))),
 ]; // prettier-ignore
 
-/** Statuses with a rule of their own; matrix.test.ts goes through all the others. */
+/** Statuses with their own rules; matrix.test.ts tests all others. */
 const statuses: Fault[] = [
   fault('a 404', isMissing, 'kept', (secret) => raw(good(secret, 404))),
   fault('a 404 without a body', isMissing, 'kept', (secret) => raw(head(secret, 'Content-Length: 0', 404))),
   fault('a 404 that is cut off', isMissing, 'closed', (secret) => limitData(good(secret).length - 1, good(secret, 404))),
   fault('a redirect', fails, 'kept', (secret) =>
     raw(answerBytes(bodyOf(secret), { status: 302, headers: [['Location', '/api/WorkItem/9']] }))),
-  fault('a 503 that asks to come again', fails, 'kept', (secret) =>
+  fault('a 503 with Retry-After', fails, 'kept', (secret) =>
     raw(answerBytes(bodyOf(secret), { status: 503, headers: [['Retry-After', '0']] }))),
   fault('a 408 that closes', fails, 'closed', (secret) =>
     raw(answerBytes(bodyOf(secret), { status: 408, headers: [['Connection', 'close']] }))),
@@ -401,7 +401,7 @@ const statuses: Fault[] = [
     raw(answerBytes(bodyOf(secret), { status: 401, headers: [['WWW-Authenticate', `Basic realm="${secret}"`]] }))),
 ]; // prettier-ignore
 
-/** Everything that takes no longer than the bytes take. */
+/** All faults with which a call ends before its deadline. */
 export const prompt: readonly Fault[] = [
   ...unusual,
   ...statuses,
@@ -414,5 +414,5 @@ export const prompt: readonly Fault[] = [
   ...notJson,
 ];
 
-/** Answers that stop or never end: a reply at the deadline, or a connection that is given up after a second. */
+/** Answers that stop or never end: the reply comes at the deadline, or the connection is closed after a second. */
 export const stalls: readonly Fault[] = stalled;

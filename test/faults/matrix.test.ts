@@ -1,7 +1,7 @@
-// Every fault of faults.ts with each of the five operations, on a fresh and on a reused backend connection. For
-// each cell: the specification's row and no byte else, in time; nobody's bytes in another one's reply; a backend
-// connection that is kept or closed as it must be, and a closed one never used again; nothing sent twice but what
-// D20 says; and then a good call on the same client connection.
+// Every fault of faults.ts with each of the five operations, on a fresh and on a reused backend connection. Each test
+// checks that the client gets the exact reply of the specification, in time and without bytes of another call; that the
+// backend connection is kept or closed as expected, and a closed one is never used again; that no call is sent twice,
+// except where D20 allows it. Then a good call on the same client connection must succeed.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -31,7 +31,7 @@ import { bodyOf, expectedReply, prompt, stalls, type Fault } from './faults.ts';
 
 /** The deadline of the cases that wait for it. */
 const deadlineMs = 1000;
-/** Idle connections stay for as long as a case takes, however busy the machine is. */
+/** Longer than any case takes. */
 const backendIdleTimeoutMs = 60_000;
 const responseBytesMax = 100_000;
 
@@ -41,13 +41,13 @@ const connections: readonly Connection[] = ['fresh', 'reused'];
 interface Cell {
   readonly name: string;
   readonly each: Operation;
-  /** What the backend does, and does again if it is sent again; undefined in a good call. */
+  /** The fault, also for the second answer if the call is sent again; undefined in a good call. */
   readonly fault: Fault | undefined;
-  /** It does so once only: sent again, it is answered well. */
+  /** The fault occurs once: the second answer is good. */
   readonly recovers: boolean;
 }
 
-/** A cell under way: its marker is its request id, and is in every byte that the backend sends for it. */
+/** A running cell. Its marker is the request id, and is part of everything that the backend sends for this call. */
 interface Run {
   readonly cell: Cell;
   readonly marker: string;
@@ -57,7 +57,7 @@ interface Run {
 let markers = 0;
 const good = (marker: string): Answer => answer(bodyOf(marker), { headers: [['X-Backend', marker]] });
 
-/** Leaves no connection to the backend. */
+/** Closes all connections to the backend. */
 async function closeConnections(backend: ScriptedBackend): Promise<void> {
   backend.closeConnections();
   await backend.until(() => backend.connectionsOpen === 0, 'idle connections are closed');
@@ -82,10 +82,10 @@ function goodCall(each: Operation): Cell {
   return { name: `a good call, operation ${each.name}`, each, fault: undefined, recovers: false };
 }
 
-/** Good calls beside the faulty ones, whose clients must notice nothing. */
+/** Good calls that run at the same time as the faulty ones; they must succeed. */
 const bystanders: readonly Cell[] = [goodCall(operation(2)), goodCall(operation(3))];
 
-/** The clients of a case, each on one connection from the first call to the last. */
+/** The clients of a case, each with one connection for all its calls. */
 class Matrix implements Disposable {
   readonly #target: Target;
   readonly #clients: RawClient[] = [];
@@ -98,7 +98,7 @@ class Matrix implements Disposable {
     for (const client of this.#clients) client.destroy();
   }
 
-  /** Runs the cells side by side, each with a client of its own, and looks at everything that came of them. */
+  /** Runs the cells in parallel, each with its own client, and checks every outcome. */
   async run(faulty: readonly Cell[], connection: Connection): Promise<void> {
     const { backend } = this.#target;
     const cells = [...faulty, ...bystanders];
@@ -120,27 +120,27 @@ class Matrix implements Disposable {
     }
     await backend.until(
       () => closed.every((number) => backend.isClosed(number)),
-      'every connection on which something went wrong is closed',
+      'every connection of a fault is closed',
     );
 
-    // A call takes an idle connection if there is one: as many calls at once as connections use them all.
+    // As many parallel calls as there are idle connections, so that every connection is used.
     const followers = cells.map((cell): Cell => ({ ...cell, fault: undefined }));
     for (let round = 0; kept.size > 0 || round === 0; round += 1) {
       const lost = [...kept].filter((number) => backend.isClosed(number));
-      assert.deepEqual(lost, [], 'a connection on which all is well stays open');
+      assert.deepEqual(lost, [], 'a connection without a fault stays open');
       assert.ok(round < 1000, `connections ${[...kept].join(', ')} are used again`);
       while (followers.length < backend.connectionsOpen) followers.push(goodCall(operation(1)));
       for (const { exchange } of await this.#call(followers, (run, reply) => {
         this.#assertReply(run, reply, 'reused');
       })) {
         const { connection: number = -1 } = exchange?.request ?? {};
-        assert.ok(!closed.includes(number), 'a connection on which something went wrong is never used again');
+        assert.ok(!closed.includes(number), 'a connection of a fault is never used again');
         kept.delete(number);
       }
     }
   }
 
-  /** While the port is closed: with idle connections, which die as the calls go out, or without any. */
+  /** Makes calls while the port is closed. Idle connections, if any, are reset when a call arrives. */
   async runRefused(connection: Connection): Promise<void> {
     const { backend } = this.#target;
     await closeConnections(backend);
@@ -162,14 +162,14 @@ class Matrix implements Disposable {
     assert.deepEqual(
       requests.map(({ method }) => method).sort(),
       connection === 'fresh' ? [] : operations.map(({ method }) => method).sort(),
-      'each came once, on its reused connection, and was refused when it was sent again',
+      'each call arrived once, on its reused connection, and was refused when it was sent again',
     );
     await this.#call(operations.map(goodCall), (run, reply) => {
       this.#assertReply(run, reply, 'fresh');
     });
   }
 
-  /** The cells' calls all at once; the backend answers none before all have arrived, so each has a connection. */
+  /** Makes the cells' calls in parallel. The backend answers when all have arrived, so each has its own connection. */
   async #call(cells: readonly Cell[], assertIt: (run: Run, reply: Reply) => void): Promise<Run[]> {
     await this.#connect(cells.length);
     const { backend } = this.#target;
@@ -181,12 +181,12 @@ class Matrix implements Disposable {
     backend.answers(async (exchange) => {
       const marker = exchange.request.header('x-request-id') ?? '';
       const run = byMarker.get(marker);
-      assert.ok(run, `a request of ours: ${exchange.request.head}`);
+      assert.ok(run, `a request of this test: ${exchange.request.head}`);
       const { fault, recovers } = run.cell;
       const isFirst = run.exchange === undefined;
       run.exchange ??= exchange;
       if (isFirst && (arrived += 1) === runs.length) gate.open();
-      // What waits for the deadline needs no gate: its connection is not given to anyone else.
+      // Calls that wait for the deadline need no gate: their connections are not used again.
       if (isFirst && !fault?.waits(run.cell.each)) await Promise.race([gate.opened, exchange.closed]);
       await (fault && (isFirst || !recovers) ? fault.answer(marker) : good(marker))(exchange);
     });
@@ -200,7 +200,7 @@ class Matrix implements Disposable {
     return runs;
   }
 
-  /** Exactly the row of the specification, and of the backend nothing else. */
+  /** Asserts exactly the reply of the specification. */
   #assertReply(
     { cell: { name, each, fault, recovers }, marker }: Run,
     reply: Reply,
@@ -215,20 +215,20 @@ class Matrix implements Disposable {
       assert.equal(reply.header('x-request-id'), marker);
       assert.equal(reply.header('connection'), 'keep-alive', 'the client keeps its connection');
       const rest = reply.headers.filter(([key]) => key !== 'x-request-id');
-      assert.doesNotMatch(JSON.stringify([reply.statusLine, rest]), /m\d+x/, 'nothing of the backend');
+      assert.doesNotMatch(JSON.stringify([reply.statusLine, rest]), /m\d+x/, 'no header of the backend');
     } catch (error) {
       throw new Error(`${name}, ${connection}: ${String(error)}`, { cause: error });
     }
   }
 
-  /** The call was sent once, or twice where D20 says so. Gives the number of the first one's connection. */
+  /** Asserts that the call was sent once, or twice where D20 allows it. Returns the number of its first connection. */
   #assertSent({ name, each, fault }: Cell, marker: string, connection: Connection): number {
     const sent = this.#target.backend.requests.filter((request) => request.header('x-request-id') === marker);
     const isAgain = fault?.isSilentDeath === true && mayBeSentAgain(each, connection);
     assert.deepEqual(
       sent.map(({ method, indexOnConnection }) => `${method}, ${indexOnConnection > 0 ? 'reused' : 'fresh'}`),
       isAgain ? [`${each.method}, reused`, `${each.method}, fresh`] : [`${each.method}, ${connection}`],
-      `what was sent: ${name}, ${connection}`,
+      `the requests to the backend: ${name}, ${connection}`,
     );
     const [first, second = first] = sent;
     assert.equal(second?.head, first?.head, 'the same request');
@@ -245,10 +245,10 @@ class Matrix implements Disposable {
     return client;
   }
 
-  /** Leaves so many idle connections to the backend, each of which has served one call. */
+  /** Opens at least `count` connections to the backend, which are idle after a call. */
   async #fill(count: number): Promise<void> {
     const { backend } = this.#target;
-    // Where the deadline is short and the machine busy, some may be late: those that are not stay.
+    // With a short deadline on a busy machine some calls fail: repeat until enough succeed.
     for (let attempt = 0; backend.connectionsOpen < count; attempt += 1) {
       assert.ok(attempt < 20, `${count} idle connections`);
       await this.#call(Array<Cell>(count).fill(goodCall(operation(1))), () => undefined);
@@ -256,12 +256,12 @@ class Matrix implements Disposable {
   }
 }
 
-/** A GET on a reused connection, and nothing else [D20]. */
+/** True for a GET on a reused connection [D20]. */
 function mayBeSentAgain(each: Operation, connection: Connection): boolean {
   return connection === 'reused' && each.method === 'GET';
 }
 
-/** What each status of three digits leads to, with a body unless it can have none [D15 to D18; spec 7, rule 1]. */
+/** The expected reply if the backend answers with `status`, and a body if allowed [D15 to D18; spec 7, rule 1]. */
 function expectedOf(status: number, each: Operation, body: string): [status: number, body: string] {
   const isInterim = status >= 100 && status < 200 && status !== 101;
   if (isInterim || (status >= 200 && status < 300 && !(status === 204 && each.passesBody))) {
@@ -295,7 +295,7 @@ describe('within the deadline', () => {
             operations.map(async (each, index) => {
               await using client = await target().connect();
               for (let status = 0; status < 1000; status += 1) {
-                // Where no operation has a rule of its own one will do, and fresh connections take their time.
+                // One operation is enough for the other statuses, which have one rule for all. Fresh connections are slow.
                 const isForAll = status >= 100 && status < 600 && connection === 'reused';
                 const isForOne = status % operations.length === index;
                 if (!isForAll && !(isForOne && (connection === 'reused' || status % 7 === 0))) continue;
@@ -309,7 +309,7 @@ describe('within the deadline', () => {
             }),
           );
           const markers = backend.requests.map((request) => request.header('x-request-id'));
-          assert.equal(new Set(markers).size, markers.length, 'none was sent twice');
+          assert.equal(new Set(markers).size, markers.length, 'no call was sent twice');
           if (connection === 'fresh') {
             assert.ok(backend.requests.every(({ indexOnConnection }) => indexOnConnection === 0));
           }
@@ -317,7 +317,7 @@ describe('within the deadline', () => {
       }
 
       for (const each of operations) {
-        test(`operation ${each.name}: a backend that speaks first is taken at its word by the call that is there, and by no other [D18]`, async () => {
+        test(`operation ${each.name}: bytes that a backend sends before the request are the answer to the first call on their connection, and to no other [D18]`, async () => {
           const { backend } = target();
           await closeConnections(backend);
           backend.greeting = answerBytes('{"early":true}');
@@ -345,7 +345,7 @@ describe('within the deadline', () => {
           ['reset', resetPeer(), 500, each.failure],
           ['closed', rawThenClose(''), 500, each.failure],
         ] as const) {
-          test(`operation ${each.name}: a request that is ${name} before its body has arrived, and nothing is sent twice [D18, D20]`, async () => {
+          test(`operation ${each.name}: a request that is ${name} before its body has arrived is not sent twice [D18, D20]`, async () => {
             const { backend } = target();
             for (const connection of connections) {
               if (connection === 'fresh') await closeConnections(backend);
@@ -378,7 +378,7 @@ describe('within the deadline', () => {
       }
 
       for (const connection of connections) {
-        test(`an answer that stops or never ends, where its head decides: replied to at once, ${connection} connections [D17]`, async () => {
+        test(`an answer that stops or never ends: an immediate reply if the head is enough, ${connection} connections [D17]`, async () => {
           using matrix = new Matrix(target());
           await matrix.run(
             cellsOf(stalls, (fault, each) => !fault.waits(each)),
@@ -400,7 +400,7 @@ describe('at the deadline', () => {
   forEachTarget(
     (target) => {
       for (const connection of connections) {
-        test(`an answer that stops or never ends, where it is needed: the operation's 500, ${connection} connections [D19]`, async () => {
+        test(`an answer that stops or never ends: the operation's 500 if the body is needed, ${connection} connections [D19]`, async () => {
           const cells = cellsOf(stalls, (fault, each) => fault.waits(each));
           using matrix = new Matrix(target());
           await matrix.run(cells, connection);

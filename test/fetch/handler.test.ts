@@ -1,9 +1,8 @@
-// What is the fetch handler's own [D50]: options, the end of a client, bodies of all kinds, its end. That its replies are
-// those of the command is in test/spec/, where it is one of the targets.
+// The fetch handler [D50]: options, clients that leave, kinds of bodies, close. test/spec/ tests its replies.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { once } from 'node:events';
+import { getEventListeners, once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
@@ -42,11 +41,20 @@ async function serve(options: Partial<FetchHandlerOptions> = {}) {
   };
 }
 
-async function assertResponse(response: Response, status: number, body: string): Promise<void> {
-  assert.deepEqual([response.status, await response.text()], [status, body]);
+async function assertResponse(
+  response: Response | Promise<Response>,
+  status: number,
+  body: string,
+): Promise<void> {
+  const reply = await response;
+  assert.deepEqual([reply.status, await reply.text()], [status, body]);
 }
 
-test('the five operations, with the headers of every reply and none of a connection [D24, D50]', async () => {
+function streaming(method: string, body: RequestInit['body']): RequestInit {
+  return { method, body, duplex: 'half' } as RequestInit;
+}
+
+test('the five operations are served, with the headers that every reply has and no connection headers [D24, D50]', async () => {
   await using server = await serve();
   for (const { method, path, options, status, body } of operations) {
     const response = await server.call(path, {
@@ -69,7 +77,7 @@ test('the five operations, with the headers of every reply and none of a connect
   );
 });
 
-test("the id is that of the URL's path as it is written, also behind a prefix [D1, D50]", async () => {
+test("the id is decoded from the URL's path without loss of digits, also under a prefix [D1, D50]", async () => {
   await using server = await serve({ prefix: '/intern/items' });
   for (const [path, target] of [
     ['/007', '/api/WorkItem/7'],
@@ -81,17 +89,13 @@ test("the id is that of the URL's path as it is written, also behind a prefix [D
     assert.equal(server.backend.requests.at(-1)?.target, target);
   }
   const calls = server.backend.requests.length;
-  await assertResponse(
-    await server.call('/intern/items/api/work-items/%zz'),
-    400,
-    '{"error":"Invalid ID format"}',
-  );
-  await assertResponse(await server.call('/api/work-items/7'), 404, notFound);
-  await assertResponse(await server.call('/'), 404, notFound);
+  await assertResponse(server.call('/intern/items/api/work-items/%zz'), 400, '{"error":"Invalid ID format"}');
+  await assertResponse(server.call('/api/work-items/7'), 404, notFound);
+  await assertResponse(server.call('/'), 404, notFound);
   assert.equal(server.backend.requests.length, calls);
 });
 
-test('a body may come in pieces, as a stream, a form or a blob: its bytes decide [D10]', async () => {
+test('a body of any kind is accepted if its bytes are JSON: bytes, a blob, a stream; a form is not JSON [D10]', async () => {
   await using server = await serve();
   const bytes = Buffer.from('{"name":"Ünïcode","n":1.0}');
   const stream = new ReadableStream({
@@ -101,8 +105,8 @@ test('a body may come in pieces, as a stream, a form or a blob: its bytes decide
     },
   });
   for (const body of [bytes, new Blob([bytes]), stream]) {
-    const init = { method: 'PUT', body, duplex: 'half' } as RequestInit;
-    await assertResponse(await server.call('/api/work-items/5', init), 200, succeeded);
+    const init = streaming('PUT', body);
+    await assertResponse(server.call('/api/work-items/5', init), 200, succeeded);
     assert.deepEqual(server.backend.requests.at(-1)?.body, bytes);
   }
   const calls = server.backend.requests.length;
@@ -112,10 +116,10 @@ test('a body may come in pieces, as a stream, a form or a blob: its bytes decide
   assert.equal(server.backend.requests.length, calls);
 });
 
-test('a body over the limit is 413, announced or not, and is read no further [D11]', async () => {
+test('a body over the limit is 413, with or without content-length, and is no longer read [D11]', async () => {
   await using server = await serve({ requestBytesMax: 1_000 });
   await assertResponse(
-    await server.call('/api/work-items', { method: 'POST', body: `"${'x'.repeat(999)}"` }),
+    server.call('/api/work-items', { method: 'POST', body: `"${'x'.repeat(999)}"` }),
     413,
     tooLarge,
   );
@@ -131,16 +135,34 @@ test('a body over the limit is 413, announced or not, and is read no further [D1
     },
   });
   await assertResponse(
-    await server.call('/api/work-items', { method: 'POST', body, duplex: 'half' }),
+    server.call('/api/work-items', { method: 'POST', body, duplex: 'half' }),
     413,
     tooLarge,
   );
   await poll(() => isCancelled, 'the body is cancelled');
   assert.ok(pulled <= 5, `${pulled} pieces`);
+  const headers = { 'content-length': '1001' };
+  pulled = 0;
+  const pull = () => {
+    pulled += 1;
+  };
+  const announced = new ReadableStream({ pull }, { highWaterMark: 0 });
+  const init = { method: 'POST', body: announced, headers, duplex: 'half' } as RequestInit;
+  await assertResponse(await server.call('/api/work-items', init), 413, tooLarge);
+  assert.equal(pulled, 0);
   assert.equal(server.backend.requests.length, 0);
 });
 
-test('a body that breaks off, or that somebody has read before, is 400 and no call', async () => {
+test('a content-length that is 0 or invalid is ignored, and the body is read to its end', async () => {
+  await using server = await serve();
+  for (const length of ['0', 'x']) {
+    const init = { method: 'PUT', body: '{}', headers: { 'content-length': length } };
+    await assertResponse(await server.call('/api/work-items/5', init), 200, succeeded);
+    assert.equal(server.backend.requests.at(-1)?.body.toString(), '{}');
+  }
+});
+
+test('a body that fails, or that was read before, is 400 without a backend call', async () => {
   await using server = await serve();
   const broken = new ReadableStream({
     start: (controller) => {
@@ -148,15 +170,15 @@ test('a body that breaks off, or that somebody has read before, is 400 and no ca
       controller.error(new Error('SECRET'));
     },
   });
-  const init = { method: 'PUT', body: broken, duplex: 'half' } as RequestInit;
-  await assertResponse(await server.call('/api/work-items/5', init), 400, badRequest);
+  const init = streaming('PUT', broken);
+  await assertResponse(server.call('/api/work-items/5', init), 400, badRequest);
   const read = new Request(`${base}/api/work-items/5`, { method: 'PUT', body: '{}' });
   await read.text();
-  await assertResponse(await server.handler(read), 400, badRequest);
+  await assertResponse(server.handler(read), 400, badRequest);
   assert.equal(server.backend.requests.length, 0);
 });
 
-test('a body that stalls, or drips, is 408 after its time, and what had come of it is given back [D35, D50]', async () => {
+test('a body that stalls or drips is 408 after its time limit, and its bytes are released [D35, D50]', async () => {
   await using server = await serve({ bufferedBytesMax: 1_000, requestTimeoutMs: 300 });
   const gate = createGate();
   server.backend.answersOnce(behind(gate, answer('{"id":5}')));
@@ -184,32 +206,32 @@ test('a body that stalls, or drips, is 408 after its time, and what had come of 
   for (const [method, path, body] of [
     ['POST', '/api/work-items', stalled()],
     ['PUT', '/api/work-items/5', dripping()],
-    // Whose body is not wanted.
+    // A DELETE needs no body, but a body that it has must still end in time.
     ['DELETE', '/api/work-items/5', stalled()],
   ] as const) {
-    const init = { method, body, duplex: 'half' } as RequestInit;
-    await assertResponse(await server.call(path, init), 408, requestTimeout);
+    const init = streaming(method, body);
+    await assertResponse(server.call(path, init), 408, requestTimeout);
   }
   assert.equal(cancelled, 3);
   assert.deepEqual(
     server.told.ended.map(({ outcome }) => outcome),
     ['bad-request', 'bad-request', 'bad-request'],
   );
-  // The time of a body is over with it, however long the backend takes.
+  // The time limit of a body does not apply to the backend.
   gate.open();
-  await assertResponse(await waiting, 200, succeeded);
+  await assertResponse(waiting, 200, succeeded);
   const body = `"${'x'.repeat(950)}"`;
-  await assertResponse(await server.call('/api/work-items/5', { method: 'PUT', body }), 200, succeeded);
+  await assertResponse(server.call('/api/work-items/5', { method: 'PUT', body }), 200, succeeded);
   assert.equal(server.backend.requests.length, 2);
 });
 
 for (const size of [0, 1]) {
-  test(`pieces of ${size} bytes that are always ready and never end are 408 after their time, and others are served meanwhile [D35, D58]`, async () => {
+  test(`an endless body of pieces of ${size} bytes is 408 after its time limit, and other calls are served meanwhile [D35, D58]`, async () => {
     await using server = await serve({ requestTimeoutMs: 1_000 });
     const startedAt = performance.now();
     const body = new ReadableStream({
       pull: (controller) => {
-        // Nothing else in this process could end a test that is starved.
+        // If this stream starves the process, an error ends the test.
         if (performance.now() - startedAt > 10_000) controller.error(new Error('starved'));
         controller.enqueue(new Uint8Array(size).fill(0x20));
       },
@@ -220,14 +242,14 @@ for (const size of [0, 1]) {
     });
     let others = 0;
     for (; !isAnswered; others += 1) {
-      await assertResponse(await server.call('/api/work-items/5'), 200, '{"id":5}');
+      await assertResponse(server.call('/api/work-items/5'), 200, '{"id":5}');
     }
-    await assertResponse(await endless, 408, requestTimeout);
+    await assertResponse(endless, 408, requestTimeout);
     assert.ok(others > 1, `${others} other calls`);
   });
 }
 
-test('a body may fail with anything: 400, and no call', async () => {
+test('a body whose stream fails with any value is 400 without a backend call', async () => {
   await using server = await serve();
   for (const reason of [undefined, null, 'a word', { code: 'E' }]) {
     const body = new ReadableStream({
@@ -235,13 +257,13 @@ test('a body may fail with anything: 400, and no call', async () => {
         controller.error(reason);
       },
     });
-    const init = { method: 'PUT', body, duplex: 'half' } as RequestInit;
-    await assertResponse(await server.call('/api/work-items/5', init), 400, badRequest);
+    const init = streaming('PUT', body);
+    await assertResponse(server.call('/api/work-items/5', init), 400, badRequest);
   }
   assert.equal(server.backend.requests.length, 0);
 });
 
-test('what is no Request is a TypeError that says what is wanted, and no fault of the gateway [D50]', async () => {
+test('an argument that is not a Request is a TypeError with advice, and no bug is reported [D50]', async () => {
   await using server = await serve();
   const errors: unknown[] = [];
   const node = createServer((request, response) => {
@@ -253,17 +275,66 @@ test('what is no Request is a TypeError that says what is wanted, and no fault o
   await once(node, 'listening');
   await fetch(`http://localhost:${(node.address() as AddressInfo).port}/api/work-items`);
   node.close();
-  for (const value of [null, undefined, {}, 'http://localhost/api/work-items', new Response()]) {
+  const headers = new Headers();
+  const { signal } = new AbortController();
+  const whole = { method: 'GET', url: `${base}/api/work-items`, headers, signal };
+  const values = [
+    ...[null, undefined, {}, 'http://localhost/api/work-items', new Response()],
+    ...Object.keys(whole).flatMap((name) => [{ ...whole, [name]: undefined }, { ...whole, [name]: {} }]),
+  ];
+  for (const value of values) {
     await server.handler(value as never).catch((error: unknown) => errors.push(error));
   }
   assert.deepEqual(
     errors.map(String),
-    Array.from({ length: 6 }, () => 'TypeError: The fetch handler takes a web-standard Request. Express, Connect and node:http pass another kind: use work-item-gateway/node there.'),
+    Array.from({ length: 1 + values.length }, () => 'TypeError: The fetch handler takes a web-standard Request. Express, Connect and node:http pass another kind: use work-item-gateway/node there.'),
   );
   assert.deepEqual([server.told.bugs, server.told.ended], [[], []]);
 }); // prettier-ignore
 
-test('a client that leaves cancels a read, and not a write [D21]', async () => {
+test('an object with the method, URL, headers, body and signal of a Request is served [D50]', async () => {
+  await using server = await serve({ allowedHosts: ['items.example'] });
+  const { signal } = new AbortController();
+  const like = { method: 'GET', headers: new Headers(), body: null, signal };
+  for (const [url, status, path] of [
+    ['http://items.example/api/work-items/5', 200, '/api/work-items/5'],
+    ['HTTP://items.example/api/work-items/5#part', 200, '/api/work-items/5'],
+    ['http://items.example', 404, '/'],
+    ['http://items.example?to=/api/work-items', 404, '/'],
+    ['/to?http://items.example/api/work-items', 404, '/'],
+  ] as const) {
+    assert.equal((await server.handler({ ...like, url } as never)).status, status, url);
+    const { ended } = server.told;
+    assert.deepEqual([ended.at(-1)?.path, ended.at(-1)?.http], [path, '1.1'], url);
+  }
+  // A host may use one signal for all requests of a connection: no listener may stay.
+  assert.deepEqual(getEventListeners(signal, 'abort'), []);
+});
+
+test('headers that throw are a bug: 500, and the observer gets the error [D28]', async () => {
+  await using server = await serve();
+  const fault = new Error('SECRET');
+  const request = new Request(`${base}/api/work-items/5`, { method: 'DELETE' });
+  Object.defineProperty(request.headers, Symbol.iterator, {
+    value: () => {
+      throw fault;
+    },
+  });
+  await assertResponse(await server.handler(request), 500, '{"error":"Failed to delete work item"}');
+  assert.deepEqual(
+    server.told.ended.map(({ outcome, cause }) => [outcome, cause]),
+    [['bug', fault]],
+  );
+});
+
+test('a reply to HEAD has a content-length and no body', async () => {
+  await using server = await serve();
+  const response = await server.call('/api/work-items', { method: 'HEAD' });
+  assert.notEqual(response.headers.get('content-length'), '0');
+  assert.equal(response.body, null);
+});
+
+test('a client that leaves cancels a read but not a write [D21]', async () => {
   await using server = await serve();
   const gate = createGate();
   server.backend.answers(behind(gate, answer('{"id":5}')));
@@ -288,13 +359,13 @@ test('a client that leaves cancels a read, and not a write [D21]', async () => {
       ['DELETE', 'client-gone', 'ok'],
     ],
   );
-  // One that has left before.
+  // Here the client has left before the call.
   const response = await server.call('/api/work-items/5', { method: 'DELETE', signal: AbortSignal.abort() });
   assert.equal(response.status, 499);
   assert.equal(server.backend.requests.length, 2);
 });
 
-test('large lists come whole, and what they lay in is used again only when they have been copied', async () => {
+test('large answers are complete: their buffers are reused only after their bytes are copied', async () => {
   await using server = await serve();
   const lists = Array.from(
     { length: 20 },
@@ -311,7 +382,7 @@ test('large lists come whole, and what they lay in is used again only when they 
   }
 });
 
-test('clientAddress says who calls; proxies that are trusted may say otherwise [D46, D52]', async () => {
+test("the client's address comes from clientAddress, or from the header of a trusted proxy [D46, D52]", async () => {
   await using server = await serve({
     clientAddress: (request) => request.headers.get('x-peer') ?? undefined,
     trustedProxies: ['10.0.0.0/8'],
@@ -326,23 +397,40 @@ test('clientAddress says who calls; proxies that are trusted may say otherwise [
   );
 });
 
-test('pages of other sites, and names that are not ours, are refused as everywhere [D56, D57]', async () => {
+test('clientAddress may return anything: everything but the text of an address is ignored', async () => {
+  const given: unknown[] = ['192.0.2.1', 'unknown', ['192.0.2.1'], null];
+  const at = (request: Request) => given[Number(request.headers.get('x-at'))] as string;
+  await using server = await serve({ clientAddress: at });
+  for (const index of given.keys()) {
+    await server.call('/api/work-items', { headers: { 'x-at': String(index) } });
+  }
+  assert.deepEqual(
+    server.told.ended.map(({ client }) => client),
+    ['192.0.2.1', undefined, undefined, undefined],
+  );
+});
+
+test('cross-site writes and host names that are not allowed are 403 [D56, D57]', async () => {
   await using server = await serve({ allowedHosts: ['items.example'] });
   const crossSite = { 'sec-fetch-site': 'cross-site' };
   await assertResponse(
-    await server.call('/api/work-items/5', { method: 'DELETE', headers: crossSite }),
+    server.call('/api/work-items/5', { method: 'DELETE', headers: crossSite }),
     403,
     forbidden,
   );
-  await assertResponse(
-    await server.handler(new Request('http://evil.example/api/work-items')),
-    403,
-    forbidden,
-  );
+  await assertResponse(server.handler(new Request('http://evil.example/api/work-items')), 403, forbidden);
   assert.equal((await server.handler(new Request('http://items.example/api/work-items'))).status, 200);
+  // The Host header takes precedence over the URL.
+  for (const [origin, host, status] of [
+    ['http://items.example', 'evil.example', 403],
+    ['http://evil.example', 'items.example', 200],
+  ] as const) {
+    const request = new Request(`${origin}/api/work-items`, { headers: { host } });
+    assert.equal((await server.handler(request)).status, status);
+  }
 });
 
-test('pages of origins that are named may call [D45]', async () => {
+test('pages of allowed origins may call the gateway, and may read its error replies [D45]', async () => {
   await using server = await serve({ corsOrigins: ['https://app.example'] });
   const headers = { origin: 'https://app.example', 'access-control-request-method': 'PUT' };
   const preflight = await server.call('/api/work-items/5', { method: 'OPTIONS', headers });
@@ -354,7 +442,7 @@ test('pages of origins that are named may call [D45]', async () => {
   assert.equal(server.backend.requests.length, 0);
 });
 
-test('failures are told where there is no observer: a line each, and none for what clients do [D50]', async (context) => {
+test("without an observer each failure is a line on stderr; a client's mistake is not [D50]", async (context) => {
   const written = context.mock.method(console, 'error', () => undefined);
   const server = await serve({ observer: undefined as never });
   try {
@@ -366,8 +454,8 @@ test('failures are told where there is no observer: a line each, and none for wh
       written.mock.calls.map((each) => each.arguments),
       [
         [
-          `work-item-gateway: refused: GET /api/work-items/5 (request id ${id}) got 500: it answered, but with no success. ` +
-            "Cause: status 503. Look for the request id in the backend's log.",
+          `work-item-gateway: refused: GET /api/work-items/5 (request id ${id}) got 500: the backend answered without success. ` +
+            "Cause: status 503. Search the backend's log for the request id.",
         ],
       ],
     );
@@ -376,47 +464,43 @@ test('failures are told where there is no observer: a line each, and none for wh
   }
 });
 
-test('options that are wrong are told all at once [D32]', () => {
+test('invalid options are reported all at once [D32]', () => {
   assert.throws(
     () =>
       createFetchHandler({ backendUrl: 'ftp://x', prefix: 'items/', inFlightMax: 0, timeout: 1 } as never),
-    /^TypeError: The gateway cannot be made: prefix must .*; backendUrl must be .*; inFlightMax must be .*; there is no timeout/,
+    /^TypeError: Cannot create the gateway: prefix must .*; backendUrl must be .*; inFlightMax must be .*; timeout is unknown/,
   );
 });
 
-test('when it is closed, calls in flight fail and nothing is left open', async () => {
+test('close fails the calls in flight and closes the backend connections', async () => {
   const server = await serve();
   server.backend.answers(behind(createGate(), answer('{}')));
   const response = server.call('/api/work-items/5');
   await server.backend.nextRequest();
   await server.handler.close();
-  await assertResponse(await response, 500, '{"error":"Failed to fetch work item"}');
+  await assertResponse(response, 500, '{"error":"Failed to fetch work item"}');
   await server.backend.connectionClosed(0);
   await server.backend.stop();
 });
 
-test('a handler that is called after its close works again, and what the close cut is not sent again [D50]', async () => {
+test('a handler works again after close, and does not send again the calls that close cut off [D50]', async () => {
   const server = await serve();
   server.backend.answers(behind(createGate(), answer('{}')));
   const cut = server.call('/api/work-items/5');
   await server.backend.nextRequest();
   server.backend.answers(answer('{"id":6}'));
-  // While it closes, twice.
+  // Closes twice, with a call during the close.
   const closes = [server.handler.close(), server.handler.close()];
   const next = server.call('/api/work-items/6');
-  await assertResponse(await cut, 500, '{"error":"Failed to fetch work item"}');
-  await assertResponse(await next, 200, '{"id":6}');
+  await assertResponse(cut, 500, '{"error":"Failed to fetch work item"}');
+  await assertResponse(next, 200, '{"id":6}');
   await Promise.all(closes);
   for (const id of [7, 8]) {
     await server.handler.close();
-    await assertResponse(await server.call('/api/work-items'), 200, '{"id":6}');
-    await assertResponse(
-      await server.call(`/api/work-items/${id}`, { method: 'PUT', body: '{}' }),
-      200,
-      succeeded,
-    );
+    await assertResponse(server.call('/api/work-items'), 200, '{"id":6}');
+    await assertResponse(server.call(`/api/work-items/${id}`, { method: 'PUT', body: '{}' }), 200, succeeded);
   }
-  // Nothing is being cut any more: this is the backend's failure [D51].
+  // During a close, a failed call has the outcome `shutdown`. After it, a reset is the backend's failure again [D51].
   server.backend.answersOnce(resetPeer());
   assert.equal((await server.call('/api/work-items/9', { method: 'DELETE' })).status, 500);
   assert.deepEqual(
@@ -436,7 +520,7 @@ test('a handler that is called after its close works again, and what the close c
   await server[Symbol.asyncDispose]();
 });
 
-test('a body that comes after close gets a failure, and no connection is opened for it [D50]', async () => {
+test('a call whose body ends after close fails without a backend connection [D50]', async () => {
   const server = await serve();
   const gate = createGate();
   const slow = () =>
@@ -447,19 +531,19 @@ test('a body that comes after close gets a failure, and no connection is opened 
         controller.close();
       },
     });
-  const init = () => ({ method: 'PUT', body: slow(), duplex: 'half' }) as RequestInit;
+  const init = () => streaming('PUT', slow());
   const late = server.call('/api/work-items/5', init());
   await server.handler.close();
   gate.open();
-  await assertResponse(await late, 500, '{"error":"Failed to update work item"}');
+  await assertResponse(late, 500, '{"error":"Failed to update work item"}');
   assert.equal(server.told.ended[0]?.outcome, 'shutdown');
   assert.equal(server.backend.requests.length, 0);
   const reopened = server.call('/api/work-items/5', init());
-  await assertResponse(await reopened, 200, succeeded);
+  await assertResponse(reopened, 200, succeeded);
   await server[Symbol.asyncDispose]();
 });
 
-test('a process that has used it ends by itself, with an idle connection to the backend [D50]', async (context) => {
+test('an idle connection to the backend does not keep the process alive [D50]', async (context) => {
   const backend = await ScriptedBackend.start();
   context.after(() => backend.stop());
   backend.answers(answer('{"id":5}'));
@@ -476,7 +560,7 @@ test('a process that has used it ends by itself, with an idle connection to the 
   assert.equal(stdout, '{"id":5}\n');
 });
 
-test('where there are no sockets it says so, and what to do', () => {
+test('a runtime without sockets gets an error with advice', () => {
   assert.throws(
     () => createOnEdge({ backendUrl: 'http://localhost:5104' }),
     /needs sockets.*runtime = 'nodejs'/,

@@ -1,14 +1,19 @@
-// Looks for connections of clients that go wrong: `npm run fuzz -- connections`. Requests from the grammar, half of them broken,
-// come in any pieces over real sockets, are answered at any moment, and end with FIN, with a reset or not at all. Whatever
-// happens, replies come in order and once, nothing follows a last one, each request is answered or told that its client
-// has gone, and every connection ends. What is found is printed, with the seed; the exit code is then 1.
+// Fuzzes clients' connections: `npm run fuzz -- connections`. Sends generated requests, half of them mutated, in random
+// pieces over real sockets, then FIN, a reset or nothing. The server answers at random moments. Checks that each reply
+// comes once and in order, that nothing follows the last reply, that each request gets a reply or the event that its
+// client has gone, and that every connection ends. The seed and each finding are printed; a finding gives exit code 1.
 
 import { once } from 'node:events';
 import { connect, type AddressInfo, type Socket } from 'node:net';
 import { parseArgs } from 'node:util';
 import type { RequestHead } from '../../packages/core/http1/head.ts';
 import { ClientServer } from '../../packages/core/http1/server.ts';
-import type { Client, Incoming, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
+import type {
+  Client,
+  RequestReceiver,
+  RequestHandler,
+  Transport,
+} from '../../packages/core/http1/transport.ts';
 import { createReplyHead } from '../../packages/core/http1/writer.ts';
 import { createChoices, createRequests, httpParts } from '../helpers/http-messages.ts';
 import { readRequests } from '../helpers/http-readings.ts';
@@ -26,7 +31,7 @@ const { below, chance, pick } = choices;
 
 const atOnce = 40;
 const findingsMax = 10;
-// Longer than anything here takes, lingering included.
+// Longer than any case here, including the 5 s after a last reply.
 const stuckMs = 12_000;
 const requestHeadBytesMax = 4_096;
 const largeReply = Buffer.alloc(300_000, 'z');
@@ -40,7 +45,7 @@ function report(what: string, connection: Connection): void {
 }
 
 /** One request, answered at a random moment. */
-class Received implements Incoming {
+class Received implements RequestReceiver {
   readonly head: RequestHead;
   readonly id: string;
   state: 'new' | 'coming' | 'whole' | 'broken' = 'new';
@@ -125,7 +130,7 @@ class Received implements Incoming {
   }
 
   onGone(): void {
-    this.#expect(!this.isGone && !this.isReplied, 'told that its client has gone');
+    this.#expect(!this.isGone && !this.isReplied, 'the event that its client has gone');
     this.isGone = true;
   }
 
@@ -134,7 +139,7 @@ class Received implements Incoming {
   }
 }
 
-/** One connection: what is sent on it, and what came of it. */
+/** One connection: the text that is sent on it, and the requests that arrive. */
 class Connection {
   readonly text: string;
   readonly received: Received[] = [];
@@ -148,7 +153,7 @@ class Connection {
 const byPort = new Map<number | undefined, Connection>();
 const byClient = new WeakMap<Client, Connection>();
 
-// A client that has reset its connection has no port any more.
+// Remembers the connection of each client, since a reset socket no longer has a port.
 function connectionOf(client: Client): Connection {
   const known = byClient.get(client);
   const { socket } = client as Client & { readonly socket: Socket };
@@ -169,7 +174,7 @@ const handler: RequestHandler = {
     connection.refusedCount += 1;
     const last = connection.received.at(-1);
     if (connection.refusedCount > 1 || (last?.isReplied === true && (last.isLast || !last.head.persists))) {
-      report('refused behind a last reply', connection);
+      report('refused after a last reply', connection);
     }
     const body = Buffer.from('no');
     const length = body.length;
@@ -209,7 +214,7 @@ server.listener.on('connection', (socket) => {
   });
 });
 
-/** The ids of the replies among `bytes`, with `!` behind one that closes; `...` for a part of one. */
+/** The ids of the replies in `bytes`; `!` after the id of a reply that closes, `...` for an incomplete reply. */
 function idsOf(bytes: Buffer, { received }: Connection): string[] {
   const text = bytes.toString('latin1').replaceAll('HTTP/1.1 100 Continue\r\n\r\n', '');
   const ids: string[] = [];
@@ -275,7 +280,7 @@ async function runOne(): Promise<void> {
     await wait(below(5));
     socket.resetAndDestroy();
   } else if (ending === 'none') {
-    // All is answered that can be, or the connection has ended.
+    // Waits until all complete requests are answered, or the connection has ended.
     const reading = readRequests([Buffer.from(bytes)], { headBytesMax: requestHeadBytesMax });
     await waitUntil(
       () =>
@@ -302,7 +307,7 @@ async function runOne(): Promise<void> {
     report(`out of order: ${came.join()}`, connection);
   }
   if (came.slice(0, -1).some((id) => id.endsWith('!'))) {
-    report(`behind a last reply: ${came.join()}`, connection);
+    report(`after a last reply: ${came.join()}`, connection);
   }
   for (const each of received) {
     if (!each.isOver) report(`request ${each.id} has neither a reply nor an end`, connection);

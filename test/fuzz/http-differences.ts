@@ -1,5 +1,5 @@
-// How our readers of HTTP/1.1 and Node's strict parser are compared, and the written list of where they may differ. What is
-// not in the list is a finding.
+// The comparison of our readers of HTTP/1.1 with Node's strict parser, and the list of known differences. Any other
+// difference is a finding.
 
 import { METHODS } from 'node:http';
 import { fieldNames, type FieldName } from '../../packages/core/http1/fields.ts';
@@ -8,15 +8,15 @@ import type { JudgedMessage, Judgement } from '../helpers/http-oracle.ts';
 import type { Message, Reading } from '../helpers/http-readings.ts';
 
 export interface Difference {
-  /** `accepted`: by us and not by Node. `refused`: by us and not by Node. Otherwise what of a message differs. */
+  /** `accepted` or `refused`: by our reader, but not by Node's. Otherwise the part of a message that differs. */
   readonly kind: 'accepted' | 'refused' | 'start' | 'fields' | 'body' | 'end' | 'persists' | 'count';
   /** Node's error. */
   readonly error: string | undefined;
-  /** Why we refuse it. */
+  /** Our reason to refuse the message. */
   readonly flaw: string | undefined;
   /** The bytes from the start of the message on. */
   readonly text: string;
-  /** The bytes of messages before it. */
+  /** The bytes of earlier messages. */
   readonly before: string;
   readonly ours: Message<RequestHead | AnswerHead> | undefined;
   readonly judged: JudgedMessage | undefined;
@@ -24,13 +24,13 @@ export interface Difference {
 
 export interface KnownDifference {
   readonly name: string;
-  /** Why it is right, with the rule. */
+  /** Why our reading is right, with the rule. */
   readonly why: string;
   readonly applies: (difference: Difference) => boolean;
 }
 
 const notCompared: ReadonlySet<string> = new Set<FieldName>([
-  // What they say is in the head, and is compared as what comes of it.
+  // Compared by their effect on the head.
   'connection',
   'content-length',
   'transfer-encoding',
@@ -59,11 +59,11 @@ function compareMessage(
       return 'fields';
     }
     if (head.method === 'CONNECT') {
-      // Node takes what follows for the tunnel.
+      // Node reads the bytes that follow as the tunnel's.
       return undefined;
     }
   }
-  // A body up to the end of its connection is the last whatever the head says.
+  // A message whose body ends with the connection is the last, whatever its head says.
   const persists = head.persists && head.bodyLength !== 'until-close';
   if (judged.persists !== undefined && persists !== judged.persists) {
     return 'persists';
@@ -75,7 +75,7 @@ function compareMessage(
   return undefined;
 }
 
-/** The first difference between the readings of one connection's bytes; undefined without any. */
+/** The first difference between the readings of one connection's bytes; undefined if there is none. */
 export function compare(
   bytes: Buffer,
   reading: Reading<RequestHead | AnswerHead>,
@@ -96,7 +96,7 @@ export function compare(
       judged,
     });
     if (ours === undefined && judged === undefined) {
-      // Both have refused the head or wait for more of it; or one has refused what the other waits for.
+      // Both readers have refused the head or wait for more bytes, or one has refused it and the other waits.
       return undefined;
     }
     if (ours === undefined) {
@@ -127,14 +127,14 @@ export function compare(
       }
       return difference(flaw === undefined ? 'accepted' : 'refused');
     }
-    // Of answers only the first is looked at: there was one request.
+    // Only the first answer is compared: there was one request.
     if (isLast || !('method' in ours.head)) {
       return undefined;
     }
   }
 }
 
-// What is in the first line, empty lines before it left out.
+// The first line, without empty lines before it.
 function firstLine(text: string): string {
   return /^[\r\n]*([^\r\n]*)/.exec(text)?.[1] ?? '';
 }
@@ -153,7 +153,7 @@ function isHeadFlaw({ flaw }: Difference, reason: string): boolean {
 const codings: readonly KnownDifference[] = [
   {
     name: 'codings other than one chunked',
-    why: 'behind them the end of a body is a matter of opinion: RFC 9112, 6.1 [D18, D27]',
+    why: 'after them parsers disagree on the end of the body: RFC 9112, 6.1 [D18, D27]',
     applies: (difference) =>
       difference.kind === 'refused' &&
       isHeadFlaw(difference, 'a transfer-encoding other than one "chunked"') &&
@@ -161,7 +161,7 @@ const codings: readonly KnownDifference[] = [
   },
   {
     name: 'a coding in HTTP/1.0',
-    why: 'HTTP/1.0 knows none, so its framing is faulty: RFC 9112, 6.1 [D18, D27]',
+    why: 'HTTP/1.0 has no codings, so its framing is faulty: RFC 9112, 6.1 [D18, D27]',
     applies: (difference) =>
       difference.kind === 'refused' &&
       isHeadFlaw(difference, 'a transfer-encoding in HTTP/1.0') &&
@@ -170,7 +170,7 @@ const codings: readonly KnownDifference[] = [
   },
 ];
 
-// The error codes of what Node reads in trailers as if it stood in the head.
+// Node's errors about trailers that it treats like fields of the head.
 const trailerErrors: ReadonlySet<string | undefined> = new Set([
   'HPE_CLOSED_CONNECTION',
   'HPE_INVALID_CONTENT_LENGTH',
@@ -183,26 +183,26 @@ const trailerThatFrames =
 const chunks: readonly KnownDifference[] = [
   {
     name: 'fields in trailers that would frame',
-    why: 'trailers are checked and dropped, Node obeys them: RFC 9110, 6.5.1',
+    why: 'trailers are checked and dropped, Node applies them: RFC 9110, 6.5.1',
     applies: ({ kind, error, before, text }) =>
       kind === 'accepted' && trailerErrors.has(error) && trailerThatFrames.test(before + text),
   },
   {
-    name: 'chunk extensions that are none',
-    why: 'Node takes an empty name, and more: RFC 9112, 7.1.1 [D18, D27]',
-    applies: ({ kind, flaw }) => kind === 'refused' && flaw === 'a chunk extension that is none',
+    name: 'invalid chunk extensions',
+    why: 'Node accepts an empty name, and more: RFC 9112, 7.1.1 [D18, D27]',
+    applies: ({ kind, flaw }) => kind === 'refused' && flaw === 'an invalid chunk extension',
   },
   {
     name: 'chunks of more than 2^48 bytes, and more than 64 digits',
-    why: 'nobody sends them, and their size may not be an exact number: RFC 9112, 7.1 [D18, D27]',
+    why: 'no client sends them, and their size may not be an exact number: RFC 9112, 7.1 [D18, D27]',
     applies: ({ kind, flaw, text }) =>
       kind === 'refused' &&
-      flaw === 'a chunk size without bound' &&
+      flaw === 'a chunk size over the limit' &&
       /\r\n(?:0*[1-9a-f][0-9a-f]{12}|[0-9a-f]{65})/i.test(text),
   },
   {
     name: 'proxy-connection',
-    why: 'no standard knows it; Node takes it for connection: RFC 9112, C.2.2',
+    why: 'not in any standard; Node reads it as connection: RFC 9112, C.2.2',
     applies: (difference) =>
       difference.kind === 'persists' &&
       difference.ours?.head.persists !== difference.judged?.persists &&
@@ -212,16 +212,16 @@ const chunks: readonly KnownDifference[] = [
 
 const longLength: KnownDifference = {
   name: 'a length of more than 15 digits',
-  why: 'nobody sends so much, and it may not be an exact number: RFC 9110, 8.6 [D18, D27]',
+  why: 'no client sends as much, and it may not be an exact number: RFC 9110, 8.6 [D18, D27]',
   applies: (difference) =>
     difference.kind === 'refused' &&
-    isHeadFlaw(difference, 'a content-length that is no number, or two of them') &&
+    isHeadFlaw(difference, 'an invalid content-length, or more than one') &&
     valuesOf(difference, 'content-length').some((value) => /^0*[1-9]\d{15,}$/.test(value)),
 };
 
-const tabBehindValue: KnownDifference = {
-  name: 'a tab behind a length or a coding',
-  why: 'white space behind a value is no part of it; Node refuses it in a request, and knows no chunks of an answer by it: RFC 9110, 5.5',
+const tabAfterValue: KnownDifference = {
+  name: 'a tab after a length or a coding',
+  why: 'white space after a value is not part of it; Node refuses it in a request, and misses the chunks of an answer: RFC 9110, 5.5',
   applies: ({ kind, text }) =>
     (kind === 'accepted' || kind === 'persists') &&
     /\r\n(?:transfer-encoding|content-length):[ \t]*\w+[ \t]*\t[ \t]*\r\n/i.test(text),
@@ -229,7 +229,7 @@ const tabBehindValue: KnownDifference = {
 
 const otherVersion: KnownDifference = {
   name: 'HTTP/0.9 and HTTP/2.0',
-  why: 'neither is spoken in this form: RFC 9112, 2.3 [D18, D27]',
+  why: 'neither has this form: RFC 9112, 2.3 [D18, D27]',
   applies: ({ kind, flaw, text }) =>
     kind === 'refused' &&
     (flaw === 'an answer that is not HTTP/1.1' ||
@@ -239,7 +239,7 @@ const otherVersion: KnownDifference = {
 
 const closeAndKeepAlive: KnownDifference = {
   name: 'both close and keep-alive',
-  why: 'close comes first; Node says that the connection goes on, and refuses what follows: RFC 9112, 9.3',
+  why: 'close takes precedence; Node reports that the connection goes on, and refuses the next message: RFC 9112, 9.3',
   applies: (difference) => {
     const options = valuesOf(difference, 'connection').join().toLowerCase();
     return (
@@ -251,15 +251,19 @@ const closeAndKeepAlive: KnownDifference = {
   },
 };
 
-export const knownRequestDifferences: readonly KnownDifference[] = [
+const inBoth: readonly KnownDifference[] = [
   ...codings,
   ...chunks,
   longLength,
-  tabBehindValue,
+  tabAfterValue,
   otherVersion,
   closeAndKeepAlive,
+];
+
+export const knownRequestDifferences: readonly KnownDifference[] = [
+  ...inBoth,
   {
-    name: 'a method that Node does not know',
+    name: 'a method unknown to Node',
     why: 'any token is a method; the operation table answers 405: RFC 9110, 9.1 [D6]',
     applies: ({ kind, error, text }) => {
       const method = /^[\r\n]*([A-Z0-9_-]*)/.exec(text)?.[1] ?? '';
@@ -268,43 +272,43 @@ export const knownRequestDifferences: readonly KnownDifference[] = [
   },
   {
     name: 'the method PRI',
-    why: 'Node takes it for the preface of HTTP/2; in HTTP/1.1 it is a method that no path has: RFC 9113, 3.4 [D6]',
+    why: 'Node reads it as the preface of HTTP/2; in HTTP/1.1 it is an unknown method: RFC 9113, 3.4 [D6]',
     applies: ({ kind, error, text }) =>
       /^[\r\n]*PRI /.test(text) &&
-      // In HTTP/1.0 it says nothing, and gives no request.
+      // In HTTP/1.0 Node reports neither an error nor a request.
       (kind === 'count' || (kind === 'accepted' && error === 'HPE_INVALID_VERSION')),
   },
   {
     name: 'no host, or two',
-    why: 'Node can be told to want one, and takes the first of two: RFC 9112, 3.2 [D27]',
+    why: 'Node requires one only by an option, and uses the first of two: RFC 9112, 3.2 [D27]',
     applies: (difference) =>
       difference.kind === 'refused' &&
       ((difference.flaw === 'no host' && valuesOf(difference, 'host').length === 0) ||
         (difference.flaw === 'two host fields' && valuesOf(difference, 'host').length > 1)),
   },
   {
-    name: 'a host that is none',
-    why: 'Node does not look at it: RFC 9110, 7.2 [D27]',
+    name: 'an invalid host',
+    why: 'Node does not check it: RFC 9110, 7.2 [D27]',
     applies: (difference) =>
       difference.kind === 'refused' &&
-      difference.flaw === 'a host that is none' &&
+      difference.flaw === 'an invalid host' &&
       !/^[a-z0-9.-]*$|^[a-z0-9.-]+:\d{1,4}$/i.test(valuesOf(difference, 'host')[0] ?? ''),
   },
   {
-    name: 'a target that is none',
+    name: 'an invalid target',
     why: 'a fragment, no host or more than a host before the path: RFC 9112, 3.2 [D27]',
     applies: ({ kind, flaw, judged }) =>
       kind === 'refused' &&
-      flaw === 'a target that is none' &&
+      flaw === 'an invalid target' &&
       judged !== undefined &&
       !/^(?!CONNECT)\S+ \/[^#]*$|^CONNECT [a-z0-9.-]+(?::\d{1,4})?$/i.test(judged.start),
   },
   {
     name: 'no version, or not one space before it',
-    why: 'HTTP/0.9, and spaces that others take for a part of the target: RFC 9112, 3 [D27]',
+    why: 'HTTP/0.9, and spaces that other parsers read as part of the target: RFC 9112, 3 [D27]',
     applies: ({ kind, flaw, text }) =>
       kind === 'refused' &&
-      (flaw === 'a target that is none, or no version behind it' ||
+      (flaw === 'an invalid target, or no version after it' ||
         flaw === 'a version that is neither HTTP/1.0 nor HTTP/1.1') &&
       !/^[A-Z-]+ \S+ HTTP\/1\.[01]$/.test(firstLine(text)),
   },
@@ -313,12 +317,12 @@ export const knownRequestDifferences: readonly KnownDifference[] = [
     why: 'Node skips single CR and LF too; only CR LF is an empty line: RFC 9112, 2.2 [D27]',
     applies: ({ kind, flaw, text }) =>
       kind === 'refused' &&
-      (flaw === 'an empty line that does not end in CR LF' || flaw === 'a method that is none') &&
+      (flaw === 'an empty line that does not end in CR LF' || flaw === 'an invalid method') &&
       /^(?:\r\n)*(?:\n|\r[^\n])/.test(text),
   },
   {
-    name: 'errors behind an upgrade',
-    why: 'Node tells no error of what follows an upgrade that it does not make: RFC 9110, 7.8 [D27]',
+    name: 'errors after an upgrade',
+    why: 'Node reports no error after an upgrade that it does not perform: RFC 9110, 7.8 [D27]',
     applies: (difference) =>
       difference.kind === 'refused' &&
       difference.error === undefined &&
@@ -327,7 +331,7 @@ export const knownRequestDifferences: readonly KnownDifference[] = [
   },
   {
     name: 'an upgrade closes',
-    why: 'what follows may be in the other protocol: RFC 9110, 7.8',
+    why: 'the bytes that follow may be in the other protocol: RFC 9110, 7.8',
     applies: (difference) =>
       difference.kind === 'persists' &&
       difference.judged?.persists === true &&
@@ -335,15 +339,10 @@ export const knownRequestDifferences: readonly KnownDifference[] = [
   },
 ];
 export const knownAnswerDifferences: readonly KnownDifference[] = [
-  ...codings,
-  ...chunks,
-  longLength,
-  tabBehindValue,
-  otherVersion,
-  closeAndKeepAlive,
+  ...inBoth,
   {
     name: 'a coding in an interim answer',
-    why: 'an interim answer has no body, so no coding; Node passes over it: RFC 9112, 6.1 [D18]',
+    why: 'an interim answer has no body, so no coding; Node ignores it: RFC 9112, 6.1 [D18]',
     applies: (difference) =>
       difference.kind === 'refused' &&
       (isHeadFlaw(difference, 'a transfer-encoding other than one "chunked"') ||
@@ -352,7 +351,7 @@ export const knownAnswerDifferences: readonly KnownDifference[] = [
   },
   {
     name: 'an interim answer that closes',
-    why: 'it says nothing of the final answer, which has fields of its own: RFC 9110, 15.2 [D15]',
+    why: 'its fields do not apply to the final answer: RFC 9110, 15.2 [D15]',
     applies: ({ kind, error, text }) =>
       kind === 'accepted' &&
       error === 'HPE_CLOSED_CONNECTION' &&
@@ -360,7 +359,7 @@ export const knownAnswerDifferences: readonly KnownDifference[] = [
   },
   {
     name: 'a 204 that announces a body closes',
-    why: 'Node takes it for none, others might not: RFC 9112, 6.3 [D18]',
+    why: 'Node ignores the body, other parsers might not: RFC 9112, 6.3 [D18]',
     applies: (difference) =>
       difference.kind === 'persists' &&
       difference.judged?.start === '204' &&
@@ -368,8 +367,8 @@ export const knownAnswerDifferences: readonly KnownDifference[] = [
       ['content-length', 'transfer-encoding'].some((name) => valuesOf(difference, name).length > 0),
   },
   {
-    name: 'a status that is none, or that nobody asked for',
-    why: 'below 100 is no status, and 101 switches to a protocol that was not offered: RFC 9110, 15 [D18]',
+    name: 'a status below 100, or 101',
+    why: 'below 100 is not a status, and 101 switches to a protocol that was not offered: RFC 9110, 15 [D18]',
     applies: ({ kind, judged }) =>
       kind === 'refused' && judged !== undefined && (Number(judged.start) < 100 || judged.start === '101'),
   },
@@ -379,12 +378,12 @@ export const knownAnswerDifferences: readonly KnownDifference[] = [
     applies: ({ kind, flaw, text }) =>
       kind === 'refused' &&
       flaw === 'an answer with a control character in its status line' &&
-      // eslint-disable-next-line no-control-regex -- those that are looked for
+      // eslint-disable-next-line no-control-regex -- the flaw itself
       /(?:^|\r\n\r\n)HTTP\/1\.[01] \d\d\d [^\r\n]*[\0-\x08\x0b-\x1f\x7f]/.test(text),
   },
   {
     name: 'an interim answer in HTTP/1.0',
-    why: 'HTTP/1.0 knows none: RFC 9110, 15.2 [D18]',
+    why: 'HTTP/1.0 has none: RFC 9110, 15.2 [D18]',
     applies: ({ kind, flaw, text }) =>
       kind === 'refused' &&
       flaw === 'an answer with an interim status in HTTP/1.0' &&

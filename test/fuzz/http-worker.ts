@@ -1,4 +1,4 @@
-// The work of http.ts, in a thread of its own.
+// The worker thread of http.ts.
 
 import { isDeepStrictEqual } from 'node:util';
 import { parentPort, workerData } from 'node:worker_threads';
@@ -46,14 +46,14 @@ const batchSize = 64;
 const longest = 8_192;
 const findingsMax = 10;
 const keptMax = 2_000;
-// Node may need more turns than usual before it is said to differ.
+// Turns of the event loop that Node's parser gets before a difference is reported.
 const patientTurns = 40;
 
 function tell(told: Told): void {
   parentPort?.postMessage(told);
 }
 
-// The watcher sees what is being read.
+// Shows the watching thread the bytes that are being read.
 function show(bytes: Uint8Array): void {
   sharedBytes.set(bytes.subarray(0, sharedBytes.length));
   state[1] = Math.min(bytes.length, sharedBytes.length);
@@ -73,7 +73,7 @@ function judge(role: Role, texts: readonly Buffer[], isEnded: boolean, turns?: n
   return role === 'requests' ? judgeRequests(texts, turns) : judgeAnswers(texts, isEnded, turns);
 }
 
-/** What is wrong with how we read `it` without asking anyone: an exception, or a reading that depends on the cuts. */
+/** A fault that needs no comparison with Node: an exception, or a reading that depends on the cuts. */
 function findOwnFault(it: Case, cutsList: readonly (readonly number[])[]): string | undefined {
   const { bytes } = it;
   try {
@@ -95,7 +95,7 @@ function findOwnFault(it: Case, cutsList: readonly (readonly number[])[]): strin
 
 const knownCounts = new Map<string, number>();
 
-/** How we differ from the judgement on `it`, as a key; undefined where we do not, or may. */
+/** The difference between our reading and Node's, as a key; undefined if there is none or a known one. */
 function findDifference(it: Case, judgement: Judgement, isCounted: boolean): string | undefined {
   const difference = compare(it.bytes, read(it, [Buffer.from(it.bytes)]), judgement);
   if (difference === undefined) {
@@ -112,7 +112,7 @@ function findDifference(it: Case, judgement: Judgement, isCounted: boolean): str
   return `${kind}; Node says ${error}, we say ${flaw}`;
 }
 
-/** `it` without what is not needed for `isFound`. */
+/** The shortest part of `it` for which `isFound` is still true. */
 async function minimise(it: Case, isFound: (it: Case) => Promise<boolean>): Promise<Case> {
   let result = it;
   for (let size = Math.ceil(it.bytes.length / 2); size >= 1; size = Math.floor(size / 2)) {
@@ -134,6 +134,18 @@ async function judgeOne(it: Case): Promise<Judgement> {
 let findings = 0;
 const found = new Set<string>();
 
+/** `reading`: the expected reading, if known. */
+function reportFinding(
+  { role, bytes, isEnded }: Case,
+  what: string,
+  reading: Pick<Vector, 'messages' | 'isRefused'> = { messages: [], isRefused: true },
+  detail = what,
+): void {
+  findings += 1;
+  const vector: Vector = { what, role, bytes: bytes.toString('latin1'), isEnded, ...reading };
+  tell({ kind: 'finding', detail: `${role}: ${detail}`, vector });
+}
+
 async function reportDifference(it: Case): Promise<void> {
   const what = findDifference(it, await judgeOne(it), false);
   if (what === undefined || found.has(what)) {
@@ -144,24 +156,15 @@ async function reportDifference(it: Case): Promise<void> {
     return findDifference(shorter, await judgeOne(shorter), false) === what;
   });
   const { messages, error } = await judgeOne(least);
-  findings += 1;
-  tell({
-    kind: 'finding',
-    detail: `${it.role}: ${what}`,
-    vector: {
-      what,
-      role: it.role,
-      bytes: least.bytes.toString('latin1'),
-      isEnded: it.isEnded,
-      // Node's reading: whether it is the right one is for a person to say.
-      messages: messages.map(({ start, body, isWhole, persists }) => ({
-        start,
-        body: body.toString('latin1'),
-        isWhole,
-        persists: persists ?? false,
-      })),
-      isRefused: error !== undefined,
-    },
+  reportFinding(least, what, {
+    // Node's reading. A person must decide whether it is right.
+    messages: messages.map(({ start, body, isWhole, persists }) => ({
+      start,
+      body: body.toString('latin1'),
+      isWhole,
+      persists: persists ?? false,
+    })),
+    isRefused: error !== undefined,
   });
 }
 
@@ -178,26 +181,14 @@ async function reportOwnFault(it: Case, what: string): Promise<void> {
   const least = await minimise(it, (shorter) =>
     Promise.resolve(findOwnFault(shorter, allCuts(shorter.bytes.length)) !== undefined),
   );
-  findings += 1;
-  tell({
-    kind: 'finding',
-    detail: `${it.role}: ${what}`,
-    vector: {
-      what,
-      role: it.role,
-      bytes: least.bytes.toString('latin1'),
-      isEnded: it.isEnded,
-      messages: [],
-      isRefused: true,
-    },
-  });
+  reportFinding(least, what);
 }
 
-// Work that grows faster than the bytes.
+// Detects work that grows faster than linearly.
 
 const smallBytes = 4_096;
 const growth = 4;
-// Of four times the bytes: twice what it should be, and what the machine may do in between.
+// Twice the linear growth, plus a slack for other work of the machine.
 const ratioMax = 2 * growth;
 const slackMs = 1;
 const pumpHeadBytesMax = 1_048_576;
@@ -223,12 +214,12 @@ function msOf(it: Case, isByteByByte: boolean, rounds: number): number {
   return least;
 }
 
-/** Whether reading `it` takes more than its share when the bytes from `from` to `to` are repeated. */
+/** True if the time to read `it` grows faster than linearly when the bytes from `from` to `to` are repeated. */
 function isSlow(it: Case, from: number, to: number, isByteByByte: boolean): boolean {
   const small = { ...it, bytes: pump(it.bytes, from, to, smallBytes) };
   const large = { ...it, bytes: pump(it.bytes, from, to, smallBytes * growth) };
   show(large.bytes);
-  // A busy machine makes single rounds slow, never the fastest of many.
+  // Even on a busy machine, the fastest of many rounds is hardly slowed.
   for (const rounds of [1, 4, 16]) {
     if (msOf(large, isByteByByte, rounds) <= ratioMax * msOf(small, isByteByByte, rounds) + slackMs) {
       return false;
@@ -242,26 +233,16 @@ function lookAtGrowth(it: Case): void {
   const to = Math.min(it.bytes.length, from + 1 + below(chance(0.5) ? 2 : 40));
   for (const isByteByByte of [false, true]) {
     if (isSlow(it, from, to, isByteByByte)) {
-      findings += 1;
       const what = `the work grows faster than the bytes, ${isByteByByte ? 'byte by byte' : 'whole'}`;
+      const repeated = JSON.stringify(it.bytes.toString('latin1', from, to));
       const bytes = pump(it.bytes, from, to, smallBytes * growth);
-      tell({
-        kind: 'finding',
-        detail: `${it.role}: ${what}, with ${JSON.stringify(it.bytes.toString('latin1', from, to))} repeated`,
-        vector: {
-          what,
-          role: it.role,
-          bytes: bytes.toString('latin1'),
-          isEnded: it.isEnded,
-          ...{ messages: [], isRefused: true },
-        },
-      });
+      reportFinding({ ...it, bytes }, what, undefined, `${what}, with ${repeated} repeated`);
       return;
     }
   }
 }
 
-// Texts that were judged by both in a new way are kept and broken further.
+// Keeps texts with a new combination of readings and mutates them further.
 const seen = new Set<string>();
 const corpus: Record<Role, Buffer[]> = {
   requests: [

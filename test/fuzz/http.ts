@@ -1,8 +1,8 @@
-// Looks for bytes on which our readers of HTTP/1.1 and Node's strict parser differ, outside of the written list of
-// http-differences.ts: `npm run fuzz -- http`. Messages are put together by the grammar and then broken. It also looks
-// whether readings depend on how the bytes come, whether every read ends, and whether work grows with the bytes alone. A
-// finding is cut down and written to test/vectors/http, where a test picks it up; the exit code is then 1. The work is
-// done in http-worker.ts: here it is watched, since an endless loop cannot tell of itself.
+// Looks for bytes on which our readers of HTTP/1.1 and Node's strict parser differ, apart from the list in http-differences.ts:
+// `npm run fuzz -- http`. Messages are generated from the grammar and then mutated. Also checks that readings do not depend on
+// how the bytes are cut, that every read ends, and that work grows linearly. A finding is minimised and written to
+// test/vectors/http, where a test reads it; the exit code is then 1. http-worker.ts does the work; this thread watches it for
+// endless loops.
 
 import { createHash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
@@ -10,14 +10,14 @@ import { parseArgs } from 'node:util';
 import { Worker } from 'node:worker_threads';
 import type { Vector } from '../helpers/http-vectors.ts';
 
-/** What the worker is given; `shared` holds a count, a length and the bytes that are being read. */
+/** The worker's task; `shared` has a count of reads, the length of the bytes that are being read, and these bytes. */
 export interface Work {
   readonly seconds: number;
   readonly seed: number;
   readonly shared: SharedArrayBuffer;
 }
 
-/** What the worker tells. */
+/** A message of the worker. */
 export type Told =
   | { readonly kind: 'finding'; readonly detail: string; readonly vector: Vector }
   | { readonly kind: 'summary'; readonly text: string };

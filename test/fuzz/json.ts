@@ -1,7 +1,7 @@
 // Looks for texts on which the JSON checker and its oracle differ: `npm run fuzz -- json --seconds 60 [--seed 1]`.
-// Not a part of `npm test`. Guided by coverage: a text that takes the scanner through a step (state, byte, next
-// state, place among 64 bytes) that no text took before is kept and mutated further. A finding is cut down and
-// written to test/vectors/json, where the tests pick it up; the exit code is then 1.
+// Guided by coverage: a step of the scanner is its state, the byte, the byte's position modulo 64, and whether the
+// depth is 0. A text with a new step is kept and mutated further. A finding is minimised and written to
+// test/vectors/json, where tests read it; the exit code is then 1.
 
 import { createHash } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -27,7 +27,7 @@ const vectors = new URL('../vectors/json/', import.meta.url);
 const random = createRandom(seed);
 const below = (limit: number): number => Math.floor(random() * limit);
 
-// A scanner of our own, so that every byte's step can be seen.
+// A separate scanner that reads byte by byte, so that each step is visible.
 interface Scanner {
   readonly memory: { readonly buffer: ArrayBuffer };
   readonly scan: (length: number, state: number, depth: number) => number;
@@ -50,7 +50,7 @@ const depth = new Int32Array(scanner.memory.buffer, scanner.DEPTH.value, 1);
 const steps = new Uint8Array(64 * 256 * 64 * 2); // state, byte, place, and whether it is at depth 0
 let seen = 0;
 
-/** How many steps the scanner takes through `bytes` that it never took before. */
+/** The number of new steps of the scanner through `bytes`. */
 function countNewSteps(bytes: Uint8Array): number {
   let state = scanner.START.value;
   let count = 0;
@@ -69,7 +69,7 @@ function countNewSteps(bytes: Uint8Array): number {
   return count;
 }
 
-/** True when the checker differs from the oracle, in one of the ways in which it can be asked. */
+/** True if the checker differs from the oracle: on the whole text, byte by byte, or in these pieces. */
 function differs(bytes: Uint8Array, cuts: readonly number[]): boolean {
   const expected = isJsonByOracle(bytes);
   if (isJson(bytes) !== expected || isJsonByteByByte(bytes) !== expected) return true;
@@ -81,7 +81,7 @@ function differsAnyhow(bytes: Uint8Array): boolean {
   return false;
 }
 
-/** `bytes` without what is not needed for the difference; as they are when it takes more than one cut. */
+/** The shortest part of `bytes` that still differs; all of `bytes` if the difference needs more than one cut. */
 function minimise(bytes: Uint8Array): Buffer {
   let result = Buffer.from(bytes);
   if (!differsAnyhow(result)) return result;
@@ -114,7 +114,7 @@ let findings = 0;
 while (performance.now() < end && findings < 10) {
   runs += 1;
   let bytes = mutate(pick(), pick(), random);
-  // Now and then a long one, across the edge of the scanner's window.
+  // One text in 2,000 is long and crosses the end of the scanner's window.
   if (below(2000) === 0) bytes = Buffer.concat([Buffer.alloc(65_536 - below(bytes.length + 1), 0x20), bytes]);
   else if (bytes.length > longest) continue;
   const cuts = Array.from({ length: below(5) }, () => below(bytes.length + 1)).sort((a, b) => a - b);

@@ -1,5 +1,5 @@
-// `npm run fuzz`: looks for bytes and connections that are handled wrongly, `-- json`, `-- http` or `-- connections` for one
-// kind, each for `--seconds 60` with `--seed 1`. Not a part of `npm test`. The exit code is 1 when something was found.
+// `npm run fuzz` runs all fuzzers; `-- json`, `-- http` or `-- connections` runs one, each for `--seconds 60` with `--seed 1`.
+// Not part of `npm test`. The exit code is 1 after a finding.
 
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';

@@ -1,5 +1,5 @@
-// Tokens, rate limit and identity as options of each host: what is served and refused, in which order, what the observer is
-// told, and how they end [D41 to D48, D50]. That forged tokens are refused is in hosts-forged-tokens.test.ts.
+// Tokens, rate limit and identity as options of each host: replies, the order of the guards, calls of the observer, and
+// closing [D41 to D48, D50]. Forged tokens are in forged-tokens.test.ts.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -42,7 +42,7 @@ const withTokens = (url: string, more: HostOptions = {}): HostOptions => ({
   ...more,
 });
 
-/** So many of `limit` are left, in a window that has not ended yet [D64]. */
+/** Asserts that the reply reports `left` of `limit` requests in a window of `seconds` [D64]. */
 function assertLeft(reply: Reply, left: number, limit: number, seconds: number): void {
   assert.equal(reply.header('ratelimit-policy'), `"default";q=${limit};w=${seconds}`);
   assert.match(reply.header('ratelimit') ?? 'none', new RegExp(`^"default";r=${left};t=\\d+$`));
@@ -59,7 +59,7 @@ function assertTooMany(reply: Reply, limit: number, seconds: number): void {
 
 for (const name of hostNames) {
   describe(name, () => {
-    test('every operation needs a valid token; with one the backend is told who calls', async () => {
+    test('every operation needs a valid token; the backend gets the subject, but not the token', async () => {
       await using keys = await KeyServer.start(keySetOf(pair));
       await using host = await serveHost(name, withTokens(keys.url, { backendIdentityHeader: 'X-User' }));
       const authorization = bearer(goodToken(pair, undefined, { sub: 'Ada Lovelace, % é' }));
@@ -84,26 +84,34 @@ for (const name of hostNames) {
       assert.equal(keys.count, 1, 'keys are fetched once for all calls');
     });
 
-    test('what is no operation needs no token', async () => {
+    test('requests with OPTIONS, and requests that get 404 or 405, need no token', async () => {
       await using keys = await KeyServer.start(keySetOf(pair));
       await using host = await serveHost(name, withTokens(keys.url));
-      assert.equal((await host.call('OPTIONS', item)).status, 204);
-      assert.equal((await host.call('POST', item, { body: '{}' })).status, 405);
+      for (const [method, path, status] of [
+        ['OPTIONS', '/api/work-items', 204],
+        ['OPTIONS', item, 204],
+        ['POST', item, 405],
+        ['PATCH', item, 405],
+        ['GET', '/elsewhere', 404],
+        ['GET', `${item}/6`, 404],
+      ] as const) {
+        assert.equal((await host.call(method, path)).status, status, `${method} ${path}`);
+      }
       assert.equal(host.backend.requests.length, 0);
     });
 
-    test('an operation needs its scope, in the claim that is named', async () => {
+    test('an operation needs its scope in the claim authScopeClaim', async () => {
       await using keys = await KeyServer.start(keySetOf(pair));
       const authScopes = { read: 'items.read', delete: 'items.write' };
       await using host = await serveHost(name, withTokens(keys.url, { authScopes, authScopeClaim: 'scp' }));
       const headers = [bearer(goodToken(pair, undefined, { scp: ['items.read'], scope: 'items.write' }))];
       assertReply(await host.call('GET', item, { headers }), 200, '{"id":5}');
       assertNoScope(await host.call('DELETE', item, { headers }), 'items.write');
-      assert.equal((await host.call('PUT', item, { headers, body: '{}' })).status, 200, 'not named');
+      assert.equal((await host.call('PUT', item, { headers, body: '{}' })).status, 200, 'no scope set');
       assert.equal(host.told.ended[1]?.outcome, 'insufficient-scope');
     });
 
-    test('algorithms, type and clock are those of the options', async () => {
+    test('the options set the accepted algorithms, token type and clock skew', async () => {
       await using keys = await KeyServer.start(keySetOf(pair));
       const more = {
         authAlgorithms: ['RS256', 'ES256'],
@@ -117,19 +125,19 @@ for (const name of hostNames) {
       assertInvalidToken(await call(goodToken(pair, undefined, late, { typ: 'JWT' })));
     });
 
-    test('two authorization fields are refused, and whatever comes of them reaches nobody', async () => {
+    test('two authorization fields are refused without a backend call', async () => {
       await using keys = await KeyServer.start(keySetOf(pair));
       await using host = await serveHost(name, withTokens(keys.url));
       const good = bearer(goodToken(pair));
       const headers = [good, good];
       const reply = await host.call('GET', item, { headers });
-      // In a Request they have become one.
+      // A `Request` joins the two fields into one invalid value.
       if (name === 'fetch') assertInvalidToken(reply);
       else assertReply(reply, 400, badRequest);
       assert.equal(host.backend.requests.length, 0);
     });
 
-    test('without keys a token is 503, no token 401; the outage is told once, and so is its end', async () => {
+    test('without keys, calls with a token are 503 and calls without a token 401; the outage and its end are reported once', async () => {
       await using keys = await KeyServer.start('');
       keys.respond = sending('no', 500);
       await using host = await serveHost(name, withTokens(keys.url));
@@ -149,7 +157,7 @@ for (const name of hostNames) {
       assert.ok(host.told.ended.some(({ outcome }) => outcome === 'no-keys'));
     });
 
-    test('an observer that fails is told of that, and no call fails by it', async () => {
+    test('an onOutage that throws is reported as a bug and changes no reply', async () => {
       await using keys = await KeyServer.start('no key set');
       const bugs: unknown[] = [];
       const fault = new Error('of the observer');
@@ -166,18 +174,7 @@ for (const name of hostNames) {
       assert.deepEqual(bugs, [fault]);
     });
 
-    test('a new key of the issuer counts with the first token that names it', async () => {
-      await using keys = await KeyServer.start(keySetOf(pair));
-      await using host = await serveHost(name, withTokens(keys.url));
-      const call = async (by: typeof pair) =>
-        await host.call('GET', item, { headers: [bearer(goodToken(by))] });
-      assert.equal((await call(pair)).status, 200);
-      keys.respond = sending(keySetOf(other));
-      assert.equal((await call(other)).status, 200);
-      assertInvalidToken(await call(pair));
-    });
-
-    test('a client over its limit is 429, whatever its connection; refused tokens do not count', async () => {
+    test('a client over its limit is 429 on every connection; refused tokens do not count', async () => {
       await using keys = await KeyServer.start(keySetOf(pair));
       await using host = await serveHost(name, withTokens(keys.url, { rateLimit: '2/1h' }));
       const headers = [bearer(goodToken(pair))];
@@ -191,7 +188,7 @@ for (const name of hostNames) {
       assert.equal(first.status, 200);
       assertLeft(first, 1, 2, 3_600);
       const second = await host.call('GET', '/api/work-items/x', { headers });
-      assert.equal(second.status, 400, 'it counts, too');
+      assert.equal(second.status, 400, 'an invalid id counts, too');
       assertLeft(second, 0, 2, 3_600);
       assertTooMany(await host.call('GET', item, { headers }), 2, 3_600);
       assertTooMany(await host.call('POST', '/api/work-items', { headers, body: '{}' }), 2, 3_600);
@@ -201,7 +198,7 @@ for (const name of hostNames) {
       assert.equal(host.told.ended.filter(({ outcome }) => outcome === 'rate-limited').length, 2);
     });
 
-    test('a limit without tokens; what trusted proxies say of an address counts, and no other does', async () => {
+    test('a limit without tokens counts by the address that a trusted proxy reports', async () => {
       await using host = await serveHost(name, { rateLimit: '1/1h', trustedProxies: ['127.0.0.1'] });
       const from = async (...addresses: string[]) =>
         await host.call('GET', item, {
@@ -216,7 +213,7 @@ for (const name of hostNames) {
       assertTooMany(await from('2001:db8::2'), 1, 3_600);
     });
 
-    test('a limit by identity: whom the token names', async () => {
+    test('a limit by identity counts by the subject of the token', async () => {
       await using keys = await KeyServer.start(keySetOf(pair));
       const more = { rateLimit: '1/1h', rateLimitKey: 'identity' } as const;
       await using host = await serveHost(name, withTokens(keys.url, more));
@@ -227,7 +224,7 @@ for (const name of hostNames) {
       assert.equal((await as('eve')).status, 200);
     });
 
-    test('bodies of refused requests are not held: the memory for them is there for others', async () => {
+    test('bodies of refused requests are not buffered', async () => {
       await using keys = await KeyServer.start(keySetOf(pair));
       const more = { bufferedBytesMax: 150_000 };
       await using host = await serveHost(name, withTokens(keys.url, more));
@@ -241,18 +238,21 @@ for (const name of hostNames) {
       assert.equal((await host.call('PUT', item, { body, headers })).status, 200);
     });
 
-    test('requests sent ahead each need their own token', async () => {
+    test('each pipelined request needs its own token', async () => {
       await using keys = await KeyServer.start(keySetOf(pair));
       await using host = await serveHost(name, withTokens(keys.url));
       await using client = await host.connect();
       const good = bearer(goodToken(pair));
       const headers = (index: number) =>
         index % 3 === 0 ? [good] : index % 3 === 1 ? [] : [bearer('x.y.z')];
-      const total = 60;
+      const total = 90;
       client.send(
         Buffer.concat(
           Array.from({ length: total }, (_, index) =>
-            requestBytes('PUT', `/api/work-items/${index}`, { headers: headers(index), body: '{}' }),
+            requestBytes(index % 2 === 0 ? 'GET' : 'PUT', `/api/work-items/${index}`, {
+              headers: headers(index),
+              ...(index % 2 === 1 && { body: '{}' }),
+            }),
           ),
         ),
       );
@@ -268,31 +268,31 @@ for (const name of hostNames) {
       );
     });
 
-    test('its end is that of a fetch of keys that is under way', async () => {
+    test('closing the host ends a fetch of keys in flight', async () => {
       await using keys = await KeyServer.start('');
-      const asked = Promise.withResolvers<undefined>();
+      const fetched = Promise.withResolvers<undefined>();
       const left = Promise.withResolvers<undefined>();
       keys.respond = (response) => {
         response.on('close', () => {
           left.resolve(undefined);
         });
-        asked.resolve(undefined);
+        fetched.resolve(undefined);
       };
       await using host = await serveHost(name, withTokens(keys.url));
       assertNoToken(await host.call('GET', item));
-      await asked.promise;
+      await fetched.promise;
       await host.close();
       await left.promise;
-      assert.deepEqual(host.outages, [], 'an end is no outage');
+      assert.deepEqual(host.outages, [], 'a cancelled fetch is not an outage');
     });
 
-    test('keys of a file; one that has none is told at the start', async () => {
+    test('keys come from a file; a missing file fails the start', async () => {
       const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-keys-'));
       try {
         const file = join(folder, 'keys.json');
         const options = { authIssuer: issuerName, authAudience: [audience], authJwksFile: file };
         if (name === 'fetch' || name === 'node') {
-          // They have no start.
+          // These hosts are not started: the first call finds that the file is missing.
           await using host = await serveHost(name, options);
           assertNoKeys(await host.call('GET', item, { headers: [bearer(goodToken(pair))] }));
           assert.match(host.outages.join(), /^keys,ENOENT/);
@@ -308,13 +308,13 @@ for (const name of hostNames) {
       }
     });
 
-    test('options that are wrong, or half set, are told all at once, by their names', async () => {
+    test('invalid or incomplete options are reported all at once, by their names', async () => {
       const rows: [options: object, problems: readonly string[]][] = [
-        [withTokens('https://keys.example', { authIssuer: '' }), ['authIssuer must be a text, and not empty (leave it out for none)']],
+        [withTokens('https://keys.example', { authIssuer: '' }), ['authIssuer must be a non-empty string (leave it out for none)']],
         [
           { authIssuer: issuerName },
           [
-            'authIssuer is set, but authAudience is not: a token for anybody else would do',
+            'authIssuer is set, but authAudience is not: tokens for other services would be accepted',
             'authIssuer is set, but neither authJwksUrl nor authJwksFile: there are no keys',
           ],
         ],
@@ -325,7 +325,7 @@ for (const name of hostNames) {
         ],
         [
           withTokens('https://keys.example', { authJwksFile: 'keys' }),
-          ['authJwksUrl and authJwksFile are both set: the keys come from one place'],
+          ['authJwksUrl and authJwksFile are both set: set only one of them'],
         ],
         [
           withTokens('http://user:geheim@keys.example', {
@@ -334,13 +334,13 @@ for (const name of hostNames) {
             backendIdentityHeader: 'Authorization',
           }),
           [
-            'authAudience must be an array of texts, none of them empty, with at least one',
+            'authAudience must be a non-empty array of non-empty strings',
             'authJwksUrl must be an https address without user name, password and fragment',
-            'authAlgorithms must be some of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, Ed25519 (with a shared secret, whoever checks a token can make one)',
+            'authAlgorithms must be one or more of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, Ed25519 (with a shared secret, any service that verifies a token can also forge one)',
             "authTokenType must be 'any' or 'at+jwt'",
-            'authScopes must have scopes of list, create, read, update, delete: did you mean read?',
-            'authScopeClaim must be a text without spaces and control characters',
-            'backendIdentityHeader must be the name of a header that has no meaning of its own, for instance x-user',
+            'authScopes may have only the operations list, create, read, update, delete: did you mean read?',
+            'authScopeClaim must be a string without spaces and control characters',
+            'backendIdentityHeader must be the name of a header without a meaning of its own, for instance x-user',
             'authClockSkewMs must be a whole number from 0 to 600000',
           ],
         ],
@@ -348,15 +348,15 @@ for (const name of hostNames) {
           withTokens('http://keys.example', { authScopes: { read: 'a b' }, authJwksRefreshMs: 5_000, authJwksStaleMs: 4_000 }),
           [
             'authJwksUrl must be an https address (plain http only for localhost, 127.0.0.1 and [::1])',
-            'authScopes must have one scope, a text without spaces, quotes and backslashes, for each operation',
-            'authJwksStaleMs is below authJwksRefreshMs: keys would cease to count before the next fetch',
+            'authScopes must have one scope for each operation, without spaces, quotes and backslashes',
+            'authJwksStaleMs is below authJwksRefreshMs: keys would expire before the next fetch',
           ],
         ],
         [
           withTokens('https://keys.example', { authAlgorithms: [' RS256', 'none'], authScopeClaim: 'scp' }),
           [
-            'authAlgorithms must be some of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, Ed25519: did you mean RS256?',
-            'authScopeClaim is set, but authScopes is not: no scope is looked for',
+            'authAlgorithms must be one or more of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, Ed25519: did you mean RS256?',
+            'authScopeClaim is set, but authScopes is not: no scope is checked',
           ],
         ],
         [
@@ -364,32 +364,32 @@ for (const name of hostNames) {
           [
             'rateLimit must be requests/window, for instance 100/60s, 10/1s, 1000/5m or 10000/1h: at most 1000000 requests, in a window of 1s to 24h',
             "rateLimitKey must be 'address' or 'identity'",
-            'rateLimitRedisUrl must be an address such as redis://redis.internal:6379/0 or, over TLS, rediss://user:password@redis.internal, with odd characters of both percent-encoded',
+            'rateLimitRedisUrl must be an address such as redis://redis.internal:6379/0 or, over TLS, rediss://user:password@redis.internal, with special characters of user name and password percent-encoded',
             "rateLimitFallback must be 'local' or 'allow' or 'deny'",
           ],
         ],
         [
           { rateLimit: '1/1s', rateLimitKey: 'identity', rateLimitFallback: 'deny' },
           [
-            'rateLimitFallback is set, but does nothing without rateLimitRedisUrl',
-            'rateLimitKey is identity, but no tokens say who a client is: authIssuer is not set',
+            'rateLimitFallback is set, but has no effect without rateLimitRedisUrl',
+            'rateLimitKey is identity, but tokens are off: authIssuer is not set',
           ],
         ],
       ]; // prettier-ignore
       for (const [options, problems] of rows) {
         await assert.rejects(makeHost(name, options), (error: Error) => {
-          assert.equal(error.message, `The gateway cannot be made: ${problems.join('; ')}.`);
+          assert.equal(error.message, `Cannot create the gateway: ${problems.join('; ')}.`);
           return error instanceof TypeError && !error.message.includes('geheim');
         });
       }
       await assert.rejects(
         makeHost(name, { authIsuer: issuerName } as never),
-        /there is no authIsuer: did you mean authIssuer\?/,
+        /authIsuer is unknown: did you mean authIssuer\?/,
       );
     });
 
     describe('with Redis', { skip: withoutRedis }, () => {
-      test('two count together; its outage is told, and no call fails', async () => {
+      test('two hosts share one count; an outage of Redis is reported and fails no call', async () => {
         await using redis = await RedisServer.start();
         const options = {
           rateLimit: '3/1h',
@@ -409,12 +409,12 @@ for (const name of hostNames) {
         await poll(async () => {
           const reply = await one.call('GET', item);
           assert.equal(reply.status, 200);
-          assert.equal(reply.header('ratelimit'), undefined, 'nobody counts it');
+          assert.equal(reply.header('ratelimit'), undefined, 'not counted');
           return one.outages.length === 1;
-        }, 'the outage is told');
+        }, 'the outage is reported');
         assert.equal(one.outages[0]?.[0], 'redis');
         await redis.restart();
-        await poll(() => one.outages.length === 2, 'its end is told');
+        await poll(() => one.outages.length === 2, 'its end is reported');
         assert.deepEqual(one.outages[1], ['redis', undefined]);
       });
     });
@@ -422,11 +422,11 @@ for (const name of hostNames) {
 }
 
 describe('the fetch handler', () => {
-  test('a limit by address needs to be told addresses', () => {
+  test('a limit by address needs clientAddress', () => {
     assert.throws(() => createFetchHandler({ backendUrl: 'http://localhost', rateLimit: '1/1s' }), {
       name: 'TypeError',
       message:
-        "The gateway cannot be made: rateLimit counts by address, which a Request does not say: give clientAddress, or rateLimitKey: 'identity'.",
+        "Cannot create the gateway: rateLimit counts by address, which a Request does not contain: set clientAddress, or rateLimitKey: 'identity'.",
     });
     assert.throws(
       () => createFetchHandler({ backendUrl: 'http://localhost', clientAddress: '127.0.0.1' as never }),
@@ -434,7 +434,7 @@ describe('the fetch handler', () => {
     );
   });
 
-  test('what is no address is nobody in particular: all of them count together, and none is told', async () => {
+  test('clients with invalid addresses share one count and are reported without an address', async () => {
     const clientAddress = (request: Request) => request.headers.get('x-peer') ?? undefined;
     await using host = await serveHost('fetch', { rateLimit: '1/1h', clientAddress });
     const from = async (address: string) => await host.call('GET', item, { headers: [['X-Peer', address]] });
@@ -450,7 +450,7 @@ describe('the fetch handler', () => {
     );
   });
 
-  test('a clientAddress that throws is a fault, and lets nobody in [D28]', async () => {
+  test('a clientAddress that throws is a 500 without a backend call [D28]', async () => {
     const clientAddress = () => {
       throw new Error('of the host');
     };
@@ -459,7 +459,7 @@ describe('the fetch handler', () => {
     assert.equal(host.backend.requests.length, 0);
   });
 
-  test('one that was closed and is used again has keys and counts anew', async () => {
+  test('a handler can be used after close(): it then fetches the keys again and counts from zero', async () => {
     await using keys = await KeyServer.start(keySetOf(pair));
     await using host = await serveHost('fetch', { rateLimit: '1/1h' });
     const handler = createFetchHandler({
@@ -480,11 +480,11 @@ describe('the fetch handler', () => {
     await handler.close();
   });
 
-  test('closed while its first call waits for keys: that call is 503, and nothing is left', async () => {
+  test('close() during the first call, which waits for keys: the call is 503, and keys are fetched only once', async () => {
     await using keys = await KeyServer.start('');
-    const asked = Promise.withResolvers<undefined>();
+    const fetched = Promise.withResolvers<undefined>();
     keys.respond = () => {
-      asked.resolve(undefined);
+      fetched.resolve(undefined);
     };
     const { told, observer } = createObserver();
     const handler = createFetchHandler({
@@ -494,14 +494,14 @@ describe('the fetch handler', () => {
     const call = handler(
       new Request(`http://x.localhost${item}`, { headers: { authorization: 'Bearer a.b.c' } }),
     );
-    await asked.promise;
+    await fetched.promise;
     await handler.close();
     assert.equal((await call).status, 503);
     assert.deepEqual([keys.count, told.ended[0]?.outcome], [1, 'no-keys']);
   });
 });
 
-test('defaults of the options are those of the settings', () => {
+test('options and settings have the same defaults', () => {
   const options = defaultsOf(guardRows);
   for (const name of Object.keys(guardRows) as (keyof typeof options)[]) {
     const value = options[name];
@@ -509,7 +509,7 @@ test('defaults of the options are those of the settings', () => {
   }
 });
 
-test('jose and ioredis are loaded for whom asks for them, and for nobody else', async () => {
+test('jose and ioredis are loaded only if the options need them', async () => {
   const program = `
     import { registerHooks } from 'node:module';
     const loaded = new Set();

@@ -1,4 +1,4 @@
-// When the issuer's keys are fetched, and how long they count [D44]. The clock is the test's.
+// Fetching the issuer's keys, and how long they stay valid [D44]. The test sets the clock.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -13,7 +13,7 @@ const first = createPair('first', 'ES256');
 const second = createPair('second', 'ES256');
 
 type Source = () => Promise<string>;
-const away: Source = () => Promise.reject(new Error('away'));
+const down: Source = () => Promise.reject(new Error('down'));
 const giving =
   (text: string): Source =>
   () =>
@@ -43,7 +43,7 @@ function createKeySet(source: Source, more: Partial<KeySetOptions> = {}) {
     ...more,
   });
   const kids = () => keys.current.keys.map(({ kid }) => kid);
-  /** Lets time pass until as many fetches have ended. */
+  /** Waits until `count` fetches have ended. */
   const ended = async (count: number) => {
     const isEnd = (each: string) => !each.startsWith('keys: ') && each !== 'aborted';
     await poll(() => told.filter(isEnd).length === count, `${count} fetches have ended`);
@@ -65,11 +65,11 @@ test('keys are fetched at the start and every refreshMs after the last fetch', a
   assert.deepEqual(told, ['keys: first', 'ok', 'ok', 'ok', 'ok']);
   keys.close();
   await clock.pass(10_000_000);
-  assert.equal(fetchedAt.length, 4, 'none after its end');
+  assert.equal(fetchedAt.length, 4, 'none after close');
 });
 
-test('without any key it is tried again after 1 s, then 2, 4, 8, 16 and 30 s', async () => {
-  const { keys, clock, fetchedAt, state, ended, kids } = createKeySet(away);
+test('without any key the fetch is repeated after 1 s, then 2, 4, 8, 16 and 30 s', async () => {
+  const { keys, clock, fetchedAt, state, ended, kids } = createKeySet(down);
   await keys.start();
   for (const [index, seconds] of [1, 2, 4, 8, 16, 30, 30].entries()) {
     assert.deepEqual(clock.waits, [seconds * 1_000]);
@@ -84,12 +84,12 @@ test('without any key it is tried again after 1 s, then 2, 4, 8, 16 and 30 s', a
   assert.deepEqual(clock.waits, [300_000]);
 });
 
-test('an outage keeps the last keys, for staleMs and no longer; they come back with the issuer', async () => {
+test('in an outage the last keys stay valid for staleMs; after the outage they are valid again', async () => {
   const { keys, clock, state, ended, kids, told } = createKeySet(giving(keySetOf(first)), {
     staleMs: 700_000,
   });
   await keys.start();
-  state.source = away;
+  state.source = down;
   await clock.pass(699_999);
   await ended(3);
   assert.deepEqual(kids(), ['first']);
@@ -100,10 +100,10 @@ test('an outage keeps the last keys, for staleMs and no longer; they come back w
   await clock.pass(1_000);
   await ended(5);
   assert.deepEqual(kids(), ['first']);
-  assert.deepEqual(told, ['keys: first', 'ok', 'away', 'away', 'away', 'ok']);
+  assert.deepEqual(told, ['keys: first', 'ok', 'down', 'down', 'down', 'ok']);
 });
 
-test('a key that is not there is sought at most once in 30 s, whoever asks', async () => {
+test('an unknown key causes at most one fetch in 30 s, for all callers', async () => {
   const { keys, clock, fetchedAt, state, kids } = createKeySet(giving(keySetOf(first)));
   await keys.start();
   state.source = giving(keySetOf(first, second));
@@ -121,7 +121,7 @@ test('a key that is not there is sought at most once in 30 s, whoever asks', asy
   keys.close();
 });
 
-test('who seeks a key while a fetch is under way waits for that one, and it counts for nobody', async () => {
+test('seek during a fetch waits for that fetch; the next seek may still start one', async () => {
   const gate = Promise.withResolvers<string>();
   const { keys, fetchedAt, state, kids } = createKeySet(() => gate.promise);
   const start = keys.start();
@@ -136,14 +136,14 @@ test('who seeks a key while a fetch is under way waits for that one, and it coun
   keys.close();
 });
 
-test('a fetch that does not end is given up after 5 s, and what comes of it later is dropped', async () => {
+test('a fetch is aborted after 5 s, and a late answer is ignored', async () => {
   const late = Promise.withResolvers<string>();
   const { keys, clock, told, state, ended, kids } = createKeySet(() => late.promise);
   const start = keys.start();
   assert.notEqual(keys.first, undefined);
   await clock.pass(5_000);
   await start;
-  assert.deepEqual(told, ['aborted', 'no whole answer within 5000 ms']);
+  assert.deepEqual(told, ['aborted', 'no complete answer within 5000 ms']);
   assert.equal(keys.first, undefined);
   late.resolve(keySetOf(first));
   await settle();
@@ -155,7 +155,7 @@ test('a fetch that does not end is given up after 5 s, and what comes of it late
   keys.close();
 });
 
-test('a set that is none changes nothing; one without any key takes all keys away', async () => {
+test('an invalid key set changes nothing; an empty key set removes all keys', async () => {
   for (const text of ['', '{', '[]', 'null', '7', '{"keys":{}}', '{"keys":"x"}', '<html>']) {
     const { keys, clock, state, ended, kids } = createKeySet(giving(keySetOf(first)));
     await keys.start();
@@ -167,18 +167,18 @@ test('a set that is none changes nothing; one without any key takes all keys awa
     await clock.pass(300_000);
     await ended(3);
     assert.deepEqual(kids(), []);
-    assert.deepEqual(clock.waits, [1_000], 'and it is tried again soon');
+    assert.deepEqual(clock.waits, [1_000], 'the next fetch is due in 1 s');
     keys.close();
   }
 });
 
-test('the same keys in another order are no change', async () => {
+test('the same keys in another order are not a change', async () => {
   const { keys, clock, state, ended, told } = createKeySet(giving(keySetOf(first, second)));
   await keys.start();
   state.source = giving(keySetOf(second, first));
   await clock.pass(300_000);
   await ended(2);
-  // The same name with another key is one.
+  // Another key with the same id is a change.
   state.source = giving(
     JSON.stringify({
       keys: [first.jwk, { ...first.jwk, ...second.jwk, kid: 'second', x: first.jwk['x'], y: first.jwk['y'] }],
@@ -190,45 +190,45 @@ test('the same keys in another order are no change', async () => {
   keys.close();
 });
 
-test('only keys that one of the algorithms can use are taken', async () => {
+test('only keys that an allowed algorithm can use are accepted', async () => {
   const rsa = createPair('rsa', 'RS256');
   const { alg, ...withoutAlg } = rsa.jwk;
   assert.equal(alg, 'RS256');
-  const rows: [what: string, jwk: unknown, expected: string[]][] = [
+  const rows: [title: string, jwk: unknown, expected: string[]][] = [
     ['RSA for RS256', rsa.jwk, ['RS256']],
-    ['RSA for nothing in particular', withoutAlg, ['RS256']],
+    ['RSA without an algorithm', withoutAlg, ['RS256']],
     ['ES256', first.jwk, ['ES256']],
-    ['without a name', { ...first.jwk, kid: undefined }, ['ES256']],
-    ['to verify with', { ...first.jwk, use: undefined, key_ops: ['verify'] }, ['ES256']],
+    ['without an id', { ...first.jwk, kid: undefined }, ['ES256']],
+    ['key_ops verify', { ...first.jwk, use: undefined, key_ops: ['verify'] }, ['ES256']],
     ['for another algorithm', { ...rsa.jwk, alg: 'PS256' }, []],
     ['for encryption', { ...rsa.jwk, use: 'enc' }, []],
-    ['to sign with', { ...first.jwk, key_ops: ['sign'] }, []],
-    ['operations that are none', { ...first.jwk, key_ops: 'verify' }, []],
+    ['key_ops sign', { ...first.jwk, key_ops: ['sign'] }, []],
+    ['key_ops that is not an array', { ...first.jwk, key_ops: 'verify' }, []],
     ['a private key', { ...first.privateKey.export({ format: 'jwk' }), kid: 'x' }, []],
-    ['of 1,024 bits', createPair('short', 'RS256', 1_024).jwk, []],
+    ['RSA of 1,024 bits', createPair('short', 'RS256', 1_024).jwk, []],
     ['a shared secret', { kty: 'oct', k: 'c2VjcmV0', alg: 'HS256', kid: 'x' }, []],
     ['of another curve', createPair('p384', 'ES384').jwk, []],
-    ['of another kind than its algorithm', { ...first.jwk, alg: 'RS256' }, []],
-    ['broken', { ...first.jwk, x: 'AAAA' }, []],
-    ['without its parts', { kty: 'RSA', kid: 'x', alg: 'RS256' }, []],
-    ['parts that are no texts', { ...rsa.jwk, n: 7 }, []],
-    ['a name that is none', { ...first.jwk, kid: 7 }, []],
-    ['a name of 2,000 characters', { ...first.jwk, kid: 'x'.repeat(2_000) }, []],
-    ['no object', 'x', []],
+    ['of another type than its algorithm', { ...first.jwk, alg: 'RS256' }, []],
+    ['an invalid coordinate', { ...first.jwk, x: 'AAAA' }, []],
+    ['RSA without its numbers', { kty: 'RSA', kid: 'x', alg: 'RS256' }, []],
+    ['an RSA modulus that is not a string', { ...rsa.jwk, n: 7 }, []],
+    ['an id that is not a string', { ...first.jwk, kid: 7 }, []],
+    ['an id of 2,000 characters', { ...first.jwk, kid: 'x'.repeat(2_000) }, []],
+    ['a string', 'x', []],
     ['null', null, []],
     ['a list', [first.jwk], []],
   ];
-  for (const [what, jwk, expected] of rows) {
+  for (const [title, jwk, expected] of rows) {
     const { keys } = createKeySet(giving(JSON.stringify({ keys: [jwk, second.jwk] })));
     await keys.start();
     const found = keys.current.keys.filter(({ kid }) => kid !== 'second').map(({ algorithm }) => algorithm);
-    assert.deepEqual(found, expected, what);
-    assert.equal(keys.current.find('ES256', 'second').length, 1, 'the others are taken all the same');
+    assert.deepEqual(found, expected, title);
+    assert.equal(keys.current.find('ES256', 'second').length, 1, 'the others are accepted');
     keys.close();
   }
 });
 
-test('keys of another process count at once, as long as they would have there, and are fetched all the same', async () => {
+test('inherited keys are valid at once, for the rest of staleMs, and are fetched again', async () => {
   const shared: FetchedKeys[] = [];
   const { keys: other } = createKeySet(giving(keySetOf(first)), {
     share: (each) => shared.push(each),
@@ -238,14 +238,14 @@ test('keys of another process count at once, as long as they would have there, a
   const [{ text, ageMs } = { text: '', ageMs: NaN }] = shared;
   assert.deepEqual([shared.length, text, ageMs], [1, keySetOf(first), 0]);
 
-  const { keys, clock, kids, ended, told } = createKeySet(away, { staleMs: 1_000 });
+  const { keys, clock, kids, ended, told } = createKeySet(down, { staleMs: 1_000 });
   await keys.inherit({ text, ageMs: 400 });
   assert.deepEqual(kids(), ['first']);
   const started = keys.start();
-  assert.equal(keys.first, undefined, 'nobody waits for the first fetch');
+  assert.equal(keys.first, undefined, 'no call waits for the first fetch');
   await started;
   await ended(1);
-  assert.deepEqual(told, ['keys: first', 'away']);
+  assert.deepEqual(told, ['keys: first', 'down']);
   await clock.pass(599);
   assert.deepEqual(kids(), ['first']);
   await clock.pass(1);
@@ -253,7 +253,7 @@ test('keys of another process count at once, as long as they would have there, a
   keys.close();
 });
 
-test('shared keys are as old as their fetch took', async () => {
+test('the age of shared keys includes the duration of their fetch', async () => {
   const shared: FetchedKeys[] = [];
   const gate = Promise.withResolvers<string>();
   const { keys, clock } = createKeySet(() => gate.promise, { share: (each) => shared.push(each) });
@@ -265,7 +265,7 @@ test('shared keys are as old as their fetch took', async () => {
   keys.close();
 });
 
-test('of another process nothing is taken that no algorithm can use', async () => {
+test('an inherited key set without a usable key is ignored', async () => {
   const { keys, kids, told } = createKeySet(giving(keySetOf(second)));
   await keys.inherit({ text: '{"keys":[]}', ageMs: 0 });
   assert.deepEqual(told, []);

@@ -1,4 +1,4 @@
-// Where the issuer's keys are read from, and what is not taken for keys [D44].
+// Sources of the issuer's keys, and invalid key sets [D44].
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -26,7 +26,7 @@ after(() => {
   rmSync(folder, { recursive: true });
 });
 
-/** Both kinds of source, of the same bytes. */
+/** Calls `use` with a URL source and with a file source of the same bytes. */
 async function withSources(bytes: string | Buffer, use: (source: KeySource) => Promise<void>): Promise<void> {
   await using server = await KeyServer.start('');
   server.respond = (response) => response.end(bytes);
@@ -37,7 +37,7 @@ async function withSources(bytes: string | Buffer, use: (source: KeySource) => P
 }
 
 describe('a source of keys', () => {
-  test('gives what it has, up to a mebibyte', async () => {
+  test('returns its text, which may have up to 1 MiB', async () => {
     await withSources(keySetOf(pair), async (source) => {
       assert.equal(await source.read(signal), keySetOf(pair));
     });
@@ -47,30 +47,30 @@ describe('a source of keys', () => {
       assert.equal(await source.read(signal), longest);
     });
     await withSources(`${longest} `, async (source) => {
-      await assert.rejects(source.read(signal), new Error('it has more than 1048576 bytes'));
+      await assert.rejects(source.read(signal), new Error('it is larger than 1048576 bytes'));
     });
   });
 
-  test('wants UTF-8', async () => {
+  test('requires UTF-8', async () => {
     await withSources(Buffer.from([0x22, 0xff, 0x22]), async (source) => {
       await assert.rejects(source.read(signal), new Error('it is not UTF-8'));
     });
   });
 
-  test('asks for a key set, and follows no redirect', async () => {
+  test('requests a key set and follows no redirect', async () => {
     await using server = await KeyServer.start('');
-    const asked: unknown[] = [];
+    const requested: unknown[] = [];
     server.respond = (response: ServerResponse) => {
       const { accept, 'user-agent': agent } = response.req.headers;
-      asked.push([accept, agent]);
+      requested.push([accept, agent]);
       sending('', 302, { location: server.url })(response);
     };
     const source = createUrlSource(new URL(server.url));
     await assert.rejects(source.read(signal), new Error('it answered with status 302'));
-    assert.deepEqual(asked, [['application/jwk-set+json, application/json', 'work-item-gateway']]);
+    assert.deepEqual(requested, [['application/jwk-set+json, application/json', 'work-item-gateway']]);
   });
 
-  test('leaves no connection behind, however long the answer is', async () => {
+  test('closes its connection, even if the answer is endless', async () => {
     await using server = await KeyServer.start('');
     const { promise: closed, resolve } = Promise.withResolvers<unknown>();
     server.respond = (response: ServerResponse) => {
@@ -85,19 +85,19 @@ describe('a source of keys', () => {
 describe('a key set', () => {
   const read = async (text: string) => (await readSigningKeys(text, ['ES256'])).keys.length;
 
-  test('that is none is told from one that is no JSON', async () => {
+  test('that is not JSON and a key set without an array of keys have different errors', async () => {
     await assert.rejects(read('{'), new Error('it is not JSON'));
     for (const text of ['[]', 'null', '"keys"', '{}', '{"keys":{}}', '{"keys":null}']) {
       await assert.rejects(
         read(text),
-        new Error('it is JSON, but no JSON Web Key Set: it has no array "keys"'),
+        new Error('it is JSON, but not a JSON Web Key Set: it has no array "keys"'),
         text,
       );
     }
     for (const text of ['{"keys":[]}', '{"keys":[null,1,"x",[]]}']) assert.equal(await read(text), 0);
   });
 
-  test('counts up to its 200th key', async () => {
+  test('is read up to its 200th key', async () => {
     const other = { kty: 'RSA' };
     const setOf = (count: number) =>
       JSON.stringify({ keys: [...Array.from({ length: count }, () => other), pair.jwk] });
@@ -105,7 +105,7 @@ describe('a key set', () => {
     assert.equal(await read(setOf(200)), 0);
   });
 
-  test('has keys of another type or curve, which are left out', async () => {
+  test('may have keys of another type or curve, which are ignored', async () => {
     for (const wrong of [{ kty: 'RSA' }, { kty: 'OKP' }, { crv: 'P-384' }, { crv: undefined }]) {
       assert.equal(
         await read(JSON.stringify({ keys: [{ ...pair.jwk, ...wrong }] })),

@@ -1,5 +1,5 @@
-// A flood of tokens that have to be verified: two at a time, the others in order and up to a bound, and what is remembered
-// waits for none of them [D44, D58]. With keys of RS256.
+// A flood of RS256 tokens: two are verified at a time, a limited number waits in order, and remembered tokens do not wait
+// [D44, D58].
 
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
@@ -10,7 +10,7 @@ import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
 import { assertInvalidToken, bearer, serveWithTokens } from '../helpers/tokens.ts';
 
 const pair = createPair('one', 'RS256');
-/** Another key of the same name. */
+/** Another key with the same id. */
 const stranger = createPair('one', 'RS256');
 const read = ['GET', '/api/work-items/5'] as const;
 const atOnceMax = 2;
@@ -19,7 +19,7 @@ function requestOf(sub: string, signer = pair): Buffer {
   return requestBytes(...read, { headers: [bearer(goodToken(signer, undefined, { sub }))] });
 }
 
-/** A server, a client whose token is remembered, and verifications that do not end before `gate` is opened. */
+/** A server, a client whose token is remembered, and verifications that wait for `gate`. */
 async function serve(t: TestContext, options: { readonly waitingMax?: number } = {}) {
   const server = await serveWithTokens(keySetOf(pair), options);
   await server.keys.start();
@@ -31,7 +31,7 @@ async function serve(t: TestContext, options: { readonly waitingMax?: number } =
   };
   await callGood();
   const gate = createGate();
-  /** Whose tokens have been looked at, in this order. */
+  /** Subjects of the tokens being verified, in this order. */
   const begun: string[] = [];
   let now = 0;
   let most = 0;
@@ -57,7 +57,7 @@ async function serve(t: TestContext, options: { readonly waitingMax?: number } =
     gate,
     begun,
     most: () => most,
-    /** Sends each request on a connection of its own, when the one before it has come. */
+    /** Sends each request on its own connection after the one before it has arrived. */
     sendInOrder: async (requests: readonly Buffer[]): Promise<RawClient[]> => {
       const clients: RawClient[] = [];
       for (const bytes of requests) {
@@ -75,7 +75,7 @@ async function serve(t: TestContext, options: { readonly waitingMax?: number } =
   };
 }
 
-test('of the tokens of 100 clients two are verified at a time, and a token that is remembered waits for none [D58]', async (t) => {
+test('the tokens of 100 clients are verified two at a time; a remembered token does not wait [D58]', async (t) => {
   await using server = await serve(t);
   const clients = await Promise.all(Array.from({ length: 100 }, () => server.connect()));
   for (const client of clients) client.send(requestOf('ada', stranger));
@@ -91,7 +91,7 @@ test('of the tokens of 100 clients two are verified at a time, and a token that 
   assert.equal(server.most(), atOnceMax);
 });
 
-test('tokens are verified in the order in which they came, good and forged [D58]', async (t) => {
+test('good and forged tokens are verified in the order of their arrival [D58]', async (t) => {
   await using server = await serve(t);
   const rows = ['ada', 'bob', 'eve', 'dan', 'kim', 'mallory'].map((sub) => ({
     sub,
@@ -109,7 +109,7 @@ test('tokens are verified in the order in which they came, good and forged [D58]
   );
 });
 
-test('a token behind too many others is 503 at once, and those before it have their reply [D26, D58]', async (t) => {
+test('when too many tokens wait, the next one is 503 at once; the waiting ones get their replies [D26, D58]', async (t) => {
   await using server = await serve(t, { waitingMax: 3 });
   const clients = await server.sendInOrder(Array.from({ length: atOnceMax + 3 }, () => requestOf('ada')));
   await using late = await server.connect();
@@ -118,7 +118,7 @@ test('a token behind too many others is 503 at once, and those before it have th
   assertReply(reply, 503, unavailable, ['retry-after']);
   assert.equal(reply.header('retry-after'), '1');
   assert.equal(server.last(), 'overload too many tokens wait to be verified');
-  // What needs no verification is answered as ever.
+  // Calls that need no verification are answered.
   for (const [headers, status] of [
     [[], 401],
     [[bearer('x')], 401],
@@ -136,13 +136,13 @@ test('a token behind too many others is 503 at once, and those before it have th
   assertReply(await late.reply(), 200, '{"id":5}');
 });
 
-test('a key that is taken away while a token waits does not verify it [D44]', async (t) => {
+test('a waiting token is refused if its key is removed meanwhile [D44]', async (t) => {
   await using server = await serve(t);
   const clients = await server.sendInOrder(['ada', 'bob', 'eve'].map((sub) => requestOf(sub)));
   server.issuer.read = () => Promise.resolve(keySetOf(createPair('two', 'RS256')));
   await server.clock.pass(300_000);
   server.gate.open();
-  // The first two had begun before.
+  // The first two were being verified before the keys changed.
   assert.deepEqual(
     await Promise.all(clients.map(async (each) => (await each.reply()).status)),
     [200, 200, 401],

@@ -1,15 +1,13 @@
-// Who may call where tokens are wanted, and what the others get [D41 to D44, D48].
+// Calls with and without valid tokens [D41 to D44, D48]. hosts.test.ts tests tokens in each host.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { TokenMemory } from '../../packages/core/guards/tokens/token-memory.ts';
 import { poll } from '../helpers/changes.ts';
-import { assertReply, badRequest, operations } from '../helpers/expected.ts';
+import { assertReply, badRequest } from '../helpers/expected.ts';
 import { HandClock, settle } from '../helpers/hand-clock.ts';
 import { createPair, goodToken, keySetOf, signToken, claimsAt } from '../helpers/issuer.ts';
-import { oddTargets } from '../helpers/odd-targets.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
-import { answer } from '../helpers/scripted-backend.ts';
 import {
   assertInvalidToken,
   assertNoKeys,
@@ -17,6 +15,7 @@ import {
   assertNoToken,
   bearer,
   serveWithTokens,
+  type TokenServerOptions,
   unauthorized,
 } from '../helpers/tokens.ts';
 
@@ -24,57 +23,33 @@ const pair = createPair('one', 'ES256');
 const other = createPair('two', 'ES256');
 const read = ['GET', '/api/work-items/5'] as const;
 
-describe('with keys', () => {
-  test('every operation needs a valid token; with one it is as without tokens', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await using client = await server.connect();
-    await server.keys.start();
-    for (const { method, path, options, status, body } of operations) {
-      assertNoToken(await client.call(method, path, options));
-      const headers = [bearer(goodToken(pair))];
-      server.backend.answersOnce(answer(body === '{"success":true}' ? '{}' : body));
-      assertReply(await client.call(method, path, { ...options, headers }), status, body);
-    }
-    assert.equal(server.backend.requests.length, operations.length);
-    for (const { headers } of server.backend.requests) {
-      assert.deepEqual(
-        headers
-          .map(([name]) => name)
-          .filter((name) => !/^(?:host|content-type|content-length|x-request-id)$/i.test(name)),
-        [],
-        'nothing of a token goes to the backend',
-      );
-    }
-  });
+/** A server that has fetched the key of `pair`, and a client's connection. */
+async function start(options: TokenServerOptions = {}, keyText = keySetOf(pair)) {
+  const server = await serveWithTokens(keyText, options);
+  await server.keys.start();
+  const client = await server.connect();
+  return {
+    ...server,
+    client,
+    [Symbol.asyncDispose]: async () => {
+      await client[Symbol.asyncDispose]();
+      await server[Symbol.asyncDispose]();
+    },
+  };
+}
 
-  test('no token: none, another scheme, the scheme alone', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await using client = await server.connect();
-    await server.keys.start();
+describe('with keys', () => {
+  test('a call without Authorization, with another scheme, or with the scheme alone has no token', async () => {
+    await using server = await start();
+    const { client } = server;
     const token = goodToken(pair);
-    for (const value of [
-      undefined,
-      '',
-      ' ',
-      'Bearer',
-      'bearer',
-      'BEARER',
-      'Bearer   ',
-      'Basic YTpi',
-      `Basic ${token}`,
-      `Token ${token}`,
-      `Bearer${token}`,
-      `Bearer:${token}`,
-      `Bearer\t${token}`,
-      `Bearer, ${token}`,
-      `DPoP ${token}`,
-      `JWT ${token}`,
-      `xBearer ${token}`,
-      `"Bearer" ${token}`,
-      token,
-      `Digest username="Bearer ${token}"`,
-      `Bea rer ${token}`,
-    ]) {
+    const values = [
+      undefined, '', ' ', 'Bearer', 'bearer', 'BEARER', 'Bearer   ', 'Basic YTpi', `Basic ${token}`,
+      `Token ${token}`, `Bearer${token}`, `Bearer:${token}`, `Bearer\t${token}`, `Bearer, ${token}`,
+      `DPoP ${token}`, `JWT ${token}`, `xBearer ${token}`, `"Bearer" ${token}`, token,
+      `Digest username="Bearer ${token}"`, `Bea rer ${token}`,
+    ]; // prettier-ignore
+    for (const value of values) {
       // prettier-ignore
       const headers = value === undefined ? [] : [['Authorization', value] as const];
       assertNoToken(await client.call(...read, { headers }));
@@ -83,10 +58,9 @@ describe('with keys', () => {
     assert.equal(server.backend.requests.length, 0);
   });
 
-  test('a token is in that header and nowhere else', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await using client = await server.connect();
-    await server.keys.start();
+  test('a token is read from the Authorization header only', async () => {
+    await using server = await start();
+    const { client } = server;
     const token = goodToken(pair);
     for (const name of [
       'Proxy-Authorization',
@@ -105,13 +79,13 @@ describe('with keys', () => {
         body: `access_token=${token}`,
       }),
     );
-    // In a trailer it comes too late.
+    // A trailer comes too late: the token is checked before the body.
     client.send(
       `PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: Authorization\r\n\r\n2\r\n{}\r\n0\r\nAuthorization: Bearer ${token}\r\n\r\n`,
     );
     assertNoToken(await client.reply());
     assert.equal(server.backend.requests.length, 0);
-    // In any case of its name and scheme, and with any number of spaces.
+    // Name and scheme in any case, and any number of spaces.
     for (const [name, value] of [
       ['AUTHORIZATION', `bearer ${token}`],
       ['authorization', `BEARER     ${token}  `],
@@ -120,10 +94,9 @@ describe('with keys', () => {
     }
   });
 
-  test('two authorization headers are 400, whatever is in them', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await using client = await server.connect();
-    await server.keys.start();
+  test('two Authorization headers are 400, whatever their values', async () => {
+    await using server = await start();
+    const { client } = server;
     const good = bearer(goodToken(pair));
     const basic = ['authorization', 'Basic YTpi'] as const;
     for (const headers of [
@@ -139,24 +112,12 @@ describe('with keys', () => {
     assert.equal(server.backend.requests.length, 0);
   });
 
-  test('what is no operation needs none: OPTIONS, 404, 405', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await using client = await server.connect();
-    assert.equal((await client.call('OPTIONS', '/api/work-items')).status, 204);
-    assert.equal((await client.call('OPTIONS', '/api/work-items/5')).status, 204);
-    assert.equal((await client.call('PATCH', '/api/work-items/5')).status, 405);
-    assert.equal((await client.call('GET', '/elsewhere')).status, 404);
-    assert.equal((await client.call('GET', '/api/work-items/5/6')).status, 404);
-    assert.equal(server.backend.requests.length, 0);
-  });
-
-  test('a token comes before everything of the operation: its id, its body, the size of it', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await server.keys.start();
-    await using client = await server.connect();
+  test('the token is checked before the id, the body and its size', async () => {
+    await using server = await start();
+    const { client } = server;
     assertNoToken(await client.call('GET', '/api/work-items/abc'));
     assertNoToken(await client.call('PUT', '/api/work-items/5', { body: '{' }));
-    // The body of a refused call is not asked for.
+    // A refused call gets no 100 Continue.
     client.send(
       'PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n',
     );
@@ -166,55 +127,9 @@ describe('with keys', () => {
     assertNoToken(await second.reply());
   });
 
-  test('nothing reaches the backend without a token, whatever its target, method or encoding', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await server.keys.start();
-    const statuses = new Set<number>();
-    const methods = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'get', 'TRACE'];
-    for (const [index, target] of oddTargets().entries()) {
-      const method = methods[index % methods.length] ?? 'GET';
-      await using client = await server.connect();
-      client.send(
-        `${method} ${target} HTTP/1.1\r\nHost: x\r\nX-Forwarded-User: ada\r\nX-Http-Method-Override: GET\r\nX-Original-Url: /api/work-items\r\nConnection: close\r\n\r\n`,
-      );
-      statuses.add((await client.reply({ hasBody: method !== 'HEAD' })).status);
-    }
-    assert.equal(server.backend.requests.length, 0);
-    assert.deepEqual([...statuses].sort(), [400, 401, 404, 405]);
-  });
-
-  test('requests sent ahead each need their own: a good one does not open the door for others', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await server.keys.start();
-    await using client = await server.connect();
-    const good = bearer(goodToken(pair));
-    const headers = (index: number) => (index % 3 === 0 ? [good] : index % 3 === 1 ? [] : [bearer('x.y.z')]);
-    const total = 90;
-    client.send(
-      Buffer.concat(
-        Array.from({ length: total }, (_, index) =>
-          index % 2 === 0
-            ? requestBytes('GET', `/api/work-items/${index}`, { headers: headers(index) })
-            : requestBytes('PUT', `/api/work-items/${index}`, { headers: headers(index), body: '{}' }),
-        ),
-      ),
-    );
-    for (let index = 0; index < total; index += 1) {
-      const reply = await client.reply();
-      if (index % 3 === 0) assert.equal(reply.status, 200);
-      else if (index % 3 === 1) assertNoToken(reply);
-      else assertInvalidToken(reply);
-    }
-    assert.deepEqual(
-      server.backend.requests.map(({ target }) => Number(target.split('/').at(-1)) % 3),
-      Array.from({ length: total / 3 }, () => 0),
-    );
-  });
-
-  test('HEAD is as GET, without the body', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await server.keys.start();
-    await using client = await server.connect();
+  test('HEAD without a token is 401 without a body; with a token it is served', async () => {
+    await using server = await start();
+    const { client } = server;
     const reply = await client.call('HEAD', '/api/work-items');
     assert.equal(reply.status, 401);
     assert.equal(reply.header('www-authenticate'), 'Bearer realm="work-items"');
@@ -226,28 +141,19 @@ describe('with keys', () => {
     assert.equal(server.backend.requests.length, 1);
   });
 
-  test('with AUTH_TOKEN_TYPE only access tokens of RFC 9068 will do', async () => {
-    await using server = await serveWithTokens(keySetOf(pair), { type: 'at+jwt' });
-    await server.keys.start();
-    await using client = await server.connect();
+  test('AUTH_TOKEN_TYPE=at+jwt accepts only access tokens of RFC 9068', async () => {
+    await using server = await start({ type: 'at+jwt' });
+    const { client } = server;
     for (const typ of ['at+jwt', 'AT+JWT', 'application/at+jwt']) {
       const reply = await client.call(...read, {
         headers: [bearer(goodToken(pair, undefined, {}, { typ }))],
       });
       assert.equal(reply.status, 200, typ);
     }
-    for (const typ of [
-      undefined,
-      'JWT',
-      'jwt',
-      '',
-      'at+jwt ',
-      'application/jwt',
-      'id+jwt',
-      7,
-      null,
-      ['at+jwt'],
-    ]) {
+    const refusedTypes = [
+      undefined, 'JWT', 'jwt', '', 'at+jwt ', 'application/jwt', 'id+jwt', 7, null, ['at+jwt'],
+    ]; // prettier-ignore
+    for (const typ of refusedTypes) {
       assertInvalidToken(
         await client.call(...read, { headers: [bearer(goodToken(pair, undefined, {}, { typ }))] }),
       );
@@ -255,20 +161,11 @@ describe('with keys', () => {
     }
   });
 
-  for (const alg of [
-    'RS256',
-    'RS384',
-    'RS512',
-    'PS256',
-    'PS384',
-    'PS512',
-    'ES256',
-    'ES384',
-    'ES512',
-    'EdDSA',
-    'Ed25519',
-  ] as const) {
-    test(`${alg} where it is allowed, and not where it is not`, async () => {
+  const signatureAlgorithms = [
+    'RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512', 'ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519',
+  ] as const; // prettier-ignore
+  for (const alg of signatureAlgorithms) {
+    test(`${alg} is accepted only if it is allowed`, async () => {
       const own = createPair('own', alg);
       for (const isAllowed of [true, false]) {
         const algorithms = [isAllowed ? alg : alg === 'RS512' ? 'RS384' : 'RS512'] as const;
@@ -291,10 +188,9 @@ describe('scopes', () => {
     ['update', 'items.write'],
   ] as const);
 
-  test('an operation that is named needs its scope, others only a valid token', async () => {
-    await using server = await serveWithTokens(keySetOf(pair), { scopes });
-    await server.keys.start();
-    await using client = await server.connect();
+  test('an operation with a configured scope needs a token with that scope; others need any valid token', async () => {
+    await using server = await start({ scopes });
+    const { client } = server;
     const rows: [claim: unknown, mayRead: boolean, mayUpdate: boolean][] = [
       ['items.read', true, false],
       ['items.read items.write', true, true],
@@ -318,7 +214,7 @@ describe('scopes', () => {
     ];
     for (const [scope, mayRead, mayUpdate] of rows) {
       const headers = [bearer(goodToken(pair, undefined, { scope }))];
-      // Twice: what is remembered says the same.
+      // The second round uses the remembered token.
       for (let round = 0; round < 2; round += 1) {
         const readReply = await client.call(...read, { headers });
         if (mayRead) assert.equal(readReply.status, 200);
@@ -333,7 +229,7 @@ describe('scopes', () => {
     assert.equal(server.backend.requests.length, 2 * allowed);
   });
 
-  test('the claim can have another name, and is the claim itself', async () => {
+  test('the scope claim may have another name; inherited properties are ignored', async () => {
     for (const [scopeClaim, more, isAllowed] of [
       ['scp', { scp: ['items.read'] }, true],
       ['scp', { scope: 'items.read' }, false],
@@ -341,9 +237,8 @@ describe('scopes', () => {
       ['__proto__', { scope: 'items.read' }, false],
       ['toString', {}, false],
     ] as const) {
-      await using server = await serveWithTokens(keySetOf(pair), { scopes, scopeClaim });
-      await server.keys.start();
-      await using client = await server.connect();
+      await using server = await start({ scopes, scopeClaim });
+      const { client } = server;
       const reply = await client.call(...read, { headers: [bearer(goodToken(pair, undefined, more))] });
       assert.equal(reply.status, isAllowed ? 200 : 403, scopeClaim);
       if (!isAllowed) assert.equal(server.last(), 'insufficient-scope it lacks the scope items.read');
@@ -351,17 +246,16 @@ describe('scopes', () => {
   });
 });
 
-describe('what is remembered', () => {
-  test('a token is verified once; what is like it is another one', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await server.keys.start();
-    await using client = await server.connect();
+describe('remembered tokens', () => {
+  test('a valid token is remembered, and similar tokens are refused', async () => {
+    await using server = await start();
+    const { client } = server;
     const token = goodToken(pair, server.clock.now());
     for (let round = 0; round < 5; round += 1) {
       assert.equal((await client.call(...read, { headers: [bearer(token)] })).status, 200);
     }
     assert.equal(server.guard.remembered, 1);
-    // The last character of an ES256 signature has four bits that mean nothing.
+    // The last character of an ES256 signature in base64url has four unused bits.
     for (const like of [
       `${token.slice(0, -1)}_`,
       token.slice(0, -1),
@@ -374,11 +268,10 @@ describe('what is remembered', () => {
     assert.equal(server.guard.remembered, 1);
   });
 
-  test('a remembered token is let in at once, without a turn', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await server.keys.start();
+  test('a remembered token is admitted synchronously', async () => {
+    await using server = await start();
     const value = `Bearer ${goodToken(pair, server.clock.now())}`;
-    const ask = () =>
+    const admit = () =>
       server.guard.admit({
         head: {
           method: 'GET',
@@ -393,17 +286,16 @@ describe('what is remembered', () => {
         client: undefined,
         identity: undefined,
       });
-    const first = ask();
+    const first = admit();
     assert.ok(first instanceof Promise);
     const admission = await first;
     assert.deepEqual(admission, { isAdmitted: true, identity: 'ada' });
-    assert.equal(ask(), admission);
+    assert.equal(admit(), admission);
   });
 
-  test('it is remembered until its exp, and then as good as its signature says', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await server.keys.start();
-    await using client = await server.connect();
+  test('a token is remembered until its exp, then verified each time', async () => {
+    await using server = await start();
+    const { client } = server;
     const now = server.clock.now();
     const token = signToken(
       pair,
@@ -413,39 +305,37 @@ describe('what is remembered', () => {
     const call = async () => (await client.call(...read, { headers: [bearer(token)] })).status;
     assert.equal(await call(), 200);
     server.clock.set(now + 61_000);
-    // Within the skew it is valid, but no longer remembered.
+    // Within the skew: valid, but no longer remembered.
     assert.equal(await call(), 200);
-    await poll(() => server.guard.remembered <= 1, 'at most that one');
+    await poll(() => server.guard.remembered <= 1, 'at most one token is remembered');
     server.clock.set(now + 91_000);
     assert.equal(await call(), 401);
     assert.equal(server.last(), 'invalid-token expired');
   });
 
-  test('for at most 5 minutes, by a clock that nobody sets', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await server.keys.start();
-    await using client = await server.connect();
+  test('a token is remembered for at most 5 minutes of monotonic time', async () => {
+    await using server = await start();
+    const { client } = server;
     const token = goodToken(pair, server.clock.now(), { exp: 9_999_999_999 });
     const call = async () => (await client.call(...read, { headers: [bearer(token)] })).status;
     assert.equal(await call(), 200);
-    // Somebody sets the wall clock back, and takes the key away, which is not known yet.
+    // The wall clock is set back, and the issuer is down.
     server.clock.set(0);
-    server.issuer.read = () => Promise.reject(new Error('away'));
+    server.issuer.read = () => Promise.reject(new Error('down'));
     await server.clock.pass(299_999);
     assert.equal(server.guard.remembered, 1);
     const remembered = server.guard.remembered;
     assert.equal(await call(), 200);
     await server.clock.pass(1);
     await settle();
-    // nbf and exp are looked at again: it is verified anew, and remembered anew.
+    // nbf and exp are checked again: the token is verified and remembered again.
     assert.equal(await call(), 200);
     assert.equal(server.guard.remembered, remembered);
   });
 
-  test('it is forgotten when the keys change: a token of a key that is gone is refused', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await server.keys.start();
-    await using client = await server.connect();
+  test('when the keys change, all tokens are forgotten: a token signed with a removed key is refused', async () => {
+    await using server = await start();
+    const { client } = server;
     const now = server.clock.now();
     const headers = [bearer(goodToken(pair, now, { exp: 9_999_999_999 }))];
     assert.equal((await client.call(...read, { headers })).status, 200);
@@ -457,9 +347,8 @@ describe('what is remembered', () => {
     assert.equal(server.last(), 'invalid-token unknown-key');
   });
 
-  test('what was verified with keys that are gone meanwhile is not remembered', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await server.keys.start();
+  test('a token verified while the keys change is not remembered', async () => {
+    await using server = await start();
     const token = goodToken(pair, server.clock.now());
     const admission = server.guard.admit({
       head: {
@@ -475,7 +364,7 @@ describe('what is remembered', () => {
       client: undefined,
       identity: undefined,
     });
-    // The verification is under way in a thread of the platform: its end cannot come before this turn's.
+    // The verification runs in another thread: it cannot end in this turn of the event loop.
     await Promise.resolve();
     await Promise.resolve();
     await Promise.resolve();
@@ -485,9 +374,8 @@ describe('what is remembered', () => {
   });
 
   test('a token with a long subject is verified each time', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await server.keys.start();
-    await using client = await server.connect();
+    await using server = await start();
+    const { client } = server;
     const call = async (length: number) => {
       const token = goodToken(pair, server.clock.now(), { sub: 'a'.repeat(length) });
       assert.equal((await client.call(...read, { headers: [bearer(token)] })).status, 200);
@@ -497,19 +385,18 @@ describe('what is remembered', () => {
     assert.equal(await call(1_024), 1);
   });
 
-  test('100,000 distinct tokens leave at most 10,000 in memory', async () => {
+  test('at most 10,000 of 100,000 distinct tokens stay in memory', async () => {
     const memory = new TokenMemory<number>(new HandClock(0), 10_000);
     memory.remember('kept', -1, 1e12, 1e12);
     for (let index = 0; index < 100_000; index += 1) {
       memory.remember(String(index), index, 1e12, 1e12);
-      if (index % 1_000 === 0) assert.equal(memory.find('kept'), -1, 'what is used stays');
+      if (index % 1_000 === 0) assert.equal(memory.find('kept'), -1, 'used tokens stay');
       assert.ok(memory.size <= 10_000);
     }
     assert.equal(memory.find('99999'), 99_999);
     assert.equal(memory.find('0'), undefined);
-    await using server = await serveWithTokens(keySetOf(pair), { entriesMax: 10 });
-    await server.keys.start();
-    await using client = await server.connect();
+    await using server = await start({ entriesMax: 10 });
+    const { client } = server;
     for (let index = 0; index < 50; index += 1) {
       const headers = [bearer(goodToken(pair, server.clock.now(), { jti: index }))];
       assert.equal((await client.call(...read, { headers })).status, 200);
@@ -519,9 +406,9 @@ describe('what is remembered', () => {
 });
 
 describe('the issuer', () => {
-  test('without keys: 401 without a token, 503 with one, whatever it is', async () => {
+  test('without keys, a call without a token is 401, and a call with any token is 503', async () => {
     await using server = await serveWithTokens('{"keys":[]}');
-    server.issuer.read = () => Promise.reject(new Error('away'));
+    server.issuer.read = () => Promise.reject(new Error('down'));
     await server.keys.start();
     await using client = await server.connect();
     assertNoToken(await client.call(...read));
@@ -531,12 +418,12 @@ describe('the issuer', () => {
     }
     server.issuer.read = () => Promise.resolve(keySetOf(pair));
     await server.clock.pass(1_000);
-    await poll(() => server.keys.current.keys.length === 1, 'the keys are there');
+    await poll(() => server.keys.current.keys.length === 1, 'the key is fetched');
     assert.equal((await client.call(...read, { headers: [bearer(goodToken(pair))] })).status, 200);
     assert.equal(server.backend.requests.length, 1);
   });
 
-  test('a call that comes before the first keys waits for them', async () => {
+  test('a call with a token waits for the first keys', async () => {
     const gate = Promise.withResolvers<string>();
     await using server = await serveWithTokens('');
     server.issuer.read = () => gate.promise;
@@ -549,14 +436,13 @@ describe('the issuer', () => {
     assert.equal((await client.reply()).status, 200);
   });
 
-  test('when its keys are too stale every token is 503, the remembered ones too', async () => {
-    await using server = await serveWithTokens(keySetOf(pair), { staleMs: 400_000 });
-    await server.keys.start();
-    await using client = await server.connect();
+  test('when the keys are too stale, every token is 503, even a remembered one', async () => {
+    await using server = await start({ staleMs: 400_000 });
+    const { client } = server;
     await server.clock.pass(200_000);
     const headers = [bearer(goodToken(pair, undefined, { exp: 9_999_999_999 }))];
     assert.equal((await client.call(...read, { headers })).status, 200);
-    server.issuer.read = () => Promise.reject(new Error('away'));
+    server.issuer.read = () => Promise.reject(new Error('down'));
     await server.clock.pass(199_999);
     assert.equal((await client.call(...read, { headers })).status, 200);
     await server.clock.pass(1);
@@ -565,9 +451,8 @@ describe('the issuer', () => {
     assert.equal(server.backend.requests.length, 2);
   });
 
-  test('a new key is fetched when its first token comes, and that call waits for it', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await server.keys.start();
+  test('the first tokens signed with a new key cause one fetch, and their calls wait for the key', async () => {
+    await using server = await start();
     const gate = Promise.withResolvers<string>();
     server.issuer.read = () => gate.promise;
     const clients = await Promise.all(Array.from({ length: 10 }, () => server.connect()));
@@ -586,9 +471,8 @@ describe('the issuer', () => {
     assert.equal(server.issuer.fetches, 2);
   });
 
-  test('a call that waits for a key waits no longer than the fetch may take', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await server.keys.start();
+  test('a call waits for a key at most 5 s, the timeout of a fetch', async () => {
+    await using server = await start();
     server.issuer.read = () => new Promise<never>(() => undefined);
     await using client = await server.connect();
     client.send(requestBytes(...read, { headers: [bearer(goodToken(other))] }));
@@ -598,9 +482,8 @@ describe('the issuer', () => {
     assert.equal(server.last(), 'invalid-token unknown-key');
   });
 
-  test('a flood of unknown keys is at most one fetch in 30 s, and good clients are served', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await server.keys.start();
+  test('a flood of unknown key ids causes at most one fetch in 30 s, and good clients are served', async () => {
+    await using server = await start();
     const clients = await Promise.all(Array.from({ length: 20 }, () => server.connect()));
     const now = server.clock.now();
     const good = [bearer(goodToken(pair, now, { exp: 9_999_999_999 }))];
@@ -616,12 +499,12 @@ describe('the issuer', () => {
       }
       await server.clock.pass(5_000);
     }
-    // 100 s have passed: at 0, 30, 60 and 90 s.
+    // One fetch at the start, and in the following 100 s one at 0, 30, 60 and 90 s.
     assert.equal(server.issuer.fetches, 1 + 4);
     for (const client of clients) client.destroy();
   });
 
-  test('two keys of one name: a token of either is valid', async () => {
+  test('two keys with the same id: a token signed with either is valid', async () => {
     const twin = createPair('one', 'ES256');
     await using server = await serveWithTokens(keySetOf(pair, twin));
     await server.keys.start();
@@ -633,13 +516,12 @@ describe('the issuer', () => {
     assertInvalidToken(await client.call(...read, { headers: [bearer(goodToken(stranger))] }));
     assert.equal(server.last(), 'invalid-token signature');
     assertInvalidToken(await client.call(...read, { headers: [bearer(goodToken(pair, 0))] }));
-    assert.equal(server.last(), 'invalid-token expired', 'the other key says nothing about it');
+    assert.equal(server.last(), 'invalid-token expired', 'the cause is not that of the other key');
   });
 
-  test('a token whose key is known, or that names none, fetches nothing', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await server.keys.start();
-    await using client = await server.connect();
+  test('a token with a known key id, or without one, causes no fetch', async () => {
+    await using server = await start();
+    const { client } = server;
     for (const kid of ['one', undefined]) {
       const token = goodToken(pair, server.clock.now(), {}, { kid });
       assert.equal((await client.call(...read, { headers: [bearer(token)] })).status, 200);
@@ -647,7 +529,7 @@ describe('the issuer', () => {
     assert.equal(server.issuer.fetches, 1);
   });
 
-  test('of the keys of one name, four are tried', async () => {
+  test('at most four keys with the same id are tried', async () => {
     const pairs = Array.from({ length: 5 }, () => createPair('one', 'ES256'));
     await using server = await serveWithTokens(keySetOf(...pairs));
     await server.keys.start();
@@ -659,23 +541,21 @@ describe('the issuer', () => {
     }
   });
 
-  test('the fetch for an unknown key leaves no key at all: that call is 503 too', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await server.keys.start();
-    await using client = await server.connect();
+  test('a call is 503 if the fetch for its unknown key removes all keys', async () => {
+    await using server = await start();
+    const { client } = server;
     server.issuer.read = () => Promise.resolve('{"keys":[]}');
     assertNoKeys(await client.call(...read, { headers: [bearer(goodToken(other))] }));
     assert.equal(server.last(), 'no-keys undefined');
   });
 
-  test('keys change again and again under load: no good call fails, and no old key is good', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await server.keys.start();
+  test('when keys change repeatedly under load, every call with a valid token succeeds, and no old key stays valid', async () => {
+    await using server = await start();
     let current = pair;
     let isDone = false;
     const now = server.clock.now();
     let good = 0;
-    // A token that waits to be verified is refused when its key has gone meanwhile.
+    // The key of each client's last token. A key is removed only when no call uses it: otherwise that call would be refused.
     const signedWith = new Map<RawClient, typeof pair>();
     const work = async (client: RawClient) => {
       while (!isDone) {
@@ -692,12 +572,11 @@ describe('the issuer', () => {
     for (let round = 0; round < 5; round += 1) {
       const next = createPair(`round-${round}`, 'ES256');
       const before = current;
-      // As issuers do it: both, then the new one signs, then the old one is taken away. They are fetched with the first token
-      // of the new one.
+      // As issuers do it: publish both keys, sign with the new one, remove the old one.
       server.issuer.read = () => Promise.resolve(keySetOf(before, next));
       await server.clock.pass(30_000);
       const from = good;
-      await poll(() => good >= from + 100, 'calls go on');
+      await poll(() => good >= from + 100, 'calls continue');
       current = next;
       const signed = good;
       await poll(
@@ -722,31 +601,18 @@ describe('the issuer', () => {
 
 describe('identity for the backend [D48]', () => {
   const rows: [sub: unknown, expected: string | undefined][] = [
-    ['ada', 'ada'],
-    ['auth0|5f7c8ec7c33c6c004bbafe82', 'auth0|5f7c8ec7c33c6c004bbafe82'],
-    ['Ada Lovelace', 'Ada Lovelace'],
-    [' ada', '%20ada'],
-    ['ada  ', 'ada%20%20'],
-    [' ', '%20'],
-    ['100%', '100%25'],
-    ['%41', '%2541'],
-    ['é', '%C3%A9'],
-    ['日本', '%E6%97%A5%E6%9C%AC'],
-    ['👩', '%F0%9F%91%A9'],
-    ['a\r\nX-Admin: true', 'a%0D%0AX-Admin: true'],
-    ['\0\t\x7f', '%00%09%7F'],
+    ['ada', 'ada'], ['auth0|5f7c8ec7c33c6c004bbafe82', 'auth0|5f7c8ec7c33c6c004bbafe82'],
+    ['Ada Lovelace', 'Ada Lovelace'], [' ada', '%20ada'], ['ada  ', 'ada%20%20'], [' ', '%20'],
+    ['100%', '100%25'], ['%41', '%2541'], ['é', '%C3%A9'], ['日本', '%E6%97%A5%E6%9C%AC'],
+    ['👩', '%F0%9F%91%A9'], ['a\r\nX-Admin: true', 'a%0D%0AX-Admin: true'], ['\0\t\x7f', '%00%09%7F'],
     ['a, b; c="d"', 'a, b; c="d"'],
-    ['~!@#$^&*()_+`-={}|[]\\:";\'<>?,./', '~!@#$^&*()_+`-={}|[]\\:";\'<>?,./'],
-    ['\ufeffx', '%EF%BB%BFx'],
-    ['x'.repeat(3_000), 'x'.repeat(3_000)],
-    ['', undefined],
-    [undefined, undefined],
-  ];
+    ['~!@#$^&*()_+`-={}|[]\\:";\'<>?,./', '~!@#$^&*()_+`-={}|[]\\:";\'<>?,./'], ['\ufeffx', '%EF%BB%BFx'],
+    ['x'.repeat(3_000), 'x'.repeat(3_000)], ['', undefined], [undefined, undefined],
+  ]; // prettier-ignore
 
-  test('the verified sub, percent-encoded, and nothing else under that name', async () => {
-    await using server = await serveWithTokens(keySetOf(pair), { identityHeader: 'X-User' });
-    await server.keys.start();
-    await using client = await server.connect();
+  test('the backend gets the verified sub, percent-encoded, and no header of the client with that name', async () => {
+    await using server = await start({ identityHeader: 'X-User' });
+    const { client } = server;
     for (const [sub, expected] of rows) {
       const headers = [
         bearer(goodToken(pair, undefined, { sub })),
@@ -777,11 +643,10 @@ describe('identity for the backend [D48]', () => {
     assert.deepEqual(server.backend.violations, []);
   });
 
-  test('without that setting the backend is told nothing', async () => {
-    await using server = await serveWithTokens(keySetOf(pair));
-    await server.keys.start();
-    await using client = await server.connect();
-    // No hexadecimal digits alone: a traceparent is 48 of them, and may hold any short word such as `ada`.
+  test('without the setting the backend gets no identity', async () => {
+    await using server = await start();
+    const { client } = server;
+    // Not `ada`: the hexadecimal digits of a traceparent may contain it.
     const sub = 'grace.hopper';
     await client.call(...read, { headers: [bearer(goodToken(pair, undefined, { sub }))] });
     assert.equal(server.backend.requests.length, 1);

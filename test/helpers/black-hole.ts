@@ -1,5 +1,5 @@
-// A port on which nothing ever answers, not even a connection attempt: a listener that takes no connection and
-// whose queue is full. And one that becomes so: it serves some calls, and then it and its connection die.
+// A port that does not answer connection attempts, since its listen queue is full. Also a backend that becomes such a
+// port: it answers one call, then stops accepting connections.
 
 import { spawn, type ChildProcess } from 'node:child_process';
 import { connect, type Socket } from 'node:net';
@@ -16,7 +16,7 @@ const listener = `
   });
 `;
 
-/** Gives undefined on a system whose listen queue has no end: there the case cannot be made. */
+/** Returns undefined on a system whose listen queue has no limit. */
 export async function startBlackHole(): Promise<BlackHole | undefined> {
   const { child, port, dispose } = await start(listener);
   if (await fill(port, child)) return { port, [Symbol.asyncDispose]: dispose };
@@ -25,13 +25,13 @@ export async function startBlackHole(): Promise<BlackHole | undefined> {
 }
 
 export interface DyingBackend extends BlackHole {
-  /** Resolves when the one call has come that it dies of, and no connection is taken any more; false: cannot be made. */
+  /** Resolves when the backend accepts no more and its listen queue is full; false if the queue has no limit. */
   readonly isFull: Promise<boolean>;
-  /** Closes its one connection, at once. */
+  /** Closes the backend's connection. */
   die(): void;
 }
 
-// It answers, and from the call or the answer on that it is told of it does nothing but wait for a byte.
+// After its answer or at the second call, it blocks until it reads a byte from stdin. Then it closes its connection.
 const dyingListener = `
   const { readSync, writeSync } = require('node:fs');
   const dies = process.argv[1];
@@ -54,7 +54,7 @@ const dyingListener = `
   });
 `;
 
-/** A backend that answers one call and dies: `idle`, behind its answer, or `asked`, when the second call has come. */
+/** A backend that answers one call and dies: after its answer (`idle`) or at the second call (`asked`). */
 export async function startDyingBackend(dies: 'idle' | 'asked'): Promise<DyingBackend> {
   const { child, port, dispose } = await start(dyingListener, dies);
   const isFull = new Promise<boolean>((resolve) => {
@@ -84,7 +84,7 @@ async function start(program: string, ...args: string[]) {
   return { child, port, dispose };
 }
 
-/** Fills the listen queue of `child` with connections that end when it does; false when it has no end. */
+/** Fills the listen queue of `child`; the connections close when `child` exits. False if the queue has no limit. */
 async function fill(port: number, child: ChildProcess): Promise<boolean> {
   for (let attempt = 0; attempt < 64; attempt += 1) {
     const filler: Socket = connect({ port, host: '127.0.0.1' });

@@ -1,6 +1,5 @@
-// A real browser for the pages that people look at: Chromium from a development dependency, with nothing
-// installed on the machine. Every page notes what must not happen: an error in the console, a request that
-// fails, a request to anywhere but the page's own origin.
+// A real browser: Chromium from a development dependency. Every page records its requests, failed requests, exceptions
+// and errors in the console.
 
 import chromium, { inflate } from '@sparticuz/chromium';
 import { AxeBuilder } from '@axe-core/playwright';
@@ -11,33 +10,33 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { chromium as playwright, type Browser, type BrowserContext, type Page } from 'playwright-core';
 
-// A browser on a busy machine takes its time.
+// A browser is slow on a busy machine.
 const deadlineMs = 60_000;
 const root = resolve(import.meta.dirname, '../..');
-/** Where pictures go: output of the tests, never committed. */
-export const picturesFolder = join(root, 'test-output');
+/** The folder of screenshots; not committed. */
+const picturesFolder = join(root, 'test-output');
 
 export interface PageOptions {
-  /** Of the window, in CSS pixels. */
+  /** Window size in CSS pixels. */
   readonly width?: number;
   readonly height?: number;
   readonly colorScheme?: 'light' | 'dark';
 }
 
-/** What axe found: the rule, how bad it is, and where. */
-export interface AccessibilityFinding {
+/** A finding of axe. */
+interface AccessibilityFinding {
   readonly rule: string;
   readonly impact: string;
   readonly help: string;
   readonly where: readonly string[];
 }
 
-/** A page of its own context: no cookies or storage of any other. */
+/** A page with its own cookies and storage. */
 export class WatchedPage implements AsyncDisposable {
   readonly page: Page;
-  /** Every request that the page made, in order; a `data:` address is none. */
+  /** The page's requests, in order, without `data:` addresses. */
   readonly requests: string[] = [];
-  /** Errors in the console, among them what the content security policy refused; exceptions; failed requests. */
+  /** Errors in the console (also refusals by the content security policy), exceptions and failed requests. */
   readonly problems: string[] = [];
   readonly #context: BrowserContext;
 
@@ -60,7 +59,7 @@ export class WatchedPage implements AsyncDisposable {
     });
   }
 
-  /** Fails on any problem so far, and on any request to another origin than `url`'s. */
+  /** Fails if there was a problem, or a request to another origin than that of `url`. */
   assertClean(url: string): void {
     const { origin } = new URL(url);
     assert.deepEqual(this.problems, [], 'problems on the page');
@@ -68,16 +67,16 @@ export class WatchedPage implements AsyncDisposable {
     assert.deepEqual(
       this.requests.filter((each) => new URL(each).origin !== origin),
       [],
-      'requests to elsewhere',
+      'requests to other origins',
     );
   }
 
-  /** Forgets the problems so far, for a test that provokes one. */
+  /** Returns and forgets the problems so far, for a test that provokes one. */
   takeProblems(): string[] {
     return this.problems.splice(0);
   }
 
-  /** Fails when the page is wider than its window: nobody should have to scroll sideways. */
+  /** Fails when the page is wider than its window. */
   async assertFits(): Promise<void> {
     const [content = NaN, window = NaN] = await this.page.evaluate<number[]>(
       '[document.documentElement.scrollWidth, document.documentElement.clientWidth]',
@@ -85,10 +84,9 @@ export class WatchedPage implements AsyncDisposable {
     assert.ok(content <= window, `the page is ${content} px wide in a window of ${window} px`);
   }
 
-  /** What axe finds against WCAG 2.2 A and AA and its own best practices. */
+  /** Checks WCAG 2.2 A and AA and the best practices of axe. */
   async findAccessibilityProblems(): Promise<AccessibilityFinding[]> {
-    // Axe puts styles of its own into the page and reads what the browser makes of them; what the content
-    // security policy says to that is not the page's doing.
+    // Axe inserts styles, which the content security policy blocks: these errors are not the page's.
     const problems = [...this.problems];
     const { violations } = await new AxeBuilder({ page: this.page }).options({ preload: false }).analyze();
     this.problems.splice(0, Infinity, ...problems);
@@ -100,7 +98,7 @@ export class WatchedPage implements AsyncDisposable {
     }));
   }
 
-  /** Keeps a picture as `test-output/<name>.png`. */
+  /** Saves a screenshot as `test-output/<name>.png`. */
   async savePicture(name: string, { fullPage = true } = {}): Promise<void> {
     mkdirSync(picturesFolder, { recursive: true });
     await this.page.screenshot({
@@ -126,7 +124,7 @@ export class TestBrowser implements AsyncDisposable {
     const folder = await unpackChromium();
     const browser = await playwright.launch({
       executablePath: join(folder, 'chromium'),
-      // The package's own arguments would switch off what is tested here: the same-origin policy.
+      // Not the package's arguments: they switch off the same-origin policy.
       args: ['--no-zygote', '--disable-gpu', '--font-render-hinting=none'],
       env: {
         PATH: process.env['PATH'] ?? '',
@@ -138,14 +136,14 @@ export class TestBrowser implements AsyncDisposable {
     return new TestBrowser(browser);
   }
 
-  /** Opens `url` and waits until its own files have been loaded. */
+  /** Opens `url` and waits until its files have been loaded. */
   async open(
     url: string,
     { width = 1280, height = 800, colorScheme = 'light' }: PageOptions = {},
   ): Promise<WatchedPage> {
     const context = await this.#browser.newContext({
       viewport: { width, height },
-      // The machine's own may be one that no browser knows.
+      // The browser may not support the machine's locale.
       locale: 'en-GB',
       colorScheme,
       reducedMotion: 'reduce',
@@ -161,20 +159,20 @@ export class TestBrowser implements AsyncDisposable {
   }
 }
 
-/** The folder with the browser in it: unpacked once for a version, and by one process at a time. */
+/** Unpacks the browser once per version and returns its folder. */
 async function unpackChromium(): Promise<string> {
   const source = join(root, 'node_modules/@sparticuz/chromium');
   const manifest = readFileSync(join(source, 'package.json'), 'utf8');
   const { version } = JSON.parse(manifest) as { version: string };
   const folder = join(tmpdir(), `work-item-gateway-test-chromium-${version}`);
   if (existsSync(folder)) return folder;
-  // Complete before it has its name: test files run side by side and may all want it at once.
+  // Unpacked under another name and then renamed, since several test files may unpack it at the same time.
   const unfinished = await mkdtemp(`${folder}-`);
   const { TMPDIR } = process.env;
   process.env['TMPDIR'] = unfinished;
   try {
     await chromium.executablePath();
-    // The few libraries that Chromium takes from the system, which need not have them.
+    // Libraries of Chromium that the system may not have.
     await inflate(join(source, 'bin/al2023.tar.br'));
   } finally {
     if (TMPDIR === undefined) delete process.env['TMPDIR'];
@@ -192,7 +190,7 @@ async function unpackChromium(): Promise<string> {
 
 const fontsFile = 'fonts.conf';
 
-/** The package's own font for text, and whatever the machine has for the rest. */
+/** The configuration of fontconfig: Open Sans from the package, other fonts from the machine. */
 function fontsOf(folder: string): string {
   return `<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">

@@ -1,11 +1,11 @@
-// Throw-away authorities and certificates, made by the `openssl` of the machine: Node can read X.509 and not write it.
+// Temporary authorities and certificates, created with the machine's `openssl`: Node cannot create X.509 certificates.
 
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-/** For `skip` of tests that need certificates: false, or why they cannot be made here. */
+/** The `skip` option of tests that need certificates: false, or the reason to skip. */
 export const noOpenssl: string | false =
   spawnSync('openssl', ['version']).status === 0 ? false : 'there is no openssl on this machine';
 
@@ -17,21 +17,21 @@ export interface Issued {
 }
 
 export interface IssueOptions {
-  /** As `DNS:localhost`. */
+  /** For example `DNS:localhost`. */
   readonly names?: readonly string[];
-  /** From now on; below 0 it has expired. */
+  /** Days until the certificate expires; below 0: expired. */
   readonly days?: number;
   readonly isAuthority?: boolean;
 }
 
 const newKey = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
 
-/** A folder with certificates that goes with it. */
+/** A temporary folder of certificates. */
 export class CertificateFolder implements Disposable {
   readonly path = mkdtempSync(join(tmpdir(), 'work-item-gateway-tls-'));
   #count = 0;
 
-  /** A path in it. */
+  /** A path in the folder. */
   file(name: string): string {
     return join(this.path, name);
   }
@@ -41,7 +41,7 @@ export class CertificateFolder implements Disposable {
     return this.file(name);
   }
 
-  /** An authority that is its own. */
+  /** A self-signed authority. */
   authority(name: string): Issued {
     const issued = this.#name(name);
     openssl([
@@ -51,7 +51,7 @@ export class CertificateFolder implements Disposable {
     return this.#read(issued);
   }
 
-  /** A certificate of `authority`, for this machine if no names are given. */
+  /** A certificate issued by `authority`; default names: localhost and 127.0.0.1. */
   issue(authority: Issued, name: string, options: IssueOptions = {}): Issued {
     const { names = ['DNS:localhost', 'IP:127.0.0.1'], days = 30, isAuthority = false } = options;
     const issued = this.#name(name);

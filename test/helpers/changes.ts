@@ -1,9 +1,9 @@
-// Waiting for what a test expects to happen: never a sleep, always a bound that fails the test.
+// Waits for an event or a state; a deadline fails the test.
 
-/** How long anything may take before a test gives up on it. Less where a failure is what is looked for. */
+/** The default deadline. */
 export const DEADLINE_MS = Number(process.env['TEST_DEADLINE_MS'] ?? 10_000);
 
-/** Whoever changes something observable calls `notify`; `until` looks again at each change. */
+/** Code that changes a state calls `notify`; `until` then tries again. */
 export class Changes {
   readonly #looks = new Set<() => void>();
 
@@ -11,7 +11,7 @@ export class Changes {
     for (const look of [...this.#looks]) look();
   }
 
-  /** Gives the first value of `attempt` that is not undefined; rejects with what `expected` says at the deadline. */
+  /** Resolves with the first value of `attempt` that is not undefined; rejects with `expected` at the deadline. */
   until<T>(attempt: () => T | undefined, expected: () => string, limitMs = DEADLINE_MS): Promise<T> {
     return new Promise((resolve, reject) => {
       const look = () => {
@@ -41,7 +41,7 @@ export class Changes {
   }
 }
 
-/** The promise's value, or a failure that names `expected` when it is not there within `limitMs`. */
+/** The value of `promise`; rejects with `expected` after `limitMs`. */
 export async function within<T>(promise: Promise<T>, expected: string, limitMs = DEADLINE_MS): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const deadline = new Promise<never>((_, reject) => {
@@ -56,7 +56,7 @@ export async function within<T>(promise: Promise<T>, expected: string, limitMs =
   }
 }
 
-/** A promise that the test settles itself: a gate that holds an answer back until it is opened. */
+/** A gate: a promise that resolves when the test calls `open`. */
 export function createGate(): { opened: Promise<void>; open: () => void } {
   const { promise, resolve } = Promise.withResolvers<undefined>();
   return {
@@ -67,7 +67,7 @@ export function createGate(): { opened: Promise<void>; open: () => void } {
   };
 }
 
-/** Asks again and again, one turn of the event loop apart, until `isSo` says yes; fails at the deadline. */
+/** Calls `isSo` once per turn of the event loop until it is true; rejects with `expected` at the deadline. */
 export async function poll(
   isSo: () => boolean | Promise<boolean>,
   expected: string,

@@ -1,4 +1,4 @@
-// A collector of OpenTelemetry's: takes traces by OTLP over HTTP, decodes them, and answers as it is told.
+// An OpenTelemetry collector: receives traces over OTLP/HTTP and decodes them.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -7,10 +7,10 @@ import type { AddressInfo } from 'node:net';
 import { Changes } from './changes.ts';
 import { bytesIn, numberIn, readMessage, type WireField } from './protobuf.ts';
 
-export interface ReceivedSpan {
+interface ReceivedSpan {
   readonly traceId: string;
   readonly spanId: string;
-  /** Empty for a root. */
+  /** Empty for a root span. */
   readonly parentSpanId: string;
   readonly traceState: string;
   readonly name: string;
@@ -23,12 +23,11 @@ export interface ReceivedSpan {
   readonly resource: Readonly<Record<string, string | number | boolean>>;
 }
 
-/** What it does with a request; the default takes it. */
-export type CollectorReply = (response: ServerResponse) => void;
+type CollectorReply = (response: ServerResponse) => void;
 
 export class Collector implements AsyncDisposable {
   readonly spans: ReceivedSpan[] = [];
-  /** The raw bodies, as they came. */
+  /** The bodies of the requests, not decoded. */
   readonly bodies: Buffer[] = [];
   readonly headers: IncomingHttpHeaders[] = [];
   reply: CollectorReply = takes;
@@ -67,16 +66,16 @@ export class Collector implements AsyncDisposable {
     return `http://127.0.0.1:${this.port}`;
   }
 
-  /** Waits for what `find` finds among the spans. */
+  /** Resolves when `find` returns a value. */
   until<T>(find: (spans: readonly ReceivedSpan[]) => T | undefined, expected: string): Promise<T> {
     return this.#changes.until(
       () => find(this.spans),
       () =>
-        `${expected}; ${this.spans.length} spans came, the last of ${this.spans.at(-1)?.name ?? 'nothing'}`,
+        `${expected}; ${this.spans.length} spans received, the last is ${this.spans.at(-1)?.name ?? 'nothing'}`,
     );
   }
 
-  /** The server and the client span of the request with that id. */
+  /** The server span and the client span of the request with this id. */
   async pair(requestId: string): Promise<{ server: ReceivedSpan; client: ReceivedSpan }> {
     return await this.until((spans) => {
       const server = spans.find((each) => each.attributes['work_item_gateway.request_id'] === requestId);
@@ -99,7 +98,7 @@ export const takes: CollectorReply = (response) => {
   response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end();
 };
 
-// opentelemetry/proto/trace/v1/trace.proto, by the numbers of its fields.
+// Decodes by the field numbers in opentelemetry/proto/trace/v1/trace.proto.
 function decodeSpans(body: Buffer): ReceivedSpan[] {
   return bytesIn(readMessage(body), 1).flatMap((resourceSpans) => {
     const message = readMessage(resourceSpans);

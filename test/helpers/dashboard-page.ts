@@ -1,10 +1,10 @@
-// The dashboard's page as tests open and read it.
+// Opens and reads the dashboard.
 
 import assert from 'node:assert/strict';
 
 import type { PageOptions, TestBrowser, WatchedPage } from './browser.ts';
 
-/** Opens the dashboard at a port of this machine and waits until its stream has begun. */
+/** Opens the dashboard and waits until its event stream is live. */
 export async function openDashboard(
   browser: TestBrowser,
   { adminPort }: { readonly adminPort: number },
@@ -15,7 +15,7 @@ export async function openDashboard(
   return watched;
 }
 
-/** Waits until the element's text is as wanted. */
+/** Waits until a visible element at `selector` has a text that matches. */
 export async function reads(
   watched: WatchedPage,
   selector: string,
@@ -29,24 +29,13 @@ export async function reads(
   });
 }
 
-/** What is written in a row of the table of operations, by column. */
+/** The texts of a row in the table of operations, by column. */
 export async function readOperation(watched: WatchedPage, flow: string): Promise<Record<string, string>> {
   const texts = await watched.page.locator(`#operation-rows .${flow} td`).allTextContents();
   return Object.fromEntries(operationColumns.map((name, index) => [name, texts[index] ?? '']));
 }
 
 const operationColumns = [
-  'rate',
-  '2xx',
-  '4xx',
-  '5xx',
-  'no reply',
-  'client',
-  'gateway',
-  'backend',
-  'p50',
-  'p99',
-  'backend failed',
-  'backend p50',
-  'backend p99',
+  ...['rate', '2xx', '4xx', '5xx', 'no reply', 'client', 'gateway', 'backend', 'p50', 'p99'],
+  ...['backend failed', 'backend p50', 'backend p99'],
 ];

@@ -1,4 +1,4 @@
-// What a document prints to be typed in, for tests that try it as it stands there.
+// Reads code blocks from the documents, for tests that run them.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -12,17 +12,17 @@ export function codeBlocks(document: string): string[] {
   );
 }
 
-/** The one block of code in `document` that has `part` in it. */
+/** The only block of code in `document` that contains `part`. */
 export function codeBlock(document: string, part: string): string {
   const blocks = codeBlocks(document).filter((block) => block.includes(part));
   assert.equal(blocks.length, 1, `${document} has one block with ${part}`);
   return blocks[0] ?? '';
 }
 
-/** `text` with each of `changes`, from what stands there once to what a test has in its place. */
+/** `text` with each key of `changes` replaced by its value. Fails unless each key occurs exactly once. */
 export function replaceEach(text: string, changes: Readonly<Record<string, string>>): string {
   return Object.entries(changes).reduce((changed, [from, to]) => {
-    assert.equal(changed.split(from).length, 2, `${from} stands once in\n${changed}`);
+    assert.equal(changed.split(from).length, 2, `${from} occurs once in\n${changed}`);
     return changed.replace(from, () => to);
   }, text);
 }

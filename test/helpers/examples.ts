@@ -1,5 +1,4 @@
-// What is in examples/, as its readers have it: installed from the package that `npm pack` makes, in a folder elsewhere,
-// and started as a process of its own.
+// Installs the examples in temporary folders with the package that `npm pack` makes, and starts them as processes.
 
 import assert from 'node:assert/strict';
 import { execFile, execFileSync, spawn, spawnSync, type ChildProcess } from 'node:child_process';
@@ -19,10 +18,11 @@ import { tmpdir } from 'node:os';
 import { basename, delimiter, dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { Changes, poll } from './changes.ts';
+import { killAtExit } from './children.ts';
 import { isRefused, request, type CallOptions, type Reply } from './raw-client.ts';
 
 const root = resolve(import.meta.dirname, '../..');
-// Of whoever runs the tests, with the project's Node first, and without what the test runner tells its own processes.
+// The environment of the tests, with the project's Node first in PATH and without the test runner's variables.
 const environment: NodeJS.ProcessEnv = {
   ...process.env,
   PATH: [dirname(process.execPath), process.env['PATH']].join(delimiter),
@@ -32,10 +32,10 @@ for (const name of ['NODE_TEST_CONTEXT', 'NODE_OPTIONS', 'NODE_ENV', 'PORT']) {
   Reflect.deleteProperty(environment, name);
 }
 const notThere = /\b(?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED)\b/;
-// On a busy machine.
+// Enough on a busy machine.
 const deadlineMs = 200_000;
 
-/** What docs/hosts.md has its reader write for `host`; fails when that has not as many lines as it says there. */
+/** The code for `host` in docs/hosts.md. Fails if its number of lines is not the one that the document states. */
 export function linesOfDocument(host: string): string {
   const document = readFileSync(join(root, 'docs/hosts.md'), 'utf8');
   const [section = ''] = document.split(/^### /m).filter((each) => each.startsWith(host));
@@ -43,48 +43,42 @@ export function linesOfDocument(host: string): string {
   const lines = code.split('\n').filter((line) => line !== '' && !line.startsWith('//'));
   const stated = new RegExp(`^\\| ${host}[^|]*\\|[^|]*\\| +(\\d+) \\|`, 'm').exec(document)?.[1];
   assert.equal(lines.length, Number(stated), `${host}: lines of code`);
-  assert.ok(lines.length <= 8, `${host}: no more than eight`);
+  assert.ok(lines.length <= 8, `${host}: at most eight lines of code`);
   return code;
 }
 
-/** `code` of a document on another port, before another backend. */
+/** `code` with another port and backend URL. */
 export function runnable(code: string, port: number, backendUrl: string): string {
   return code.replaceAll('3000', String(port)).replaceAll('http://localhost:5104', backendUrl);
 }
 
-/** An example with all that it needs. */
-export class Example implements Disposable {
+/** An installed example. */
+export class Example {
   readonly folder: string;
 
   private constructor(folder: string) {
     this.folder = folder;
   }
 
-  /** Installs `examples/<name>`; where that cannot be, since there is no registry, gives the reason. */
+  /** Installs `examples/<name>`; returns the reason if no registry can be reached. */
   static install(name: string): Example | string {
     const example = Example.#create();
     const { folder } = example;
-    try {
-      const place = join(folder, name);
-      cpSync(join(root, 'examples', name), place, {
-        recursive: true,
-        filter: (path) => !['node_modules', '.next'].includes(basename(path)),
-      });
-      const options = ['--prefer-offline', '--no-audit', '--no-fund'];
-      const { status, output } = runNpm(['install', ...options, example.#pack()], place);
-      if (status !== 0) {
-        assert.match(output, notThere);
-        example[Symbol.dispose]();
-        return `the packages of examples/${name} cannot be installed here: ${notThere.exec(output)?.[0] ?? ''}`;
-      }
-      return new Example(place);
-    } catch (error) {
-      example[Symbol.dispose]();
-      throw error;
+    const place = join(folder, name);
+    cpSync(join(root, 'examples', name), place, {
+      recursive: true,
+      filter: (path) => !['node_modules', '.next'].includes(basename(path)),
+    });
+    const options = ['--prefer-offline', '--no-audit', '--no-fund'];
+    const { status, output } = runNpm(['install', ...options, example.#pack()], place);
+    if (status !== 0) {
+      assert.match(output, notThere);
+      return `the packages of examples/${name} cannot be installed here: ${notThere.exec(output)?.[0] ?? ''}`;
     }
+    return new Example(place);
   }
 
-  /** An empty folder with the packed package, and beside it the packages of this repository: no registry is asked. */
+  /** A folder with the packed package and links to this repository's packages; needs no registry. */
   static link(): Example {
     const example = Example.#create();
     const modules = join(example.folder, 'node_modules');
@@ -104,19 +98,23 @@ export class Example implements Disposable {
   }
 
   static #create(): Example {
-    return new Example(mkdtempSync(join(tmpdir(), 'work-item-gateway-example-')));
+    const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-example-'));
+    process.once('exit', () => {
+      rmSync(folder, { recursive: true, force: true });
+    });
+    return new Example(folder);
   }
 
-  /** Makes the package; gives its path. */
+  /** Makes the package and returns its path. */
   #pack(): string {
-    // What `npm pack` would build before has been built.
+    // `dist/` is already built.
     const packed = runNpm(['pack', '--ignore-scripts', '--pack-destination', this.folder], root);
     assert.equal(packed.status, 0, packed.output);
     const [tarball = ''] = globSync('*.tgz', { cwd: this.folder });
     return join(this.folder, tarball);
   }
 
-  /** Runs one of its programs to the end. */
+  /** Runs one of the example's programs until it exits. */
   run(program: string, args: readonly string[]): void {
     const { status, stdout, stderr } = spawnSync(this.#find(program), args, {
       cwd: this.folder,
@@ -127,7 +125,7 @@ export class Example implements Disposable {
     assert.equal(status, 0, stdout + stderr);
   }
 
-  /** Runs one of its programs, Node or bash, to its own end, and gives what it has written to standard output. */
+  /** Runs `node`, `bash` or one of the example's programs until it exits; returns its standard output. */
   async output(program: string, args: readonly string[], variables: NodeJS.ProcessEnv = {}): Promise<string> {
     const { stdout } = await promisify(execFile)(this.#find(program), args, {
       cwd: this.folder,
@@ -137,12 +135,12 @@ export class Example implements Disposable {
     return stdout;
   }
 
-  /** Puts a file into its folder. */
+  /** Writes a file into the example's folder. */
   write(name: string, text: string): void {
     writeFileSync(join(this.folder, name), text);
   }
 
-  /** Starts one of its programs, Node or bash, before a backend; it is there when it has said where it listens, or does so on `port`. */
+  /** Starts `node`, `bash` or an example's program; resolves when it listens on `port` or has printed its own port. */
   async start(
     program: string,
     args: readonly string[],
@@ -150,12 +148,9 @@ export class Example implements Disposable {
     variables: NodeJS.ProcessEnv = {},
     port?: number,
   ): Promise<RunningExample> {
+    const env = { ...this.#environment, PORT: '0', BACKEND_URL: backendUrl, ...variables };
     const running = new RunningExample(
-      spawn(this.#find(program), args, {
-        cwd: this.folder,
-        env: { ...this.#environment, PORT: '0', BACKEND_URL: backendUrl, ...variables },
-        stdio: ['ignore', 'pipe', 'pipe'],
-      }),
+      spawn(this.#find(program), args, { cwd: this.folder, env, stdio: ['ignore', 'pipe', 'pipe'] }),
     );
     await running.listens(port);
     return running;
@@ -175,44 +170,31 @@ export class Example implements Disposable {
       PATH: [dirname(process.execPath), this.#programs, environment['PATH']].join(delimiter),
     };
   }
-
-  [Symbol.dispose](): void {
-    const { folder } = this;
-    rmSync(dirname(folder) === tmpdir() ? folder : dirname(folder), { recursive: true });
-  }
 }
 
 export class RunningExample implements AsyncDisposable {
   output = '';
   readonly #process: ChildProcess;
   readonly #changes = new Changes();
-  #port = 0;
-  readonly #exited: Promise<void>;
+  readonly #exited: Promise<unknown>;
+  port = 0;
 
   constructor(child: ChildProcess) {
-    this.#process = child;
-    running.add(child);
+    this.#process = killAtExit(child);
     for (const stream of [child.stdout, child.stderr]) {
       stream?.on('data', (data: Buffer) => {
         this.output += data.toString('utf8');
         this.#changes.notify();
       });
     }
-    this.#exited = new Promise((done) => {
-      child.on('close', () => {
-        running.delete(child);
-        this.#changes.notify();
-        done();
-      });
+    this.#exited = new Promise((resolve) => child.on('close', resolve));
+    child.on('close', () => {
+      this.#changes.notify();
     });
   }
 
-  get port(): number {
-    return this.#port;
-  }
-
   get url(): string {
-    return `http://127.0.0.1:${this.#port}`;
+    return `http://127.0.0.1:${this.port}`;
   }
 
   async listens(known?: number): Promise<void> {
@@ -225,23 +207,23 @@ export class RunningExample implements AsyncDisposable {
         `it listens on ${known}`,
         deadlineMs,
       );
-      this.#port = known;
+      this.port = known;
       return;
     }
-    this.#port = await this.#changes.until(
+    this.port = await this.#changes.until(
       () => {
         assert.equal(this.#process.exitCode, null, this.output);
         const port = /https?:\/\/[a-z0-9.[\]:-]*:([1-9][0-9]*)/.exec(this.output)?.[1];
         return port === undefined ? undefined : Number(port);
       },
-      () => `it says where it listens: ${this.output}`,
+      () => `it prints its address; output: ${this.output}`,
       deadlineMs,
     );
   }
 
-  /** One request on a connection of its own. */
+  /** Sends one request on a new connection. */
   call(method: string, path: string, options?: CallOptions): Promise<Reply> {
-    return request(this.#port, method, path, options);
+    return request(this.port, method, path, options);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -249,11 +231,6 @@ export class RunningExample implements AsyncDisposable {
     await this.#exited;
   }
 }
-
-const running = new Set<ChildProcess>();
-process.on('exit', () => {
-  for (const child of running) child.kill('SIGKILL');
-});
 
 function runNpm(args: readonly string[], cwd: string): { status: number | null; output: string } {
   const { status, stdout, stderr } = spawnSync('npm', args, {

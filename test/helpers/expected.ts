@@ -1,5 +1,4 @@
-// What the specification says, spelled out by hand. Nothing here may come from the source: a wrong table
-// would test itself.
+// The replies that the specification requires, written by hand: tables imported from the source would test themselves.
 
 import assert from 'node:assert/strict';
 import type { CallOptions, Headers, Reply } from './raw-client.ts';
@@ -8,77 +7,34 @@ export interface Operation {
   readonly name: string;
   readonly method: string;
   readonly path: string;
-  /** What a client sends; an operation without a request body has none. */
+  /** The body that a client sends, if the operation has one. */
   readonly options: CallOptions;
   readonly backendTarget: string;
   readonly status: number;
-  /** What a client gets when the backend answers `{"id":5}`. */
+  /** The client's reply when the backend answers `{"id":5}`. */
   readonly body: string;
   readonly failure: string;
-  /** Whether the backend's body reaches the client, and so must be JSON. */
+  /** The client receives the backend's body, which must be JSON. */
   readonly passesBody: boolean;
 }
 
 const sent = '{"title":"Paint the fence"}';
 
+const [list, item] = ['/api/work-items', '/api/work-items/5'];
+const [backendList, backendItem] = ['/api/WorkItem', '/api/WorkItem/5'];
+const [passes, discards] = [
+  { body: '{"id":5}', passesBody: true },
+  { body: '{"success":true}', passesBody: false },
+];
+
 /** Specification, sections 4 and 7. */
 export const operations: readonly Operation[] = [
-  {
-    name: '1 list',
-    method: 'GET',
-    path: '/api/work-items',
-    options: {},
-    backendTarget: '/api/WorkItem',
-    status: 200,
-    body: '{"id":5}',
-    failure: '{"error":"Failed to fetch work items"}',
-    passesBody: true,
-  },
-  {
-    name: '2 create',
-    method: 'POST',
-    path: '/api/work-items',
-    options: { body: sent },
-    backendTarget: '/api/WorkItem',
-    status: 201,
-    body: '{"id":5}',
-    failure: '{"error":"Failed to create work item"}',
-    passesBody: true,
-  },
-  {
-    name: '3 read',
-    method: 'GET',
-    path: '/api/work-items/5',
-    options: {},
-    backendTarget: '/api/WorkItem/5',
-    status: 200,
-    body: '{"id":5}',
-    failure: '{"error":"Failed to fetch work item"}',
-    passesBody: true,
-  },
-  {
-    name: '4 update',
-    method: 'PUT',
-    path: '/api/work-items/5',
-    options: { body: sent },
-    backendTarget: '/api/WorkItem/5',
-    status: 200,
-    body: '{"success":true}',
-    failure: '{"error":"Failed to update work item"}',
-    passesBody: false,
-  },
-  {
-    name: '5 delete',
-    method: 'DELETE',
-    path: '/api/work-items/5',
-    options: {},
-    backendTarget: '/api/WorkItem/5',
-    status: 200,
-    body: '{"success":true}',
-    failure: '{"error":"Failed to delete work item"}',
-    passesBody: false,
-  },
-];
+  { name: '1 list', method: 'GET', path: list, options: {}, backendTarget: backendList, status: 200, failure: '{"error":"Failed to fetch work items"}', ...passes },
+  { name: '2 create', method: 'POST', path: list, options: { body: sent }, backendTarget: backendList, status: 201, failure: '{"error":"Failed to create work item"}', ...passes },
+  { name: '3 read', method: 'GET', path: item, options: {}, backendTarget: backendItem, status: 200, failure: '{"error":"Failed to fetch work item"}', ...passes },
+  { name: '4 update', method: 'PUT', path: item, options: { body: sent }, backendTarget: backendItem, status: 200, failure: '{"error":"Failed to update work item"}', ...discards },
+  { name: '5 delete', method: 'DELETE', path: item, options: {}, backendTarget: backendItem, status: 200, failure: '{"error":"Failed to delete work item"}', ...discards },
+]; // prettier-ignore
 
 export function operation(number: 1 | 2 | 3 | 4 | 5): Operation {
   const found = operations[number - 1];
@@ -102,10 +58,10 @@ export const headersTooLarge = '{"error":"Request header fields too large"}';
 export const requestTimeout = '{"error":"Request timeout"}';
 export const succeeded = '{"success":true}';
 
-/** What may stand in a reply besides the headers of D24: they say nothing of the backend or of the software. */
+/** Also allowed in a reply, with the headers of D24: they reveal nothing about the backend or the software. */
 const connectionHeaders = ['date', 'connection', 'keep-alive'];
 
-/** A reply of ours: its status, its bytes, and exactly the headers of D24 with `also` added. */
+/** Asserts the status and the body of a reply, and that its headers are exactly those of D24 and of `also`. */
 export function assertReply(
   reply: Reply,
   status: number,
@@ -122,7 +78,7 @@ export function assertReply(
   assert.equal(reply.header('content-length'), String(bytes.length));
 }
 
-/** The headers of D24 that every reply has, those of `also`, and no other. */
+/** Asserts that the headers are those that D24 requires of every reply and those of `also`, and no others. */
 export function assertHeaders(reply: Reply, also: readonly string[]): void {
   const names = reply.headers.map(([name]) => name.toLowerCase());
   assert.deepEqual(
@@ -143,7 +99,7 @@ export function allowed(reply: Reply): string[] {
 export const collectionMethods = ['GET', 'HEAD', 'OPTIONS', 'POST'];
 export const itemMethods = ['DELETE', 'GET', 'HEAD', 'OPTIONS', 'PUT'];
 
-/** Header lines as pairs, names in lower case, in alphabetical order: for comparing as a set. */
+/** Header lines in alphabetical order, names in lower case, for comparison as a set. */
 export function sorted(headers: Headers): string[] {
   return headers.map(([name, value]) => `${name.toLowerCase()}: ${value}`).sort();
 }

@@ -1,14 +1,14 @@
-// The Fastify that tests run with: the newest, and the oldest that the package says it works with.
+// The versions of Fastify that tests use: the newest, and the oldest that the package supports.
 
 import newest from 'fastify';
 
-export type FastifyVersion = 'newest' | 'oldest';
+type FastifyVersion = 'newest' | 'oldest';
 
-/** That Fastify's factory. The oldest is an alias in package.json; its own types, those of another package, stay out. */
+/** The factory of a version. The oldest is a package alias in package.json; both have the newest's types. */
 export async function loadFastify(version: FastifyVersion): Promise<typeof newest> {
   const oldest = 'fastify-oldest';
   return version === 'newest' ? newest : ((await import(oldest)) as { default: typeof newest }).default;
 }
 
-/** For suites that run with one of them: TEST_FASTIFY=oldest takes the oldest. */
+/** For suites that run with one version: TEST_FASTIFY=oldest selects the oldest. */
 export const Fastify = await loadFastify((process.env['TEST_FASTIFY'] ?? 'newest') as FastifyVersion);

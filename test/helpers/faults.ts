@@ -1,6 +1,6 @@
-// Loaded into the built command by `node --import`, so that the product has no hook for tests: makes what it calls of
-// Node throw, at the places where parts of it could. FAULTS names them, one by one: each SIGUSR2 switches the next one on, or off again, and each switch is a line
-// on stderr. FAULT_FROM_START is on from the beginning.
+// Loaded into the built command with `node --import`: makes functions of Node throw. FAULTS lists the faults. A SIGUSR2
+// switches the next fault of the list on; the following SIGUSR2 switches that fault off. Both print a line to stderr.
+// The fault FAULT_FROM_START is on from the start.
 
 import { Server, Socket } from 'node:net';
 import { Writable } from 'node:stream';
@@ -20,7 +20,7 @@ function fault(): Error {
 
 type Method = (this: unknown, ...parameters: unknown[]) => unknown;
 
-/** Puts `broken(original)` in the place of a method of Node's. */
+/** Replaces a method of Node by `broken(original)`. */
 function replace(name: string, holder: object, method: string, broken: (original: Method) => Method): void {
   if (!faults.includes(name)) return;
   const original = Reflect.get(holder, method) as Method;
@@ -29,7 +29,7 @@ function replace(name: string, holder: object, method: string, broken: (original
 
 const servers: Server[] = [];
 
-/** Faults outside of any request come as the switch is thrown. */
+/** Causes the faults that need no request, as soon as they are switched on. */
 function strike(): void {
   switch (current) {
     case 'rejection':
@@ -58,7 +58,7 @@ replace(
     },
 );
 
-// The log writes each line into a block of memory.
+// The log copies each line into a buffer.
 for (const name of ['log', 'log and exceptions']) {
   replace(
     name,
@@ -96,8 +96,8 @@ if (faults.includes('scanner')) {
   };
 }
 
-// Sockets that the process has opened, to the backend; those of clients are the others with an address (standard error
-// is a socket too).
+// Sockets that the process has opened: they lead to the backend. Every other socket with a remote address is a
+// client's. (Standard error may be a socket too, but has no address.)
 const opened = new WeakSet<object>();
 if (faults.some((name) => name.includes('connection') || name.includes('reply'))) {
   const connect = Reflect.get(Socket.prototype, 'connect') as Method;
@@ -124,7 +124,7 @@ for (const [name, isOpened] of [
   );
 }
 
-// A client's connection asks for it when it has written a reply.
+// A client connection reads `writableLength` after it has written a reply.
 if (faults.includes('end of a reply')) {
   const length = Object.getOwnPropertyDescriptor(Writable.prototype, 'writableLength');
   Object.defineProperty(Socket.prototype, 'writableLength', {

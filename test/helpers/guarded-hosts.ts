@@ -1,6 +1,8 @@
-// The gateway in each of its hosts, with the guards that a test asks for: over real sockets, before a scripted backend.
+// The gateway in each of its hosts, over real sockets.
 
+import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
+import { serve } from '@hono/node-server';
 import { createFetchHandler, type FetchHandlerOptions } from '../../packages/core/hosts/fetch/fetch.ts';
 import { createNodeHandler } from '../../packages/core/hosts/node/node.ts';
 import {
@@ -9,96 +11,66 @@ import {
   type GatewayServerOptions,
 } from '../../packages/core/hosts/index.ts';
 import { Fastify } from './fastify.ts';
-import { serveFetchHandler } from './fetch-host.ts';
-import { createObserver, type Told } from './in-process.ts';
-import { serveNodeHandler } from './node-host.ts';
-import { RawClient, request, type CallOptions, type Reply } from './raw-client.ts';
-import { answer, ScriptedBackend } from './scripted-backend.ts';
+import { beforeBackend, createObserver } from './in-process.ts';
+import { startNode } from './node-host.ts';
 
 /** Options that every host has. */
 export type HostOptions = Partial<Omit<GatewayServerOptions & FetchHandlerOptions, 'prefix' | 'tls'>>;
+type WithBackend = HostOptions & { readonly backendUrl: string | URL };
 
-export type HostName = 'server' | 'plugin' | 'fetch' | 'node';
-export const hostNames: readonly HostName[] = ['server', 'plugin', 'fetch', 'node'];
+export const hostNames = ['server', 'plugin', 'fetch', 'node'] as const;
+export type HostName = (typeof hostNames)[number];
+export type GuardedHost = Awaited<ReturnType<typeof serveHost>>;
 
-export interface GuardedHost extends AsyncDisposable {
-  readonly backend: ScriptedBackend;
-  readonly told: Told;
-  readonly outages: [what: string, cause: string | undefined][];
-  readonly port: number;
-  call(method: string, path: string, options?: CallOptions): Promise<Reply>;
-  connect(): Promise<RawClient>;
-  close(): Promise<void>;
-}
-
-/** Makes a host of these options and does not start it: throws, or rejects, where they are wrong. */
+/** Creates a host with these options without starting it; rejects if the options are invalid. */
 export async function makeHost(name: HostName, options: HostOptions): Promise<void> {
   const { clientAddress, ...others } = { backendUrl: 'http://localhost:5104', ...options };
-  if (name === 'server') {
-    createGatewayServer(others);
-  } else if (name === 'fetch') {
+  if (name === 'server') createGatewayServer(others);
+  else if (name === 'fetch')
     createFetchHandler({ clientAddress: clientAddress ?? (() => undefined), ...others });
-  } else if (name === 'node') {
-    createNodeHandler(others);
-  } else {
-    await Fastify().register(workItemGateway, others);
-  }
+  else if (name === 'node') createNodeHandler(others);
+  else await Fastify().register(workItemGateway, others);
 }
 
-/** Serves `{"id":5}` behind guards. Whoever calls comes from 127.0.0.1, which the fetch handler is told. */
-export async function serveHost(name: HostName, options: HostOptions = {}): Promise<GuardedHost> {
-  const backend = await ScriptedBackend.start();
-  backend.answers(answer('{"id":5}'));
-  const { told, observer } = createObserver();
-  const outages: GuardedHost['outages'] = [];
-  const all = {
-    backendUrl: backend.url,
-    observer: {
-      ...observer,
-      onOutage: (what: string, cause: string | undefined) => {
-        outages.push([what, cause]);
-      },
-    },
-    ...options,
-  };
-  try {
-    const { port, close } = await start(name, all);
-    return {
-      backend,
-      told,
-      outages,
-      port,
-      call: (method, path, callOptions) => request(port, method, path, callOptions),
-      connect: () => RawClient.open(port),
-      close,
-      [Symbol.asyncDispose]: async () => {
-        await close();
-        await backend.stop();
-      },
-    };
-  } catch (error) {
-    await backend.stop();
-    throw error;
-  }
-}
-
-async function start(name: HostName, options: HostOptions & { readonly backendUrl: string | URL }) {
-  const { clientAddress = () => '127.0.0.1', ...others } = options;
+/** Starts a host that serves only the gateway, on a free port. */
+export async function startHost(name: HostName, { clientAddress, ...options }: WithBackend) {
   if (name === 'server') {
-    const server = createGatewayServer(others);
+    const server = createGatewayServer(options);
     const { port } = await server.listen(0, '127.0.0.1');
     return { port, close: () => server.close() };
   }
   if (name === 'fetch') {
-    const { port, stop } = await serveFetchHandler({ clientAddress, ...others });
-    return { port, close: stop };
+    return await startFetch({ ...options, ...(clientAddress && { clientAddress }) });
   }
-  if (name === 'node') {
-    const { port, stop } = await serveNodeHandler(others);
-    return { port, close: stop };
-  }
+  if (name === 'node') return await startNode(options);
   const app = Fastify();
-  await app.register(workItemGateway, others);
+  await app.register(workItemGateway, options);
   await app.listen({ host: '127.0.0.1', port: 0 });
   return { port: (app.server.address() as AddressInfo).port, close: () => app.close() };
+}
+
+/** The fetch handler in a server for web-standard handlers: Hono's, on node:http. */
+async function startFetch(options: FetchHandlerOptions) {
+  const handler = createFetchHandler(options);
+  // Shorter than Node's default, since some tests wait until an idle connection is closed.
+  const serverOptions = { keepAliveTimeout: 3_000, keepAliveTimeoutBuffer: 0 };
+  const server = serve({ fetch: handler, port: 0, hostname: '127.0.0.1', serverOptions });
+  await once(server, 'listening');
+  const close = async () => {
+    server.close();
+    if ('closeAllConnections' in server) server.closeAllConnections();
+    await handler.close();
+  };
+  return { port: (server.address() as AddressInfo).port, close };
+}
+
+/** A host in front of a scripted backend that answers `{"id":5}`. `clientAddress` returns 127.0.0.1 for each client. */
+export function serveHost(name: HostName, options: HostOptions = {}) {
+  return beforeBackend(async ({ url }) => {
+    const { told, observer } = createObserver();
+    const outages: [what: string, cause: string | undefined][] = [];
+    const onOutage = (what: string, cause: string | undefined) => outages.push([what, cause]);
+    const own = { backendUrl: url, clientAddress: () => '127.0.0.1', observer: { ...observer, onOutage } };
+    return { told, outages, ...(await startHost(name, { ...own, ...options })) };
+  });
 }

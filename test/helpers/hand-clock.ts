@@ -1,4 +1,4 @@
-// A clock whose hands a test turns.
+// A clock that the test sets.
 
 import type { Clock } from '../../packages/core/time/clock.ts';
 
@@ -27,12 +27,12 @@ export class HandClock implements Clock {
     };
   }
 
-  /** When the alarms are set to, in milliseconds from now. */
+  /** The milliseconds until each alarm, in ascending order. */
   get waits(): number[] {
     return [...this.#alarms].map(({ at }) => at - this.#steady).sort((a, b) => a - b);
   }
 
-  /** Lets `ms` pass, stopping at each alarm; what an alarm begins has its turns before the next one. */
+  /** Advances by `ms`, with several turns of the event loop after each alarm. */
   async pass(ms: number): Promise<void> {
     const end = this.#steady + ms;
     for (;;) {
@@ -46,7 +46,7 @@ export class HandClock implements Clock {
     this.#move(end);
   }
 
-  /** Sets the wall clock, and only that. */
+  /** Sets the wall clock only. */
   set(now: number): void {
     this.#now = now;
   }
@@ -57,7 +57,7 @@ export class HandClock implements Clock {
   }
 }
 
-/** As many turns as what has been begun in memory, or in the platform's threads, can need. */
+/** Waits for enough turns of the event loop to finish work in memory and in the platform's threads. */
 export async function settle(): Promise<void> {
   for (let turn = 0; turn < 20; turn += 1) {
     await new Promise((resolve) => setImmediate(resolve));

@@ -1,6 +1,7 @@
 // A real HAProxy with the configuration of deploy/haproxy.cfg, or another one, in front of gateways on this machine.
 
-import { spawn, type ChildProcess } from 'node:child_process';
+import { randomInt } from 'node:crypto';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';
@@ -8,24 +9,32 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import assert from 'node:assert/strict';
 import { poll } from './changes.ts';
-import { RawClient } from './raw-client.ts';
+import { kill, killAtExit } from './children.ts';
+import { replaceEach } from './documents.ts';
+import { isRefused } from './raw-client.ts';
 
-// Debian puts servers where a user's PATH may not reach.
+// Debian installs servers in folders that a user's PATH may not have.
 const folders = [...(process.env['PATH'] ?? '').split(':'), '/usr/local/sbin', '/usr/sbin'];
 
-/** The program, or undefined where it is not installed. */
+/** The program, or undefined if it is not installed. */
 export const haproxyProgram = folders
   .map((folder) => join(folder, 'haproxy'))
   .find((program) => existsSync(program));
 
-/** A port that nobody listens on just now. */
+/** A free port below the OS's ephemeral ports, which other tests and outgoing connections get. */
 export async function findFreePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
+  for (;;) {
+    const server = createServer().listen(10_000 + randomInt(20_000), '127.0.0.1');
+    try {
+      await once(server, 'listening');
+    } catch {
+      continue;
+    }
+    const { port } = server.address() as AddressInfo;
+    server.close();
+    await once(server, 'close');
+    return port;
+  }
 }
 
 export interface GatewayPlace {
@@ -33,13 +42,13 @@ export interface GatewayPlace {
   readonly adminPort: number;
 }
 
-/** Variations of deploy/haproxy.cfg, each with the file or the port that it needs. */
+/** Variations of deploy/haproxy.cfg. */
 export interface Variations {
-  /** Clients come over TLS: the port, and a file with certificate and key. */
+  /** Clients use TLS; `file` has certificate and key. */
   readonly clientTls?: { readonly port: number; readonly file: string };
-  /** Clients come by the PROXY protocol: the port. */
+  /** Clients use the PROXY protocol. */
   readonly proxyProtocol?: { readonly port: number };
-  /** The gateways speak TLS: a file with the authority of their certificates, for gateways.example.com. */
+  /** The gateways use TLS with certificates for gateways.example.com; `file` has their authority. */
   readonly gatewayTls?: { readonly file: string };
 }
 
@@ -49,67 +58,58 @@ export const shippedConfiguration = readFileSync(
 );
 const placesMax = 3;
 
-/** The shipped configuration with these addresses and variations in place of its own, and nothing else changed. */
+/** The shipped configuration with these addresses and variations. */
 export function configure(
   port: number,
   gateways: readonly GatewayPlace[],
-  variations: Variations = {},
+  { clientTls, proxyProtocol, gatewayTls }: Variations = {},
 ): string {
   assert.ok(gateways.length <= placesMax);
-  const { clientTls, proxyProtocol, gatewayTls } = variations;
-  const changes: [string, string][] = [
-    ['  bind :80\n', `  bind 127.0.0.1:${port}\n`],
-    ...Array.from({ length: placesMax }, (_, index): [string, string] => {
-      const place = gateways[index];
-      const server = `  server gateway-${index + 1} `;
-      return [
-        `${server}192.0.2.${index + 1}:3000 port 9464\n`,
-        place === undefined ? '' : `${server}127.0.0.1:${place.port} port ${place.adminPort}\n`,
-      ];
+  const servers = Array.from({ length: placesMax }, (_, index): [string, string] => {
+    const place = gateways[index];
+    const server = `  server gateway-${index + 1} `;
+    return [
+      `${server}192.0.2.${index + 1}:3000 port 9464\n`,
+      place === undefined ? '' : `${server}127.0.0.1:${place.port} port ${place.adminPort}\n`,
+    ];
+  });
+  return replaceEach(shippedConfiguration, {
+    '  bind :80\n': `  bind 127.0.0.1:${port}\n`,
+    ...Object.fromEntries(servers),
+    ...(clientTls && {
+      '  #-bind :443 ssl crt /etc/haproxy/items.pem ': `  bind 127.0.0.1:${clientTls.port} ssl crt ${clientTls.file} `,
     }),
-  ];
-  if (clientTls !== undefined) {
-    changes.push([
-      '  #-bind :443 ssl crt /etc/haproxy/items.pem ',
-      `  bind 127.0.0.1:${clientTls.port} ssl crt ${clientTls.file} `,
-    ]);
-  }
-  if (proxyProtocol !== undefined) {
-    changes.push(['  #-bind :81 accept-proxy\n', `  bind 127.0.0.1:${proxyProtocol.port} accept-proxy\n`]);
-  }
-  if (gatewayTls !== undefined) {
-    changes.push(
-      [
-        '  #-default-server ssl verify required ca-file /etc/haproxy/authority.pem ',
-        `  default-server ssl verify required ca-file ${gatewayTls.file} `,
-      ],
-      ['  #-timeout connect 5s\n', '  timeout connect 5s\n'],
-    );
-  }
-  return changes.reduce((text, [from, to]) => {
-    assert.equal(text.split(from).length, 2, `deploy/haproxy.cfg has ${from} once`);
-    return text.replace(from, to);
-  }, shippedConfiguration);
+    ...(proxyProtocol && {
+      '  #-bind :81 accept-proxy\n': `  bind 127.0.0.1:${proxyProtocol.port} accept-proxy\n`,
+    }),
+    ...(gatewayTls && {
+      '  #-default-server ssl verify required ca-file /etc/haproxy/authority.pem ': `  default-server ssl verify required ca-file ${gatewayTls.file} `,
+      '  #-timeout connect 5s\n': '  timeout connect 5s\n',
+    }),
+  });
 }
-
-const running = new Set<ChildProcess>();
-process.on('exit', () => {
-  for (const child of running) child.kill('SIGKILL');
-});
 
 export class Haproxy implements AsyncDisposable {
   readonly port: number;
-  /** What it has said so far: a line for each call that failed, and what it thinks of the gateways. */
+  /** HAProxy's output so far: a line for each failed call and for each change of a gateway's state. */
   readonly lines: () => readonly string[];
+  /** Stops it softly, as a reload stops the old process: it accepts no connection, and ends with its last one. */
+  readonly stopSoftly: () => void;
   readonly #stop: () => Promise<void>;
 
-  private constructor(port: number, lines: () => readonly string[], stop: () => Promise<void>) {
+  private constructor(
+    port: number,
+    lines: () => readonly string[],
+    stopSoftly: () => void,
+    stop: () => Promise<void>,
+  ) {
     this.port = port;
     this.lines = lines;
+    this.stopSoftly = stopSoftly;
     this.#stop = stop;
   }
 
-  /** Starts it with the shipped configuration and resolves when it listens. */
+  /** Starts HAProxy with the shipped configuration; resolves when it listens. */
   static async start(
     program: string,
     gateways: readonly GatewayPlace[],
@@ -119,42 +119,33 @@ export class Haproxy implements AsyncDisposable {
     return await Haproxy.startWith(program, configure(port, gateways, variations), port);
   }
 
-  /** The same with `configuration`, which listens on `port` of 127.0.0.1. */
+  /** Starts HAProxy with `configuration`, which must listen on `port` of 127.0.0.1. */
   static async startWith(program: string, configuration: string, port: number): Promise<Haproxy> {
     const folder = mkdtempSync(join(tmpdir(), 'haproxy-'));
     const file = join(folder, 'haproxy.cfg');
     writeFileSync(file, configuration);
-    const child = spawn(program, ['-db', '-f', file], { stdio: ['ignore', 'pipe', 'pipe'] });
-    running.add(child);
-    child.once('exit', () => running.delete(child));
+    const child = killAtExit(spawn(program, ['-db', '-f', file], { stdio: ['ignore', 'pipe', 'pipe'] }));
     let output = '';
     for (const stream of [child.stdout, child.stderr]) {
       stream.on('data', (data: Buffer) => (output += data.toString('utf8')));
     }
-    const exited = once(child, 'exit');
     const stop = async (): Promise<void> => {
-      if (child.exitCode === null && child.signalCode === null) {
-        child.kill('SIGKILL');
-        await exited;
-      }
+      await kill(child);
       rmSync(folder, { recursive: true, force: true });
     };
     try {
       await poll(async () => {
         assert.equal(child.exitCode, null, `haproxy ended:\n${output}`);
-        return RawClient.open(port).then(
-          (client) => {
-            client.destroy();
-            return true;
-          },
-          () => false,
-        );
+        return !(await isRefused(port));
       }, 'haproxy listens');
     } catch (error) {
       await stop();
       throw error;
     }
-    return new Haproxy(port, () => output.split('\n').filter(Boolean), stop);
+    const stopSoftly = (): void => {
+      child.kill('SIGUSR1');
+    };
+    return new Haproxy(port, () => output.split('\n').filter(Boolean), stopSoftly, stop);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

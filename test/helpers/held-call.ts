@@ -1,10 +1,10 @@
-// A call that is under way for as long as a test wants.
+// A call that is in flight until the test ends it.
 
 import { createGate } from './changes.ts';
 import { RawClient, requestBytes } from './raw-client.ts';
 import { answer, type ScriptedBackend } from './scripted-backend.ts';
 
-/** Sends `bytes` to the gateway at `port`; `backend` holds the call until `open`, and then answers `{"id":5}`. */
+/** Sends `bytes` to the gateway at `port`; `backend` answers `{"id":5}` after `open` is called. */
 export async function holdCall(
   backend: ScriptedBackend,
   { port }: { readonly port: number },

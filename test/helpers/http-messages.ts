@@ -1,9 +1,9 @@
-// Messages of HTTP/1.1 for the tests and the fuzzing of its readers: some with every feature, written out, and others put
-// together at random from valid and nearly valid parts. One character is one byte.
+// HTTP/1.1 messages for the tests and the fuzzer of the readers: handwritten messages with every feature, valid and
+// invalid parts of messages, and random valid messages. Each character is one byte.
 
 import { METHODS } from 'node:http';
 
-/** Requests with every feature that a request can have, each as one connection's bytes. */
+/** Requests with every feature; each text is the bytes of one connection. */
 export const requestTexts: Readonly<Record<string, string>> = {
   'a plain request': 'GET /a HTTP/1.1\r\nHost: x\r\n\r\n',
   'empty lines before it': '\r\n\r\nGET /a HTTP/1.1\r\nHost: x\r\n\r\n\r\n',
@@ -37,21 +37,23 @@ export const requestTexts: Readonly<Record<string, string>> = {
     'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n\r',
 };
 
-/** Requests that are refused: what is wrong, the bytes up to where it is seen, and what comes behind. */
-export const flawedRequestTexts: Readonly<Record<string, readonly [upTo: string, behind: string]>> = {
+const chunked = 'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
+
+/** Requests that the reader refuses: the bytes up to the flaw, and the bytes after it. */
+export const flawedRequestTexts: Readonly<Record<string, readonly [upTo: string, after: string]>> = {
   'a method in small letters': ['g', 'ET / HTTP/1.1\r\nHost: x\r\n\r\n'],
   'no method': [' ', '/ HTTP/1.1\r\nHost: x\r\n\r\n'],
-  'a method without an end': ['M'.repeat(65), 'M / HTTP/1.1\r\nHost: x\r\n\r\n'],
-  'a line feed for an empty line': ['\n', 'GET / HTTP/1.1\r\nHost: x\r\n\r\n'],
-  'a carriage return for an empty line': ['\rG', 'ET / HTTP/1.1\r\nHost: x\r\n\r\n'],
+  'a method of 65 letters': ['M'.repeat(65), 'M / HTTP/1.1\r\nHost: x\r\n\r\n'],
+  'an empty line that is a line feed alone': ['\n', 'GET / HTTP/1.1\r\nHost: x\r\n\r\n'],
+  'an empty line that is a carriage return alone': ['\rG', 'ET / HTTP/1.1\r\nHost: x\r\n\r\n'],
   'no target': ['GET  ', ' HTTP/1.1\r\nHost: x\r\n\r\n'],
   'a control character in a target': ['GET /a\0', ' HTTP/1.1\r\nHost: x\r\n\r\n'],
   'a byte above ASCII in a target': ['GET /\xe9', ' HTTP/1.1\r\nHost: x\r\n\r\n'],
   'no version': ['GET /a\r', '\n\r\n'],
   'another version': ['GET /a HTTP/2', '.0\r\nHost: x\r\n\r\n'],
-  'a version of a later minor': ['GET /a HTTP/1.2', '\r\nHost: x\r\n\r\n'],
+  'a later minor version': ['GET /a HTTP/1.2', '\r\nHost: x\r\n\r\n'],
   'two spaces': ['GET /a  ', 'HTTP/1.1\r\nHost: x\r\n\r\n'],
-  'something behind the version': ['GET /a HTTP/1.1 ', '\r\nHost: x\r\n\r\n'],
+  'bytes after the version': ['GET /a HTTP/1.1 ', '\r\nHost: x\r\n\r\n'],
   'a line that ends in a line feed alone': ['GET /a HTTP/1.1\n', 'Host: x\n\n'],
   'a line that ends in a carriage return alone': ['GET /a HTTP/1.1\rH', 'ost: x\r\r'],
   'a space before the colon': ['GET /a HTTP/1.1\r\nHost ', ': x\r\n\r\n'],
@@ -62,86 +64,29 @@ export const flawedRequestTexts: Readonly<Record<string, readonly [upTo: string,
   'a line feed in a field': ['GET /a HTTP/1.1\r\nHost: x\n', '\r\n'],
   'a head that ends in a line feed': ['GET /a HTTP/1.1\r\nHost: x\r\n\n', ''],
   'a head that ends in a carriage return': ['GET /a HTTP/1.1\r\nHost: x\r\n\r1', ''],
-  'a chunk size that is no number': [
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0x',
-    '5\r\n',
-  ],
-  'no chunk size': ['PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n\r', '\n5\r\n'],
-  'a chunk size without bound': [
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1000000000001',
-    '\r\n',
-  ],
-  'zeros without bound before a chunk size': [
-    `PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n${'0'.repeat(65)}`,
-    '1\r\n1\r\n',
-  ],
-  'a space behind a chunk size': [
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5 ',
-    '\r\nhello\r\n0\r\n\r\n',
-  ],
-  'a chunk size that ends in a line feed': [
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\n',
-    'hello\r\n0\r\n\r\n',
-  ],
-  'a chunk size that ends in a carriage return': [
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\rh',
-    'ello\r\n0\r\n\r\n',
-  ],
-  'a last chunk that ends in a carriage return': [
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\r',
-    '\n\r\n',
-  ],
-  'a chunk that is longer than its size': [
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabc',
-    '\r\n0\r\n\r\n',
-  ],
-  'a chunk that ends in a line feed': [
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\n',
-    '0\r\n\r\n',
-  ],
-  'a chunk that ends in a carriage return': [
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r0',
-    '\r\n\r\n',
-  ],
-  'an extension without a name': [
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2;;',
-    'a\r\nab\r\n0\r\n\r\n',
-  ],
-  'an extension with a space': [
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2;a ',
-    '=b\r\nab\r\n0\r\n\r\n',
-  ],
-  'an extension without a value': [
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2;a=\r',
-    '\nab\r\n0\r\n\r\n',
-  ],
-  'an extension that goes on behind its quotes': [
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2;a="b"c',
-    '\r\nab\r\n0\r\n\r\n',
-  ],
-  'a line end within quotes': [
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2;a="\r',
-    '\n"\r\nab\r\n0\r\n\r\n',
-  ],
-  'a line feed behind a backslash': [
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2;a="\\\n',
-    '"\r\nab\r\n0\r\n\r\n',
-  ],
-  'a line feed within the value of an extension': [
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\n',
-    'ab\r\n0\r\n\r\n',
-  ],
-  'a trailer that is none': [
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA ',
-    ': b\r\n\r\n',
-  ],
-  'trailers that end in a line feed': [
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\n',
-    '',
-  ],
-};
+  'a chunk size that is not a number': [chunked + '0x', '5\r\n'],
+  'no chunk size': [chunked + '\r', '\n5\r\n'],
+  'a chunk size of 13 digits': [chunked + '1000000000001', '\r\n'],
+  'a chunk size after 65 zeros': [chunked + '0'.repeat(65), '1\r\n1\r\n'],
+  'a space after a chunk size': [chunked + '5 ', '\r\nhello\r\n0\r\n\r\n'],
+  'a chunk size that ends in a line feed': [chunked + '5\n', 'hello\r\n0\r\n\r\n'],
+  'a chunk size that ends in a carriage return': [chunked + '5\rh', 'ello\r\n0\r\n\r\n'],
+  'a last chunk that ends in a carriage return': [chunked + '0\r\r', '\n\r\n'],
+  'a chunk that is longer than its size': [chunked + '2\r\nabc', '\r\n0\r\n\r\n'],
+  'a chunk that ends in a line feed': [chunked + '2\r\nab\n', '0\r\n\r\n'],
+  'a chunk that ends in a carriage return': [chunked + '2\r\nab\r0', '\r\n\r\n'],
+  'an extension without a name': [chunked + '2;;', 'a\r\nab\r\n0\r\n\r\n'],
+  'an extension with a space': [chunked + '2;a ', '=b\r\nab\r\n0\r\n\r\n'],
+  'an extension without a value': [chunked + '2;a=\r', '\nab\r\n0\r\n\r\n'],
+  'an extension with bytes after its quotes': [chunked + '2;a="b"c', '\r\nab\r\n0\r\n\r\n'],
+  'a line end within quotes': [chunked + '2;a="\r', '\n"\r\nab\r\n0\r\n\r\n'],
+  'a line feed after a backslash': [chunked + '2;a="\\\n', '"\r\nab\r\n0\r\n\r\n'],
+  'a line feed within the value of an extension': [chunked + '2;a=b\n', 'ab\r\n0\r\n\r\n'],
+  'an invalid trailer': [chunked + '0\r\nA ', ': b\r\n\r\n'],
+  'trailers that end in a line feed': [chunked + '0\r\n\n', ''],
+}; // prettier-ignore
 
-/** Answers with every feature that an answer can have, each as one connection's bytes. */
+/** Answers with every feature; each text is the bytes of one connection. */
 export const answerTexts: Readonly<Record<string, string>> = {
   'a plain answer': 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]',
   'no reason': 'HTTP/1.1 200 \r\nContent-Length: 2\r\n\r\n[]',
@@ -169,14 +114,14 @@ export const answerTexts: Readonly<Record<string, string>> = {
   'a body that is not whole': 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab',
 };
 
-/** Answers that are refused: what is wrong, the bytes up to where it is seen, and what comes behind. */
-export const flawedAnswerTexts: Readonly<Record<string, readonly [upTo: string, behind: string]>> = {
+/** Answers that the reader refuses: the bytes up to the flaw, and the bytes after it. */
+export const flawedAnswerTexts: Readonly<Record<string, readonly [upTo: string, after: string]>> = {
   'an empty line before it': ['\r', '\nHTTP/1.1 200 OK\r\n\r\n'],
   'another protocol': ['I', 'CY 200 OK\r\n\r\n'],
   'another version': ['HTTP/2', '.0 200 OK\r\n\r\n'],
-  'a version of a later minor': ['HTTP/1.2', ' 200 OK\r\n\r\n'],
-  'no space behind the version': ['HTTP/1.1\t', '200 OK\r\n\r\n'],
-  'a status that is no number': ['HTTP/1.1 2x', '0 OK\r\n\r\n'],
+  'a later minor version': ['HTTP/1.2', ' 200 OK\r\n\r\n'],
+  'no space after the version': ['HTTP/1.1\t', '200 OK\r\n\r\n'],
+  'a status that is not a number': ['HTTP/1.1 2x', '0 OK\r\n\r\n'],
   'a status of four digits': ['HTTP/1.1 2000', ' OK\r\n\r\n'],
   'a status below 100': ['HTTP/1.1 099 x\r\n\r\n', ''],
   'a switch to another protocol': ['HTTP/1.1 101 x\r\nUpgrade: a\r\n\r\n', ''],
@@ -196,7 +141,7 @@ export const flawedAnswerTexts: Readonly<Record<string, readonly [upTo: string, 
   ],
 };
 
-/** What messages are made of, and what they must not be made of. */
+/** Valid and invalid parts of messages. */
 export const httpParts: readonly Buffer[] = [
   ...['\r\n', '\r', '\n', ' ', '\t', '\0', '\x0b', '\x7f', '\x80', '\xff', ':', ';', ',', '=', '"', '\\', '/', '#'],
   ...['\r\n\r\n', '\n\n', '\r\r\n', '  ', ': ', ' :', '0', '1', '5', 'a', 'F', 'x', '-1', '+1', '0x1', '1e1'],
@@ -214,7 +159,7 @@ export const httpParts: readonly Buffer[] = [
   '0'.repeat(70),
 ].map((text) => Buffer.from(text, 'latin1')); // prettier-ignore
 
-/** A source of parts: `pick` one of some, `below` a number, `chance` of something. */
+/** Random choices: one of some values, an integer below a limit, true with the probability `part`. */
 export interface Choices {
   readonly pick: <T>(values: readonly [T, ...T[]]) => T;
   readonly below: (limit: number) => number;
@@ -230,23 +175,13 @@ export function createChoices(random: () => number): Choices {
   };
 }
 
-const methods = ['GET', 'PUT', 'POST', 'DELETE', 'HEAD', 'OPTIONS', 'PATCH', ...METHODS] as [
-  string,
-  ...string[],
-];
+const common = ['PUT', 'POST', 'DELETE', 'HEAD', 'OPTIONS', 'PATCH'];
+const methods: [string, ...string[]] = ['GET', ...common, ...METHODS];
 const otherFields: [string, ...string[]] = [
   'A: b', 'X-Request-Id: r', 'Accept: */*', 'x-padding: \t y z\t ', 'Empty:', 'Traceparent: 00-0', 'Authorization: Bearer t',
   'Keep-Alive: timeout=5, max=3', 'Origin: null', 'Expect: 100-continue', 'Upgrade: a', 'Date: now', 'Bytes: \x80\xff',
 ]; // prettier-ignore
-const connections: [string, ...string[]] = [
-  'close',
-  'keep-alive',
-  'Upgrade',
-  'a, close',
-  'keep-alive,close',
-  'x',
-  '',
-];
+const connections: [string, ...string[]] = ['close', 'keep-alive', 'Upgrade', 'a, close', 'keep-alive,close', 'x', '']; // prettier-ignore
 
 function createFields(choices: Choices, count: number): string {
   const { pick, chance } = choices;
@@ -269,7 +204,7 @@ function createChunks(choices: Choices): string {
   return `${text}0\r\n${chance(0.2) ? createFields(choices, 1 + below(2)) : ''}\r\n`;
 }
 
-// The fields that say how long a body is, the empty line, and a body.
+// Framing fields, the empty line and a body.
 function createBody(choices: Choices): string {
   const { below, chance } = choices;
   if (chance(0.5)) {
@@ -279,7 +214,7 @@ function createBody(choices: Choices): string {
   return `Transfer-Encoding: chunked\r\n\r\n${createChunks(choices)}`;
 }
 
-/** The bytes of one connection to a server: some requests that are valid. */
+/** The bytes of one connection to a server: valid requests. */
 export function createRequests(choices: Choices): Buffer {
   const { pick, below, chance } = choices;
   let text = '';
@@ -297,7 +232,7 @@ export function createRequests(choices: Choices): Buffer {
   return Buffer.from(text, 'latin1');
 }
 
-/** The bytes of one connection to a client: an answer that is valid, interim ones before it. */
+/** The bytes of one connection to a client: a valid answer, sometimes with interim answers before it. */
 export function createAnswer(choices: Choices): Buffer {
   const { pick, below, chance } = choices;
   let text = '';

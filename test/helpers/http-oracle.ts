@@ -1,5 +1,5 @@
-// Node's own parser of HTTP/1.1 in its strict mode, as the judge of ours: a server and a client over streams without a
-// network. Bytes of many connections are read at the same time, since each needs a few turns of the event loop.
+// The reference for our readers: Node's HTTP/1.1 parser in strict mode, as a server and a client over streams in
+// memory. Many connections are read at the same time, since each needs a few turns of the event loop.
 
 import { createServer, request, type IncomingMessage, type ServerResponse } from 'node:http';
 import { Duplex } from 'node:stream';
@@ -7,11 +7,11 @@ import { Duplex } from 'node:stream';
 export interface JudgedMessage {
   /** Method and target, or the status. */
   readonly start: string;
-  /** As they came, in order; names in small letters. */
+  /** In order of arrival; names in lower case. */
   readonly fields: readonly (readonly [name: string, value: string])[];
   readonly body: Buffer;
   readonly isWhole: boolean;
-  /** Whether the connection goes on behind it; undefined where it was not said. */
+  /** The connection stays open after the message; undefined if unknown. */
   readonly persists: boolean | undefined;
   readonly isOld: boolean;
 }
@@ -28,7 +28,7 @@ interface Recorded {
   persists: boolean | undefined;
 }
 
-// Which of its connections an event of the server is about.
+// The `Wire` behind each socket that Node's server reports.
 const wires = new WeakMap<object, Wire>();
 
 class Wire extends Duplex {
@@ -36,20 +36,20 @@ class Wire extends Duplex {
   error: string | undefined;
 
   constructor() {
-    // Neither end of it waits for the other.
+    // Each direction ends on its own.
     super({ allowHalfOpen: true, autoDestroy: false });
     wires.set(this, this);
   }
 
   override _read(): void {
-    // Bytes are pushed when there are any.
+    // `push` delivers the bytes.
   }
 
   override _write(_chunk: unknown, _encoding: unknown, callback: () => void): void {
     callback();
   }
 
-  /** The socket's; Node calls them. */
+  /** Methods of a socket that Node calls. */
   setTimeout(): this {
     return this;
   }
@@ -143,7 +143,7 @@ function openAnswer(bytes: Uint8Array, isEnded: boolean): Wire {
       wire.error ??= error.code ?? error.message;
     })
     .end();
-  // Node takes bytes that come before its request has gone out for an answer to nothing.
+  // Node rejects an answer that arrives before its request has been sent.
   setImmediate(() => {
     wire.push(Buffer.from(bytes));
     if (isEnded) {
@@ -164,12 +164,12 @@ async function judgeAll(wires: readonly Wire[], turns: number): Promise<Judgemen
   return judgements;
 }
 
-/** What Node's server reads from each of `texts`, whose connections stay open. */
+/** Reads each of `texts` with Node's server, as a connection that stays open. */
 export function judgeRequests(texts: readonly Uint8Array[], turns = 4): Promise<Judgement[]> {
   return judgeAll(texts.map(openRequests), turns);
 }
 
-/** What Node's client reads from each of `texts` as the answer to a GET. */
+/** Reads each of `texts` with Node's client, as the answer to a GET. */
 export function judgeAnswers(
   texts: readonly Uint8Array[],
   isEnded: boolean,

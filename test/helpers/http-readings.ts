@@ -1,5 +1,5 @@
-// What our readers of HTTP/1.1 make of bytes, in pieces or whole, as one value that tests can compare. It asserts what holds
-// for any bytes: a read goes on or ends, events come in order, and a flaw is final.
+// Runs our HTTP/1.1 readers and returns the result as one value. Asserts for any bytes that the reader reports events
+// in order, reads every byte of a message, and reads nothing after a flaw.
 
 import assert from 'node:assert/strict';
 import type { AnswerHead, Flaw, RequestHead } from '../../packages/core/http1/head.ts';
@@ -10,30 +10,29 @@ import { RequestReader } from '../../packages/core/http1/request-reader.ts';
 export interface Message<Head> {
   readonly head: Head;
   readonly body: Buffer;
-  /** Its end has come. */
   readonly isWhole: boolean;
 }
 
 export interface Reading<Head> {
   readonly messages: readonly Message<Head>[];
   readonly flaw: Flaw | undefined;
-  /** Where each message begins, empty lines before it included; also one whose head is not whole. */
+  /** The position of the start of each message, incomplete ones included. Empty lines before a message are part of it. */
   readonly starts: readonly number[];
-  /** Bytes taken, up to the flaw. Behind a message that is its connection's last, nothing is. */
+  /** Bytes read, up to the flaw or the end of the last message of the connection. */
   readonly taken: number;
-  /** No part of a message has come that is not whole. */
+  /** The bytes end between messages, not within one. */
   readonly isBetween: boolean;
 }
 
 export interface ReadOptions {
   readonly headBytesMax?: number;
-  /** The connection ends behind the bytes; only answers are told. */
+  /** The connection ends after the bytes; for answers only. */
   readonly isEnded?: boolean;
 }
 
 export const headBytesMax = 16_384;
 
-/** `bytes` cut at `cuts`, which are in order; each piece is memory of its own, since readers write to it. */
+/** `bytes` cut at the ascending `cuts`. The pieces are copies, since readers write to them. */
 export function cutAt(bytes: Uint8Array, cuts: readonly number[]): Buffer[] {
   const pieces: Buffer[] = [];
   let start = 0;
@@ -75,7 +74,7 @@ function readAll<Head extends RequestHead | AnswerHead>(
       onBody: (piece) => {
         assert.ok(current !== undefined && !current.isWhole, 'a body without a head');
         assert.ok(piece.length > 0, 'an empty piece');
-        // It is the caller's again after this call.
+        // The reader may reuse the memory after this call.
         current.body.push(Buffer.from(piece));
       },
       onEnd: () => {
@@ -106,16 +105,15 @@ function readAll<Head extends RequestHead | AnswerHead>(
           assert.ok(reader.isBeforeMessage && !reader.isDone);
         }
       } else {
-        assert.equal(next, piece.length, 'bytes that are left without a reason');
+        assert.equal(next, piece.length, 'bytes left unread');
       }
       at = next;
     }
   }
   if (reader.flaw !== undefined) {
-    // It stays as it is, whatever comes.
     const { flaw } = reader;
-    assert.equal(reader.read(Buffer.from('GET / HTTP/1.1\r\n\r\n'), 0), 0, 'bytes taken behind a flaw');
-    assert.equal(reader.end(), false, 'a good end behind a flaw');
+    assert.equal(reader.read(Buffer.from('GET / HTTP/1.1\r\n\r\n'), 0), 0, 'bytes read after a flaw');
+    assert.equal(reader.end(), false, 'a valid end after a flaw');
     assert.equal(reader.flaw, flaw);
   } else if (isEnded && !isOver) {
     const wasBefore = reader.isBeforeMessage;
@@ -131,17 +129,17 @@ function readAll<Head extends RequestHead | AnswerHead>(
   };
 }
 
-/** What a server's side reads: requests, up to one that is the connection's last. */
+/** Reads requests, up to the last one of the connection. */
 export function readRequests(pieces: readonly Buffer[], options: ReadOptions = {}): Reading<RequestHead> {
   return readAll((sink, max) => new RequestReader(sink, max), pieces, options);
 }
 
-/** What a client's side reads: answers, up to one that is the connection's last. */
+/** Reads answers, up to the last one of the connection. */
 export function readAnswers(pieces: readonly Buffer[], options: ReadOptions = {}): Reading<AnswerHead> {
   return readAll((sink, max) => new AnswerReader(sink, max), pieces, options);
 }
 
-/** A reading without what depends on how the bytes came: where within a line a flaw was seen. */
+/** The part of a reading that does not depend on the cuts: they change how many bytes are read before a flaw. */
 export function comparable<Head>({ messages, flaw, taken, isBetween }: Reading<Head>): object {
   return { messages, flaw, isBetween, ...(flaw === undefined && { taken }) };
 }

@@ -1,4 +1,4 @@
-// Single connections' bytes and what they are read as: test/vectors/http, where the fuzzer puts what it finds.
+// The vectors of test/vectors/http: the bytes of a connection and the messages read from them. The fuzzer adds vectors.
 
 import type { AnswerHead, RequestHead } from '../../packages/core/http1/head.ts';
 import type { Reading } from './http-readings.ts';
@@ -13,19 +13,19 @@ export interface VectorMessage {
 }
 
 export interface Vector {
-  /** What it is about. */
+  /** A description. */
   readonly what: string;
   readonly role: 'requests' | 'answers';
   /** One character is one byte. */
   readonly bytes: string;
-  /** The connection ends behind them. */
+  /** The connection ends after the bytes. */
   readonly isEnded: boolean;
   readonly messages: readonly VectorMessage[];
-  /** What follows the messages is refused. */
+  /** The bytes after the messages are refused. */
   readonly isRefused: boolean;
 }
 
-/** What of a reading stands in a vector. */
+/** The part of a reading that a vector contains. */
 export function summarize({
   messages,
   flaw,

@@ -1,4 +1,4 @@
-// A client of HTTP/2 that keeps to the standard, and a gateway in this process that speaks it.
+// An HTTP/2 client that follows the standard, and a gateway with HTTP/2 in this process.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -17,11 +17,10 @@ import { listen } from '../../packages/core/hosts/common/listen.ts';
 import { findHttp2Problem } from '../../packages/command/settings/tls-settings.ts';
 import { ClientServer } from '../../packages/core/http1/server.ts';
 import { CertificateFolder, noOpenssl } from './certificates.ts';
-import { createObserver } from './in-process.ts';
-import type { CallOptions, Headers, Reply } from './raw-client.ts';
-import { answer, ScriptedBackend } from './scripted-backend.ts';
+import { beforeBackend, createObserver } from './in-process.ts';
+import { headerOf, type CallOptions, type Headers, type Reply } from './raw-client.ts';
 
-/** For `skip` of tests of HTTP/2 in this process: false, or why there is none here. */
+/** The `skip` option of tests with HTTP/2 in this process: false, or the reason why HTTP/2 is unavailable. */
 export const noHttp2: string | false = noOpenssl === false ? (findHttp2Problem() ?? false) : noOpenssl;
 
 /** The same for the built command, which may run on another Node. */
@@ -35,7 +34,7 @@ function versionOfCommand(): string {
     : execFileSync(node, ['-p', 'process.versions.node'], { encoding: 'utf8' }).trim();
 }
 
-/** A certificate of this run's own, for every server that needs just any; made when it is first asked for. */
+/** A certificate for servers that need any certificate; created at the first call, deleted at exit. */
 export function anyCertificate(): { cert: string; key: string; certFile: string; keyFile: string } {
   if (made === undefined) {
     const folder = new CertificateFolder();
@@ -49,33 +48,19 @@ export function anyCertificate(): { cert: string; key: string; certFile: string;
 
 let made: ReturnType<typeof anyCertificate> | undefined;
 
-type ServerLimits = Partial<Omit<GatewayServerOptions, 'backendUrl' | 'tls' | 'observer'>>;
+type ServerLimits = Partial<Omit<GatewayServerOptions, 'tls' | 'observer'>>;
 type Surroundings = Omit<GatewaySurroundings, 'observer'>;
 
-/** A gateway in this process that speaks HTTP/2, and HTTP/1.1 with those who do not; a backend that answers `{"id":5}`. */
-export async function serveHttp2InProcess(limits: ServerLimits = {}, surroundings?: Surroundings) {
-  const backend = await ScriptedBackend.start();
-  backend.answers(answer('{"id":5}'));
-  const server = await serveHttp2Before(backend, limits, surroundings);
-  return {
-    ...server,
-    backend,
-    [Symbol.asyncDispose]: async () => {
-      await server[Symbol.asyncDispose]();
-      await backend.stop();
-    },
-  };
+/** A gateway in this process with HTTP/2 and HTTP/1.1, in front of a scripted backend that answers `{"id":5}`. */
+export function serveHttp2InProcess(limits: ServerLimits = {}, surroundings?: Surroundings) {
+  return beforeBackend(({ url }) => startHttp2({ backendUrl: url, ...limits }, surroundings));
 }
 
-/** The same before a backend of the test's own. */
-export async function serveHttp2Before(
-  { url }: { readonly url: string },
-  limits: ServerLimits & { readonly backendUrl?: string } = {},
-  surroundings: Surroundings = {},
-) {
+/** The same gateway in front of the test's own backend. */
+export async function startHttp2(limits: ServerLimits, surroundings: Surroundings = {}) {
   const { told, observer } = createObserver();
   const table = { ...gatewayRows, ...corsRows, ...limitRows };
-  const read = readOptions({ backendUrl: url, ...limits }, table);
+  const read = readOptions(limits, table);
   assert.deepEqual(read.problems, []);
   const values = read.values as ValuesOf<typeof table>;
   const gateway = createGateway(values, { ...surroundings, observer });
@@ -85,18 +70,23 @@ export async function serveHttp2Before(
     protocols: { h2: serveHttp2(values, gateway) },
   });
   const listener = await listen(clients.listener, '127.0.0.1', 0, { host: 'host', port: 'port' });
+  const { port } = listener;
   return {
     told,
     gateway,
     clients,
-    port: listener.port,
-    connect: async () => await Http2Client.open(listener.port),
+    port,
+    connect: () => Http2Client.open(port),
+    call: async (method: string, path: string, options?: CallOptions) => {
+      await using client = await Http2Client.open(port);
+      return await client.call(method, path, options);
+    },
     drain: async (signal: AbortSignal) => {
       gateway.isDraining = true;
       await listener.close();
       await clients.drain(signal, () => gateway.inFlight === 0);
     },
-    [Symbol.asyncDispose]: async () => {
+    close: async () => {
       await listener.close();
       gateway.isCutting = true;
       clients.closeAll();
@@ -116,10 +106,10 @@ export class Http2Client implements AsyncDisposable {
   static async open(port: number): Promise<Http2Client> {
     const session = connect(`https://127.0.0.1:${port}`, {
       rejectUnauthorized: false,
-      // Of what it has yet to send, in MB.
+      // In MB; limits the bytes not yet sent.
       maxSessionMemory: 100,
     });
-    // The streams have it, too.
+    // The streams report the error, too.
     session.on('error', () => undefined);
     await new Promise((resolve, reject) => {
       session.once('connect', resolve).once('error', reject);
@@ -138,7 +128,7 @@ export class Http2Client implements AsyncDisposable {
     return await reply;
   }
 
-  /** Sends a request's head; its body is the caller's to write and end. */
+  /** Sends a request's head; the caller writes and ends the body. */
   begin(
     method: string,
     path: string,
@@ -201,16 +191,12 @@ function readReply(stream: ClientHttp2Stream): Promise<Reply> {
         status,
         statusLine: `HTTP/2 ${status}`,
         headers: others,
-        header: (name) => {
-          const values = others.filter(([each]) => each === name).map(([, value]) => value);
-          if (values.length > 1) throw new Error(`${name} occurs ${values.length} times`);
-          return values[0];
-        },
+        header: (name) => headerOf(others, name),
         body,
         text: body.toString('utf8'),
       });
     });
-  // Whoever does not wait for it has another way to see.
+  // A test may ignore the reply.
   promise.catch(() => undefined);
   return promise;
 }

@@ -1,5 +1,4 @@
-// A client of HTTP/2 that sends whatever frames a test makes, and reads frames: what no library would send. It knows no
-// more of HPACK than how to write a field in full.
+// An HTTP/2 client that sends and reads any frames, including invalid ones. It writes HPACK fields as literals.
 
 import { connect, type TLSSocket } from 'node:tls';
 import { Changes, DEADLINE_MS } from './changes.ts';
@@ -78,7 +77,7 @@ export function windowUpdate(stream: number, increment: number): Buffer {
   return frame(frameTypes.windowUpdate, 0, stream, uint32(increment));
 }
 
-export function uint32(value: number): Buffer {
+function uint32(value: number): Buffer {
   const bytes = Buffer.alloc(4);
   bytes.writeUInt32BE(value);
   return bytes;
@@ -86,7 +85,7 @@ export function uint32(value: number): Buffer {
 
 export type Fields = readonly (readonly [name: string, value: string])[];
 
-/** The fields of a request, with those that every request has; `others` come behind them. */
+/** The pseudo-header fields of a request, then `others`. */
 export function requestFields(method: string, path: string, others: Fields = []): Fields {
   return [
     [':method', method],
@@ -97,19 +96,19 @@ export function requestFields(method: string, path: string, others: Fields = [])
   ];
 }
 
-/** A block of fields, each in full and remembered by nobody [RFC 7541, 6.2.2]; text goes one byte a character. */
+/** A block of literal fields without indexing [RFC 7541, 6.2.2]; one byte per character. */
 export function fieldBlock(fields: Fields): Buffer {
   return Buffer.concat(
     fields.flatMap(([name, value]) => [Buffer.of(0), ...hpackString(name), ...hpackString(value)]),
   );
 }
 
-/** A field that is put into the table, whose first entry is 62 from then on [RFC 7541, 6.2.1]. */
+/** A literal field that becomes entry 62, the first of the dynamic table [RFC 7541, 6.2.1]. */
 export function indexedField(name: string, value: string): Buffer {
   return Buffer.concat([Buffer.of(0x40), ...hpackString(name), ...hpackString(value)]);
 }
 
-/** So many times the first entry of the table, one byte each [RFC 7541, 6.1]. */
+/** `count` references to the first entry of the dynamic table, one byte each [RFC 7541, 6.1]. */
 export function firstOfTable(count: number): Buffer {
   return Buffer.alloc(count, 0x80 | 62);
 }
@@ -128,7 +127,7 @@ function hpackInteger(value: number): Buffer {
   return Buffer.from([...bytes, rest]);
 }
 
-/** A HEADERS frame of a whole request without a body, or with `frameFlags` of its own. */
+/** A HEADERS frame; by default it is a complete request without a body. */
 export function headers(
   stream: number,
   fields: Fields,
@@ -139,9 +138,9 @@ export function headers(
 
 export class FrameClient implements AsyncDisposable {
   readonly socket: TLSSocket;
-  /** All frames that have come, but for acknowledgements and the payload of DATA. */
+  /** All received frames except acknowledgements; DATA without its payload. */
   readonly frames: Frame[] = [];
-  /** Where each of these goes as it comes. Whoever lets very many come replaces it, and then they are not kept. */
+  /** Called for each of these frames. Tests with very many frames replace it, so that no frame is kept. */
   onFrame: (each: Frame) => void = (each) => this.frames.push(each);
   readonly #changes = new Changes();
   #bytes = Buffer.alloc(0);
@@ -161,7 +160,7 @@ export class FrameClient implements AsyncDisposable {
       });
   }
 
-  /** A connection of TLS that has agreed on `h2`, and has sent nothing of it. */
+  /** A TLS connection that has agreed on `h2` and sent nothing else. */
   static async open(port: number): Promise<FrameClient> {
     const socket = connect({ port, host: '127.0.0.1', ALPNProtocols: ['h2'], rejectUnauthorized: false });
     const client = new FrameClient(socket);
@@ -171,7 +170,7 @@ export class FrameClient implements AsyncDisposable {
     return client;
   }
 
-  /** As `open`, and the connection is set up. */
+  /** Opens a connection and exchanges settings. */
   static async begin(
     port: number,
     values?: readonly (readonly [id: number, value: number])[],
@@ -192,7 +191,7 @@ export class FrameClient implements AsyncDisposable {
     this.socket.write(Buffer.concat(frames));
   }
 
-  /** Sends, and resolves when the system has the bytes or the connection has closed. */
+  /** Sends frames; resolves when the OS has the bytes or the connection has closed. */
   async sent(...frames: readonly Uint8Array[]): Promise<void> {
     if (this.#isClosed) return;
     await new Promise<void>((resolve) => {
@@ -209,7 +208,7 @@ export class FrameClient implements AsyncDisposable {
     return !this.#isClosed;
   }
 
-  /** The first frame, from now or from before, that `isIt` accepts. */
+  /** The first received frame that `isIt` accepts. */
   receives(isIt: (each: Frame) => boolean, expected: string, limitMs = DEADLINE_MS): Promise<Frame> {
     return this.#changes.until(
       () => {
@@ -223,6 +222,16 @@ export class FrameClient implements AsyncDisposable {
     );
   }
 
+  /** Waits for DATA on each of these streams: the body of a reply. */
+  async replies(...streams: readonly number[]): Promise<void> {
+    for (const stream of streams) {
+      await this.receives(
+        (each) => each.type === frameTypes.data && each.stream === stream,
+        `a reply on ${stream}`,
+      );
+    }
+  }
+
   /** The code with which the gateway reset `stream`. */
   async resetCode(stream: number, limitMs = DEADLINE_MS): Promise<number> {
     const reset = await this.receives(
@@ -233,7 +242,7 @@ export class FrameClient implements AsyncDisposable {
     return reset.payload.readUInt32BE(0);
   }
 
-  /** The last stream and the code of a GOAWAY that has come; undefined for none. */
+  /** The last stream and the error code in the last GOAWAY, if any. */
   get goAway(): { readonly lastStream: number; readonly code: number } | undefined {
     const last = this.frames.findLast(({ type }) => type === frameTypes.goAway);
     return last && { lastStream: last.payload.readUInt32BE(0), code: last.payload.readUInt32BE(4) };
@@ -278,6 +287,6 @@ export class FrameClient implements AsyncDisposable {
     const last = this.frames
       .slice(-20)
       .map(({ type, stream, payload }) => `${type}/${stream}/${payload.toString('hex')}`);
-    return `${this.frames.length} frames came, at last ${last.join(' ')}`;
+    return `${this.frames.length} frames received, the last are ${last.join(' ')}`;
   }
 }

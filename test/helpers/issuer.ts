@@ -1,7 +1,6 @@
-// An issuer of tokens in the test's process: its keys, the set of them that it publishes, over HTTP too, and tokens that are
-// right or wrong in any way a test wants.
+// An issuer of tokens: its keys, a server that publishes them, and valid or invalid tokens.
 
-import { createHmac, sign, type KeyObject, generateKeyPairSync } from 'node:crypto';
+import { constants, createHmac, generateKeyPairSync, sign, type KeyObject } from 'node:crypto';
 import { createServer, type RequestListener, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
@@ -18,73 +17,55 @@ export interface Pair {
   readonly alg: string;
   readonly publicKey: KeyObject;
   readonly privateKey: KeyObject;
-  /** As it stands in a key set. */
+  /** The public key's entry in a key set. */
   readonly jwk: Json;
 }
 
 export function createPair(kid: string, alg: string, bits = 2_048): Pair {
   const { publicKey, privateKey } = generate(alg, bits);
-  return {
-    kid,
-    alg,
-    publicKey,
-    privateKey,
-    jwk: { ...publicKey.export({ format: 'jwk' }), kid, alg, use: 'sig' },
-  };
+  const jwk = { ...publicKey.export({ format: 'jwk' }), kid, alg, use: 'sig' };
+  return { kid, alg, publicKey, privateKey, jwk };
 }
 
 function generate(alg: string, bits: number) {
-  switch (alg) {
-    case 'ES256':
-      return generateKeyPairSync('ec', { namedCurve: 'P-256' });
-    case 'ES384':
-      return generateKeyPairSync('ec', { namedCurve: 'P-384' });
-    case 'ES512':
-      return generateKeyPairSync('ec', { namedCurve: 'P-521' });
-    case 'EdDSA':
-    case 'Ed25519':
-      return generateKeyPairSync('ed25519');
-    default:
-      return generateKeyPairSync('rsa', { modulusLength: bits });
-  }
+  if (alg.startsWith('Ed')) return generateKeyPairSync('ed25519');
+  const namedCurve = { ES256: 'P-256', ES384: 'P-384', ES512: 'P-521' }[alg];
+  if (namedCurve === undefined) return generateKeyPairSync('rsa', { modulusLength: bits });
+  return generateKeyPairSync('ec', { namedCurve });
 }
 
 export function base64url(value: unknown): string {
   return Buffer.from(typeof value === 'string' ? value : JSON.stringify(value)).toString('base64url');
 }
 
-/** The signature of `input` by the algorithm `alg`, whatever the key is. */
+/** The signature of `input` by the algorithm `alg`, with any key. */
 export function signatureOf(alg: string, input: string, key: KeyObject | string | Buffer): string {
   const bytes = Buffer.from(input);
   const hash = `sha${alg.slice(-3)}`;
-  if (alg.startsWith('HS')) {
-    return createHmac(hash, key).update(bytes).digest('base64url');
-  }
-  const privateKey = key as KeyObject;
-  if (alg.startsWith('Ed')) return sign(null, bytes, privateKey).toString('base64url');
-  if (alg.startsWith('ES'))
-    return sign(hash, bytes, { key: privateKey, dsaEncoding: 'ieee-p1363' }).toString('base64url');
-  if (alg.startsWith('PS')) {
-    // RSA_PKCS1_PSS_PADDING, and a salt as long as the digest.
-    const options = { key: privateKey, padding: 6, saltLength: Number(alg.slice(-3)) / 8 };
-    return sign(hash, bytes, options).toString('base64url');
-  }
-  return sign(hash, bytes, privateKey).toString('base64url');
+  if (alg.startsWith('HS')) return createHmac(hash, key).update(bytes).digest('base64url');
+  const { RSA_PKCS1_PSS_PADDING: padding } = constants;
+  const options = {
+    key: key as KeyObject,
+    ...(alg.startsWith('ES') && { dsaEncoding: 'ieee-p1363' as const }),
+    // A salt as long as the digest.
+    ...(alg.startsWith('PS') && { padding, saltLength: Number(alg.slice(-3)) / 8 }),
+  };
+  return sign(alg.startsWith('Ed') ? null : hash, bytes, options).toString('base64url');
 }
 
-/** A token with this header and these claims, or with those texts, signed by `pair`. */
+/** A token with this header and these claims, as objects or texts, signed by `pair`. */
 export function signToken(pair: Pair, header: Json | string, claims: Json | string, alg = pair.alg): string {
   const input = `${base64url(header)}.${base64url(claims)}`;
   return `${input}.${signatureOf(alg, input, pair.privateKey)}`;
 }
 
-/** Claims that are right at the time `now` (milliseconds), with `more`; undefined there leaves one out. */
+/** Claims that are valid at `now` (ms). `more` adds and replaces claims; undefined removes one. */
 export function claimsAt(now: number, more: Json = {}): Json {
   const seconds = Math.floor(now / 1_000);
   return { iss: issuerName, aud: audience, sub: 'ada', iat: seconds, exp: seconds + 600, ...more };
 }
 
-/** A token that is right at the time `now`, but for `more`. */
+/** A token that is valid at `now` (ms). `more` changes its claims, `header` its header. */
 export function goodToken(pair: Pair, now = Date.now(), more: Json = {}, header: Json = {}): string {
   return signToken(pair, { alg: pair.alg, kid: pair.kid, typ: 'at+jwt', ...header }, claimsAt(now, more));
 }
@@ -93,9 +74,9 @@ export function keySetOf(...pairs: readonly Pair[]): string {
   return JSON.stringify({ keys: pairs.map(({ jwk }) => jwk) });
 }
 
-/** Serves a key set over HTTP, or with a certificate over HTTPS, as its `respond` says. */
+/** Serves a key set, over HTTPS if it has a certificate. */
 export class KeyServer implements AsyncDisposable {
-  /** Requests so far. */
+  /** The number of requests so far. */
   count = 0;
   respond: (response: ServerResponse) => void;
   readonly #server;
@@ -107,8 +88,8 @@ export class KeyServer implements AsyncDisposable {
       this.count += 1;
       this.respond(response);
     };
-    this.#server = tls === undefined ? createServer(listener) : createTlsServer(tls, listener);
-    this.#origin = tls === undefined ? 'http://127.0.0.1' : 'https://localhost';
+    this.#server = tls ? createTlsServer(tls, listener) : createServer(listener);
+    this.#origin = tls ? 'https://localhost' : 'http://127.0.0.1';
   }
 
   static async start(text: string, port = 0, tls?: Pick<Issued, 'cert' | 'key'>): Promise<KeyServer> {

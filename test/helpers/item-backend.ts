@@ -1,4 +1,4 @@
-// A backend of work items over the scripted one: it keeps items, answers as one expects, and can be told to answer otherwise.
+// A scripted backend that stores work items. The functions in `instead` can replace any answer.
 
 import { answer, noContent, ScriptedBackend, type Answer, type Exchange } from './scripted-backend.ts';
 
@@ -6,7 +6,7 @@ export type Item = Record<string, unknown>;
 
 export type Operation = 'list' | 'create' | 'read' | 'update' | 'delete';
 
-/** Answers instead of the backend; undefined leaves it to it. `id` is that of the path. */
+/** Returns an answer to send instead of the usual one, or undefined. `id` comes from the path. */
 export type Instead = (exchange: Exchange, backend: ItemBackend, id: string) => Answer | undefined;
 
 export interface Write {
@@ -17,21 +17,21 @@ export interface Write {
 export class ItemBackend implements AsyncDisposable {
   readonly scripted: ScriptedBackend;
   readonly items = new Map<string, Item>();
-  /** Ids that creates have given out. */
+  /** Ids of created items. */
   readonly created = new Set<string>();
-  /** What was asked for, in order. */
+  /** The operation of each request, in order. */
   readonly asked: Operation[] = [];
   /** PUTs and DELETEs. */
   readonly writes: Write[] = [];
   instead: Partial<Record<Operation, Instead>> = {};
-  /** Is told of each request before it is answered. */
+  /** Called before each answer. */
   onRequest: (operation: Operation) => void = () => undefined;
   nextId = 4;
 
   private constructor(scripted: ScriptedBackend) {
     this.scripted = scripted;
     for (const id of ['1', '2', '3']) {
-      this.items.set(id, { id: Number(id), title: `of somebody else, ${id}` });
+      this.items.set(id, { id: Number(id), title: `of another owner, ${id}` });
     }
     scripted.answers((exchange) => this.#answer(exchange));
   }
@@ -44,7 +44,7 @@ export class ItemBackend implements AsyncDisposable {
     await this.scripted.stop();
   }
 
-  /** What the backend would do by itself. */
+  /** The backend's own answer. */
   usual(operation: Operation, body: Buffer, id: string): Answer {
     switch (operation) {
       case 'list':

@@ -1,10 +1,10 @@
-// What decides in every test of the JSON checker [D13]: the platform's strict decoder and JSON.parse.
+// The reference for the JSON checker [D13]: the platform's strict UTF-8 decoder and JSON.parse.
 
 import { createJsonChecker } from '../../packages/core/json/json.ts';
 
 const strictUtf8 = new TextDecoder('utf-8', { fatal: true });
 
-/** True when `bytes` is JSON, as the platform has it. */
+/** True if the platform accepts `bytes` as JSON. */
 export function isJsonByOracle(bytes: Uint8Array): boolean {
   try {
     JSON.parse(strictUtf8.decode(bytes));
@@ -14,7 +14,7 @@ export function isJsonByOracle(bytes: Uint8Array): boolean {
   }
 }
 
-/** The checker's verdict on `bytes` cut at `cuts`, which rise. */
+/** True if the checker accepts `bytes`, cut at the ascending `cuts`. */
 export function isJsonInPieces(bytes: Uint8Array, cuts: readonly number[]): boolean {
   const checker = createJsonChecker();
   let from = 0;
@@ -25,7 +25,7 @@ export function isJsonInPieces(bytes: Uint8Array, cuts: readonly number[]): bool
   return checker.end();
 }
 
-/** The checker's verdict on `bytes` given one by one. */
+/** True if the checker accepts `bytes`, written one by one. */
 export function isJsonByteByByte(bytes: Uint8Array): boolean {
   const checker = createJsonChecker();
   for (let at = 0; at < bytes.length; at += 1) {
@@ -34,12 +34,12 @@ export function isJsonByteByByte(bytes: Uint8Array): boolean {
   return checker.end();
 }
 
-/** The bytes of a text in which every character is one byte: `\xff` is the byte 0xff. */
+/** The bytes of a text, one byte per character: `\xff` is the byte 0xff. */
 export function bytesOf(text: string): Buffer {
   return Buffer.from(text, 'latin1');
 }
 
-/** Bytes in a form that can be pasted into `bytesOf`. */
+/** `bytes` as an argument of `bytesOf`. */
 export function shown(bytes: Uint8Array): string {
   return JSON.stringify(Buffer.from(bytes).toString('latin1'));
 }

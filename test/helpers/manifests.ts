@@ -1,6 +1,5 @@
-// A strict decoder of Kubernetes' objects: by the types of each kind, with a field that they do not have as an error, and
-// by its schema, which knows what is required and how values are written. Neither of them alone finds a misspelt field
-// and a wrong value.
+// Checks a Kubernetes object in two ways: by the types of its kind, which reject unknown fields, and by the schema of
+// its kind, which checks required fields and values.
 
 import { resolve } from 'node:path';
 import ts from 'typescript';
@@ -15,7 +14,7 @@ interface Model {
   validate(): void;
 }
 
-/** Of each kind that we have, the module with its type and its schema. */
+/** The module with the type and the schema of each kind in use. */
 const modules: Readonly<Record<string, string>> = {
   'v1 ConfigMap': 'kubernetes-models/v1',
   'v1 Namespace': 'kubernetes-models/v1',
@@ -34,12 +33,12 @@ const modules: Readonly<Record<string, string>> = {
 function moduleOf({ apiVersion, kind }: Manifest): string {
   const found = modules[`${apiVersion} ${kind}`];
   if (found === undefined) {
-    throw new Error(`${apiVersion} ${kind} is no kind that is known here`);
+    throw new Error(`${apiVersion} ${kind} is an unknown kind`);
   }
   return found;
 }
 
-/** For each of `manifests`, what is wrong with its fields by the types; `isPatch`: it may lack any of them. */
+/** The type errors of each of `manifests`; a patch may lack any field. */
 export function findWrongFields(manifests: readonly Manifest[], isPatch = false): string[][] {
   const partial = isPatch
     ? 'type Whole<T> = T extends readonly (infer E)[] ? Whole<E>[] : T extends object ? { [K in keyof T]?: Whole<T[K]> } : T;\n'
@@ -48,7 +47,7 @@ export function findWrongFields(manifests: readonly Manifest[], isPatch = false)
     (manifest, index) =>
       `export const m${index}: Whole<import('${moduleOf(manifest)}').I${manifest.kind}> = ${JSON.stringify(manifest)};\n`,
   );
-  // Where the packages are found from; it is never written.
+  // Packages are resolved from this path; the file exists in memory only.
   const path = resolve(import.meta.dirname, 'of-manifests.ts');
   const text = partial + lines.join('');
   const options: ts.CompilerOptions = {
@@ -80,7 +79,7 @@ export function findWrongFields(manifests: readonly Manifest[], isPatch = false)
   return problems;
 }
 
-/** Rejects with what is wrong with a whole manifest by its schema. */
+/** Rejects with the schema errors of a complete manifest. */
 export async function validate(manifest: Manifest): Promise<void> {
   const models = (await import(moduleOf(manifest))) as Record<string, new (data: Manifest) => Model>;
   const Kind = models[manifest.kind];

@@ -1,5 +1,5 @@
-// Keep-alive clients that make reads and writes at a constant rate, whatever becomes of them. Each call has a
-// request id of its own, and its end is noted: what succeeded, what failed and how. Nothing is ever repeated.
+// Keep-alive clients that read and write at a constant rate. Each call has its own request id and a recorded result; no
+// call is repeated.
 
 import { Changes } from './changes.ts';
 import { RawClient, requestBytes } from './raw-client.ts';
@@ -10,19 +10,19 @@ export interface MarkedCall {
   readonly marker: string;
   readonly sentAt: number;
   readonly endedAt: number;
-  /** Why it failed; undefined when it did not. */
+  /** The reason if it failed. */
   readonly failure: string | undefined;
 }
 
 export interface MarkedLoadOptions {
   /** Calls a second. */
   readonly rate: number;
-  /** Calls at once; a call that finds none free waits for the next. */
+  /** Concurrent calls; further calls wait. */
   readonly connectionsMax?: number;
   readonly timeoutMs?: number;
 }
 
-// Half of them reads.
+// Half of the calls are reads.
 const turns = [
   ['GET', '/api/work-items/7', undefined],
   ['POST', '/api/work-items', '{"title":"Paint the fence"}'],
@@ -35,7 +35,7 @@ const turns = [
 let loadCount = 0;
 
 export class MarkedLoad {
-  /** The calls that have ended, in the order of their ends. */
+  /** Calls in the order of their ends. */
   readonly calls: MarkedCall[] = [];
   readonly #port: number;
   readonly #options: Required<MarkedLoadOptions>;
@@ -55,7 +55,7 @@ export class MarkedLoad {
     }, 1);
   }
 
-  /** Resolves when so many more calls have ended, or so many of those that `isOne` picks. */
+  /** Resolves when `count` more calls that `isOne` accepts have ended. */
   async more(
     count: number,
     isOne: (call: MarkedCall) => boolean = () => true,
@@ -76,7 +76,7 @@ export class MarkedLoad {
     );
   }
 
-  /** Makes no further call and resolves when those under way have ended. */
+  /** Stops calling; resolves when the calls in flight have ended. */
   async stop(): Promise<readonly MarkedCall[]> {
     clearInterval(this.#timer);
     await Promise.all(this.#underWay);
@@ -132,7 +132,7 @@ export class MarkedLoad {
     }
   }
 
-  // One that was closed meanwhile is no failure: the client has seen it before it sent anything.
+  // A closed idle connection is not a failure: no request was in flight on it.
   #takeIdle(): RawClient | undefined {
     for (;;) {
       const client = this.#idle.shift();
@@ -146,7 +146,7 @@ function describe(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** When nothing listened, on the clock of `now`; empty when something always did. */
+/** The time in which no backend listened, on the clock of `now`; it may be empty. */
 export interface Outage {
   readonly from: number;
   readonly to: number;
@@ -154,7 +154,7 @@ export interface Outage {
 
 export interface Verdict {
   readonly calls: number;
-  /** Failed calls that had been sent before the outage, during it, and after it, by method. */
+  /** Failed calls by method: sent before the outage, during it and after it. */
   readonly cut: Record<string, number>;
   readonly down: Record<string, number>;
   readonly after: Record<string, number>;
@@ -162,13 +162,13 @@ export interface Verdict {
   readonly failures: Record<string, number>;
   /** Writes that reached the backend more than once. */
   readonly writtenTwice: number;
-  /** Reads that did. */
+  /** Reads that reached the backend more than once. */
   readonly readTwice: number;
-  /** From `to` to the first success behind the last failure. */
+  /** From `to` to the first success after the last failure. */
   readonly recoveryMs: number;
 }
 
-/** What the calls and the backend's record say of one outage. */
+/** Evaluates the calls and the backend's record for one outage. */
 export function judge(
   calls: readonly MarkedCall[],
   record: ReadonlyMap<string, number>,

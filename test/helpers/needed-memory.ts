@@ -1,4 +1,4 @@
-// How much memory a gateway needs when it is as full as its settings let it be: docs/operating.md, Sizing.
+// The memory that a gateway needs at the limits of its settings, by docs/operating.md, Sizing.
 
 import type { Settings } from '../../packages/command/settings/settings.ts';
 

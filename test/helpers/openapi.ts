@@ -1,4 +1,4 @@
-// The OpenAPI document as a test reads it: parsed, with its references followed.
+// The OpenAPI document, parsed, with its references resolved.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -19,9 +19,7 @@ export interface OpenApiResponse {
   readonly description: string;
   readonly headers: Readonly<Record<string, OpenApiHeader>>;
   readonly content?: {
-    readonly 'application/json': {
-      readonly examples: Readonly<Record<string, { readonly value: unknown }>>;
-    };
+    readonly 'application/json': { readonly examples: Readonly<Record<string, { readonly value: unknown }>> };
   };
 }
 
@@ -39,7 +37,7 @@ export interface OpenApiDocument {
   readonly paths: Readonly<Record<string, Readonly<Record<string, OpenApiOperation>>>>;
 }
 
-/** What the built command prints with these variables. */
+/** The document that the built command prints. */
 export function printOpenApi(environment: NodeJS.ProcessEnv = {}, args: readonly string[] = []): string {
   const main = resolve(import.meta.dirname, '../../dist/command/main.js');
   return execFileSync(process.env['GATEWAY_NODE'] ?? process.execPath, [main, 'openapi', ...args], {
@@ -49,7 +47,7 @@ export function printOpenApi(environment: NodeJS.ProcessEnv = {}, args: readonly
   });
 }
 
-/** The document in `text`, every `$ref` replaced by what it points to. */
+/** The document in `text` with every `$ref` resolved. */
 export function readOpenApi(text: string): OpenApiDocument {
   const document: unknown = JSON.parse(text);
   return follow(document, document) as OpenApiDocument;

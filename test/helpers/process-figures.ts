@@ -1,8 +1,8 @@
-// What the system says of a process: descriptors, children and memory. Linux only; elsewhere undefined.
+// Descriptors, children and memory of a process. Linux only; other systems give undefined.
 
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** Open descriptors, sockets among them. */
+/** Open descriptors, including sockets. */
 export function countDescriptors(pid: number | undefined): number | undefined {
   try {
     return readdirSync(`/proc/${pid ?? 0}/fd`).length;
@@ -11,7 +11,7 @@ export function countDescriptors(pid: number | undefined): number | undefined {
   }
 }
 
-/** The processes that this one has started and that have not been reaped. */
+/** Its child processes that have not been reaped. */
 export function childrenOf(pid: number | undefined): number[] | undefined {
   try {
     const text = readFileSync(`/proc/${pid ?? 0}/task/${pid ?? 0}/children`, 'latin1');
@@ -21,7 +21,12 @@ export function childrenOf(pid: number | undefined): number[] | undefined {
   }
 }
 
-/** `Z` for one that has ended and not been reaped, `T` for one that is stopped, and so on; undefined when it is not there. */
+/** A process and all its descendants. */
+export function treeOf(pid: number | undefined): number[] {
+  return pid === undefined ? [] : [pid, ...(childrenOf(pid) ?? []).flatMap(treeOf)];
+}
+
+/** The state of a process (`Z`: zombie, `T`: stopped), or undefined if the process does not exist. */
 export function stateOf(pid: number): string | undefined {
   try {
     return /\) (\S)/.exec(readFileSync(`/proc/${pid}/stat`, 'latin1'))?.[1];
@@ -30,7 +35,7 @@ export function stateOf(pid: number): string | undefined {
   }
 }
 
-/** Resident memory now (`VmRSS`) or at its highest (`VmHWM`), in bytes. */
+/** Resident memory now (`VmRSS`) or its maximum (`VmHWM`), in bytes. */
 export function residentBytes(pid: number | undefined, field: 'VmRSS' | 'VmHWM'): number | undefined {
   try {
     const status = readFileSync(`/proc/${pid ?? 0}/status`, 'latin1');
@@ -41,7 +46,7 @@ export function residentBytes(pid: number | undefined, field: 'VmRSS' | 'VmHWM')
   }
 }
 
-/** A figure of `/metrics`, or undefined. */
+/** The value of a metric in the text of `/metrics`, or undefined. */
 export function figureIn(metrics: string, name: string): number | undefined {
   const value = new RegExp(`^${name}(?:\\{[^}]*\\})? (\\S+)$`, 'm').exec(metrics)?.[1];
   return value === undefined ? undefined : Number(value);

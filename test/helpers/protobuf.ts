@@ -1,17 +1,14 @@
-// Reads protobuf's wire format without its definitions: fields by number, in order. Enough for what a collector is sent.
+// Reads the protobuf wire format: fields by number, in order.
 
-/** A varint, four or eight bytes as a number of that size, or bytes. */
-export type WireValue = bigint | Buffer;
+/** A number (varint, fixed32, fixed64) or bytes. */
+type WireValue = bigint | Buffer;
 
 export interface WireField {
   readonly number: number;
-  readonly type: 'varint' | 'fixed64' | 'bytes' | 'fixed32';
   readonly value: WireValue;
 }
 
-const types = { 0: 'varint', 1: 'fixed64', 2: 'bytes', 5: 'fixed32' } as const;
-
-/** The fields of a message; throws where the bytes are none. */
+/** The fields of a message; throws if the bytes are not a message. */
 export function readMessage(bytes: Buffer): WireField[] {
   const fields: WireField[] = [];
   let at = 0;
@@ -30,26 +27,18 @@ export function readMessage(bytes: Buffer): WireField[] {
     at += length;
     return bytes.subarray(at - length, at);
   };
+  // Varint, fixed64, bytes, fixed32.
+  const readers: Readonly<Record<number, () => WireValue>> = {
+    0: readVarint,
+    1: () => take(8).readBigUInt64LE(),
+    2: () => take(Number(readVarint())),
+    5: () => BigInt(take(4).readUInt32LE()),
+  };
   while (at < bytes.length) {
     const key = readVarint();
-    const type = types[Number(key & 7n) as keyof typeof types];
-    const number = Number(key >> 3n);
-    switch (type) {
-      case 'varint':
-        fields.push({ number, type, value: readVarint() });
-        break;
-      case 'fixed64':
-        fields.push({ number, type, value: take(8).readBigUInt64LE() });
-        break;
-      case 'fixed32':
-        fields.push({ number, type, value: BigInt(take(4).readUInt32LE()) });
-        break;
-      case 'bytes':
-        fields.push({ number, type, value: take(Number(readVarint())) });
-        break;
-      default:
-        throw new Error(`no wire type ${key & 7n}`);
-    }
+    const read = readers[Number(key & 7n)];
+    if (read === undefined) throw new Error(`no wire type ${key & 7n}`);
+    fields.push({ number: Number(key >> 3n), value: read() });
   }
   return fields;
 }
@@ -61,9 +50,9 @@ export function bytesIn(fields: readonly WireField[], number: number): Buffer[] 
   );
 }
 
-/** The value of a field that is a number; 0 without it, as protobuf has it. */
+/** The value of a number field; 0, protobuf's default, if it is missing. */
 export function numberIn(fields: readonly WireField[], number: number): bigint {
   const value = fields.findLast((field) => field.number === number)?.value ?? 0n;
-  if (typeof value !== 'bigint') throw new Error(`field ${number} is no number`);
+  if (typeof value !== 'bigint') throw new Error(`field ${number} is not a number`);
   return value;
 }

@@ -1,5 +1,4 @@
-// A client that writes any bytes in any pieces and reads one reply at a time. It knows the framing of a
-// reply and nothing else: no retries, no redirects, no normalising.
+// A client that writes any bytes in any pieces and reads one reply at a time. It does not retry, redirect or normalise.
 
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls, TLSSocket, type ConnectionOptions } from 'node:tls';
@@ -15,17 +14,17 @@ export interface Reply {
   readonly headers: Headers;
   readonly body: Buffer;
   readonly text: string;
-  /** The value of a header that occurs once; undefined when it does not occur; throws when it occurs twice. */
+  /** The value of a header, or undefined; throws when it occurs twice. */
   header(name: string): string | undefined;
 }
 
 export interface CallOptions {
   readonly headers?: Headers;
-  /** Sent with its `content-length`, unless `headers` brings a framing of its own. */
+  /** Sent with a `content-length`, unless `headers` has one or a `transfer-encoding`. */
   readonly body?: string | Uint8Array;
 }
 
-/** Text as bytes, one byte a character: what a test writes is what goes out. */
+/** Text as bytes, one byte per character. */
 export function bytesOf(text: string | Uint8Array): Buffer {
   return typeof text === 'string' ? Buffer.from(text, 'latin1') : Buffer.from(text);
 }
@@ -49,6 +48,11 @@ export function chunk(data: string | Uint8Array): Buffer {
   return Buffer.concat([bytesOf(`${bytes.length.toString(16)}\r\n`), bytes, bytesOf('\r\n')]);
 }
 
+/** The same piece again and again, for a client that sends until its connection is closed. */
+export function* forever(piece: Uint8Array): Generator<Uint8Array> {
+  for (;;) yield piece;
+}
+
 export class RawClient implements AsyncDisposable {
   readonly #socket: Socket;
   readonly #changes = new Changes();
@@ -67,61 +71,47 @@ export class RawClient implements AsyncDisposable {
       this.#arrivingLength += data.length;
       this.#changes.notify();
     });
-    socket.on('end', () => {
-      this.#ending ??= 'end';
-      this.#changes.notify();
-    });
-    socket.on('error', () => {
-      this.#ending ??= 'reset';
-      this.#changes.notify();
-    });
-    socket.on('close', () => {
-      this.#ending ??= 'end';
-      this.#changes.notify();
-    });
+    for (const [event, ending] of [['end', 'end'], ['error', 'reset'], ['close', 'end']] as const) {
+      socket.on(event, () => {
+        this.#ending ??= ending;
+        this.#changes.notify();
+      });
+    } // prettier-ignore
   }
 
-  /** From `localAddress` where there is one: on Linux any of 127.0.0.0/8 will do. */
+  /** On Linux, `localAddress` may be any of 127.0.0.0/8. */
   static open(port: number, host = '127.0.0.1', localAddress?: string): Promise<RawClient> {
-    return new Promise((resolve, reject) => {
-      const socket = connect({ port, host, allowHalfOpen: true, ...(localAddress && { localAddress }) });
-      socket.once('error', reject);
-      socket.once('connect', () => {
-        socket.off('error', reject);
-        resolve(new RawClient(socket));
-      });
-    });
+    const options = { port, host, allowHalfOpen: true, ...(localAddress && { localAddress }) };
+    return RawClient.#opened(connect(options), 'connect');
   }
 
   /** Over TLS; rejects when the handshake fails. `options` are those of `tls.connect`. */
   static openSecure(port: number, options: ConnectionOptions): Promise<RawClient> {
+    const all = { port, host: '127.0.0.1', allowHalfOpen: true, ...options } as ConnectionOptions;
+    return RawClient.#opened(connectTls(all), 'secureConnect');
+  }
+
+  static #opened(socket: Socket, event: string): Promise<RawClient> {
     return new Promise((resolve, reject) => {
-      const socket = connectTls({
-        port,
-        host: '127.0.0.1',
-        allowHalfOpen: true,
-        ...options,
-      } as ConnectionOptions);
-      socket.once('error', reject);
-      socket.once('secureConnect', () => {
+      socket.once('error', reject).once(event, () => {
         socket.off('error', reject);
         resolve(new RawClient(socket));
       });
     });
   }
 
-  /** The socket itself, for what is about TLS: of a client that `openSecure` has opened. */
+  /** The socket of a client that `openSecure` has opened. */
   get secureSocket(): TLSSocket {
     if (!(this.#socket instanceof TLSSocket)) throw new Error('not a connection over TLS');
     return this.#socket;
   }
 
-  /** Sends bytes as they are; text goes one byte a character. */
+  /** Sends text as one byte per character. */
   send(bytes: string | Uint8Array): void {
     this.#socket.write(bytesOf(bytes));
   }
 
-  /** Sends each piece on its own, after the one before has left. */
+  /** Sends each piece separately, after the previous one has left. */
   async sendPieces(pieces: Iterable<string | Uint8Array>): Promise<void> {
     for (const piece of pieces) {
       if (this.#socket.destroyed) return;
@@ -137,7 +127,7 @@ export class RawClient implements AsyncDisposable {
 
   /**
    * The next reply on this connection, 1xx included. `hasBody: false` is for the reply to a HEAD.
-   * Throws when the connection ends first or the reply is not whole within `limitMs`.
+   * Rejects when the connection ends first, or when the reply is incomplete after `limitMs`.
    */
   reply({
     hasBody = true,
@@ -146,10 +136,10 @@ export class RawClient implements AsyncDisposable {
     let needed = 0;
     return this.#changes.until(
       () => {
-        // A large reply is joined and looked at once, not at each of its pieces.
+        // Joins and parses a large reply once, not for each of its pieces.
         if (this.#ending === undefined && this.#received.length + this.#arrivingLength < needed)
           return undefined;
-        const parsed = parseReply(this.#unread(), hasBody, this.#ending !== undefined);
+        const parsed = parseReply(this.unread, hasBody, this.#ending !== undefined);
         if (typeof parsed === 'object') {
           this.#received = this.#received.subarray(parsed.length);
           return parsed.reply;
@@ -163,7 +153,7 @@ export class RawClient implements AsyncDisposable {
     );
   }
 
-  /** How the gateway ended this connection: `end` (FIN) or `reset`. Fails when it does not within `limitMs`. */
+  /** Resolves when the connection has ended: `end` for FIN, `reset` for RST. Rejects after `limitMs`. */
   closed(limitMs = DEADLINE_MS): Promise<'end' | 'reset'> {
     return this.#changes.until(
       () => this.#ending,
@@ -176,12 +166,17 @@ export class RawClient implements AsyncDisposable {
     return this.#ending === undefined;
   }
 
-  /** What has come and is not part of a reply that was read. */
+  /** Received bytes after the last reply that was read. */
   get unread(): Buffer {
-    return this.#unread();
+    if (this.#arriving.length > 0) {
+      this.#received = Buffer.concat([this.#received, ...this.#arriving]);
+      this.#arriving = [];
+      this.#arrivingLength = 0;
+    }
+    return this.#received;
   }
 
-  /** Waits until at least `count` bytes have come in all. */
+  /** Waits until at least `count` bytes have been received in total. */
   receives(count: number, limitMs = DEADLINE_MS): Promise<number> {
     return this.#changes.until(
       () => (this.bytesReceived >= count ? this.bytesReceived : undefined),
@@ -190,7 +185,7 @@ export class RawClient implements AsyncDisposable {
     );
   }
 
-  /** Takes no byte from the network until `resume`. */
+  /** Stops reading until `resume`. */
   pause(): void {
     this.#socket.pause();
   }
@@ -199,17 +194,17 @@ export class RawClient implements AsyncDisposable {
     this.#socket.resume();
   }
 
-  /** Says that nothing more will be sent (FIN), and goes on reading. */
+  /** Sends FIN and continues to read. */
   end(): void {
     this.#socket.end();
   }
 
-  /** Goes away with FIN, both ways. */
+  /** Closes the connection with FIN. */
   destroy(): void {
     this.#socket.destroy();
   }
 
-  /** Goes away with RST. */
+  /** Closes the connection with RST. */
   reset(): void {
     this.#socket.resetAndDestroy();
   }
@@ -219,21 +214,12 @@ export class RawClient implements AsyncDisposable {
     return Promise.resolve();
   }
 
-  #unread(): Buffer {
-    if (this.#arriving.length > 0) {
-      this.#received = Buffer.concat([this.#received, ...this.#arriving]);
-      this.#arriving = [];
-      this.#arrivingLength = 0;
-    }
-    return this.#received;
-  }
-
   #seen(): string {
-    return `received so far: ${JSON.stringify(this.#unread().toString('latin1').slice(0, 500))}`;
+    return `received so far: ${JSON.stringify(this.unread.toString('latin1').slice(0, 500))}`;
   }
 }
 
-/** Nobody takes connections on this port of 127.0.0.1. */
+/** True when nothing listens on this port of 127.0.0.1. */
 export async function isRefused(port: number): Promise<boolean> {
   try {
     (await RawClient.open(port)).destroy();
@@ -243,7 +229,7 @@ export async function isRefused(port: number): Promise<boolean> {
   }
 }
 
-/** One request on a connection of its own. */
+/** Sends one request on a new connection. */
 export async function request(
   port: number,
   method: string,
@@ -254,7 +240,14 @@ export async function request(
   return await client.call(method, path, options);
 }
 
-/** The reply at the start of `bytes` and its length; or the number of bytes needed before it is worth looking again. */
+/** The value of a header in `headers`, or undefined; throws when it occurs twice. `name` is in lower case. */
+export function headerOf(headers: Headers, name: string): string | undefined {
+  const values = headers.filter(([key]) => key.toLowerCase() === name).map(([, value]) => value);
+  if (values.length > 1) throw new Error(`${name} occurs ${values.length} times`);
+  return values[0];
+}
+
+/** The reply at the start of `bytes` and its length, or the bytes that the complete reply needs (0: unknown). */
 function parseReply(
   bytes: Buffer,
   hasBody: boolean,
@@ -271,11 +264,7 @@ function parseReply(
     if (colon < 1) throw new Error(`not a header line: ${JSON.stringify(line)}`);
     return [line.slice(0, colon), line.slice(colon + 1).trim()];
   });
-  const header = (name: string): string | undefined => {
-    const values = headers.filter(([key]) => key.toLowerCase() === name).map(([, value]) => value);
-    if (values.length > 1) throw new Error(`${name} occurs ${values.length} times`);
-    return values[0];
-  };
+  const header = (name: string): string | undefined => headerOf(headers, name);
   const start = headEnd + 4;
   const finish = (body: Buffer, length: number) => ({
     reply: { status, statusLine, headers, header, body: Buffer.from(body), text: body.toString('utf8') },
@@ -308,11 +297,7 @@ function parseChunked(bytes: Buffer, start: number): { body: Buffer; end: number
   }
 }
 
-/** Waits for its end; by an error, too, which `once` would throw. */
+/** Waits until a socket is closed, also by an error; `once` of node:events would throw the error. */
 export async function closed(socket: Socket): Promise<void> {
-  await new Promise<void>((resolve) => {
-    socket.once('close', () => {
-      resolve();
-    });
-  });
+  await new Promise((resolve) => socket.once('close', resolve));
 }

@@ -1,20 +1,21 @@
-// A backend process to be killed and restarted: each request's method and request id go to a file before
-// anything else happens, so that the record outlives the process. Arguments: port, file, and how long an answer
-// takes in milliseconds. SIGTERM stops it gently; SIGUSR2 closes its idle connections and nothing else. A message says what
-// becomes of answers to writes from now on, and one goes back for each that is withheld.
+// A backend process that tests kill and restart. Before it answers a request, it appends the method and the request id
+// to a file, which outlives the process. Arguments: port, file, delay of an answer in ms, address. SIGTERM stops it
+// gracefully; SIGUSR2 closes idle connections. An `Answers` message from the parent process sets how requests are answered. The
+// backend sends a message to the parent for each answer that it withholds.
 
 import { openSync, writeSync } from 'node:fs';
 import { createServer, type ServerResponse } from 'node:http';
 import { Server, type Socket } from 'node:net';
-import type { WriteAnswers } from './restarting-backend.ts';
+import type { Answers } from './restarting-backend.ts';
 
-const [port = '0', file = '', answerMs = '0'] = process.argv.slice(2);
+const [port = '0', file = '', answerMs = '0', address = '127.0.0.1'] = process.argv.slice(2);
 const record = openSync(file, 'a');
+const slowMs = 500;
 let isStopping = false;
-let answers: WriteAnswers = 'given';
+let answers: Answers = 'given';
 const held: (() => void)[] = [];
-// Connections that have served a request and have none under way. One that waits for its first request is not
-// among them: to close that as well would lose a request that no client may send again.
+// Connections that have served a request and are idle. A connection without a first request is not included: that
+// request may be on its way, and a client could not safely repeat it.
 const idle = new Set<Socket>();
 const newest = new WeakMap<Socket, ServerResponse>();
 
@@ -24,10 +25,10 @@ const server = createServer({ keepAliveTimeout: 72_000, noDelay: true }, (reques
   idle.delete(socket);
   newest.set(socket, response);
   const marker = String(request.headers['x-request-id']);
-  // Appended by the system in one go: the line is there even when the process is killed right after.
+  // One append: the line is complete even if the process is killed next.
   writeSync(record, `${String(method)} ${marker}\n`);
   response.on('finish', () => {
-    // The next request may be here before this event.
+    // The next request may arrive before this event.
     if (!socket.destroyed && newest.get(socket) === response) idle.add(socket);
   });
   const isWithheld = method !== 'GET' && (answers === 'held' || (answers === 'cut' && isUsed));
@@ -44,10 +45,14 @@ const server = createServer({ keepAliveTimeout: 72_000, noDelay: true }, (reques
         ...(body && { 'content-type': 'application/json', 'content-length': body.length }),
         ...(isStopping && { connection: 'close' }),
       });
+      if (answers === 'half' && body !== undefined) {
+        response.write(body.subarray(0, body.length / 2), () => process.send?.('withheld'));
+        return;
+      }
       response.end(body);
     };
     if (isWithheld) held.push(answer);
-    else setTimeout(answer, Number(answerMs));
+    else setTimeout(answer, answers === 'slow' ? slowMs : Number(answerMs));
   });
 });
 server.on('connection', (socket) => socket.once('close', () => idle.delete(socket)));
@@ -56,20 +61,20 @@ function closeIdle(): void {
   for (const socket of idle) socket.destroy();
 }
 
-// Several may listen on one port, so that a new one can take over from an old one.
-server.listen({ host: '127.0.0.1', port: Number(port), backlog: 1024, reusePort: true }, () => {
-  const address = server.address();
-  process.send?.({ port: typeof address === 'object' ? address?.port : 0 });
+// `reusePort`: a new process can listen before the old one has ended.
+server.listen({ host: address, port: Number(port), backlog: 1024, reusePort: true }, () => {
+  const bound = server.address();
+  process.send?.({ port: typeof bound === 'object' ? bound?.port : 0 });
 });
 
 process.on('SIGTERM', () => {
   isStopping = true;
-  // Not http.Server's own close, which closes connections that wait for their first request too.
+  // http.Server's close would also close connections without a first request.
   Server.prototype.close.call(server, () => process.exit(0));
   closeIdle();
 });
 process.on('SIGUSR2', closeIdle);
-process.on('message', (message: WriteAnswers) => {
+process.on('message', (message: Answers) => {
   answers = message;
   if (answers === 'given') for (const answer of held.splice(0)) answer();
 });

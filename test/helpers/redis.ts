@@ -1,4 +1,4 @@
-// A real Redis or Valkey on a free port, which a test can stop, kill and start again.
+// A real Redis or Valkey server on a free port.
 
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -6,11 +6,12 @@ import { existsSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { within } from './changes.ts';
+import { kill, killAtExit } from './children.ts';
 import { findFreePort } from './haproxy.ts';
 
 const folders = [...(process.env['PATH'] ?? '').split(':'), '/usr/local/bin', '/usr/bin'];
 
-/** The servers that are installed, by choice the first; none of them: `apt-get install redis-server`. */
+/** The installed servers; tests use the first. */
 export const redisPrograms = ['valkey-server', 'redis-server'].flatMap((name) => {
   const program = folders.map((folder) => join(folder, name)).find((each) => existsSync(each));
   return program === undefined ? [] : [{ name, program }];
@@ -21,21 +22,16 @@ export const withoutRedis =
   'no redis-server and no valkey-server is installed (apt-get install redis-server)';
 
 export interface RedisOptions {
-  /** As on its command line. */
+  /** Arguments of its command line. */
   readonly args?: readonly string[];
-  /** In place of the first that is installed. */
+  /** Default: the first installed one. */
   readonly program?: string;
-  /** It speaks TLS as well, on a port of its own. */
+  /** Also listen with TLS, on another port. */
   readonly tls?: { readonly certFile: string; readonly keyFile: string; readonly caFile: string };
 }
 
-// Somebody else may take a port between its being found and its being used.
+// Another process may take a free port before the server does.
 const portsTriedMax = 5;
-
-const running = new Set<ChildProcess>();
-process.on('exit', () => {
-  for (const child of running) child.kill('SIGKILL');
-});
 
 export class RedisServer implements AsyncDisposable {
   readonly port: number;
@@ -65,7 +61,7 @@ export class RedisServer implements AsyncDisposable {
     return `redis://127.0.0.1:${this.port}`;
   }
 
-  /** Starts it, again where it runs, on the same ports; resolves when it takes connections. */
+  /** Starts or restarts the server on the same ports; resolves when it accepts connections. */
   async restart(): Promise<void> {
     await this.kill();
     const { args = [], program = redisPrograms[0]?.program ?? '', tls } = this.#options;
@@ -81,10 +77,8 @@ export class RedisServer implements AsyncDisposable {
       ],
       { stdio: ['ignore', 'pipe', 'pipe'] },
     ); // prettier-ignore
-    this.#process = child;
-    running.add(child);
-    child.once('exit', () => running.delete(child));
-    // Its own word and not an answer on its port: another server's would do for that.
+    this.#process = killAtExit(child);
+    // Waits for the server's own line. An answer on the port could come from another server.
     let output = '';
     const { promise: ready, resolve, reject } = Promise.withResolvers<undefined>();
     for (const stream of [child.stdout, child.stderr]) {
@@ -96,10 +90,10 @@ export class RedisServer implements AsyncDisposable {
     child.once('error', reject).once('close', () => {
       reject(new Error(`${program} ended: ${output}`));
     });
-    await within(ready, 'the server takes connections');
+    await within(ready, 'the server accepts connections');
   }
 
-  /** What it answers to one inline command, as far as it comes at once; undefined where nobody listens. */
+  /** The first piece of the server's answer to an inline command; undefined if nothing listens. */
   async send(command: string): Promise<string | undefined> {
     const closed = new AbortController();
     const socket = connect(this.port, '127.0.0.1').once('close', () => {
@@ -124,11 +118,7 @@ export class RedisServer implements AsyncDisposable {
   async kill(): Promise<void> {
     const child = this.#process;
     this.#process = undefined;
-    if (child?.exitCode === null && child.signalCode === null) {
-      const exited = once(child, 'exit');
-      child.kill('SIGKILL');
-      await exited;
-    }
+    await kill(child);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

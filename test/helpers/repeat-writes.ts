@@ -1,5 +1,4 @@
-// Loaded into the built command by `node --import`: a gateway that sends a write again as it does a read, for tests that must
-// notice it.
+// Loaded into the built command with `node --import`: makes the gateway resend writes too, which tests must detect.
 
 import { registerHooks } from 'node:module';
 
@@ -12,7 +11,7 @@ registerHooks({
       "this.#request.method === 'GET' && isReusedAndSilent",
       'isReusedAndSilent',
     );
-    if (changed === source) throw new Error('the condition for sending again is another one');
+    if (changed === source) throw new Error('the condition for a resend was not found');
     return { ...loaded, source: changed };
   },
 });

@@ -1,4 +1,4 @@
-// Starts, kills and restarts the process of recording-backend.ts on one port, and reads its record.
+// Starts, kills and restarts recording-backend.ts on one port, and reads its record.
 
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -6,21 +6,26 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-/** Now, in milliseconds on the clock of `performance.now()` of this process. */
+/** `performance.now()`: milliseconds since the start of this process. */
 export const now = (): number => performance.now();
 
 export interface RestartingBackendOptions {
-  /** How long an answer takes. */
+  /** The delay of an answer. */
   readonly answerMs?: number;
-  /** Where another one may listen as well: the system deals connections out between them. */
+  /** Another backend may listen on the same port; the OS distributes connections. */
   readonly port?: number;
-  /** Set before the process's own command line, such as `taskset -c 1`. */
+  /** Default: Node itself. May be a program that starts Node, such as `taskset`, with its arguments in `execArgv`. */
   readonly execPath?: string;
   readonly execArgv?: string[];
+  /** The address on which it listens; default: 127.0.0.1. */
+  readonly address?: string;
 }
 
-/** To writes, which are recorded in any case: `held` until `given`, or none, and a connection that was used before is `cut`. */
-export type WriteAnswers = 'given' | 'held' | 'cut';
+/**
+ * Requests are recorded in any case. Then `held` withholds the answers to writes until `given`, `cut` closes a reused connection
+ * instead of answering a write, `slow` answers after 500 ms, and `half` sends half of a body and no more.
+ */
+export type Answers = 'given' | 'held' | 'cut' | 'slow' | 'half';
 
 export class RestartingBackend implements AsyncDisposable {
   readonly #folder = mkdtempSync(join(tmpdir(), 'recording-backend-'));
@@ -29,7 +34,7 @@ export class RestartingBackend implements AsyncDisposable {
   readonly #children = new Set<ChildProcess>();
   #child: ChildProcess | undefined;
   port = 0;
-  /** How many writes had their answer withheld. */
+  /** The number of withheld answers. */
   withheld = 0;
 
   private constructor(options: RestartingBackendOptions) {
@@ -47,12 +52,12 @@ export class RestartingBackend implements AsyncDisposable {
     return `http://127.0.0.1:${this.port}`;
   }
 
-  /** Starts a process on the port there was before; resolves with the moment when it listens. */
+  /** Starts a process on the same port; resolves with the time when it listens. */
   async start(): Promise<number> {
-    const { answerMs = 0, execPath = process.execPath, execArgv = [] } = this.#options;
+    const { answerMs = 0, execPath = process.execPath, execArgv = [], address = '127.0.0.1' } = this.#options;
     const child = fork(
       join(import.meta.dirname, 'recording-backend.ts'),
-      [String(this.port), this.#file, String(answerMs)],
+      [String(this.port), this.#file, String(answerMs), address],
       { execPath, execArgv },
     );
     this.#children.add(child);
@@ -72,7 +77,7 @@ export class RestartingBackend implements AsyncDisposable {
     return listeningAt;
   }
 
-  /** Ends the process by this signal; resolves when it has gone. */
+  /** Ends the process with a signal; resolves when it has exited. */
   async end(signal: 'SIGKILL' | 'SIGTERM'): Promise<void> {
     const child = this.#child;
     if (child === undefined) return;
@@ -82,7 +87,7 @@ export class RestartingBackend implements AsyncDisposable {
     await exited;
   }
 
-  /** Starts a second process on the port and then ends the first one by this signal; resolves with the moment before that. */
+  /** Starts a second process on the port, then ends the first with a signal; resolves with the time of the signal. */
   async handOver(signal: 'SIGKILL' | 'SIGTERM'): Promise<number> {
     const old = this.#child;
     await this.start();
@@ -93,17 +98,17 @@ export class RestartingBackend implements AsyncDisposable {
     return from;
   }
 
-  /** What becomes of the answers to writes that come from now on; of a process started later nothing is withheld. */
-  answerWrites(answers: WriteAnswers): void {
+  /** Sets the answers of the current process. */
+  answerWith(answers: Answers): void {
     this.#child?.send(answers);
   }
 
-  /** Has the process close its idle connections, and nothing else. */
+  /** Closes the process's idle connections. */
   closeIdleConnections(): void {
     this.#child?.kill('SIGUSR2');
   }
 
-  /** How often each request came, by its request id. */
+  /** The number of times that each request arrived, by request id. */
   readRecord(): Map<string, number> {
     const counts = new Map<string, number>();
     for (const line of readFileSync(this.#file, 'utf8').split('\n')) {

@@ -1,26 +1,26 @@
-// A backend that records every request as exact bytes and answers from a script: well-formed answers, and
-// the faults of a bad backend or network, named as toxiproxy names them where it has them.
+// A backend that records the exact bytes of every request and answers from a script. The faults have toxiproxy's names.
 
+import { once } from 'node:events';
 import { createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { Changes, DEADLINE_MS } from './changes.ts';
 import { bytesOf, type Headers } from './raw-client.ts';
 
 export interface BackendRequest {
-  /** 0 for the first connection that the backend ever took, then 1, 2, ... */
+  /** Connections are numbered from 0, in the order of arrival. */
   readonly connection: number;
-  /** 0 for the first request of its connection: a later one came on a reused connection. */
+  /** Above 0 on a reused connection. */
   readonly indexOnConnection: number;
-  /** The head as it came, its empty line included. */
+  /** Includes the empty line. */
   readonly head: string;
   readonly method: string;
   readonly target: string;
   readonly headers: Headers;
   readonly body: Buffer;
-  /** The value of a header that occurs once, or undefined. */
+  /** The first value of a header, or undefined. */
   header(name: string): string | undefined;
 }
 
-/** One request and the means to answer it. */
+/** One request and the connection to answer it on. */
 export class Exchange {
   readonly request: BackendRequest;
   readonly socket: Socket;
@@ -36,19 +36,23 @@ export class Exchange {
     return this.socket.destroyed || !this.socket.writable;
   }
 
-  /** Resolves when the bytes have left, or the connection is gone. */
-  write(bytes: string | Uint8Array): Promise<void> {
-    if (this.isClosed) return Promise.resolve();
-    const written = new Promise<void>((resolve) => {
-      this.socket.write(bytesOf(bytes), () => {
-        resolve();
-      });
-    });
-    return Promise.race([written, this.closed]);
+  /** Resolves when the bytes have left, or the connection is closed. */
+  async write(bytes: string | Uint8Array): Promise<void> {
+    if (this.isClosed) return;
+    const written = new Promise<unknown>((resolve) => this.socket.write(bytesOf(bytes), resolve));
+    await Promise.race([written, this.closed]);
+  }
+
+  /** Resolves after `ms`, or when the connection is closed. */
+  async pause(ms: number): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<undefined>();
+    const timer = setTimeout(resolve, ms, undefined);
+    await Promise.race([promise, this.closed]);
+    clearTimeout(timer);
   }
 }
 
-/** Answers one request; the backend reads on from this connection when it is done. */
+/** Answers one request. The backend reads the connection's next request when the promise has resolved. */
 export type Answer = (exchange: Exchange) => Promise<void> | void;
 
 export interface AnswerParts {
@@ -78,7 +82,7 @@ export function answer(body: string | Uint8Array, parts?: AnswerParts): Answer {
   return (exchange) => exchange.write(answerBytes(body, parts));
 }
 
-/** An answer without a body, as ASP.NET gives to PUT and DELETE. */
+/** An answer without a body: ASP.NET's answer to PUT and DELETE. */
 export const noContent: Answer = (exchange) => exchange.write('HTTP/1.1 204 No Content\r\n\r\n');
 
 /** Exactly these bytes; the connection stays open. */
@@ -96,10 +100,10 @@ export function rawThenClose(bytes: string | Uint8Array): Answer {
   };
 }
 
-/** toxiproxy `timeout`: the request is taken and never answered. */
+/** toxiproxy `timeout`: the request is read and never answered. */
 export const timeout: Answer = (exchange) => exchange.closed;
 
-/** An answer that waits until the gate is opened. */
+/** Answers with `then` when the gate is open. */
 export function behind(gate: { readonly opened: Promise<void> }, then: Answer): Answer {
   return async (exchange) => {
     await gate.opened;
@@ -107,47 +111,49 @@ export function behind(gate: { readonly opened: Promise<void> }, then: Answer): 
   };
 }
 
-/** toxiproxy `latency`: the answer comes `ms` later. */
+/** toxiproxy `latency`: answers with `then` after `ms`. */
 export function latency(ms: number, then: Answer): Answer {
   return async (exchange) => {
-    await pause(ms, exchange);
+    await exchange.pause(ms);
     await then(exchange);
   };
 }
 
-/** toxiproxy `bandwidth`: at most so many bytes a second, in pieces of a hundredth of that. */
+/** toxiproxy `bandwidth`: every 10 ms a piece of a hundredth of `bytesPerSecond`. */
 export function bandwidth(bytesPerSecond: number, bytes: string | Uint8Array): Answer {
-  return async (exchange) => {
-    const size = Math.max(1, Math.floor(bytesPerSecond / 100));
-    for (const piece of slices(bytesOf(bytes), size)) {
-      if (exchange.isClosed) return;
-      await exchange.write(piece);
-      await pause(10, exchange);
-    }
-  };
+  const size = Math.max(1, Math.floor(bytesPerSecond / 100));
+  return inPieces(bytes, size, (exchange) => exchange.pause(10));
 }
 
-/** toxiproxy `slicer`: every byte in a write of its own, `size` bytes when given. */
+/** toxiproxy `slicer`: `size` bytes per write. */
 export function slicer(bytes: string | Uint8Array, size = 1): Answer {
+  return inPieces(bytes, size, () => new Promise((resolve) => setImmediate(resolve)));
+}
+
+function inPieces(
+  text: string | Uint8Array,
+  size: number,
+  pause: (exchange: Exchange) => Promise<void>,
+): Answer {
   return async (exchange) => {
-    for (const piece of slices(bytesOf(bytes), size)) {
-      if (exchange.isClosed) return;
-      await exchange.write(piece);
-      await new Promise((resolve) => setImmediate(resolve));
+    const bytes = bytesOf(text);
+    for (let start = 0; start < bytes.length && !exchange.isClosed; start += size) {
+      await exchange.write(bytes.subarray(start, start + size));
+      await pause(exchange);
     }
   };
 }
 
-/** toxiproxy `slow_close`: the connection is closed only `ms` after the last byte. */
+/** toxiproxy `slow_close`: the connection is closed `ms` after the last byte. */
 export function slowClose(ms: number, bytes: string | Uint8Array): Answer {
   return async (exchange) => {
     await exchange.write(bytes);
-    await pause(ms, exchange);
+    await exchange.pause(ms);
     exchange.socket.end();
   };
 }
 
-/** toxiproxy `limit_data`: closed (FIN) after the first `count` bytes. */
+/** toxiproxy `limit_data`: FIN after the first `count` bytes. */
 export function limitData(count: number, bytes: string | Uint8Array): Answer {
   return rawThenClose(bytesOf(bytes).subarray(0, count));
 }
@@ -160,21 +166,21 @@ export function resetPeer(count = 0, bytes: string | Uint8Array = ''): Answer {
   };
 }
 
-/** Bytes that are no HTTP at all. */
+/** Bytes that are not HTTP. */
 export const garbage: Answer = raw(Uint8Array.from({ length: 512 }, (_, index) => (index * 167 + 13) % 256));
 
-/** Two answers in one write, where one was asked for. */
+/** Two answers to one request, in one write. */
 export function twoAnswers(first: Uint8Array, second: Uint8Array): Answer {
   return raw(Buffer.concat([first, second]));
 }
 
-/** Informational answers, as they are given, and then the final one, all in one write. */
+/** Informational answers and the final one, in one write. */
 export function informational(statuses: readonly number[], final: string | Uint8Array): Answer {
   const heads = statuses.map((status) => `HTTP/1.1 ${status} Informational\r\nX-Hint: 1\r\n\r\n`).join('');
   return raw(Buffer.concat([bytesOf(heads), bytesOf(final)]));
 }
 
-/** A good head and a chunked body without end; `inside` is what every chunk holds. */
+/** A valid head and an endless body of chunks with the content `inside`. */
 export function endlessBody(status = 200, inside = ' '.repeat(4096)): Answer {
   return endless(
     `HTTP/1.1 ${status} Scripted\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n`,
@@ -182,18 +188,18 @@ export function endlessBody(status = 200, inside = ' '.repeat(4096)): Answer {
   );
 }
 
-/** `start`, and then `again` for as long as the connection lives, a write a millisecond. */
+/** `start`, then `again` every millisecond until the connection is closed. */
 export function endless(start: string, again: string): Answer {
   return async (exchange) => {
     await exchange.write(start);
     while (!exchange.isClosed) {
       await exchange.write(again);
-      await pause(1, exchange);
+      await exchange.pause(1);
     }
   };
 }
 
-/** An answer whose `content-length` is off by `difference`; then FIN. */
+/** An answer whose `content-length` is wrong by `difference`; then FIN. */
 export function wrongLength(difference: number, body: string): Answer {
   const length = Buffer.byteLength(body) + difference;
   return rawThenClose(
@@ -208,43 +214,35 @@ export function chunked(chunks: string, { status = 200 }: AnswerParts = {}): Ans
   );
 }
 
-interface Connection {
-  readonly socket: Socket;
-  readonly number: number;
-}
-
 export class ScriptedBackend {
-  /** Every request that came whole, in order of arrival. */
+  /** Complete requests, in the order of arrival. */
   requests: BackendRequest[] = [];
-  /** Shapes that a gateway must never produce, whatever its client sent. */
+  /** Heads that the gateway must not send, whatever a client sends. */
   violations: string[] = [];
-  /** Bytes written as soon as a connection is taken: an answer before the request. */
+  /** Sent on each new connection: an answer before the request. */
   greeting: Buffer | undefined;
-  /** Answers as soon as the head is there, before the body: for answers that do not wait for their request. */
+  /** Sent when the head has arrived, before the body. */
   answersAtHead: Answer | undefined;
 
   readonly #changes = new Changes();
-  /** Those that are open, by their number. */
-  readonly #connections = new Map<number, Connection>();
+  /** Open connections, by their number. */
+  readonly #connections = new Map<number, Socket>();
   #connectionsTaken = 0;
   #server: Server | undefined;
-  #port = 0;
-  #host: string;
+  readonly #host: string;
+  #port: number;
   #answer: Answer = answer('{}');
   #once: Answer[] = [];
   #taken = 0;
   #errors: Error[] = [];
 
-  private constructor(host: string) {
+  private constructor(host: string, port: number) {
     this.#host = host;
+    this.#port = port;
   }
 
-  static async start({
-    host = '127.0.0.1',
-    port = 0,
-  }: { host?: string; port?: number } = {}): Promise<ScriptedBackend> {
-    const backend = new ScriptedBackend(host);
-    backend.#port = port;
+  static async start({ host = '127.0.0.1', port = 0 } = {}): Promise<ScriptedBackend> {
+    const backend = new ScriptedBackend(host, port);
     await backend.restart();
     return backend;
   }
@@ -257,7 +255,7 @@ export class ScriptedBackend {
     return `http://${this.#host.includes(':') ? `[${this.#host}]` : this.#host}:${this.#port}`;
   }
 
-  /** How many connections were ever taken. */
+  /** Connections accepted so far, closed ones included. */
   get connectionsTaken(): number {
     return this.#connectionsTaken;
   }
@@ -266,18 +264,18 @@ export class ScriptedBackend {
     return this.#connections.size;
   }
 
-  /** Whether the connection of that number has closed. */
+  /** True when the connection with that number has closed. */
   isClosed(number: number): boolean {
     return number < this.#connectionsTaken && !this.#connections.has(number);
   }
 
-  /** From now on every request gets this answer. */
+  /** Sets the answer to every request from now on. */
   answers(each: Answer): this {
     this.#answer = each;
     return this;
   }
 
-  /** The next requests get these, one each; then what `answers` says again. */
+  /** Sets the answers to the next requests, one each. */
   answersOnce(...each: Answer[]): this {
     this.#once.push(...each);
     return this;
@@ -294,7 +292,7 @@ export class ScriptedBackend {
     this.#taken = 0;
   }
 
-  /** The next request that no `nextRequest` has given yet. */
+  /** The next request that `nextRequest` has not returned yet. */
   nextRequest(limitMs = DEADLINE_MS): Promise<BackendRequest> {
     return this.#changes.until(
       () => {
@@ -307,7 +305,7 @@ export class ScriptedBackend {
     );
   }
 
-  /** Resolves when `isSo`, which is looked at whenever something happens here. */
+  /** Resolves when `isSo` returns true; called at each request and at each end of a connection. */
   async until(isSo: () => boolean, expected: string, limitMs = DEADLINE_MS): Promise<void> {
     await this.#changes.until(
       () => (isSo() ? true : undefined),
@@ -316,28 +314,22 @@ export class ScriptedBackend {
     );
   }
 
-  /** Resolves when the connection of that number is closed by the gateway. */
+  /** Resolves when the gateway has closed the connection with that number. */
   connectionClosed(number: number, limitMs = DEADLINE_MS): Promise<void> {
     return this.until(() => this.isClosed(number), `connection ${number} closed`, limitMs);
   }
 
-  /** Refuses new connections; those that are open stay. */
+  /** Refuses new connections; open ones stay. */
   stopListening(): void {
     this.#server?.close();
   }
 
-  /** toxiproxy `down`: the port is closed and every connection with it, by RST when asked. */
+  /** toxiproxy `down`: closes the port and every connection, by RST if `reset`. */
   async stop({ reset = false }: { reset?: boolean } = {}): Promise<void> {
     const server = this.#server;
     this.#server = undefined;
-    const closed =
-      server &&
-      new Promise<void>((resolve) =>
-        server.close(() => {
-          resolve();
-        }),
-      );
-    for (const { socket } of this.#connections.values()) {
+    const closed = server && new Promise((resolve) => server.close(resolve));
+    for (const socket of this.#connections.values()) {
       if (reset && !socket.destroyed) socket.resetAndDestroy();
       else socket.destroy();
     }
@@ -346,38 +338,34 @@ export class ScriptedBackend {
     if (error) throw error;
   }
 
-  /** Listens again, on the port it had. */
+  /** Listens again, on the same port. */
   async restart(): Promise<void> {
     const server = createServer({ noDelay: true, allowHalfOpen: false }, (socket) => {
       this.#take(socket);
     });
-    await new Promise<void>((resolve, reject) => {
-      server.once('error', reject);
-      server.listen({ port: this.#port, host: this.#host, ipv6Only: this.#host === '::1' }, () => {
-        resolve();
-      });
-    });
+    server.listen({ port: this.#port, host: this.#host, ipv6Only: this.#host === '::1' });
+    await once(server, 'listening');
     this.#server = server;
     this.#port = (server.address() as AddressInfo).port;
   }
 
-  /** Closes (FIN) every connection that is open now; the port stays open. */
+  /** Closes every open connection by FIN; the port stays open. */
   closeConnections(): void {
-    for (const { socket } of this.#connections.values()) socket.end();
+    for (const socket of this.#connections.values()) socket.end();
   }
 
   #take(socket: Socket): void {
-    const connection: Connection = { socket, number: this.#connectionsTaken };
+    const connection = this.#connectionsTaken;
     this.#connectionsTaken += 1;
-    this.#connections.set(connection.number, connection);
+    this.#connections.set(connection, socket);
     const { promise: closed, resolve: close } = Promise.withResolvers<undefined>();
     let received = Buffer.alloc(0);
-    let requests = 0;
+    let indexOnConnection = 0;
     let isAnswering = false;
     let isHeadAnswered = false;
     socket.on('error', () => undefined);
     socket.on('close', () => {
-      this.#connections.delete(connection.number);
+      this.#connections.delete(connection);
       close(undefined);
       this.#changes.notify();
     });
@@ -387,27 +375,22 @@ export class ScriptedBackend {
       const head = parseHead(received);
       if (!head) return;
       if (head.violation) this.violations.push(head.violation);
+      const exchange = (body: Buffer) =>
+        new Exchange({ ...head.request, body, connection, indexOnConnection }, socket, closed);
       if (this.answersAtHead && !isHeadAnswered) {
         isHeadAnswered = true;
-        const early = {
-          ...head.request,
-          body: Buffer.alloc(0),
-          connection: connection.number,
-          indexOnConnection: requests,
-        };
-        void this.answersAtHead(new Exchange(early, socket, closed));
+        void this.answersAtHead(exchange(Buffer.alloc(0)));
       }
       if (received.length < head.length) return;
-      const body = Buffer.from(received.subarray(head.headLength, head.length));
-      const request = { ...head.request, body, connection: connection.number, indexOnConnection: requests };
+      const whole = exchange(Buffer.from(received.subarray(head.headLength, head.length)));
       received = received.subarray(head.length);
-      requests += 1;
+      indexOnConnection += 1;
       isAnswering = true;
-      this.requests.push(request);
+      this.requests.push(whole.request);
       this.#changes.notify();
       const respond = isHeadAnswered ? () => undefined : (this.#once.shift() ?? this.#answer);
       isHeadAnswered = false;
-      void Promise.resolve(respond(new Exchange(request, socket, closed)))
+      void Promise.resolve(respond(whole))
         .catch((error: unknown) => {
           this.#errors.push(error instanceof Error ? error : new Error(String(error)));
         })
@@ -421,7 +404,7 @@ export class ScriptedBackend {
     socket.on('data', (data: Buffer) => {
       pieces.push(data);
       pieceLength += data.length;
-      // A large body is joined once, when the rest of it is there.
+      // A large body is joined once, when all of it has arrived.
       const head = parseHead(received);
       if (head && received.length + pieceLength < head.length) return;
       received = Buffer.concat([received, ...pieces]);
@@ -432,21 +415,7 @@ export class ScriptedBackend {
   }
 }
 
-function pause(ms: number, exchange: Exchange): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    void exchange.closed.then(() => {
-      clearTimeout(timer);
-      resolve();
-    });
-  });
-}
-
-function* slices(bytes: Buffer, size: number): Generator<Buffer> {
-  for (let start = 0; start < bytes.length; start += size) yield bytes.subarray(start, start + size);
-}
-
-/** What a well-behaved gateway sends is simple to read; anything else is noted, not guessed at. */
+/** Parses the head at the start of `bytes`; the gateway must only send plain heads. */
 function parseHead(bytes: Buffer) {
   const headEnd = bytes.indexOf('\r\n\r\n');
   if (headEnd < 0) return undefined;

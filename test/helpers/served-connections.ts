@@ -1,4 +1,4 @@
-// The server of clients' connections over real sockets, with a handler that does what a test tells it.
+// `ClientServer` over real sockets, with a handler that runs a test's script.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -7,10 +7,15 @@ import type { TestContext } from 'node:test';
 import { fieldValue, type RequestHead } from '../../packages/core/http1/head.ts';
 import type { ServerLimits } from '../../packages/core/http1/connection.ts';
 import { ClientServer } from '../../packages/core/http1/server.ts';
-import type { Broken, Incoming, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
+import type {
+  BrokenReason,
+  RequestReceiver,
+  RequestHandler,
+  Transport,
+} from '../../packages/core/http1/transport.ts';
 import { createReplyHead } from '../../packages/core/http1/writer.ts';
 import { poll } from './changes.ts';
-import { RawClient, requestBytes } from './raw-client.ts';
+import { bytesOf, RawClient, requestBytes } from './raw-client.ts';
 
 interface ReplyOptions {
   readonly status?: number;
@@ -18,12 +23,12 @@ interface ReplyOptions {
   readonly pieces?: readonly Buffer[];
 }
 
-/** A request as the handler got it, and what it was told of it since. */
-export class Received implements Incoming {
+/** A request, and the events that its handler received. */
+export class Received implements RequestReceiver {
   readonly head: RequestHead;
   readonly transport: Transport;
   readonly #body: Buffer[] = [];
-  /** `start`, `body` (once), `end`, `gone`, `taken`, or why it was broken. */
+  /** `start`, `body` (once for consecutive pieces), `end`, `gone`, `stall`, `taken`, or why the request was broken. */
   readonly events: string[] = [];
   readonly #script: Script;
 
@@ -47,11 +52,9 @@ export class Received implements Incoming {
   }
 
   onBody(piece: Buffer): void {
-    // A copy: whoever is told may keep the memory, and the test looks whether it stays as it is.
+    // Not copied: a handler may keep the piece, so nothing else may write to its memory.
     this.#body.push(piece);
-    if (this.events.at(-1) !== 'body') {
-      this.events.push('body');
-    }
+    if (this.events.at(-1) !== 'body') this.events.push('body');
     this.#script.onBody?.(this, piece);
   }
 
@@ -60,7 +63,7 @@ export class Received implements Incoming {
     this.#script.onBodyEnd?.(this);
   }
 
-  onBroken(reason: Broken): void {
+  onBroken(reason: BrokenReason): void {
     this.events.push(typeof reason === 'string' ? reason : reason.kind);
     this.#script.onBroken?.(this);
   }
@@ -74,10 +77,7 @@ export class Received implements Incoming {
     this.events.push('stall');
   }
 
-  reply(
-    text: string,
-    { status = 200, closes = false, pieces = [Buffer.from(text)] }: ReplyOptions = {},
-  ): void {
+  reply(text: string, { status = 200, closes = false, pieces = [Buffer.from(text)] }: ReplyOptions = {}) {
     this.transport.reply(
       {
         head: createReplyHead(status, ['content-type', 'text/plain']),
@@ -93,7 +93,7 @@ export class Received implements Incoming {
   }
 }
 
-/** What the handler does, besides remembering. */
+/** Called by the handler for its events, and its reply to a refused request. */
 export interface Script {
   onStart?: (received: Received) => void;
   onBody?: (received: Received, piece: Buffer) => void;
@@ -102,11 +102,11 @@ export interface Script {
   onGone?: (received: Received) => void;
   onRefuse?: () => void;
   readonly refusal?: Buffer;
-  /** What a refusal says of its connection (true). */
+  /** `closes` of that reply; default: true. */
   readonly refusalCloses?: boolean;
 }
 
-/** Limits that no test meets by chance. */
+/** Limits that no test reaches by accident. */
 export const noLimits: ServerLimits = {
   requestHeadBytesMax: 16_384,
   requestBytesMax: 1_000_000,
@@ -119,7 +119,7 @@ export const noLimits: ServerLimits = {
 
 export async function serve(t: TestContext, script: Script = {}, limits: Partial<ServerLimits> = {}) {
   const received: Received[] = [];
-  const refused: Broken[] = [];
+  const refused: BrokenReason[] = [];
   const faults: unknown[] = [];
   const handler: RequestHandler = {
     accept: (head, transport) => {
@@ -130,18 +130,15 @@ export async function serve(t: TestContext, script: Script = {}, limits: Partial
     refuse: (reason) => {
       refused.push(reason);
       script.onRefuse?.();
-      const [status, text] =
-        reason === 'timeout'
-          ? [408, 'late']
-          : [reason !== 'overload' && reason.kind === 'malformed' ? 400 : 431, 'no'];
-      const body = script.refusal ?? Buffer.from(text);
-      const { length } = body;
+      const isLate = reason === 'timeout';
+      const isMalformed = typeof reason === 'object' && reason.kind === 'malformed';
+      const body = script.refusal ?? Buffer.from(isLate ? 'late' : 'no');
       return {
-        head: createReplyHead(status, []),
+        head: createReplyHead(isLate ? 408 : isMalformed ? 400 : 431, []),
         added: [],
         requestId: 'refused',
         pieces: [body],
-        length,
+        length: body.length,
         closes: script.refusalCloses ?? true,
         drains: false,
       };
@@ -156,42 +153,46 @@ export async function serve(t: TestContext, script: Script = {}, limits: Partial
     await once(server.listener, 'close');
   });
   const { port } = server.listener.address() as AddressInfo;
+  const connect = async (): Promise<RawClient> => {
+    const client = await RawClient.open(port);
+    t.after(() => {
+      client.destroy();
+    });
+    return client;
+  };
+  /** Waits for the request with this index. */
+  const request = async (index: number): Promise<Received> => {
+    await poll(() => received.length > index, `request ${index}`);
+    const found = received[index];
+    assert.ok(found);
+    return found;
+  };
   return {
     server,
     port,
     received,
     refused,
     faults,
-    connect: async (): Promise<RawClient> => {
-      const client = await RawClient.open(port);
-      t.after(() => {
-        client.destroy();
-      });
-      return client;
-    },
-    /** A client and our end of its connection. */
+    connect,
+    /** A client and the server's end of its connection. */
     connectBoth: async () => {
       const before = new Set(server);
-      const client = await RawClient.open(port);
-      t.after(() => {
-        client.destroy();
-      });
-      await poll(() => server.size > before.size, 'the connection has come');
+      const client = await connect();
+      await poll(() => server.size > before.size, 'the connection is accepted');
       const connection = [...server].find((each) => !before.has(each));
       assert.ok(connection);
       return { client, connection };
     },
-    /** The request with this index, when it has come. */
-    request: async (index: number): Promise<Received> => {
-      await poll(() => received.length > index, `request ${index}`);
-      const found = received[index];
-      assert.ok(found);
-      return found;
+    request,
+    /** Replies to the request with this index and asserts that the client receives that reply next. */
+    exchange: async (client: RawClient, index: number, text: string): Promise<void> => {
+      (await request(index)).reply(text);
+      await assertReplies(client, text);
     },
   };
 }
 
-/** Answers each request at once with its target. */
+/** Answers each request with its target and body. */
 export const echo: Script = {
   onStart: (received) => {
     if (received.head.bodyLength === 0) received.reply(received.head.target);
@@ -205,11 +206,61 @@ export function get(target: string, headers: readonly [string, string][] = []): 
   return requestBytes('GET', target, { headers });
 }
 
+/** Requests for /0, /1 and so on. */
+export function gets(count: number, headers: readonly [string, string][] = []): Buffer {
+  return Buffer.concat(Array.from({ length: count }, (_, index) => get(`/${index}`, headers)));
+}
+
+/** The head of a PUT with a body of this length. */
+export function put(target: string, length: number | 'chunked'): string {
+  const framing = length === 'chunked' ? 'Transfer-Encoding: chunked' : `Content-Length: ${length}`;
+  return `PUT ${target} HTTP/1.1\r\nHost: x\r\n${framing}\r\n\r\n`;
+}
+
+export function join(...parts: readonly (string | Uint8Array)[]): Buffer {
+  return Buffer.concat(parts.map(bytesOf));
+}
+
+/** Asserts the texts of the next replies. */
+export async function assertReplies(client: RawClient, ...texts: readonly string[]): Promise<void> {
+  for (const text of texts) assert.equal((await client.reply()).text, text);
+}
+
+/** Asserts the replies to `gets(count)`. */
+export async function assertEchoes(client: RawClient, count: number): Promise<void> {
+  await assertReplies(client, ...Array.from({ length: count }, (_, index) => `/${index}`));
+}
+
+/** Asserts that the connection ends without a reset, and without unread bytes. */
+export async function assertEnds(client: RawClient): Promise<void> {
+  assert.equal(await client.closed(), 'end');
+  assert.equal(client.unread.length, 0);
+}
+
+/** Asserts that the next reply closes the connection and is its last. */
+export async function assertLastReply(client: RawClient, status: number, text?: string): Promise<void> {
+  const reply = await client.reply();
+  assert.deepEqual([reply.status, reply.header('connection')], [status, 'close']);
+  if (text !== undefined) assert.equal(reply.text, text);
+  await assertEnds(client);
+}
+
+/** Replaces `performance.now()` with a clock that only the test advances. */
+export function stopClock(t: TestContext): { now: number } {
+  const clock = { now: 10_000 };
+  t.mock.method(performance, 'now', () => clock.now);
+  return clock;
+}
+
 export async function turn(): Promise<void> {
   await new Promise((resolve) => setImmediate(resolve));
 }
 
-/** Counts what happens in each turn of the event loop. */
+export async function turns(count: number): Promise<void> {
+  for (let round = 0; round < count; round += 1) await turn();
+}
+
+/** Counts events in each turn of the event loop. */
 export class TurnCounter {
   readonly perTurn: number[] = [];
   #inTurn = 0;

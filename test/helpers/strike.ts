@@ -1,5 +1,6 @@
-// Loaded into the built command by `node --import`: the process gets the signal STRIKE_SIGNAL at the worst moment, as it
-// begins to load the file STRIKE_AT. Only one process of those that load it does, the one that can create STRIKE_ONCE.
+// Loaded into the built command with `node --import`: sends STRIKE_SIGNAL to its own process when the process begins to
+// load the file STRIKE_AT. If several processes load that file, only the first gets the signal: the one that creates
+// the file STRIKE_ONCE.
 
 import { closeSync, openSync } from 'node:fs';
 import { registerHooks } from 'node:module';

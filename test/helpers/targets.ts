@@ -1,27 +1,21 @@
-// What the suites run against: a server in this process, and the built command in a process of its own; where no host
-// has a say in it, the plugin in a Fastify server as well.
+// The gateways that suites test: a server in this process, the built command in another process, and the other hosts.
 
 import { spawn, type ChildProcess } from 'node:child_process';
-import type { AddressInfo } from 'node:net';
 import { resolve } from 'node:path';
 import { after, afterEach, before, beforeEach, describe, type TestContext } from 'node:test';
 import assert from 'node:assert/strict';
-import {
-  createGatewayServer,
-  workItemGateway,
-  type GatewayObserver,
-} from '../../packages/core/hosts/index.ts';
+import type { GatewayObserver } from '../../packages/core/hosts/index.ts';
 import { Changes, DEADLINE_MS, poll } from './changes.ts';
-import { Fastify } from './fastify.ts';
-import { serveFetchHandler } from './fetch-host.ts';
-import { Http2Client, serveHttp2Before, noHttp2 } from './http2-client.ts';
-import { serveNodeHandler } from './node-host.ts';
+import { killAtExit } from './children.ts';
+import { startHost } from './guarded-hosts.ts';
+import { Http2Client, noHttp2, startHttp2 } from './http2-client.ts';
+import { beforeBackend } from './in-process.ts';
 import { RawClient, request, type CallOptions, type Reply } from './raw-client.ts';
-import { answer, ScriptedBackend } from './scripted-backend.ts';
+import { answer, type ScriptedBackend } from './scripted-backend.ts';
 
-/** The settings that both targets understand. */
+/** The settings that all targets have. */
 export interface GatewaySettings {
-  /** In place of the scripted backend's. */
+  /** Default: the scripted backend. */
   readonly backendUrl?: string;
   readonly requestBytesMax?: number;
   readonly responseBytesMax?: number;
@@ -40,30 +34,30 @@ export interface GatewaySettings {
 /** One line of the command's log. */
 export type LogLine = Readonly<Record<string, unknown>>;
 
-/** TEST_TARGETS=in-process, for instance, leaves the others out. */
+/** For example, TEST_TARGETS=in-process selects one target. */
 const wantedKinds = process.env['TEST_TARGETS']?.split(',');
 const isWanted = (kind: TargetKind): boolean => wantedKinds?.includes(kind) ?? true;
 const root = resolve(import.meta.dirname, '../..');
-const running = new Set<ChildProcess>();
-process.on('exit', () => {
-  for (const child of running) child.kill('SIGKILL');
-});
 
-/** How the process is started, and what the system lets it have. */
+/** How the process is started. */
 export interface ProcessLimits {
   /** Open files and sockets: `ulimit -n`. */
   readonly descriptors?: number;
-  /** From the sources, by the npm script that is called as the command is, in a process group of its own. */
+  /** Started by the npm script of the same name, in a new process group. */
   readonly isUnderNpm?: boolean;
-  /** Descriptor of ours that is its standard output, or (default) a pipe to the test. */
+  /** The descriptor of its standard output; default: a pipe to the test. */
   readonly stdout?: number | 'pipe';
-  /** For Node, before the program. */
+  /** Flags of Node. */
   readonly nodeFlags?: readonly string[];
-  /** Descriptors of ours that it gets as 3, 4, …, with LISTEN_FDS and LISTEN_PID, as a service manager does it. */
+  /** Descriptors that it inherits as 3, 4, …, with LISTEN_FDS and LISTEN_PID, as from a service manager. */
   readonly passed?: readonly number[];
+  /** The start of a command line that runs the rest, on another host for example. */
+  readonly runner?: readonly string[];
+  /** The folder of a built version; default: this repository. */
+  readonly root?: string;
 }
 
-/** The built command in a process of its own. */
+/** A process of the built command. */
 export class Command implements AsyncDisposable {
   readonly process: ChildProcess;
   readonly exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
@@ -80,15 +74,24 @@ export class Command implements AsyncDisposable {
   constructor(
     args: readonly string[],
     environment: NodeJS.ProcessEnv,
-    { descriptors, isUnderNpm = false, stdout = 'pipe', nodeFlags = [], passed = [] }: ProcessLimits = {},
+    {
+      descriptors,
+      isUnderNpm = false,
+      stdout = 'pipe',
+      nodeFlags = [],
+      passed = [],
+      runner = [],
+      root: from = root,
+    }: ProcessLimits = {},
   ) {
     this.#isUnderNpm = isUnderNpm;
     const command = isUnderNpm
       ? ['npm', 'run', args[0] ?? '', '--', ...args.slice(1)]
       : [
+          ...runner,
           process.env['GATEWAY_NODE'] ?? process.execPath,
           ...nodeFlags,
-          resolve(root, 'dist/command/main.js'),
+          resolve(from, 'dist/command/main.js'),
           ...args,
         ];
     const preparations = [
@@ -99,12 +102,12 @@ export class Command implements AsyncDisposable {
       preparations.length === 0
         ? command
         : ['/bin/sh', '-c', [...preparations, 'exec "$0" "$@"'].join(' && '), ...command];
-    this.process = spawn(limited[0] ?? '', limited.slice(1), {
+    const child = spawn(limited[0] ?? '', limited.slice(1), {
       env: { PATH: process.env['PATH'], ...environment },
       stdio: ['ignore', stdout, 'pipe', ...passed],
       ...(isUnderNpm && { cwd: root, detached: true }),
     });
-    running.add(this.process);
+    this.process = killAtExit(child);
     this.process.stdout?.on('data', (data: Buffer) => {
       this.stdout += data.toString('utf8');
       this.#readLines();
@@ -116,7 +119,6 @@ export class Command implements AsyncDisposable {
     });
     this.exited = new Promise((resolveExit) => {
       this.process.on('close', (code, signal) => {
-        running.delete(this.process);
         this.#isExited = true;
         this.#changes.notify();
         resolveExit({ code, signal });
@@ -132,7 +134,7 @@ export class Command implements AsyncDisposable {
     return !this.#isExited;
   }
 
-  /** The first line of the log, from now or from before, that `isIt` accepts. */
+  /** Resolves with the first line of the log that `isIt` accepts, already logged or not. */
   log(isIt: (line: LogLine) => boolean, expected: string, limitMs = DEADLINE_MS): Promise<LogLine> {
     return this.#changes.until(
       () => {
@@ -145,7 +147,7 @@ export class Command implements AsyncDisposable {
     );
   }
 
-  /** The exit code, or a failure when the process lives longer than `limitMs`. */
+  /** The exit code; rejects when the process runs longer than `limitMs`. */
   exitCode(limitMs = DEADLINE_MS): Promise<number | null> {
     return this.#changes
       .until(
@@ -160,7 +162,7 @@ export class Command implements AsyncDisposable {
     this.process.kill(name);
   }
 
-  /** To npm and to all that it has started, as Ctrl-C does it; nothing when all of it has ended. */
+  /** Signals npm and its children, as Ctrl-C does; does nothing when all have ended. */
   signalGroup(name: NodeJS.Signals): void {
     assert.ok(this.#isUnderNpm && this.process.pid !== undefined);
     try {
@@ -183,20 +185,20 @@ export class Command implements AsyncDisposable {
     return request(this.adminPort, 'GET', path);
   }
 
-  /** The text of /metrics, made after this was called: for a second everybody is given the same. */
+  /** A text of /metrics that was created after this call; the gateway caches the text for a second. */
   async metrics(): Promise<string> {
     const { text: before } = await this.admin('/metrics');
     let text = before;
-    // Processor time has passed from one to the next; to ask without a pause would cost the gateway memory.
+    // Two texts differ at least in the CPU time. Polling without a pause would need memory in the gateway.
     await poll(async () => {
       await new Promise((resolvePause) => setTimeout(resolvePause, 25));
       ({ text } = await this.admin('/metrics'));
       return text !== before;
-    }, 'another /metrics is made');
+    }, 'a new text of /metrics');
     return text;
   }
 
-  /** Ends the process by its own drain; kills it when that takes too long. */
+  /** Drains the process; kills it after 5 s. */
   async stop(): Promise<void> {
     if (this.#isExited) return;
     this.signal('SIGTERM');
@@ -207,7 +209,7 @@ export class Command implements AsyncDisposable {
     clearTimeout(timer);
   }
 
-  /** Kills the process: for a test that is over and whose drain is not what it looks at. */
+  /** Kills the process, since most tests need no drain. */
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#isExited) return;
     if (this.#isUnderNpm) this.signalGroup('SIGKILL');
@@ -225,7 +227,7 @@ export class Command implements AsyncDisposable {
   }
 }
 
-/** Runs the command with these arguments and environment, and nothing inherited but PATH. */
+/** Runs the command; its environment inherits PATH only. */
 export function runCommand(
   args: readonly string[],
   environment: NodeJS.ProcessEnv = {},
@@ -234,7 +236,7 @@ export function runCommand(
   return new Command(args, environment, limits);
 }
 
-/** Starts the gateway alone on free ports and resolves when it says that it is ready. */
+/** Starts the gateway on free ports; resolves when it logs that it is ready. */
 export async function startCommand(
   environment: NodeJS.ProcessEnv,
   limits: ProcessLimits = {},
@@ -253,7 +255,7 @@ export async function startCommand(
     limits,
   );
   const ready = await command
-    .log((line) => line['msg'] === 'ready', 'the line that says ready', limitMs)
+    .log((line) => line['msg'] === 'ready', 'the log line `ready`', limitMs)
     .catch(async (error: unknown) => {
       await command[Symbol.asyncDispose]();
       throw error;
@@ -275,16 +277,16 @@ export function environmentOf(settings: GatewaySettings): Record<string, string>
 
 type TargetKind = 'in-process' | 'command' | 'plugin' | 'fetch' | 'node' | 'http2';
 
-/** The targets that are wanted, for cases that need one with settings of its own. */
+/** The selected targets, for cases that start a target with their own settings. */
 export const targetKinds = (['in-process', 'command'] as const).filter(isWanted);
 
-/** A connection on which whole requests are made. */
+/** A connection for complete requests. */
 export interface Caller extends AsyncDisposable {
   readonly isOpen: boolean;
   call(method: string, path: string, options?: CallOptions): Promise<Reply>;
 }
 
-/** A running gateway and the scripted backend behind it. */
+/** A running gateway and its scripted backend. */
 export class Target implements AsyncDisposable {
   readonly kind: TargetKind;
   readonly backend: ScriptedBackend;
@@ -295,15 +297,13 @@ export class Target implements AsyncDisposable {
 
   private constructor(
     kind: TargetKind,
-    backend: ScriptedBackend,
-    port: number,
-    stop: () => Promise<void>,
-    command?: Command,
+    { backend, port, ...server }: Pick<Target, 'backend' | 'port'> & AsyncDisposable,
+    command: Command | undefined,
   ) {
     this.kind = kind;
     this.backend = backend;
     this.port = port;
-    this.stop = stop;
+    this.stop = () => Promise.resolve(server[Symbol.asyncDispose]());
     this.command = command;
   }
 
@@ -312,58 +312,18 @@ export class Target implements AsyncDisposable {
     settings: GatewaySettings,
     environment: NodeJS.ProcessEnv,
   ): Promise<Target> {
-    const backend = await ScriptedBackend.start();
-    try {
-      if (kind === 'command') {
-        const command = await startCommand({
-          BACKEND_URL: backend.url,
-          ...environmentOf(settings),
-          ...environment,
-        });
-        const stop = async () => {
-          await command.stop();
-          await backend.stop();
-        };
-        return new Target(kind, backend, command.port, stop, command);
+    let command: Command | undefined;
+    const server = await beforeBackend(async ({ url }) => {
+      const options = { backendUrl: url, ...settings };
+      if (kind === 'http2') return await startHttp2(options);
+      if (kind === 'plugin') return await startHost('plugin', options);
+      if (kind !== 'command') {
+        return await startHost(kind === 'in-process' ? 'server' : kind, { observer: silent, ...options });
       }
-      if (kind === 'plugin') {
-        const app = Fastify();
-        await app.register(workItemGateway, { backendUrl: backend.url, ...settings });
-        await app.listen({ host: '127.0.0.1', port: 0 });
-        const stop = async () => {
-          await app.close();
-          await backend.stop();
-        };
-        return new Target(kind, backend, (app.server.address() as AddressInfo).port, stop);
-      }
-      if (kind === 'fetch' || kind === 'node') {
-        const serveHandler = kind === 'fetch' ? serveFetchHandler : serveNodeHandler;
-        const host = await serveHandler({ backendUrl: backend.url, observer: silent, ...settings });
-        const stop = async () => {
-          await host.stop();
-          await backend.stop();
-        };
-        return new Target(kind, backend, host.port, stop);
-      }
-      if (kind === 'http2') {
-        const server = await serveHttp2Before(backend, settings);
-        const stop = async () => {
-          await server[Symbol.asyncDispose]();
-          await backend.stop();
-        };
-        return new Target(kind, backend, server.port, stop);
-      }
-      const server = createGatewayServer({ backendUrl: backend.url, observer: silent, ...settings });
-      const { port } = await server.listen(0, '127.0.0.1');
-      const stop = async () => {
-        await server.close();
-        await backend.stop();
-      };
-      return new Target(kind, backend, port, stop);
-    } catch (error) {
-      await backend.stop();
-      throw error;
-    }
+      const started = (command = await startCommand({ ...environmentOf(options), ...environment }));
+      return { port: started.port, close: () => started.stop() };
+    });
+    return new Target(kind, server, command);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -371,22 +331,22 @@ export class Target implements AsyncDisposable {
   }
 
   connect(): Promise<RawClient> {
-    assert.notEqual(this.kind, 'http2', 'bytes are those of HTTP/1.1');
+    assert.notEqual(this.kind, 'http2', 'raw bytes are for HTTP/1.1');
     return RawClient.open(this.port);
   }
 
-  /** A connection for calls, whatever is spoken on it. */
+  /** A connection for calls, in the target's protocol. */
   client(): Promise<Caller> {
     return this.kind === 'http2' ? Http2Client.open(this.port) : RawClient.open(this.port);
   }
 
-  /** One request on a connection of its own. */
+  /** Sends one request on a new connection. */
   async call(method: string, path: string, options?: CallOptions): Promise<Reply> {
     await using client = await this.client();
     return await client.call(method, path, options);
   }
 
-  /** Fails when `act` led to a backend call: a known call is sent after it, and must be the only one in the record. */
+  /** Fails when `act` leads to a backend call. Makes a known call afterwards, which must be the only recorded one. */
   async withoutBackendCall<T>(act: () => Promise<T>): Promise<T> {
     const before = this.backend.requests.length;
     const result = await act();
@@ -396,7 +356,7 @@ export class Target implements AsyncDisposable {
     return result;
   }
 
-  /** A known call through the gateway: whatever was sent to the backend before it has arrived there when this is back. */
+  /** Makes a known call through the gateway. When it resolves, all earlier backend calls have arrived. */
   async settle(): Promise<void> {
     const id = `settle-${(settled += 1)}`;
     const reply = await this.call('GET', '/api/work-items', { headers: [['X-Request-Id', id]] });
@@ -408,7 +368,7 @@ export class Target implements AsyncDisposable {
 
 let settled = 0;
 
-// Otherwise the failures of every case would be lines of the tests.
+// Otherwise the tests would print each failure.
 const silent: GatewayObserver = {
   onCallEnd: () => undefined,
   onMalformed: () => undefined,
@@ -416,24 +376,19 @@ const silent: GatewayObserver = {
   onBug: () => undefined,
 };
 
-/** Beside the server in this process and the command: for cases that a `Request` can express, apart from a few. */
+/** For suites in which a `Request` can express most cases. */
 export const withFetch: TargetKind[] = ['in-process', 'command', 'fetch'];
 
-/** The same, for cases that make whole calls: their bytes are not those of one protocol. */
+/** The same and HTTP/2, for cases that send complete requests in any protocol. */
 export const withHttp2: TargetKind[] = [...withFetch, 'http2'];
 
-/** Skips the case for the fetch handler, and says so: a `Request` cannot express it, for this `reason`. */
+/** Skips the case for the fetch handler, since a `Request` cannot express it; `reason` says why. */
 export function isBeyondRequest(context: TestContext, target: Target, reason: string): boolean {
-  if (target.kind === 'fetch') {
-    context.skip(reason);
-  }
+  if (target.kind === 'fetch') context.skip(`a Request cannot express it: ${reason}`);
   return target.kind === 'fetch';
 }
 
-/**
- * Runs the cases that `define` makes against a server in this process and against the built command, each started once
- * for all of them. The backend's record and script are fresh in each case.
- */
+/** Runs the cases of `define` against each target. A target starts once for all cases; each case resets the backend. */
 export function forEachTarget(
   define: (target: () => Target) => void,
   settings: GatewaySettings = {},
@@ -458,25 +413,23 @@ export function forEachTarget(
       });
       afterEach(() => {
         assert.deepEqual(current().backend.violations, [], 'only plain requests reach the backend');
-        if (current().command) assert.ok(current().command?.isRunning, 'the process lives');
+        if (current().command) assert.ok(current().command?.isRunning, 'the process still runs');
       });
       after(async () => {
         await target?.stop();
-        if (target?.command) {
-          assert.equal(target.command.stderr, '', 'nothing on stderr');
-        }
+        if (target?.command) assert.equal(target.command.stderr, '', 'nothing on stderr');
       });
       define(current);
     });
   }
 }
 
-/** As `forEachTarget`, and against the plugin and the handlers: for cases that are about operations, and not about what is around them. */
+/** As `forEachTarget`, also against the plugin and the handlers: for cases about operations. */
 export function forEveryTarget(define: (target: () => Target) => void, settings: GatewaySettings = {}): void {
   forEachTarget(define, settings, { kinds: ['in-process', 'command', 'plugin', 'fetch', 'node'] });
 }
 
-/** As `forEveryTarget`, and over HTTP/2: for cases that make whole calls, and are not about a connection. */
+/** As `forEveryTarget`, also over HTTP/2: for cases that send complete requests. */
 export function forEveryProtocol(define: (target: () => Target) => void): void {
   forEachTarget(define, {}, { kinds: ['in-process', 'command', 'plugin', 'fetch', 'node', 'http2'] });
 }

@@ -1,4 +1,4 @@
-// A gateway in the test's process that wants tokens, with an issuer's keys in memory and a clock of the test's.
+// A gateway in the test's process that requires tokens, with keys in memory and a clock that the test sets.
 
 import assert from 'node:assert/strict';
 import { KeySet } from '../../packages/core/guards/tokens/key-set.ts';
@@ -7,7 +7,7 @@ import { TokenGuard } from '../../packages/core/guards/tokens/tokens.ts';
 import type { OperationName } from '../../packages/core/operations.ts';
 import { assertReply, unavailable } from './expected.ts';
 import { HandClock } from './hand-clock.ts';
-import { serveGuarded, type Deed } from './in-process.ts';
+import { serveGuarded, type EventListener } from './in-process.ts';
 import { audience, issuerName } from './issuer.ts';
 import type { Reply } from './raw-client.ts';
 
@@ -51,7 +51,11 @@ export interface TokenServerOptions {
   readonly waitingMax?: number;
 }
 
-export async function serveWithTokens(keyText: string, options: TokenServerOptions = {}, deed?: Deed) {
+export async function serveWithTokens(
+  keyText: string,
+  options: TokenServerOptions = {},
+  listener?: EventListener,
+) {
   const clock = new HandClock();
   const { staleMs = 86_400_000, identityHeader, entriesMax, waitingMax } = options;
   const algorithms = options.algorithms ?? ['RS256', 'ES256'];
@@ -89,14 +93,14 @@ export async function serveWithTokens(keyText: string, options: TokenServerOptio
     entriesMax,
     waitingMax,
   );
-  const server = await serveGuarded([guard], identityHeader, deed);
+  const server = await serveGuarded([guard], identityHeader, listener);
   return {
     ...server,
     clock,
     keys,
     guard,
     issuer,
-    /** `outcome cause` of the last request. */
+    /** The outcome and the cause of the last request. */
     last: () => {
       const { outcome, cause } = server.told.ended.at(-1) ?? {};
       return `${outcome ?? ''} ${String(cause)}`;

@@ -1,11 +1,12 @@
-// The built command with an output that nobody reads, or that is not JSON.
+// Starts the built command for tests that do not read its output, or whose output is not JSON. Only the admin listener
+// shows when the gateway is ready.
 
 import assert from 'node:assert/strict';
 import { poll } from './changes.ts';
 import { findFreePort } from './haproxy.ts';
 import { runCommand, type Command, type ProcessLimits } from './targets.ts';
 
-/** Starts the gateway on free ports; it is ready when the admin listener says so, whatever its output is. */
+/** Starts the gateway on free ports; resolves when its admin listener reports that it is ready. */
 export async function startUnseen(
   environment: NodeJS.ProcessEnv,
   limits: ProcessLimits = {},

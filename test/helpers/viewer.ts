@@ -1,4 +1,4 @@
-// A viewer of the dashboard: what its page would be sent.
+// A viewer of the dashboard: receives the messages that the gateway sends to the dashboard's page.
 
 import assert from 'node:assert/strict';
 
@@ -8,7 +8,6 @@ import { RawClient, requestBytes } from './raw-client.ts';
 
 export const events = '/dashboard/events';
 
-/** A viewer that reads what it is sent. */
 export class Viewer implements AsyncDisposable {
   readonly client: RawClient;
 
@@ -23,11 +22,11 @@ export class Viewer implements AsyncDisposable {
   }
 
   get status(): number | undefined {
-    const match = /^HTTP\/1\.1 (\d+)/.exec(this.client.unread.toString('latin1', 0, 12));
-    return match === null ? undefined : Number(match[1]);
+    const status = /^HTTP\/1\.1 (\d+)/.exec(this.client.unread.toString('latin1', 0, 12))?.[1];
+    return status === undefined ? undefined : Number(status);
   }
 
-  /** The messages that have come in full. */
+  /** The complete messages. */
   get messages(): Message[] {
     return [...this.client.unread.toString('utf8').matchAll(/^data: (.*)\n\n/gm)].map(
       ([, data = '']) => JSON.parse(data) as Message,
@@ -35,13 +34,8 @@ export class Viewer implements AsyncDisposable {
   }
 
   async message(isIt: (message: Message) => boolean, expected: string): Promise<Message> {
-    let found: Message | undefined;
-    await poll(() => {
-      found = this.messages.find(isIt);
-      return found !== undefined;
-    }, expected);
-    assert.ok(found);
-    return found;
+    await poll(() => this.messages.some(isIt), expected);
+    return this.messages.find(isIt) ?? assert.fail(expected);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,5 +1,4 @@
-// Loaded before the tests in the dry run: leaves behind which mutants each test came by. What is on the way
-// between tests is nobody's.
+// Loaded before the tests in the dry run: lists the mutants that each test covers, and those covered between tests.
 
 import { writeFileSync } from 'node:fs';
 import { afterEach, beforeEach } from 'node:test';

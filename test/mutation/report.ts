@@ -1,4 +1,4 @@
-// The figures of the last run of each part as a table, and every mutant that survived: Markdown on stdout.
+// Prints Markdown: the figures of the last run of each part as a table, and every surviving mutant.
 
 import { existsSync, readFileSync } from 'node:fs';
 
@@ -24,7 +24,7 @@ interface ReportedFile {
   readonly mutants: readonly ReportedMutant[];
 }
 
-/** `source` in three: what lies before `location`, what is there, and what lies behind. */
+/** Splits `source` into the text before, at and after `location`. */
 export function cut(source: string, { start, end }: ReportedMutant['location']): [string, string, string] {
   const lineStarts = [0, ...[...source.matchAll(/\n/g)].map(({ index }) => index + 1)];
   const [from = 0, to = 0] = [start, end].map(({ line, column }) => (lineStarts[line - 1] ?? 0) + column - 1);

@@ -1,4 +1,4 @@
-// Runs test files together in one process, up to their first failure.
+// Runs test files in one process, up to the first failure.
 
 import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -7,7 +7,7 @@ import { createInterface } from 'node:readline';
 
 import { hangCpuMs, hangMs, skippedTests, testDeadlineMs } from './test-files.ts';
 
-/** Half of the processor time of a short run is compiling, unless that is kept. */
+/** Without this cache, half of the processor time of a short run is compiling. */
 export const compiledPath = resolve(import.meta.dirname, '../../build/mutation/compiled');
 
 export type TestsResult =
@@ -15,18 +15,18 @@ export type TestsResult =
   | { readonly kind: 'failed' | 'hung'; readonly ms: number; readonly test: string };
 
 export interface TestsOptions {
-  /** How often a failure must come to be one; 1 when undefined. */
+  /** The number of runs that must fail before the result is a failure; 1 by default. */
   readonly failures?: number;
-  /** How much longer than usual may pass without the end of a test; 1 when undefined. */
+  /** Factor for the time that a test may take; 1 by default. */
   readonly patience?: number;
   readonly cwd: string;
   readonly environment?: NodeJS.ProcessEnv;
   readonly nodeArguments?: readonly string[];
-  /** The tests that are wanted; all when there are none. */
+  /** Tests to run; all if empty. */
   readonly names?: readonly string[];
 }
 
-/** Gives what came of `files`; their process and whatever that started are gone then. */
+/** Runs `files`. Their process group has ended when this returns. */
 export async function runTests(files: readonly string[], options: TestsOptions): Promise<TestsResult> {
   let result = await runOnce(files, options);
   for (let count = 1; count < (options.failures ?? 1) && result.kind === 'failed'; count += 1) {
@@ -50,12 +50,12 @@ function runOnce(files: readonly string[], options: TestsOptions): Promise<Tests
     ],
     {
       cwd: options.cwd,
-      // A group of its own, so that what it has started can be ended with it.
+      // In its own process group, so that its children can be killed with it.
       detached: true,
       stdio: ['ignore', 'pipe', 'ignore'],
       env: {
         ...process.env,
-        // Left by a test runner around us, it would change what is reported.
+        // A surrounding test runner sets this variable, which would change the output.
         NODE_TEST_CONTEXT: undefined,
         NODE_COMPILE_CACHE: compiledPath,
         TEST_TARGETS: 'in-process',
@@ -70,7 +70,7 @@ function runOnce(files: readonly string[], options: TestsOptions): Promise<Tests
     let lastTestAt = startedAt;
     let cpuMsThen = 0;
     const ms = () => Math.round(performance.now() - startedAt);
-    // Once: the number of a process that has gone may soon be that of another.
+    // Only once: another process may get the pid of an ended process.
     const end = (how: TestsResult) => {
       if (result !== undefined) return;
       result = how;
@@ -78,18 +78,18 @@ function runOnce(files: readonly string[], options: TestsOptions): Promise<Tests
       try {
         if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
       } catch {
-        // It has gone by itself.
+        // The process group has ended.
       }
     };
     const timer = setInterval(() => {
       const isStuck = performance.now() - lastTestAt > patience * hangMs;
       if (isStuck || cpuMsOf(child.pid) - cpuMsThen > patience * hangCpuMs) {
-        end({ kind: 'hung', ms: ms(), test: `behind: ${lastTest}` });
+        end({ kind: 'hung', ms: ms(), test: `after: ${lastTest}` });
       }
     }, 500);
     createInterface({ input: child.stdout }).on('line', (line) => {
       const match = /^\s*(not )?ok \d+ - (.*)$/.exec(line);
-      // A known fault of Node, marked `todo`, is no failure.
+      // A known fault of Node, marked `todo`, is not a failure.
       if (match === null || / # TODO\b/.test(line)) return;
       lastTest = match[2] ?? '';
       lastTestAt = performance.now();
@@ -101,7 +101,7 @@ function runOnce(files: readonly string[], options: TestsOptions): Promise<Tests
       end(
         code === 0
           ? { kind: 'passed', ms: ms() }
-          : { kind: 'failed', ms: ms(), test: `the process ended with ${code}, behind: ${lastTest}` },
+          : { kind: 'failed', ms: ms(), test: `the process ended with ${code}, after: ${lastTest}` },
       );
       if (result !== undefined) resolveResult(result);
     });
@@ -112,11 +112,11 @@ function escapeRegExp(text: string): string {
   return text.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&');
 }
 
-/** Processor time that a process has used, in milliseconds; 0 where the system does not say. */
+/** Processor time of a process in milliseconds; 0 if unknown. */
 function cpuMsOf(pid: number | undefined): number {
   try {
     const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
-    // In hundredths of a second, user and system.
+    // User and system time, in 1/100 s.
     return (Number(fields[11]) + Number(fields[12])) * 10;
   } catch {
     return 0;

@@ -1,5 +1,5 @@
-// Runs mutation testing and prints the report: `npm run mutation` for all, `npm run mutation -- json backend` for
-// parts, `npm run mutation -- packages/core/call/item-id.ts` or `...:10-20` for a file or some lines of it.
+// Runs mutation testing and prints the report: `npm run mutation` for all, `-- json backend` for parts,
+// `-- packages/core/call/item-id.ts` for a file, or `...:10-20` for some of its lines.
 
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, renameSync } from 'node:fs';
@@ -27,7 +27,7 @@ for (const part of wanted.length === 0 ? parts : wanted) {
     'run',
     'test/mutation/stryker.config.ts',
     '--mutate',
-    isPath ? part : `${filesOf[part] ?? `packages/${part}`},${notMutated}`,
+    isPath ? part : [...(filesOf[part] ?? []), notMutated].join(),
   );
   if (!isPath) renameSync(strykerReport, reportOf(part));
 }

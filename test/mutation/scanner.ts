@@ -1,6 +1,6 @@
-// Mutation testing of packages/core/json/scanner.as.ts. It runs as WebAssembly, where no switch can be thrown at run time: so
-// each of Stryker's mutants is written into the source, compiled, and put before the tests of the JSON check. One
-// that does not compile does not count. Run from the root of the repository; `--lines 100-200` narrows it down.
+// Mutation testing of packages/core/json/scanner.as.ts. The scanner runs as WebAssembly, where Stryker cannot switch
+// mutants at run time. So each mutant is written into the source, compiled, and run against the tests of the JSON
+// check. A mutant that does not compile is not counted. Run from the repository's root; `--lines 100-200` selects lines.
 
 import { once } from 'node:events';
 import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -20,12 +20,12 @@ const source = 'packages/core/json/scanner.as.ts';
 const laneCount = 2;
 const text = readFileSync(source, 'utf8');
 
-/** The mutants of the scanner, as Stryker makes them of TypeScript. */
+/** The mutants of the scanner, as Stryker makes them for TypeScript. */
 async function listMutants(): Promise<ReportedMutant[]> {
   const no = () => false;
   const quiet = new Proxy({}, { get: () => no }) as Logger;
   const { mutants } = await new Instrumenter(quiet).instrument(
-    // A decorator on a function is no TypeScript; blanks keep every place where it is.
+    // TypeScript allows no decorators on functions. Blanks in their place keep all positions.
     [{ name: source, mutate: true, content: text.replaceAll('@inline', '       ') }],
     { plugins: null, excludedMutations: [], ignorers: [] },
   );
@@ -43,11 +43,11 @@ async function listMutants(): Promise<ReportedMutant[]> {
 
 /** The source with `mutant` in it. */
 function apply({ replacement, location }: ReportedMutant): string {
-  const [before, , behind] = cut(text, location);
-  return before + replacement + behind;
+  const [before, , after] = cut(text, location);
+  return before + replacement + after;
 }
 
-/** Those of `npm run build:scanner`, less optimised: compiled in a third of a second, and it means the same. */
+/** The flags of `npm run build:scanner` with less optimisation: the same program, compiled in a third of a second. */
 function compilerFlags(): string[] {
   const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
     scripts: { 'build:scanner': string };
@@ -59,7 +59,7 @@ function compilerFlags(): string[] {
     .filter((word) => word !== '--converge');
 }
 
-/** A directory with nothing but the JSON check and its tests. */
+/** A directory with only the JSON check and its tests. */
 function makeSandbox(path: string): void {
   rmSync(path, { recursive: true, force: true });
   mkdirSync(path, { recursive: true });
@@ -68,7 +68,7 @@ function makeSandbox(path: string): void {
   }
 }
 
-/** Compiles `scanner` and runs the tests with what comes of it; undefined when it does not compile. */
+/** Compiles `scanner` and runs the tests with it; undefined if it does not compile. */
 async function runWith(scanner: string, sandbox: string): Promise<TestsResult | undefined> {
   let code: Uint8Array | undefined;
   const { error } = await compile(['scanner.ts', '-o', 'scanner.wasm', ...compilerFlags()], {

@@ -1,4 +1,4 @@
-// Loaded before a file of property tests: the same texts in every run, so that the result is the same too.
+// Loaded before property tests: a fixed seed gives the same result in every run.
 
 import fc from 'fast-check';
 

@@ -1,18 +1,18 @@
-// What Stryker mutates, and how. Run from the root of the repository.
+// Stryker's configuration. Run from the root of the repository.
 
 import type { PartialStrykerOptions } from '@stryker-mutator/api/core';
 
 import { filesOf, notMutated } from './parts.ts';
 
 const options: PartialStrykerOptions = {
-  // scanner.as.ts runs as WebAssembly, which Stryker's switches cannot enter: see scanner.ts.
-  mutate: [...Object.values(filesOf).filter((files) => files !== ''), notMutated],
+  // Not scanner.as.ts: it runs as WebAssembly, where Stryker cannot switch mutants. See scanner.ts.
+  mutate: [...Object.values(filesOf).flat(), notMutated],
   testRunner: 'node-test',
   plugins: ['./test/mutation/test-runner.ts'],
   coverageAnalysis: 'perTest',
-  // Many a mutant is waited for and not worked for.
+  // More than the number of cores, since the tests of many mutants mostly wait.
   concurrency: 4,
-  // The runner has time limits of its own, for each test; these only bound those.
+  // Upper bounds only: the runner has its own time limits for each test.
   timeoutMS: 60_000,
   timeoutFactor: 5,
   dryRunTimeoutMinutes: 10,

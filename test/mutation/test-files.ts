@@ -1,15 +1,17 @@
-// Which tests decide whether a mutant is killed. All of them run the source itself, in a process of their own. A
-// mutant is dead at the first failure, so the fastest are asked first; files that are fast share a process, since
-// starting one costs as much as running them.
+// The tests that decide whether a mutant is killed. All of them run the source, not the built command, in separate
+// processes. The first failure kills a mutant, so the fastest tests run first. Fast files share a process, since
+// starting a process takes as long as running them.
 
 export interface Batch {
   readonly name: string;
   readonly files: readonly string[];
-  /** The sources whose mutants it is asked about: the others have faster tests for the same. */
+  /** The sources whose mutants this batch tests; for other sources there are faster tests. */
   readonly of: RegExp;
-  /** The gateway runs as a command, from the source too, and not in the tests' process. */
+  /** The host that the tests run against, as in test/helpers/targets.ts; default: the server in their process. */
+  readonly target?: 'fetch' | 'http2' | 'node' | 'plugin';
+  /** The gateway runs as a command (started from the source), not in the tests' process. */
   readonly isCommand?: boolean;
-  /** It measures time: on a busy machine a failure means something only when it comes again. */
+  /** The tests measure time: since the machine may be busy, only a repeated failure is a failure. */
   readonly isTimed?: boolean;
 }
 
@@ -46,8 +48,12 @@ export const batches: readonly Batch[] = [
     name: 'connections by themselves',
     files: [
       'test/transport/client-connection.test.ts',
-      'test/transport/server-connection.test.ts',
-      'test/transport/server-connection-turns.test.ts',
+      'test/transport/server-order.test.ts',
+      'test/transport/server-bodies.test.ts',
+      'test/transport/server-ends.test.ts',
+      'test/transport/server-room.test.ts',
+      'test/transport/server-times.test.ts',
+      'test/transport/server-turns.test.ts',
     ],
     of: /packages\/core\/http1\//,
     isTimed: true,
@@ -56,11 +62,6 @@ export const batches: readonly Batch[] = [
     name: 'opening sockets',
     files: ['test/transport/open-socket.test.ts'],
     of: /packages\/core\/http1\/client-connection\.ts/,
-  },
-  {
-    name: 'limit on connections',
-    files: ['test/transport/connection-limit.test.ts'],
-    of: /packages\/core\/http1\/(server|server-connection)\.ts/,
   },
   {
     name: 'connections over TLS',
@@ -83,7 +84,6 @@ export const batches: readonly Batch[] = [
       'test/spec/errors.test.ts',
       'test/spec/replies.test.ts',
       'test/spec/own-faults.test.ts',
-      'test/spec/faults-inside.test.ts',
       'test/spec/mounted.test.ts',
       'test/spec/observer.test.ts',
       'test/spec/closing.test.ts',
@@ -103,7 +103,6 @@ export const batches: readonly Batch[] = [
     name: 'HTTP through the gateway',
     files: [
       'test/spec/malformed-http.test.ts',
-      'test/transport/interim-answers.test.ts',
       'test/transport/client-leaves.test.ts',
       'test/transport/stall-watch.test.ts',
     ],
@@ -160,12 +159,90 @@ export const batches: readonly Batch[] = [
   {
     name: 'guards in hosts',
     files: ['test/guards/hosts.test.ts', 'test/plugin/guards.test.ts'],
-    of: /packages\/core\/(guards|hosts)\//,
+    of: /packages\/core\/(guards\/|hosts\/(common\/(fields|host-)|fetch|node\/node-exchange|server))/,
+  },
+  {
+    name: 'options',
+    files: [
+      'test/unit/host-options.test.ts',
+      'test/unit/settings.test.ts',
+      'test/unit/cors.test.ts',
+      'test/unit/host-names.test.ts',
+      'test/unit/client-address.test.ts',
+      'test/unit/settings-doc.test.ts',
+    ],
+    of: /packages\/core\/hosts\/options\//,
+  },
+  {
+    name: 'options of hosts',
+    files: [
+      'test/node/handler.test.ts',
+      'test/plugin/order.test.ts',
+      'test/plugin/log-and-ids.test.ts',
+      'test/transport/backend-client.test.ts',
+    ],
+    of: /packages\/core\/hosts\/(common\/host-gateway|options\/(host-options|limits|options|rows))/,
+  },
+  {
+    name: 'command line',
+    files: ['test/unit/cli.test.ts'],
+    of: /packages\/core\/hosts\/options\/(accepted-values|similar)/,
+  },
+  {
+    name: 'lines of failures',
+    files: ['test/unit/failure-lines.test.ts'],
+    of: /packages\/core\/hosts\/common\/failure-lines/,
+  },
+  {
+    name: 'listening',
+    files: [
+      'test/transport/listen.test.ts',
+      'test/transport/names-for-developers.test.ts',
+      'test/spec/closing.test.ts',
+      'test/embedded-backend/listening.test.ts',
+    ],
+    of: /packages\/core\/hosts\/(common\/(listen|start-error)|server)/,
+    isTimed: true,
+  },
+  {
+    name: 'server',
+    files: ['test/unit/host-options.test.ts', 'test/transport/tls.test.ts', 'test/transport/guards.test.ts'],
+    of: /packages\/core\/hosts\/server/,
+    isTimed: true,
   },
   {
     name: 'fetch handler',
     files: ['test/fetch/handler.test.ts'],
-    of: /packages\/core\/hosts\/(fetch|common)\//,
+    of: /packages\/core\/hosts\/(fetch|common\/(failure-lines|fields|host-gateway|piece-turns))/,
+  },
+  {
+    name: 'calls of the fetch handler',
+    files: [
+      'test/spec/operations.test.ts',
+      'test/spec/errors.test.ts',
+      'test/spec/backend-requests.test.ts',
+      'test/spec/cross-site-writes.test.ts',
+      'test/spec/paths-and-methods.test.ts',
+      'test/spec/request-body.test.ts',
+    ],
+    target: 'fetch',
+    of: /packages\/core\/hosts\/fetch\//,
+  },
+  {
+    name: 'Node handler',
+    files: ['test/node/handler.test.ts'],
+    of: /packages\/core\/hosts\/node\//,
+  },
+  {
+    name: 'calls of the Node handler',
+    files: [
+      'test/spec/operations.test.ts',
+      'test/spec/errors.test.ts',
+      'test/spec/request-body.test.ts',
+      'test/transport/buffered-bytes.test.ts',
+    ],
+    target: 'node',
+    of: /packages\/core\/hosts\/node\//,
   },
   {
     name: 'Fastify',
@@ -175,30 +252,65 @@ export const batches: readonly Batch[] = [
       'test/plugin/hook-replies.test.ts',
       'test/plugin/order.test.ts',
       'test/plugin/hooks-and-bodies.test.ts',
-      'test/plugin/slow-bodies.test.ts',
       'test/plugin/connections.test.ts',
-      'test/plugin/closing.test.ts',
       'test/spec/mounted.test.ts',
-      'test/spec/closing.test.ts',
     ],
-    of: /packages\/core\/hosts\/(fastify\/|node\/held-body|server)/,
+    of: /packages\/core\/hosts\/(fastify\/|node\/)/,
     isTimed: true,
   },
   {
-    name: 'HTTP/2',
+    name: 'calls of Fastify',
     files: [
-      'test/unit/frame-meter.test.ts',
-      'test/transport/http2.test.ts',
+      'test/spec/operations.test.ts',
+      'test/spec/errors.test.ts',
+      'test/spec/request-body.test.ts',
+      'test/transport/buffered-bytes.test.ts',
+    ],
+    target: 'plugin',
+    of: /packages\/core\/hosts\/(fastify\/|node\/held-body)/,
+  },
+  {
+    name: 'Fastify and slow clients',
+    files: ['test/plugin/slow-bodies.test.ts', 'test/plugin/closing.test.ts'],
+    of: /packages\/core\/hosts\/(fastify\/|node\/(held-body|node-exchange|linger|node-host))/,
+    isTimed: true,
+  },
+  {
+    name: 'bytes of HTTP/2',
+    files: ['test/unit/frame-meter.test.ts', 'test/unit/http2-head.test.ts'],
+    of: /packages\/core\/hosts\/http2\/(field-count|frame-meter|http2-head)/,
+  },
+  {
+    name: 'calls of HTTP/2',
+    files: [
+      'test/spec/operations.test.ts',
+      'test/spec/errors.test.ts',
+      'test/spec/paths-and-methods.test.ts',
+      'test/spec/request-body.test.ts',
+    ],
+    target: 'http2',
+    of: /packages\/core\/hosts\/http2\/http2/,
+  },
+  {
+    name: 'HTTP/2',
+    files: ['test/transport/http2.test.ts'],
+    of: /packages\/core\/hosts\/http2\/(http2|paced)/,
+    isTimed: true,
+  },
+  {
+    name: 'attacks by HTTP/2',
+    files: [
+      'test/transport/http2-heads.test.ts',
       'test/transport/http2-attacks.test.ts',
       'test/transport/http2-guards.test.ts',
     ],
-    of: /packages\/core\/hosts\/http2\//,
+    of: /packages\/core\/hosts\/http2\/(http2|paced)/,
     isTimed: true,
   },
   {
     name: 'counting for workers',
     files: ['test/unit/primary-counter.test.ts', 'test/unit/primary-state.test.ts'],
-    of: /packages\/(core\/guards\/rate-limit\/joined-count|command\/(cluster\/primary-counter|service\/keeper))\.ts/,
+    of: /packages\/(core\/guards\/rate-limit\/joined-count|command\/cluster\/primary-counter)\.ts/,
   },
   {
     name: 'slow clients',
@@ -208,25 +320,31 @@ export const batches: readonly Batch[] = [
     isTimed: true,
   },
   {
+    name: 'pool of workers',
+    files: ['test/process/pool.test.ts'],
+    of: /packages\/command\/cluster\/(member|pool|untaken-connections)\.ts/,
+    isTimed: true,
+  },
+  {
     name: 'workers',
-    files: ['test/process/workers.test.ts', 'test/process/rate-limit.test.ts'],
-    of: /packages\/command\/cluster\//,
+    files: ['test/process/rate-limit.test.ts', 'test/process/workers.test.ts'],
+    of: /packages\/command\/cluster\/worker\.ts/,
     isCommand: true,
     isTimed: true,
   },
 ];
 
-/** Left out: tests of load, which take longer than a file of others, and two that need the built command. */
+/** Skipped: load tests, which take longer than a file of other tests, and two tests that need the built command. */
 export const skippedTests = [
   '10,000 calls',
   '2,000 connections',
-  'HOST is such a name',
-  'a name that is none is a mistake at the start',
+  'HOST counts as an allowed name',
+  'an invalid name fails the start',
 ];
 
-/** How long a test waits for what does not come, where it sets no limit of its own; see test/helpers/changes.ts. */
+/** How long a test waits for an event if it sets no limit itself, in ms; see test/helpers/changes.ts. */
 export const testDeadlineMs = 8_000;
 
-/** Without the end of a test, a process hangs that has used so much processor time, or waited for so long. */
+/** A process hangs if no test ends within this much processor time, or within this much time, in ms. */
 export const hangCpuMs = 8_000;
-export const hangMs = 60_000;
+export const hangMs = 30_000;

@@ -1,4 +1,4 @@
-// Runs the test files that are named as arguments, one after the other in this process.
+// Runs the test files given as arguments in turn in this process.
 
 import { resolve } from 'node:path';
 import process from 'node:process';

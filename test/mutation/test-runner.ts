@@ -1,5 +1,5 @@
-// The Stryker test runner for this project, for node:test. Each mutant has processes of its own, so that it is in
-// force from the first line on and cannot disturb the next; they run the tests that come by it, batch by batch.
+// A Stryker test runner for node:test. Each mutant has its own processes, so that it is active from the first line on
+// and cannot affect the next mutant. These processes run the tests that cover the mutant, batch by batch.
 
 import { appendFileSync, globSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -25,25 +25,25 @@ const coveragePath = join(tmpdir(), `mutation-coverage-${process.pid}.json`);
 const logPath = resolve(import.meta.dirname, '../../build/mutation/mutants.log');
 const commandPath = join(tmpdir(), `mutation-command-${process.pid}`);
 
-// Beyond so many, choosing tests is more work than running those that come with them.
+// With more tests, selecting them costs more than running all of their files.
 const namesMax = 200;
 
 interface Covered {
   /** A test's id is its file and its name. */
   readonly tests: readonly string[];
   readonly coverage: MutantCoverage;
-  /** The mutants that came by before the first test, as the modules were loaded. */
+  /** Mutants covered while modules were loaded, before the first test. */
   readonly loaded?: readonly string[];
 }
 
-/** What coverage.js has left behind. */
+/** The coverage that coverage.js has written. */
 function readCoverage(): Covered {
   const text = readFileSync(coveragePath, 'utf8');
   rmSync(coveragePath);
   return JSON.parse(text) as Covered;
 }
 
-/** A command that is killed leaves no coverage behind: it counts as having come by every mutant in `sources`. */
+/** Every mutant in `sources`: the coverage of a command is unknown, since a killed command writes none. */
 function allMutants(sources: RegExp): Record<string, number> {
   const texts = globSync('packages/**/*.ts')
     .filter((path) => sources.test(path))
@@ -53,22 +53,22 @@ function allMutants(sources: RegExp): Record<string, number> {
   );
 }
 
-/** Has the tests start the source where they would start the built command, with the mutant in force. */
+/** Makes the tests start the source instead of the built command, with the mutant active. */
 function commandEnvironment(mutant = ''): NodeJS.ProcessEnv {
   const variables = `NODE_COMPILE_CACHE='${compiledPath}' ${INSTRUMENTER_CONSTANTS.ACTIVE_MUTANT_ENV_VARIABLE}=${mutant}`;
   writeFileSync(
     commandPath,
-    // Tests also ask the Node that runs the command for its version.
+    // With a first argument such as `-p` the script runs Node itself: tests read its version.
     `#!/bin/sh\ncase "$1" in -*) exec '${process.execPath}' "$@" ;; esac\nshift\nexec env ${variables} '${process.execPath}' '${resolve('packages/command/main.ts')}' "$@"\n`,
     { mode: 0o755 },
   );
   return { GATEWAY_NODE: commandPath, TEST_TARGETS: 'command' };
 }
 
-// A pattern may name lines of its file.
+// A pattern may end with line numbers.
 const lines = /:\d+(?::\d+)?-\d+(?::\d+)?$/;
 
-/** The batches that decide about what is mutated: the others need not run, nor pass. */
+/** The batches for the mutated files; no other batch needs to run. */
 function batchesFor(patterns: readonly string[]): readonly Batch[] {
   const files = patterns
     .filter((pattern) => !pattern.startsWith('!'))
@@ -93,17 +93,18 @@ class NodeTestRunner implements TestRunner {
     const coverage: MutantCoverage = { static: {}, perTest: {} };
     const coveredInside = new Set<string>();
     const runs = this.#batches.flatMap((batch) =>
-      (batch.isCommand ? [batch.name] : batch.files).map((name) => ({ ...batch, name })),
+      (batch.isCommand ? [batch.name] : batch.files).map((file) => ({ ...batch, file })),
     );
-    for (const { name, files, of, isCommand = false, isTimed = false } of runs) {
-      const result = await runTests(isCommand ? files : [name], {
+    for (const { file, files, of, target, isCommand = false, isTimed = false } of runs) {
+      const name = idOf(file, target);
+      const result = await runTests(isCommand ? files : [file], {
         cwd: process.cwd(),
         failures: isTimed ? 3 : 1,
-        // Counting what is covered costs many times the tests themselves.
+        // Recording coverage takes many times as long as the tests.
         patience: 10,
         environment: isCommand
           ? commandEnvironment()
-          : { MUTATION_COVERAGE: coveragePath, MUTATION_FILE: name },
+          : { MUTATION_COVERAGE: coveragePath, MUTATION_FILE: name, ...targetEnvironment(target) },
         nodeArguments: isCommand ? [] : ['--import', './test/mutation/coverage.js'],
       });
       if (result.kind !== 'passed') {
@@ -120,7 +121,7 @@ class NodeTestRunner implements TestRunner {
         results.set(id, { id, name: id, timeSpentMs, status: TestStatus.Success });
       }
       Object.assign(coverage.perTest, covered.coverage.perTest);
-      // All tests of a file judge what it loads: another file may load the same in the middle of a test.
+      // Mutants covered while a file loads are assigned to all its tests. Elsewhere a test may load the same module.
       const inside = new Set(Object.values(covered.coverage.perTest).flatMap((hits) => Object.keys(hits)));
       for (const mutant of covered.loaded ?? []) {
         if (inside.has(mutant)) continue;
@@ -136,8 +137,8 @@ class NodeTestRunner implements TestRunner {
         coverage.static[mutant] = (coverage.static[mutant] ?? 0) + hits;
       }
     }
-    // What happens between tests as well is judged by the tests: all of them would take far longer and find no more. Tests
-    // of the command are not counted among these: of what they come by nothing is known.
+    // A mutant that is covered by tests and also between tests runs only against these tests: running all tests takes
+    // far longer and kills no more mutants. Tests of the command are not included, since their coverage is unknown.
     coverage.static = Object.fromEntries(
       Object.entries(coverage.static).filter(([mutant]) => !coveredInside.has(mutant)),
     );
@@ -146,7 +147,7 @@ class NodeTestRunner implements TestRunner {
 
   async mutantRun(options: MutantRunOptions): Promise<MutantRunResult> {
     const result = await this.#run(options);
-    // Stryker names the survivors only when all is done.
+    // Stryker lists survivors only at the end.
     const { fileName, location, mutatorName, replacement } = options.activeMutant;
     const place = `${fileName.slice(fileName.lastIndexOf('/packages/') + 1)}:${location.start.line + 1}:${location.start.column + 1}`;
     const reason = 'failureMessage' in result ? result.failureMessage : '';
@@ -159,11 +160,11 @@ class NodeTestRunner implements TestRunner {
 
   async #run({ activeMutant, testFilter }: MutantRunOptions): Promise<MutantRunResult> {
     let nrOfTests = 0;
-    for (const { name, files, of, isCommand = false, isTimed = false } of batches) {
+    for (const { name, files, of, target, isCommand = false, isTimed = false } of batches) {
       if (!of.test(activeMutant.fileName)) continue;
       const wanted = isCommand
         ? { files: testFilter?.includes(name) === false ? [] : files, names: [] }
-        : chooseTests(files, testFilter);
+        : chooseTests(files, target, testFilter);
       if (wanted.files.length === 0) continue;
       nrOfTests += 1;
       const result = await runTests(wanted.files, {
@@ -172,7 +173,10 @@ class NodeTestRunner implements TestRunner {
         names: wanted.names,
         environment: isCommand
           ? commandEnvironment(activeMutant.id)
-          : { [INSTRUMENTER_CONSTANTS.ACTIVE_MUTANT_ENV_VARIABLE]: activeMutant.id },
+          : {
+              [INSTRUMENTER_CONSTANTS.ACTIVE_MUTANT_ENV_VARIABLE]: activeMutant.id,
+              ...targetEnvironment(target),
+            },
       });
       if (result.kind === 'hung') {
         return { status: MutantRunStatus.Timeout, reason: result.test };
@@ -185,15 +189,25 @@ class NodeTestRunner implements TestRunner {
   }
 }
 
-/** Of `files` those with a test that is wanted, and its name; all tests when `ids` is undefined or there are many. */
+/** Names the tests of `file` that run against `target`. */
+function idOf(file: string, target: Batch['target']): string {
+  return target === undefined ? file : `${target}: ${file}`;
+}
+
+function targetEnvironment(target: Batch['target']): NodeJS.ProcessEnv {
+  return target === undefined ? {} : { TEST_TARGETS: target };
+}
+
+/** The files with tests in `ids`, and the names of these tests; no names, if all tests of the files must run. */
 function chooseTests(
   files: readonly string[],
+  target: Batch['target'],
   ids: readonly string[] | undefined,
 ): { files: readonly string[]; names: readonly string[] } {
   if (ids === undefined) return { files, names: [] };
   const names: string[] = [];
   const chosen = files.filter((file) => {
-    const prefix = `${file} `;
+    const prefix = `${idOf(file, target)} `;
     const own = ids.filter((id) => id.startsWith(prefix)).map((id) => id.slice(prefix.length));
     names.push(...own);
     return own.length > 0;

@@ -1,5 +1,4 @@
-// What is the Node handler's own [D50]: the servers and the middleware around it. That its replies are those of the command
-// is in test/spec/, where it is one of the targets.
+// The Node handler in servers and after middleware [D50]. test/spec/ tests its replies.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -9,7 +8,7 @@ import { describe, test } from 'node:test';
 import connect from 'connect';
 import express, { type NextFunction, type Request, type Response } from 'express';
 import { createNodeHandler } from '../../packages/core/hosts/node/node.ts';
-import { createGate, poll } from '../helpers/changes.ts';
+import { createGate, poll, within } from '../helpers/changes.ts';
 import {
   assertHeaders,
   assertReply,
@@ -23,7 +22,7 @@ import {
 } from '../helpers/expected.ts';
 import { createExpress, nodeServers, serveNode } from '../helpers/node-host.ts';
 import { requestsFor, sendAll } from '../helpers/odd-targets.ts';
-import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { chunk, forever, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind, type ScriptedBackend } from '../helpers/scripted-backend.ts';
 
 const callsOf = ({ requests }: ScriptedBackend): string[] =>
@@ -31,7 +30,7 @@ const callsOf = ({ requests }: ScriptedBackend): string[] =>
 
 for (const [name, mount] of Object.entries(nodeServers)) {
   describe(name, () => {
-    test('the five operations, with the headers of every reply [D24, D50]', async () => {
+    test('the five operations are served, with the headers that every reply has [D24, D50]', async () => {
       await using server = await serveNode({}, mount);
       for (const { method, path, options, status, body } of operations) {
         assertReply(await server.call(method, path, options), status, body);
@@ -43,7 +42,7 @@ for (const [name, mount] of Object.entries(nodeServers)) {
       assert.deepEqual(server.backend.violations, []);
     });
 
-    test('errors are those of the command [spec 7]', async () => {
+    test('errors are as in the specification [spec 7]', async () => {
       await using server = await serveNode({}, mount);
       for (const id of ['abc', '%zz', '', '%2F5']) {
         assertReply(await server.call('GET', `/api/work-items/${id}`), 400, invalidId);
@@ -60,7 +59,7 @@ for (const [name, mount] of Object.entries(nodeServers)) {
       assertReply(await server.call('GET', '/api/work-items'), 500, operation(1).failure);
     });
 
-    test('a client that leaves cancels a read, and not a write [D21]', async () => {
+    test('a client that leaves cancels a read but not a write [D21]', async () => {
       await using server = await serveNode({}, mount);
       const gate = createGate();
       server.backend.answers(behind(gate, answer('{"id":5}')));
@@ -69,7 +68,7 @@ for (const [name, mount] of Object.entries(nodeServers)) {
         client.send(requestBytes(method, '/api/work-items/5'));
         await server.backend.nextRequest();
       }
-      // The one that left before has been seen to, too.
+      // The client of the read left last, so the gateway has handled both.
       await server.backend.connectionClosed(1);
       assert.equal(server.backend.isClosed(0), false);
       gate.open();
@@ -83,7 +82,7 @@ for (const [name, mount] of Object.entries(nodeServers)) {
       );
     });
 
-    test('a client that goes away in the middle of its body makes no call, and nothing is held', async () => {
+    test('a client that leaves before its body is complete causes no backend call, and no byte stays buffered', async () => {
       await using server = await serveNode({ bufferedBytesMax: 1_000 }, mount);
       for (const method of ['PUT', 'DELETE']) {
         await using client = await RawClient.open(server.port);
@@ -98,8 +97,9 @@ for (const [name, mount] of Object.entries(nodeServers)) {
       assert.deepEqual(callsOf(server.backend), ['PUT /api/WorkItem/5']);
     });
 
-    test('a client that takes nothing more of its reply is cut off [D35]', async () => {
-      await using server = await serveNode({ replyStallTimeoutMs: 100 }, mount);
+    test('a client that stops reading its reply is disconnected, and nothing stays held [D26, D35]', async () => {
+      const options = { replyStallTimeoutMs: 100, bufferedBytesMax: 30_000_000 };
+      await using server = await serveNode(options, mount);
       server.backend.answers(answer(Buffer.alloc(24_000_000, '1')));
       await using client = await RawClient.open(server.port);
       client.send(requestBytes('GET', '/api/work-items'));
@@ -107,27 +107,23 @@ for (const [name, mount] of Object.entries(nodeServers)) {
       client.pause();
       await poll(() => server.told.stalled.length === 1, 'the client is cut off');
       assert.equal(server.told.stalled[0], server.told.ended[0]);
+      assert.equal((await server.call('GET', '/api/work-items')).status, 200);
     });
   });
 }
 
-describe('what is not under /api/work-items', () => {
+describe('a path outside of /api/work-items', () => {
   const strangers = [
-    '/',
-    '/api',
-    '/api/work-itemsx',
-    '/api/work-item',
-    '/API/work-items',
-    '//api/work-items',
-  ];
+    '/', '/api', '/api/work-itemsx', '/api/work-item', '/API/work-items', '//api/work-items',
+  ]; // prettier-ignore
 
-  test('goes to the next handler where there is one [D50]', async () => {
+  test('goes to the next handler [D50]', async () => {
     await using server = await serveNode({}, (handler) =>
       connect()
         .use(handler)
         .use((_request, response) => response.end('the next')),
     );
-    // An absolute-form target is one that middleware may have read in another way [D60].
+    // Middleware may read an absolute-form target differently [D60].
     for (const target of [...strangers, 'http://x/api/work-items/5']) {
       const reply = await server.call('GET', target);
       assert.deepEqual([reply.status, reply.text], [200, 'the next'], target);
@@ -135,7 +131,7 @@ describe('what is not under /api/work-items', () => {
     assert.deepEqual(server.told.ended, []);
   });
 
-  test('is 404 where there is none [D5]', async () => {
+  test('is 404 without a next handler [D5]', async () => {
     await using server = await serveNode();
     for (const target of strangers) {
       assertReply(await server.call('GET', target), 404, notFound);
@@ -144,7 +140,7 @@ describe('what is not under /api/work-items', () => {
   });
 });
 
-describe('the path is the one that the client sent, wherever the handler is mounted [D50]', () => {
+describe('a mounted handler sees the path that the client sent [D50]', () => {
   for (const [name, prefix, mount] of [
     ["app.use('/api/work-items', handler)", '', (handler) => createExpress().use('/api/work-items', handler)],
     ["Connect's use('/api', handler)", '', (handler) => connect().use('/api', handler)],
@@ -172,8 +168,8 @@ describe('the path is the one that the client sent, wherever the handler is moun
   }
 });
 
-describe('middleware before it', () => {
-  test('nothing gets past what it refuses, whatever its target looks like [D60]', async () => {
+describe('middleware before the handler', () => {
+  test('when middleware refuses requests, no target reaches the handler [D60]', async () => {
     const deny = (_request: Request, response: Response): void => {
       response.status(401).json({ error: 'no entry' });
     };
@@ -195,7 +191,7 @@ describe('middleware before it', () => {
     }
   });
 
-  test('a request whose reply it has begun makes no call: it refused, and went on by mistake [D50]', async () => {
+  test('when middleware answers a request and calls next(), the backend is not called [D50]', async () => {
     await using server = await serveNode({}, (handler) =>
       createExpress()
         .use((_request: Request, response: Response, next: NextFunction) => {
@@ -211,7 +207,63 @@ describe('middleware before it', () => {
     assert.deepEqual(server.backend.requests, []);
   });
 
-  test('its headers are added, and replace none of D24', async () => {
+  test('a client that leaves before it is done causes no call [D21]', async () => {
+    const begun = createGate();
+    const left = createGate();
+    await using server = await serveNode({}, (handler) =>
+      connect()
+        .use((request, response, next) => {
+          if (request.method === 'DELETE') response.once('close', left.open).once('close', next);
+          else next();
+          begun.open();
+        })
+        .use(handler),
+    );
+    const client = await RawClient.open(server.port);
+    client.send(requestBytes('DELETE', '/api/work-items/5'));
+    await within(begun.opened, 'middleware has begun');
+    client.reset();
+    await within(left.opened, 'the client has left');
+    assertReply(await server.call('GET', '/api/work-items/5'), 200, '{"id":5}');
+    assert.deepEqual(callsOf(server.backend), ['GET /api/WorkItem/5']);
+    assert.equal(server.told.ended.length, 1);
+  });
+
+  test('a body that it has paused is read', async () => {
+    await using server = await serveNode({}, (handler) =>
+      connect()
+        .use((request, _response, next) => {
+          request.pause();
+          setImmediate(next);
+        })
+        .use(handler),
+    );
+    assertReply(await server.call('PUT', '/api/work-items/5', { body: '[]' }), 200, succeeded);
+  });
+
+  test('a writeHead of its own that throws ends the connection, and the record has the error [D28]', async () => {
+    const fault = new Error('of the middleware');
+    await using server = await serveNode({}, (handler) =>
+      connect()
+        .use((_request, response, next) => {
+          response.writeHead = () => {
+            throw fault;
+          };
+          next();
+        })
+        .use(handler),
+    );
+    await using client = await RawClient.open(server.port);
+    client.send(requestBytes('GET', '/api/work-items'));
+    await client.closed();
+    assert.equal(client.bytesReceived, 0);
+    assert.deepEqual(
+      server.told.ended.map(({ outcome, cause }) => [outcome, cause]),
+      [['bug', fault]],
+    );
+  });
+
+  test("headers that middleware sets are added and replace none of the gateway's [D24]", async () => {
     await using server = await serveNode({}, (handler) =>
       express()
         .use((_request: Request, response: Response, next: NextFunction) => {
@@ -221,7 +273,7 @@ describe('middleware before it', () => {
           response.setHeader('Transfer-Encoding', 'chunked');
           response.setHeader('X-Request-Id', 'hidden');
           response.setHeader('Set-Cookie', ['a=1', 'b=2']);
-          // As old versions of `on-headers` do, which compression, sessions and logs hook in by.
+          // Old versions of `on-headers` do this. Middleware for compression, sessions and logs uses that package.
           const writeHead = response.writeHead.bind(response);
           response.writeHead = (status: number) => writeHead(status);
           next();
@@ -239,7 +291,7 @@ describe('middleware before it', () => {
     }
   });
 
-  test('requests sent ahead are called in their order, however long it takes for each [D27]', async () => {
+  test('pipelined requests make their calls in order, even if middleware takes longer for some [D27]', async () => {
     let turnsOfLast = 0;
     await using server = await serveNode({}, (handler) =>
       createExpress()
@@ -264,19 +316,34 @@ describe('middleware before it', () => {
   });
 });
 
-describe('a body that somebody has read before', () => {
+test('a body that continues after a refusal by an asynchronous guard is dropped up to the limit; beyond it the connection closes [D11]', async () => {
+  await using server = await serveNode({
+    requestBytesMax: 1_000,
+    authIssuer: 'https://issuer.example',
+    authAudience: ['items'],
+    authJwksUrl: 'http://127.0.0.1:9/',
+  });
+  await using client = await RawClient.open(server.port);
+  client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
+  client.send(chunk('x'.repeat(1_000)));
+  assert.equal((await client.reply()).status, 401);
+  // Sends on, or Node's own time limit would close it.
+  await within(client.sendPieces(forever(chunk('x'))), 'the connection is closed');
+});
+
+describe('a body that middleware has read', () => {
   const json = [['Content-Type', 'application/json']] as const;
-  const mistake = /^the host has read the request's body before: put the handler before express\.json\(\)/;
+  const mistake = /^the host has already read the request body: mount the handler before express\.json\(\)/;
 
   for (const [name, guards, added] of [
     ['without guards', {}, []],
     [
-      'behind a guard that takes its time',
+      'after an asynchronous guard',
       { rateLimit: '100/1h', rateLimitKey: 'address' },
       ['ratelimit', 'ratelimit-policy'],
     ],
   ] as const) {
-    test(`a write is the operation's 500, and the observer is told what to do: ${name} [D28, D50]`, async () => {
+    test(`a write gets the 500 of its operation, and the cause explains the fix: ${name} [D28, D50]`, async () => {
       await using server = await serveNode(guards, (handler) =>
         createExpress().use(express.json()).use(handler),
       );
@@ -295,7 +362,7 @@ describe('a body that somebody has read before', () => {
     });
   }
 
-  test('what needs no body, and what the parser does not read, is served as ever', async () => {
+  test('calls that need no body are served, and so are bodies that the parser does not read', async () => {
     await using server = await serveNode({}, (handler) => createExpress().use(express.json()).use(handler));
     const body = { headers: json, body: '{"a":1}' };
     assertReply(await server.call('GET', '/api/work-items/5', body), 200, '{"id":5}');
@@ -307,7 +374,7 @@ describe('a body that somebody has read before', () => {
     assert.equal(server.told.ended.at(-1)?.outcome, 'invalid-body');
   });
 
-  test('without an observer it is a line that names what to do, and no defect of the gateway', async (context) => {
+  test('without an observer a line on stderr explains the fix and reports no defect of the gateway', async (context) => {
     const written = context.mock.method(console, 'error', () => undefined);
     await using server = await serveNode({ observer: undefined as never }, (handler) =>
       createExpress().use(express.json()).use(handler),
@@ -317,13 +384,13 @@ describe('a body that somebody has read before', () => {
     const [line] = written.mock.calls.map((each) => String(each.arguments[0]));
     assert.match(
       line ?? '',
-      /^work-item-gateway: bug: POST \/api\/work-items \(request id mine\) got 500: Error: the host has read/,
+      /^work-item-gateway: bug: POST \/api\/work-items \(request id mine\) got 500: Error: the host has already read/,
     );
     assert.doesNotMatch(line ?? '', /defect of the gateway/);
   });
 });
 
-test('in a server of HTTP/2 a request is a 500 that says why to the observer, and the process lives [D50]', async () => {
+test('in an HTTP/2 server a request is a 500, the cause explains why, and the process lives [D50]', async () => {
   await using server = await serveNode();
   const over2 = http2.createServer(server.handler as never).listen(0, '127.0.0.1');
   await once(over2, 'listening');
@@ -346,7 +413,7 @@ test('in a server of HTTP/2 a request is a 500 that says why to the observer, an
   assert.deepEqual(server.backend.requests, []);
 });
 
-test('when it is closed, calls in flight fail, and so does what comes later; nothing is left open [D50]', async () => {
+test('close fails the calls in flight and later calls, and closes the backend connections [D50]', async () => {
   await using server = await serveNode();
   server.backend.answers(behind(createGate(), answer('{}')));
   const waiting = server.call('GET', '/api/work-items/5');
@@ -362,9 +429,9 @@ test('when it is closed, calls in flight fail, and so does what comes later; not
   assert.equal(server.backend.connectionsOpen, 0);
 });
 
-test('options that are wrong are told all at once [D32]', () => {
+test('invalid options are reported all at once [D32]', () => {
   assert.throws(
     () => createNodeHandler({ backendUrl: 'ftp://x', prefix: 'items/', inFlightMax: 0, timeout: 1 } as never),
-    /^TypeError: The gateway cannot be made: prefix must .*; backendUrl must be .*; inFlightMax must be .*; there is no timeout/,
+    /^TypeError: Cannot create the gateway: prefix must .*; backendUrl must be .*; inFlightMax must be .*; timeout is unknown/,
   );
 });

@@ -1,5 +1,5 @@
-// `app.close()` drains as the command does on a signal: calls in flight get their replies, and then it closes, after
-// its timeout at the latest [D55, D33].
+// `app.close()` drains as the command does on a signal: calls in flight get their replies, then the server closes. It closes
+// after its shutdown timeout at the latest [D55, D33].
 
 import assert from 'node:assert/strict';
 import type { AddressInfo, Socket } from 'node:net';
@@ -24,7 +24,7 @@ const kinds = [
   })),
 ];
 
-/** Calls `app.close()`; `isDone` says whether that has come to its end. */
+/** Calls `app.close()`. `isDone` turns true when the close has ended. */
 function close(app: FastifyInstance) {
   const closing = { isDone: false, ended: Promise.resolve() };
   closing.ended = app.close().then(() => {
@@ -33,9 +33,9 @@ function close(app: FastifyInstance) {
   return closing;
 }
 
-async function isRefused(port: number): Promise<boolean> {
+async function isRefused(port: number, address?: string): Promise<boolean> {
   try {
-    (await RawClient.open(port)).destroy();
+    (await RawClient.open(port, address)).destroy();
     return false;
   } catch {
     return true;
@@ -44,7 +44,7 @@ async function isRefused(port: number): Promise<boolean> {
 
 for (const { name, create, options } of kinds) {
   describe(name, () => {
-    test('calls in flight get their replies, and then it closes [D55]', async () => {
+    test('close waits for calls in flight and then closes [D55]', async () => {
       const app = create(options);
       await using server = await serve(app);
       const gate = createGate();
@@ -55,9 +55,9 @@ for (const { name, create, options } of kinds) {
         await server.backend.nextRequest();
       }
       const closing = close(app);
-      // Longer than what was seen to cut them.
+      // Long enough for a wrong close to cut off the calls.
       await new Promise((resolve) => setTimeout(resolve, 300));
-      assert.ok(!closing.isDone, 'it waits for them');
+      assert.ok(!closing.isDone, 'close waits for the calls');
       gate.open();
       for (const [index, { status, body }] of operations.entries()) {
         const reply = await clients[index]?.reply();
@@ -72,7 +72,7 @@ for (const { name, create, options } of kinds) {
     });
 
     for (const return503OnClosing of [true, false]) {
-      test(`no new connection is taken meanwhile; one that is open gets ${return503OnClosing ? "Fastify's 503" : 'its reply'}, and closes [D55]`, async () => {
+      test(`during close no new connection is accepted; an open one gets ${return503OnClosing ? "Fastify's 503" : 'its reply'} and closes [D55]`, async () => {
         const app = create({ ...options, return503OnClosing });
         await using server = await serve(app);
         const gate = createGate();
@@ -83,8 +83,8 @@ for (const { name, create, options } of kinds) {
         held.send(requestBytes('GET', '/api/work-items'));
         await server.backend.until(() => server.backend.requests.length === 2, 'the held call');
         const closing = close(app);
-        await poll(async () => await isRefused(server.port), 'no new connection is taken');
-        assert.ok(!closing.isDone, 'it waits for the call');
+        await poll(async () => await isRefused(server.port), 'no new connection is accepted');
+        assert.ok(!closing.isDone, 'close waits for the call');
         const reply = await open.call('GET', '/api/work-items');
         if (return503OnClosing) assert.match(reply.text, /^\{"error":"Service Unavailable",/);
         else assertReply(reply, 200, '{"id":5}');
@@ -97,7 +97,7 @@ for (const { name, create, options } of kinds) {
       });
     }
 
-    test('a load that does not end by itself ends, and loses no call, with return503OnClosing false [D55, D33]', async () => {
+    test('with return503OnClosing false an endless load ends and loses no call [D55, D33]', async () => {
       const app = create({ ...options, return503OnClosing: false });
       await using server = await serve(app);
       const gate = createGate();
@@ -107,13 +107,13 @@ for (const { name, create, options } of kinds) {
       held.send(requestBytes('GET', '/api/work-items'));
       await server.backend.nextRequest();
       let isClosing = false;
-      // Opens another connection when one is closed, for as long as there is somebody.
+      // Opens a new connection for each closed one, until the server refuses connections.
       const load = async (): Promise<void> => {
         for (;;) {
           const isLate = isClosing;
           const client = await RawClient.open(server.port).catch(() => undefined);
           if (client === undefined) return;
-          // A connection that the system made and nobody took is reset.
+          // The OS may open a connection that the server then does not accept: it is reset.
           let reply = await client.call('GET', '/api/work-items/5').catch((error: unknown) => {
             if (!isLate) throw error;
           });
@@ -130,13 +130,13 @@ for (const { name, create, options } of kinds) {
       isClosing = true;
       const closing = close(app);
       await within(Promise.all(clients), 'the load ends', 3_000);
-      assert.ok(!closing.isDone, 'it waits for the call');
+      assert.ok(!closing.isDone, 'close waits for the call');
       gate.open();
       assertReply(await held.reply(), 200, '{"id":6}');
       await within(closing.ended, 'it closes', 3_000);
     });
 
-    test('the limit of Fastify on hooks does not shorten that [D55]', async () => {
+    test("Fastify's pluginTimeout does not cut calls in flight [D55]", async () => {
       const pluginTimeout = 400;
       const cutsItself = Object.keys(options).length > 0;
       const app = create({ ...options, pluginTimeout });
@@ -151,7 +151,7 @@ for (const { name, create, options } of kinds) {
       await within(closing.ended, 'it closes');
     });
 
-    test('so do calls whose request is in hooks, or on its way [D55]', async () => {
+    test('close waits for requests in hooks and for those still arriving [D55]', async () => {
       const app = create(options);
       const hooksGate = createGate();
       let hooks = 0;
@@ -167,7 +167,7 @@ for (const { name, create, options } of kinds) {
       inHooks.send(requestBytes('PUT', update.path, { headers: [['X-Slow', '1']], body: '1' }));
       await using onItsWay = await RawClient.open(server.port);
       onItsWay.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n[`);
-      await poll(() => hooks === 2, 'both are in');
+      await poll(() => hooks === 2, 'both are in hooks');
       const closing = close(app);
       await new Promise((resolve) => setImmediate(resolve));
       onItsWay.send('1]');
@@ -179,7 +179,7 @@ for (const { name, create, options } of kinds) {
       assert.equal(server.backend.requests.length, 2);
     });
 
-    test('a large reply that its client takes slowly arrives whole [D55]', async () => {
+    test('a large reply to a slow client arrives complete [D55]', async () => {
       const app = create(options);
       const sockets: Socket[] = [];
       app.server.on('connection', (socket: Socket) => sockets.push(socket));
@@ -190,7 +190,10 @@ for (const { name, create, options } of kinds) {
       client.pause();
       client.send(requestBytes('GET', '/api/work-items'));
       await server.backend.nextRequest();
-      await poll(() => sockets.some(({ writableLength }) => writableLength > 0), 'the reply is on its way');
+      await poll(
+        () => sockets.some(({ writableLength }) => writableLength > 0),
+        'a part of the reply is waiting',
+      );
       const closing = close(app);
       await new Promise((resolve) => setTimeout(resolve, 100));
       client.resume();
@@ -198,7 +201,7 @@ for (const { name, create, options } of kinds) {
       await within(closing.ended, 'it closes');
     });
 
-    test('past shutdownTimeoutMs what is left is cut, and counts as no failure [D55]', async () => {
+    test('after shutdownTimeoutMs the remaining calls are cut off, with the outcome "shutdown" [D55]', async () => {
       const { told, observer } = createObserver();
       const app = create(options);
       await using server = await serve(app, { shutdownTimeoutMs: 400, observer });
@@ -206,7 +209,7 @@ for (const { name, create, options } of kinds) {
       await using waiting = await RawClient.open(server.port);
       waiting.send(requestBytes('PUT', update.path, { body: '1' }));
       await server.backend.nextRequest();
-      // Neither does its body come, nor is its reply taken.
+      // One request whose body never arrives, and one reply that its client never reads.
       await using unfinished = await RawClient.open(server.port);
       unfinished.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n[`);
       server.backend.answersOnce(answer(JSON.stringify('x'.repeat(20_000_000))));
@@ -228,7 +231,7 @@ for (const { name, create, options } of kinds) {
       assert.deepEqual(told.bugs, []);
     });
 
-    test('connections on which nothing goes on delay it by a second at most [D55, D33]', async () => {
+    test('idle connections delay close by a second at most [D55, D33]', async () => {
       const app = create(options);
       app.addHook('onRequest', async ({ headers }, reply) => {
         if (headers['x-refuse'] !== undefined) await reply.code(401).send({});
@@ -236,7 +239,7 @@ for (const { name, create, options } of kinds) {
       await using server = await serve(app);
       const clients = await Promise.all(Array.from({ length: 20 }, () => RawClient.open(server.port)));
       for (const [index, client] of clients.entries()) {
-        // Some have sent nothing yet, some were refused by a hook, some had their call.
+        // A third has sent nothing, a third was refused by a hook, a third had a call.
         if (index % 3 === 1) await client.call('GET', '/api/work-items', { headers: [['X-Refuse', '1']] });
         if (index % 3 === 2) await client.call('GET', '/api/work-items');
       }
@@ -247,7 +250,7 @@ for (const { name, create, options } of kinds) {
       for (const client of clients) await client.closed();
     });
 
-    test('it closes where it has never listened, has not started, and when it is asked twice', async () => {
+    test('close works without listen, before the start, and twice', async () => {
       const add = (app: FastifyInstance) =>
         app.register(workItemGateway, { backendUrl: 'http://localhost:5104' });
       const unused = create(options);
@@ -264,10 +267,11 @@ for (const { name, create, options } of kinds) {
   });
 }
 
-test('the lines of docs/hosts.md do so as they are written [D55]', async () => {
+test('the example in docs/hosts.md closes gracefully [D55]', async () => {
   const backend = await ScriptedBackend.start();
   try {
-    backend.answers(latency(800, answer('{"id":5}')));
+    const gate = createGate();
+    backend.answers(behind(gate, answer('{"id":5}')));
     const code = codeBlock('docs/hosts.md', 'const app = Fastify(')
       .replace("'fastify'", JSON.stringify(import.meta.resolve('fastify')))
       .replace(
@@ -285,8 +289,11 @@ test('the lines of docs/hosts.md do so as they are written [D55]', async () => {
       await using client = await RawClient.open(port, address);
       return await client.call(method, path, options);
     });
-    await poll(() => backend.requests.length === operations.length, 'all of them are at the backend');
-    await within(app.close(), 'it closes');
+    await poll(() => backend.requests.length === operations.length, 'all calls have reached the backend');
+    const closing = app.close();
+    await poll(() => isRefused(port, address), 'no new connection is accepted');
+    gate.open();
+    await within(closing, 'it closes');
     for (const [index, { status, body }] of operations.entries()) {
       const reply = await replies[index];
       assert.ok(reply);

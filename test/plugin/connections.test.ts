@@ -1,17 +1,19 @@
-// What the plugin and the Node handler do about a connection that node:http reads for them: where it has to end, and how.
+// The plugin and the Node handler close connections in servers of node:http.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { assertReply, badRequest, operation, succeeded, tooLarge } from '../helpers/expected.ts';
+import { within } from '../helpers/changes.ts';
+import { assertReply, badRequest, operation, tooLarge } from '../helpers/expected.ts';
 import { nodeHosts } from '../helpers/hosts.ts';
-import { chunk, RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { createObserver } from '../helpers/in-process.ts';
+import { chunk, forever, RawClient, requestBytes } from '../helpers/raw-client.ts';
 
 const update = operation(4);
 const next = requestBytes('DELETE', operation(5).path);
 
 for (const host of nodeHosts) {
   describe(host.name, () => {
-    test('a length over the limit is refused before the body has come, and the connection ends [D11]', async () => {
+    test('a content-length over the limit is refused before the body arrives, and the connection closes [D11]', async () => {
       await using server = await host.serve({ requestBytesMax: 1_000 });
       await using client = await RawClient.open(server.port);
       client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000000\r\n\r\n`);
@@ -23,7 +25,7 @@ for (const host of nodeHosts) {
     });
 
     for (const [framing, bytes] of [
-      ['a length', requestBytes('PUT', update.path, { body: 'x'.repeat(5_000_000) })],
+      ['content-length', requestBytes('PUT', update.path, { body: 'x'.repeat(5_000_000) })],
       [
         'chunks',
         Buffer.concat([
@@ -33,7 +35,7 @@ for (const host of nodeHosts) {
         ]),
       ],
     ] as const) {
-      test(`a body far over the limit gets its reply instead of a reset, and nothing behind it is served: ${framing} [D11]`, async () => {
+      test(`a body far over the limit is 413, then the connection ends without a reset: ${framing} [D11]`, async () => {
         await using server = await host.serve({ requestBytesMax: 1_000 });
         for (let count = 0; count < 5; count += 1) {
           await using client = await RawClient.open(server.port);
@@ -49,7 +51,7 @@ for (const host of nodeHosts) {
       'GET /api/work-items/5 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n',
       'PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\n{}',
     ]) {
-      test(`behind a request for another protocol nothing is served, and nothing lost in silence: ${upgrade.slice(0, 3)} [D27]`, async () => {
+      test(`the reply to a request to upgrade closes the connection: ${upgrade.slice(0, 3)} [D27]`, async () => {
         await using server = await host.serve();
         await using client = await RawClient.open(server.port);
         client.send(Buffer.concat([Buffer.from(upgrade), next]));
@@ -63,13 +65,14 @@ for (const host of nodeHosts) {
 
     for (const [name, head] of [
       ['two Host headers', 'GET /api/work-items HTTP/1.1\r\nHost: x\r\nHost: x'],
-      ['a host that is none', 'DELETE /api/work-items/5 HTTP/1.1\r\nHost: a b'],
+      ['an invalid host', 'DELETE /api/work-items/5 HTTP/1.1\r\nHost: a b'],
       ['a host with a bad escape', 'DELETE /api/work-items/5 HTTP/1.1\r\nHost: %ff'],
       ['a fragment', 'DELETE /api/work-items/5#6 HTTP/1.1\r\nHost: x'],
-      ['another coding', 'PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked'],
+      ['a gzip coding', 'PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked'],
     ] as const) {
-      test(`what Node lets through and two parsers could read differently is 400: ${name} [D27]`, async () => {
-        await using server = await host.serve();
+      test(`ambiguous HTTP that Node accepts is 400: ${name} [D27]`, async () => {
+        const { told, observer } = createObserver();
+        await using server = await host.serve({ observer });
         await using client = await RawClient.open(server.port);
         client.send(`${head}\r\n\r\n${head.includes('chunked') ? '2\r\n{}\r\n0\r\n\r\n' : ''}`);
         client.send(next);
@@ -78,17 +81,24 @@ for (const host of nodeHosts) {
         assert.equal(reply.header('connection'), 'close');
         await client.closed();
         assert.deepEqual(server.backend.requests, []);
+        assert.deepEqual([told.malformed.length, told.ended, told.bugs], [1, [], []]);
       });
     }
-
-    test('many calls, one after the other and sent ahead, all on one connection', async () => {
-      await using server = await host.serve();
-      await using client = await RawClient.open(server.port);
-      for (let count = 0; count < 50; count += 1) {
-        client.send(Buffer.concat([requestBytes('PUT', update.path, { body: '{}' }), next, next]));
-        for (let replies = 0; replies < 3; replies += 1) assertReply(await client.reply(), 200, succeeded);
-      }
-      assert.equal(server.backend.requests.length, 150);
-    });
   });
 }
+
+test('a client that continues to send after the last reply is cut off, and nothing that it sends is served [D11]', async () => {
+  await Promise.all(
+    nodeHosts.map(async (host) => {
+      await using server = await host.serve({ requestBytesMax: 1_000 });
+      await using client = await RawClient.open(server.port);
+      client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n`);
+      assertReply(await client.reply(), 413, tooLarge);
+      assert.equal(await client.closed(), 'end');
+      client.send('x'.repeat(1_001));
+      // Ends when the server has reset the connection.
+      await within(client.sendPieces(forever(next)), 'the client is cut off');
+      assert.deepEqual(server.backend.requests, []);
+    }),
+  );
+});

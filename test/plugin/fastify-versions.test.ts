@@ -1,4 +1,4 @@
-// Which versions of Fastify the package says it works with, and which the tests of the plugin run with.
+// The versions of Fastify that the package supports and that the tests use.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -10,7 +10,7 @@ const manifest = JSON.parse(readFileSync(new URL('../../package.json', import.me
   Record<string, string>
 >;
 
-test('both ends of the range that the package names are tested', () => {
+test("the oldest and the newest Fastify of the package's range are tested", () => {
   const oldest = versions.oldest().version;
   const newest = versions.newest().version;
   const major = Number(newest.split('.')[0]);

@@ -1,4 +1,4 @@
-// The guards of the gateway in anyone's Fastify server: they are the plugin's own [D56, D57].
+// The guards of the gateway apply to the plugin's routes only [D56, D57].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -7,7 +7,7 @@ import { hosts, serveApp } from '../helpers/hosts.ts';
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
 
 for (const { name, create } of hosts) {
-  test(`${name}: what a guard refuses is 403, and the server's own routes are the server's`, async () => {
+  test(`${name}: guards refuse calls of the gateway with 403, and the server's own routes are not guarded`, async () => {
     const app = create();
     app.post('/own', (_request, reply) => reply.send('own'));
     await using server = await serveApp(app, (backendUrl) =>

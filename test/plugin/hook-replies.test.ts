@@ -1,4 +1,4 @@
-// What a hook of the server decides is what the client gets: a 401 stays a 401, and nothing is called.
+// Replies of the server's hooks reach the client unchanged, and the backend is not called.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -22,21 +22,14 @@ const refusals: readonly (readonly [name: string, status: number, hook: Hook])[]
   ['sends an object with 401', 401, async (_request, reply) => reply.code(401).send({ error: 'the reason' })],
   ['sends a text with 429', 429, async (_request, reply) => reply.code(429).send('the reason')],
   ['sends an error with 401', 401, async (_request, reply) => reply.code(401).send(errorWith({}))],
-  [
-    'sets 401 and throws',
-    401,
-    (_request, reply) => {
-      reply.code(401);
-      return Promise.reject(errorWith({}));
-    },
-  ],
-];
+  ['sets 401 and throws', 401, (_request, reply) => { reply.code(401); return Promise.reject(errorWith({})); }],
+]; // prettier-ignore
 
 for (const host of hosts) {
   describe(host.name, () => {
     for (const [name, status, hook] of refusals) {
       for (const hookName of hookNames) {
-        test(`a hook ${hookName} that ${name}: the client gets that, and nothing is called`, async () => {
+        test(`a hook ${hookName} that ${name}: the client gets the hook's reply, and the backend is not called`, async () => {
           const app = host.create();
           app.addHook(hookName as 'onRequest', async (request, reply) => {
             if (request.headers['x-pass'] === undefined) await hook(request, reply);
@@ -52,7 +45,7 @@ for (const host of hosts) {
           const [first] = operations;
           assert.ok(first);
           const passed = await client.call(first.method, first.path, { headers: [['X-Pass', '1']] });
-          assert.equal(passed.status, 200, 'the connection goes on');
+          assert.equal(passed.status, 200, 'the connection stays open');
         });
       }
     }
@@ -70,7 +63,7 @@ for (const host of hosts) {
       assert.equal(reply.header('x-why'), 'none');
     });
 
-    test('the error handler of the server says how a refusal looks', async () => {
+    test("the server's error handler formats a refusal", async () => {
       const app = host.create();
       app.setErrorHandler<Error & { statusCode: number }>(async (error, _request, reply) =>
         reply.code(error.statusCode).send({ mine: error.message }),

@@ -1,5 +1,4 @@
-// Hooks that read a request's body, or put another in its place: each client gets its reply, and the backend the
-// bytes that the hooks have left.
+// Hooks that read or replace a request's body: the client gets its reply, and the backend gets the bytes that the hooks pass on.
 
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
@@ -26,7 +25,7 @@ async function readAll(payload: RequestPayload): Promise<Buffer> {
   return Buffer.concat(pieces);
 }
 
-/** Looks at the bytes as they come, as signature checks do; `seen` has what it has seen. */
+/** A hook that hashes the bytes as they arrive, as signature checks do, and adds the hash to `seen`. */
 function readAlong(seen: string[]): preParsingHookHandler {
   return (_request, _reply, payload, done) => {
     const hash = createHash('sha256');
@@ -38,20 +37,20 @@ function readAlong(seen: string[]): preParsingHookHandler {
 
 const readers: readonly (readonly [name: string, add: (app: FastifyInstance) => void])[] = [
   [
-    'reads along',
+    'listens to the body',
     (app) => {
       app.addHook('preParsing', readAlong([]));
     },
   ],
   [
-    'reads along, and one behind it that takes its time',
+    'listens to the body, before a slow hook',
     (app) => {
       app.addHook('preParsing', readAlong([]));
       app.addHook('preHandler', (_request, _reply, done) => setTimeout(done, 20));
     },
   ],
   [
-    'reads along, and one behind it that waits for what it has seen',
+    'listens to the body, before a hook that waits for all of it',
     (app) => {
       const seen = new WeakMap<object, Promise<Buffer>>();
       app.addHook('preParsing', (request, _reply, payload, done) => {
@@ -72,13 +71,13 @@ const readers: readonly (readonly [name: string, add: (app: FastifyInstance) => 
     },
   ],
   [
-    'reads it all and passes on another stream',
+    'reads all of the body and passes on another stream',
     (app) => {
       app.addHook('preParsing', async (_request, _reply, payload) => Readable.from([await readAll(payload)]));
     },
   ],
   [
-    'passes on a stream of many pieces, texts among them',
+    'passes on a stream of many pieces, some of them strings',
     (app) => {
       app.addHook('preParsing', async (_request, _reply, payload) => {
         const all = String(await readAll(payload));
@@ -89,7 +88,7 @@ const readers: readonly (readonly [name: string, add: (app: FastifyInstance) => 
     },
   ],
   [
-    'pipes it through a stream of its own',
+    'pipes the body through a stream of its own',
     (app) => {
       app.addHook('preParsing', (_request, _reply, payload, done) => {
         done(null, payload.pipe(new PassThrough()));
@@ -97,7 +96,7 @@ const readers: readonly (readonly [name: string, add: (app: FastifyInstance) => 
     },
   ],
   [
-    'only looks at what has come when it is asked',
+    'listens for `readable` only',
     (app) => {
       app.addHook('preParsing', (_request, _reply, payload, done) => {
         payload.once('readable', () => undefined);
@@ -110,7 +109,7 @@ const readers: readonly (readonly [name: string, add: (app: FastifyInstance) => 
 for (const host of hosts) {
   describe(host.name, () => {
     for (const [name, add] of readers) {
-      test(`a preParsing hook that ${name}: the body reaches the backend as it was`, async () => {
+      test(`a preParsing hook that ${name}: the body reaches the backend unchanged`, async () => {
         const app = host.create();
         add(app);
         await using server = await serve(app);
@@ -118,7 +117,7 @@ for (const host of hosts) {
         for (const { method, path, status, body } of [create, update]) {
           assertReply(await client.call(method, path, { body: text }), status, body);
           assert.equal(String(server.backend.requests.at(-1)?.body), text);
-          // In pieces, the hooks having begun before the last is there.
+          // Sent in pieces, so that the hooks begin before the last piece arrives.
           client.send(`${method} ${path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n`);
           const middle = 100;
           await client.sendPieces([chunk(text.slice(0, middle)), chunk(text.slice(middle)), '0\r\n\r\n']);
@@ -132,7 +131,7 @@ for (const host of hosts) {
       });
     }
 
-    test('a hook that reads along has seen every byte', async () => {
+    test('a hook that listens to the body gets every byte', async () => {
       const app = host.create();
       const seen: string[] = [];
       app.addHook('preParsing', readAlong(seen));
@@ -142,7 +141,7 @@ for (const host of hosts) {
       assert.deepEqual(seen, [sha256(text)]);
     });
 
-    test('a hook may unpack what came: what counts is what it passes on', async () => {
+    test('a hook may decompress the body: the stream that it passes on is checked and sent', async () => {
       const app = host.create();
       app.addHook('preParsing', (_request, _reply, payload, done) => {
         done(null, payload.pipe(createGunzip()));
@@ -157,7 +156,7 @@ for (const host of hosts) {
       assert.equal(server.backend.requests.length, 1);
     });
 
-    test('a hook that reads the body and passes nothing on: the operation fails, and the log says why', async () => {
+    test('if a hook reads the body and passes nothing on, the client gets 500, and the log has the reason', async () => {
       const lines: string[] = [];
       const app = host.create({
         logger: { level: 'warn', stream: { write: (line: string) => lines.push(line) } },
@@ -172,16 +171,16 @@ for (const host of hosts) {
       assert.deepEqual(server.backend.requests, []);
       assert.equal(lines.length, 2);
       assert.match(lines[0] ?? '', /preParsing hook/);
-      // The body of these is nobody's.
+      // Delete and read need no body.
       assertReply(await server.call(remove.method, remove.path, { body: text }), 200, succeeded);
       assertReply(await server.call(read.method, read.path, { body: text }), 200, read.body);
     });
 
-    test('a stream that breaks with a status of its own is a refusal; otherwise the body is no JSON', async () => {
+    test("if a hook's stream fails with a status, the client gets that status; with any other error, 500", async () => {
       const app = host.create();
       app.addHook('preParsing', (request, _reply, payload, done) => {
         const error = new Error('broken', { cause: 1 });
-        if (request.headers['x-refuse'] !== undefined) Object.assign(error, { statusCode: 401 });
+        if (request.headers['x-refuse'] !== undefined) Object.assign(error, { statusCode: 400 });
         const breaking = new Transform({
           transform(piece, _encoding, next) {
             next(null, piece);
@@ -195,11 +194,25 @@ for (const host of hosts) {
       await using server = await serve(app);
       assertReply(await server.call('PUT', update.path, { body: text }), 500, update.failure);
       const refused = await server.call('PUT', update.path, { body: text, headers: [['X-Refuse', '1']] });
-      assert.equal(refused.status, 401);
+      assert.equal(refused.status, 400);
       assert.deepEqual(server.backend.requests, []);
     });
 
-    test('a stream may break with anything: the body is no JSON, and the process lives', async () => {
+    test('a stream that fails while the body is arriving is a refusal at once', async () => {
+      const app = host.create();
+      app.addHook('preParsing', () => {
+        const read = function (this: Readable) {
+          this.destroy(Object.assign(new Error('broken'), { statusCode: 401 }));
+        };
+        return Promise.resolve(new Readable({ read }));
+      });
+      await using server = await serve(app);
+      await using client = await RawClient.open(server.port);
+      client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n1234`);
+      assert.equal((await client.reply()).status, 401);
+    });
+
+    test("if a hook's stream fails with any value, the client gets 500, and the process lives", async () => {
       for (const reason of [undefined, null, 'a word', 5]) {
         const app = host.create();
         const read = function (this: Readable) {
@@ -213,32 +226,52 @@ for (const host of hosts) {
       }
     });
 
-    test('a stream of something else than bytes does no harm', async () => {
+    test('if a hook passes on a stream of objects, the client gets 500', async () => {
       const app = host.create();
-      app.addHook('preParsing', () => Promise.resolve(Readable.from([{ no: 'bytes' }, 5])));
+      app.addHook('preParsing', () => Promise.resolve(Readable.from([{ no: 'bytes' }, '{}'])));
       await using server = await serve(app);
       assertReply(await server.call('PUT', update.path, { body: text }), 500, update.failure);
       assertReply(await server.call('PUT', update.path, { body: text }), 500, update.failure);
       assert.deepEqual(server.backend.requests, []);
     });
 
-    test('the limit on bodies holds for what a hook reads along, and for what it passes on [D11]', async () => {
+    test('a large body that a hook makes objects of is read to its end, and the next request is served', async () => {
+      const app = host.create();
+      app.addHook('preParsing', ({ method }, _reply, payload, done) => {
+        const objects = new Transform({
+          readableObjectMode: true,
+          transform: (_piece, _encoding, next) => {
+            next(null, { no: 'bytes' });
+          },
+        });
+        done(null, method === 'PUT' ? payload.pipe(objects) : payload);
+      });
+      await using server = await serve(app);
+      await using client = await RawClient.open(server.port);
+      assertReply(
+        await client.call('PUT', update.path, { body: 'x'.repeat(5_000_000) }),
+        500,
+        update.failure,
+      );
+      assertReply(await client.call('GET', read.path), 200, read.body);
+    });
+
+    test('the limit on bodies applies to a body that hooks listen to, and to the stream that a hook passes on [D11]', async () => {
       for (const hook of [readAlong([]), inflate] as preParsingHookHandler[]) {
         const app = host.create();
         app.addHook('preParsing', hook);
         await using server = await serve(app, { requestBytesMax: 20_000 });
-        const chunked = { headers: [['Transfer-Encoding', 'chunked']] as const };
-        const large = JSON.stringify('y'.repeat(hook === inflate ? 2_100 : 21_000));
-        const body = Buffer.concat([chunk(large), Buffer.from('0\r\n\r\n')]);
+        // Neither piece exceeds it alone, and the body does not end.
+        const piece = chunk('y'.repeat(hook === inflate ? 1_100 : 11_000));
         await using client = await RawClient.open(server.port);
-        client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\n${chunked.headers[0].join(': ')}\r\n\r\n`);
-        client.send(body);
+        client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n`);
+        await client.sendPieces([piece, piece]);
         assertReply(await client.reply(), 413, tooLarge);
         assert.deepEqual(server.backend.requests, []);
       }
     });
 
-    test('a body announced over the limit is 413 before it comes; what a hook makes of it counts instead [D11]', async () => {
+    test('a content-length over the limit is 413 at once, unless a hook passes on a shorter body [D11]', async () => {
       const app = host.create();
       app.addHook('preParsing', async (request, _reply, payload) => {
         if (request.headers['x-shorten'] === undefined) return payload;
@@ -262,11 +295,11 @@ for (const host of hosts) {
       );
     });
 
-    test('what hooks read along counts among the bytes held, and is given back [D26]', async () => {
+    test('the bytes of a body that hooks listen to count as buffered and are released [D26]', async () => {
       const app = host.create();
       app.addHook('preParsing', readAlong([]));
       await using server = await serve(app, { bufferedBytesMax: 4 * text.length });
-      // Clients that leave, and bodies that are too many.
+      // Clients that leave before their bodies are complete, then a body that is too large.
       for (let count = 0; count < 20; count += 1) {
         const client = await RawClient.open(server.port);
         client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: ${text.length}\r\n\r\n`);
@@ -282,7 +315,7 @@ for (const host of hosts) {
     });
 
     for (const type of ['text/plain', 'nonsense', 'application/json; charset=x', undefined]) {
-      test(`every hook sees the content-type that was sent, and it does not matter: ${type} [D10]`, async () => {
+      test(`every hook sees the client's content-type, which the gateway ignores: ${type} [D10]`, async () => {
         const app = host.create();
         const seen: unknown[] = [];
         for (const hookName of ['onRequest', 'preParsing', 'preValidation', 'preHandler', 'onResponse']) {
@@ -303,10 +336,10 @@ for (const host of hosts) {
     }
 
     for (const [name, refuse] of [
-      ['refuse', (reply: FastifyReply) => reply.code(401).send({})],
-      ['fail', () => Promise.reject(new Error('broken'))],
+      ['refuses', (reply: FastifyReply) => reply.code(401).send({})],
+      ['fails', () => Promise.reject(new Error('broken'))],
     ] as const) {
-      test(`bodies of requests that hooks ${name} behind them do not go on counting among the bytes held [D26]`, async () => {
+      test(`the body of a request is released when a later hook ${name} [D26]`, async () => {
         const app = host.create();
         for (const hookName of ['preValidation', 'preHandler'] as const) {
           app.addHook(hookName, async ({ headers }, reply) => {
@@ -325,7 +358,7 @@ for (const host of hosts) {
       });
     }
 
-    test('nor do those of requests that wait behind others when their client leaves [D26]', async () => {
+    test('bodies of waiting pipelined requests are released when their client leaves [D26]', async () => {
       const app = host.create();
       await using server = await serve(app, { bufferedBytesMax: 3 * text.length });
       server.backend.answers(timeout);
@@ -337,14 +370,67 @@ for (const host of hosts) {
         );
         await server.backend.nextRequest();
         client.reset();
-        // Its call is cancelled with it.
+        // The read is cancelled when its client leaves.
         await server.backend.connectionClosed(count);
       }
       server.backend.answers(answer('{}'));
       assertReply(await server.call('PUT', update.path, { body: text }), 200, succeeded);
     });
 
-    test('no part of a body is taken for the whole: what a hook has read before others began is lost', async () => {
+    test('a stream that goes on after its client has left is neither held nor read on, and no later hook runs [D26]', async () => {
+      const app = host.create();
+      const stream = new PassThrough();
+      const left = createGate();
+      let laterHooks = 0;
+      app.addHook('preParsing', async ({ headers, raw }, _reply, payload) => {
+        if (headers['x-other'] !== undefined) return payload;
+        raw.once('close', left.open);
+        stream.write(' '.repeat(300));
+        return await Promise.resolve(stream);
+      });
+      app.addHook('preValidation', ({ headers }, _reply, done) => {
+        if (headers['x-other'] === undefined) laterHooks += 1;
+        done();
+      });
+      await using server = await serve(app, { bufferedBytesMax: 1_000 });
+      const client = await RawClient.open(server.port);
+      client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n1234`);
+      await poll(() => stream.readableLength === 0 && stream.readableDidRead, 'its first bytes are read');
+      client.reset();
+      await within(left.opened, 'the client has left');
+      for (let count = 0; count < 40; count += 1) stream.write(' '.repeat(10));
+      const other = { headers: [['X-Other', '1']] as const, body: '"'.padEnd(949, 'x') + '"' };
+      assertReply(await server.call('PUT', update.path, other), 200, succeeded);
+      assert.ok(stream.readableLength > 0, 'the rest of the stream is not read');
+      assert.equal(laterHooks, 0);
+      assert.equal(server.backend.requests.length, 1);
+    });
+
+    test('after a client that leaves during a hook nothing stays held, and close does not wait for it [D26, D55]', async () => {
+      const app = host.create();
+      const begun = createGate();
+      const left = createGate();
+      app.addHook('onRequest', async ({ headers, raw }) => {
+        if (headers['x-other'] !== undefined) return;
+        raw.socket.once('close', left.open);
+        begun.open();
+        await left.opened;
+      });
+      app.addHook('preParsing', ({ headers }, _reply, payload, done) => {
+        done(null, headers['x-other'] === undefined ? Readable.from([Buffer.alloc(600, ' ')]) : payload);
+      });
+      await using server = await serve(app, { bufferedBytesMax: 1_000 });
+      const client = await RawClient.open(server.port);
+      client.send(requestBytes('PUT', update.path, { body: text }));
+      await within(begun.opened, 'the hook is called');
+      client.reset();
+      await within(left.opened, 'the client has left');
+      const other = { headers: [['X-Other', '1']] as const, body: '"'.padEnd(949, 'x') + '"' };
+      assertReply(await server.call('PUT', update.path, other), 200, succeeded);
+      await within(app.close(), 'it closes', 3_000);
+    });
+
+    test('if a hook listens too early, so that bytes are lost, the client gets 500', async () => {
       const app = host.create();
       const firstPiece = createGate();
       app.addHook('preParsing', (_request, _reply, payload, done) => {
@@ -364,7 +450,7 @@ for (const host of hosts) {
       assert.deepEqual(server.backend.requests, []);
     });
 
-    test('a client that leaves while a hook waits for its body costs nobody else anything', async () => {
+    test('a client that leaves while a hook waits for its body does not affect others', async () => {
       const app = host.create();
       const { promise: begun, resolve: begin } = Promise.withResolvers<undefined>();
       app.addHook('preParsing', async (_request, _reply, payload) => {
@@ -383,7 +469,7 @@ for (const host of hosts) {
   });
 }
 
-/** Passes on ten times what it gets. */
+/** Passes on each piece ten times. */
 const inflate: preParsingHookHandler = (_request, _reply, payload, done) => {
   const times = new Transform({
     transform(piece: Buffer, _encoding, next) {

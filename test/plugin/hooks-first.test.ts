@@ -1,4 +1,4 @@
-// In a Fastify server no operation is ever reached without that server's hooks, whatever a target looks like [D60].
+// In a Fastify server the server's hooks run before every operation, whatever the target [D60].
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -21,7 +21,7 @@ const allMethods = [
   'CONNECT',
 ];
 
-/** All the targets with all the methods are for one Fastify. */
+/** All methods for the newest Fastify, two for the oldest: all methods for both would take too long. */
 function few({ name }: Host, methods: readonly string[]): readonly string[] {
   return name.includes('newest') ? methods : methods.slice(0, 2);
 }
@@ -39,7 +39,7 @@ interface Place {
 
 const hookNames = ['onRequest', 'preParsing', 'preValidation', 'preHandler'] as const;
 
-/** The plugin in a scope of its own, behind a hook of that scope. */
+/** Registers the plugin in a scope of its own, which has a hook that refuses every request. */
 function inScope(app: FastifyInstance, prefix: string, backendUrl: string, hook: string) {
   return app.register(
     async (scope) => {
@@ -61,7 +61,7 @@ const places: readonly Place[] = [
     },
   })),
   {
-    name: 'onRequest of the server, the plugin behind a prefix',
+    name: 'onRequest of the server, the plugin under a prefix',
     prefix: '/v1',
     methods: ordinaryMethods,
     register: (app, backendUrl) => {
@@ -76,13 +76,13 @@ const places: readonly Place[] = [
     register: (app, backendUrl) => inScope(app, '', backendUrl, 'onRequest'),
   },
   {
-    name: 'preHandler of the scope around the plugin, behind a prefix',
+    name: 'preHandler of the scope around the plugin, under a prefix',
     prefix: '/v1',
     methods: ordinaryMethods,
     register: (app, backendUrl) => inScope(app, '/v1', backendUrl, 'preHandler'),
   },
   {
-    name: 'onRequest that lets pass what has no route',
+    name: 'onRequest that ignores requests without a route',
     prefix: '',
     methods: ordinaryMethods,
     register: (app, backendUrl) => {
@@ -114,7 +114,7 @@ for (const host of hosts) {
       });
     }
 
-    test('each call to the backend is one that every hook has seen [D60]', async () => {
+    test('every backend call has passed every hook [D60]', async () => {
       const app = host.create();
       const seen = new Map<string, string[]>();
       for (const hook of hookNames) {
@@ -130,7 +130,7 @@ for (const host of hosts) {
         headers: [['X-Request-Id', `odd-${index}`]] as const,
       }));
       await sendAll(server.port, requests, () => undefined);
-      assert.ok(server.backend.requests.length > 100, 'some of the targets are good ones');
+      assert.ok(server.backend.requests.length > 100, 'some of the targets reach the backend');
       for (const call of server.backend.requests) {
         const hooks = seen.get(call.header('x-request-id') ?? '');
         assert.deepEqual(hooks, hookNames, `${call.method} ${call.target}`);
@@ -138,7 +138,7 @@ for (const host of hosts) {
       assert.deepEqual(server.backend.violations, []);
     });
 
-    test('nor does a constraint of the server that fails, or that the plugin has not [D60]', async () => {
+    test("failing and unknown constraints of the server's routes do not bypass hooks [D60]", async () => {
       await using server = await serveConstrained(host);
       const headers = [
         ['Accept-Version', '1.0.0'],
@@ -165,7 +165,7 @@ for (const host of hosts) {
       assert.deepEqual(server.backend.requests, []);
     });
 
-    test('nor does a parameter that is too long for a route of the server [D60]', async () => {
+    test("a parameter that is too long for the server's routes does not bypass hooks [D60]", async () => {
       const app = host.create({ router: { maxParamLength: 5 } });
       app.get('/:name', () => 'host');
       app.all('/api/:name/:id', () => 'host');
@@ -187,7 +187,7 @@ for (const host of hosts) {
   });
 }
 
-/** Routes of the host have constraints: a version, and one that asks elsewhere and may fail. Hooks deny what has a route. */
+/** A server with a versioned route, and one with an asynchronous constraint that may fail. Its hook refuses requests with a route. */
 async function serveConstrained(host: Host) {
   const app = host.create({
     router: {

@@ -1,4 +1,4 @@
-// What the plugin has of the Fastify that it is in: the log of the request, its id, and no schema of its own.
+// The plugin uses its host's request log and request ids, and has no schemas.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -37,7 +37,7 @@ for (const host of hosts) {
       assert.deepEqual([line?.['agent'], line?.['http']], ['curl "8"', '1.1']);
     });
 
-    test('in a scope with another level of the log, that counts', async () => {
+    test("the log level of the plugin's scope applies", async () => {
       const { lines, options } = captured();
       const app = host.create(options);
       await using server = await serve(app, { logLevel: 'silent' } as object);
@@ -46,7 +46,7 @@ for (const host of hosts) {
       assert.deepEqual(lines, []);
     });
 
-    test("the id is the client's, or the host's where that is one, and goes to the backend [D25]", async () => {
+    test("the request id is the client's, or the host's if the client sends none; an invalid id is replaced [D25]", async () => {
       for (const [hostId, sent, expected] of [
         ['of-the-host', undefined, /^of-the-host$/],
         ['of-the-host', 'mine', /^mine$/],
@@ -63,7 +63,7 @@ for (const host of hosts) {
       }
     });
 
-    test('its routes have no schema, so that Fastify validates and serialises nothing', async () => {
+    test("the plugin's routes have no schema: Fastify validates and serialises nothing", async () => {
       const app = host.create();
       const routes: RouteOptions[] = [];
       app.addHook('onRoute', (route) => {
@@ -81,7 +81,7 @@ for (const host of hosts) {
       assert.deepEqual([reply.text, server.backend.requests[0]?.body.toString()], [body, body]);
     });
 
-    test('it says its name, is in a scope of its own, and can be there twice', async () => {
+    test('the plugin has a name and its own scope, and can be registered twice', async () => {
       const app = host.create();
       await using server = await serveApp(app, async (backendUrl) => {
         await app.register(workItemGateway, { backendUrl });
@@ -91,7 +91,7 @@ for (const host of hosts) {
       for (const path of ['/api/work-items/5', '/v1/api/work-items/6']) {
         assert.equal((await server.call('GET', path)).status, 200);
       }
-      // The host's parser of JSON is still its own.
+      // The host keeps its JSON parser.
       assert.ok(app.hasContentTypeParser('application/json'));
     });
   });

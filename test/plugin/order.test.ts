@@ -1,5 +1,5 @@
-// Requests sent ahead on one connection: hooks may take longer for one than for the next, and yet calls are made in
-// the order in which the requests came, a write ended before the next request begins [D27].
+// Pipelined requests through hooks of any duration: backend calls are made in the order of the requests, and a write ends
+// before the next call begins [D27].
 
 import assert from 'node:assert/strict';
 import dns from 'node:dns';
@@ -19,8 +19,8 @@ const get = (path: string) => requestBytes('GET', path);
 const targetsOf = ({ requests }: { requests: readonly { method: string; target: string }[] }) =>
   requests.map(({ method, target }) => `${method} ${target}`);
 
-/** Adds a hook that is done with a request only when it is done with all that came after it, `count` in all. */
-function turnRound(app: FastifyInstance, hookName: (typeof hookNames)[number], count: number): void {
+/** Adds a hook that finishes `count` requests in reverse order. */
+function reverse(app: FastifyInstance, hookName: (typeof hookNames)[number], count: number): void {
   const waiting: (() => void)[] = [];
   app.addHook(hookName as 'onRequest', async ({ headers }: FastifyRequest) => {
     if (headers['x-at-once'] !== undefined) return;
@@ -37,14 +37,14 @@ function turnRound(app: FastifyInstance, hookName: (typeof hookNames)[number], c
   });
 }
 
-/** Not every machine's localhost is both: to Fastify it is. */
+/** Makes localhost resolve to 127.0.0.1 and ::1 for Fastify: on some machines it has one address only. */
 function onBothAddresses() {
   const { lookup } = dns;
   const both = [
     { address: '127.0.0.1', family: 4 },
     { address: '::1', family: 6 },
   ];
-  let wereAsked = false;
+  let isUsed = false;
   const mocked = mock.method(
     dns,
     'lookup',
@@ -53,14 +53,14 @@ function onBothAddresses() {
         (lookup as (...all: unknown[]) => void)(name, options, ...others);
         return;
       }
-      wereAsked = true;
-      const [tell] = others as [(error: null, addresses: typeof both) => void];
-      tell(null, both);
+      isUsed = true;
+      const [callback] = others as [(error: null, addresses: typeof both) => void];
+      callback(null, both);
     },
   );
   return {
-    get wereAsked() {
-      return wereAsked;
+    get isUsed() {
+      return isUsed;
     },
     [Symbol.dispose]: () => {
       mocked.mock.restore();
@@ -71,9 +71,9 @@ function onBothAddresses() {
 for (const host of hosts) {
   describe(host.name, () => {
     for (const hookName of hookNames) {
-      test(`an async ${hookName} that ends in another order turns nothing round [D27]`, async () => {
+      test(`async ${hookName} hooks that finish in reverse order do not change the order of calls [D27]`, async () => {
         const app = host.create();
-        turnRound(app, hookName, 6);
+        reverse(app, hookName, 6);
         await using server = await serve(app);
         await using client = await RawClient.open(server.port);
         client.send(Buffer.concat([put(1), put(2), get('/api/work-items/3'), put(4), put('x'), put(5)]));
@@ -93,9 +93,9 @@ for (const host of hosts) {
       });
     }
 
-    test('a write ends before the next request begins, whose hooks have long been done [D27]', async () => {
+    test('the next request of a connection waits for the write before it, even when its hooks are done [D27]', async () => {
       const app = host.create();
-      turnRound(app, 'preHandler', 2);
+      reverse(app, 'preHandler', 2);
       await using server = await serve(app);
       const gate = createGate();
       server.backend.answersOnce(behind(gate, answer('{}')));
@@ -113,7 +113,7 @@ for (const host of hosts) {
       assert.equal(targetsOf(server.backend).at(-1), 'PUT /api/WorkItem/2');
     });
 
-    test('what hooks refuse and what routes of the server answer stand in the same order', async () => {
+    test("refusals by hooks and replies of the server's routes keep the order", async () => {
       const app = host.create();
       const waiting = createGate();
       app.addHook('onRequest', async (incoming, reply) => {
@@ -141,7 +141,7 @@ for (const host of hosts) {
       );
     });
 
-    test('hundreds of requests sent ahead, each through hooks of another length', async () => {
+    test('300 pipelined requests through hooks of random duration keep their order', async () => {
       const app = host.create();
       let seed = 1;
       for (const hookName of hookNames) {
@@ -162,7 +162,7 @@ for (const host of hosts) {
       );
     });
 
-    test('that holds on each address of localhost, and behind a constraint that asks elsewhere', async () => {
+    test('the order is kept on each address of localhost, and with an asynchronous route constraint', async () => {
       const app = host.create({
         router: {
           constraints: {
@@ -174,7 +174,7 @@ for (const host of hosts) {
                 _context: unknown,
                 done: (error: Error | null, tenant?: string) => void,
               ) => {
-                // The first takes longer.
+                // The first request takes longer.
                 if (url.endsWith('/1')) setImmediate(() => setImmediate(done, null));
                 else setImmediate(done, null);
               },
@@ -184,11 +184,11 @@ for (const host of hosts) {
         },
       });
       app.get('/of-tenant', { constraints: { tenant: 'a' } }, () => 'host');
-      turnRound(app, 'onRequest', 2);
+      reverse(app, 'onRequest', 2);
       const register = (backendUrl: string) => app.register(workItemGateway, { backendUrl });
       using names = onBothAddresses();
       await using server = await serveApp(app, register, 'localhost');
-      assert.ok(names.wereAsked);
+      assert.ok(names.isUsed);
       for (const address of ['127.0.0.1', '::1']) {
         server.backend.reset();
         await using client = await RawClient.open(server.port, address);
@@ -199,7 +199,7 @@ for (const host of hosts) {
       }
     });
 
-    test('a client that leaves while hooks have its first request: none of the others is called', async () => {
+    test('a client leaves while a hook delays its first request: none of its requests reaches the backend', async () => {
       const app = host.create();
       const gate = createGate();
       let hooks = 0;
@@ -221,19 +221,6 @@ for (const host of hosts) {
         200,
       );
       assert.deepEqual(targetsOf(server.backend), ['GET /api/WorkItem', 'GET /api/WorkItem']);
-    });
-
-    test('the connections of clients are let go of, with all that was kept for them', async () => {
-      const app = host.create();
-      turnRound(app, 'preHandler', 2);
-      await using server = await serve(app);
-      for (let count = 0; count < 50; count += 1) {
-        await using client = await RawClient.open(server.port);
-        client.send(Buffer.concat([put(1), put(2)]));
-        await client.reply();
-        await client.reply();
-      }
-      assert.equal(server.backend.requests.length, 100);
     });
   });
 }

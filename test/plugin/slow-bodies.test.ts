@@ -1,10 +1,9 @@
-// A body that stalls or drips has a time limit in a host too, whose own may be none: what has
-// come of it is given back, and its client gets the command's reply [D35].
+// The time limit of request bodies. The server around the plugin may have no such limit [D35].
 
 import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
 import { describe, test } from 'node:test';
-import { poll } from '../helpers/changes.ts';
+import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, operation, requestTimeout, succeeded, tooLarge } from '../helpers/expected.ts';
 import { hosts, nodeHosts, serve } from '../helpers/hosts.ts';
 import { createObserver } from '../helpers/in-process.ts';
@@ -13,7 +12,7 @@ import { RawClient } from '../helpers/raw-client.ts';
 const update = operation(4);
 const read = operation(3);
 
-/** Streams that always have another piece, and count them. They end by themselves when they have starved the process. */
+/** Streams that continue while `onPiece` returns true. It ends a stream that starves the process. */
 const endless = {
   'empty pieces': (onPiece: () => boolean) =>
     Readable.from(
@@ -31,7 +30,7 @@ const endless = {
 
 for (const { name, serve } of nodeHosts) {
   describe(name, () => {
-    test('a body that stalls is 408 and closed, with no call and nothing held [D35, D26]', async () => {
+    test('a stalled body is 408 without a backend call, the connection closes, and no byte stays buffered [D35, D26]', async () => {
       const { told, observer } = createObserver();
       await using server = await serve({
         observer,
@@ -42,7 +41,7 @@ for (const { name, serve } of nodeHosts) {
       for (const head of [
         'POST /api/work-items HTTP/1.1\r\nContent-Length: 700',
         'PUT /api/work-items/5 HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 700',
-        // Whose body is not wanted.
+        // A DELETE needs no body.
         'DELETE /api/work-items/5 HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 700',
       ]) {
         await using client = await RawClient.open(server.port);
@@ -65,7 +64,7 @@ for (const { name, serve } of nodeHosts) {
 
 for (const { name, create } of hosts) {
   describe(name, () => {
-    test('one that drips is 408 as well, and hooks run before the reply [D35, D60]', async () => {
+    test('a dripping body is 408, too, and hooks run before the reply [D35, D60]', async () => {
       const app = create();
       app.addHook('preHandler', (_request, reply, done) => {
         reply.header('x-hook', 'has run');
@@ -87,8 +86,34 @@ for (const { name, create } of hosts) {
       assert.deepEqual(server.backend.requests, []);
     });
 
+    test('the time limit ends with the body or with its client [D35]', async () => {
+      const app = create();
+      const gate = createGate();
+      const hooksOf: unknown[] = [];
+      app.addHook('preValidation', async ({ headers }) => {
+        hooksOf.push(headers['x-name']);
+        if (headers['x-name'] === 'slow hook') await gate.opened;
+      });
+      await using server = await serve(app, { requestTimeoutMs: 300 });
+      const begin = async (name: string, body: string) => {
+        const client = await RawClient.open(server.port);
+        client.send(`PUT ${update.path} HTTP/1.1\r\nHost: x\r\nX-Name: ${name}\r\nContent-Length: 2\r\n\r\n`);
+        await client.sendPieces([body]);
+        return client;
+      };
+      await using whole = await begin('slow hook', '[]');
+      await poll(() => hooksOf.length === 1, 'the slow hook has been called');
+      const leaving = await begin('gone', '[');
+      leaving.destroy();
+      await using late = await begin('late', '[');
+      assertReply(await late.reply(), 408, requestTimeout);
+      gate.open();
+      assertReply(await whole.reply(), 200, succeeded);
+      assert.deepEqual(hooksOf, ['slow hook', 'late']);
+    });
+
     for (const [pieces, createStream] of Object.entries(endless)) {
-      test(`a hook's stream of ${pieces} without an end is 408, and others are served meanwhile [D35, D58]`, async () => {
+      test(`a hook's endless stream of ${pieces} is 408, and other calls are served meanwhile [D35, D58]`, async () => {
         const app = create();
         app.addHook('preParsing', async () => {
           const startedAt = performance.now();
@@ -108,7 +133,7 @@ for (const { name, create } of hosts) {
       });
     }
 
-    test("a hook's stream over the limit is 413, and is read no further [D11, D58]", async () => {
+    test("a hook's stream over the limit is 413 and is no longer read [D11, D58]", async () => {
       const app = create();
       let pieces = 0;
       app.addHook('preParsing', async () => {
@@ -127,7 +152,7 @@ for (const { name, create } of hosts) {
           assertReply(await server.call('GET', read.path), 200, read.body);
           return pieces === before;
         },
-        'the stream is left alone',
+        'the stream is no longer read',
         3_000,
       );
     });

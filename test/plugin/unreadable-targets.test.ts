@@ -1,5 +1,5 @@
-// Targets that Fastify's router cannot read never reach the plugin, which answers nothing but from its routes, behind the
-// hooks: Fastify answers them itself, or `frameworkErrors` of this package, with which the server is made [D60].
+// Targets that Fastify's router cannot decode never reach the plugin's routes: Fastify answers them itself, or the server's
+// `frameworkErrors`, which this package exports [D60].
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -14,7 +14,7 @@ const withId = operations.filter(({ path }) => path !== '/api/work-items');
 
 for (const { name, create } of hosts) {
   describe(name, () => {
-    test("a malformed escape in an id is Fastify's own 400, before any hook, and its connection goes on [D1, D60]", async () => {
+    test("a malformed escape in an id is Fastify's own 400, before any hook, and the connection stays open [D1, D60]", async () => {
       const { told, observer } = createObserver();
       const app = create();
       let hooks = 0;
@@ -41,12 +41,12 @@ for (const { name, create } of hosts) {
       assert.equal(hooks, 0);
       assert.deepEqual(server.backend.requests, []);
       assert.deepEqual(told, { ended: [], bugs: [], malformed: [], stalled: [] });
-      // What is readable and no integer is the gateway's to refuse.
+      // The gateway refuses a decoded id that is not an integer.
       assertReply(await client.call('GET', '/api/work-items/%25zz'), 400, invalidId);
       assert.equal(hooks, 1);
     });
 
-    test("the package's `frameworkErrors` gives it the gateway's reply, wherever that is mounted [D1, D24, D60]", async () => {
+    test("with `frameworkErrors` a malformed escape in an id gets the gateway's reply, under each prefix [D1, D24, D60]", async () => {
       const app = create({ frameworkErrors });
       let hooks = 0;
       app.addHook('onRequest', (_request, _reply, done) => {
@@ -71,13 +71,13 @@ for (const { name, create } of hosts) {
       const head = await server.call('HEAD', '/api/work-items/%zz');
       assert.deepEqual([head.status, head.text], [400, '']);
       assertReply(await server.call('PATCH', '/api/work-items/%zz'), 405, methodNotAllowed, ['allow']);
-      // What is nobody's keeps Fastify's words, and a path that can be read its route.
+      // Other paths keep Fastify's reply.
       for (const path of ['/%zz', '/api/work-items/5/%zz', '/v2/api/work-items/%zz', '/api/work-items%zz']) {
         const reply = await server.call('GET', path);
         assert.equal(reply.status, 400);
         assert.equal((JSON.parse(reply.text) as { code: string }).code, 'FST_ERR_BAD_URL');
       }
-      // A host that does not decode, before a path that does: no operation is called by it.
+      // An absolute-form target whose host cannot be decoded calls no operation.
       await using client = await RawClient.open(server.port);
       client.send('DELETE http://%ff/api/work-items/5 HTTP/1.1\r\nHost: x\r\n\r\n');
       assert.equal((await client.reply()).status, 400);

@@ -1,5 +1,5 @@
-// The backend goes away and comes back under load, as processes do: killed, stopped gently, or only closing its idle
-// connections. D20, D34. The same beside other proxies: `npm run bench:restart`.
+// A backend that restarts under load: killed, stopped by SIGTERM, or closing its idle connections. D20, D34.
+// `npm run bench:restart` compares the gateway with other proxies.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -7,10 +7,10 @@ import { judge, MarkedLoad, type MarkedCall } from '../helpers/marked-load.ts';
 import { now, RestartingBackend } from '../helpers/restarting-backend.ts';
 import { startCommand } from '../helpers/targets.ts';
 
-// Few calls at once, so that a busy machine makes them slower and not ever more.
+// Few calls at once, so that they do not pile up on a busy machine.
 const load = { rate: 800, connectionsMax: 16, timeoutMs: 15_000 };
 const restarts = 2;
-/** Several times what is measured, for machines that are busy with something else. */
+/** Several times the measured time, for busy machines. */
 const recoveryMsMax = 1_000;
 
 const isFailed = ({ failure }: MarkedCall): boolean => failure !== undefined;
@@ -18,10 +18,10 @@ const isDone = ({ failure }: MarkedCall): boolean => failure === undefined;
 
 for (const [name, signal] of [
   ['killed', 'SIGKILL'],
-  ['stopped gently', 'SIGTERM'],
+  ['stopped by SIGTERM', 'SIGTERM'],
 ] as const) {
   // prettier-ignore
-  test(`a backend that is ${name} and comes back: failed calls are 500s, no write is sent twice, all is well at once [D20, D34]`, async () => {
+  test(`a backend that is ${name} and restarts: failed calls are 500s, no write is sent twice, recovery at once [D20, D34]`, async () => {
     await using backend = await RestartingBackend.start({ answerMs: 2 });
     await using command = await startCommand({ BACKEND_URL: backend.url, LOG_LEVEL: 'warn' });
     for (let restart = 0; restart < restarts; restart += 1) {
@@ -33,16 +33,16 @@ for (const [name, signal] of [
       const to = await backend.start();
       await clients.more(300, (call) => isDone(call) && call.sentAt > to);
       const verdict = judge(await clients.stop(), backend.readRecord(), { from, to });
-      assert.deepEqual(Object.keys(verdict.failures), ['status 500'], 'nobody was cut off or kept waiting');
+      assert.deepEqual(Object.keys(verdict.failures), ['status 500'], 'no client was cut off or kept waiting');
       assert.equal(verdict.writtenTwice, 0, 'no write is sent twice');
-      assert.deepEqual(verdict.after, {}, 'nothing that was sent after its return fails');
-      assert.ok(verdict.recoveryMs <= recoveryMsMax, `well again after ${verdict.recoveryMs.toFixed()} ms`);
+      assert.deepEqual(verdict.after, {}, 'no call after the restart fails');
+      assert.ok(verdict.recoveryMs <= recoveryMsMax, `recovered after ${verdict.recoveryMs.toFixed()} ms`);
     }
     assert.ok(command.isRunning);
   });
 }
 
-test('a backend that is killed while another one listens: no write is sent twice, and all is well at once [D20]', async () => {
+test('a backend that is killed while another one listens: no write is sent twice, recovery at once [D20]', async () => {
   await using backend = await RestartingBackend.start({ answerMs: 10 });
   await using command = await startCommand({ BACKEND_URL: backend.url, LOG_LEVEL: 'warn' });
   for (let restart = 0; restart < restarts; restart += 1) {
@@ -53,8 +53,8 @@ test('a backend that is killed while another one listens: no write is sent twice
     await clients.more(200, (call) => isDone(call) && call.sentAt > to);
     const verdict = judge(await clients.stop(), backend.readRecord(), { from, to });
     assert.equal(verdict.writtenTwice, 0, 'no write is sent twice');
-    assert.equal(verdict.after['GET'], undefined, 'no read that was sent after its end fails');
-    assert.ok(verdict.recoveryMs <= recoveryMsMax, `well again after ${verdict.recoveryMs.toFixed()} ms`);
+    assert.equal(verdict.after['GET'], undefined, 'no read after the end of the first backend fails');
+    assert.ok(verdict.recoveryMs <= recoveryMsMax, `recovered after ${verdict.recoveryMs.toFixed()} ms`);
   }
 });
 

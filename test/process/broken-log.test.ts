@@ -1,25 +1,22 @@
-// A log that cannot be written: full disk, a reader that stops, one that goes away. Lines are dropped and counted,
-// calls go on, and the process ends in time with its usual exit code. D53.
+// A log that cannot be written: the disk is full, or the reader stops or closes. Lines are dropped and counted, calls
+// are served, and the process ends in time with its usual exit code. D53. test/unit/log-output.test.ts has more cases.
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
-import { closeSync, constants, mkdtempSync, openSync, readFileSync, readSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { closeSync, constants, openSync, readFileSync, readSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { after, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
+import { figureOf, runToEnd, useFolder } from '../helpers/command-tests.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
-import { figureIn, residentBytes } from '../helpers/process-figures.ts';
+import { residentBytes } from '../helpers/process-figures.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
 import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
 import { startUnseen } from '../helpers/unseen.ts';
 
-const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
-after(() => {
-  rmSync(folder, { recursive: true });
-});
+const folder = useFolder();
 
-/** A pipe with a name: what is written to `output` is there for whoever has opened its other end. */
+/** A named pipe: its reader gets the bytes that are written to `output`. */
 class Pipe {
   readonly output: number;
   readonly #path: string;
@@ -42,7 +39,7 @@ class Pipe {
     this.#reader = undefined;
   }
 
-  /** What is in it now; empty where there is nothing. */
+  /** The bytes that are in the pipe now, or ''. */
   read(): string {
     const bytes = Buffer.alloc(1_048_576);
     let text = '';
@@ -59,7 +56,7 @@ class Pipe {
   }
 }
 
-/** So many calls that all get their 400, on four connections. */
+/** Makes `count` calls on four connections, each answered 400. */
 async function call(command: Command, count: number): Promise<void> {
   const burst = 50;
   const one = requestBytes('GET', '/api/work-items/none', { headers: [['X-Request-Id', 'i'.repeat(100)]] });
@@ -73,65 +70,63 @@ async function call(command: Command, count: number): Promise<void> {
   await Promise.all(Array.from({ length: 4 }, run));
 }
 
-async function droppedLines(command: Command): Promise<number> {
-  const text = await command.metrics();
-  return figureIn(text, 'work_item_gateway_log_lines_dropped_total') ?? NaN;
-}
+const droppedLines = async (command: Command) => (await figureOf(command, 'log_lines_dropped_total')) ?? NaN;
 
-/** It ends with 0 within what a drain takes (1 s for connections at rest) and what the log may take on top. */
+/** Sends `signal` and asserts exit code 0 within 5 s: a drain takes 1 s for idle connections, and the log some time. */
 async function assertEnds(command: Command, signal: NodeJS.Signals): Promise<void> {
   command.signal(signal);
   assert.equal(await command.exitCode(5_000), 0, command.output);
   assert.equal(command.stderr, '');
 }
 
-// More than a pipe (64 KiB) or a socket (some 200 KB) takes.
+// Their log lines exceed the buffer of a pipe (64 KiB) and of a socket (about 200 KB).
 const manyCalls = 2_000;
 
-for (const format of ['json', 'pretty']) {
-  for (const workers of ['1', '2']) {
-    describe(`LOG_FORMAT=${format} WORKERS=${workers}`, () => {
-      const environment = { LOG_FORMAT: format, WORKERS: workers };
+for (const [format, workers] of [
+  ['json', '1'],
+  ['pretty', '2'],
+]) {
+  describe(`LOG_FORMAT=${format} WORKERS=${workers}`, () => {
+    const environment = { LOG_FORMAT: format, WORKERS: workers };
 
-      test('a full disk: lines are dropped and counted, and the process ends [D53]', async () => {
-        const output = openSync('/dev/full', 'w');
-        await using command = await startUnseen(environment, { stdout: output });
-        closeSync(output);
-        await call(command, 200);
-        await poll(async () => (await droppedLines(command)) >= 200, 'the lines of 200 calls are counted');
-        await assertEnds(command, 'SIGTERM');
-      });
-
-      test('a reader that stops: calls go on, and the process ends [D53]', async () => {
-        const pipe = new Pipe();
-        await using command = await startUnseen(environment, { stdout: pipe.output });
-        await call(command, manyCalls);
-        assert.equal((await command.admin('/livez')).status, 200);
-        await assertEnds(command, 'SIGINT');
-      });
-
-      test('a reader that goes away: lines are dropped and counted, and the process ends [D53]', async () => {
-        const pipe = new Pipe();
-        await using command = await startUnseen(environment, { stdout: pipe.output });
-        pipe.closeReader();
-        await call(command, 200);
-        await poll(async () => (await droppedLines(command)) >= 200, 'the lines of 200 calls are counted');
-        await assertEnds(command, 'SIGTERM');
-      });
-
-      test('a reader that stops and then goes away [D53]', async () => {
-        const pipe = new Pipe();
-        await using command = await startUnseen(environment, { stdout: pipe.output });
-        await call(command, manyCalls);
-        pipe.closeReader();
-        await poll(async () => (await droppedLines(command)) > 0, 'lines are counted');
-        await assertEnds(command, 'SIGINT');
-      });
+    test('a full disk: lines are dropped and counted, and the process ends [D53]', async () => {
+      const output = openSync('/dev/full', 'w');
+      await using command = await startUnseen(environment, { stdout: output });
+      closeSync(output);
+      await call(command, 200);
+      await poll(async () => (await droppedLines(command)) >= 200, 'the lines of 200 calls are counted');
+      await assertEnds(command, 'SIGTERM');
     });
-  }
+
+    test('a reader that stops: calls are served, and the process ends [D53]', async () => {
+      const pipe = new Pipe();
+      await using command = await startUnseen(environment, { stdout: pipe.output });
+      await call(command, manyCalls);
+      assert.equal((await command.admin('/livez')).status, 200);
+      await assertEnds(command, 'SIGINT');
+    });
+
+    test('a reader that closes: lines are dropped and counted, and the process ends [D53]', async () => {
+      const pipe = new Pipe();
+      await using command = await startUnseen(environment, { stdout: pipe.output });
+      pipe.closeReader();
+      await call(command, 200);
+      await poll(async () => (await droppedLines(command)) >= 200, 'the lines of 200 calls are counted');
+      await assertEnds(command, 'SIGTERM');
+    });
+
+    test('a reader that stops and then closes: lines are dropped and counted, and the process ends [D53]', async () => {
+      const pipe = new Pipe();
+      await using command = await startUnseen(environment, { stdout: pipe.output });
+      await call(command, manyCalls);
+      pipe.closeReader();
+      await poll(async () => (await droppedLines(command)) > 0, 'lines are counted');
+      await assertEnds(command, 'SIGINT');
+    });
+  });
 }
 
-test('a reader that stops at the other end of a socket [D53]', async () => {
+test('a socket whose reader stops: calls are served, and the process ends [D53]', async () => {
   await using command = await startCommand({});
   command.process.stdout?.pause();
   await call(command, manyCalls);
@@ -142,7 +137,7 @@ test('a reader that stops at the other end of a socket [D53]', async () => {
   command.process.stdout?.resume();
 });
 
-test('a log that works again says how many lines are missing, where they are missing [D53]', async () => {
+test('after an outage the log states the number of lost lines in their place [D53]', async () => {
   const pipe = new Pipe();
   await using command = await startUnseen({ LOG_FORMAT: 'json' }, { stdout: pipe.output });
   await poll(() => pipe.read().includes('"ready"'), 'the log works');
@@ -164,7 +159,7 @@ test('a log that works again says how many lines are missing, where they are mis
   await assertEnds(command, 'SIGTERM');
 });
 
-test('a reader that comes back in time gets every line, in order [D53]', async () => {
+test('a reader that resumes in time gets every line, in order [D53]', async () => {
   const pipe = new Pipe();
   await using command = await startUnseen({ LOG_FORMAT: 'json' }, { stdout: pipe.output });
   const pid = command.process.pid;
@@ -183,29 +178,26 @@ test('a reader that comes back in time gets every line, in order [D53]', async (
   await assertEnds(command, 'SIGTERM');
 });
 
-test('what the process says at last is in the log [D53]', async () => {
+test('the last line of the process is in the log [D53]', async () => {
   const pipe = new Pipe();
   await using command = await startUnseen({ LOG_FORMAT: 'json' }, { stdout: pipe.output });
   await assertEnds(command, 'SIGTERM');
   assert.match(pipe.read(), /"exitCode":0,"msg":"stopped"}\n$/);
 });
 
-test('why nothing starts is on standard error, with an output that cannot be written too [D53]', async () => {
+test('the reason of a refused start is on standard error, even if standard output cannot be written [D53]', async () => {
   const output = openSync('/dev/full', 'w');
-  await using command = runCommand(['serve'], { PORT: 'x' }, { stdout: output });
-  assert.equal(await command.exitCode(), 1);
-  assert.match(command.stderr, /^error: PORT is "x"/);
+  const refused = await runToEnd(['serve'], { PORT: 'x' }, { stdout: output });
+  assert.equal(refused.code, 1);
+  assert.match(refused.stderr, /^error: PORT is "x"/);
   await using taken = await startCommand({});
-  await using second = runCommand(
-    ['serve'],
-    { HOST: '127.0.0.1', PORT: `${taken.port}`, ADMIN_PORT: '0' },
-    { stdout: output },
-  );
-  assert.equal(await second.exitCode(), 1);
+  const settings = { HOST: '127.0.0.1', PORT: `${taken.port}`, ADMIN_PORT: '0' };
+  const second = await runToEnd(['serve'], settings, { stdout: output });
+  assert.equal(second.code, 1);
   assert.match(second.stderr, /^error: port \d+ on 127\.0\.0\.1 is in use/);
 });
 
-test('npm start > /dev/full starts, serves and ends [D53]', async () => {
+test('`dev` with its output on a full disk starts, serves and ends [D53]', async () => {
   const output = openSync('/dev/full', 'w');
   const [port, adminPort] = [await findFreePort(), await findFreePort()];
   await using command = runCommand(
@@ -226,14 +218,14 @@ test('npm start > /dev/full starts, serves and ends [D53]', async () => {
   await assertEnds(command, 'SIGINT');
 });
 
-describe('what a command prints', () => {
+describe('standard output', () => {
   const command = `${process.execPath} dist/command/main.js openapi`;
   const shell = (text: string) =>
     spawnSync('sh', ['-c', text], { cwd: resolve(import.meta.dirname, '../..'), maxBuffer: 1_000_000 });
 
-  test('is there to its last byte, on a pipe too', () => {
+  test('standard output is complete, also on a pipe', () => {
     const whole = join(folder, 'openapi.json');
-    // With guards the document is longer than a pipe takes at once.
+    // With guards the document is larger than the buffer of a pipe.
     const scopes = 'list=a,read=a,create=b,update=b,delete=b';
     const tokens = `--auth-issuer https://a --auth-audience b --auth-jwks-url https://a/k --auth-scopes ${scopes}`;
     const longer = `${command} --rate-limit 100/60s --cors-origins https://app.example.com ${tokens}`;
@@ -241,18 +233,18 @@ describe('what a command prints', () => {
     const { stdout, stderr } = shell(`${longer} | cat`);
     assert.equal(stderr.toString(), '');
     assert.deepEqual(stdout, readFileSync(whole));
-    assert.ok(stdout.length > 65_536, 'more than a pipe takes at once');
+    assert.ok(stdout.length > 65_536, 'more than the buffer of a pipe');
   });
 
   for (const printed of ['openapi', '--help', '--version', 'check --help']) {
-    test(`that does not fit on the disk is an error: ${printed}`, () => {
+    test(`standard output on a full disk is an error: ${printed}`, () => {
       const { status, stderr } = shell(`${process.execPath} dist/command/main.js ${printed} > /dev/full`);
-      assert.match(stderr.toString(), /^error: not all of the output could be written: ENOSPC.*\n$/);
+      assert.match(stderr.toString(), /^error: the output could not be written completely: ENOSPC.*\n$/);
       assert.equal(status, 1);
     });
   }
 
-  test('may have no reader', () => {
+  test('a reader of standard output that closes early causes no error', () => {
     assert.equal(shell(`${command} | true`).stderr.toString(), '');
     assert.equal(shell(`${command} | head -c 1`).stderr.toString(), '');
   });

@@ -1,5 +1,4 @@
-// A backend that asks for a certificate of the gateway's [D40]: the one that is named is shown, and what goes wrong is said
-// in words.
+// A backend that requires a certificate of the gateway [D40]. test/transport/open-socket.test.ts tests the connections.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -7,13 +6,14 @@ import { createServer, type Server } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
+import { runToEnd } from '../helpers/command-tests.ts';
 import { assertReply } from '../helpers/expected.ts';
-import { runCommand, startCommand } from '../helpers/targets.ts';
+import { startCommand } from '../helpers/targets.ts';
 
 const item = '{"id":7}';
 const failed = '{"error":"Failed to fetch work item"}';
 
-describe('a backend that asks for a client certificate', { skip: noOpenssl }, () => {
+describe('a backend that requires a client certificate', { skip: noOpenssl }, () => {
   let folder: CertificateFolder;
   let authority: Issued;
   let ours: Issued;
@@ -49,7 +49,7 @@ describe('a backend that asks for a client certificate', { skip: noOpenssl }, ()
     folder[Symbol.dispose]();
   });
 
-  test('is shown the one of BACKEND_CERT_FILE, by every worker [D40]', async () => {
+  test('the backend receives the certificate of BACKEND_CERT_FILE from every worker [D40]', async () => {
     for (const workers of ['1', '2']) {
       subjects.length = 0;
       await using gateway = await startCommand({
@@ -67,28 +67,28 @@ describe('a backend that asks for a client certificate', { skip: noOpenssl }, ()
   });
 
   for (const [what, certificate, cause] of [
-    ['none', () => ({}), /^TLS failed: .*certificate required, SSL alert number 116$/],
+    ['no certificate', () => ({}), /^TLS failed: .*certificate required, SSL alert number 116$/],
     [
-      'one of another authority',
+      'a certificate of another authority',
       () => ({ BACKEND_CERT_FILE: stranger.certFile, BACKEND_KEY_FILE: stranger.keyFile }),
-      // Node's server says nothing when it closes.
-      /^the connection was closed before the answer was whole$/,
+      // Node's server closes without an alert.
+      /^the connection was closed before the answer was complete$/,
     ],
   ] as const) {
-    test(`and is shown ${what}: unreachable, with plain words in the log and from check [D40]`, async () => {
+    test(`a backend that receives ${what}: unreachable, with the cause in the log, and check exits 1 [D40]`, async () => {
       subjects.length = 0;
       await using gateway = await startCommand({ ...environment(), ...certificate() });
       assertReply(await gateway.call('GET', '/api/work-items/7'), 500, failed);
       const line = await gateway.log(({ msg }) => msg === 'backend call failed', 'a line about the failure');
       assert.equal(line['outcome'], 'unreachable');
       assert.match(String(line['cause']), cause);
-      await using check = runCommand(['check'], { ...environment(), ...certificate() });
-      assert.equal(await check.exitCode(), 1, check.output);
+      const check = await runToEnd(['check'], { ...environment(), ...certificate() });
+      assert.equal(check.code, 1, check.output);
       assert.deepEqual(subjects, []);
     });
   }
 
-  test('BACKEND_SERVER_NAME is the name that its certificate must have [D40]', async () => {
+  test('the backend must have a certificate for BACKEND_SERVER_NAME or, if that is not set, for its address [D40]', async () => {
     for (const [name, cause] of [
       ['', /IP: 127\.0\.0\.1 is not in the cert's list/],
       ['other.internal', /other\.internal\. is not in the cert's altnames/],

@@ -1,29 +1,19 @@
-// V8's optimizing compilers in the built command: they wait until it has started, and no longer.
+// V8's optimizing compilers in the built command: they run only after the start.
 
 import assert from 'node:assert/strict';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import { assertReply } from '../helpers/expected.ts';
 import { poll } from '../helpers/changes.ts';
+import { useBackend, useFolder } from '../helpers/command-tests.ts';
 import { request } from '../helpers/raw-client.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { runCommand, startCommand } from '../helpers/targets.ts';
 
-let backend: ScriptedBackend;
-let folder: string;
-before(async () => {
-  folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-compilers-'));
-  backend = await ScriptedBackend.start();
-  backend.answers(answer('[]'));
-});
-after(async () => {
-  await backend.stop();
-  rmSync(folder, { recursive: true });
-});
+const folder = useFolder();
+const backend = await useBackend();
 
-/** Flags that have V8 write down what it compiles, and a count of that. */
+/** Flags that make V8 record its compilations in a file, and a function that counts them. */
 function trace(name: string): { nodeFlags: string[]; countCompiled: () => number } {
   const file = join(folder, name);
   return {
@@ -33,11 +23,11 @@ function trace(name: string): { nodeFlags: string[]; countCompiled: () => number
   };
 }
 
-// Nearly a hundred where nothing waits.
+// If the compilers ran during the start, they would compile nearly a hundred functions.
 const startMax = 10;
 
 for (const workers of ['1', '2']) {
-  test(`with WORKERS=${workers} what runs once is not compiled, what serves clients is`, async () => {
+  test(`WORKERS=${workers}: startup code is not compiled, code that serves clients is`, async () => {
     const { nodeFlags, countCompiled } = trace(workers);
     const environment = { BACKEND_URL: backend.url, WORKERS: workers, LOG_LEVEL: 'info' };
     await using command = await startCommand(environment, { nodeFlags });
@@ -50,11 +40,11 @@ for (const workers of ['1', '2']) {
   });
 }
 
-test('the embedded backend is not compiled while it starts, and is when it serves', async () => {
+test('the embedded backend: startup code is not compiled, code that serves requests is', async () => {
   const { nodeFlags, countCompiled } = trace('backend');
   const environment = { EMBEDDED_BACKEND_HOST: '127.0.0.1', EMBEDDED_BACKEND_PORT: '0', LOG_FORMAT: 'json' };
   await using command = runCommand(['backend'], environment, { nodeFlags });
-  const { url } = await command.log((line) => typeof line['url'] === 'string', 'the line that says ready');
+  const { url } = await command.log((line) => typeof line['url'] === 'string', 'ready');
   const atStart = countCompiled();
   assert.ok(atStart <= startMax, `${atStart} functions were compiled`);
   const { port } = new URL(String(url));

@@ -1,5 +1,4 @@
-// @work-item-gateway/core as `npm pack` makes it: for those who embed the gateway, one package without any other. Needs no
-// registry.
+// @work-item-gateway/core as `npm pack` makes it: one package without dependencies, for embedding. Needs no registry.
 
 import assert from 'node:assert/strict';
 import { execFile, execFileSync } from 'node:child_process';
@@ -50,13 +49,13 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** What a module of its user's prints. */
+/** Runs a module that uses the package; returns its output. */
 async function run(text: string): Promise<{ stdout: string; stderr: string }> {
   writeFileSync(join(folder, 'user/index.mjs'), text);
   return await promisify(execFile)(node, ['index.mjs'], { cwd: join(folder, 'user') });
 }
 
-test('it is one package of at most 1 MB, with no dependency', () => {
+test('one package of at most 1 MB, without a dependency', () => {
   assert.deepEqual(globSync('*', { cwd: join(folder, 'user/node_modules') }), ['@work-item-gateway']);
   const files = globSync('**/*', { cwd: installed, withFileTypes: true }).filter((entry) => entry.isFile());
   const bytes = files.reduce((sum, { parentPath, name }) => sum + statSync(join(parentPath, name)).size, 0);
@@ -70,7 +69,7 @@ test('it is one package of at most 1 MB, with no dependency', () => {
   assert.equal(manifest.version, readManifest(root).version);
 });
 
-test('each entry gives what it should, by import and by require', async () => {
+test('each entry has its exports, by import and by require', async () => {
   const { exports } = readManifest(installed);
   const names = Object.keys(exports).filter((name) => name !== './package.json');
   assert.deepEqual(names, ['.', './fetch', './fastify', './node']);
@@ -91,7 +90,7 @@ test('each entry gives what it should, by import and by require', async () => {
   );
 });
 
-test('the fetch handler answers, with nothing else installed', async () => {
+test('the fetch handler answers without any other package', async () => {
   const bytes = '[{"id":12345678901234567890,"price":1.10}]';
   backend.answersOnce(answer(bytes));
   const { stdout, stderr } = await run(`
@@ -108,7 +107,7 @@ for (const [option, name, options] of [
   ['authIssuer', 'jose', "authIssuer: 'https://login.example/', authAudience: ['a'], authJwksUrl: 'https://login.example/keys'"],
   ['rateLimitRedisUrl', 'ioredis', "rateLimit: '1/1s', rateLimitRedisUrl: 'redis://localhost:1'"],
 ] as const) {
-  test(`${option} without ${name} says what to install`, async () => {
+  test(`${option} without ${name} is an error that names the package to install`, async () => {
     const { stdout } = await run(`
       import { createGatewayServer } from '@work-item-gateway/core';
       const server = createGatewayServer({ backendUrl: '${backend.url}', ${options} });

@@ -1,10 +1,10 @@
-// File descriptors and connections come to an end: the process lives, tells what it can, and is as before when there
-// are some again. D26.
+// Without free descriptors or connections the process runs on, reports the shortage, and recovers afterwards. D26.
 
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
+import { figureOf } from '../helpers/command-tests.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { childrenOf, countDescriptors, figureIn } from '../helpers/process-figures.ts';
 import { RawClient, requestBytes, type Reply } from '../helpers/raw-client.ts';
@@ -24,7 +24,7 @@ async function openMany(command: Command, count: number): Promise<RawClient[]> {
   return await Promise.all(Array.from({ length: count }, () => command.connect()));
 }
 
-/** The call's reply, or undefined when its connection was closed instead. */
+/** The reply, or undefined if its connection was closed. */
 async function tryCall(
   command: Command,
   method: string,
@@ -44,15 +44,11 @@ async function assertServesAll(command: Command): Promise<void> {
   }
 }
 
-async function figure(command: Command, name: string): Promise<number | undefined> {
-  return figureIn(await command.metrics(), `work_item_gateway_${name}`);
-}
-
 describe('ulimit -n 64', () => {
   let command: Command;
   let base: number | undefined;
   before(async () => {
-    // Each call to the backend needs a connection of its own.
+    // The backend closes after each answer, so each call needs a new connection to it.
     backend.answers(answer('{"id":5}', { headers: [['Connection', 'close']] }));
     command = await startCommand({ BACKEND_URL: backend.url }, { descriptors: 64 });
     await assertServesAll(command);
@@ -62,10 +58,10 @@ describe('ulimit -n 64', () => {
   after(() => command.stop());
 
   for (const round of [1, 2]) {
-    test(`200 connections: the process lives, a call that needs a descriptor is its 500, and then all is well, round ${round}`, async () => {
+    test(`200 connections: the process runs on, a call without a descriptor gets the operation's 500, and later calls succeed, round ${round}`, async () => {
       const clients = await openMany(command, 200);
-      await poll(() => clients.some(({ isOpen }) => !isOpen), 'those that are too many are closed');
-      // The rest of the queue is taken in, or not.
+      await poll(() => clients.some(({ isOpen }) => !isOpen), 'connections over the limit are closed');
+      // The other queued connections may be accepted or not.
       await poll(() => (countDescriptors(command.process.pid) ?? 64) >= 60, 'no descriptor is left');
       const survivors = clients.filter(({ isOpen }) => isOpen);
       assert.ok(survivors.length >= 10, `${survivors.length} connections`);
@@ -80,8 +76,8 @@ describe('ulimit -n 64', () => {
         }
       }
       assert.ok(failures > 0, 'some calls had no descriptor');
-      // The backend is well: it is the gateway that has no descriptor [D51].
-      const line = await command.log(({ status }) => status === 500, 'a line that tells it');
+      // The gateway is at fault, not the backend [D51].
+      const line = await command.log(({ status }) => status === 500, 'its log line');
       assert.match(String(line['cause']), /EMFILE/);
       assert.deepEqual(
         [line['level'], line['outcome'], line['msg'], line['backendMs']],
@@ -98,7 +94,7 @@ describe('ulimit -n 64', () => {
         () => base === undefined || (countDescriptors(command.process.pid) ?? 0) <= base,
         'descriptors are back to base',
       );
-      assert.equal(await figure(command, 'requests_in_flight'), 0);
+      assert.equal(await figureOf(command, 'requests_in_flight'), 0);
       assert.doesNotMatch(await command.metrics(), /backend_outcomes_total\{.*fault="backend"\} [1-9]/);
     });
   }
@@ -106,9 +102,9 @@ describe('ulimit -n 64', () => {
 
 const isWarning = ({ msg }: { msg?: unknown }) => String(msg).startsWith('too few file descriptors');
 
-test('fewer descriptors than the limits can need are told once, at the start [D26]', async (t) => {
+test('fewer descriptors than the limits may need: one warning at the start [D26]', async (t) => {
   if (!existsSync('/proc/self/limits')) {
-    t.skip('there is no /proc, so nothing was tested here');
+    t.skip('there is no /proc');
     return;
   }
   for (const WORKERS of ['1', '2']) {
@@ -121,8 +117,8 @@ test('fewer descriptors than the limits can need are told once, at the start [D2
     assert.deepEqual(enough.logs.filter(isWarning), []);
 
     await using tooFew = await startCommand(limits, { descriptors: needed - 1 });
-    const { level, limit, needed: told } = await tooFew.log(isWarning, 'the warning');
-    assert.deepEqual({ level, limit, told }, { level: 'warn', limit: needed - 1, told: needed });
+    const { level, limit, needed: logged } = await tooFew.log(isWarning, 'the warning');
+    assert.deepEqual({ level, limit, logged }, { level: 'warn', limit: needed - 1, logged: needed });
     assertReply(await tooFew.call('GET', '/api/work-items/x'), 400, '{"error":"Invalid ID format"}');
     await tooFew.log(({ outcome }) => outcome === 'invalid-id', 'the line of the call');
     assert.equal(tooFew.logs.filter(isWarning).length, 1);
@@ -133,7 +129,7 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
   describe(`ulimit -n 64, WORKERS=2, PORT_SHARING=${sharing}`, () => {
     const workersOf = (command: Command): number[] => childrenOf(command.process.pid) ?? [];
 
-    test('more connections than descriptors: the workers live and tell their figures, and then all is well', async (t) => {
+    test('more connections than descriptors: the workers run on, their metrics are served, and later calls succeed', async (t) => {
       backend.answers(answer('{"id":5}', { headers: [['Connection', 'close']] }));
       await using command = await startCommand(
         { BACKEND_URL: backend.url, WORKERS: '2', PORT_SHARING: sharing },
@@ -141,13 +137,13 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
       );
       const pids = workersOf(command);
       if (pids.length === 0) {
-        t.skip('there is no /proc, so nothing was tested here');
+        t.skip('there is no /proc');
         return;
       }
       const base = countDescriptors(command.process.pid) ?? 0;
       for (const round of [1, 2]) {
         const clients: RawClient[] = [];
-        // One by one: the primary process has as few descriptors, and needs one for each that it hands on.
+        // One by one: the primary has the same limit and needs a descriptor for each connection that it passes on.
         await poll(async () => {
           const client = await command.connect();
           clients.push(client);
@@ -158,7 +154,7 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
           );
           return !isServed && pids.every((pid) => (countDescriptors(pid) ?? 64) >= 64);
         }, 'no descriptor is left');
-        // The first time this needs a library too, which cannot be loaded.
+        // The first request for /metrics loads a library, although no descriptor is free.
         const { text } = await command.admin('/metrics');
         assert.equal(figureIn(text, 'work_item_gateway_workers'), 2);
         assert.equal((await command.admin('/readyz')).status, 200);
@@ -178,13 +174,16 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
           () => (countDescriptors(command.process.pid) ?? 0) <= base + 1,
           `descriptors of the primary process are back to base, round ${round}`,
         );
-        await poll(async () => (await figure(command, 'client_connections')) === 0, 'nobody is there');
+        await poll(
+          async () => (await figureOf(command, 'client_connections')) === 0,
+          'no client is connected',
+        );
       }
       assert.deepEqual(workersOf(command), pids);
       if (sharing === 'cluster') {
         await command.log(
-          ({ msg }) => String(msg).startsWith('a connection could not be taken'),
-          'a line that tells it',
+          ({ msg }) => String(msg).startsWith('could not accept a connection'),
+          'its log line',
         );
       }
       command.signal('SIGTERM');
@@ -201,14 +200,14 @@ describe('CONNECTIONS_MAX=20', () => {
   });
   after(() => command.stop());
 
-  test('under a flood of connections that rest, good clients get theirs, and connections at work are kept [D26]', async () => {
-    await using atWork = await command.connect();
+  test('during a flood of idle connections, good clients are served and a request in progress is kept [D26]', async () => {
+    await using busy = await command.connect();
     const bytes = requestBytes('PUT', '/api/work-items/5', { body: '{"a":1}' });
-    // Its body is on its way the whole time.
-    await atWork.sendPieces([bytes.subarray(0, -1)]);
-    const resting = await openMany(command, 100);
-    await poll(() => resting.filter(({ isOpen }) => isOpen).length === 19, 'there are 20 connections');
-    assert.equal(await figure(command, 'client_connections'), 20);
+    // Its body is incomplete during the flood.
+    await busy.sendPieces([bytes.subarray(0, -1)]);
+    const idle = await openMany(command, 100);
+    await poll(() => idle.filter(({ isOpen }) => isOpen).length === 19, 'there are 20 connections');
+    assert.equal(await figureOf(command, 'client_connections'), 20);
     for (let round = 0; round < 3; round += 1) {
       for (const { method, path, options, status, body } of operations) {
         let reply: Reply | undefined;
@@ -218,21 +217,21 @@ describe('CONNECTIONS_MAX=20', () => {
         }, 'a good client is served');
         assertReply(reply ?? assert.fail(), status, body);
       }
-      resting.push(...(await openMany(command, 100)));
+      idle.push(...(await openMany(command, 100)));
     }
-    atWork.send(bytes.subarray(-1));
-    assertReply(await atWork.reply(), 200, '{"success":true}');
-    assert.ok(((await figure(command, 'client_connections_shed_total')) ?? 0) >= 300);
-    assert.ok(((await figure(command, 'client_connections')) ?? 0) <= 20);
-    const isLine = ({ msg }: { msg?: unknown }) => String(msg).startsWith('too many connections');
-    const line = await command.log(isLine, 'a line that tells it');
+    busy.send(bytes.subarray(-1));
+    assertReply(await busy.reply(), 200, '{"success":true}');
+    assert.ok(((await figureOf(command, 'client_connections_shed_total')) ?? 0) >= 300);
+    assert.ok(((await figureOf(command, 'client_connections')) ?? 0) <= 20);
+    const isLine = ({ msg }: { msg?: unknown }) => String(msg).startsWith('connection limit reached');
+    const line = await command.log(isLine, 'its log line');
     assert.equal(line['connectionsMax'], 20);
-    for (const client of resting) client.destroy();
+    for (const client of idle) client.destroy();
     await assertServesAll(command);
   });
 
-  test('twenty connections that are in use all stay [D26]', async () => {
-    await poll(async () => (await figure(command, 'client_connections')) === 0, 'nobody is there');
+  test('twenty connections in use all stay open [D26]', async () => {
+    await poll(async () => (await figureOf(command, 'client_connections')) === 0, 'no client is connected');
     const clients = await openMany(command, 20);
     for (let round = 0; round < 5; round += 1) {
       for (const client of clients) assertReply(await client.call('GET', '/api/work-items'), 200, '{"id":5}');

@@ -1,47 +1,36 @@
-// Ending without losing anything: D33.
+// The drain of the built command: no call is lost. D33.
 
 import assert from 'node:assert/strict';
-import { afterEach, beforeEach, test } from 'node:test';
+import { test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
+import { isDraining, useBackend } from '../helpers/command-tests.ts';
 import { holdCall } from '../helpers/held-call.ts';
 import { assertReply, operation, operations, succeeded } from '../helpers/expected.ts';
 import { isRefused, RawClient, requestBytes } from '../helpers/raw-client.ts';
-import { answer, latency, ScriptedBackend, timeout } from '../helpers/scripted-backend.ts';
+import { answer, latency, timeout } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 
-let backend: ScriptedBackend;
-beforeEach(async () => {
-  backend = await ScriptedBackend.start();
-  backend.answers(answer('[]'));
-});
-afterEach(() => backend.stop());
+const backend = await useBackend();
 
 function start(environment: NodeJS.ProcessEnv = {}): Promise<Command> {
   return startCommand({ BACKEND_URL: backend.url, ...environment });
 }
 
-function isDraining(command: Command): Promise<void> {
-  return poll(async () => (await command.admin('/readyz')).status === 503, '/readyz turns 503');
-}
-
-/**
- * The second signal, 250 ms after the first: Ctrl-C under npm comes twice within milliseconds, so the very next one
- * may be taken for the same.
- */
+/** Sends the second signal after 250 ms, when the drain is in progress. */
 async function signalAgain(command: Command, signal: NodeJS.Signals): Promise<void> {
   await new Promise((resolve) => setTimeout(resolve, 250));
   command.signal(signal);
 }
 
 for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-  test(`${signal} with nothing under way: exit code 0, and idle connections do not delay it [D33]`, async () => {
+  test(`${signal} without calls in flight: exit code 0, and idle connections do not delay it [D33]`, async () => {
     await using command = await start();
     const clients = await Promise.all(Array.from({ length: 10 }, () => command.connect()));
     for (const client of clients.slice(0, 5)) await client.call('GET', '/api/work-items');
     const started = performance.now();
     command.signal(signal);
     assert.equal(await command.exitCode(), 0);
-    assert.ok(performance.now() - started < 4000, 'not the idle time of 72 s');
+    assert.ok(performance.now() - started < 4000, 'the drain does not wait for the idle timeout of 72 s');
     for (const client of clients) assert.equal(await client.closed(), 'end', 'closed, not reset');
   });
 }
@@ -51,13 +40,13 @@ for (const [name, bytes, status, body] of [
   ['write', requestBytes('PUT', '/api/work-items/5', { body: '{}' }), 200, succeeded],
   ['create', requestBytes('POST', '/api/work-items', { body: '{}' }), 201, '{"id":5}'],
 ] as const) {
-  test(`a ${name} under way finishes, with /readyz at 503 at once and no new connection taken [D33]`, async () => {
+  test(`a ${name} in flight finishes; /readyz is 503 at once and no new connection is accepted [D33]`, async () => {
     await using command = await start();
     const { client, open } = await holdCall(backend, command, bytes);
     command.signal('SIGTERM');
     await isDraining(command);
     assert.equal((await command.admin('/livez')).status, 200, 'alive until the end');
-    await poll(() => isRefused(command.port), 'no new connection is taken');
+    await poll(() => isRefused(command.port), 'no new connection is accepted');
     assert.ok(command.isRunning);
     open();
     const reply = await client.reply();
@@ -68,34 +57,25 @@ for (const [name, bytes, status, body] of [
   });
 }
 
-test('a request whose body is still on its way finishes [D33]', async () => {
-  await using command = await start();
-  const bytes = requestBytes('PUT', '/api/work-items/5', { body: '{"a":1}' });
-  await using client = await command.connect();
-  await client.sendPieces([bytes.subarray(0, -3)]);
-  // The head has been read when a call made after it is answered.
-  await command.call('GET', '/api/work-items');
-  command.signal('SIGTERM');
-  await isDraining(command);
-  client.send(bytes.subarray(-3));
-  assertReply(await client.reply(), 200, succeeded);
-  assert.equal(await command.exitCode(), 0);
-});
+for (const [part, bytes, sentFirst, body] of [
+  ['body', requestBytes('PUT', '/api/work-items/5', { body: '{"a":1}' }), -3, succeeded],
+  ['head', requestBytes('GET', '/api/work-items'), 20, '[]'],
+] as const) {
+  test(`a request whose ${part} is incomplete may be completed [D33]`, async () => {
+    await using command = await start();
+    await using client = await command.connect();
+    await client.sendPieces([bytes.subarray(0, sentFirst)]);
+    // When this later call has its reply, the gateway has read those bytes.
+    await command.call('GET', '/api/work-items');
+    command.signal('SIGTERM');
+    await isDraining(command);
+    client.send(bytes.subarray(sentFirst));
+    assertReply(await client.reply(), 200, body);
+    assert.equal(await command.exitCode(), 0);
+  });
+}
 
-test('a request whose head is still on its way finishes [D33]', async () => {
-  await using command = await start();
-  const bytes = requestBytes('GET', '/api/work-items');
-  await using client = await command.connect();
-  await client.sendPieces([bytes.subarray(0, 20)]);
-  await command.call('GET', '/api/work-items');
-  command.signal('SIGTERM');
-  await isDraining(command);
-  client.send(bytes.subarray(20));
-  assertReply(await client.reply(), 200, '[]');
-  assert.equal(await command.exitCode(), 0);
-});
-
-test('a reply that its client is still taking is not cut off [D33]', async () => {
+test('a reply that a client is still reading is sent completely [D33]', async () => {
   const body = `"${'x'.repeat(16_000_000)}"`;
   backend.answersOnce(answer(body));
   await using command = await start();
@@ -111,7 +91,7 @@ test('a reply that its client is still taking is not cut off [D33]', async () =>
   assert.equal(await command.exitCode(), 0);
 });
 
-test('for SHUTDOWN_DELAY_MS the gateway goes on serving, each reply with connection: close [D33]', async () => {
+test('during SHUTDOWN_DELAY_MS the gateway still serves, and each reply has connection: close [D33]', async () => {
   const delayMs = 1500;
   await using command = await start({ SHUTDOWN_DELAY_MS: String(delayMs) });
   await using old = await command.connect();
@@ -128,7 +108,7 @@ test('for SHUTDOWN_DELAY_MS the gateway goes on serving, each reply with connect
   assert.equal(onNew.header('connection'), 'close');
   assert.equal(await command.exitCode(), 0);
   const took = performance.now() - started;
-  assert.ok(took >= delayMs - 50, `it went on for ${took.toFixed()} ms`);
+  assert.ok(took >= delayMs - 50, `it ended after ${took.toFixed()} ms`);
 });
 
 for (const [delayMs, pauseMs] of [
@@ -138,11 +118,11 @@ for (const [delayMs, pauseMs] of [
   [300, 5],
 ] as const) {
   // prettier-ignore
-  test(`keep-alive clients under load lose nothing: delay ${delayMs} ms, pause ${pauseMs} ms [D33]`, async () => {
+  test(`keep-alive clients under load lose no call: delay ${delayMs} ms, pause ${pauseMs} ms [D33]`, async () => {
     backend.answers(latency(2, answer('[]')));
     await using command = await start({ SHUTDOWN_DELAY_MS: String(delayMs), LOG_LEVEL: 'warn' });
     const lost: string[] = [];
-    let notTaken = 0;
+    let notAccepted = 0;
     let served = 0;
     const warm = createGate();
 
@@ -165,13 +145,13 @@ for (const [delayMs, pauseMs] of [
             isServed = true;
             served += 1;
             if (served === 500) warm.open();
-            // With a delay, as behind a load balancer, which sends no new connection to a process that says so.
+            // With a delay, the client acts as a load balancer: it opens no new connection to a draining process.
             if (reply.header('connection') === 'close' && delayMs > 0) return;
             if (reply.header('connection') === 'close') break;
           } catch (error) {
-            // A new connection that is reset unserved was in the system's queue when the port closed: not taken.
+            // A new connection that is reset was still in the kernel's queue when the port closed.
             if (isServed) lost.push(String(error));
-            else notTaken += 1;
+            else notAccepted += 1;
             break;
           }
           if (pauseMs > 0) await new Promise((resolve) => setTimeout(resolve, pauseMs));
@@ -184,12 +164,12 @@ for (const [delayMs, pauseMs] of [
     await warm.opened;
     command.signal('SIGTERM');
     await Promise.all(clients);
-    assert.deepEqual(lost, [], `of ${served} calls, ${notTaken} new connections not taken`);
+    assert.deepEqual(lost, [], `of ${served} calls, ${notAccepted} new connections not accepted`);
     assert.equal(await command.exitCode(), 0);
   });
 }
 
-test('slow reads and writes under way on keep-alive connections all get their replies, and each write is sent once [D33]', async () => {
+test('slow calls on keep-alive connections all get their replies, and each write is sent once [D33]', async () => {
   let answered = 0;
   backend.answers((exchange) => latency(50 + ((answered += 1) % 8) * 50, answer('{"id":5}'))(exchange));
   await using command = await start({ LOG_LEVEL: 'warn' });
@@ -229,7 +209,7 @@ test('slow reads and writes under way on keep-alive connections all get their re
   assert.deepEqual(sent.toSorted(), writes.toSorted());
 });
 
-test('past SHUTDOWN_TIMEOUT_MS what is left is cut and the exit code is 1 [D33]', async () => {
+test('after SHUTDOWN_TIMEOUT_MS calls in flight are cut, and the exit code is 1 [D33]', async () => {
   await using command = await start({ SHUTDOWN_TIMEOUT_MS: '1000' });
   const { client } = await holdCall(backend, command);
   const started = performance.now();
@@ -241,7 +221,7 @@ test('past SHUTDOWN_TIMEOUT_MS what is left is cut and the exit code is 1 [D33]'
 });
 
 for (const workers of ['1', '2']) {
-  test(`what is cut, by ${workers} process(es), is "shutdown" and nobody's fault, and each call has its line [D51]`, async () => {
+  test(`WORKERS=${workers}: each call that is cut has a log line with outcome shutdown and level info [D51]`, async () => {
     await using command = await start({ SHUTDOWN_TIMEOUT_MS: '1000', WORKERS: workers });
     const sent = [
       ['read', requestBytes('GET', '/api/work-items/5')],
@@ -251,7 +231,7 @@ for (const workers of ['1', '2']) {
       ['delete', requestBytes('DELETE', '/api/work-items/5')],
     ] as const;
     for (const [, bytes] of sent) await holdCall(backend, command, bytes);
-    // One whose body does not come to its end.
+    // A call with an incomplete body.
     const slow = await command.connect();
     slow.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{');
     await command.call('GET', '/nowhere');
@@ -276,7 +256,7 @@ for (const [first, second] of [
   ['SIGTERM', 'SIGINT'],
 ] as const) {
   // prettier-ignore
-  test(`${first} and then ${second}: what is left is cut and the exit code is 1 [D33]`, async () => {
+  test(`${first}, then ${second}: calls in flight are cut, and the exit code is 1 [D33]`, async () => {
     await using command = await start();
     const { client } = await holdCall(backend, command);
     command.signal(first);
@@ -287,7 +267,7 @@ for (const [first, second] of [
   });
 }
 
-test('a second signal cuts SHUTDOWN_DELAY_MS short too [D33]', async () => {
+test('a second signal during SHUTDOWN_DELAY_MS ends the process: exit code 1 [D33]', async () => {
   await using command = await start({ SHUTDOWN_DELAY_MS: '60000' });
   await command.call('GET', '/api/work-items');
   command.signal('SIGTERM');
@@ -296,13 +276,13 @@ test('a second signal cuts SHUTDOWN_DELAY_MS short too [D33]', async () => {
   assert.equal(await command.exitCode(2000), 1, 'at once');
 });
 
-test('a signal right after the start-up line ends in order too [D33]', async () => {
+test('SIGTERM right after the log line `ready`: exit code 0 [D33]', async () => {
   await using command = await start();
   command.signal('SIGTERM');
   assert.equal(await command.exitCode(), 0);
 });
 
-test('a backend that never answers delays the end no longer than its deadline [D33, D19]', async () => {
+test('a backend that never answers delays the exit only until the deadline of its call [D33, D19]', async () => {
   backend.answers(timeout);
   await using command = await start({ BACKEND_TIMEOUT_MS: '1000' });
   await using client = await command.connect();

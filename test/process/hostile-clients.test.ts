@@ -1,11 +1,12 @@
-// Clients that mean harm, against the built command, and good ones beside them: each of their calls is answered
-// correctly and soon while the attack goes on, and afterwards everything is as before.
+// Attacks on the built command while good clients call it. Each call of a good client is answered correctly and soon,
+// and after the attack all connections, bytes and descriptors are released.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
+import { figureOf } from '../helpers/command-tests.ts';
 import { assertReply, headersTooLarge, operations } from '../helpers/expected.ts';
 import { countDescriptors, figureIn } from '../helpers/process-figures.ts';
 import { closed, RawClient, requestBytes } from '../helpers/raw-client.ts';
@@ -23,7 +24,7 @@ import { startCommand, type Command } from '../helpers/targets.ts';
 const headersMs = 3000;
 const requestMs = 4000;
 const inFlightMax = 64;
-/** "Soon": far above what a call takes, and far below every limit on time, on a busy machine too. */
+/** Far above the duration of a call on a busy machine. */
 const soonMs = 8000;
 
 const large = Buffer.alloc(4_000_000, '1');
@@ -53,7 +54,7 @@ before(async () => {
     LOG_LEVEL: 'warn',
   });
   for (const { method, path, options } of operations) await command.call(method, path, options);
-  await isAtRest();
+  await isIdle();
   base = countDescriptors(command.process.pid);
 });
 after(async () => {
@@ -63,12 +64,8 @@ after(async () => {
   assert.equal(command.stderr, '');
 });
 
-async function figure(name: string): Promise<number | undefined> {
-  return figureIn(await command.metrics(), `work_item_gateway_${name}`);
-}
-
-/** No call, no body, no connection is left over. */
-async function isAtRest(): Promise<void> {
+/** Waits until no call, body or connection is left. */
+async function isIdle(): Promise<void> {
   const names = ['client_connections', 'requests_in_flight', 'buffered_bytes', 'backend_connections'];
   await poll(
     async () => {
@@ -86,8 +83,8 @@ async function isAtRest(): Promise<void> {
   }
 }
 
-/** Good clients call without a pause, on connections that stay and on new ones, for as long as `attack` takes. */
-async function beside(attack: () => Promise<unknown>): Promise<void> {
+/** Good clients call without a pause, on persistent and on new connections, until `attack` ends. */
+async function withGoodClients(attack: () => Promise<unknown>): Promise<void> {
   let isOver = false;
   let slowest = 0;
   let calls = 0;
@@ -111,7 +108,7 @@ async function beside(attack: () => Promise<unknown>): Promise<void> {
     }
   };
   const good = Promise.all([staying(), staying(), coming()]);
-  // So that a good client's failure ends the attack, too.
+  // The failure of a good client ends the attack, too.
   try {
     await Promise.race([attack(), good]);
   } finally {
@@ -121,10 +118,10 @@ async function beside(attack: () => Promise<unknown>): Promise<void> {
   assert.ok(calls >= 3, `${calls} good calls`);
   assert.ok(slowest < soonMs, `the slowest of ${calls} good calls took ${slowest.toFixed()} ms`);
   assert.equal(backend.violations.length, violations, 'only plain requests reach the backend');
-  await isAtRest();
+  await isIdle();
 }
 
-/** A connection of an attacker: what becomes of it is of no interest to itself. */
+/** An attacker's connection; its errors are ignored. */
 async function open(): Promise<Socket> {
   const socket = connect({ port: command.port, host: '127.0.0.1', allowHalfOpen: false });
   socket.on('error', () => undefined);
@@ -147,7 +144,7 @@ async function openMany(count: number, begin?: (socket: Socket) => Promise<void>
   return sockets;
 }
 
-/** Sends a byte every 100 ms on each connection until all are closed; each must be within a second of its limit. */
+/** Sends a byte every 100 ms on each connection; asserts that each is closed at most 3 s after `limitMs`. */
 async function dripUntilCut(sockets: Socket[], start: string, limitMs: number): Promise<void> {
   const took: number[] = [];
   const cut = sockets.map(async (socket) => {
@@ -161,14 +158,13 @@ async function dripUntilCut(sockets: Socket[], start: string, limitMs: number): 
     took.push(performance.now() - started);
   });
   await Promise.all(cut);
-  // A second, and what the test itself may be late on a busy machine.
   const latest = Math.max(...took);
-  assert.ok(latest < limitMs + 3000, `one was cut after ${latest.toFixed()} ms`);
+  assert.ok(latest < limitMs + 3000, `the last one was closed after ${latest.toFixed()} ms`);
 }
 
-describe('good clients beside bad ones', () => {
-  test('300 heads and 256 bodies that drip: cut at their limits, and they take no place under IN_FLIGHT_MAX [D26, D35]', async () => {
-    await beside(async () => {
+describe('good clients are served during an attack', () => {
+  test('300 heads and 256 bodies sent byte by byte: cut off at their limits, not counted by IN_FLIGHT_MAX [D26, D35]', async () => {
+    await withGoodClients(async () => {
       const heads = await openMany(300);
       const bodies = await openMany(4 * inFlightMax);
       const body = 'PUT /api/work-items/666 HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"';
@@ -180,8 +176,8 @@ describe('good clients beside bad ones', () => {
     assert.ok(!backend.requests.some(({ target }) => target.endsWith('/666')));
   });
 
-  test('20 readers of 4 MB that take 1 KB a second [D35]', async () => {
-    await beside(async () => {
+  test('20 clients that read replies of 4 MB at 1 KB a second [D35]', async () => {
+    await withGoodClients(async () => {
       const sockets = await openMany(20);
       for (const socket of sockets) {
         socket.pause();
@@ -198,20 +194,20 @@ describe('good clients beside bad ones', () => {
     });
   });
 
-  test('1,000 connections that rest behind a request, and 2,000 that say nothing', async () => {
-    await beside(async () => {
-      const resting = await openMany(1000, async (socket) => {
+  test('1,000 connections that are idle after a request, and 2,000 that send nothing', async () => {
+    await withGoodClients(async () => {
+      const idle = await openMany(1000, async (socket) => {
         socket.write(requestBytes('GET', '/api/work-items/x'));
         await Promise.race([once(socket, 'data'), once(socket, 'close')]);
       });
       const silent = await openMany(2000);
-      assert.ok(((await figure('client_connections')) ?? 0) >= 1000);
-      for (const socket of [...resting, ...silent]) socket.destroy();
+      assert.ok(((await figureOf(command, 'client_connections')) ?? 0) >= 1000);
+      for (const socket of [...idle, ...silent]) socket.destroy();
     });
   });
 
-  test('3,000 connections, opened and closed as fast as can be', async () => {
-    await beside(async () => {
+  test('3,000 connections, opened and closed as fast as possible', async () => {
+    await withGoodClients(async () => {
       await Promise.all(
         Array.from({ length: 20 }, async () => {
           for (let count = 0; count < 150; count += 1) {
@@ -225,8 +221,8 @@ describe('good clients beside bad ones', () => {
     });
   });
 
-  test('heads with thousands of headers, or a huge one: 431 [D27]', async () => {
-    await beside(async () => {
+  test('heads with thousands of fields, a huge field or a huge target: 431 [D27]', async () => {
+    await withGoodClients(async () => {
       const start = 'GET /api/work-items HTTP/1.1\r\nHost: x\r\n';
       const bombs = [
         `${start}${'a:\r\n'.repeat(20_000)}\r\n`,
@@ -247,8 +243,8 @@ describe('good clients beside bad ones', () => {
     });
   });
 
-  test('500 requests sent ahead on each of 5 connections: answered in order, or cut off by their client', async () => {
-    await beside(async () => {
+  test('500 pipelined requests on each of 5 connections: answered in order, or cut off by their client', async () => {
+    await withGoodClients(async () => {
       const ahead = Buffer.concat(
         Array.from({ length: 500 }, (_, index) =>
           index % 5 === 4
@@ -268,25 +264,8 @@ describe('good clients beside bad ones', () => {
     });
   });
 
-  test('bodies in chunks of one byte: no more memory than their size [D11]', async () => {
-    const chunks = Buffer.from('1\r\n1\r\n'.repeat(5000));
-    await beside(async () => {
-      await Promise.all(
-        [1, 2, 3].map(async () => {
-          await using client = await command.connect();
-          client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
-          await client.sendPieces(Array.from({ length: 10 }, () => chunks));
-          client.send('0\r\n\r\n');
-          assertReply(await client.reply(), 200, '{"success":true}');
-        }),
-      );
-    });
-    const call = backend.requests.findLast(({ body }) => body.length === 50_000);
-    assert.ok(call?.body.equals(Buffer.alloc(50_000, '1')));
-  });
-
-  test('clients that leave after each byte of a request, and at each stage of its reply [D21]', async () => {
-    await beside(async () => {
+  test('clients that leave after each byte of a request, and at several stages of its reply [D21]', async () => {
+    await withGoodClients(async () => {
       const put = requestBytes('PUT', '/api/work-items/5', { body: '{"a":[1,2]}' });
       const chunked = Buffer.from(
         'POST /api/work-items HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n[1,2\r\n1\r\n]\r\n0\r\n\r\n',
@@ -306,7 +285,7 @@ describe('good clients beside bad ones', () => {
           );
         }
       }
-      // Stages of an answer of 2,000 bytes that takes two seconds: before its first byte, at once, and on the way.
+      // The answer of 2,000 bytes takes two seconds. Clients leave before its first byte, or some milliseconds later.
       await Promise.all(
         [0, 1, 20, 60, 100, 150, 250, 400].map(async (bytes, index) => {
           const client = await command.connect();
@@ -329,21 +308,21 @@ describe('good clients beside bad ones', () => {
     });
   });
 
-  test('calls beyond IN_FLIGHT_MAX: 503 at once, never more at the backend, and all is well afterwards [D26]', async () => {
+  test('calls beyond IN_FLIGHT_MAX get 503 at once and never reach the backend; later calls succeed [D26]', async () => {
     const sockets = await openMany(10 * inFlightMax);
     const replies = new Map<Socket, string>();
     for (const socket of sockets) {
       socket.setEncoding('latin1').once('data', (text: string) => replies.set(socket, text));
       socket.write(requestBytes('GET', '/api/work-items/0'));
     }
-    await poll(() => replies.size === 9 * inFlightMax, 'every call that is one too many is refused');
+    await poll(() => replies.size === 9 * inFlightMax, 'every call over the limit is refused');
     for (const text of replies.values()) {
       assert.match(text, /^HTTP\/1\.1 503 [^]*\r\nretry-after: 1\r\n[^]*\{"error":"Service unavailable"\}$/);
     }
-    assert.equal(await figure('requests_in_flight'), inFlightMax);
+    assert.equal(await figureOf(command, 'requests_in_flight'), inFlightMax);
     assert.equal(backend.requests.filter(({ target }) => target.endsWith('/0')).length, inFlightMax);
     for (const socket of sockets) socket.destroy();
-    await isAtRest();
+    await isIdle();
     for (const { method, path, options, status, body } of operations) {
       assertReply(await command.call(method, path, options), status, body);
     }

@@ -1,4 +1,4 @@
-// HTTP/2 of the built command: on by a setting, in every worker, drained as everything is. D39, D33, D41.
+// HTTP/2 of the built command: the setting, workers, guards, traces and the drain. D39, D33, D41 to D49.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -6,37 +6,34 @@ import { connect } from 'node:tls';
 import { describe, test } from 'node:test';
 import { isDeepStrictEqual, promisify } from 'node:util';
 import { createGate, poll } from '../helpers/changes.ts';
-import { assertReply } from '../helpers/expected.ts';
+import { Collector } from '../helpers/collector.ts';
+import { runToEnd, useBackend } from '../helpers/command-tests.ts';
+import { assertReply, operations } from '../helpers/expected.ts';
 import { anyCertificate, Http2Client, noHttp2OfCommand } from '../helpers/http2-client.ts';
-import { FrameClient, headers, requestFields, resetStream } from '../helpers/http2-frames.ts';
-import { RawClient, requestBytes } from '../helpers/raw-client.ts';
-import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { runCommand, startCommand } from '../helpers/targets.ts';
+import { FrameClient, frameTypes, headers, requestFields, resetStream } from '../helpers/http2-frames.ts';
+import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer } from '../helpers/issuer.ts';
+import { printOpenApi } from '../helpers/openapi.ts';
+import { RawClient, requestBytes, type Headers } from '../helpers/raw-client.ts';
+import { answer, behind } from '../helpers/scripted-backend.ts';
+import { startCommand, type Command } from '../helpers/targets.ts';
+import { assertInvalidToken, assertNoScope, assertNoToken, bearer } from '../helpers/tokens.ts';
 
 const run = promisify(execFile);
 const item = '/api/work-items/5';
 
-async function startWith(environment: NodeJS.ProcessEnv) {
-  const backend = await ScriptedBackend.start();
-  backend.answers(answer('{"id":5}'));
+const backend = await useBackend(answer('{"id":5}'));
+
+function start(environment: NodeJS.ProcessEnv = { HTTP2: 'true' }): Promise<Command> {
   const { certFile, keyFile } = anyCertificate();
-  const command = await startCommand({
+  return startCommand({
     BACKEND_URL: backend.url,
     TLS_CERT_FILE: certFile,
     TLS_KEY_FILE: keyFile,
     ...environment,
   });
-  return {
-    backend,
-    command,
-    [Symbol.asyncDispose]: async () => {
-      await command[Symbol.asyncDispose]();
-      await backend.stop();
-    },
-  };
 }
 
-/** What a client that would speak either agrees on. */
+/** The protocol that the gateway agrees on with a client that offers both. */
 async function protocolOf(port: number): Promise<string | false | null> {
   const socket = connect({
     port,
@@ -51,67 +48,59 @@ async function protocolOf(port: number): Promise<string | false | null> {
   return socket.alpnProtocol;
 }
 
-// As on a Node of that version: the rest of it is this one's.
+// Changes only the version that Node reports.
 const olderNode = `data:text/javascript,${encodeURIComponent("Object.defineProperty(process,'versions',{value:{...process.versions,node:'24.21.0'}})")}`; // prettier-ignore
 
-test('HTTP2 on a Node before 26 is a problem of the start and of check, beside all others [D39]', async () => {
+test('HTTP2 on a Node before 26 is a problem for serve, dev and check, reported with all others [D39]', async () => {
   const environment = { HTTP2: 'true', NODE_OPTIONS: `--import=${olderNode}`, REQUEST_BYTES_MAX: 'x' };
   for (const command of ['serve', 'dev', 'check']) {
-    await using refused = runCommand([command], environment);
-    assert.equal(await refused.exitCode(), 1);
+    const refused = await runToEnd([command], environment);
+    assert.equal(refused.code, 1);
     const problems = refused.stderr.match(/^error: .*$/gm) ?? [];
     assert.equal(problems.length, 3, refused.stderr);
     assert.ok(
       problems.includes(
-        'error: HTTP2 needs Node 26 or newer, and this is Node 24.21.0: use a newer Node, or leave HTTP2 out',
+        'error: HTTP2 needs Node 26 or newer, but this is Node 24.21.0: use a newer Node, or leave HTTP2 out',
       ),
       refused.stderr,
     );
   }
-  // A document is no service, and HTTP2=false needs nothing.
-  const { stdout } = await run(
-    process.env['GATEWAY_NODE'] ?? process.execPath,
-    ['dist/command/main.js', 'openapi'],
-    {
-      cwd: `${import.meta.dirname}/../..`,
-      env: { ...environment, REQUEST_BYTES_MAX: '', TLS_CERT_FILE: 'a', TLS_KEY_FILE: 'b' },
-    },
-  );
-  assert.match(stdout, /"openapi"/);
-  await using off = runCommand(['check'], { ...environment, HTTP2: 'false' });
-  assert.equal(await off.exitCode(), 1);
+  // `openapi` starts no listener, and HTTP2=false works on every Node.
+  const valid = { REQUEST_BYTES_MAX: '', TLS_CERT_FILE: 'a', TLS_KEY_FILE: 'b' };
+  assert.match(printOpenApi({ ...environment, ...valid }), /"openapi"/);
+  const off = await runToEnd(['check'], { ...environment, HTTP2: 'false' });
+  assert.equal(off.code, 1);
   assert.doesNotMatch(off.stderr, /HTTP2/);
 });
 
 describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
-  test('without HTTP2 nothing but HTTP/1.1 is agreed on [D39]', async () => {
+  test('without HTTP2 only HTTP/1.1 is agreed on [D39]', async () => {
     for (const environment of [{}, { HTTP2: 'false' }]) {
-      await using gateway = await startWith(environment);
-      assert.equal(await protocolOf(gateway.command.port), 'http/1.1');
+      await using command = await start(environment);
+      assert.equal(await protocolOf(command.port), 'http/1.1');
     }
   });
 
   for (const workers of ['1', '2']) {
-    test(`with HTTP2 h2 comes first, in every worker, WORKERS=${workers} [D39]`, async () => {
-      await using gateway = await startWith({ HTTP2: 'true', WORKERS: workers });
+    test(`with HTTP2 every worker prefers h2: WORKERS=${workers} [D39]`, async () => {
+      await using command = await start({ HTTP2: 'true', WORKERS: workers });
       for (let round = 0; round < 4; round += 1) {
-        assert.equal(await protocolOf(gateway.command.port), 'h2');
-        await using client = await Http2Client.open(gateway.command.port);
+        assert.equal(await protocolOf(command.port), 'h2');
+        await using client = await Http2Client.open(command.port);
         assertReply(await client.call('PUT', item, { body: '{"a":1}' }), 200, '{"success":true}');
         assertReply(await client.call('GET', item), 200, '{"id":5}');
       }
-      const line = await gateway.command.log(({ path }) => path === item, 'a line of a request');
+      const line = await command.log(({ path }) => path === item, 'a line of a request');
       assert.deepEqual([line['client'], line['http']], ['127.0.0.1', '2']);
       assert.match(
-        await gateway.command.metrics(),
+        await command.metrics(),
         /work_item_gateway_requests_total\{[^}]*operation="read"[^}]*\} 4/,
       );
     });
   }
 
-  test('open connections and streams are gauges, of all workers together', async () => {
-    await using gateway = await startWith({ HTTP2: 'true', WORKERS: '2' });
-    const { command, backend } = gateway;
+  test('connections and streams are gauges, summed over all workers', async () => {
+    await using command = await start({ HTTP2: 'true', WORKERS: '2' });
     const names = ['client_connections', 'http2_connections', 'http2_streams'];
     const figures = async () => {
       const text = await command.metrics();
@@ -128,7 +117,7 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
     backend.answers(behind(gate, answer('{"id":5}')));
     const clients = await Promise.all(Array.from({ length: 3 }, () => Http2Client.open(command.port)));
     await using other = await RawClient.openSecure(command.port, { rejectUnauthorized: false });
-    await has(['4', '3', '0'], 'nobody calls');
+    await has(['4', '3', '0'], 'all are idle');
     const calls = clients.flatMap((client) => [
       client.call('GET', item),
       client.call('PUT', item, { body: '{}' }),
@@ -140,59 +129,59 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
     assert.equal((await other.reply()).status, 200);
     await has(['4', '3', '0'], 'all have their replies');
     for (const client of clients) client.destroy();
-    await has(['1', '0', '0'], 'those of HTTP/2 have gone');
+    await has(['1', '0', '0'], 'the HTTP/2 clients have left');
   });
 
-  test('HTTP2 without TLS is a problem of the start, and HTTP2=false is none [D41]', async () => {
-    await using on = runCommand(['serve'], { HTTP2: 'true' });
-    assert.equal(await on.exitCode(), 1);
+  test('HTTP2 without TLS is a problem at the start, HTTP2=false is not [D41]', async () => {
+    const on = await runToEnd(['serve'], { HTTP2: 'true' });
+    assert.equal(on.code, 1);
     assert.match(
       on.stderr,
-      /^error: HTTP2 needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients speak plain http$/m,
+      /^error: HTTP2 needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients use plain http$/m,
     );
     await using off = await startCommand({ HTTP2: 'false', BACKEND_URL: 'http://localhost:1' });
     assert.ok(off.isRunning);
   });
 
   test('SIGTERM: calls in flight on streams get their replies, and the exit code is 0 [D33]', async () => {
-    await using gateway = await startWith({ HTTP2: 'true' });
-    await using client = await Http2Client.open(gateway.command.port);
+    await using command = await start();
+    await using client = await Http2Client.open(command.port);
     const gate = createGate();
-    gateway.backend.answersOnce(behind(gate, answer('"late"')));
+    backend.answersOnce(behind(gate, answer('"late"')));
     const late = client.call('GET', item);
-    await gateway.backend.nextRequest();
-    gateway.command.signal('SIGTERM');
+    await backend.nextRequest();
+    command.signal('SIGTERM');
     await new Promise((resolve) => client.session.once('goaway', resolve));
     gate.open();
     assertReply(await late, 200, '"late"');
-    assert.equal(await gateway.command.exitCode(), 0);
+    assert.equal(await command.exitCode(), 0);
   });
 
-  test('while it serves on after SIGTERM, the first reply tells the client to go [D33]', async () => {
-    await using gateway = await startWith({ HTTP2: 'true', SHUTDOWN_DELAY_MS: '60000' });
-    await using client = await Http2Client.open(gateway.command.port);
+  test('during SHUTDOWN_DELAY_MS the gateway sends GOAWAY with the first reply [D33]', async () => {
+    await using command = await start({ HTTP2: 'true', SHUTDOWN_DELAY_MS: '60000' });
+    await using client = await Http2Client.open(command.port);
     assertReply(await client.call('GET', item), 200, '{"id":5}');
     const gone = new Promise((resolve) => client.session.once('goaway', resolve));
-    gateway.command.signal('SIGTERM');
-    await gateway.command.log(({ signal }) => signal === 'SIGTERM', 'the signal is heard');
+    command.signal('SIGTERM');
+    await command.log(({ signal }) => signal === 'SIGTERM', 'the signal is logged');
     assertReply(await client.call('GET', item), 200, '{"id":5}');
     await gone;
   });
 
   test('a call that does not end is cut at SHUTDOWN_TIMEOUT_MS, and the exit code is 1 [D33]', async () => {
-    await using gateway = await startWith({ HTTP2: 'true', SHUTDOWN_TIMEOUT_MS: '300' });
-    await using client = await Http2Client.open(gateway.command.port);
-    gateway.backend.answersOnce(behind(createGate(), answer('1')));
+    await using command = await start({ HTTP2: 'true', SHUTDOWN_TIMEOUT_MS: '300' });
+    await using client = await Http2Client.open(command.port);
+    backend.answersOnce(behind(createGate(), answer('1')));
     const cut = client.call('GET', item);
-    await gateway.backend.nextRequest();
-    gateway.command.signal('SIGTERM');
+    await backend.nextRequest();
+    command.signal('SIGTERM');
     await assert.rejects(cut);
-    assert.equal(await gateway.command.exitCode(), 1);
+    assert.equal(await command.exitCode(), 1);
   });
 
-  test('hostile connections end, the process lives, and nothing is on stderr', async () => {
-    await using gateway = await startWith({ HTTP2: 'true' });
-    const { port } = gateway.command;
+  test('hostile connections are closed; the process runs on and writes nothing to stderr', async () => {
+    await using command = await start();
+    const { port } = command;
     for (const bytes of [
       Buffer.alloc(1000, 0xff),
       Buffer.concat(
@@ -207,12 +196,122 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
     }
     await using good = await Http2Client.open(port);
     assertReply(await good.call('GET', item), 200, '{"id":5}');
-    assert.equal(gateway.command.stderr, '');
+    assert.equal(command.stderr, '');
   });
 
-  test('what it needs is loaded where it is on, and nowhere else', async () => {
+  test('without HTTP2, node:http2 is not loaded', async () => {
     const look = "import('./packages/command/service/serving.ts').then(() => console.log(process.moduleLoadList.some((name) => name.includes('http2'))))"; // prettier-ignore
     const { stdout } = await run(process.execPath, ['-e', look], { cwd: `${import.meta.dirname}/../..` });
     assert.equal(stdout.trim(), 'false');
+  });
+
+  const app = 'https://app.example.com';
+  const pair = createPair('key-1', 'ES256');
+  const startWithTokens = (keys: KeyServer, more: NodeJS.ProcessEnv) =>
+    start({
+      HTTP2: 'true',
+      AUTH_ISSUER: issuerName,
+      AUTH_AUDIENCE: audience,
+      AUTH_JWKS_URL: keys.url,
+      ...more,
+    });
+
+  test('tokens: none, invalid, without the scope, in two fields, and valid [D41 to D43, D48]', async () => {
+    await using keys = await KeyServer.start(keySetOf(pair));
+    const settings = { AUTH_SCOPES: 'read=items.read', BACKEND_IDENTITY_HEADER: 'x-user' };
+    await using command = await startWithTokens(keys, settings);
+    await using client = await Http2Client.open(command.port);
+    const good = bearer(goodToken(pair, Date.now(), { sub: 'ada', scope: 'items.read' }));
+    const read = (fields: Headers) => client.call('GET', item, { headers: fields });
+    for (const { method, path, options } of operations) {
+      assertNoToken(await client.call(method, path, options));
+    }
+    for (const token of ['x.y.z', goodToken(createPair('key-1', 'ES256'))]) {
+      assertInvalidToken(await read([bearer(token)]));
+    }
+    assertNoScope(await read([bearer(goodToken(pair))]), 'items.read');
+    // Node's client sends no field twice.
+    await using frames = await FrameClient.begin(command.port);
+    const twice = [['authorization', good[1]], ['authorization', 'Basic YTpi']] as const; // prettier-ignore
+    frames.send(headers(1, requestFields('GET', item, twice)));
+    const head = await frames.receives(({ type }) => type === frameTypes.headers, 'a reply');
+    // Index 12 of the static table is `:status: 400` [RFC 7541, A].
+    assert.equal(head.payload[0], 0x80 | 12);
+    await command.log(({ cause }) => cause === 'two authorization fields', 'the cause');
+    // A refused write is answered before its body arrives, and only its stream ends.
+    const { stream, reply } = client.begin('PUT', item);
+    stream.write('{"a":');
+    stream.once('response', () => stream.end('1}'));
+    assertNoToken(await reply);
+    assert.ok(client.isOpen);
+    assert.equal(backend.requests.length, 0);
+    assertReply(await read([good, ['x-user', 'eve']]), 200, '{"id":5}');
+    const last = backend.requests.at(-1);
+    assert.deepEqual([last?.header('x-user'), last?.header('authorization')], ['ada', undefined]);
+    // A request without an operation needs no token.
+    assert.equal((await client.call('OPTIONS', item)).status, 204);
+    assert.equal((await client.call('PATCH', item)).status, 405);
+  });
+
+  test('the rate limit counts the streams of all connections [D46]', async () => {
+    await using command = await start({ HTTP2: 'true', RATE_LIMIT: '3/60s' });
+    await using client = await Http2Client.open(command.port);
+    const replies = await Promise.all(Array.from({ length: 5 }, () => client.call('GET', item)));
+    assert.deepEqual(replies.map(({ status }) => status).sort(), [200, 200, 200, 429, 429]);
+    await using other = await Http2Client.open(command.port);
+    const limited = await other.call('POST', '/api/work-items', { body: '{}' });
+    const fields = ['retry-after', 'ratelimit-policy', 'ratelimit'];
+    assertReply(limited, 429, '{"error":"Too many requests"}', fields);
+    assert.match(limited.header('ratelimit') ?? '', /^"default";r=0;t=\d+$/);
+    assert.equal(backend.requests.length, 3);
+  });
+
+  test('CORS: a preflight needs no token, and every reply names the origin that may read it [D45]', async () => {
+    await using keys = await KeyServer.start(keySetOf(pair));
+    await using command = await startWithTokens(keys, { CORS_ORIGINS: app, RATE_LIMIT: '1/60s' });
+    await using client = await Http2Client.open(command.port);
+    const granted = ['vary: origin', `access-control-allow-origin: ${app}`];
+    const preflightGranted = [
+      ...granted,
+      'access-control-allow-methods: GET, HEAD, PUT, DELETE, OPTIONS',
+      'access-control-allow-headers: authorization, content-type, x-request-id, traceparent, tracestate',
+    ];
+    const good = bearer(goodToken(pair));
+    for (const [method, status, fields, expected] of [
+      ['OPTIONS', 204, [['origin', app], ['access-control-request-method', 'PUT']], preflightGranted],
+      ['GET', 401, [['origin', app]], granted],
+      ['GET', 200, [['origin', app], good], granted],
+      ['GET', 429, [['origin', app], good], granted],
+      ['GET', 401, [['origin', app], ['origin', app]], ['vary: origin']],
+      ['GET', 401, [['origin', 'https://elsewhere.example']], ['vary: origin']],
+      ['GET', 401, [], ['vary: origin']],
+    ] as const) {
+      const reply = await client.call(method, item, { headers: fields });
+      const shown = reply.headers
+        .filter(([name]) => /^(?:vary|access-control-allow-.*)$/.test(name))
+        .map(([name, value]) => `${name}: ${value}`);
+      assert.deepEqual([reply.status, ...shown], [status, ...expected]);
+    } // prettier-ignore
+  });
+
+  test('a span has the HTTP version and the scheme of its request [D49]', async () => {
+    await using collector = await Collector.start();
+    await using command = await start({ HTTP2: 'true', OTEL_EXPORTER_OTLP_ENDPOINT: collector.url });
+    await using client = await Http2Client.open(command.port);
+    const options = { headers: [['x-request-id', 'mine']] as const, body: '{}' };
+    await client.call('PUT', `${item}?token=secret`, options);
+    const { attributes } = (await collector.pair('mine')).server;
+    const names = ['network.protocol.version', 'url.scheme', 'url.path', 'http.route', 'server.address'];
+    assert.deepEqual(
+      names.map((name) => attributes[name]),
+      ['2', 'https', item, '/api/work-items/{id}', 'gateway.localhost'],
+    );
+    await using old = await RawClient.openSecure(command.port, { rejectUnauthorized: false });
+    assertReply(await old.call('GET', item, { headers: [['X-Request-Id', 'old']] }), 200, '{"id":5}');
+    const { server } = await collector.pair('old');
+    assert.deepEqual(
+      [server.attributes['network.protocol.version'], server.attributes['url.scheme']],
+      ['1.1', 'https'],
+    );
   });
 });

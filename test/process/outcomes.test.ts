@@ -1,22 +1,16 @@
-// Who is at fault, as the process tells it: the level of the log line, the metrics, the dashboard's verdict [D51]. By
-// hand, and not from the table of outcomes.
+// The party at fault for each outcome, in the log level, the metrics and the dashboard's verdict [D51]. Expectations
+// are written by hand, not taken from the table of outcomes.
 
 import assert from 'node:assert/strict';
 import { resolve } from 'node:path';
-import { after, before, beforeEach, describe, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 
 import type { Facts, Now } from '../../packages/dashboard/state.ts';
 import { createGate, poll } from '../helpers/changes.ts';
+import { runToEnd, useBackend } from '../helpers/command-tests.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
-import {
-  answer,
-  behind,
-  rawThenClose,
-  ScriptedBackend,
-  timeout,
-  type Answer,
-} from '../helpers/scripted-backend.ts';
-import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
+import { answer, behind, rawThenClose, timeout, type Answer } from '../helpers/scripted-backend.ts';
+import { startCommand, type Command } from '../helpers/targets.ts';
 import { Viewer } from '../helpers/viewer.ts';
 
 const verdictModule = new URL('../../packages/dashboard/page/verdict.js', import.meta.url).href;
@@ -28,39 +22,15 @@ const { judge, describeParties } = (await import(verdictModule)) as {
   describeParties: (now: Now, facts: Facts) => Record<string, { text: string; isUnwell: boolean }>;
 };
 
-let backend: ScriptedBackend;
-before(async () => {
-  backend = await ScriptedBackend.start();
-});
-after(() => backend.stop());
-beforeEach(() => {
-  backend.reset();
-  backend.answers(answer('{"id":5}'));
-});
+const backend = await useBackend(answer('{"id":5}'));
 
-/** The counters of both kinds of outcomes that are not zero. */
-async function countersOf(command: Command): Promise<Map<string, number>> {
+/** The outcome counters that are not zero. */
+async function countersOf(command: Command): Promise<Record<string, number>> {
   const text = await command.metrics();
   const counters = text.matchAll(
     /^work_item_gateway_((?:request|backend)_outcomes_total\{.*\}) ([1-9]\d*)$/gm,
   );
-  return new Map([...counters].map(([, name = '', value]) => [name, Number(value)]));
-}
-
-// As the case before found them, since it takes a second to look.
-const lastCounters = new WeakMap<Command, Map<string, number>>();
-
-/** Those that `act` has added to, and how much; every call of `command` is in some `act`. */
-async function risesOf(command: Command, act: () => Promise<void>): Promise<Record<string, number>> {
-  const earlier = lastCounters.get(command) ?? (await countersOf(command));
-  await act();
-  const later = await countersOf(command);
-  lastCounters.set(command, later);
-  return Object.fromEntries(
-    [...later]
-      .map(([name, value]) => [name, value - (earlier.get(name) ?? 0)] as const)
-      .filter(([, rise]) => rise > 0),
-  );
+  return Object.fromEntries([...counters].map(([, name = '', value]) => [name, Number(value)]));
 }
 
 function request(operation: string, outcome: string, fault: string): string {
@@ -73,6 +43,10 @@ function call(operation: string, outcome: string, fault: string): string {
 
 describe('the log line and the counters of every outcome', () => {
   let command: Command;
+  const expectedCounters: Record<string, number> = {};
+  const count = (...names: readonly string[]) => {
+    for (const name of names) expectedCounters[name] = (expectedCounters[name] ?? 0) + 1;
+  };
   before(async () => {
     command = await startCommand({
       BACKEND_URL: backend.url,
@@ -96,20 +70,20 @@ describe('the log line and the counters of every outcome', () => {
   ][] = [
     ['a read', undefined, 'GET', '/api/work-items/5', undefined, 'info 200 ok: request', request('read', 'ok', 'nobody'), call('read', 'ok', 'nobody')],
     ['OPTIONS', undefined, 'OPTIONS', '/api/work-items', undefined, 'info 204 ok: request', request('none', 'ok', 'nobody')],
-    ['a read of what is not there', status(404), 'GET', '/api/work-items/5', undefined, 'info 404 not-found: request', request('read', 'not-found', 'client'), call('read', 'not-found', 'client')],
-    ['a DELETE of what is not there', status(404), 'DELETE', '/api/work-items/5', undefined, 'info 500 rejected: request, status 404', request('delete', 'rejected', 'client'), call('delete', 'rejected', 'client')],
-    ['a POST that is not wanted', status(422), 'POST', '/api/work-items', '{}', 'info 500 rejected: request, status 422', request('create', 'rejected', 'client'), call('create', 'rejected', 'client')],
-    ['a list that is not there', status(404), 'GET', '/api/work-items', undefined, 'warn 500 refused: backend call failed, status 404', request('list', 'refused', 'backend'), call('list', 'refused', 'backend')],
-    ['a list that is not wanted', status(400), 'GET', '/api/work-items', undefined, 'warn 500 refused: backend call failed, status 400', request('list', 'refused', 'backend'), call('list', 'refused', 'backend')],
+    ['a read of an unknown item', status(404), 'GET', '/api/work-items/5', undefined, 'info 404 not-found: request', request('read', 'not-found', 'client'), call('read', 'not-found', 'client')],
+    ['a DELETE of an unknown item', status(404), 'DELETE', '/api/work-items/5', undefined, 'info 500 rejected: request, status 404', request('delete', 'rejected', 'client'), call('delete', 'rejected', 'client')],
+    ['a POST that the backend rejects', status(422), 'POST', '/api/work-items', '{}', 'info 500 rejected: request, status 422', request('create', 'rejected', 'client'), call('create', 'rejected', 'client')],
+    ['a list answered 404', status(404), 'GET', '/api/work-items', undefined, 'warn 500 refused: backend call failed, status 404', request('list', 'refused', 'backend'), call('list', 'refused', 'backend')],
+    ['a list answered 400', status(400), 'GET', '/api/work-items', undefined, 'warn 500 refused: backend call failed, status 400', request('list', 'refused', 'backend'), call('list', 'refused', 'backend')],
     ['a backend that fails', status(500), 'PUT', '/api/work-items/5', '{}', 'warn 500 refused: backend call failed, status 500', request('update', 'refused', 'backend'), call('update', 'refused', 'backend')],
-    ['a backend that wants a login', status(401), 'GET', '/api/work-items/5', undefined, 'warn 500 refused: backend call failed, status 401', request('read', 'refused', 'backend'), call('read', 'refused', 'backend')],
-    ['a backend that has too much to do', status(429), 'GET', '/api/work-items', undefined, 'warn 500 refused: backend call failed, status 429', request('list', 'refused', 'backend'), call('list', 'refused', 'backend')],
+    ['a backend that answers 401', status(401), 'GET', '/api/work-items/5', undefined, 'warn 500 refused: backend call failed, status 401', request('read', 'refused', 'backend'), call('read', 'refused', 'backend')],
+    ['a backend that answers 429', status(429), 'GET', '/api/work-items', undefined, 'warn 500 refused: backend call failed, status 429', request('list', 'refused', 'backend'), call('list', 'refused', 'backend')],
     ['a backend that redirects', status(302), 'GET', '/api/work-items', undefined, 'warn 500 refused: backend call failed, status 302', request('list', 'refused', 'backend'), call('list', 'refused', 'backend')],
-    ['a backend that hangs up', rawThenClose(''), 'POST', '/api/work-items', '{}', 'warn 500 unreachable: backend call failed, the connection was closed before the answer was whole', request('create', 'unreachable', 'backend'), call('create', 'unreachable', 'backend')],
+    ['a backend that hangs up', rawThenClose(''), 'POST', '/api/work-items', '{}', 'warn 500 unreachable: backend call failed, the connection was closed before the answer was complete', request('create', 'unreachable', 'backend'), call('create', 'unreachable', 'backend')],
     ['a backend that is silent', timeout, 'DELETE', '/api/work-items/5', undefined, 'warn 500 timed-out: backend call failed, no complete answer within 300 ms', request('delete', 'timed-out', 'backend'), call('delete', 'timed-out', 'backend')],
-    ['a backend that sends a page', answer('<html>'), 'GET', '/api/work-items', undefined, 'warn 500 not-json: backend call failed, a body that is not JSON', request('list', 'not-json', 'backend'), call('list', 'not-json', 'backend')],
+    ['a backend that sends an HTML page', answer('<html>'), 'GET', '/api/work-items', undefined, 'warn 500 not-json: backend call failed, a body that is not JSON', request('list', 'not-json', 'backend'), call('list', 'not-json', 'backend')],
     ['a backend that sends too much', answer(`"${'x'.repeat(100)}"`), 'GET', '/api/work-items', undefined, 'warn 500 too-large: backend call failed, an answer of more than 100 bytes', request('list', 'too-large', 'backend'), call('list', 'too-large', 'backend')],
-    ['an id that is none', undefined, 'GET', '/api/work-items/x', undefined, 'info 400 invalid-id: request', request('read', 'invalid-id', 'client')],
+    ['an invalid id', undefined, 'GET', '/api/work-items/x', undefined, 'info 400 invalid-id: request', request('read', 'invalid-id', 'client')],
     ['a body that is not JSON', undefined, 'POST', '/api/work-items', '{', 'info 500 invalid-body: request', request('create', 'invalid-body', 'client')],
     ['a body that is too large', undefined, 'PUT', '/api/work-items/5', `"${'x'.repeat(100)}"`, 'info 413 body-too-large: request', request('update', 'body-too-large', 'client')],
     ['an unknown path', undefined, 'GET', '/nowhere', undefined, 'info 404 no-operation: request', request('none', 'no-operation', 'client')],
@@ -121,10 +95,8 @@ describe('the log line and the counters of every outcome', () => {
       if (backendAnswer !== undefined) backend.answers(backendAnswer);
       const id = `row-${index}`;
       const headers = [['X-Request-Id', id]] as const;
-      const rises = await risesOf(command, async () => {
-        await command.call(method, path, { headers, ...(body === undefined ? {} : { body }) });
-      });
-      assert.deepEqual(rises, Object.fromEntries(counted.map((name) => [name, 1])));
+      await command.call(method, path, { headers, ...(body === undefined ? {} : { body }) });
+      count(...counted);
       const line = await command.log(({ requestId }) => requestId === id, 'its line');
       const { level, status: replied, outcome, msg, cause } = line;
       const why =
@@ -134,18 +106,15 @@ describe('the log line and the counters of every outcome', () => {
   }
 
   for (const [what, bytes, outcome] of [
-    ['bytes that are no request', 'x\r\n\r\n', '400 bad-request'],
-    ['a method that nobody knows', 'NOPE /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n', '405 no-operation'],
+    ['malformed bytes', 'x\r\n\r\n', '400 bad-request'],
+    ['an unknown method', 'NOPE /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n', '405 no-operation'],
     ['a tunnel', 'CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n', '405 no-operation'],
   ] as const) {
     test(`${what}: info ${outcome}`, async () => {
-      let id: string | undefined;
-      const rises = await risesOf(command, async () => {
-        await using client = await RawClient.open(command.port);
-        client.send(bytes);
-        id = (await client.reply()).header('x-request-id');
-      });
-      assert.deepEqual(rises, { [request('none', outcome.slice(4), 'client')]: 1 });
+      await using client = await RawClient.open(command.port);
+      client.send(bytes);
+      const id = (await client.reply()).header('x-request-id');
+      count(request('none', outcome.slice(4), 'client'));
       const line = await command.log(({ requestId }) => requestId === id, 'its line');
       assert.deepEqual(
         [line['level'], `${String(line['status'])} ${String(line['outcome'])}`],
@@ -154,35 +123,36 @@ describe('the log line and the counters of every outcome', () => {
     });
   }
 
-  test('one call too many: warn 503 overload', async () => {
+  test('one call more than IN_FLIGHT_MAX: warn 503 overload', async () => {
     const gate = createGate();
     backend.answersOnce(behind(gate, answer('{}')));
-    const rises = await risesOf(command, async () => {
-      const held = command.call('GET', '/api/work-items/5');
-      await backend.until(() => backend.requests.length === 1, 'the held call');
-      await command.call('GET', '/api/work-items/6', { headers: [['X-Request-Id', 'too-many']] });
-      gate.open();
-      await held;
-    });
-    assert.equal(rises[request('read', 'overload', 'gateway')], 1);
+    const held = command.call('GET', '/api/work-items/5');
+    await backend.until(() => backend.requests.length === 1, 'the held call');
+    await command.call('GET', '/api/work-items/6', { headers: [['X-Request-Id', 'too-many']] });
+    gate.open();
+    await held;
+    count(
+      request('read', 'ok', 'nobody'),
+      call('read', 'ok', 'nobody'),
+      request('read', 'overload', 'gateway'),
+    );
     const line = await command.log(({ requestId }) => requestId === 'too-many', 'its line');
     assert.deepEqual([line['level'], line['status'], line['msg']], ['warn', 503, 'turned away']);
   });
 
-  test("a client that leaves: info 0 client-gone, and the call to the backend is nobody's failure", async () => {
+  test('a client that leaves: info 0 client-gone', async () => {
     backend.answers(timeout);
-    const rises = await risesOf(command, async () => {
-      const client = await command.connect();
-      client.send(requestBytes('GET', '/api/work-items/5', { headers: [['X-Request-Id', 'left']] }));
-      await backend.nextRequest();
-      client.destroy();
-      const line = await command.log(({ requestId }) => requestId === 'left', 'its line');
-      assert.deepEqual([line['level'], line['status'], line['outcome']], ['info', 0, 'client-gone']);
-    });
-    assert.deepEqual(rises, {
-      [request('read', 'client-gone', 'nobody')]: 1,
-      [call('read', 'cancelled', 'nobody')]: 1,
-    });
+    const client = await command.connect();
+    client.send(requestBytes('GET', '/api/work-items/5', { headers: [['X-Request-Id', 'left']] }));
+    await backend.nextRequest();
+    client.destroy();
+    const line = await command.log(({ requestId }) => requestId === 'left', 'its line');
+    assert.deepEqual([line['level'], line['status'], line['outcome']], ['info', 0, 'client-gone']);
+    count(request('read', 'client-gone', 'nobody'), call('read', 'cancelled', 'nobody'));
+  });
+
+  test('each of these requests was counted once, with the party at fault', async () => {
+    assert.deepEqual(await countersOf(command), expectedCounters);
   });
 });
 
@@ -195,17 +165,15 @@ test('a fault of the gateway: error 500 bug', async () => {
   });
   command.signal('SIGUSR2');
   await poll(() => command.stderr.includes('fault on\n'), 'the fault is on');
-  const rises = await risesOf(command, async () => {
-    await command.call('POST', '/api/work-items', { body: '{}' });
-  });
-  assert.deepEqual(rises, { [request('create', 'bug', 'gateway')]: 1 });
+  await command.call('POST', '/api/work-items', { body: '{}' });
+  assert.deepEqual(await countersOf(command), { [request('create', 'bug', 'gateway')]: 1 });
   const line = await command.log(({ outcome }) => outcome === 'bug', 'its line');
-  assert.deepEqual([line['level'], line['status'], line['msg']], ['error', 500, 'a fault of the gateway']);
+  assert.deepEqual([line['level'], line['status'], line['msg']], ['error', 500, 'internal error']);
 });
 
-test('what alerts look for is zero from the start, so that the first one is a rise', async () => {
+test('the counters that alerts use are 0 at the start, so that the first fault is an increase', async () => {
   await using command = await startCommand({ BACKEND_URL: backend.url });
-  const text = await command.metrics();
+  const { text } = await command.admin('/metrics');
   for (const name of [
     request('list', 'overload', 'gateway'),
     request('update', 'bug', 'gateway'),
@@ -217,7 +185,7 @@ test('what alerts look for is zero from the start, so that the first one is a ri
 });
 
 describe('the verdict of the dashboard', () => {
-  /** What the dashboard says when it knows of `calls` requests. */
+  /** The dashboard's verdict after `calls` requests. */
   async function look(command: Command, calls: number) {
     await using viewer = await Viewer.open(command.adminPort);
     const { facts } = await viewer.message(() => true, 'the first message');
@@ -226,7 +194,7 @@ describe('the verdict of the dashboard', () => {
     return { now, facts, verdict: judge(now, facts), parties: describeParties(now, facts) };
   }
 
-  test('a healthy backend, and clients that ask for what is not there or not wanted: all is well', async () => {
+  test('calls for unknown items and rejected bodies: all is well', async () => {
     await using command = await startCommand({ BACKEND_URL: backend.url });
     for (let round = 0; round < 10; round += 1) {
       backend.answersOnce(answer('{}', { status: 404 }), answer('{}', { status: 400 }), answer('{"id":5}'));
@@ -236,7 +204,7 @@ describe('the verdict of the dashboard', () => {
     }
     const { now, verdict, parties } = await look(command, 30);
     assert.deepEqual([verdict.level, verdict.title], ['well', 'All is well']);
-    assert.equal(parties['client']?.text, '20 mistakes in the last minute');
+    assert.equal(parties['client']?.text, '20 errors in the last minute');
     assert.match(parties['backend']?.text ?? '', /^reachable since/);
     const { flows } = now.lastMinute;
     assert.deepEqual(flows.delete.byStatus, { '2xx': 0, '4xx': 0, '5xx': 10, none: 0 });
@@ -244,8 +212,8 @@ describe('the verdict of the dashboard', () => {
     assert.deepEqual(flows.create.failed, { backend: 0, gateway: 0, client: 10 });
     assert.deepEqual(flows.read.byStatus, { '2xx': 10, '4xx': 0, '5xx': 0, none: 0 });
     assert.equal(flows.all.backendFailed, 0);
-    // Of what the page-severity alert adds up there is nothing.
-    const counters = [...(await countersOf(command)).keys()];
+    // The alert with severity `page` sums these.
+    const counters = Object.keys(await countersOf(command));
     assert.deepEqual(
       counters.filter((name) => /fault="(?:backend|gateway)"/.test(name)),
       [],
@@ -256,37 +224,37 @@ describe('the verdict of the dashboard', () => {
     );
   });
 
-  const noSuccess = 'no call of the last 5 minutes has succeeded: is BACKEND_URL right?';
-  const asksForBackendUrl = async (command: Command): Promise<unknown> => {
+  const noSuccess = 'no call succeeded in the last 5 minutes: check BACKEND_URL';
+  const problemOf = async (command: Command): Promise<unknown> => {
     const { status, text } = await command.admin('/readyz');
     assert.equal(status, 200);
     return (JSON.parse(text) as { backend: { problem?: unknown } }).backend.problem;
   };
 
   for (const [what, paths, level, title] of [
-    ['a list among them: red', [['GET', '/api/work-items'], ['GET', '/api/work-items/5']], 'unwell', 'The backend fails calls'],
-    ['none of them a list: amber', [['GET', '/api/work-items/5'], ['DELETE', '/api/work-items/5']], 'notice', 'No call succeeds'],
+    ['lists included: red', [['GET', '/api/work-items'], ['GET', '/api/work-items/5']], 'unwell', 'The backend fails calls'],
+    ['no list: amber', [['GET', '/api/work-items/5'], ['DELETE', '/api/work-items/5']], 'notice', 'No call succeeds'],
   ] as const) {
-    test(`a backend that rejects every call, ${what}, until one succeeds; /readyz says so too [D51]`, async () => {
+    test(`a backend that rejects every call (${what}) is reported by verdict and /readyz until one succeeds [D51]`, async () => {
       await using command = await startCommand({ BACKEND_URL: `${backend.url}/api/WorkItem` });
       backend.answers(answer('{}', { status: 404 }));
       for (const [method, path] of paths) await command.call(method, path);
-      assert.doesNotMatch((await look(command, 2)).verdict.detail, /BACKEND_URL/, 'single mistakes');
+      assert.doesNotMatch((await look(command, 2)).verdict.detail, /BACKEND_URL/, 'two rejected calls prove nothing');
       for (let round = 0; round < 9; round += 1)
         for (const [method, path] of paths) await command.call(method, path);
       const { verdict } = await look(command, 20);
       assert.deepEqual([verdict.level, verdict.title], [level, title]);
       assert.match(verdict.detail, /BACKEND_URL/);
-      await poll(async () => (await asksForBackendUrl(command)) === noSuccess, '/readyz says so');
+      await poll(async () => (await problemOf(command)) === noSuccess, '/readyz reports it');
       backend.answers(answer('{"id":5}'));
       await command.call('GET', '/api/work-items/5');
       assert.doesNotMatch((await look(command, 21)).verdict.detail, /BACKEND_URL/);
-      await poll(async () => (await asksForBackendUrl(command)) === undefined, '/readyz says it no more');
+      await poll(async () => (await problemOf(command)) === undefined, '/readyz reports it no longer');
     });
   } // prettier-ignore
 
   for (const status of [500, 401, 429]) {
-    test(`a backend that answers ${status} to every tenth call: red, until calls go through again`, async () => {
+    test(`a backend that answers ${status} to every tenth call: red until calls succeed again`, async () => {
       await using command = await startCommand({ BACKEND_URL: backend.url });
       for (let round = 0; round < 40; round += 1) {
         backend.answersOnce(answer('{}', { status: round % 10 === 0 ? status : 200 }));
@@ -294,22 +262,22 @@ describe('the verdict of the dashboard', () => {
       }
       const { verdict } = await look(command, 40);
       assert.deepEqual([verdict.level, verdict.title], ['unwell', 'The backend fails calls']);
-      // So many in a row would be a rare chance if it still failed every tenth.
+      // If every tenth call still failed, 60 successes in a row would be very unlikely.
       for (let round = 0; round < 60; round += 1) await command.call('GET', '/api/work-items/5');
       await poll(
         async () => (await look(command, 100)).verdict.title === 'The backend has recovered',
-        'the verdict says that it has recovered',
+        'the verdict is recovery',
       );
     });
   }
 });
 
-test('check finds a BACKEND_URL with one path too many: its list is 404 [D51]', async () => {
+test('check reports a BACKEND_URL that already has the path which the gateway appends: the list is 404 [D51]', async () => {
   backend.answers(answer('{}', { status: 404 }));
-  await using check = runCommand(['check'], { BACKEND_URL: `${backend.url}/api/WorkItem` });
-  assert.equal(await check.exitCode(), 1);
+  const { code, stderr } = await runToEnd(['check'], { BACKEND_URL: `${backend.url}/api/WorkItem` });
+  assert.equal(code, 1);
   assert.match(
-    check.stderr,
-    /\/api\/WorkItem\/api\/WorkItem: there is no such path at the backend: status 404.*\n +Does BACKEND_URL /,
+    stderr,
+    /\/api\/WorkItem\/api\/WorkItem: the backend does not have this path: status 404.*\n +Does BACKEND_URL /,
   );
 });

@@ -1,21 +1,22 @@
-// Redis and an issuer whose certificates are of an authority of their own, which NODE_EXTRA_CA_CERTS names, as docs/security.md
-// has it: they are used over TLS, and where it is the wrong authority, log and `check` say what to do [D44, D47].
+// Redis and an issuer with certificates of a private authority. NODE_EXTRA_CA_CERTS names its file, as docs/security.md
+// describes. With a wrong authority, the log and `check` show how to fix the problem [D44, D47].
 
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
+import { runToEnd } from '../helpers/command-tests.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer } from '../helpers/issuer.ts';
 import { RedisServer, withoutRedis } from '../helpers/redis.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { runCommand, startCommand } from '../helpers/targets.ts';
+import { startCommand } from '../helpers/targets.ts';
 import { assertNoKeys, bearer } from '../helpers/tokens.ts';
 
 const path = '/api/work-items/5';
 const whatToDo =
-  'NODE_EXTRA_CA_CERTS, in the environment at the start, names a file with the authority to trust';
+  'set NODE_EXTRA_CA_CERTS, in the environment at the start, to a file with the authority to trust';
 
-describe('an authority of one’s own', { skip: noOpenssl }, () => {
+describe('a private authority', { skip: noOpenssl }, () => {
   let backend: ScriptedBackend;
   let folder: CertificateFolder;
   let right: Issued;
@@ -37,14 +38,9 @@ describe('an authority of one’s own', { skip: noOpenssl }, () => {
     backend.answers(answer('{"id":5}'));
   });
 
-  /** What `check` says, and its exit code. */
-  async function check(environment: NodeJS.ProcessEnv) {
-    await using command = runCommand(['check'], environment);
-    const code = await command.exitCode();
-    return { code, stdout: command.stdout, stderr: command.stderr };
-  }
+  const check = (environment: NodeJS.ProcessEnv) => runToEnd(['check'], environment);
 
-  // A machine that is busy enough takes longer than a gateway waits for a connection.
+  // Tries again after a timeout: on a busy machine a connection can take longer than the gateway waits.
   async function onTime(cause: () => Promise<string>, expected: RegExp): Promise<void> {
     let said = await cause();
     for (let tried = 1; tried < 8 && !expected.test(said) && /^no (?:connection|answer) within/.test(said); tried += 1) {
@@ -74,14 +70,14 @@ describe('an authority of one’s own', { skip: noOpenssl }, () => {
     const from = (client: string) => ({ headers: [['X-Forwarded-For', client]] as const });
 
     for (const host of ['localhost', '127.0.0.1']) {
-      test(`rediss://${host}: it counts, in the process and in workers`, async () => {
+      test(`rediss://${host}: Redis counts for one process and for workers`, async () => {
         const url = `rediss://:Tr0ub4dor@${host}:${redis.tlsPort}/1`;
-        // Who is let in has been counted by Redis.
+        // With `deny`, the gateway only serves clients that Redis has counted.
         const deny = { RATE_LIMIT_FALLBACK: 'deny' };
         await using one = await startCommand(environment(url, right, deny));
         await using two = await startCommand(environment(url, right, { ...deny, WORKERS: '2' }));
         const gateways = [one, two, one];
-        // On a machine that is busy enough Redis is late, and then everybody is refused.
+        // If Redis answers too late on a busy machine, the client is refused. The next round tries another client.
         let round = 0;
         await poll(async () => {
           round += 1;
@@ -97,16 +93,16 @@ describe('an authority of one’s own', { skip: noOpenssl }, () => {
       });
     } // prettier-ignore
 
-    test('check says that it counts', async () => {
+    test('check reports that Redis counts', async () => {
       const shown = `rediss://localhost:${redis.tlsPort}`;
       const settings = environment(`rediss://:Tr0ub4dor@localhost:${redis.tlsPort}`, right);
       await poll(async () => {
         const { code, stdout } = await check(settings);
-        return code === 0 && stdout.includes(`rate limit: Redis at ${shown} counts, in `);
+        return code === 0 && stdout.includes(`rate limit: Redis at ${shown} counted a request in `);
       }, 'Redis counts');
     });
 
-    test('a wrong authority, another name, no TLS: log and check say what to do, and the fallback counts', async () => {
+    test('a wrong authority, another name, no TLS: log and check report the cause, and the fallback counts', async () => {
       await using elsewhere = await RedisServer.start({
         tls: { ...folder.issue(right, 'elsewhere', { names: ['DNS:elsewhere.example'] }), caFile: right.certFile },
       });
@@ -114,13 +110,13 @@ describe('an authority of one’s own', { skip: noOpenssl }, () => {
         [`rediss://:hunter2@localhost:${redis.tlsPort}`, wrong, new RegExp(`^[\\w -]+: ${whatToDo}$`)],
         [`rediss://:hunter2@localhost:${redis.tlsPort}`, undefined, new RegExp(`^[\\w -]+: ${whatToDo}$`)],
         [`rediss://localhost:${elsewhere.tlsPort}`, right, /does not match certificate's altnames: .*DNS:elsewhere\.example/],
-        [`rediss://localhost:${redis.port}`, right, /^no connection within 350 ms: does it speak TLS there, or is it redis:\?$/],
-        [`redis://localhost:${redis.tlsPort}`, right, /^Redis closed the connection before it answered: does it speak TLS there \(rediss:\)\?$/],
+        [`rediss://localhost:${redis.port}`, right, /^no connection within 350 ms: did you mean redis:\?$/],
+        [`redis://localhost:${redis.tlsPort}`, right, /^Redis closed the connection before it answered: did you mean rediss:\?$/],
       ] as const) {
         const settings = environment(url, authority);
         await onTime(async () => {
           await using gateway = await startCommand(settings);
-          const line = await gateway.log(({ msg }) => msg === 'Redis does not count requests', 'it is said');
+          const line = await gateway.log(({ msg }) => msg === 'Redis does not count requests', 'the outage is logged');
           for (const status of [200, 200, 200, 429]) {
             assert.equal((await gateway.call('GET', path, from('203.0.113.1'))).status, status);
           }
@@ -151,20 +147,20 @@ describe('an authority of one’s own', { skip: noOpenssl }, () => {
       };
     }
 
-    test('its keys are fetched over TLS, and check says which', async () => {
+    test('keys are fetched over TLS, and check lists them', async () => {
       await using keys = await KeyServer.start(keySetOf(pair), 0, server);
       const settings = environment(keys.url, right);
       await using gateway = await startCommand(settings);
       await poll(
         async () => (await gateway.call('GET', path, { headers })).status === 200,
-        'the keys are there',
+        'the keys are fetched',
       );
       const { code, stdout } = await check(settings);
       assert.equal(code, 0);
-      assert.ok(stdout.includes(`keys: ${keys.url} has 1 that can be used\n  key-1: ES256\n`), stdout);
+      assert.ok(stdout.includes(`keys: ${keys.url} has 1 usable key\n  key-1: ES256\n`), stdout);
     });
 
-    test('a wrong authority, another name, no TLS: log and check say what to do, and no token gets in', async () => {
+    test('a wrong authority, another name, no TLS: log and check report the cause, and no token is accepted', async () => {
       const other = folder.issue(right, 'other', { names: ['DNS:elsewhere.example'] });
       const expired = folder.issue(right, 'expired', { days: -1 });
       await using keys = await KeyServer.start(keySetOf(pair), 0, server);
@@ -176,7 +172,11 @@ describe('an authority of one’s own', { skip: noOpenssl }, () => {
         [keys.url, undefined, new RegExp(`^[\\w -]+: ${whatToDo}$`)],
         [elsewhere.url, right, /does not match certificate's altnames: .*DNS:elsewhere\.example/],
         [old.url, right, /^certificate has expired$/],
-        [plain.url.replace('http:', 'https:'), right, /^the issuer does not speak TLS there: is it http:\?$/],
+        [
+          plain.url.replace('http:', 'https:'),
+          right,
+          /^the issuer does not speak TLS: did you mean http:\?$/,
+        ],
       ] as const) {
         const settings = environment(url, authority);
         await using gateway = await startCommand(settings);

@@ -1,26 +1,20 @@
-// Faults of our own in the built command, put in from outside (helpers/faults.ts): D28. Inside a request it is the
-// operation's 500 and counted; outside of any the process stops in order, with exit code 1, and never lives on half
-// dead.
+// Faults inside the built command, injected by helpers/faults.ts [D28]. After a fault inside a request, the client gets
+// the operation's 500. After a fault outside of any request, the process drains and ends with exit code 1.
 
 import assert from 'node:assert/strict';
 import { resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
+import { isDraining, useBackend } from '../helpers/command-tests.ts';
 import { holdCall } from '../helpers/held-call.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { figureIn } from '../helpers/process-figures.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { answer } from '../helpers/scripted-backend.ts';
 import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
 
 const injection = resolve(import.meta.dirname, '../helpers/faults.ts');
-
-let backend: ScriptedBackend;
-before(async () => {
-  backend = await ScriptedBackend.start();
-  backend.answers(answer('{"id":5}'));
-});
-after(() => backend.stop());
+const backend = await useBackend(answer('{"id":5}'));
 
 function environmentOf(faults: readonly string[]): NodeJS.ProcessEnv {
   return {
@@ -34,64 +28,53 @@ function start(faults: readonly string[], environment: NodeJS.ProcessEnv = {}): 
   return startCommand({ ...environmentOf(faults), ...environment });
 }
 
-/** Throws the switch and waits until it has been thrown. */
+/** Switches the next fault on, or the current fault off, and waits until the process reports it. */
 async function turn(command: Command, to: 'on' | 'off'): Promise<void> {
   const { length } = command.stderr;
   command.signal('SIGUSR2');
   await poll(() => command.stderr.slice(length).includes(`fault ${to}\n`), `the fault is ${to}`);
 }
 
-async function figure(command: Command, name: string): Promise<number | undefined> {
-  return figureIn(await command.metrics(), `work_item_gateway_${name}`);
-}
-
 describe('inside a request', () => {
-  // Whether the one who meets the fault can know it as ours; and whether its 500 can be written.
-  const parts: [name: string, isBug: boolean, isReplied: boolean][] = [
-    ['scanner', true, true],
-    ['backend connection', true, true],
-    ['backend socket', true, true],
-    ['beginning of a reply', true, false],
-    ['end of a reply', true, false],
-  ];
-  const others = ['log', 'accept'];
-
+  const parts = ['scanner', 'backend connection', 'backend socket', 'beginning of a reply', 'end of a reply'];
   let command: Command;
+  let bugs = 0;
   before(async () => {
-    command = await start([...parts.map(([name]) => name), ...others], { HOST: 'localhost' });
-    // On a connection to the backend that is there nothing has to be connected.
-    backend.answers(answer('{"id":5}', { headers: [['Connection', 'close']] }));
+    command = await start([...parts, 'log', 'accept'], { HOST: 'localhost' });
   });
   after(async () => {
-    backend.answers(answer('{"id":5}'));
     await command.stop();
     assert.equal(await command.exitCode(), 0);
   });
 
-  async function withFault(act: () => Promise<void>): Promise<number> {
-    const before = (await figure(command, 'bugs_total')) ?? 0;
+  /** Runs `act` with the next fault on. Every operation must work afterwards, and `expected` faults must be counted. */
+  async function withFault(expected: number, act: () => Promise<void>): Promise<void> {
+    // The backend closes after each answer, so each call needs a new connection to it.
+    backend.answers(answer('{"id":5}', { headers: [['Connection', 'close']] }));
     await turn(command, 'on');
     await act();
     await turn(command, 'off');
-    assert.ok(command.isRunning);
     for (const { method, path, options, status, body } of operations) {
       assertReply(await command.call(method, path, options), status, body);
     }
-    assert.equal(await figure(command, 'requests_in_flight'), 0);
-    assert.equal(await figure(command, 'buffered_bytes'), 0);
-    await poll(
-      async () => (await figure(command, 'backend_connections')) === 0,
-      'no connection is left over',
+    let text = '';
+    await poll(async () => {
+      text = await command.metrics();
+      return figureIn(text, 'work_item_gateway_backend_connections') === 0;
+    }, 'no connection to the backend is left');
+    const figures = ['requests_in_flight', 'buffered_bytes', 'bugs_total'].map((name) =>
+      figureIn(text, `work_item_gateway_${name}`),
     );
-    return ((await figure(command, 'bugs_total')) ?? 0) - before;
+    assert.deepEqual(figures, [0, 0, (bugs += expected)]);
   }
 
-  for (const [name, isBug, isReplied] of parts) {
-    const what = isReplied ? "is the operation's 500, without a word of it" : 'cuts the connection';
-    test(`a fault in the ${name} ${what}, and the next call is served [D28]`, async () => {
-      // Nobody asks whether a delete's body or answer is JSON.
+  for (const name of parts) {
+    const isReplied = !name.endsWith('reply');
+    const result = isReplied ? "gives the operation's 500 without details" : 'closes the connection';
+    test(`a fault in the ${name} ${result}, and the next call is served [D28]`, async () => {
+      // A delete has no JSON to scan.
       const met = operations.filter((each) => name !== 'scanner' || each.name !== '5 delete');
-      const bugs = await withFault(async () => {
+      await withFault(met.length, async () => {
         for (const { method, path, options, failure } of met) {
           await using client = await command.connect();
           client.send(requestBytes(method, path, options));
@@ -104,18 +87,13 @@ describe('inside a request', () => {
           }
         }
       });
-      assert.equal(bugs, isBug ? met.length : 0);
-      if (isBug) {
-        await command.log(
-          ({ err }) => JSON.stringify(err ?? '').includes(`SECRET ${name}`),
-          'the fault is logged',
-        );
-      }
+      const isLogged = ({ err }: { err?: unknown }) => JSON.stringify(err ?? '').includes(`SECRET ${name}`);
+      await command.log(isLogged, 'the line of the fault');
     });
   }
 
-  test('a fault in the log costs no client its reply, and is over when it is over [D28]', async () => {
-    const bugs = await withFault(async () => {
+  test('a fault in the log changes no reply, and lines are written again after it [D28]', async () => {
+    await withFault(operations.length + 1, async () => {
       await using client = await command.connect();
       for (const { method, path, options, status, body } of operations) {
         assertReply(await client.call(method, path, options), status, body);
@@ -124,36 +102,35 @@ describe('inside a request', () => {
       assert.equal((await client.reply()).status, 400);
       await client.closed();
     });
-    assert.equal(bugs, operations.length + 1);
   });
 
-  test('a connection that cannot be taken is no reason to stop, and told at most once a second [D28]', async () => {
-    await withFault(() => Promise.resolve());
-    const isLine = ({ msg }: { msg?: unknown }) => msg === 'a connection could not be taken';
-    await command.log(isLine, 'the line of it');
+  test('a connection that cannot be accepted stops nothing and is logged at most once a second [D28]', async () => {
+    await withFault(0, () => Promise.resolve());
+    const isLine = ({ msg }: { msg?: unknown }) => msg === 'could not accept a connection';
+    await command.log(isLine, 'its log line');
     assert.ok(command.logs.filter(isLine).length <= 2, 'one for each of two servers');
   });
 });
 
 describe('outside of any request', () => {
   for (const fault of ['rejection', 'exceptions', 'log and exceptions']) {
-    test(`${fault}: logged, calls under way finish, exit code 1 [D28]`, async () => {
+    test(`${fault}: logged, calls in flight finish, exit code 1 [D28]`, async () => {
       await using command = await start([fault]);
       const { client, open } = await holdCall(backend, command);
       await turn(command, 'on');
-      await poll(async () => (await command.admin('/readyz')).status === 503, 'it drains');
+      await isDraining(command);
       if (!fault.startsWith('log')) {
         const line = await command.log(({ level }) => level === 'fatal', 'the line of the fault');
         assert.match(JSON.stringify(line['err']), /SECRET/);
       }
-      assert.ok(command.isRunning, 'a call is under way');
+      assert.ok(command.isRunning, 'a call is in flight');
       open();
       assertReply(await client.reply(), 200, '{"id":5}');
       assert.equal(await command.exitCode(), 1);
     });
   }
 
-  test('a fault while starting, with the listeners there already: exit code 1 [D28]', async () => {
+  test('a fault during the start, after the listeners are open: exit code 1 [D28]', async () => {
     await using command = runCommand(['serve'], {
       ...environmentOf(['log']),
       FAULT_FROM_START: 'log',
@@ -169,7 +146,7 @@ describe('outside of any request', () => {
     await using command = await start(['rejection']);
     const { client, open } = await holdCall(backend, command);
     command.signal('SIGTERM');
-    await poll(async () => (await command.admin('/readyz')).status === 503, 'it drains');
+    await isDraining(command);
     await turn(command, 'on');
     await command.log(({ level }) => level === 'fatal', 'the line of the fault');
     open();
@@ -177,7 +154,7 @@ describe('outside of any request', () => {
     assert.equal(await command.exitCode(), 1);
   });
 
-  test('a fault of the drain itself, and a call that never ends, keep no process alive [D28, D33]', async () => {
+  test('a fault of the drain itself and a call that never ends: the process ends with exit code 1 [D28, D33]', async () => {
     await using command = await start(['drain'], { SHUTDOWN_TIMEOUT_MS: '300' });
     const { client } = await holdCall(backend, command);
     await turn(command, 'on');

@@ -1,9 +1,10 @@
-// The package as `npm pack` makes it: whole, and installed without a word. Needs no registry.
+// The package that `npm pack` makes: its files, types and installation. Needs no registry.
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import {
   cpSync,
+  existsSync,
   globSync,
   mkdirSync,
   mkdtempSync,
@@ -33,9 +34,10 @@ const root = resolve(import.meta.dirname, '../..');
 let folder = '';
 let unpacked = '';
 let files: string[] = [];
+let packedBytes = 0;
 let manifest: Manifest;
 
-/** Runs npm with nothing of whoever runs the tests; gives all that it prints. */
+/** Runs npm without the user's configuration; returns all that it prints. */
 function npm(args: readonly string[], cwd: string): string {
   const { status, stdout, stderr } = spawnSync('npm', args, {
     cwd,
@@ -53,15 +55,19 @@ function npm(args: readonly string[], cwd: string): string {
   return stdout + stderr;
 }
 
-/** Packs the package that is in `from`; gives the tarball's path. */
+/** Packs the package in `from`; returns the path of the tarball. */
 function pack(from: string): string {
-  // What it builds before has been built.
+  // Already built, so without scripts.
   npm(['pack', '--ignore-scripts', '--pack-destination', folder], from);
   const [name = ''] = globSync('*.tgz', { cwd: folder });
   return join(folder, name);
 }
 
-/** Where the packages are that an installed gateway has, by the lock file. */
+/** Paths that only the repository has: the registry's page shows links to them as links to the repository. */
+const onlyInRepository =
+  /^(?:ARCHITECTURE\.md|CONTRIBUTING\.md|bench|docs\/(?:decisions\.md|images)|packages|test)(?:\/|$)/;
+
+/** The folders of the packages that an installed gateway needs, from the lock file. */
 function productPackages(): string[] {
   const lock = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')) as {
     packages: Record<string, { dev?: boolean; link?: boolean; peer?: boolean }>;
@@ -73,7 +79,9 @@ function productPackages(): string[] {
 
 before(() => {
   folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
-  execFileSync('tar', ['xzf', pack(root), '-C', folder]);
+  const tarball = pack(root);
+  packedBytes = statSync(tarball).size;
+  execFileSync('tar', ['xzf', tarball, '-C', folder]);
   unpacked = join(folder, 'package');
   files = globSync('**/*', { cwd: unpacked, withFileTypes: true })
     .filter((entry) => entry.isFile())
@@ -84,8 +92,8 @@ after(() => {
   rmSync(folder, { recursive: true });
 });
 
-describe('what is in it', () => {
-  test('every picture and file that a document shows or links to', () => {
+describe('the packed files', () => {
+  test('the package includes every file that a document links to, except those for contributors only', () => {
     const documents = files.filter((file) => file.endsWith('.md'));
     assert.ok(documents.includes('README.md') && documents.includes('docs/operating.md'));
     let count = 0;
@@ -95,10 +103,9 @@ describe('what is in it', () => {
         const target = match[1] ?? match[2] ?? '';
         if (!/^https?:/.test(target)) {
           const path = posix.join(posix.dirname(document), target);
-          assert.ok(
-            files.includes(path) || files.some((file) => file.startsWith(`${path}/`)),
-            `${path}, which ${document} has a link to`,
-          );
+          const isInPackage = files.includes(path) || files.some((file) => file.startsWith(`${path}/`));
+          const isInRepository = onlyInRepository.test(path) && existsSync(join(root, path));
+          assert.ok(isInPackage !== isInRepository, `${document} links to ${path}`);
           count += 1;
         }
       }
@@ -106,7 +113,15 @@ describe('what is in it', () => {
     assert.ok(count > 30, 'links were found');
   });
 
-  test('what the command needs beside its code, and no source, test or Node', () => {
+  test('the package takes at most 950 kB, with no types except those of the core', () => {
+    assert.ok(packedBytes < 950_000, `${packedBytes} bytes`);
+    assert.deepEqual(
+      files.filter((file) => /\.d\.c?ts$/.test(file) && !file.startsWith('dist/core/')),
+      [],
+    );
+  });
+
+  test('the package includes all that the command needs, and no source, test or Node binary', () => {
     for (const file of [
       manifest.bin['work-item-gateway'] ?? '',
       'dist/command/api-reference/swagger-ui/swagger-ui-bundle.js',
@@ -117,16 +132,16 @@ describe('what is in it', () => {
       assert.ok(files.includes(file), file);
     }
     assert.deepEqual(
-      files.filter((file) =>
-        /^(?:packages|test|scripts|node_modules)\/|^bench\/.*\.ts$|\.(?:tgz|sqlite)$/.test(file),
+      files.filter(
+        (file) => onlyInRepository.test(file) || /^(?:scripts|node_modules)\/|\.(?:tgz|sqlite)$/.test(file),
       ),
       [],
     );
   });
 });
 
-describe('what it says of itself', () => {
-  test('where it comes from, and under which words it is found', () => {
+describe('the manifest', () => {
+  test('the manifest has repository, home page, issue tracker and keywords', () => {
     const { homepage, bugs, repository, keywords } = manifest;
     assert.equal(repository.type, 'git');
     const home = /^git\+(https:\/\/.+)\.git$/.exec(repository.url)?.[1] ?? '';
@@ -135,7 +150,7 @@ describe('what it says of itself', () => {
     assert.ok(keywords.length > 3);
   });
 
-  test('no script runs when it is installed', () => {
+  test('the manifest has no install script', () => {
     for (const name of [
       'preinstall',
       'install',
@@ -149,7 +164,7 @@ describe('what it says of itself', () => {
   });
 });
 
-describe('its types and its code, for whoever uses it', () => {
+describe('types and code for users of the package', () => {
   const imports = `
     import Fastify from 'fastify';
     import gateway, { createGatewayServer, frameworkErrors, workItemGateway } from 'work-item-gateway';
@@ -176,9 +191,9 @@ describe('its types and its code, for whoever uses it', () => {
       console.log(reply.statusCode, reply.body);
       return app.close();
     });
-    // @ts-expect-error an option of another type
+    // @ts-expect-error wrong type of an option
     export const wrong: WorkItemGatewayOptions = { backendUrl: 5 };
-    // @ts-expect-error it is not any
+    // @ts-expect-error not any
     export const none: number = gateway;`;
   const required = `
     import required = require('work-item-gateway');
@@ -191,9 +206,9 @@ describe('its types and its code, for whoever uses it', () => {
       console.log(response.status, await response.text());
       await call.close();
     });
-    // @ts-expect-error an option that there is not
+    // @ts-expect-error unknown option
     export const other: FetchHandlerOptions = { backendUrl: '', timeout: 5 };
-    // @ts-expect-error it takes a request and no text
+    // @ts-expect-error a Request, not a string
     export const unasked = () => call('/');`;
   const nodeUse = `
     import { createServer } from 'node:http';
@@ -209,7 +224,7 @@ describe('its types and its code, for whoever uses it', () => {
         await handler.close();
       });
     });
-    // @ts-expect-error an option that there is not
+    // @ts-expect-error unknown option
     export const other: NodeHandlerOptions = { backendUrl: '', timeout: 5 };`;
   const sources: Record<string, string> = {
     'fetch.cts': fetchUse,
@@ -220,7 +235,7 @@ describe('its types and its code, for whoever uses it', () => {
     'use.mts': imports + use,
   };
   let consumer = '';
-  // What does not change from one of them to the next is parsed once.
+  // Shared by all compilations.
   const parsed = new Map<string, ts.SourceFile | undefined>();
 
   before(() => {
@@ -255,7 +270,7 @@ describe('its types and its code, for whoever uses it', () => {
       host,
     });
     const ours = program.getSourceFiles().filter(({ fileName }) => fileName.startsWith(consumer));
-    assert.ok(ours.length > 2, 'the types of the package are there');
+    assert.ok(ours.length > 2, 'the package has types');
     const problems = [
       ...program.getOptionsDiagnostics().filter(({ category }) => category === ts.DiagnosticCategory.Error),
       ...ours.flatMap((file) => [
@@ -303,13 +318,13 @@ describe('its types and its code, for whoever uses it', () => {
       },
     ],
   ] as const) {
-    test(`they compile under ${name}: ${files.join(' and ')}`, () => {
+    test(`types compile under ${name}: ${files.join(' and ')}`, () => {
       const compiled = compile(files, options);
       program ??= compiled;
     });
   }
 
-  test('every option has its comment in the published types', () => {
+  test('every option has a comment in the published types', () => {
     assert.ok(program);
     const checker = program.getTypeChecker();
     const names: string[] = [];
@@ -329,7 +344,7 @@ describe('its types and its code, for whoever uses it', () => {
     assert.equal(new Set(names).size, 4);
   });
 
-  test('CommonJS and modules get the same names, and what is compiled runs', () => {
+  test('CommonJS and ES modules export the same names, and the compiled code runs', () => {
     assert.ok(program);
     const checker = program.getTypeChecker();
     const [forRequire, forImport] = ['index.d.cts', 'index.d.ts'].map((name) => {
@@ -362,8 +377,8 @@ describe('its types and its code, for whoever uses it', () => {
   });
 });
 
-test('installed in an empty folder it prints no warning, and its command runs', () => {
-  // The same package without its dependencies, so that nothing comes from a registry; they are put beside it then.
+test('the installation in an empty folder prints no warning, and the installed command runs', () => {
+  // Without its dependencies, which would come from a registry; they are copied after the installation.
   const local = join(folder, 'local');
   cpSync(unpacked, local, { recursive: true });
   writeFileSync(
@@ -393,7 +408,7 @@ test('installed in an empty folder it prints no warning, and its command runs', 
     .reduce((sum, { parentPath, name }) => sum + statSync(join(parentPath, name)).size, 0);
   assert.ok(bytes > 1_000_000 && bytes <= 12_000_000, `${bytes} bytes`);
 
-  // OpenTelemetry is an optional peer: nobody has asked for it here.
+  // OpenTelemetry is an optional peer, not installed here.
   const traced = spawnSync(command, ['serve', '--backend-url', 'http://localhost:1'], {
     cwd: target,
     encoding: 'utf8',
@@ -407,7 +422,7 @@ test('installed in an empty folder it prints no warning, and its command runs', 
     traced.stderr,
     /^error: OTEL_EXPORTER_OTLP_ENDPOINT needs packages that are not installed: run `npm install @opentelemetry\/core /,
   );
-  // Nothing is started, and so nothing is missing.
+  // `openapi` starts nothing and needs no OpenTelemetry.
   const document = execFileSync(command, ['openapi'], {
     cwd: target,
     encoding: 'utf8',

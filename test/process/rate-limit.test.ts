@@ -1,22 +1,16 @@
-// The rate limit of the built command: who a client is behind proxies, and several workers that count together [D46].
+// The rate limit of the built command: log, metrics and API document, clients behind proxies, and workers that count
+// together [D46]. test/guards/hosts.test.ts and test/spec/rate-limit.test.ts test the replies.
 
 import assert from 'node:assert/strict';
-import { after, before, beforeEach, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
+import { isReloaded, runToEnd, useBackend } from '../helpers/command-tests.ts';
 import type { RawClient } from '../helpers/raw-client.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { runCommand, startCommand, type Command } from '../helpers/targets.ts';
+import { answer } from '../helpers/scripted-backend.ts';
+import { startCommand, type Command } from '../helpers/targets.ts';
 
-let backend: ScriptedBackend;
-before(async () => {
-  backend = await ScriptedBackend.start();
-});
-after(() => backend.stop());
-beforeEach(() => {
-  backend.reset();
-  backend.answers(answer('{"id":5}'));
-});
+const backend = await useBackend(answer('{"id":5}'));
 
 const path = '/api/work-items/5';
 
@@ -25,14 +19,10 @@ async function statusOf(command: Command, forwardedFor?: string): Promise<number
   return (await command.call('GET', path, { headers })).status;
 }
 
-test('the metrics, the log and the API document say what is limited', async () => {
+test('log, metrics and API document have the limit; without TRUSTED_PROXIES a forwarded address is ignored', async () => {
   await using command = await startCommand({ BACKEND_URL: backend.url, RATE_LIMIT: '1/1h', DOCS: 'true' });
   assert.equal(await statusOf(command), 200);
-  assert.equal(
-    await statusOf(command, '1.2.3.4'),
-    429,
-    'nobody is trusted: what is forwarded does not count',
-  );
+  assert.equal(await statusOf(command, '1.2.3.4'), 429);
   const line = await command.log(({ status }) => status === 429, 'the line of the refused request');
   assert.deepEqual(
     [line['level'], line['outcome'], line['operation'], line['client'], line['cause'], line['msg']],
@@ -55,7 +45,7 @@ test('the metrics, the log and the API document say what is limited', async () =
   } // prettier-ignore
 });
 
-test('behind trusted proxies the client is whom they name, whatever it claims itself', async () => {
+test('TRUSTED_PROXIES: the client is the last address that is not a proxy', async () => {
   await using command = await startCommand({
     BACKEND_URL: backend.url,
     RATE_LIMIT: '1/1h',
@@ -63,37 +53,30 @@ test('behind trusted proxies the client is whom they name, whatever it claims it
   });
   for (const [forwardedFor, status] of [
     ['203.0.113.1', 200],
-    ['203.0.113.1', 429],
     ['203.0.113.1:4711', 429],
-    ['6.6.6.6, 203.0.113.1', 429],
     ['6.6.6.7,203.0.113.1, 10.1.2.3', 429],
-    ['[::ffff:203.0.113.1]:80', 429],
     ['203.0.113.2', 200],
-    // A malformed hop ends the walk at the last good one: the proxy that wrote it.
+    // With a malformed entry, the client is the proxy that added the entry.
     ['203.0.113.3, evil', 200],
     ['203.0.113.4, evil', 429],
-    ['203.0.113.5, evil, 203.0.113.6', 200],
-    ['203.0.113.7, evil, 203.0.113.6', 429],
     ['2001:db8:1:2::1', 200],
-    ['2001:db8:1:2:ffff:ffff:ffff:ffff', 429],
     ['[2001:DB8:1:2:0:0:0:9]:443', 429],
-    ['2001:db8:1:3::1', 200],
   ] as const) {
     assert.equal(await statusOf(command, forwardedFor), status, forwardedFor);
   }
-  assert.equal(await statusOf(command), 429, 'the proxy itself, which has had its one');
+  assert.equal(await statusOf(command), 429, 'the proxy itself is over its limit');
 });
 
 describe('with workers', () => {
   for (const sharing of ['cluster', 'reuse-port']) {
-    test(`${sharing}: they count together, and a new one goes on where the old one was`, async () => {
+    test(`PORT_SHARING=${sharing}: all workers count together, and the count continues after a reload`, async () => {
       await using command = await startCommand({
         BACKEND_URL: backend.url,
         WORKERS: '2',
         PORT_SHARING: sharing,
         RATE_LIMIT: '100/1h',
       });
-      // Connections go to both of them, and each sends ahead what it has.
+      // Connections go to both workers; each pipelines all its requests.
       const clients: RawClient[] = [];
       for (let index = 0; index < 20; index += 1) clients.push(await command.connect());
       for (const client of clients) {
@@ -114,26 +97,26 @@ describe('with workers', () => {
         [429, 100],
       ]);
       assert.equal(backend.requests.length, 100);
-      // Where one has few connections, all of its requests can be among the first hundred.
+      // Any status is accepted here: all requests of one worker can be among the first hundred.
       const answering = () =>
         new Set(command.logs.filter(({ operation }) => operation === 'read').map(({ pid }) => pid));
-      await poll(() => answering().size === 2, 'both have answered some');
+      await poll(() => answering().size === 2, 'both workers have answered some');
       command.signal('SIGHUP');
-      await command.log(({ msg }) => msg === 'reloaded: every worker is a new one', 'the reload');
+      await command.log(isReloaded, 'the reload ends');
       assert.equal(await statusOf(command), 429);
     });
   }
 });
 
-test('what a rate limit lacks is a problem at the start', async () => {
+test('an invalid rate limit is a problem at the start', async () => {
   for (const [environment, problem] of [
     [{ RATE_LIMIT: '100' }, 'RATE_LIMIT is "100", but must be requests/window, for instance 100/60s'],
-    [{ RATE_LIMIT_KEY: 'address' }, 'RATE_LIMIT_KEY is set, but does nothing without RATE_LIMIT'],
+    [{ RATE_LIMIT_KEY: 'address' }, 'RATE_LIMIT_KEY is set, but has no effect without RATE_LIMIT'],
     [{ RATE_LIMIT: '1/1s', RATE_LIMIT_KEY: 'cookie' }, 'RATE_LIMIT_KEY is "cookie", but must be one of address, identity'],
-    [{ RATE_LIMIT: '1/1s', RATE_LIMIT_KEY: 'identity' }, 'RATE_LIMIT_KEY is identity, but no tokens say who a client is: AUTH_ISSUER is not set'],
+    [{ RATE_LIMIT: '1/1s', RATE_LIMIT_KEY: 'identity' }, 'RATE_LIMIT_KEY is identity, but tokens are off: AUTH_ISSUER is not set'],
   ] as const) {
-    await using command = runCommand(['serve'], environment);
-    assert.equal(await command.exitCode(), 1);
-    assert.ok(command.stderr.includes(problem), `${problem}\n${command.stderr}`);
+    const { code, stderr } = await runToEnd(['serve'], environment);
+    assert.equal(code, 1);
+    assert.ok(stderr.includes(problem), `${problem}\n${stderr}`);
   } // prettier-ignore
 });

@@ -1,12 +1,12 @@
-// SIGHUP: every setting that does not change a listener's address or whether there are workers [D65].
+// SIGHUP changes settings without a restart, except listeners' addresses, PORT_SHARING and the use of workers [D65].
 
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, afterEach, beforeEach, describe, test } from 'node:test';
+import { after, describe, test } from 'node:test';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
+import { isDraining, isReloaded, useBackend, useFolder } from '../helpers/command-tests.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { holdCall } from '../helpers/held-call.ts';
 import { createPair, keySetOf } from '../helpers/issuer.ts';
@@ -16,22 +16,13 @@ import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command, type LogLine } from '../helpers/targets.ts';
 import { Viewer } from '../helpers/viewer.ts';
 
-const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
-after(() => {
-  rmSync(folder, { recursive: true });
-});
-
-let backend: ScriptedBackend;
-beforeEach(async () => {
-  backend = await ScriptedBackend.start();
-  backend.answers(answer('[]'));
-});
-afterEach(() => backend.stop());
+const folder = useFolder();
+const backend = await useBackend();
 
 const list = '/api/work-items';
 let files = 0;
 
-/** A gateway with a settings file of these lines, and what writes others in their place. */
+/** A gateway with a settings file of these lines; `write` replaces the lines. */
 async function start(environment: NodeJS.ProcessEnv, ...lines: readonly string[]) {
   const file = join(folder, `${(files += 1)}.env`);
   const write = (...next: readonly string[]): void => {
@@ -42,11 +33,7 @@ async function start(environment: NodeJS.ProcessEnv, ...lines: readonly string[]
   return { command, write, [Symbol.asyncDispose]: async () => command[Symbol.asyncDispose]() };
 }
 
-function isReloaded({ msg }: LogLine): boolean {
-  return String(msg).startsWith('reloaded');
-}
-
-/** Sends SIGHUP; the line that says that the reload has ended. */
+/** Sends SIGHUP and returns the log line at the end of the reload. */
 async function reload(command: Command): Promise<LogLine> {
   const before = command.logs.filter(isReloaded).length;
   command.signal('SIGHUP');
@@ -57,7 +44,7 @@ function isRefusal({ level, msg }: LogLine): boolean {
   return level === 'error' && /^(?:SIGHUP|reload)/.test(String(msg));
 }
 
-/** Sends SIGHUP; the line that says why nothing has changed. */
+/** Sends SIGHUP and returns the log line that refuses the reload. */
 async function refusal(command: Command): Promise<LogLine> {
   command.signal('SIGHUP');
   return await command.log(isRefusal, 'the line of a refusal');
@@ -75,20 +62,17 @@ async function postsALongItem(command: Command): Promise<number> {
 
 for (const WORKERS of ['1', '2']) {
   describe(`SIGHUP with WORKERS=${WORKERS}`, () => {
-    test('new settings serve new connections, and a call under way ends by the old ones', async () => {
+    test('new connections get the new settings, and a call in flight ends with the old settings', async () => {
       await using gateway = await start({ WORKERS });
       const { command, write } = gateway;
       const held = await holdCall(backend, command);
       write('REQUEST_BYTES_MAX=10', 'ITEM_ID_PARSING=whole');
       command.signal('SIGHUP');
       await poll(async () => (await postsALongItem(command)) === 413, 'the new limit is in force');
-      assert.ok(!command.logs.some(isReloaded), 'the reload waits for the call under way');
+      assert.ok(!command.logs.some(isReloaded), 'the reload waits for the call in flight');
       if (WORKERS === '1') {
         assert.equal(await shownSetting(command, 'REQUEST_BYTES_MAX'), '10');
-        await command.log(
-          ({ msg }) => String(msg).startsWith('SIGHUP: new connections'),
-          'the line that says so',
-        );
+        await command.log(({ msg }) => String(msg).startsWith('SIGHUP: new connections'), 'its log line');
       }
       held.open();
       const reply = await held.client.reply();
@@ -102,7 +86,7 @@ for (const WORKERS of ['1', '2']) {
       assert.equal(await shownSetting(command, 'REQUEST_BYTES_MAX'), '10');
     });
 
-    test('with another BACKEND_URL new calls go there, and one under way has its answer from the old one', async () => {
+    test('with a new BACKEND_URL, new calls go to the new backend, and the old one answers the call in flight', async () => {
       const other = await ScriptedBackend.start();
       after(() => other.stop());
       other.answers(answer('["other"]'));
@@ -111,7 +95,10 @@ for (const WORKERS of ['1', '2']) {
       const held = await holdCall(backend, command);
       write(`BACKEND_URL=${other.url}`);
       command.signal('SIGHUP');
-      await poll(async () => (await command.call('GET', list)).text === '["other"]', 'new calls go there');
+      await poll(
+        async () => (await command.call('GET', list)).text === '["other"]',
+        'the new backend answers',
+      );
       held.open();
       assertReply(await held.client.reply(), 200, '{"id":5}');
       held.client.destroy();
@@ -124,7 +111,7 @@ for (const WORKERS of ['1', '2']) {
       assert.match((await command.admin('/readyz')).text, /"reachable":true/);
     });
 
-    test('what the rate limit has counted stays, and its new rate begins anew', async () => {
+    test('an unchanged rate limit keeps its count; a limit with a new window starts at zero', async () => {
       await using gateway = await start({ WORKERS }, 'RATE_LIMIT=2/1h');
       const { command, write } = gateway;
       const status = async () => (await command.call('GET', list)).status;
@@ -139,7 +126,7 @@ for (const WORKERS of ['1', '2']) {
       assert.equal((await command.call('GET', '/openapi.json')).status, 404);
     });
 
-    test('a lower limit counts what a client has had before', async () => {
+    test('a lower limit includes earlier requests; a refused reload changes no limit', async () => {
       await using gateway = await start({ WORKERS }, 'RATE_LIMIT=20/1h');
       const { command, write } = gateway;
       const statuses = async (calls: number): Promise<number[]> => {
@@ -163,11 +150,11 @@ for (const WORKERS of ['1', '2']) {
       await reload(command);
       assert.deepEqual(await statuses(3), [200, 200, 429]);
       assert.ok(
-        !command.logs.some(({ msg }) => String(msg).startsWith('the primary process does not count')),
+        !command.logs.some(({ msg }) => String(msg).startsWith('the primary process does not answer')),
       );
     });
 
-    test('a file of keys with others under the same name is read again', async () => {
+    test('the file of keys is read again', async () => {
       const keys = join(folder, `${(files += 1)}.json`);
       writeFileSync(keys, keySetOf(createPair('one', 'ES256')));
       await using gateway = await start(
@@ -177,26 +164,23 @@ for (const WORKERS of ['1', '2']) {
         `AUTH_JWKS_FILE=${keys}`,
       );
       writeFileSync(keys, 'garbage');
-      assert.match(JSON.stringify(await refusal(gateway.command)), /AUTH_JWKS_FILE has no keys/);
+      assert.match(JSON.stringify(await refusal(gateway.command)), /AUTH_JWKS_FILE cannot be used/);
     });
 
-    test('counted figures stay, and LOG_FORMAT, LOG_LEVEL and LOG_CLIENT change', async () => {
+    test('counters stay, and LOG_FORMAT, LOG_LEVEL and LOG_CLIENT change', async () => {
       await using gateway = await start({ WORKERS, LOG_FORMAT: '' }, 'LOG_FORMAT=json');
       const { command, write } = gateway;
       await command.call('GET', list);
       write('LOG_FORMAT=pretty', 'LOG_LEVEL=debug', 'LOG_CLIENT=false');
       command.signal('SIGHUP');
-      await poll(() => command.output.includes(' INFO: reloaded'), 'a line for people');
+      await poll(() => command.output.includes(' INFO: reloaded'), 'a pretty line');
       await command.call('GET', list);
-      await poll(
-        () => command.output.includes('list /api/work-items 200 ok ('),
-        'the line of a call for people',
-      );
+      await poll(() => command.output.includes('list /api/work-items 200 ok ('), 'the pretty line of a call');
       const metrics = await command.metrics();
       assert.match(metrics, /^work_item_gateway_requests_total\{operation="list",status="200"\} 2$/m);
     });
 
-    test('settings that need a restart are named with old and new value, and the others change', async () => {
+    test('settings that need a restart are logged with old and new value, and the others take effect', async () => {
       await using gateway = await start({ WORKERS, PORT: '', HOST: '' }, 'HOST=127.0.0.1', 'PORT=0');
       const { command, write } = gateway;
       write('HOST=localhost', 'PORT=1', 'REQUEST_BYTES_MAX=10', 'PORT_SHARING=cluster');
@@ -207,7 +191,7 @@ for (const WORKERS of ['1', '2']) {
         [line?.['level'], line?.['msg'], line?.['notApplied']],
         [
           'warn',
-          'new values of these settings need a restart: the old ones stay',
+          'SIGHUP: new values of these settings need a restart, the old ones stay',
           { host: '127.0.0.1 → localhost', port: '0 → 1', portSharing: 'auto → cluster' },
         ],
       );
@@ -215,7 +199,7 @@ for (const WORKERS of ['1', '2']) {
       assert.equal(await shownSetting(command, 'PORT'), '0');
     });
 
-    test('a secret that changes is not shown', async () => {
+    test('a changed secret is not shown', async () => {
       await using gateway = await start({ WORKERS });
       const { command, write } = gateway;
       write('OTEL_EXPORTER_OTLP_HEADERS=key=hunter2');
@@ -225,17 +209,23 @@ for (const WORKERS of ['1', '2']) {
     });
 
     for (const [what, problem, ...lines] of [
-      ['a mistake', /IN_FLIGHT_MAX in the settings file is/, 'IN_FLIGHT_MAX=none', 'REQUEST_BYTES_MAX=10'],
-      ['a certificate that is not there', /TLS_CERT_FILE/, 'TLS_CERT_FILE=/no/cert', 'TLS_KEY_FILE=/no/key'],
       [
-        'a file of keys that is not there',
-        /AUTH_JWKS_FILE has no keys/,
+        'an invalid value and an unknown name',
+        /"TYPO in the settings file is.*IN_FLIGHT_MAX in the settings file is/,
+        'IN_FLIGHT_MAX=none',
+        'TYPO=1',
+        'REQUEST_BYTES_MAX=10',
+      ],
+      ['a missing certificate', /TLS_CERT_FILE/, 'TLS_CERT_FILE=/no/cert', 'TLS_KEY_FILE=/no/key'],
+      [
+        'a missing file of keys',
+        /AUTH_JWKS_FILE cannot be used/,
         'AUTH_ISSUER=https://issuer.test',
         'AUTH_AUDIENCE=api',
         'AUTH_JWKS_FILE=/no/keys',
       ],
     ] as const) {
-      test(`${what} changes nothing, and is one error line`, async () => {
+      test(`${what}: nothing changes, and one error line has every problem`, async () => {
         await using gateway = await start({ WORKERS });
         const { command, write } = gateway;
         write(...lines);
@@ -249,7 +239,7 @@ for (const WORKERS of ['1', '2']) {
       });
     }
 
-    test('SIGTERM in a reload: the call under way ends, nothing is left, exit code 0 [D33]', async () => {
+    test('SIGTERM during a reload: the call in flight ends, exit code 0 [D33]', async () => {
       await using gateway = await start({ WORKERS });
       const { command, write } = gateway;
       const held = await holdCall(backend, command);
@@ -257,7 +247,7 @@ for (const WORKERS of ['1', '2']) {
       command.signal('SIGHUP');
       await poll(async () => (await postsALongItem(command)) === 413, 'the new limit is in force');
       command.signal('SIGTERM');
-      await poll(async () => (await command.admin('/readyz')).status === 503, 'it drains');
+      await isDraining(command);
       held.open();
       assertReply(await held.client.reply(), 200, '{"id":5}');
       held.client.destroy();
@@ -290,7 +280,7 @@ for (const WORKERS of ['1', '2']) {
 }
 
 describe('SIGHUP with one process', () => {
-  test('does not make several of it', async () => {
+  test('SIGHUP does not start workers: WORKERS needs a restart', async () => {
     await using gateway = await start({ WORKERS: '' }, 'WORKERS=1');
     const { command, write } = gateway;
     write('WORKERS=2');
@@ -299,10 +289,13 @@ describe('SIGHUP with one process', () => {
     assert.deepEqual(command.logs.find(({ level }) => level === 'warn')?.['notApplied'], {
       workers: '1 → 2',
     });
+    const lines = command.logs.map(({ msg }) => String(msg));
+    assert.ok(lines.includes('SIGHUP: the settings are unchanged'));
+    assert.ok(!lines.some((line) => line.startsWith('SIGHUP: new connections')));
     assertReply(await command.call('GET', list), 200, '[]');
   });
 
-  test('a setting that no connection depends on closes none', async () => {
+  test('a change of settings that no connection depends on closes no connection', async () => {
     await using gateway = await start({ WORKERS: '1' }, 'LOG_LEVEL=error');
     const { command, write } = gateway;
     await using client = await command.connect();
@@ -321,7 +314,7 @@ describe('SIGHUP with one process', () => {
     await command.log(({ msg }) => msg === 'request', 'the line of the call');
   });
 
-  test('an idle connection is closed once it has been quiet, and what it sends before is answered', async () => {
+  test('an idle connection is closed after a second; an earlier request on it is answered by the old settings', async () => {
     await using gateway = await start({ WORKERS: '1' });
     const { command, write } = gateway;
     await using client = await command.connect();
@@ -335,18 +328,18 @@ describe('SIGHUP with one process', () => {
     await command.log(isReloaded, 'the reload ends');
   });
 
-  test('a call that takes longer than SHUTDOWN_TIMEOUT_MS is cut, and the gateway goes on', async () => {
+  test('a call that takes longer than SHUTDOWN_TIMEOUT_MS is cut, and the gateway still serves', async () => {
     await using gateway = await start({ WORKERS: '1' }, 'SHUTDOWN_TIMEOUT_MS=200');
     const { command, write } = gateway;
     const held = await holdCall(backend, command);
     write('SHUTDOWN_TIMEOUT_MS=200', 'REQUEST_BYTES_MAX=10');
     await reload(command);
     await held.client.closed();
-    assert.ok(command.logs.some(({ msg }) => String(msg).startsWith('the shutdown timeout has passed')));
+    assert.ok(command.logs.some(({ msg }) => String(msg).startsWith('shutdown timeout reached')));
     assertReply(await command.call('GET', list), 200, '[]');
   });
 
-  test('fifty reloads leave no descriptor and no connection behind', async () => {
+  test('fifty reloads leave no descriptor or connection open', async () => {
     await using gateway = await start({ WORKERS: '1' });
     const { command, write } = gateway;
     const round = async (limit: number): Promise<void> => {
@@ -361,7 +354,7 @@ describe('SIGHUP with one process', () => {
     }
     await poll(
       () => (countDescriptors(command.process.pid) ?? 0) <= before + 2 && backend.connectionsOpen <= 2,
-      'what the servings before had is closed',
+      'descriptors and connections of earlier settings are closed',
     );
   });
 });

@@ -1,5 +1,5 @@
-// Two gateways behind a real HAProxy, restarted in turn under load: no call fails. D33. HAProxy runs with
-// deploy/haproxy.cfg, where only the addresses are replaced, and with the few lines of a plain configuration.
+// Two gateways behind a real HAProxy, restarted in turn under load: no call fails. D33. HAProxy runs once with
+// deploy/haproxy.cfg, in which only addresses are replaced, and once with a plain configuration.
 
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
@@ -9,19 +9,17 @@ import { judge, MarkedLoad } from '../helpers/marked-load.ts';
 import { now, RestartingBackend } from '../helpers/restarting-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 
-// `npm run rolling-restart` makes more of them; told by npm, since not every shell can set a variable for one command.
+// `npm run rolling-restart` makes more calls. npm sets this variable.
 const calls = process.env['npm_lifecycle_event'] === 'rolling-restart' ? 50_000 : 12_000;
-// Few calls at once, so that a busy machine makes them slower and not ever more.
+// Few calls at once, so that they do not pile up on a busy machine.
 const clients = { rate: 2_500, connectionsMax: 64, timeoutMs: 30_000 };
-// As deploy/haproxy.cfg says.
+// As deploy/haproxy.cfg requires.
 const shutdownDelayMs = 3_000;
 const limitMs = 240_000;
 
-const skip =
-  haproxyProgram === undefined &&
-  'haproxy is not installed, so nothing was tested here; on Debian: apt-get install haproxy';
+const skip = haproxyProgram === undefined && 'haproxy is not installed; on Debian: apt-get install haproxy';
 
-/** Its check speaks HTTP/1.0 and sends no `Host`; all else is HAProxy's default. */
+/** HAProxy with default settings: its health check uses HTTP/1.0 and sends no `Host`. */
 async function startPlain(program: string, places: readonly GatewayPlace[]): Promise<Haproxy> {
   const port = await findFreePort();
   const servers = places.map(
@@ -86,10 +84,10 @@ async function restartInTurn(startHaproxy: typeof startPlain, t: TestContext): P
     const [gateway, place] = [gateways[turn], places[turn]];
     assert.ok(gateway && place);
     gateway.signal('SIGTERM');
-    assert.equal(await gateway.exitCode(shutdownDelayMs + 15_000), 0, 'nothing was cut');
+    assert.equal(await gateway.exitCode(shutdownDelayMs + 15_000), 0, 'no call was cut');
     const next = stack.use(await start(place));
     gateways[turn] = next;
-    // HAProxy sends it calls again before the other one goes.
+    // The other gateway stops only when HAProxy sends calls to the new process.
     await poll(async () => hasServed(next), 'the new process serves', 20_000);
     restarts += 1;
   }

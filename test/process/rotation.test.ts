@@ -1,5 +1,5 @@
-// Certificates and keys that are replaced under load: no call fails that should not, and no key is accepted for longer
-// than it is refreshed. D37, D44.
+// Certificates and keys are replaced under load: no valid call fails, and an old key is refused after the next refresh
+// of the keys. D37, D44.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -22,13 +22,13 @@ import { RawClient } from '../helpers/raw-client.ts';
 import { startCommand } from '../helpers/targets.ts';
 import { bearer } from '../helpers/tokens.ts';
 
-// `npm run rotation` makes more of them; told by npm, since not every shell can set a variable for one command.
+// `npm run rotation` makes more calls. npm sets this variable.
 const isWhole = process.env['npm_lifecycle_event'] === 'rotation';
 const calls = isWhole ? 100_000 : 5_000;
 const certificates = isWhole ? 10 : 4;
 const keys = isWhole ? 5 : 2;
 const connections = 16;
-/** A client opens a new connection after so many calls. */
+/** Calls on a connection before its client opens a new one. */
 const callsOfConnection = 200;
 const refreshMs = 1_000;
 const reloadMs = 100;
@@ -61,7 +61,7 @@ test(
     const pairs = Array.from({ length: keys + 1 }, (_, index) => createPair(`key-${index}`, 'ES256'));
     const place = { cert: folder.file('in-force.pem'), key: folder.file('in-force-key.pem') };
     const put = ({ cert, key }: Issued): void => {
-      // Each file is whole at every moment; for one of them it is as if the other were late.
+      // Each file is replaced atomically. Between the two steps, the key does not match the certificate.
       for (const [file, text] of [
         [place.cert, cert],
         [place.key, key],
@@ -95,9 +95,9 @@ test(
       await using client = await open();
       return (await client.call('GET', path, { headers: [bearer(token)] })).status;
     };
-    await poll(async () => (await statusWith(goodToken(at(pairs, 0)))) === 200, 'the keys are there');
+    await poll(async () => (await statusWith(goodToken(at(pairs, 0)))) === 200, 'the keys are fetched');
 
-    // Each caller has a token of its own, and takes a new one when there is a new key.
+    // Each caller has its own token, and a new one for each new key.
     let key = at(pairs, 0);
     let made = 0;
     const failures: string[] = [];
@@ -141,7 +141,7 @@ test(
         }, 'the new certificate is shown');
       }
     };
-    // As an issuer does it: the new key is there before it signs, and the old one goes when it no longer does.
+    // As an issuer does: publishes a new key, then signs with the new key, then removes the old key.
     let longestMs = 0;
     const replaceKeys = async (): Promise<void> => {
       for (const [index, next] of pairs.slice(1).entries()) {
@@ -153,7 +153,7 @@ test(
         const fetched = issuer.count;
         await poll(() => issuer.count >= fetched + 2, 'the new key is fetched', 3 * refreshMs + 10_000);
         key = next;
-        // Whatever was on its way with the old one has its reply.
+        // After that many calls, no call with the old key is in flight.
         const then = made;
         await poll(() => made >= then + 4 * connections, 'all use the new key', limitMs);
         const goneAt = performance.now();
@@ -179,6 +179,6 @@ test(
       `${made} calls in ${seconds} s; an old key was refused after ${longestMs.toFixed(0)} ms at most`,
     );
     assert.deepEqual(failures, [], `of ${made} calls`);
-    assert.equal(gateway.logs.filter(({ msg }) => msg !== 'the new certificate files cannot be used: what is in force stays').filter(({ level }) => level === 'error').length, 0, gateway.output); // prettier-ignore
+    assert.equal(gateway.logs.filter(({ msg }) => msg !== 'new certificate files refused: the certificates in force stay').filter(({ level }) => level === 'error').length, 0, gateway.output); // prettier-ignore
   },
 );

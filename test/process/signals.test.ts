@@ -1,29 +1,26 @@
-// Signals at the worst moments: before the start is over, several at once, during a reload and a drain. D33.
+// Signals at difficult moments: during the start, several at once, during a reload and a drain. D33.
 
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { after, afterEach, beforeEach, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
+import {
+  figureOf,
+  isDraining,
+  isReloaded,
+  runToEnd,
+  useBackend,
+  useFolder,
+} from '../helpers/command-tests.ts';
 import { holdCall } from '../helpers/held-call.ts';
 import { assertReply } from '../helpers/expected.ts';
-import { childrenOf, figureIn, stateOf } from '../helpers/process-figures.ts';
+import { childrenOf, stateOf } from '../helpers/process-figures.ts';
 import { isRefused } from '../helpers/raw-client.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { runCommand, startCommand, type Command, type LogLine } from '../helpers/targets.ts';
+import { startCommand, runCommand, type Command } from '../helpers/targets.ts';
 
-const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
-after(() => {
-  rmSync(folder, { recursive: true });
-});
-
-let backend: ScriptedBackend;
-beforeEach(async () => {
-  backend = await ScriptedBackend.start();
-  backend.answers(answer('[]'));
-});
-afterEach(() => backend.stop());
+const folder = useFolder();
+const backend = await useBackend();
 
 function start(environment: NodeJS.ProcessEnv = {}): Promise<Command> {
   return startCommand({ BACKEND_URL: backend.url, WORKERS: '2', ...environment });
@@ -31,7 +28,7 @@ function start(environment: NodeJS.ProcessEnv = {}): Promise<Command> {
 
 let strikes = 0;
 
-/** The process that is first to load `file` gets `signal` as it does. */
+/** The first process that loads `file` receives `signal` at that moment. */
 function strike(file: string, signal: NodeJS.Signals): NodeJS.ProcessEnv {
   strikes += 1;
   const injection = resolve(import.meta.dirname, '../helpers/strike.ts');
@@ -45,18 +42,8 @@ function strike(file: string, signal: NodeJS.Signals): NodeJS.ProcessEnv {
 
 const freePorts = { PORT: '0', ADMIN_PORT: '0', EMBEDDED_BACKEND_PORT: '0', LOG_FORMAT: 'json' };
 
-function isReloaded(line: LogLine): boolean {
-  return String(line['msg']).startsWith('reloaded');
-}
-
-function isDraining(command: Command): Promise<void> {
-  return poll(async () => (await command.admin('/readyz')).status === 503, '/readyz turns 503');
-}
-
 function isServedBy(command: Command, workers: number): Promise<void> {
-  return poll(async () => {
-    return figureIn(await command.metrics(), 'work_item_gateway_workers') === workers;
-  }, `${workers} workers`);
+  return poll(async () => (await figureOf(command, 'workers')) === workers, `${workers} workers`);
 }
 
 describe('before the gateway is ready', () => {
@@ -67,23 +54,23 @@ describe('before the gateway is ready', () => {
     [['backend'], {}],
   ] as const) {
     for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-      test(`${signal} ends ${args[0]} in order, exit code 0: ${JSON.stringify(environment)} [D33]`, async () => {
-        const command = runCommand(args, { ...freePorts, ...environment, ...strike('/cli.js', signal) });
-        assert.equal(await command.exitCode(), 0, command.output);
-        assert.equal(command.stderr, '');
+      test(`${signal} ends ${args[0]} with exit code 0: ${JSON.stringify(environment)} [D33]`, async () => {
+        const settings = { ...freePorts, ...environment, ...strike('/cli.js', signal) };
+        const { code, stderr, output } = await runToEnd(args, settings);
+        assert.deepEqual([code, stderr], [0, ''], output);
       });
     }
   }
 
   for (const workers of ['1', '2']) {
-    test(`SIGHUP is a reload that waits until then: WORKERS=${workers}`, async () => {
+    test(`SIGHUP causes a reload after the start: WORKERS=${workers}`, async () => {
       await using command = await start({ WORKERS: workers, ...strike('/cli.js', 'SIGHUP') });
       await command.log(isReloaded, 'the reload ends');
       assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
     });
   }
 
-  test('a command that takes no signals is ended by one, as any program', async () => {
+  test('SIGTERM ends `check`, which handles no signals', async () => {
     backend.answers(async ({ closed }) => {
       await closed;
     });
@@ -93,7 +80,7 @@ describe('before the gateway is ready', () => {
   });
 
   for (const signal of ['SIGTERM', 'SIGHUP'] as const) {
-    test(`${signal} for the whole group may end a worker that starts: another one takes its place`, async () => {
+    test(`${signal} for the process group that ends a starting worker: another worker takes its place`, async () => {
       await using command = await start(strike('/worker.js', signal));
       assertReply(await command.call('GET', '/api/work-items'), 200, '[]');
       assert.equal(childrenOf(command.process.pid)?.length ?? 2, 2);
@@ -103,7 +90,7 @@ describe('before the gateway is ready', () => {
 });
 
 describe('a reload', () => {
-  const moments: [name: string, come: (command: Command) => Promise<unknown>][] = [
+  const moments: [name: string, comes: (command: Command) => Promise<unknown>][] = [
     ['at once', () => Promise.resolve()],
     [
       'as a new worker starts',
@@ -111,12 +98,12 @@ describe('a reload', () => {
     ],
     ['as the new worker takes over', (command) => isServedBy(command, 3)],
   ];
-  for (const [name, come] of moments) {
-    test(`SIGTERM during it, ${name}: calls in flight on each worker finish, exit code 0 [D33]`, async () => {
+  for (const [name, comes] of moments) {
+    test(`SIGTERM during a reload, ${name}: calls in flight on each worker finish, exit code 0 [D33]`, async () => {
       await using command = await start();
       const held = [await holdCall(backend, command), await holdCall(backend, command)];
       command.signal('SIGHUP');
-      await come(command);
+      await comes(command);
       command.signal('SIGTERM');
       await isDraining(command);
       for (const { client, open } of held) {
@@ -128,7 +115,7 @@ describe('a reload', () => {
     });
   }
 
-  test('a primary process that is stopped in it for longer than its workers may take holds it against none', async () => {
+  test('a primary process that is stopped during a reload for longer than SHUTDOWN_TIMEOUT_MS: the reload succeeds', async () => {
     await using command = await start({ SHUTDOWN_TIMEOUT_MS: '1000' });
     const { client, open } = await holdCall(backend, command);
     command.signal('SIGHUP');
@@ -147,15 +134,15 @@ describe('a reload', () => {
   });
 
   for (const [when, isFirst] of [
-    ['at all', true],
-    ['after one has been replaced', false],
+    ['first new worker', true],
+    ['second new worker', false],
   ] as const) {
-    test(`it is given up when a new worker does not start ${when}, and both serve with the old settings`, async () => {
+    test(`a reload whose ${when} does not start fails: both workers serve with the old settings`, async () => {
       const file = join(folder, `given-up-${String(isFirst)}.env`);
       writeFileSync(file, '');
       const environment = strike('/worker.js', 'SIGKILL');
       const marker = environment['STRIKE_ONCE'] ?? '';
-      // As if a worker had been struck already.
+      // While this file exists, no worker receives the signal.
       writeFileSync(marker, '');
       await using command = await start({ SETTINGS_FILE: file, ...environment });
       const held = [await holdCall(backend, command), await holdCall(backend, command)];
@@ -172,8 +159,8 @@ describe('a reload', () => {
         client.destroy();
       }
       const line = await command.log(
-        ({ msg }) => String(msg).startsWith('reload given up'),
-        'the line of it',
+        ({ msg }) => String(msg).startsWith('SIGHUP: the reload failed'),
+        'its log line',
       );
       assert.equal(line['level'], 'error');
       await poll(() => childrenOf(command.process.pid)?.length === 2, 'two processes');
@@ -183,14 +170,14 @@ describe('a reload', () => {
         assert.equal(reply.status, 201);
       }
       assert.ok(!command.logs.some(isReloaded));
-      // The next one is not held up by it.
+      // The next reload succeeds.
       command.signal('SIGHUP');
-      const { changed } = await command.log(isReloaded, 'a reload that goes well');
+      const { changed } = await command.log(isReloaded, 'a reload that succeeds');
       assert.deepEqual(changed, { requestBytesMax: '10485760 → 10' });
     });
   }
 
-  test('many of them and SIGTERM: exit code 0 [D33]', async () => {
+  test('400 SIGHUPs and a SIGTERM among them: exit code 0 [D33]', async () => {
     await using command = await start();
     for (let signals = 0; signals < 200; signals += 1) command.signal('SIGHUP');
     command.signal('SIGTERM');
@@ -205,7 +192,7 @@ describe('a drain', () => {
       ['SIGTERM', 'SIGHUP'],
       ['SIGHUP', 'SIGTERM'],
     ] as const) {
-      test(`${signals.join(' and ')} together: a call in flight finishes, exit code 0: WORKERS=${workers} [D33]`, async () => {
+      test(`${signals.join(' and ')} together: a call in flight finishes, exit code 0, WORKERS=${workers} [D33]`, async () => {
         await using command = await start({ WORKERS: workers });
         const { client, open } = await holdCall(backend, command);
         for (const signal of signals) command.signal(signal);
@@ -218,7 +205,7 @@ describe('a drain', () => {
     }
   }
 
-  test('a worker that is killed in it cuts its own calls alone, holds nothing up, and is told by exit code 1', async () => {
+  test('a worker that is killed during a drain cuts only its own calls, and the exit code is 1', async () => {
     await using command = await start();
     const held = [await holdCall(backend, command), await holdCall(backend, command)];
     command.signal('SIGTERM');
@@ -230,7 +217,7 @@ describe('a drain', () => {
       held.map(async ({ client, open }) => {
         await Promise.race([
           client.closed(),
-          poll(() => childrenOf(command.process.pid)?.length === 1, 'its end'),
+          poll(() => childrenOf(command.process.pid)?.length === 1, 'the end of the killed worker'),
         ]);
         open();
         return await client.reply().then(
@@ -244,7 +231,7 @@ describe('a drain', () => {
     await command.log(({ level, worker }) => level === 'warn' && worker === victim, 'its end is logged');
   });
 
-  test('a primary process that is stopped in it for longer than the timeout does not hold that against anybody: exit code 0', async () => {
+  test('a primary process that is stopped during a drain for longer than SHUTDOWN_TIMEOUT_MS: exit code 0', async () => {
     await using command = await start({ SHUTDOWN_TIMEOUT_MS: '2000' });
     const pids = childrenOf(command.process.pid) ?? [];
     const { client, open } = await holdCall(backend, command);
@@ -254,8 +241,8 @@ describe('a drain', () => {
     open();
     assertReply(await client.reply(), 200, '{"id":5}');
     client.destroy();
-    // Both are gone; only the primary process does not know.
     await poll(() => pids.every((pid) => stateOf(pid) === 'Z'), 'the workers end');
+    // The process extends a deadline only if it was stopped until more than half a second after that deadline.
     await new Promise((resolve_) => setTimeout(resolve_, 2_500));
     command.signal('SIGCONT');
     assert.equal(await command.exitCode(), 0, command.output);

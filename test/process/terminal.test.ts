@@ -1,47 +1,38 @@
-// A terminal that closes is the end of what was started on it, as SIGTERM is; elsewhere SIGHUP reloads. D54. Whoever
-// sits there is told in short lines what runs where, and what log lines say in JSON elsewhere. The
-// terminal is a real one, made by `script` of util-linux, and closes as its window would when that is killed.
+// When its terminal closes, the command ends as after SIGTERM; without a terminal, SIGHUP reloads. D54. On a terminal
+// the output is short lines instead of JSON. `script` of util-linux makes a real terminal; killing `script` closes it.
 
 import assert from 'node:assert/strict';
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { after, afterEach, beforeEach, describe, test } from 'node:test';
+import { after, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
+import { useBackend, useFolder } from '../helpers/command-tests.ts';
 import { holdCall } from '../helpers/held-call.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { childrenOf, stateOf } from '../helpers/process-figures.ts';
 import { isRefused, RawClient, request } from '../helpers/raw-client.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 
 const { stdout: version } = spawnSync('script', ['--version']);
 const skip =
   // eslint-disable-next-line @typescript-eslint/no-unnecessary-condition -- null where there is no such program
   !version?.includes('util-linux') &&
-  'there is no `script` of util-linux, so nothing was tested here; on Debian: apt-get install bsdutils';
+  '`script` of util-linux is not installed; on Debian: apt-get install bsdutils';
 
 const root = resolve(import.meta.dirname, '../..');
-const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
+const folder = useFolder();
+const backend = await useBackend();
 const started = new Set<number>();
 after(() => {
   for (const pid of started) {
     // None is left, unless a test failed.
     if (stateOf(pid) !== undefined) process.kill(pid, 'SIGKILL');
   }
-  rmSync(folder, { recursive: true });
 });
-
-let backend: ScriptedBackend;
-beforeEach(async () => {
-  backend = await ScriptedBackend.start();
-  backend.answers(answer('[]'));
-});
-afterEach(() => backend.stop());
 
 let terminals = 0;
 
-/** A shell command on a terminal of its own; its exit code is kept by a shell that outlives the terminal. */
+/** A shell command on its own terminal; a shell that outlives the terminal writes the exit code to a file. */
 class OnTerminal {
   readonly #terminal: ChildProcess;
   readonly #codeFile: string;
@@ -50,7 +41,7 @@ class OnTerminal {
   constructor(command: string, environment: NodeJS.ProcessEnv) {
     terminals += 1;
     this.#codeFile = join(folder, String(terminals));
-    // The outer shell is the one that the system tells of the end, and with its own end it tells all others.
+    // The kernel sends SIGHUP to the outer shell. When that shell ends, all other processes get SIGHUP.
     const kept = `sh -c 'trap "" HUP; ${command}; echo $? > ${this.#codeFile}'; true`;
     this.#terminal = spawn('script', ['-qfc', kept, '/dev/null'], {
       cwd: root,
@@ -73,7 +64,7 @@ class OnTerminal {
     });
   }
 
-  /** The first group of `pattern`, when it has been shown. */
+  /** Waits until `pattern` is shown and returns its first group. */
   async shows(pattern: RegExp): Promise<string> {
     let match: RegExpExecArray | null = null;
     await poll(
@@ -125,12 +116,12 @@ describe('a terminal that closes', { skip }, () => {
     ['serve', { WORKERS: '2' }],
     ['serve < /dev/null 2> /dev/null', { LOG_FORMAT: 'json', WORKERS: '2' }],
   ] as const) {
-    test(`drains ${command}: ${JSON.stringify(environment)} [D54]`, async () => {
+    test(`a closing terminal drains ${command}: ${JSON.stringify(environment)} [D54]`, async () => {
       const terminal = new OnTerminal(`${gateway} ${command}`, environment);
       const port = Number(await terminal.shows(firstPort));
-      const { client, open } = await holdCall(backend, { port: port });
+      const { client, open } = await holdCall(backend, { port });
       terminal.close();
-      await poll(() => isRefused(port), 'no new connection is taken');
+      await poll(() => isRefused(port), 'no new connection is accepted');
       open();
       const reply = await client.reply();
       assertReply(reply, 200, '{"id":5}');
@@ -141,13 +132,13 @@ describe('a terminal that closes', { skip }, () => {
   }
 
   for (const workers of ['1', '2']) {
-    test(`drains npm run serve, and leaves nobody who keeps the ports: WORKERS=${workers} [D54]`, async () => {
+    test(`a closing terminal drains npm run serve, and no process keeps the ports: WORKERS=${workers} [D54]`, async () => {
       const terminal = new OnTerminal('npm run serve', { LOG_FORMAT: 'json', WORKERS: workers });
       const port = Number(await terminal.shows(firstPort));
       const pid = Number(/"pid":(\d+)/.exec(terminal.output)?.[1]);
-      const { client, open } = await holdCall(backend, { port: port });
+      const { client, open } = await holdCall(backend, { port });
       terminal.close();
-      await poll(() => isRefused(port), 'no new connection is taken');
+      await poll(() => isRefused(port), 'no new connection is accepted');
       open();
       assertReply(await client.reply(), 200, '{"id":5}');
       client.destroy();
@@ -155,7 +146,7 @@ describe('a terminal that closes', { skip }, () => {
     });
   }
 
-  test('ends npm start, both listeners and the embedded backend [D54]', async () => {
+  test('a closing terminal ends npm start, both listeners and the embedded backend [D54]', async () => {
     const terminal = new OnTerminal('npm start', { HOST: '127.0.0.1', EMBEDDED_BACKEND_HOST: '127.0.0.1' });
     await terminal.shows(/(Ctrl-C)/);
     const ports = new Set(
@@ -163,10 +154,10 @@ describe('a terminal that closes', { skip }, () => {
     );
     assert.equal(ports.size, 3);
     terminal.close();
-    for (const port of ports) await poll(() => isRefused(port), `nobody listens on ${port}`);
+    for (const port of ports) await poll(() => isRefused(port), `port ${port} is closed`);
   });
 
-  test('ends the embedded backend in order: exit code 0 [D54]', async () => {
+  test('a closing terminal ends the embedded backend: exit code 0 [D54]', async () => {
     const environment = { EMBEDDED_BACKEND_HOST: '127.0.0.1' };
     const terminal = new OnTerminal(`${gateway} backend`, environment);
     const port = Number(await terminal.shows(firstPort));
@@ -177,9 +168,9 @@ describe('a terminal that closes', { skip }, () => {
   });
 });
 
-describe('a person at a terminal', { skip }, () => {
+describe('on a terminal', { skip }, () => {
   for (const workers of ['1', '2']) {
-    test(`sees where serve listens, what it calls and what is set, then short lines: WORKERS=${workers} [D31]`, async () => {
+    test(`serve shows its addresses, the backend and the settings, then short lines: WORKERS=${workers} [D31]`, async () => {
       const terminal = new OnTerminal(`${gateway} serve`, { WORKERS: workers, DOCS: 'true' });
       const port = await terminal.shows(
         /Work Item Gateway +http:\/\/127\.0\.0\.1:(\d+)\/api\/work-items\r?\n/,
@@ -206,7 +197,7 @@ describe('a person at a terminal', { skip }, () => {
     });
   }
 
-  test('gets lines of JSON with LOG_FORMAT=json, and nothing else [D31]', async () => {
+  test('with LOG_FORMAT=json every line is JSON [D31]', async () => {
     const terminal = new OnTerminal(`${gateway} serve`, { LOG_FORMAT: 'json' });
     await terminal.shows(/("msg":"ready")\}\r?\n/);
     for (const line of terminal.output.trim().split(/\r?\n/)) assert.match(line, /^\{.*\}$/);
@@ -214,7 +205,7 @@ describe('a person at a terminal', { skip }, () => {
     assert.equal(await terminal.exitCode(), 0);
   });
 
-  test('that stands still (Ctrl-S) holds nobody up, not the exit either [D53]', async () => {
+  test('output stopped by Ctrl-S: calls are served, and the process ends [D53]', async () => {
     const terminal = new OnTerminal(`${gateway} serve`, {});
     const port = Number(await terminal.shows(firstPort));
     terminal.type('\u0013');

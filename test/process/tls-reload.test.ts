@@ -1,5 +1,5 @@
-// New certificate files while the gateway runs [D37]: what is whole, fits and is valid takes over for new connections,
-// and nothing else ever does.
+// New certificate files while the gateway runs [D37]: complete, matching and valid ones are used for new connections,
+// others are refused.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -17,8 +17,8 @@ import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts'
 import { startCommand, type Command, type LogLine } from '../helpers/targets.ts';
 
 const item = '{"id":7}';
-const taken = 'new certificates are in force';
-const refused = 'the new certificate files cannot be used: what is in force stays';
+const taken = 'new certificate in force';
+const refused = 'new certificate files refused: the certificates in force stay';
 
 describe('new certificate files', { skip: noOpenssl }, () => {
   let folder: CertificateFolder;
@@ -41,7 +41,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
   });
 
   let count = 0;
-  /** Files of their own for one gateway, that begin as `issued`. */
+  /** Files for one gateway, at first with `issued`. */
   function place(issued: Issued) {
     const name = `place-${(count += 1)}`;
     mkdirSync(folder.file(name));
@@ -62,7 +62,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     });
   }
 
-  /** The name of the certificate that a new connection is shown. */
+  /** The subject of the certificate on a new connection. */
   async function shownName(gateway: Command): Promise<string | undefined> {
     await using client = await connect(gateway);
     assertReply(await client.call('GET', '/api/work-items/7'), 200, item);
@@ -71,12 +71,12 @@ describe('new certificate files', { skip: noOpenssl }, () => {
 
   async function linesOf(gateway: Command, message: string, atLeast: number): Promise<readonly LogLine[]> {
     const lines = () => gateway.logs.filter(({ msg }) => msg === message);
-    await poll(() => lines().length >= atLeast, `${atLeast} lines that say: ${message}`);
+    await poll(() => lines().length >= atLeast, `${atLeast} lines: ${message}`);
     return lines();
   }
 
   for (const workers of ['1', '2']) {
-    test(`take over for new connections while open ones live on, and end resumption, WORKERS=${workers}`, async () => {
+    test(`files take effect for new connections; open connections stay, sessions are not resumed: WORKERS=${workers}`, async () => {
       const files = place(first);
       await using gateway = await start({ ...files.environment, WORKERS: workers });
       await using open = await connect(gateway);
@@ -90,7 +90,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
       assert.equal(line?.['use'], 'clients');
       assert.equal(line['subject'], 'CN=second');
       await poll(async () => (await shownName(gateway)) === 'CN=second', 'the new certificate is shown');
-      // Each worker is told by itself.
+      // Each worker receives the certificates separately.
       for (let round = 0; round < 4; round += 1) assert.equal(await shownName(gateway), 'CN=second');
       await using next = await connect(gateway, { session });
       assert.equal(next.secureSocket.isSessionReused(), false);
@@ -100,7 +100,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     });
   }
 
-  test('are seen where a symbolic link above them is swapped, as Kubernetes does it', async () => {
+  test('files are found when a symbolic link to their folder changes, as in Kubernetes', async () => {
     for (const [name, issued] of [
       ['v1', first],
       ['v2', second],
@@ -122,7 +122,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     assert.equal(await shownName(gateway), 'CN=second');
   });
 
-  test('that do not fit, are cut off, encrypted, expired or gone are refused, once for each change', async () => {
+  test('files that do not match or are truncated, empty or expired are refused, with one log line for each change', async () => {
     const files = place(first);
     const expired = folder.issue(authority, 'expired', { days: -1 });
     await using gateway = await start(files.environment);
@@ -130,19 +130,19 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     const key = `TLS_KEY_FILE ("${files.keyFile}")`;
     const date = new Date(Date.now() - 86_400_000).toISOString().slice(0, 10);
     const steps: readonly (readonly [certText: string, keyText: string, problem: string])[] = [
-      [second.cert, first.key, `${key} has a key that does not fit the certificate in ${cert}`],
-      [second.cert.slice(0, 200), second.key, `${cert} has a certificate that is cut off`],
+      [second.cert, first.key, `${key} has a key that does not match the certificate in ${cert}`],
+      [second.cert.slice(0, 200), second.key, `${cert} has a truncated certificate`],
       [
         `${authority.cert}${second.cert}`,
         second.key,
-        `${key} has the key of certificate number 2 in ${cert}: its own has to come first`,
+        `${key} has the key of certificate number 2 in ${cert}: put that certificate first`,
       ],
-      [second.cert, second.key.slice(0, 100), `${key} has no whole private key in PEM format`],
+      [second.cert, second.key.slice(0, 100), `${key} has no complete private key in PEM format`],
       ['', second.key, `${cert} has no certificate in PEM format`],
       [expired.cert, expired.key, `the certificate in ${cert} expired on ${date}`],
     ];
     for (const [index, [certText, keyText, problem]] of steps.entries()) {
-      // In this order, so that no step is seen half done as another one: 0.1 s would have to pass between the two.
+      // The key first: then no state between the two writes is the same as another row.
       writeFileSync(files.keyFile, keyText);
       writeFileSync(files.certFile, certText);
       const lines = await linesOf(gateway, refused, index + 1);
@@ -169,7 +169,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     assert.equal((await linesOf(gateway, refused, 6)).length, 6);
   });
 
-  test('of the authorities of clients take over, and a certificate is asked for as before [D38]', async () => {
+  test("files of the clients' authorities take effect, and a client certificate is still required [D38]", async () => {
     const files = place(first);
     const others = folder.authority('others');
     const known = folder.issue(authority, 'known');
@@ -182,7 +182,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     };
     await callAs(known);
     await assert.rejects(callAs(other));
-    // A new certificate, with the authorities as they were.
+    // A new certificate with the same authorities.
     writeFileSync(files.certFile, second.cert);
     writeFileSync(files.keyFile, second.key);
     await linesOf(gateway, taken, 1);
@@ -196,7 +196,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     await callAs(other);
   });
 
-  test('are looked at on SIGHUP, and twice close together is once', async () => {
+  test('files are read on SIGHUP; two SIGHUPs close together are one', async () => {
     const files = place(first);
     await using gateway = await start({ ...files.environment, TLS_RELOAD_MS: '3600000' });
     writeFileSync(files.certFile, second.cert);
@@ -208,14 +208,14 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     assert.equal(await shownName(gateway), 'CN=second');
     writeFileSync(files.certFile, first.cert);
     gateway.signal('SIGHUP');
-    // A mistake in the files keeps no other setting from being read.
+    // Despite refused files, the settings are reloaded.
     await linesOf(gateway, refused, 1);
     await linesOf(gateway, 'reloaded', 2);
     assert.equal(await shownName(gateway), 'CN=second');
     assert.equal((await linesOf(gateway, taken, 1)).length, 1);
   });
 
-  test('that come while it drains change nothing about the drain [D33]', async () => {
+  test('files that are written during a drain do not affect the drain [D33]', async () => {
     const files = place(first);
     await using gateway = await start(files.environment);
     const gate = createGate();
@@ -223,7 +223,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     await using client = await connect(gateway);
     const calls = backend.requests.length;
     const reply = client.call('GET', '/api/work-items/7');
-    await backend.until(() => backend.requests.length === calls + 1, 'the call is at the backend');
+    await backend.until(() => backend.requests.length === calls + 1, 'the backend has the call');
     gateway.signal('SIGTERM');
     await gateway.log(({ msg }) => String(msg).startsWith('draining'), 'the drain begins');
     writeFileSync(files.certFile, second.cert);
@@ -234,14 +234,14 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     assert.equal(await gateway.exitCode(), 0);
   });
 
-  test('that end soon are said to at the start', async () => {
+  test('files that expire soon cause a warning at the start', async () => {
     const files = place(folder.issue(authority, 'short', { days: 2 }));
     await using gateway = await start(files.environment);
     const line = await gateway.log(({ level, use }) => level === 'warn' && use === 'clients', 'a warning');
-    assert.equal(line['msg'], 'certificate in force, but not for long: 1 day is left');
+    assert.equal(line['msg'], 'certificate in force, but it expires in 1 day');
   });
 
-  test('that have expired are shown at the start, and said to be in log and metrics', async () => {
+  test('files that have expired at the start are used; log and metrics report it', async () => {
     const expired = folder.issue(authority, 'long-expired', { days: -1 });
     const files = place(expired);
     await using gateway = await start(files.environment);
@@ -257,18 +257,18 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     await assert.rejects(connect(gateway), /certificate has expired/);
     await using client = await connect(gateway, { rejectUnauthorized: false });
     assertReply(await client.call('GET', '/api/work-items/7'), 200, item);
-    // What was there comes back: nothing new is in force.
+    // After refused files, the files in force return: nothing changes.
     writeFileSync(files.certFile, first.cert);
     await linesOf(gateway, refused, 1);
     writeFileSync(files.certFile, expired.cert);
-    await linesOf(gateway, 'the certificate files are again what is in force', 1);
+    await linesOf(gateway, 'certificate files match the ones in force again', 1);
     assert.match(
       await gateway.metrics(),
       /^work_item_gateway_certificate_files_refused\{use="clients"\} 0$/m,
     );
   });
 
-  test('of the authorities of the backend take over for new connections to it [D40]', async () => {
+  test("files of the backend's authorities take effect for new connections to the backend [D40]", async () => {
     const others = folder.authority('other-authority');
     let { cert, key } = folder.issue(authority, 'backend-1', { names: ['DNS:items.internal'] });
     const server = createServer({ cert, key }, (_, outgoing) => outgoing.end(item));

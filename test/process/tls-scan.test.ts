@@ -1,4 +1,4 @@
-// The TLS of the built command as sslscan sees it: versions, ciphers, renegotiation, compression. D36.
+// The TLS of the built command, scanned by sslscan: versions, ciphers, renegotiation, compression. D36.
 
 import assert from 'node:assert/strict';
 import { execFile, spawnSync } from 'node:child_process';
@@ -9,10 +9,9 @@ import { anyCertificate } from '../helpers/http2-client.ts';
 import { startCommand } from '../helpers/targets.ts';
 
 const run = promisify(execFile);
-const noScan =
-  spawnSync('sslscan', ['--version']).error === undefined ? false : 'there is no sslscan on this machine';
+const noScan = spawnSync('sslscan', ['--version']).error === undefined ? false : 'sslscan is not installed';
 
-/** The attributes of each element of that name. */
+/** The attributes of each element with this name. */
 function elements(xml: string, name: string): Record<string, string>[] {
   return [...xml.matchAll(new RegExp(`<${name} (.*?)/?>`, 'g'))].map(([, text = '']) =>
     Object.fromEntries(
@@ -21,12 +20,12 @@ function elements(xml: string, name: string): Record<string, string>[] {
   );
 }
 
-describe('TLS as sslscan sees it', { skip: noOpenssl === false ? noScan : noOpenssl }, () => {
+describe('TLS scanned by sslscan', { skip: noOpenssl === false ? noScan : noOpenssl }, () => {
   for (const [environment, versions] of [
     [{}, ['tls 1.2', 'tls 1.3']],
     [{ TLS_MIN_VERSION: '1.3' }, ['tls 1.3']],
   ] as const) {
-    test(`${versions.join(' and ')}, strong ciphers, and nothing of old [D36]`, async () => {
+    test(`${versions.join(' and ')}, strong ciphers, no renegotiation or compression [D36]`, async () => {
       const { certFile, keyFile } = anyCertificate();
       await using gateway = await startCommand({
         BACKEND_URL: 'http://127.0.0.1:1',
@@ -44,7 +43,7 @@ describe('TLS as sslscan sees it', { skip: noOpenssl === false ? noScan : noOpen
       const ciphers = elements(stdout, 'cipher');
       assert.ok(ciphers.length >= 3, stdout);
       for (const { cipher = '', bits, strength = '' } of ciphers) {
-        assert.match(cipher, /^(?:TLS_|ECDHE-)/, 'keys of its own for each connection');
+        assert.match(cipher, /^(?:TLS_|ECDHE-)/, 'forward secrecy');
         assert.ok(Number(bits) >= 128, cipher);
         assert.match(strength, /^(?:strong|acceptable)$/, cipher);
       }

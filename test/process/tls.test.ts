@@ -1,14 +1,15 @@
-// Clients over TLS: the listener speaks nothing else [D36], and with authorities lets in nobody without a certificate of
-// theirs [D38].
+// Clients over TLS: workers, settings, client certificates and `check`. D36, D38. test/transport/tls.test.ts tests the
+// connections.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
+import { runToEnd } from '../helpers/command-tests.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { runCommand, startCommand } from '../helpers/targets.ts';
+import { startCommand } from '../helpers/targets.ts';
 
 const item = '{"id":7,"weight":1.0000000000000000001}';
 
@@ -37,7 +38,7 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
   });
 
   for (const workers of ['1', '2']) {
-    test(`the same replies as without, on connections that are kept, WORKERS=${workers} [D36]`, async () => {
+    test(`the same replies as over plain HTTP, on persistent connections: WORKERS=${workers} [D36]`, async () => {
       await using gateway = await startCommand({ ...environment(), WORKERS: workers, HOST: 'localhost' });
       const ready = await gateway.log(({ msg }) => msg === 'ready', 'ready');
       assert.equal(ready['url'], `https://localhost:${gateway.port}`);
@@ -50,13 +51,13 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
     });
   }
 
-  test('every worker that has the port for itself serves TLS, PORT_SHARING=reuse-port [D36]', async () => {
+  test('PORT_SHARING=reuse-port: both workers serve TLS, and plain HTTP is closed without a reply [D36]', async () => {
     await using gateway = await startCommand({
       ...environment(),
       WORKERS: '2',
       PORT_SHARING: 'reuse-port',
     });
-    // The system spreads connections over the listeners: of so many each has some.
+    // The kernel spreads connections over the listeners.
     for (let round = 0; round < 40; round += 1) {
       await using client = await RawClient.openSecure(gateway.port, trust());
       assertReply(await client.call('GET', '/api/work-items/7'), 200, item);
@@ -71,7 +72,7 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
     assert.equal(workers.size, 2);
   });
 
-  test('a session is resumed by whichever worker takes the next connection [D36]', async () => {
+  test('a session is resumed by any worker [D36]', async () => {
     await using gateway = await startCommand({ ...environment(), WORKERS: '2' });
     await using first = await RawClient.openSecure(gateway.port, trust());
     let session: Buffer | undefined;
@@ -85,18 +86,7 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
     }
   });
 
-  test('plain HTTP to the port is closed without a reply, and serves nobody [D36]', async () => {
-    await using gateway = await startCommand(environment());
-    await using client = await RawClient.open(gateway.port);
-    client.send('GET /api/work-items/7 HTTP/1.1\r\nHost: localhost\r\n\r\n');
-    await client.closed();
-    assert.equal(client.unread.toString('latin1'), '');
-    assert.equal(gateway.isRunning, true);
-    await using good = await RawClient.openSecure(gateway.port, trust());
-    assertReply(await good.call('GET', '/api/work-items/7'), 200, item);
-  });
-
-  test('a version older than TLS_MIN_VERSION is not spoken [D36]', async () => {
+  test('a version older than TLS_MIN_VERSION is refused [D36]', async () => {
     await using gateway = await startCommand({ ...environment(), TLS_MIN_VERSION: '1.3' });
     await assert.rejects(RawClient.openSecure(gateway.port, { ...trust(), maxVersion: 'TLSv1.2' }));
     await using client = await RawClient.openSecure(gateway.port, trust());
@@ -104,7 +94,7 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
   });
 
   for (const maxVersion of ['TLSv1.2', 'TLSv1.3'] as const) {
-    test(`only clients with a certificate of TLS_CLIENT_CA_FILE are let in, over ${maxVersion} [D38]`, async () => {
+    test(`TLS_CLIENT_CA_FILE: only clients with a certificate of this authority are served, over ${maxVersion} [D38]`, async () => {
       const others = folder.authority(`others-${maxVersion}`);
       const known = folder.issue(authority, `known-${maxVersion}`, { names: ['DNS:client'] });
       const expired = folder.issue(authority, `expired-${maxVersion}`, { names: ['DNS:client'], days: -1 });
@@ -113,7 +103,7 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
       const calls = backend.requests.length;
       for (const shown of [undefined, strange, expired]) {
         const options = { ...trust(), maxVersion, cert: shown?.cert, key: shown?.key };
-        // With TLS 1.3 the client has ended its handshake before the server looks at the certificate.
+        // With TLS 1.3 the client ends its handshake before the server checks the certificate.
         await assert.rejects(async () => {
           await using client = await RawClient.openSecure(gateway.port, options);
           await client.call('GET', '/api/work-items/7');
@@ -126,91 +116,92 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
     });
   }
 
-  test('settings of TLS that are half set, or off, are problems of the start, all at once [D41]', async () => {
-    await using half = runCommand(['serve'], {
-      TLS_CERT_FILE: server.certFile,
-      BACKEND_URL: 'http://localhost:1',
-      BACKEND_CA_FILE: authority.certFile,
-      BACKEND_SERVER_NAME: '127.0.0.1',
-    });
-    assert.equal(await half.exitCode(), 1);
+  /** The problems that `serve` prints at the start, without its last line. */
+  async function problemsOf(settings: NodeJS.ProcessEnv): Promise<string> {
+    const { code, stderr } = await runToEnd(['serve'], settings);
+    assert.equal(code, 1);
+    return stderr.replace(/Nothing was started.*\n/, '');
+  }
+
+  test('incomplete TLS settings are problems at the start, reported together [D41]', async () => {
     assert.equal(
-      half.stderr.replace(/Nothing was started.*\n/, ''),
-      `error: BACKEND_SERVER_NAME is "127.0.0.1", but must be a host name, without port and http://
+      await problemsOf({
+        TLS_CERT_FILE: server.certFile,
+        BACKEND_URL: 'http://localhost:1',
+        BACKEND_CA_FILE: authority.certFile,
+        BACKEND_SERVER_NAME: '127.0.0.1',
+      }),
+      `error: BACKEND_SERVER_NAME is "127.0.0.1", but must be a host name, without http:// or port
 error: TLS_CERT_FILE and TLS_KEY_FILE belong together: TLS_KEY_FILE is missing
 error: BACKEND_CA_FILE needs an https address in BACKEND_URL
 error: BACKEND_SERVER_NAME needs an https address in BACKEND_URL
 `,
     );
-    await using off = runCommand(['serve'], {
-      TLS_CLIENT_CA_FILE: authority.certFile,
-      TLS_MIN_VERSION: '1.2',
-      TLS_RELOAD_MS: '5',
-    });
-    assert.equal(await off.exitCode(), 1);
     assert.equal(
-      off.stderr.replace(/Nothing was started.*\n/, ''),
-      `error: TLS_CLIENT_CA_FILE needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients speak plain http
-error: TLS_MIN_VERSION needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients speak plain http
+      await problemsOf({
+        TLS_CLIENT_CA_FILE: authority.certFile,
+        TLS_MIN_VERSION: '1.2',
+        TLS_RELOAD_MS: '5',
+      }),
+      `error: TLS_CLIENT_CA_FILE needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients use plain http
+error: TLS_MIN_VERSION needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients use plain http
 `,
     );
   });
 
-  test('files that cannot be used are problems of the start, all at once', async () => {
+  test('unusable files are problems at the start, reported together', async () => {
     const other = folder.issue(authority, 'other');
     const none = folder.file('none.pem');
     const empty = folder.write('empty.pem', 'nothing\n');
-    await using gateway = runCommand(['serve'], {
-      TLS_CERT_FILE: server.certFile,
-      TLS_KEY_FILE: other.keyFile,
-      TLS_CLIENT_CA_FILE: none,
-      BACKEND_URL: 'https://localhost:1',
-      BACKEND_CA_FILE: empty,
-    });
-    assert.equal(await gateway.exitCode(), 1);
     assert.equal(
-      gateway.stderr.replace(/Nothing was started.*\n/, ''),
+      await problemsOf({
+        TLS_CERT_FILE: server.certFile,
+        TLS_KEY_FILE: other.keyFile,
+        TLS_CLIENT_CA_FILE: none,
+        BACKEND_URL: 'https://localhost:1',
+        BACKEND_CA_FILE: empty,
+      }),
       `error: TLS_CLIENT_CA_FILE ("${none}") cannot be read (ENOENT)
-error: TLS_KEY_FILE ("${other.keyFile}") has a key that does not fit the certificate in TLS_CERT_FILE ("${server.certFile}")
+error: TLS_KEY_FILE ("${other.keyFile}") has a key that does not match the certificate in TLS_CERT_FILE ("${server.certFile}")
 error: BACKEND_CA_FILE ("${empty}") has no certificate in PEM format
 `,
     );
   });
 
-  test('check says whose certificates there are, until when, and what is wrong with them', async () => {
+  test('check shows the certificates, the days until they expire, and their problems', async () => {
     const plain = folder.issue(authority, 'plain', {
       names: ['DNS:items.example.com', 'IP:10.0.0.1'],
       days: 2,
     });
     const full = folder.write('full-chain.pem', plain.cert + authority.cert);
-    await using good = runCommand(['check'], {
+    const good = await runToEnd(['check'], {
       TLS_CERT_FILE: full,
       TLS_KEY_FILE: plain.keyFile,
       TLS_CLIENT_CA_FILE: authority.certFile,
       BACKEND_URL: backend.url,
     });
-    assert.equal(await good.exitCode(), 0, good.output);
+    assert.equal(good.code, 0, good.output);
     assert.ok(
       good.stdout.replace(/\d{4}-\d\d-\d\d/g, 'DATE').includes(
-        `TLS for clients: key and certificate fit
-  CN=plain for DNS:items.example.com, IP Address:10.0.0.1: until DATE, 1 day left
+        `TLS for clients: key and certificate match
+  CN=plain for DNS:items.example.com, IP Address:10.0.0.1: valid until DATE, 1 day left
   issued by CN=authority
-  then CN=authority: until DATE, 29 days left
-  it is time to renew it
-  clients need a certificate of CN=authority (until DATE, 29 days left)
+  chain: CN=authority: valid until DATE, 29 days left
+  renew this certificate soon
+  clients need a certificate issued by CN=authority (valid until DATE, 29 days left)
 `,
       ),
       good.output,
     );
     const expired = folder.issue(authority, 'expired-server', { days: -1 });
     const chain = folder.write('wrong-chain.pem', expired.cert + plain.cert);
-    await using bad = runCommand(['check'], {
+    const bad = await runToEnd(['check'], {
       TLS_CERT_FILE: chain,
       TLS_KEY_FILE: expired.keyFile,
       BACKEND_URL: backend.url,
     });
-    assert.equal(await bad.exitCode(), 1);
+    assert.equal(bad.code, 1);
     assert.match(bad.stderr, /^error: the certificate in TLS_CERT_FILE .* expired on \d{4}-\d\d-\d\d$/m);
-    assert.match(bad.stderr, /^error: the certificates in TLS_CERT_FILE are no chain/m);
+    assert.match(bad.stderr, /^error: the certificates in TLS_CERT_FILE are not a chain/m);
   });
 });

@@ -1,5 +1,5 @@
-// The built command as the soak sees it from outside: its log as it is written, its metrics, its open files,
-// its memory after a garbage collection. Nothing of a log is kept but what should not be in it.
+// Starts the built command for the soak and reads its log, metrics, open files, and memory after a garbage collection.
+// Only error lines of the log are kept.
 
 import { spawn, type ChildProcess } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -8,12 +8,12 @@ import { createInterface } from 'node:readline';
 import { within } from '../helpers/changes.ts';
 import { request } from '../helpers/raw-client.ts';
 
-/** What is held at a quiet moment. */
+/** The resources that an idle gateway uses. */
 export interface Holdings {
   readonly rssBytes: number;
   readonly heapBytes: number;
   readonly externalBytes: number;
-  /** By type, as Node names them. */
+  /** The number of active resources by Node's type names. */
   readonly resources: ReadonlyMap<string, number>;
   readonly files: number | undefined;
   readonly requestsInFlight: number;
@@ -22,24 +22,24 @@ export interface Holdings {
   readonly bugs: number;
 }
 
-// What Node says on standard error because it is started with an inspector.
+// Lines of Node on standard error about its inspector.
 const inspectorLines = /^(?:Debugger |For help, see:|$)/;
 
 export class GatewayProcess {
   port = 0;
   adminPort = 0;
-  /** Lines at `error` or `fatal`, and whatever came on standard error. */
+  /** Lines at `error` or `fatal`, and all of standard error. */
   readonly complaints: string[] = [];
   exit: { code: number | null; signal: NodeJS.Signals | null } | undefined;
   readonly exited: Promise<void>;
   linesCount = 0;
-  /** The gateway's own figure for the longest call that ran into the deadline. */
+  /** The duration, from the gateway's log, of the longest call that reached the deadline. */
   longestTimedOutMs = 0;
   readonly #process: ChildProcess;
   #inspectorUrl = '';
 
   private constructor(environment: NodeJS.ProcessEnv) {
-    // The inspector is there only to be asked for garbage collections.
+    // The inspector is only for garbage collections.
     this.#process = spawn(
       process.env['GATEWAY_NODE'] ?? process.execPath,
       ['--inspect=127.0.0.1:0', resolve(import.meta.dirname, '../../dist/command/main.js'), 'serve'],
@@ -93,7 +93,7 @@ export class GatewayProcess {
     return true;
   }
 
-  /** How long its main thread has waited for a processor so far, in milliseconds; 0 where the system does not say. */
+  /** How long the gateway's main thread has waited for a processor so far, in ms; 0 if unknown. */
   waitedForProcessorMs(): number {
     const { pid = 0 } = this.#process;
     try {
@@ -104,7 +104,7 @@ export class GatewayProcess {
   }
 
   async holdings(): Promise<Holdings> {
-    // Twice: finalizers of the first may free what the second finds.
+    // Twice: after the finalizers of the first collection, the second can free more memory.
     await this.#collectGarbage();
     await this.#collectGarbage();
     const { text } = await request(this.adminPort, 'GET', '/metrics');
@@ -135,7 +135,7 @@ export class GatewayProcess {
     }
   }
 
-  /** Ends it by its own drain. */
+  /** Sends SIGTERM and waits for the end of the drain. */
   async stop(): Promise<void> {
     this.#process.kill('SIGTERM');
     await within(this.exited, 'the gateway ends after SIGTERM', 15_000);
@@ -158,6 +158,6 @@ export class GatewayProcess {
       socket.addEventListener('close', resolveClose);
     });
     socket.close();
-    await within(closed, 'the inspector is left');
+    await within(closed, 'the connection to the inspector is closed');
   }
 }

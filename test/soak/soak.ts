@@ -1,7 +1,6 @@
-// Runs the built command against a backend of chaos for as long as one likes:
-// `npm run soak -- --minutes 10 [--seed 1] [--clients 32]`. Not a part of `npm test`. Every reply is compared with
-// what its client must get; at the end everything the gateway holds must be back to what it held after warming
-// up. The exit code is 1 when anything was wrong. docs/reliability.md says what is looked at.
+// Runs the built command against a faulty backend for a given time: `npm run soak -- --minutes 10 [--seed 1] [--clients 32]`. Not
+// part of `npm test`. Every reply is compared with the expected one, and the gateway's resources at the end with those after
+// warming up. The exit code is 1 if anything is wrong. test/README.md lists what is checked.
 
 import { setTimeout as wait } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
@@ -27,16 +26,16 @@ if (!(minutes > 0) || !Number.isInteger(seed) || !(clientCount > 0))
 
 const deadlineMs = 2000;
 const lateMs = deadlineMs + Math.max(100, deadlineMs / 10);
-/** A call that was under way so soon after a connection was closed under it may have lost it. */
+/** A call within this time of a disturbance may have lost its connection. */
 const disturbanceMs = 1000;
-/** The machine was busy with other things for so long during a call: a good call may have met the deadline. */
+/** A good call may have reached the deadline if the processes waited this long for a processor. */
 const busyMs = deadlineMs / 2;
 const warmUpMs = Math.min(60_000, (minutes * 60_000) / 4);
 
-/** A late answer and one that dies idle are another call's bad luck, and no call's fault: left out. */
+/** Without the faults `late` and `diesIdle`, which affect other calls. */
 const faults: readonly Fault[] = [...prompt, ...stalls].filter(({ diesIdle, late }) => !diesIdle && !late);
 
-/** One call, what is to become of it and what has. */
+/** One call, with its expected and actual course. */
 interface Run {
   readonly marker: string;
   readonly each: Operation;
@@ -44,13 +43,13 @@ interface Run {
   readonly backendTarget: string;
   readonly body: Buffer | undefined;
   readonly fault: Fault | undefined;
-  /** Sent again, it is answered well. */
+  /** If the call is sent again, the backend answers without the fault. */
   readonly recovers: boolean;
   readonly answerBody: string;
-  /** It is not whole, or not valid: no backend call may come of it. */
+  /** False for an incomplete or invalid request, which must cause no backend call. */
   readonly isCallable: boolean;
   sentAt: number;
-  /** When, and how often, it came to the backend. */
+  /** The number of times that the call reached the backend. */
   arrivals: number;
   wasReused: boolean;
 }
@@ -67,7 +66,7 @@ const counts = {
   disturbances: 0,
   deadlineReplies: 0,
   late: 0,
-  lateWithoutExcuse: 0,
+  lateByGateway: 0,
   longestMs: 0,
   longestOwnMs: 0,
 };
@@ -78,11 +77,11 @@ function violation(text: string): void {
   violationCount += 1;
   if (violations.length >= 20) return;
   violations.push(text);
-  // At once too: a run that is stopped, or that nobody waits for, has said what it saw.
+  // Also printed immediately, in case the run is stopped early.
   console.log(`  WRONG after ${(performance.now() / 1000).toFixed()} s: ${text}`);
 }
 
-// How late this process's own timers were, so that its delays are not taken for the gateway's.
+// The delays of this process's timers, which must not be attributed to the gateway.
 let ownDelayMs = 0;
 const tickMs = 10;
 let lastTick = performance.now();
@@ -99,7 +98,7 @@ const gateway = await GatewayProcess.start({
   RESPONSE_BYTES_MAX: '1000000',
 });
 const runs = new Map<string, Run>();
-/** Runs whose client has left: what may still come of them is looked at when the deadline is long over. */
+/** Runs whose client has left; checked long after the deadline. */
 const abandoned: Run[] = [];
 let disturbedAt = -Infinity;
 let markers = 0;
@@ -113,12 +112,12 @@ backend.answers((exchange) => {
   }
   run.arrivals += 1;
   if (run.arrivals === 1) run.wasReused = request.indexOnConnection > 0;
-  if (!run.isCallable) violation(`a backend call that was not to be made: ${run.marker}\n${request.head}`);
+  if (!run.isCallable) violation(`an unexpected backend call: ${run.marker}\n${request.head}`);
   const isSame =
     request.method === run.each.method &&
     request.target === run.backendTarget &&
     request.body.equals(run.body ?? Buffer.alloc(0));
-  if (!isSame) violation(`a backend call that is not what its client sent: ${run.marker}\n${request.head}`);
+  if (!isSame) violation(`a backend call that differs from its request: ${run.marker}\n${request.head}`);
   return respond(run, exchange);
 });
 
@@ -127,7 +126,7 @@ function respond({ fault, recovers, arrivals, marker, answerBody }: Run, exchang
   return answer(answerBody, { headers: [['X-Backend', marker]] })(exchange);
 }
 
-/** The client of one keep-alive connection after the other; its choices depend on the seed alone. */
+/** A client with one keep-alive connection at a time; its choices depend only on the seed. */
 class Client {
   readonly #random: () => number;
   #connection: RawClient | undefined;
@@ -149,7 +148,7 @@ class Client {
   async #callOnce(connection: RawClient): Promise<void> {
     counts.calls += 1;
     const kind = this.#random();
-    // Refused by the gateway itself.
+    // The gateway itself refuses these calls.
     if (kind < 0.03) return this.#callWithBadId(connection);
     if (kind < 0.06) return this.#callWithBadBody(connection);
     const run = this.#plan(kind < 0.35 ? this.#pick(faults) : undefined);
@@ -219,7 +218,7 @@ class Client {
     if (flaw) violation(`${run.marker}, refused by the gateway: ${flaw}`);
   }
 
-  /** Sends all or a part of a request and goes away, now or a little later. */
+  /** Sends all or a part of a request and disconnects, at once or a little later. */
   async #abandon(connection: RawClient, run: Run): Promise<void> {
     counts.abandoned += 1;
     const { marker, each, path, body } = run;
@@ -267,7 +266,7 @@ class Client {
   }
 }
 
-/** How long this process and the gateway's have waited for a processor so far. */
+/** How long this process and the gateway have waited for a processor so far, in ms. */
 function delays(): number {
   return ownDelayMs + gateway.waitedForProcessorMs();
 }
@@ -276,7 +275,7 @@ function describe({ marker, each, fault }: Run): string {
   return `${marker}, operation ${each.name}, ${fault ? `fault "${fault.name}"` : 'no fault'}`;
 }
 
-/** What is wrong with a reply; undefined when it is exactly this one. */
+/** The difference to the expected reply, or undefined. */
 function flawOf(reply: Reply, marker: string, status: number, body: string): string | undefined {
   if (reply.status !== status || reply.text !== body) {
     return `must get ${status} ${shown(body)}, got ${reply.status} ${shown(reply.text)}`;
@@ -295,7 +294,7 @@ function shown(text: string): string {
   return text.length > 120 ? `${text.slice(0, 120)}… (${text.length} characters)` : text;
 }
 
-/** Is the reply exactly what this client must get, in time, and was the call sent as often as it must be? */
+/** Checks the reply, its time, and the number of times that the call was sent. */
 function check(run: Run, reply: Reply, tookMs: number, delayedMs: number): void {
   const { marker, each, fault, recovers, arrivals, wasReused, answerBody } = run;
   const isSentAgain = fault?.isSilentDeath === true && each.method === 'GET' && wasReused;
@@ -309,7 +308,7 @@ function check(run: Run, reply: Reply, tookMs: number, delayedMs: number): void 
   const flaw = flawOf(reply, marker, status, body);
   if (flaw) {
     const isFailure = flawOf(reply, marker, 500, each.failure) === undefined;
-    // Its connection was cut before the fault came about, and it was sent again.
+    // The connection was cut before the fault, and the call was sent again.
     const isRescued = recovers && arrivals === 2 && flawOf(reply, marker, ...well) === undefined;
     if ((isFailure || isRescued) && isDisturbed) counts.disturbed += 1;
     else if (isFailure && delayedMs > busyMs) counts.busy += 1;
@@ -326,9 +325,9 @@ function check(run: Run, reply: Reply, tookMs: number, delayedMs: number): void 
   if (tookMs > lateMs) {
     counts.late += 1;
     if (tookMs - delayedMs > lateMs) {
-      counts.lateWithoutExcuse += 1;
+      counts.lateByGateway += 1;
       violation(
-        `${describe(run)}: a reply after ${tookMs.toFixed()} ms, ${delayedMs.toFixed()} ms of it the machine's`,
+        `${describe(run)}: a reply after ${tookMs.toFixed()} ms, ${delayedMs.toFixed()} ms of it without a processor`,
       );
     }
   }
@@ -349,7 +348,7 @@ function forgetAbandoned(sinceMs: number): void {
   }
 }
 
-/** Every few seconds all connections are closed or reset, or the backend goes away for a moment. */
+/** Every few seconds, closes or resets all connections to the backend, or stops the backend briefly. */
 async function disturb(until: number): Promise<void> {
   const random = createRandom(seed * 1000);
   while (performance.now() < until && !gateway.exit) {
@@ -375,7 +374,7 @@ async function traffic(durationMs: number, clients: readonly Client[]): Promise<
     console.log(`  ${counts.calls} calls, ${violationCount} wrong, ${left.toFixed()} s to go`);
     forgetAbandoned(10 * deadlineMs);
   }, 30_000);
-  // What came is compared as it comes; nothing of it is kept.
+  // The recorded requests are not needed: each is checked when it arrives.
   const forget = setInterval(() => {
     backend.requests = [];
   }, 1000);
@@ -384,7 +383,7 @@ async function traffic(durationMs: number, clients: readonly Client[]): Promise<
   clearInterval(forget);
 }
 
-/** Waits until the gateway has let go of all that it holds for calls, or for half a minute; then measures. */
+/** Waits up to half a minute until the gateway has no calls, buffers or backend connections, then measures. */
 async function rest(): Promise<Holdings> {
   let holdings = await gateway.holdings();
   for (let attempt = 0; attempt < 60; attempt += 1) {
@@ -393,7 +392,7 @@ async function rest(): Promise<Holdings> {
     holdings = await gateway.holdings();
   }
   forgetAbandoned(0);
-  // Sockets that have just closed are gone one round later.
+  // Closed sockets are released a little later.
   await wait(1000);
   return gateway.holdings();
 }
@@ -401,7 +400,7 @@ async function rest(): Promise<Holdings> {
 const mib = (bytes: number): string => `${(bytes / 1_048_576).toFixed(1)} MiB`;
 const signedMib = (bytes: number): string => `${bytes < 0 ? '-' : '+'}${mib(Math.abs(bytes))}`;
 
-/** What has grown beyond its allowance: a line each, and whether it has. */
+/** A line for each resource, and true if it has grown beyond its allowance. */
 function compare(base: Holdings, end: Holdings): [line: string, hasGrown: boolean][] {
   const types = [...new Set([...base.resources.keys(), ...end.resources.keys()])].sort();
   const bytes = (name: string, from: number, to: number, allowance: number): [string, boolean] => [
@@ -447,21 +446,21 @@ async function main(): Promise<boolean> {
   await backend.stop();
 
   const problems = [
-    ...(isAlive ? [] : [`the gateway ended by itself: ${JSON.stringify(gateway.exit)}`]),
+    ...(isAlive ? [] : [`the gateway ended unexpectedly: ${JSON.stringify(gateway.exit)}`]),
     ...(isAlive && gateway.exit?.code !== 0 ? [`exit code ${String(gateway.exit?.code)} after SIGTERM`] : []),
     ...gateway.complaints.slice(0, 20).map((line) => `the log: ${line}`),
     ...violations,
-    ...(violationCount > violations.length ? [`… ${violationCount} wrong in all`] : []),
+    ...(violationCount > violations.length ? [`… ${violationCount} wrong in total`] : []),
     ...grown.filter(([, hasGrown]) => hasGrown).map(([line]) => `grown: ${line}`),
   ];
   const never = faults.filter(({ name }) => !byFault.has(name)).length;
   console.log(`
-Traffic   ${counts.calls} calls in ${seconds.toFixed()} s: ${counts.good} good, ${counts.faulty} with a fault (${byFault.size} of ${faults.length} faults${never > 0 ? `, ${never} never came up` : ''}),
+Traffic   ${counts.calls} calls in ${seconds.toFixed()} s: ${counts.good} good, ${counts.faulty} with a fault (${byFault.size} of ${faults.length} faults${never > 0 ? `, ${never} never occurred` : ''}),
           ${counts.refused} refused by the gateway, ${counts.abandoned} whose client left.
-          ${counts.disturbances} times all connections were cut or the backend went away; ${counts.disturbed} calls ended otherwise by that.
+          ${counts.disturbances} times all connections were cut or the backend was down; ${counts.disturbed} calls failed for that reason.
           ${counts.sentAgain} GETs were sent twice [D20]; ${counts.busy} calls were not judged, the machine was busy.
 Deadline  ${counts.deadlineReplies} calls ran into ${deadlineMs} ms. Longest: ${counts.longestMs.toFixed()} ms as measured, ${counts.longestOwnMs.toFixed()} ms without waiting
-          for a processor; ${gateway.longestTimedOutMs.toFixed()} ms by the gateway's own log. Over ${lateMs} ms: ${counts.late}, without excuse ${counts.lateWithoutExcuse}.
+          for a processor; ${gateway.longestTimedOutMs.toFixed()} ms by the gateway's own log. Over ${lateMs} ms: ${counts.late}, ${counts.lateByGateway} of them by the gateway.
 Log       ${gateway.linesCount} lines, ${gateway.complaints.length} of them errors.
 Holds     after warming up -> at the end
 ${grown.map(([line, hasGrown]) => `          ${hasGrown ? 'GROWN ' : ''}${line}`).join('\n')}

@@ -1,5 +1,4 @@
-// With ALLOWED_HOSTS clients are answered under these names only: no page elsewhere reads or writes by a name that it
-// makes point here [D57]. The header itself is looked at in test/unit/host-names.test.ts.
+// ALLOWED_HOSTS against DNS rebinding [D57]. test/unit/host-names.test.ts tests the parsing of the header.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -23,7 +22,7 @@ describe('with ALLOWED_HOSTS', () => {
       };
 
       for (const { name, method, path, options } of operations) {
-        test(`${name}: under any other name it is 403 without a backend call [D57]`, async () => {
+        test(`${name}: any other host name is 403 and the backend is not called [D57]`, async () => {
           await target().withoutBackendCall(async () => {
             for (const host of evil) {
               const reply = await target().call(method, path, { ...options, headers: under(host) });
@@ -32,17 +31,12 @@ describe('with ALLOWED_HOSTS', () => {
           });
         });
 
-        test(`${name}: it is served under these names, under addresses and names of the machine, and under an empty one [D57]`, async () => {
-          for (const host of [
-            'items.example',
-            'ITEMS.Example.:8080',
-            'work_items',
-            '127.0.0.1:3000',
-            '[::1]',
-            'localhost:1',
-            'a.localhost',
-            '',
-          ]) {
+        test(`${name}: allowed names, IP addresses, local names and an empty Host are served [D57]`, async () => {
+          const servedHosts = [
+            'items.example', 'ITEMS.Example.:8080', 'work_items', '127.0.0.1:3000', '[::1]', 'localhost:1',
+            'a.localhost', '',
+          ]; // prettier-ignore
+          for (const host of servedHosts) {
             target().backend.reset();
             target().backend.answers(answer('{"id":5}'));
             const { status } = await target().call(method, path, { ...options, headers: under(host) });
@@ -52,7 +46,7 @@ describe('with ALLOWED_HOSTS', () => {
         });
       }
 
-      test('so are HEAD, OPTIONS, other methods and other paths [D57]', async () => {
+      test('HEAD, OPTIONS, other methods and other paths are 403 for any other host name [D57]', async () => {
         await target().withoutBackendCall(async () => {
           for (const [method, path] of [
             ['OPTIONS', '/api/work-items'],
@@ -75,7 +69,7 @@ describe('with ALLOWED_HOSTS', () => {
         });
       });
 
-      test('of an absolute target and Host both must be such names [D57]', async () => {
+      test('Host and the host in an absolute-form target must both be allowed [D57]', async () => {
         const absolute = (host: string): string => `http://${host}/api/work-items`;
         await target().withoutBackendCall(async () => {
           for (const [targetHost, host] of [
@@ -93,7 +87,7 @@ describe('with ALLOWED_HOSTS', () => {
         assertReply(reply, 200, '[]');
       });
 
-      test('malformed HTTP is what it always is [D27, D57]', async () => {
+      test('malformed HTTP is 400 or 431, whatever its host name [D27, D57]', async () => {
         await target().withoutBackendCall(async () => {
           const two = under('items.example', 'evil.example');
           assertReply(await target().call('GET', '/api/work-items', { headers: two }), 400, badRequest);
@@ -107,7 +101,7 @@ describe('with ALLOWED_HOSTS', () => {
         });
       });
 
-      test('a request of HTTP/1.0 needs no Host; the name in an absolute target counts [D57]', async () => {
+      test('HTTP/1.0 needs no Host; the name in an absolute-form target is checked [D57]', async () => {
         assertReply(await send('GET /api/work-items HTTP/1.0\r\n\r\n'), 200, '[]');
         assertReply(await send('GET http://items.example/api/work-items HTTP/1.0\r\n\r\n'), 200, '[]');
         await target().withoutBackendCall(async () => {
@@ -121,7 +115,7 @@ describe('with ALLOWED_HOSTS', () => {
 
 describe('without ALLOWED_HOSTS', () => {
   forEachTarget((target) => {
-    test('every name will do [D57]', async () => {
+    test('every host name is served [D57]', async () => {
       for (const host of [...evil, '']) {
         assertReply(await target().call('GET', '/api/work-items', { headers: under(host) }), 200, '[]');
       }
@@ -130,7 +124,7 @@ describe('without ALLOWED_HOSTS', () => {
 });
 
 for (const kind of targetKinds) {
-  test(`${kind}: ALLOWED_HOSTS of nothing but a name of the machine lets addresses in [D57]`, async () => {
+  test(`${kind}: ALLOWED_HOSTS=localhost also allows IP addresses [D57]`, async () => {
     await using target = await Target.start(kind, { allowedHosts: ['localhost'] }, {});
     target.backend.answers(answer('[]'));
     for (const [host, status] of [['localhost', 200], ['10.1.2.3', 200], ['gateway.test', 403]] as const) {
@@ -139,7 +133,7 @@ for (const kind of targetKinds) {
   });
 }
 
-test('HOST is such a name, too, where it is a name; an address is no mistake [D57]', async () => {
+test('a name in HOST is allowed; an IP address in HOST allows no name [D57]', async () => {
   for (const [host, name, status] of [
     ['localhost', 'localhost', 204],
     ['127.0.0.1', 'evil.example', 403],
@@ -150,7 +144,7 @@ test('HOST is such a name, too, where it is a name; an address is no mistake [D5
   }
 });
 
-test('a name that is none is a mistake at the start [D32, D57]', async () => {
+test('an invalid name fails the start [D32, D57]', async () => {
   await assert.rejects(
     startCommand({ ALLOWED_HOSTS: 'items.example:3000' }),
     / ALLOWED_HOSTS must be host names separated by commas, without ports/,

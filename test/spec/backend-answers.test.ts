@@ -1,5 +1,4 @@
-// How large an answer may be, and in which encoding: D17, D18 and D22. What any other answer becomes is in
-// test/faults/matrix.test.ts.
+// Size and encoding of the backend's answers [D17, D18, D22]. test/faults/matrix.test.ts tests all other answers.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -19,7 +18,7 @@ import { answer, chunked, endlessBody, rawThenClose, type Answer } from '../help
 import { forEachTarget, forEveryTarget, type Target } from '../helpers/targets.ts';
 
 const item = '{"id":5}';
-/** Every operation gets this answer on a new and on a reused connection, and `assertIt` looks at the reply. */
+/** Tests each operation with `backendAnswer`, on a new and on a reused backend connection. `assertIt` checks the reply. */
 function testEach(
   target: () => Target,
   title: string,
@@ -45,7 +44,7 @@ function testEach(
 
 forEveryTarget((target) => {
   for (const { name, method, path, options, failure } of passing) {
-    test(`operation ${name}: no encoding is asked for, and an encoded answer is not JSON [D22]`, async () => {
+    test(`operation ${name}: the gateway sends no Accept-Encoding, and a gzip answer is not JSON [D22]`, async () => {
       target().backend.answersOnce(answer(gzipSync(item), { headers: [['Content-Encoding', 'gzip']] }));
       const reply = await target().call(method, path, { ...options, headers: [['Accept-Encoding', 'gzip']] });
       assertReply(reply, 500, failure);
@@ -69,7 +68,7 @@ describe('RESPONSE_BYTES_MAX=1000', () => {
       for (const [framing, make] of framings) {
         testEach(
           target,
-          `a body of exactly the limit passes, ${framing} [D18]`,
+          `a body as large as the limit is passed on, ${framing} [D18]`,
           make(atLimit, 200),
           (reply, { status }) => {
             assertReply(reply, status, atLimit);
@@ -79,7 +78,7 @@ describe('RESPONSE_BYTES_MAX=1000', () => {
 
         testEach(
           target,
-          `a needed body over the limit is the operation's 500, ${framing} [D18]`,
+          `a body over the limit is not passed on: the client gets 500, ${framing} [D18]`,
           make(`${atLimit} `, 200),
           (reply, { failure }) => {
             assertReply(reply, 500, failure);
@@ -89,7 +88,7 @@ describe('RESPONSE_BYTES_MAX=1000', () => {
 
         testEach(
           target,
-          `a body over the limit changes nothing where it is not needed, ${framing} [D17]`,
+          `a body over the limit is ignored if the operation discards bodies, ${framing} [D17]`,
           make(`"${'x'.repeat(300_000)}"`, 200),
           (reply) => {
             assertReply(reply, 200, succeeded);
@@ -99,7 +98,7 @@ describe('RESPONSE_BYTES_MAX=1000', () => {
 
         testEach(
           target,
-          `a 404 is a 404 whatever the size of its body, ${framing} [D17]`,
+          `a 404 with a body over the limit is a 404, ${framing} [D17]`,
           make(`"${'x'.repeat(300_000)}"`, 404),
           (reply) => {
             assertReply(reply, 404, itemNotFound);
@@ -110,7 +109,7 @@ describe('RESPONSE_BYTES_MAX=1000', () => {
 
       testEach(
         target,
-        'a body without end is the operation\'s 500 as soon as the limit is passed [D18]',
+        'an endless body is not passed on: the client gets 500 [D18]',
         endlessBody(),
         (reply, { failure }) => {
           assertReply(reply, 500, failure);
@@ -129,10 +128,10 @@ describe('RESPONSE_BYTES_MAX=1000', () => {
   );
 });
 
-describe('RESPONSE_BYTES_MAX, the default', () => {
+describe('the default of RESPONSE_BYTES_MAX', () => {
   forEachTarget(
     (target) => {
-      test('the limit of an answer is 64 MiB when nothing sets it [D18]', async () => {
+      test('an answer of 64 MiB is passed on; one byte more is 500 [D18]', async () => {
         const body = Buffer.alloc(64 * 1024 * 1024, 'x');
         body[0] = body[body.length - 1] = 0x22;
         target().backend.answersOnce(answer(body), answer(Buffer.concat([body, bytesOf(' ')])));

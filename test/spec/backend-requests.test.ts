@@ -1,4 +1,4 @@
-// What reaches the backend, header by header: specification 1 and 5; D12, D23 and D25.
+// Headers of requests to the backend: specification 1 and 5; D12, D23 and D25.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -11,48 +11,24 @@ const requestId = 'id-1';
 const traceId = '4bf92f3577b34da6a3ce929d0e0e4736';
 const traceparent = `00-${traceId}-00f067aa0ba902b7-01`;
 
-/** Everything that clients and the proxies in front of them send. */
+/** Headers that clients and proxies send, with a request id. */
 const clientHeaders: Headers = [
-  ['X-Request-Id', requestId],
-  ['Accept', 'application/json'],
-  ['Accept-Encoding', 'gzip, br'],
-  ['Accept-Language', 'en'],
-  ['Authorization', 'Bearer secret'],
-  ['Proxy-Authorization', 'Basic c2VjcmV0'],
-  ['Cookie', 'a=1; b=2'],
-  ['Cache-Control', 'no-cache'],
-  ['Pragma', 'no-cache'],
-  ['Connection', 'keep-alive, X-Named, X-Request-Id, Content-Type, Host'],
-  ['Keep-Alive', 'timeout=5'],
-  ['Proxy-Connection', 'keep-alive'],
-  ['TE', 'trailers'],
-  ['X-Named', 'yes'],
-  ['Content-Type', 'text/plain; charset=latin1'],
-  ['Content-Encoding', 'identity'],
-  ['Content-MD5', 'x'],
-  ['Digest', 'x'],
-  ['Origin', 'https://elsewhere.test'],
-  ['Referer', 'https://elsewhere.test/'],
-  ['User-Agent', 'test'],
-  ['If-Match', '"1"'],
-  ['If-None-Match', '"1"'],
-  ['Range', 'bytes=0-1'],
-  ['Prefer', 'return=minimal'],
-  ['Forwarded', 'for=192.0.2.1;host=elsewhere.test;proto=https'],
-  ['Via', '1.1 elsewhere'],
-  ['X-Forwarded-For', '192.0.2.1'],
-  ['X-Forwarded-Host', 'elsewhere.test'],
-  ['X-Forwarded-Proto', 'https'],
-  ['X-Real-IP', '192.0.2.1'],
-  ['X-Original-URL', '/admin'],
-  ['X-Rewrite-URL', '/admin'],
-  ['X-HTTP-Method-Override', 'DELETE'],
-  ['X-Api-Key', 'secret'],
-  ['Baggage', 'user=1'],
-  ['Max-Forwards', '1'],
-];
+  ['X-Request-Id', requestId], ['Accept', 'application/json'], ['Accept-Encoding', 'gzip, br'],
+  ['Accept-Language', 'en'], ['Authorization', 'Bearer secret'], ['Proxy-Authorization', 'Basic c2VjcmV0'],
+  ['Cookie', 'a=1; b=2'], ['Cache-Control', 'no-cache'], ['Pragma', 'no-cache'],
+  ['Connection', 'keep-alive, X-Named, X-Request-Id, Content-Type, Host'], ['Keep-Alive', 'timeout=5'],
+  ['Proxy-Connection', 'keep-alive'], ['TE', 'trailers'], ['X-Named', 'yes'],
+  ['Content-Type', 'text/plain; charset=latin1'], ['Content-Encoding', 'identity'], ['Content-MD5', 'x'],
+  ['Digest', 'x'], ['Origin', 'https://elsewhere.test'], ['Referer', 'https://elsewhere.test/'],
+  ['User-Agent', 'test'], ['If-Match', '"1"'], ['If-None-Match', '"1"'], ['Range', 'bytes=0-1'],
+  ['Prefer', 'return=minimal'], ['Forwarded', 'for=192.0.2.1;host=elsewhere.test;proto=https'],
+  ['Via', '1.1 elsewhere'], ['X-Forwarded-For', '192.0.2.1'], ['X-Forwarded-Host', 'elsewhere.test'],
+  ['X-Forwarded-Proto', 'https'], ['X-Real-IP', '192.0.2.1'], ['X-Original-URL', '/admin'],
+  ['X-Rewrite-URL', '/admin'], ['X-HTTP-Method-Override', 'DELETE'], ['X-Api-Key', 'secret'],
+  ['Baggage', 'user=1'], ['Max-Forwards', '1'],
+]; // prettier-ignore
 
-/** The header lines of a backend request. `connection: keep-alive` only says what HTTP/1.1 means anyway. */
+/** The header lines of a backend request, without `connection: keep-alive`, which is the default in HTTP/1.1. */
 function headersOf(call: BackendRequest): string[] {
   return sorted(call.headers).filter((line) => line !== 'connection: keep-alive');
 }
@@ -62,7 +38,7 @@ forEachTarget(
     for (const { name, method, path, options } of operations) {
       const length = options.body === undefined ? [] : [`content-length: ${options.body.length}`];
 
-      test(`operation ${name}: of all that a client sends, the backend gets the request id alone [D12, D23]`, async () => {
+      test(`operation ${name}: the request id is the only client header that reaches the backend [D12, D23]`, async () => {
         await target().call(method, path, { ...options, headers: clientHeaders });
         assert.deepEqual(headersOf(await target().backend.nextRequest()), [
         ...length,
@@ -71,7 +47,7 @@ forEachTarget(
       ].sort()); // prettier-ignore
       });
 
-      test(`operation ${name}: a valid trace context is passed on [D12, D23]`, async () => {
+      test(`operation ${name}: a valid trace context reaches the backend [D12, D23]`, async () => {
         await target().call(method, path, {
           ...options,
           headers: [['X-Request-Id', requestId], ['traceparent', traceparent], ['tracestate', 'vendor=value,other=1']], // prettier-ignore
@@ -91,27 +67,22 @@ forEachTarget(
       });
     }
 
-    for (const [name, headers] of [
-      ['no version', [['traceparent', `${traceId}-00f067aa0ba902b7-01`]]],
-      ['capitals', [['traceparent', traceparent.toUpperCase()]]],
+    const malformed = [
+      ['a traceparent without a version', [['traceparent', `${traceId}-00f067aa0ba902b7-01`]]],
+      ['a traceparent in capitals', [['traceparent', traceparent.toUpperCase()]]],
       ['a trace id of zeros', [['traceparent', `00-${'0'.repeat(32)}-00f067aa0ba902b7-01`]]],
       ['a parent id of zeros', [['traceparent', `00-${traceId}-${'0'.repeat(16)}-01`]]],
       ['the version ff', [['traceparent', traceparent.replace(/^00/, 'ff')]]],
-      ['more behind version 00', [['traceparent', `${traceparent}-extra`]]],
+      ['a version 00 with one more field', [['traceparent', `${traceparent}-extra`]]],
       ['a short trace id', [['traceparent', `00-${traceId.slice(1)}-00f067aa0ba902b7-01`]]],
-      ['nonsense', [['traceparent', 'garbage']]],
-      ['nothing', [['traceparent', '']]],
-      [
-        'two of them',
-        [
-          ['traceparent', traceparent],
-          ['traceparent', traceparent],
-        ],
-      ],
-      ['a state without a parent', []],
-    ] as [string, Headers][]) {
+      ['a word', [['traceparent', 'garbage']]],
+      ['an empty traceparent', [['traceparent', '']]],
+      ['two traceparent headers', [['traceparent', traceparent], ['traceparent', traceparent]]],
+      ['a tracestate without a traceparent', []],
+    ] as [string, Headers][]; // prettier-ignore
+    for (const [name, headers] of malformed) {
       // prettier-ignore
-      test(`a trace context that is not well formed does not reach the backend: ${name} [D12]`, async () => {
+      test(`a malformed trace context does not reach the backend: ${name} [D12]`, async () => {
       await target().call('GET', '/api/work-items', {
         headers: [['X-Request-Id', requestId], ['tracestate', 'vendor=value'], ...headers],
       });
@@ -126,11 +97,11 @@ forEachTarget(
     for (const [name, parent, states, expected] of [
       ['ids that begin with a zero', `00-0${traceId.slice(1)}-0${'1'.repeat(15)}-01`, [], ['01']],
       ['ids that end with a zero', `00-${traceId.slice(1)}0-${'1'.repeat(15)}0-00`, [], ['00']],
-      ['a later version, with more behind it', `01-${traceId}-00f067aa0ba902b7-01-more`, [], ['01']],
+      ['a later version with one more field', `01-${traceId}-00f067aa0ba902b7-01-more`, [], ['01']],
       ['a random id', `00-${traceId}-00f067aa0ba902b7-03`, [], ['03']],
       ['a random id, and not sampled', `00-${traceId}-00f067aa0ba902b7-02`, [], ['02']],
-      ['flags that nobody knows', `00-${traceId}-00f067aa0ba902b7-fd`, [], ['01']],
-      ['flags that nobody knows, and not sampled', `00-${traceId}-00f067aa0ba902b7-fe`, [], ['02']],
+      ['unknown flags', `00-${traceId}-00f067aa0ba902b7-fd`, [], ['01']],
+      ['unknown flags, and not sampled', `00-${traceId}-00f067aa0ba902b7-fe`, [], ['02']],
       ['flags of a later version', `42-${traceId}-00f067aa0ba902b7-ff`, [], ['01']],
       ['a state in two lines', traceparent, ['a=1', 'b=2'], ['01', 'a=1,b=2']],
       ['a state of 512 characters', traceparent, [longest], ['01', longest]],
@@ -141,7 +112,7 @@ forEachTarget(
       ['a state with a member that has no value', traceparent, ['a=1,b'], ['01']],
       ['a state with a key in capitals', traceparent, ['A=1'], ['01']],
     ] satisfies [string, string, string[], string[]][]) {
-      test(`a trace context with ${name} reaches the backend in version 00, its state when that is well formed [D12]`, async (context) => {
+      test(`a trace context with ${name} reaches the backend in version 00, with its state only if that is well formed [D12]`, async (context) => {
         if (states.length > 1 && isBeyondRequest(context, target(), 'its headers are joined with a space'))
           return;
         const headers: Headers = [
@@ -156,7 +127,7 @@ forEachTarget(
       });
     }
 
-    test('headers as long as those that count are none of them [D12, D27]', async () => {
+    test('unknown header names as long as known ones are ignored [D12, D27]', async () => {
       await using client = await target().connect();
       const names = ['Date', 'Accept', 'Trailer', 'User-Agent', 'Traceparenx', 'Tracestatx', 'Content-Type'];
       const more = ['Accept-Charset', 'If-Modified-Since'];
@@ -173,7 +144,7 @@ forEachTarget(
       assert.equal((await client.reply()).status, 200);
     });
 
-    test('a request that came chunked is sent with an exact content-length and no transfer-encoding [D23]', async () => {
+    test('a chunked request reaches the backend with content-length and without transfer-encoding [D23]', async () => {
       await using client = await target().connect();
       client.send(
         'POST /api/work-items HTTP/1.1\r\nHost: x\r\nX-Request-Id: id-1\r\nTransfer-Encoding: chunked\r\n',
@@ -192,17 +163,12 @@ forEachTarget(
       ]);
     });
 
-    for (const id of [
-      'a',
-      '0',
-      'a'.repeat(128),
-      'A-Z.a_z~0-9',
-      '7d1c2b1e-6f9c-4f5e-9d53-0a1b2c3d4e5f',
-      '...',
-      '__proto__',
-    ]) {
+    const keptIds = [
+      'a', '0', 'a'.repeat(128), 'A-Z.a_z~0-9', '7d1c2b1e-6f9c-4f5e-9d53-0a1b2c3d4e5f', '...', '__proto__',
+    ]; // prettier-ignore
+    for (const id of keptIds) {
       // prettier-ignore
-      test(`the request id ${id.slice(0, 40)} is kept: in the reply and to the backend [D25]`, async () => {
+      test(`the request id ${id.slice(0, 40)} is used in the reply and in the backend request [D25]`, async () => {
       for (const path of ['/api/work-items', '/api/work-items/abc', '/nowhere']) {
         const reply = await target().call('GET', path, { headers: [['X-Request-Id', id]] });
         assert.equal(reply.header('x-request-id'), id);
@@ -211,27 +177,22 @@ forEachTarget(
     });
     }
 
-    for (const [name, headers] of [
-      ['none', []],
-      ['an empty one', [['X-Request-Id', '']]],
-      ['one of 129 characters', [['X-Request-Id', 'a'.repeat(129)]]],
-      ['one with a space', [['X-Request-Id', 'a b']]],
-      ['one with a slash', [['X-Request-Id', 'a/b']]],
-      ['one with a comma', [['X-Request-Id', 'a,b']]],
-      ['one with markup', [['X-Request-Id', '<script>']]],
-      ['one with a percent sign', [['X-Request-Id', 'a%0d%0a']]],
-      ['one that is not ASCII', [['X-Request-Id', '\xe9']]],
-      ['one with a tab', [['X-Request-Id', 'a\tb']]],
-      [
-        'two',
-        [
-          ['X-Request-Id', 'a'],
-          ['X-Request-Id', 'b'],
-        ],
-      ],
-    ] as [string, Headers][]) {
+    const badIds = [
+      ['no request id', []],
+      ['an empty request id', [['X-Request-Id', '']]],
+      ['a request id of 129 characters', [['X-Request-Id', 'a'.repeat(129)]]],
+      ['a request id with a space', [['X-Request-Id', 'a b']]],
+      ['a request id with a slash', [['X-Request-Id', 'a/b']]],
+      ['a request id with a comma', [['X-Request-Id', 'a,b']]],
+      ['a request id with markup', [['X-Request-Id', '<script>']]],
+      ['a request id with a percent sign', [['X-Request-Id', 'a%0d%0a']]],
+      ['a request id that is not ASCII', [['X-Request-Id', '\xe9']]],
+      ['a request id with a tab', [['X-Request-Id', 'a\tb']]],
+      ['two request ids', [['X-Request-Id', 'a'], ['X-Request-Id', 'b']]],
+    ] as [string, Headers][]; // prettier-ignore
+    for (const [name, headers] of badIds) {
       // prettier-ignore
-      test(`with ${name} a new request id is made, the same in the reply and to the backend [D25]`, async () => {
+      test(`for ${name} the gateway creates a request id, which the reply and the backend request have [D25]`, async () => {
       const sent = headers.map(([, value]) => value);
       const made = new Set<string>();
       for (let count = 0; count < 3; count += 1) {
@@ -242,7 +203,7 @@ forEachTarget(
         assert.equal((await target().backend.nextRequest()).header('x-request-id'), id);
         made.add(id);
       }
-      assert.equal(made.size, 3, 'each call has its own');
+      assert.equal(made.size, 3, 'each call has its own id');
     });
     }
   },

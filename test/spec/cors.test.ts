@@ -1,5 +1,4 @@
-// What replies say to pages of other origins, and what a browser gets that asks before such a page calls [D45]. With a
-// real browser: test/docs/cors-in-browser.test.ts.
+// CORS headers of replies, and preflights [D45]. test/docs/cors-in-browser.test.ts uses a real browser.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -29,7 +28,7 @@ const elsewhere = 'https://elsewhere.example';
 const exposed = 'x-request-id, retry-after, ratelimit, ratelimit-policy, www-authenticate';
 const requestHeaders = 'authorization, content-type, x-request-id, traceparent, tracestate';
 
-/** All that a reply says of CORS, in its order. */
+/** The reply's `vary` and CORS headers, in the order sent. */
 function corsOf(reply: Reply): string[] {
   return reply.headers
     .filter(([name]) => /^(?:vary|access-control-.*)$/i.test(name))
@@ -60,9 +59,9 @@ const asking = (origin: string, method = 'PUT'): Headers => [
   ['Access-Control-Request-Headers', 'authorization,x-anything'],
 ];
 
-describe('with origins that are named', () => {
+describe('with a list of allowed origins', () => {
   forEachTarget((target) => {
-    test('a preflight gets 204 with the methods of the path, to the byte [D45]', async () => {
+    test('the reply to a preflight is 204 with the methods of the path, byte for byte [D45]', async () => {
       await target().withoutBackendCall(async () => {
         await using client = await target().connect();
         const headers: Headers = [['Host', 'gateway.test'], ['X-Request-Id', 'a'], ...asking(app, 'POST')]; // prettier-ignore
@@ -90,7 +89,7 @@ date: now`,
     });
 
     for (const origin of [app, local]) {
-      test(`a preflight of ${origin} for any path and method [D45]`, async () => {
+      test(`a preflight from ${origin} is granted for any path and method [D45]`, async () => {
         await target().withoutBackendCall(async () => {
           for (const [path, methods] of [
             ['/api/work-items', collection],
@@ -111,7 +110,7 @@ date: now`,
       });
 
       for (const { name, method, path, options, status, body, failure } of operations) {
-        test(`${name}: a page of ${origin} may read the reply, and its failure [D45]`, async () => {
+        test(`${name}: a page from ${origin} may read successes and failures [D45]`, async () => {
           target().backend.answers(answer('{"id":5}'));
           const also = ['vary', 'access-control-allow-origin', 'access-control-expose-headers'];
           const reply = await target().call(method, path, { ...options, headers: from(origin) });
@@ -125,25 +124,25 @@ date: now`,
       }
     }
 
-    for (const [what, headers] of Object.entries<Headers>({
-      'without origin': [],
-      'of another origin': from(elsewhere),
-      'of an origin that an allowed one begins': from(`${app}.evil.example`),
-      'of an origin that an allowed one ends': from(`https://evil-${app.slice(8)}`),
-      'of the same name in http': from(app.replace('https', 'http')),
-      'of another port': from(`${app}:8443`),
-      'with the port that https has anyway': from(`${app}:443`),
-      'with a slash at the end': from(`${app}/`),
-      'in capitals': from(app.toUpperCase()),
-      'of no origin in particular': from('null'),
-      'with two origins in one header': from(`${app} ${local}`),
-      'with a list of origins': from(`${app}, ${local}`),
-      'with two origins': [...from(app), ...from(local)],
-      'with the same origin twice': [...from(app), ...from(app)],
-      'with an empty origin': from(''),
-      'with a star for its origin': from('*'),
+    for (const [title, headers] of Object.entries<Headers>({
+      'without an origin': [],
+      'from another origin': from(elsewhere),
+      'from an origin that begins with an allowed one': from(`${app}.evil.example`),
+      'from an origin that ends with an allowed one': from(`https://evil-${app.slice(8)}`),
+      'from an allowed origin with http instead of https': from(app.replace('https', 'http')),
+      'from an allowed origin on another port': from(`${app}:8443`),
+      'from an allowed origin written with port 443': from(`${app}:443`),
+      'from an allowed origin with a slash at the end': from(`${app}/`),
+      'from an allowed origin in capitals': from(app.toUpperCase()),
+      'from the origin null': from('null'),
+      'with two origins and a space in one Origin field': from(`${app} ${local}`),
+      'with two origins and a comma in one Origin field': from(`${app}, ${local}`),
+      'with two Origin fields': [...from(app), ...from(local)],
+      'with two equal Origin fields': [...from(app), ...from(app)],
+      'with an empty Origin field': from(''),
+      'from the origin *': from('*'),
     })) {
-      test(`${what}: the call is served as before, and nobody may read it [D45]`, async () => {
+      test(`a call ${title} is served without CORS headers [D45]`, async () => {
         for (const { method, path, options, status, body } of operations) {
           target().backend.answers(answer('{"id":5}'));
           const reply = await target().call(method, path, { ...options, headers });
@@ -160,7 +159,7 @@ date: now`,
       });
     }
 
-    test('OPTIONS without a method that is asked for is no preflight [D6, D45]', async () => {
+    test('OPTIONS without access-control-request-method is not a preflight [D6, D45]', async () => {
       await target().withoutBackendCall(async () => {
         const reply = await target().call('OPTIONS', '/api/work-items', { headers: from(app) });
         assert.equal(reply.status, 204);
@@ -169,14 +168,14 @@ date: now`,
       });
     });
 
-    test('another method with the headers of a preflight is a call [D45]', async () => {
+    test('a GET with the headers of a preflight is a call [D45]', async () => {
       const reply = await target().call('GET', '/api/work-items', { headers: asking(app) });
       assert.equal(reply.status, 200);
       assert.deepEqual(corsOf(reply), grantTo(app));
       assert.equal(target().backend.requests.length, 1);
     });
 
-    test('the preflight of an unknown path is 404, which the page can read [D5, D45]', async () => {
+    test('a preflight for an unknown path is 404, and the page may read the reply [D5, D45]', async () => {
       await target().withoutBackendCall(async () => {
         for (const path of ['/', '/api/work-items/1/2', '/API/work-items', '*']) {
           const reply = await target().call('OPTIONS', path, { headers: asking(app) });
@@ -187,7 +186,7 @@ date: now`,
       });
     });
 
-    test('the body of a preflight is dropped, and its connection goes on [D11, D45]', async () => {
+    test('the body of a preflight is dropped, and the connection stays open [D11, D45]', async () => {
       await target().withoutBackendCall(async () => {
         await using client = await target().connect();
         for (let count = 0; count < 2; count += 1) {
@@ -197,7 +196,7 @@ date: now`,
       });
     });
 
-    test('errors of every kind say it too [D45]', async () => {
+    test('errors of every kind have the CORS headers [D45]', async () => {
       const also = ['vary', 'access-control-allow-origin', 'access-control-expose-headers'];
       target().backend.answers(answer('', { status: 404 }));
       for (const [method, path, status, body, more, options] of [
@@ -219,7 +218,7 @@ date: now`,
       assert.deepEqual(corsOf(expecting), grantTo(app));
     });
 
-    test('a body that is no HTTP has an origin, a head that is none has not [D27, D45]', async () => {
+    test('the 400 for a malformed body has CORS headers, the 400 for a malformed head has none [D27, D45]', async () => {
       await target().withoutBackendCall(async () => {
         await using broken = await target().connect();
         const headers: Headers = [...from(app), ['Transfer-Encoding', 'chunked']];
@@ -239,7 +238,7 @@ date: now`,
       });
     });
 
-    test('requests sent ahead get each its own origin [D45]', async () => {
+    test('the reply to each pipelined request has the CORS headers for its own origin [D45]', async () => {
       await using client = await target().connect();
       const origins = [app, elsewhere, local, app, 'null', local];
       client.send(
@@ -253,14 +252,14 @@ date: now`,
       }
     });
 
-    test('HEAD says what GET says [D7, D45]', async () => {
+    test('HEAD has the CORS headers of GET [D7, D45]', async () => {
       const reply = await target().call('HEAD', '/api/work-items', { headers: from(local) });
       assert.equal(reply.status, 200);
       assert.deepEqual(corsOf(reply), grantTo(local));
     });
 
     for (const { name, method, path, options } of operations.filter((each) => each.method !== 'GET')) {
-      test(`${name}: a page of another site may write where its origin is allowed [D45, D56]`, async () => {
+      test(`${name}: a page of another site may write if its origin is allowed [D45, D56]`, async () => {
         const crossSite: Headers = [['Sec-Fetch-Site', 'cross-site']];
         target().backend.answers(answer('{"id":5}'));
         for (const origin of [app, local]) {
@@ -282,10 +281,10 @@ date: now`,
   }, { corsOrigins: [app, local], requestBytesMax: 1_000 }); // prettier-ignore
 });
 
-describe('with every origin', () => {
+describe('with every origin allowed', () => {
   const grant = ['access-control-allow-origin: *', `access-control-expose-headers: ${exposed}`];
   forEachTarget((target) => {
-    test('every reply says so, whoever asks, and does not vary [D45]', async () => {
+    test('every reply allows every origin, and has no vary [D45]', async () => {
       for (const headers of [[], from(app), from('null'), [...from(app), ...from(local)]]) {
         const reply = await target().call('GET', '/api/work-items', { headers });
         assertReply(reply, 200, '[]', ['access-control-allow-origin', 'access-control-expose-headers']);
@@ -296,7 +295,7 @@ describe('with every origin', () => {
       assert.deepEqual(corsOf(malformed), grant);
     });
 
-    test('a preflight of any origin is granted, one of two is none [D45]', async () => {
+    test('a preflight from any origin is granted; a preflight with two Origin fields is not [D45]', async () => {
       for (const origin of [app, 'null']) {
         const reply = await target().call('OPTIONS', '/api/work-items/5', { headers: asking(origin) });
         assert.equal(reply.status, 204);
@@ -313,7 +312,7 @@ describe('with every origin', () => {
       assert.deepEqual(corsOf(reply), grant);
     });
 
-    test('a page of any site may write, one that does not say which may not [D45, D56]', async () => {
+    test('a cross-site write is served with any Origin and refused without one [D45, D56]', async () => {
       const crossSite: Headers = [['Sec-Fetch-Site', 'cross-site']];
       for (const origin of [app, 'null']) {
         const headers = [...crossSite, ...from(origin)];
@@ -328,7 +327,7 @@ describe('with every origin', () => {
 
 describe('with credentials', () => {
   forEachTarget((target) => {
-    test('replies and preflights of an allowed origin say that they may be used, others do not [D45]', async () => {
+    test('replies to requests and preflights from an allowed origin allow credentials; other replies do not [D45]', async () => {
       const credentials = 'access-control-allow-credentials: true';
       const reply = await target().call('GET', '/api/work-items', { headers: from(app) });
       const [vary = '', origin = '', ...rest] = grantTo(app);
@@ -343,7 +342,7 @@ describe('with credentials', () => {
 });
 
 for (const kind of targetKinds) {
-  test(`${kind}: without origins no reply says anything of CORS, and a preflight is OPTIONS [D6, D45]`, async () => {
+  test(`${kind}: without allowed origins no reply has CORS headers, and a preflight is a plain OPTIONS [D6, D45]`, async () => {
     await using target = await Target.start(kind, {}, {});
     target.backend.answers(answer('[]'));
     const reply = await target.call('GET', '/api/work-items', { headers: from(app) });
@@ -353,7 +352,7 @@ for (const kind of targetKinds) {
     assertHeaders(preflight, ['allow']);
   });
 
-  test(`${kind}: a preflight under a name that is not ours is 403 [D45, D57]`, async () => {
+  test(`${kind}: a preflight to a host name that is not allowed is 403 [D45, D57]`, async () => {
     await using target = await Target.start(
       kind,
       { corsOrigins: [app], allowedHosts: ['items.example'] },
@@ -365,18 +364,18 @@ for (const kind of targetKinds) {
   });
 }
 
-test('options of the server that cannot be are told of, all at once [D32, D45]', () => {
+test('invalid CORS options of the server are refused, each with its reason [D32, D45]', () => {
   const backendUrl = 'http://localhost:5104';
   for (const corsOrigins of ['*', app, [`${app}/`], ['null'], ['*', app], [5], {}, null]) {
     const options = { backendUrl, corsOrigins: corsOrigins as string[] };
     assert.throws(() => createGatewayServer(options), /corsOrigins must be an array of origins such as/);
   }
   for (const [options, problem] of [
-    [{ corsCredentials: true }, /corsCredentials is true, but corsOrigins names no origin/],
-    [{ corsMaxAgeS: 5 }, /corsMaxAgeS is set, but corsOrigins names no origin/],
+    [{ corsCredentials: true }, /corsCredentials is true, but corsOrigins is empty/],
+    [{ corsMaxAgeS: 5 }, /corsMaxAgeS is set, but corsOrigins is empty/],
     [
       { corsOrigins: ['*'], corsCredentials: true },
-      /corsCredentials cannot be true where corsOrigins is \*: name the origins instead/,
+      /corsCredentials cannot be true when corsOrigins is \*: name the origins instead/,
     ],
     [{ corsOrigins: [app], corsMaxAgeS: 86_401 }, /corsMaxAgeS must be a whole number from 0 to 86400/],
     [{ corsOrigins: [app], corsCredentials: 'yes' as unknown as boolean }, /corsCredentials must be true or/],
@@ -386,10 +385,10 @@ test('options of the server that cannot be are told of, all at once [D32, D45]',
   createGatewayServer({ backendUrl, corsOrigins: [], corsCredentials: false, corsMaxAgeS: 600 });
 });
 
-test("the plugin has none of these options: CORS is its host's [D45]", async () => {
+test('the plugin has no CORS options: its host handles CORS [D45]', async () => {
   const host = Fastify();
   const options = { backendUrl: 'http://localhost:5104', corsOrigins: [app] };
   await assert.rejects(async () => {
     await host.register(workItemGateway, options);
-  }, /there is no corsOrigins/);
+  }, /corsOrigins is unknown/);
 });

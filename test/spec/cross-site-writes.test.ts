@@ -1,5 +1,4 @@
-// A write that the browser sends for a page of another site is refused before anything is done for it [D56]. With a
-// real browser: test/docs/other-sites.test.ts.
+// Cross-site writes of browsers are refused [D56]. test/docs/other-sites.test.ts uses a real browser.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -30,16 +29,16 @@ const variants: Record<string, Headers> = {
   ],
   'in capitals': [['SEC-FETCH-SITE', 'CROSS-SITE']],
   'with space around it': [['Sec-Fetch-Site', ' \tcross-site\t ']],
-  'behind another one': [
+  'after another value': [
     ['Sec-Fetch-Site', 'same-origin'],
     ['Sec-Fetch-Site', 'cross-site'],
   ],
-  'before another one': [
+  'before another value': [
     ['Sec-Fetch-Site', 'cross-site'],
     ['sec-fetch-site', 'same-origin'],
   ],
   'in a list': [['Sec-Fetch-Site', 'none, cross-site']],
-  'with the origin of a page of ours': [
+  "with the gateway's own origin": [
     ['Sec-Fetch-Site', 'cross-site'],
     ['Origin', 'http://gateway.test'],
   ],
@@ -47,8 +46,8 @@ const variants: Record<string, Headers> = {
 
 forEachTarget((target) => {
   for (const { name, method, path, options } of writes) {
-    for (const [what, headers] of Object.entries(variants)) {
-      test(`${name}: cross-site, ${what}, is 403 without a backend call [D56]`, async () => {
+    for (const [title, headers] of Object.entries(variants)) {
+      test(`${name}: Sec-Fetch-Site cross-site, ${title}, is 403, and the backend is not called [D56]`, async () => {
         const reply = await target().withoutBackendCall(() =>
           target().call(method, path, { ...options, headers }),
         );
@@ -57,7 +56,7 @@ forEachTarget((target) => {
     }
 
     for (const value of ['same-origin', 'same-site', 'none', '', 'cross-sites']) {
-      test(`${name}: "${value}" is served [D56]`, async () => {
+      test(`${name}: Sec-Fetch-Site "${value}" is served [D56]`, async () => {
         target().backend.answers(answer('{"id":5}'));
         const reply = await target().call(method, path, { ...options, headers: [['Sec-Fetch-Site', value]] });
         assert.ok(reply.status === 200 || reply.status === 201, reply.statusLine);
@@ -66,7 +65,7 @@ forEachTarget((target) => {
     }
   }
 
-  test('reads are served to every site, since no page gets to see them [D56]', async () => {
+  test('reads from any site are served: without CORS headers no page can read the reply [D56]', async () => {
     for (const [method, path] of [
       ['GET', '/api/work-items'],
       ['GET', '/api/work-items/5'],
@@ -77,7 +76,7 @@ forEachTarget((target) => {
     assert.equal(target().backend.requests.length, 3);
   });
 
-  test('OPTIONS and unknown methods are what they are without it [D56]', async () => {
+  test('OPTIONS and unknown methods ignore Sec-Fetch-Site [D56]', async () => {
     await target().withoutBackendCall(async () => {
       const options = await target().call('OPTIONS', '/api/work-items', { headers: crossSite });
       assert.equal(options.status, 204);
@@ -87,8 +86,8 @@ forEachTarget((target) => {
     });
   });
 
-  test('malformed HTTP is 400 first, then it is 403, whatever else would be wrong [D27, D56]', async (context) => {
-if (isBeyondRequest(context, target(), 'malformed HTTP is the host\'s to answer')) return;
+  test('a cross-site write is 403 before any other error, except malformed HTTP, which is 400 [D27, D56]', async (context) => {
+    if (isBeyondRequest(context, target(), 'the host answers malformed HTTP')) return;
     await target().withoutBackendCall(async () => {
       const twoHosts: Headers = [['Host', 'a'], ['Host', 'b'], ...crossSite]; // prettier-ignore
       assertReply(await target().call('POST', '/api/work-items', { headers: twoHosts }), 400, badRequest);
@@ -110,8 +109,8 @@ if (isBeyondRequest(context, target(), 'malformed HTTP is the host\'s to answer'
     });
   });
 
-  test('its body is not asked for, and the next request of the connection is served [D56]', async (context) => {
-if (isBeyondRequest(context, target(), 'what becomes of a body is the host\'s')) return;
+  test('the body of a cross-site write is dropped without 100 Continue, and the next request is served [D56]', async (context) => {
+    if (isBeyondRequest(context, target(), 'the host handles bodies')) return;
     await using client = await target().connect();
     const chunked = requestBytes('POST', '/api/work-items', { headers: [...crossSite, ['Transfer-Encoding', 'chunked']] }); // prettier-ignore
     client.send(Buffer.concat([chunked, chunk('{"a":'), chunk('1}'), bytesOf('0\r\n\r\n')]));
@@ -134,7 +133,7 @@ if (isBeyondRequest(context, target(), 'what becomes of a body is the host\'s'))
     await client.closed();
   });
 
-  test('the reply has the headers of every other one, and its body is the same for HTTP/1.0 [D24, D56]', async () => {
+  test('an HTTP/1.0 client gets the same 403, with the headers of every reply [D24, D56]', async () => {
     await using client = await target().connect();
     client.send('POST /api/work-items HTTP/1.0\r\nSec-Fetch-Site: cross-site\r\nContent-Length: 2\r\n\r\n{}');
     const reply = await client.reply();

@@ -1,4 +1,4 @@
-// Every row of the table of errors: specification, section 7.
+// Every row of the specification's error table [spec 7].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -33,19 +33,19 @@ forEveryProtocol((target) => {
       await target().settle();
     });
 
-    test(`operation ${name}: a backend that hangs up without an answer is unreachable: 500 ${failure} [spec 7]`, async () => {
+    test(`operation ${name}: a backend that resets the connection is unreachable: 500 ${failure} [spec 7]`, async () => {
       target().backend.answersOnce(resetPeer(), resetPeer());
       assertReply(await target().call(method, path, options), 500, failure);
     });
   }
 
   for (const { name, method, path, options, failure } of passing) {
-    const bodies: [string, Answer][] = [
+    const bodies: [kind: string, backendAnswer: Answer][] = [
       ['HTML', answer('<!doctype html><p>Hello</p>')],
       ['plain text', answer('Hello')],
-      ['half a text', answer('{"id":5')],
-      ['two texts', answer('{"id":5}{"id":6}')],
-      ['nothing', answer('')],
+      ['half a JSON text', answer('{"id":5')],
+      ['two JSON texts', answer('{"id":5}{"id":6}')],
+      ['an empty body', answer('')],
     ];
     for (const [kind, backendAnswer] of bodies) {
       test(`operation ${name}: a non-JSON body, ${kind}, is 500 ${failure} [spec 4, rule 5]`, async () => {
@@ -54,7 +54,7 @@ forEveryProtocol((target) => {
       });
     }
 
-    test(`operation ${name}: a JSON body that calls itself text/html is passed through: the bytes decide [spec 4, rule 5]`, async () => {
+    test(`operation ${name}: a JSON body with content type text/html is passed through: the bytes decide [spec 4, rule 5]`, async () => {
       target().backend.answersOnce(async (exchange) => {
         await exchange.write('HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\n{}');
       });
@@ -65,18 +65,18 @@ forEveryProtocol((target) => {
 
   for (const { name, method, path, failure } of operations.filter(({ options }) => options.body)) {
     for (const body of ['', ' ', '{', 'title=x', '{"title":"x",}', "{'title':'x'}", 'undefined', 'NaN']) {
-      test(`operation ${name}: the request body ${JSON.stringify(body)} is not JSON, 500 ${failure} and no backend call [spec 4, rule 6]`, async () => {
+      test(`operation ${name}: the request body ${JSON.stringify(body)} is not JSON: 500 ${failure}, and the backend is not called [spec 4, rule 6]`, async () => {
         const reply = await target().withoutBackendCall(() => target().call(method, path, { body }));
         assertReply(reply, 500, failure);
       });
     }
 
-    test(`operation ${name}: no request body at all is not JSON, 500 ${failure} and no backend call [spec 4, rule 6]`, async () => {
+    test(`operation ${name}: a missing request body is 500 ${failure} and the backend is not called [spec 4, rule 6]`, async () => {
       const reply = await target().withoutBackendCall(() => target().call(method, path));
       assertReply(reply, 500, failure);
     });
 
-    test(`operation ${name}: nothing validates what is in a work item [spec 7, rule 3]`, async () => {
+    test(`operation ${name}: the content of a work item is not validated [spec 7, rule 3]`, async () => {
       for (const body of ['null', '[]', '"x"', '-1', '{"id":"not a number","title":null}']) {
         const reply = await target().call(method, path, { body });
         assert.ok(reply.status < 300);
@@ -86,7 +86,7 @@ forEveryProtocol((target) => {
   }
 
   for (const method of ['GET', 'PUT', 'DELETE']) {
-    test(`${method} with an id that does not parse is 400 Invalid ID format and no backend call [spec 7]`, async () => {
+    test(`${method} with an invalid id is 400 Invalid ID format and the backend is not called [spec 7]`, async () => {
       const options = method === 'PUT' ? { body: '{}' } : {};
       const reply = await target().withoutBackendCall(() =>
         target().call(method, '/api/work-items/abc', options),
@@ -110,7 +110,7 @@ forEveryProtocol((target) => {
       );
       const reply = await target().call(method, path, options);
       assert.equal(reply.status, 500);
-      // The request id and the date are ours, and may hold any digits.
+      // The gateway's own request id and date may contain any digits.
       const headers = reply.headers.filter(([header]) => !/^(?:x-request-id|date)$/i.test(header));
       assert.doesNotMatch(JSON.stringify([reply.statusLine, headers, reply.text]), /SECRET|120|503/);
     });

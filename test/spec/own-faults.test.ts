@@ -1,35 +1,349 @@
-// A fault of our own: the operation's 500, and never a word of it in the reply. D28. The fault is a request of which a
-// part cannot be read: made from outside, by the server that the plugin is mounted in.
+// Faults of the gateway itself: its budget, backend client, observer or response throws during a call [D28].
+// test/process/own-faults.test.ts injects faults into the built command.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { assertReply, operations, succeeded } from '../helpers/expected.ts';
+import type { FastifyInstance } from 'fastify';
+import { BackendClient } from '../../packages/core/backend/client.ts';
+import { BufferBudget } from '../../packages/core/body/budget.ts';
+import type { Backend } from '../../packages/core/call/call.ts';
+import { createGate, poll } from '../helpers/changes.ts';
+import { assertReply, badRequest, operations, succeeded, unavailable } from '../helpers/expected.ts';
 import { Fastify } from '../helpers/fastify.ts';
 import { serve } from '../helpers/hosts.ts';
-import { RawClient } from '../helpers/raw-client.ts';
+import { createObserver, serveBefore, serveInProcess } from '../helpers/in-process.ts';
+import { chunk, RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
 
-const faulty = ['x-fault', '1'] as const;
-const isFaulty = (headers: Record<string, unknown>) => headers['x-fault'] === '1';
+const fault = new TypeError('SECRET');
+const throwFault = () => {
+  throw fault;
+};
+const withBody = operations.filter(({ options }) => options.body !== undefined);
+const withAnswer = operations.filter(({ body }) => body !== succeeded);
+const withoutAnswer = operations.filter(({ body }) => body === succeeded);
 
-test("a request that cannot be read gets the operation's 500, without a word of the fault, and the next request is served [D28]", async () => {
-  const app = Fastify();
-  app.addHook('onRequest', (request, _, done) => {
-    if (isFaulty(request.headers)) {
-      Object.defineProperty(request.raw, 'rawHeaders', {
-        get() {
-          throw new TypeError('SECRET');
-        },
-      });
-    }
-    done();
-  });
-  await using server = await serve(app);
-  for (const { method, path, options, failure } of operations) {
-    await using client = await RawClient.open(server.port);
-    const reply = await client.call(method, path, { ...options, headers: [faulty] });
-    assertReply(reply, 500, failure);
-    assert.doesNotMatch(JSON.stringify(reply.headers), /SECRET/);
+/** A budget that throws once: at the `broken.at`th call of `broken.method` after `broken` is set. */
+class FaultyBudget extends BufferBudget {
+  broken: { readonly method: 'take' | 'giveBack'; at: number } | undefined;
+  takes = 0;
+
+  override take(bytes: number): boolean {
+    this.takes += 1;
+    this.#meet('take');
+    return super.take(bytes);
   }
-  await using next = await RawClient.open(server.port);
-  assertReply(await next.call('DELETE', '/api/work-items/5'), 200, succeeded);
+
+  override giveBack(bytes: number): void {
+    this.#meet('giveBack');
+    super.giveBack(bytes);
+  }
+
+  #meet(method: 'take' | 'giveBack'): void {
+    if (this.broken?.method === method) {
+      this.broken.at -= 1;
+      if (this.broken.at === 0) throw fault;
+    }
+  }
+}
+
+/** A gateway with a faulty budget for the bytes that it buffers, and its scripted backend. */
+async function serveFaulty() {
+  const backend = await ScriptedBackend.start();
+  const budget = new FaultyBudget(1_000);
+  const client = new BackendClient({
+    backendUrl: new URL(backend.url),
+    timeoutMs: 8_000,
+    connectTimeoutMs: 8_000,
+    idleTimeoutMs: 60_000,
+    responseBytesMax: 1_000,
+    budget,
+  });
+  const server = await serveBefore(client, [], budget);
+  return {
+    ...server,
+    backend,
+    budget,
+    client,
+    [Symbol.asyncDispose]: async () => {
+      await server[Symbol.asyncDispose]();
+      await client.close();
+      await backend.stop();
+    },
+  };
+}
+
+const json = answer('{"id":5}');
+for (const [when, met, method, at, answers] of [
+  ["as a request's body arrives", withBody, 'take', 1, json],
+  ["as an answer's body arrives", withAnswer, 'take', undefined, json],
+  ["as an answer's body ends", withAnswer, 'giveBack', 1, answer('no JSON')],
+  ["as an answer's head decides the reply", withoutAnswer, 'giveBack', 1, json],
+] as const) {
+  test(`after a fault ${when} the client gets 500, and no byte stays buffered [D28]`, async () => {
+    await using server = await serveFaulty();
+    for (const { method: verb, path, options, failure } of met) {
+      server.backend.answers(answers);
+      // A request body is one piece. The answer's first piece is then the second `take`.
+      server.budget.broken = { method, at: at ?? (options.body === undefined ? 1 : 2) };
+      await using client = await server.connect();
+      const reply = await client.call(verb, path, options);
+      assertReply(reply, 500, failure);
+      assert.doesNotMatch(JSON.stringify(reply.headers), /SECRET/);
+      await client.closed();
+      const record = server.told.ended.at(-1);
+      assert.deepEqual([record?.outcome, record?.cause, record?.status], ['bug', fault, 500]);
+      assert.ok(server.budget.broken.at <= 0, 'the fault was thrown');
+      assert.equal(server.budget.bytes, 0);
+      assert.equal(server.client.connectionCount, 0, 'its connection is not reused');
+    }
+    server.budget.broken = undefined;
+    server.backend.answers(json);
+    await using client = await server.connect();
+    assertReply(await client.call('PUT', '/api/work-items/5', { body: '{}' }), 200, succeeded);
+    assert.equal(server.told.bugs.length, 0);
+  });
+}
+
+test('after a fault in the check of a body, the rest of the body is not buffered [D28]', async () => {
+  await using server = await serveFaulty();
+  server.budget.broken = { method: 'take', at: 1 };
+  await using client = await server.connect();
+  client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
+  client.send(chunk('"abc'));
+  assert.equal((await client.reply()).status, 500);
+  await client.sendPieces([chunk('x'.repeat(45)), chunk('x'.repeat(45))]);
+  client.end();
+  await client.closed();
+  assert.equal(server.budget.takes, 1);
+  assert.equal(server.budget.bytes, 0);
+});
+
+test('after a fault before the backend call is sent the client gets 500, and no byte stays buffered [D28]', async () => {
+  const budget = new BufferBudget(1_000);
+  await using server = await serveBefore({ send: throwFault }, [], budget);
+  for (const { method, path, options, failure } of operations) {
+    await using client = await server.connect();
+    assertReply(await client.call(method, path, options), 500, failure);
+    await client.closed();
+    const { outcome, cause, status, backendOutcome } = server.told.ended.at(-1) ?? {};
+    assert.deepEqual([outcome, cause, status, backendOutcome], ['bug', fault, 500, undefined]);
+    assert.equal(budget.bytes, 0);
+  }
+  assert.equal(server.gateway.inFlight, 0);
+});
+
+test('a fault after the outcome of a call is reported and does not change the reply [D28]', async () => {
+  const backend: Backend = {
+    send: (_request, handler) => {
+      setImmediate(() => {
+        handler.onOutcome({ kind: 'ok', status: 200, pieces: [], blocks: [], length: 0 });
+        handler.onFault(fault);
+      });
+      return { cancel: () => undefined };
+    },
+  };
+  await using server = await serveBefore(backend);
+  await using client = await server.connect();
+  assertReply(await client.call('PUT', '/api/work-items/5', { body: '{}' }), 200, succeeded);
+  await client.closed();
+  assert.deepEqual(
+    server.told.bugs.map(([error, record]) => [error, record?.method, record?.outcome]),
+    [[fault, 'PUT', 'bug']],
+  );
+  assert.equal(server.told.ended.length, 1);
+});
+
+/** A Fastify server with the plugin. `prepare` runs before the plugin is registered. */
+async function serveHost(prepare: (app: FastifyInstance) => void) {
+  const { told, observer } = createObserver();
+  const app = Fastify();
+  prepare(app);
+  const server = await serve(app, { observer });
+  return Object.assign(server, { told, connect: async () => await RawClient.open(server.port) });
+}
+
+/** In replies to requests with `X-Fault: 1`, the first `times` calls of `method` throw. */
+function breakReply(method: 'writeHead' | 'end', times: number) {
+  return (app: FastifyInstance) => {
+    app.addHook('onRequest', (request, reply, done) => {
+      if (request.headers['x-fault'] === '1') {
+        const raw = reply.raw as unknown as Record<string, (...parameters: unknown[]) => unknown>;
+        const original = raw[method]?.bind(raw);
+        let left = times;
+        raw[method] = (...parameters) => {
+          left -= 1;
+          if (left >= 0) throw fault;
+          return original?.(...parameters);
+        };
+      }
+      done();
+    });
+  };
+}
+
+test('after a fault before the reply is written the client gets 500, and the connection closes [D28]', async () => {
+  await using server = await serveHost(breakReply('writeHead', 1));
+  for (const { method, path, options, failure } of operations) {
+    await using client = await server.connect();
+    const reply = await client.call(method, path, { ...options, headers: [['X-Fault', '1']] });
+    assertReply(reply, 500, failure);
+    assert.equal(reply.header('content-type'), 'application/json');
+    assert.equal(reply.header('connection'), 'close');
+    await client.closed();
+    const record = server.told.ended.at(-1);
+    assert.deepEqual([record?.outcome, record?.status, record?.cause], ['bug', 500, fault]);
+  }
+});
+
+for (const [name, prepare] of [
+  ['writing the 500 fails, too', breakReply('writeHead', 2)],
+  ['the head has been written', breakReply('end', 1)],
+] as const) {
+  test(`a fault in writing a reply closes the connection if ${name} [D28]`, async () => {
+    await using server = await serveHost(prepare);
+    await using client = await server.connect();
+    client.send(requestBytes('GET', '/api/work-items/5', { headers: [['X-Fault', '1']] }));
+    await client.closed();
+    assert.equal(client.unread.length, 0);
+    assert.equal(server.told.ended.at(-1)?.outcome, 'bug');
+    await using next = await server.connect();
+    assertReply(await next.call('GET', '/api/work-items/5'), 200, '{"id":5}');
+  });
+}
+
+test('a fault of the observer changes no reply and is passed to onBug; a fault of onBug is ignored [D28]', async () => {
+  await using server = await serveInProcess({}, throwFault);
+  await using client = await server.connect();
+  assertReply(await client.call('GET', '/api/work-items/5'), 200, '{"id":5}');
+  client.send('nonsense\r\n\r\n');
+  assertReply(await client.reply(), 400, badRequest);
+  await client.closed();
+  const { ended, bugs, malformed } = server.told;
+  assert.equal(ended.length, 1);
+  assert.equal(malformed.length, 1);
+  assert.deepEqual(
+    bugs.map(([error, record]) => [error, record?.status]),
+    [
+      [fault, 200],
+      [fault, undefined],
+    ],
+  );
+});
+
+test('a call is 503 if other calls reached IN_FLIGHT_MAX before its body was complete [D26]', async () => {
+  await using server = await serveInProcess({ inFlightMax: 1 });
+  const gate = createGate();
+  server.backend.answersOnce(behind(gate, answer('{}')));
+  await using slow = await server.connect();
+  const bytes = requestBytes('PUT', '/api/work-items/5', { body: '{"a":1}' });
+  slow.send(bytes.subarray(0, -1));
+  await using other = await server.connect();
+  other.send(requestBytes('GET', '/api/work-items/6'));
+  await server.backend.nextRequest();
+  slow.send(bytes.subarray(-1));
+  assertReply(await slow.reply(), 503, unavailable, ['retry-after']);
+  assert.equal(server.told.ended.at(-1)?.outcome, 'overload');
+  gate.open();
+  assert.equal((await other.reply()).status, 200);
+  assertReply(await slow.call('PUT', '/api/work-items/5', { body: '{"a":1}' }), 200, succeeded);
+  assert.equal(server.backend.requests.length, 2);
+});
+
+test('a request body that turns malformed after the reply closes the connection without a second reply [D27]', async () => {
+  await using server = await serveInProcess();
+  await using client = await server.connect();
+  client.send('GET /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
+  client.send(chunk('abc'));
+  assertReply(await client.reply(), 200, '{"id":5}');
+  client.send('no length\r\n');
+  await client.closed();
+  assert.equal(client.unread.length, 0);
+  assert.equal(server.told.ended.length, 1);
+});
+
+test('a request body that turns malformed during the call does not change the reply; then the connection closes [D27]', async () => {
+  await using server = await serveInProcess();
+  const gate = createGate();
+  server.backend.answersOnce(behind(gate, answer('{}')));
+  await using client = await server.connect();
+  client.send('GET /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
+  client.send(chunk('abc'));
+  await server.backend.nextRequest();
+  client.send('no length\r\n');
+  // A reply on another connection proves that the malformed bytes have been read.
+  await using other = await server.connect();
+  assertReply(await other.call('GET', '/api/work-items/6'), 200, '{"id":5}');
+  assert.equal(client.unread.length, 0);
+  gate.open();
+  const reply = await client.reply();
+  assertReply(reply, 200, '{}');
+  assert.equal(reply.header('connection'), 'close');
+  await client.closed();
+});
+
+test('the rest of a refused body is dropped; if the body exceeds the limit, the connection closes [D11, D26]', async () => {
+  await using server = await serveInProcess({ bufferedBytesMax: 100, requestBytesMax: 1_000 });
+  const begun = [
+    'PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n',
+    chunk('1'.repeat(101)),
+  ];
+  await using within = await server.connect();
+  await within.sendPieces(begun);
+  assertReply(await within.reply(), 503, unavailable, ['retry-after']);
+  await within.sendPieces([chunk('1'.repeat(899)), '0\r\n\r\n']);
+  assertReply(await within.call('PUT', '/api/work-items/5', { body: '{}' }), 200, succeeded);
+
+  await using beyond = await server.connect();
+  await beyond.sendPieces(begun);
+  assertReply(await beyond.reply(), 503, unavailable, ['retry-after']);
+  await beyond.sendPieces([chunk('1'.repeat(900))]);
+  await beyond.closed();
+});
+
+test('unread bytes of a reply count as buffered until the client reads them or leaves [D26]', async () => {
+  const length = 24_000_000;
+  await using server = await serveInProcess({ bufferedBytesMax: length * 1.5 });
+  server.backend.answers(answer(Buffer.alloc(length, '1')));
+  for (const leaves of [false, true]) {
+    await using stalled = await server.connect();
+    stalled.send(requestBytes('GET', '/api/work-items'));
+    await stalled.receives(1);
+    stalled.pause();
+    await poll(() => server.told.ended.length > 0, 'the reply is handed over');
+    await using other = await server.connect();
+    assert.equal((await other.call('GET', '/api/work-items')).status, 500);
+    if (leaves) {
+      stalled.destroy();
+    } else {
+      stalled.resume();
+      assert.equal((await stalled.reply()).body.length, length);
+    }
+    await poll(
+      async () => (await other.call('GET', '/api/work-items')).status === 200,
+      'the next answer fits into the limit',
+    );
+    server.told.ended.length = 0;
+  }
+});
+
+test('a client that stops reading is reported with its call, and so is a fault of onStall [D28, D35]', async () => {
+  let isBroken = false;
+  await using server = await serveInProcess({ replyStallTimeoutMs: 40 }, (event) => {
+    if (isBroken && event === 'stalled') throwFault();
+  });
+  for (isBroken of [false, true]) {
+    const call = server.told.ended.length;
+    await using client = await server.connect();
+    server.backend.answersOnce(answer(Buffer.alloc(24_000_000, '1')));
+    client.send(requestBytes('GET', '/api/work-items'));
+    await client.receives(1);
+    client.pause();
+    await poll(() => server.told.stalled.length === call + 1, 'the client is cut off');
+    assert.equal(server.told.stalled[call], server.told.ended[call]);
+    assert.deepEqual(server.told.bugs, isBroken ? [[fault, server.told.ended[call]]] : []);
+    client.resume();
+    await client.closed();
+  }
+  assert.equal(server.told.ended.length, 2);
 });

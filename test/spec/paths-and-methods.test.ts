@@ -1,4 +1,4 @@
-// Which paths and methods there are, and what all others get: D4 to D8.
+// Paths and methods, known and unknown [D4 to D8].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -19,74 +19,24 @@ import { answer } from '../helpers/scripted-backend.ts';
 import { forEachTarget, isBeyondRequest, withHttp2 } from '../helpers/targets.ts';
 
 const unknownPaths = [
-  '/',
-  '/api',
-  '/api/',
-  '/api/work-item',
-  '/api/work-items2',
-  '/api/work-itemsX/5',
-  '/api/Work-Items',
-  '/API/work-items',
-  '/api/work-Items/5',
-  '/api/WorkItem',
-  '/api/WorkItem/5',
-  '//api/work-items',
-  '/api//work-items',
-  '/x/api/work-items',
-  '/favicon.ico',
-  '/metrics',
-  '/livez',
-  '/readyz',
-  '/__proto__',
-  '/constructor',
-  '/api/work-items/1/',
-  '/api/work-items/1/2',
-  '/api/work-items/1/comments',
-  '/api/work-items/abc/',
-  '/api/work-items//',
-  '/api/work-items//1',
-  '/api/work-items/1//',
-  '/%zz',
-  '/%ff',
-  '/api/%zz',
-  '/api/work-items/1/%zz',
-];
+  '/', '/api', '/api/', '/api/work-item', '/api/work-items2', '/api/work-itemsX/5', '/api/Work-Items',
+  '/API/work-items', '/api/work-Items/5', '/api/WorkItem', '/api/WorkItem/5', '//api/work-items',
+  '/api//work-items', '/x/api/work-items', '/favicon.ico', '/metrics', '/livez', '/readyz', '/__proto__',
+  '/constructor', '/api/work-items/1/', '/api/work-items/1/2', '/api/work-items/1/comments',
+  '/api/work-items/abc/', '/api/work-items//', '/api/work-items//1', '/api/work-items/1//', '/%zz', '/%ff',
+  '/api/%zz', '/api/work-items/1/%zz',
+]; // prettier-ignore
 
 const otherMethods = [
-  'ACL',
-  'BIND',
-  'CHECKOUT',
-  'COPY',
-  'LINK',
-  'LOCK',
-  'M-SEARCH',
-  'MERGE',
-  'MKACTIVITY',
-  'MKCALENDAR',
-  'MKCOL',
-  'MOVE',
-  'NOTIFY',
-  'PATCH',
-  'PROPFIND',
-  'PROPPATCH',
-  'PURGE',
-  'QUERY',
-  'REBIND',
-  'REPORT',
-  'SEARCH',
-  'SOURCE',
-  'SUBSCRIBE',
-  'TRACE',
-  'UNBIND',
-  'UNLINK',
-  'UNLOCK',
-  'UNSUBSCRIBE',
-];
+  'ACL', 'BIND', 'CHECKOUT', 'COPY', 'LINK', 'LOCK', 'M-SEARCH', 'MERGE', 'MKACTIVITY', 'MKCALENDAR',
+  'MKCOL', 'MOVE', 'NOTIFY', 'PATCH', 'PROPFIND', 'PROPPATCH', 'PURGE', 'QUERY', 'REBIND', 'REPORT',
+  'SEARCH', 'SOURCE', 'SUBSCRIBE', 'TRACE', 'UNBIND', 'UNLINK', 'UNLOCK', 'UNSUBSCRIBE',
+]; // prettier-ignore
 
 forEachTarget(
   (target) => {
     for (const method of ['GET', 'PUT', 'DELETE']) {
-      test(`${method} /api/work-items/ has an empty id segment: 400 and no backend call [D4]`, async () => {
+      test(`${method} /api/work-items/ has an empty id: 400, and the backend is not called [D4]`, async () => {
         await target().withoutBackendCall(async () => {
           for (const path of ['/api/work-items/', '/api/work-items/?id=5']) {
             const options = method === 'PUT' ? { body: '{}' } : {};
@@ -96,7 +46,7 @@ forEachTarget(
       });
     }
 
-    test('POST on an item path is 405, whatever its id [D4]', async () => {
+    test("POST to an item's path is 405, whatever its id [D4]", async () => {
       await target().withoutBackendCall(async () => {
         for (const path of [
           '/api/work-items/',
@@ -112,7 +62,7 @@ forEachTarget(
     });
 
     for (const path of unknownPaths) {
-      test(`the path ${path} is unknown: 404 Not found and no backend call [D4, D5]`, async () => {
+      test(`the path ${path} is unknown: 404, and the backend is not called [D4, D5]`, async () => {
         await target().withoutBackendCall(async () => {
           for (const method of ['GET', 'PUT', 'DELETE', 'POST', 'PATCH', 'OPTIONS', 'PROPFIND']) {
             const options = method === 'PUT' || method === 'POST' ? { body: '{}' } : {};
@@ -138,7 +88,7 @@ forEachTarget(
     });
 
     for (const method of otherMethods) {
-      test(`${method} is a method that no known path has: 405 with Allow and no backend call [D6]`, async () => {
+      test(`${method} is 405 with Allow on every known path, and the backend is not called [D6]`, async () => {
         await target().withoutBackendCall(async () => {
           for (const [path, methods] of [
             ['/api/work-items', collectionMethods],
@@ -154,7 +104,7 @@ forEachTarget(
     }
 
     for (const method of ['PUT', 'DELETE', 'PATCH']) {
-      test(`${method} /api/work-items is 405, its body is not taken for the next request [D6]`, async () => {
+      test(`${method} /api/work-items is 405, and its body is not read as the next request [D6]`, async () => {
         await using client = await target().client();
         await target().withoutBackendCall(async () => {
           const reply = await client.call(method, '/api/work-items?x=1', { body: '{"a":1}' });
@@ -166,7 +116,7 @@ forEachTarget(
     }
 
     for (const method of ['BREW', 'get', 'Get', 'GETT']) {
-      test(`${method} is a method that nobody knows, refused in JSON [D6, D27]`, async (context) => {
+      test(`the unknown method ${method} is refused in JSON [D6, D27]`, async (context) => {
         if (isBeyondRequest(context, target(), 'the host answers it')) return;
         await target().withoutBackendCall(async () => {
           const reply = await target().call(method, '/api/work-items');
@@ -183,7 +133,7 @@ forEachTarget(
       ['/api/work-items/abc', itemMethods],
       ['/api/work-items/', itemMethods],
     ] as const) {
-      test(`OPTIONS ${path} answers 204 with Allow and no backend call [D6]`, async () => {
+      test(`OPTIONS ${path} is 204 with Allow, and the backend is not called [D6]`, async () => {
         const reply = await target().withoutBackendCall(() => target().call('OPTIONS', path));
         assert.equal(reply.status, 204);
         assertHeaders(reply, ['allow']);
@@ -195,7 +145,7 @@ forEachTarget(
       ['/api/work-items', '/api/WorkItem'],
       ['/api/work-items/5', '/api/WorkItem/5'],
     ] as const) {
-      test(`HEAD ${path} is as GET without the body: one backend GET, the same status and headers [D7]`, async () => {
+      test(`HEAD ${path} makes one backend GET; the reply is that of GET without the body [D7]`, async () => {
         target().backend.answers(answer('{"id":5,"title":"\u00e9"}'));
         await using client = await target().client();
         const get = await client.call('GET', path);
@@ -211,7 +161,7 @@ forEachTarget(
       });
     }
 
-    test('HEAD has the status and length of the error that GET has [D7]', async () => {
+    test('a failed HEAD has the status and content-length of the failed GET [D7]', async () => {
       await using client = await target().client();
       for (const [path, status, body] of [
         ['/api/work-items/5', 404, itemNotFound],
@@ -233,6 +183,10 @@ forEachTarget(
         ['GET', '/api/work-items?a=1&a=2', '/api/WorkItem'],
         ['GET', '/api/work-items?/5', '/api/WorkItem'],
         ['GET', '/api/work-items?%zz=%ff', '/api/WorkItem'],
+        ['GET', '/api/work-items/5?', '/api/WorkItem/5'],
+        ['GET', '/api/work-items/5?a=/../7', '/api/WorkItem/5'],
+        ['GET', '/api/work-items/5?x?y', '/api/WorkItem/5'],
+        ['GET', '/api/work-items/5?%0D%0A', '/api/WorkItem/5'],
         ['POST', '/api/work-items?id=5', '/api/WorkItem'],
         ['PUT', '/api/work-items/5?id=6', '/api/WorkItem/5'],
         ['DELETE', '/api/work-items/5?force=true', '/api/WorkItem/5'],

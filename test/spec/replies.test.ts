@@ -1,5 +1,4 @@
-// What every reply looks like, and the one that says that there is too much to do: D24 and D26. The other suites
-// look at the headers of each reply too.
+// Headers of replies, and the 503 of an overloaded gateway [D24, D26].
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -20,25 +19,15 @@ import { forEachTarget, isBeyondRequest, withFetch } from '../helpers/targets.ts
 forEachTarget(
   (target) => {
     for (const { name, method, path, options, status, body, failure } of operations) {
-      test(`operation ${name}: a reply has the headers of ours and none of the backend's [D24]`, async () => {
+      test(`operation ${name}: a reply has the gateway's headers and none of the backend's [D24]`, async () => {
       const headers = [
-        ['ETag', '"1"'],
-        ['Server', 'Kestrel'],
-        ['Date', 'Mon, 01 Jan 2024 00:00:00 GMT'],
-        ['Cache-Control', 'public, max-age=3600'],
-        ['Expires', 'Mon, 01 Jan 2035 00:00:00 GMT'],
-        ['Set-Cookie', 'a=1'],
-        ['Location', '/api/WorkItem/5'],
-        ['X-Powered-By', 'ASP.NET'],
-        ['X-Request-Id', 'of-the-backend'],
-        ['Vary', '*'],
-        ['Content-Language', 'en'],
-        ['Content-Disposition', 'attachment'],
-        ['Access-Control-Allow-Origin', '*'],
-        ['Alt-Svc', 'h3=":443"'],
-        ['Link', '</x>; rel=preload'],
-        ['Keep-Alive', 'timeout=1'],
-      ] as const;
+        ['ETag', '"1"'], ['Server', 'Kestrel'], ['Date', 'Mon, 01 Jan 2024 00:00:00 GMT'],
+        ['Cache-Control', 'public, max-age=3600'], ['Expires', 'Mon, 01 Jan 2035 00:00:00 GMT'],
+        ['Set-Cookie', 'a=1'], ['Location', '/api/WorkItem/5'], ['X-Powered-By', 'ASP.NET'],
+        ['X-Request-Id', 'of-the-backend'], ['Vary', '*'], ['Content-Language', 'en'],
+        ['Content-Disposition', 'attachment'], ['Access-Control-Allow-Origin', '*'],
+        ['Alt-Svc', 'h3=":443"'], ['Link', '</x>; rel=preload'], ['Keep-Alive', 'timeout=1'],
+      ] as const; // prettier-ignore
       for (const [backendStatus, expected, bytes] of [[200, status, body], [503, 500, failure]] as const) {
         target().backend.answersOnce(answer('{"id":5}', { status: backendStatus, headers }));
         const reply = await target().call(method, path, options);
@@ -64,7 +53,7 @@ forEachTarget(
       assertReply(reply, 200, `"${'x'.repeat(10_000)}"`);
     });
 
-    test('a client that accepts no JSON gets JSON [D24]', async () => {
+    test('a client gets JSON, whatever its Accept header [D24]', async () => {
       for (const accept of ['text/html', 'application/xml;q=1, */*;q=0', 'garbage', '']) {
         assertReply(
           await target().call('GET', '/api/work-items', { headers: [['Accept', accept]] }),
@@ -74,8 +63,8 @@ forEachTarget(
       }
     });
 
-    test('a reply from outside the operations has the same headers [D24]', async (context) => {
-      if (isBeyondRequest(context, target(), "malformed HTTP is the host's to answer")) return;
+    test('an error without a backend call has the same headers [D24]', async (context) => {
+      if (isBeyondRequest(context, target(), 'the host answers malformed HTTP')) return;
       assertReply(await target().call('GET', '/nowhere'), 404, notFound);
       assertReply(await target().call('GET', '/api/work-items/x'), 400, invalidId);
       assertReply(await target().call('PATCH', '/api/work-items'), 405, methodNotAllowed, ['allow']);
@@ -84,7 +73,7 @@ forEachTarget(
       assertReply(await client.reply(), 400, badRequest);
     });
 
-    test('every reply is said to stay as long as the connection: HTTP/1.1 keeps it open, Connection: close closes it [D24]', async () => {
+    test('HTTP/1.1 keeps the connection open, and Connection: close closes it [D24]', async () => {
       await using client = await target().connect();
       assert.notEqual((await client.call('GET', '/api/work-items')).header('connection'), 'close');
       const last = await client.call('GET', '/api/work-items', { headers: [['Connection', 'close']] });
@@ -99,7 +88,7 @@ forEachTarget(
 describe('IN_FLIGHT_MAX=2', () => {
   forEachTarget(
     (target) => {
-      /** Two calls under way at the backend until the gate opens. */
+      /** Holds two calls at the backend until `finish`. */
       async function fill() {
         const { backend } = target();
         const gate = createGate();
@@ -120,7 +109,7 @@ describe('IN_FLIGHT_MAX=2', () => {
       }
 
       for (const { name, method, path, options } of operations) {
-        test(`operation ${name}: beyond the limit a call is 503 with retry-after: 1, at once and without a backend call [D26]`, async () => {
+        test(`operation ${name}: a call over the limit is 503 at once with retry-after: 1, and the backend is not called [D26]`, async () => {
           const filled = await fill();
           const reply = await target().call(method, path, options);
           assertReply(reply, 503, unavailable, ['retry-after']);
@@ -132,7 +121,7 @@ describe('IN_FLIGHT_MAX=2', () => {
         });
       }
 
-      test('a HEAD beyond the limit is 503 without a body [D7, D26]', async () => {
+      test('a HEAD over the limit is 503 without a body [D7, D26]', async () => {
         const filled = await fill();
         const reply = await target().call('HEAD', '/api/work-items');
         assert.equal(reply.status, 503);
@@ -140,7 +129,7 @@ describe('IN_FLIGHT_MAX=2', () => {
         await filled.finish();
       });
 
-      test('a connection that got a 503 serves the next request, whatever the body of the first [D26]', async () => {
+      test('a connection serves the next request after a 503 to a request with a body [D26]', async () => {
         const filled = await fill();
         await using client = await target().connect();
         const refused = await client.call('PUT', '/api/work-items/5', { body: `"${'x'.repeat(100_000)}"` });
@@ -149,7 +138,7 @@ describe('IN_FLIGHT_MAX=2', () => {
         if (client.isOpen) assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
       });
 
-      test('calls that fail or whose clients go away are no longer in flight [D26]', async () => {
+      test('failed calls, and calls whose clients left, are no longer in flight [D26]', async () => {
         const { backend } = target();
         for (let count = 0; count < 10; count += 1) {
           backend.answersOnce(answer('', { status: 500 }), answer('<p>'));

@@ -1,8 +1,9 @@
-// What becomes of a request's body before it is looked at: the order of checks, types, limits. D9 to D11.
+// Request bodies before their JSON is checked: order of checks, types, limits. D9 to D11.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
+import { within } from '../helpers/changes.ts';
 import {
   assertReply,
   invalidId,
@@ -12,15 +13,28 @@ import {
   succeeded,
   tooLarge,
 } from '../helpers/expected.ts';
-import { bytesOf, chunk, requestBytes, type Headers, type RawClient } from '../helpers/raw-client.ts';
+import {
+  bytesOf,
+  chunk,
+  forever,
+  requestBytes,
+  type Headers,
+  type RawClient,
+} from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
-import { forEachTarget, isBeyondRequest, withFetch, withHttp2 } from '../helpers/targets.ts';
+import {
+  forEachTarget,
+  forEveryProtocol,
+  forEveryTarget,
+  isBeyondRequest,
+  withFetch,
+} from '../helpers/targets.ts';
 
 const chunkedHeader: Headers = [['Transfer-Encoding', 'chunked']];
 const lastChunk = bytesOf('0\r\n\r\n');
 const smuggled = 'GET /api/work-items/666 HTTP/1.1\r\nHost: gateway.test\r\n\r\n';
 
-/** The same body framed in both ways that there are. */
+/** The same body in both framings. */
 function framings(method: string, path: string, body: string | Uint8Array): [name: string, bytes: Buffer][] {
   return [
     ['content-length', requestBytes(method, path, { body })],
@@ -35,15 +49,15 @@ function framings(method: string, path: string, body: string | Uint8Array): [nam
   ];
 }
 
-/** A JSON text of exactly so many bytes. */
+/** A JSON text of `length` bytes. */
 function jsonOfLength(length: number): string {
   return `"${'x'.repeat(length - 2)}"`;
 }
 
-/** Whatever comes on this connection after an early reply, it is the right reply to the next request or nothing. */
-async function assertNextIsSafe(client: RawClient): Promise<void> {
+/** After an early reply the next request on this connection gets the right reply or none. */
+async function assertNextIsSafe(client: RawClient, sendsIt = true): Promise<void> {
   try {
-    client.send(requestBytes('GET', '/api/work-items'));
+    if (sendsIt) client.send(requestBytes('GET', '/api/work-items'));
     assertReply(await client.reply(), 200, '[]');
   } catch (error) {
     assert.ok(!client.isOpen, `neither the next reply nor a closed connection: ${String(error)}`);
@@ -56,14 +70,13 @@ forEachTarget(
     const deletion = 'DELETE /api/work-items/5 HTTP/1.1\r\nHost: x\r\n';
     for (const [name, bytes, status] of [
       ['breaks off in its chunks', `${deletion}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n`, 400],
-      ['ends within its chunks', `${deletion}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n`, undefined],
-      ['ends before its length says', `${deletion}Content-Length: 10\r\n\r\nabc`, undefined],
+      ['ends inside its chunks', `${deletion}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n`, undefined],
+      ['ends before its announced length', `${deletion}Content-Length: 10\r\n\r\nabc`, undefined],
       ['ends before its body has begun', `${deletion}Content-Length: 10\r\n\r\n`, undefined],
       ['has two lengths', `${deletion}Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc`, 400],
     ] as const) {
-      test(`a DELETE whose request ${name} deletes nothing [D11]`, async (context) => {
-        if (status === 400 && isBeyondRequest(context, target(), "malformed HTTP is the host's to answer"))
-          return;
+      test(`a DELETE that ${name} is not sent to the backend [D11]`, async (context) => {
+        if (status === 400 && isBeyondRequest(context, target(), 'the host answers malformed HTTP')) return;
         await target().withoutBackendCall(async () => {
           await using client = await target().connect();
           client.send(bytes);
@@ -77,12 +90,12 @@ forEachTarget(
       });
     }
 
-    test('a DELETE with a body goes to the backend when its request is whole, without the body [D11]', async () => {
+    test('a DELETE with a body is sent to the backend once it is complete, without the body [D11]', async () => {
       await using client = await target().connect();
       const before = target().backend.requests.length;
       client.send(`${deletion}Content-Length: 3\r\n\r\nab`);
       await target().settle();
-      assert.equal(target().backend.requests.length, before + 1, 'nothing but the known call');
+      assert.equal(target().backend.requests.length, before + 1, 'only the known call');
       client.send('c');
       assertReply(await client.reply(), 200, succeeded);
       const call = target().backend.requests.at(-1);
@@ -98,26 +111,17 @@ forEachTarget(
       ['a large body', jsonOfLength(300_000)],
     ] as const) {
       for (const [framing, bytes] of framings('PUT', '/api/work-items/abc', body)) {
-        test(`a bad id is 400 whatever the body, and the next request is safe: ${name}, ${framing} [D9]`, async () => {
+        test(`an invalid id is 400 for every body, and the next request is safe: ${name}, ${framing} [D9]`, async () => {
           await using client = await target().connect();
           await target().withoutBackendCall(async () => {
             client.send(bytes);
             assertReply(await client.reply(), 400, invalidId);
           });
           await assertNextIsSafe(client);
-          assert.ok(!target().backend.requests.some((call) => call.target.endsWith('666')));
-        });
-
-        test(`a request pipelined behind a bad id is answered rightly or not at all: ${name}, ${framing} [D9]`, async () => {
-          await using client = await target().connect();
-          client.send(Buffer.concat([bytes, requestBytes('GET', '/api/work-items')]));
-          assertReply(await client.reply(), 400, invalidId);
-          try {
-            assertReply(await client.reply(), 200, '[]');
-          } catch {
-            assert.ok(!client.isOpen);
-            assert.equal(client.unread.length, 0);
-          }
+          await using pipelining = await target().connect();
+          pipelining.send(Buffer.concat([bytes, requestBytes('GET', '/api/work-items')]));
+          assertReply(await pipelining.reply(), 400, invalidId);
+          await assertNextIsSafe(pipelining, false);
           assert.ok(!target().backend.requests.some((call) => call.target.endsWith('666')));
         });
       }
@@ -127,7 +131,7 @@ forEachTarget(
       [405, 'PATCH', '/api/work-items/5', methodNotAllowed],
       [404, 'POST', '/nowhere', notFound],
     ] as const) {
-      test(`${status} to ${method} ${path} is safe for the next request, whatever its body [D9]`, async () => {
+      test(`the ${status} to ${method} ${path} with any body is safe for the next request [D9]`, async () => {
         for (const body of ['{"a":1}', smuggled, jsonOfLength(300_000)]) {
           for (const [, bytes] of framings(method, path, body)) {
             await using client = await target().connect();
@@ -141,7 +145,7 @@ forEachTarget(
       });
     }
 
-    test('a body in many chunks reaches the backend whole, with a content-length [D11, D23]', async () => {
+    test('a body in many chunks reaches the backend complete, with a content-length [D11, D23]', async () => {
       const pieces = ['{"a"', ':', '"', '\u00e9'.repeat(1000), '"', '}', ' '];
       await using client = await target().connect();
       client.send(requestBytes('PUT', '/api/work-items/5', { headers: chunkedHeader }));
@@ -164,101 +168,80 @@ forEachTarget(
   { kinds: withFetch },
 );
 
-// Whole calls, whatever they are carried by.
-forEachTarget(
-  (target) => {
-    for (const type of [
-      undefined,
-      '',
-      'application/json',
-      'application/json; charset=utf-16',
-      'APPLICATION/JSON;CHARSET="latin1"',
-      'application/vnd.api+json',
-      'text/plain',
-      'text/plain; charset=;;',
-      'text/html',
-      'application/x-www-form-urlencoded',
-      'multipart/form-data',
-      'multipart/form-data; boundary=x',
-      'garbage',
-      '/',
-      ';;;',
-      'application/json, text/plain',
-      'application/json\x09; a',
-      '*/*',
-      '\xe9',
-    ]) {
-      test(`the content type ${type === undefined ? '(none)' : JSON.stringify(type)} is irrelevant: the bytes decide [D10]`, async () => {
-        const headers: Headers = type === undefined ? [] : [['Content-Type', type]];
-        await using client = await target().client();
-        assertReply(await client.call('POST', '/api/work-items', { headers, body: '{"a":1}' }), 201, '[]');
-        assertReply(
-          await client.call('PUT', '/api/work-items/5', { headers, body: ' [1] ' }),
-          200,
-          succeeded,
-        );
-        assert.deepEqual(
-          target().backend.requests.map((call) => [call.body.toString(), call.header('content-type')]),
-          [
-            ['{"a":1}', 'application/json'],
-            [' [1] ', 'application/json'],
-          ],
-        );
-        await target().withoutBackendCall(async () => {
-          const { failure } = operation(2);
-          assertReply(await client.call('POST', '/api/work-items', { headers, body: 'a=1' }), 500, failure);
-          const update = await client.call('PUT', '/api/work-items/5', { headers, body: '{' });
-          assertReply(update, 500, operation(4).failure);
-        });
-      });
-    }
-
-    test('two Content-Type headers are as irrelevant as one [D10]', async (context) => {
-      if (target().kind === 'http2') {
-        context.skip("Node's client sends no such field twice");
-        return;
-      }
-      const headers: Headers = [['Content-Type', 'text/plain'], ['Content-Type', 'application/json']]; // prettier-ignore
-      assertReply(await target().call('PUT', '/api/work-items/5', { headers, body: '{}' }), 200, succeeded);
-    });
-
-    for (const encoding of ['gzip', 'deflate', 'br', 'identity', 'zstd', 'nonsense', 'gzip, gzip']) {
-      test(`Content-Encoding: ${encoding} is ignored: JSON is accepted, compressed bytes are not JSON [D10]`, async () => {
-        const headers: Headers = [['Content-Encoding', encoding]];
-        assertReply(
-          await target().call('PUT', '/api/work-items/5', { headers, body: '{"a":1}' }),
-          200,
-          succeeded,
-        );
-        const call = await target().backend.nextRequest();
-        assert.equal(call.body.toString(), '{"a":1}');
-        assert.equal(call.header('content-encoding'), undefined);
-        await target().withoutBackendCall(async () => {
-          const reply = await target().call('PUT', '/api/work-items/5', {
-            headers,
-            body: gzipSync('{"a":1}'),
-          });
-          assertReply(reply, 500, operation(4).failure);
-        });
-      });
-    }
-
-    test('the limit is 10 MiB when nothing sets it [D11]', async () => {
-      const body = jsonOfLength(10 * 1024 * 1024);
+// Whole calls, over any protocol.
+forEveryProtocol((target) => {
+  const types = [
+      undefined, '', 'application/json', 'application/json; charset=utf-16',
+      'APPLICATION/JSON;CHARSET="latin1"', 'application/vnd.api+json', 'text/plain',
+      'text/plain; charset=;;', 'text/html', 'application/x-www-form-urlencoded', 'multipart/form-data',
+      'multipart/form-data; boundary=x', 'garbage', '/', ';;;', 'application/json, text/plain',
+      'application/json\x09; a', '*/*', '\xe9',
+    ]; // prettier-ignore
+  for (const type of types) {
+    test(`the content type ${type === undefined ? '(none)' : JSON.stringify(type)} is ignored: the bytes decide [D10]`, async () => {
+      const headers: Headers = type === undefined ? [] : [['Content-Type', type]];
       await using client = await target().client();
-      assertReply(await client.call('POST', '/api/work-items', { body }), 201, '[]');
-      assert.ok((await target().backend.nextRequest()).body.equals(Buffer.from(body)));
+      assertReply(await client.call('POST', '/api/work-items', { headers, body: '{"a":1}' }), 201, '[]');
+      assertReply(await client.call('PUT', '/api/work-items/5', { headers, body: ' [1] ' }), 200, succeeded);
+      assert.deepEqual(
+        target().backend.requests.map((call) => [call.body.toString(), call.header('content-type')]),
+        [
+          ['{"a":1}', 'application/json'],
+          [' [1] ', 'application/json'],
+        ],
+      );
       await target().withoutBackendCall(async () => {
-        assertReply(await client.call('POST', '/api/work-items', { body: `${body} ` }), 413, tooLarge);
+        const { failure } = operation(2);
+        assertReply(await client.call('POST', '/api/work-items', { headers, body: 'a=1' }), 500, failure);
+        const update = await client.call('PUT', '/api/work-items/5', { headers, body: '{' });
+        assertReply(update, 500, operation(4).failure);
       });
     });
-  },
-  {},
-  { kinds: withHttp2 },
-);
+  }
+
+  test('two Content-Type headers are ignored [D10]', async (context) => {
+    if (target().kind === 'http2') {
+      context.skip("Node's client sends no such field twice");
+      return;
+    }
+    const headers: Headers = [['Content-Type', 'text/plain'], ['Content-Type', 'application/json']]; // prettier-ignore
+    assertReply(await target().call('PUT', '/api/work-items/5', { headers, body: '{}' }), 200, succeeded);
+  });
+
+  for (const encoding of ['gzip', 'deflate', 'br', 'identity', 'zstd', 'nonsense', 'gzip, gzip']) {
+    test(`Content-Encoding: ${encoding} is ignored: JSON is accepted, compressed bytes are not JSON [D10]`, async () => {
+      const headers: Headers = [['Content-Encoding', encoding]];
+      assertReply(
+        await target().call('PUT', '/api/work-items/5', { headers, body: '{"a":1}' }),
+        200,
+        succeeded,
+      );
+      const call = await target().backend.nextRequest();
+      assert.equal(call.body.toString(), '{"a":1}');
+      assert.equal(call.header('content-encoding'), undefined);
+      await target().withoutBackendCall(async () => {
+        const reply = await target().call('PUT', '/api/work-items/5', {
+          headers,
+          body: gzipSync('{"a":1}'),
+        });
+        assertReply(reply, 500, operation(4).failure);
+      });
+    });
+  }
+
+  test('the limit is 10 MiB by default [D11]', async () => {
+    const body = jsonOfLength(10 * 1024 * 1024);
+    await using client = await target().client();
+    assertReply(await client.call('POST', '/api/work-items', { body }), 201, '[]');
+    assert.ok((await target().backend.nextRequest()).body.equals(Buffer.from(body)));
+    await target().withoutBackendCall(async () => {
+      assertReply(await client.call('POST', '/api/work-items', { body: `${body} ` }), 413, tooLarge);
+    });
+  });
+});
 
 describe('REQUEST_BYTES_MAX=1000', () => {
-  forEachTarget(
+  forEveryTarget(
     (target) => {
       for (const [method, path, status] of [
         ['POST', '/api/work-items', 201],
@@ -279,7 +262,7 @@ describe('REQUEST_BYTES_MAX=1000', () => {
           ['far over the limit', jsonOfLength(500_000)],
         ] as const) {
           for (const [framing, bytes] of framings(method, path, body)) {
-            test(`${method}: a body over the limit is 413 and no backend call, ${name}, ${framing} [D11]`, async () => {
+            test(`${method}: a body over the limit is 413 and the backend is not called, ${name}, ${framing} [D11]`, async () => {
               await using client = await target().connect();
               await target().withoutBackendCall(async () => {
                 client.send(bytes);
@@ -290,7 +273,7 @@ describe('REQUEST_BYTES_MAX=1000', () => {
           }
         }
 
-        test(`${method}: a length over the limit is refused before the body has come [D11]`, async () => {
+        test(`${method}: a length over the limit is refused before the body arrives [D11]`, async () => {
           await using client = await target().connect();
           await target().withoutBackendCall(async () => {
             client.send(requestBytes(method, path, { headers: [['Content-Length', '100000000000']] }));
@@ -298,7 +281,7 @@ describe('REQUEST_BYTES_MAX=1000', () => {
           });
         });
 
-        test(`${method}: a length over the limit is refused instead of invited by 100 Continue [D11]`, async (context) => {
+        test(`${method}: a length over the limit is refused without 100 Continue [D11]`, async (context) => {
           if (isBeyondRequest(context, target(), 'the host sends 100 Continue')) return;
           await using client = await target().connect();
           client.send(
@@ -309,12 +292,14 @@ describe('REQUEST_BYTES_MAX=1000', () => {
               ],
             }),
           );
+          // Node sends it before the gateway gets the request.
+          if (['plugin', 'node'].includes(target().kind)) assert.equal((await client.reply()).status, 100);
           assertReply(await client.reply(), 413, tooLarge);
         });
       }
 
       for (const [framing, bytes] of framings('PUT', '/api/work-items/abc', jsonOfLength(1001))) {
-        test(`a bad id is 400 even when the body is over the limit, ${framing} [D9, D11]`, async () => {
+        test(`an invalid id is 400 even if the body is over the limit, ${framing} [D9, D11]`, async () => {
           await using client = await target().connect();
           client.send(bytes);
           assertReply(await client.reply(), 400, invalidId);
@@ -331,7 +316,7 @@ describe('REQUEST_BYTES_MAX=1000', () => {
       ] as const) {
         for (const body of ['{"a":1}', 'not JSON', smuggled, 'x'.repeat(1000)]) {
           for (const [framing, bytes] of framings(method, path, body)) {
-            test(`a body on ${method} ${path} is dropped, the call answered as without it: ${body.slice(0, 10)}, ${framing} [D11]`, async () => {
+            test(`a body on ${method} ${path} is dropped and changes nothing: ${body.slice(0, 10)}, ${framing} [D11]`, async () => {
               await using client = await target().connect();
               client.send(bytes);
               const reply = await client.reply({ hasBody: method !== 'HEAD' });
@@ -349,12 +334,12 @@ describe('REQUEST_BYTES_MAX=1000', () => {
         }
 
         for (const [framing, bytes] of framings(method, path, 'x'.repeat(200_000))) {
-          test(`${method} ${path} with a body larger than the limit is answered, and the connection closed, ${framing} [D11]`, async () => {
+          test(`${method} ${path} with a body over the limit is answered and the connection closed, ${framing} [D11]`, async () => {
             await using client = await target().connect();
             client.send(bytes);
             const reply = await client.reply({ hasBody: method !== 'HEAD' });
             assert.equal(reply.status, method === 'OPTIONS' ? 204 : 200);
-            await client.closed();
+            if (target().kind !== 'fetch') await client.closed();
           });
         }
       }
@@ -375,39 +360,40 @@ describe('REQUEST_BYTES_MAX=1000', () => {
         }
       }
 
-      test('a body that goes on behind the reply is dropped up to the limit, and past it the connection closes [D11]', async () => {
+      test('a body that continues after the reply is dropped up to the limit; beyond it the connection closes [D11]', async (context) => {
+        if (isBeyondRequest(context, target(), 'the host closes connections')) return;
         const begun = Buffer.concat([
           requestBytes('GET', '/api/work-items', { headers: chunkedHeader }),
           chunk('x'.repeat(600)),
         ]);
-        await using within = await target().connect();
-        within.send(begun);
-        assertReply(await within.reply(), 200, '[]');
-        within.send(Buffer.concat([chunk('x'.repeat(400)), lastChunk]));
-        assertReply(await within.call('GET', '/api/work-items'), 200, '[]');
+        await using inside = await target().connect();
+        inside.send(begun);
+        assertReply(await inside.reply(), 200, '[]');
+        inside.send(Buffer.concat([chunk('x'.repeat(400)), lastChunk]));
+        assertReply(await inside.call('GET', '/api/work-items'), 200, '[]');
 
         await using beyond = await target().connect();
         beyond.send(begun);
         assertReply(await beyond.reply(), 200, '[]');
         beyond.send(chunk('x'.repeat(401)));
-        await beyond.closed();
+        // Sends on, or the host's own time limit would close it.
+        await within(beyond.sendPieces(forever(chunk('x'))), 'the connection is closed');
       });
 
       for (const method of ['PUT', 'DELETE'] as const) {
-        test(`${method} with a body far over the limit gets its reply, and the end of its connection instead of a reset [D11]`, async () => {
+        test(`${method} with a body far over the limit gets its reply, then the end of the connection and no reset [D11]`, async () => {
           await using client = await target().connect();
           client.send(requestBytes(method, '/api/work-items/5', { body: 'x'.repeat(5_000_000) }));
           assert.equal((await client.reply()).status, method === 'PUT' ? 413 : 200);
-          assert.equal(await client.closed(), 'end');
+          if (target().kind !== 'fetch') assert.equal(await client.closed(), 'end');
         });
       }
 
-      test('an answer larger than a request may be is passed through: each way has its own limit [D11, D18]', async () => {
+      test('an answer over the limit of requests is passed through: each direction has its own limit [D11, D18]', async () => {
         target().backend.answers(answer(jsonOfLength(100_000)));
         assertReply(await target().call('GET', '/api/work-items'), 200, jsonOfLength(100_000));
       });
     },
     { requestBytesMax: 1000 },
-    { kinds: withFetch },
   );
 });

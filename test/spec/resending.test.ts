@@ -1,5 +1,4 @@
-// When a call is sent to the backend a second time, and where to: D20. That it happens in one case only is in
-// test/faults/matrix.test.ts.
+// Reads that are sent to the backend a second time [D20]. test/faults/matrix.test.ts proves that no other call is.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -16,13 +15,13 @@ import { forEveryTarget, type Target } from '../helpers/targets.ts';
 
 const good = answer('{"id":5}');
 
-/** Ways for a connection to die before a byte of the answer. */
+/** Ways to close a connection before the first byte of the answer. */
 const deaths: [name: string, dies: Answer][] = [
   ['is reset', resetPeer()],
   ['is closed', limitData(0, '')],
 ];
 
-/** What a reused connection does from now on; a new one answers well. */
+/** Makes reused connections fail; new ones answer. */
 function onReused(dies: Answer): Answer {
   return (exchange) => (exchange.request.indexOnConnection > 0 ? dies(exchange) : good(exchange));
 }
@@ -32,7 +31,7 @@ async function warm(target: Target, count = 1): Promise<void> {
   const { backend } = target;
   const gate = createGate();
   backend.answers(answer('[]', { headers: [['Connection', 'close']] }));
-  // Idle connections of the cases before are used up one by one, so that only new ones are left.
+  // Closes the idle connections of earlier cases one by one.
   while (backend.connectionsOpen > 0) {
     const open = backend.connectionsOpen;
     await target.call('GET', '/api/work-items');
@@ -58,7 +57,7 @@ const isNew = ({ indexOnConnection }: BackendRequest) => indexOnConnection === 0
 forEveryTarget((target) => {
   for (const [name, dies] of deaths) {
     for (const { name: operationName, method, path, options, status, body } of reads) {
-      test(`operation ${operationName}: it is sent once more on a new connection even when other reused ones are idle, ${name} [D20]`, async () => {
+      test(`operation ${operationName}: when its reused connection ${name}, it is sent again on a new one, even if others are idle [D20]`, async () => {
         await warm(target(), 3);
         target().backend.answers(onReused(dies));
         assertReply(await target().call(method, path, options), status, body);
@@ -66,7 +65,7 @@ forEveryTarget((target) => {
       });
     }
     for (const { name: operationName, method, path, options, failure } of reads) {
-      test(`operation ${operationName}: not sent again when a new connection ${name} [D20]`, async () => {
+      test(`operation ${operationName}: not sent again when its new connection ${name} [D20]`, async () => {
         await warm(target(), 0);
         target().backend.answers(dies);
         assertReply(await target().call(method, path, options), 500, failure);
@@ -74,7 +73,7 @@ forEveryTarget((target) => {
       });
     }
     for (const { name: operationName, method, path, options, failure } of writes) {
-      test(`operation ${operationName}: a write is not sent again, ${name} [D20]`, async () => {
+      test(`operation ${operationName}: a write is not sent again when its connection ${name} [D20]`, async () => {
         await warm(target(), 3);
         target().backend.answers(onReused(dies));
         assertReply(await target().call(method, path, options), 500, failure);
@@ -83,7 +82,7 @@ forEveryTarget((target) => {
     }
   }
 
-  test('a HEAD is a GET to the backend, and sent once more as one [D7, D20]', async () => {
+  test('a HEAD is sent to the backend as GET, both times [D7, D20]', async () => {
     await warm(target());
     target().backend.answers(onReused(resetPeer()));
     const reply = await target().call('HEAD', '/api/work-items/5');
@@ -91,7 +90,7 @@ forEveryTarget((target) => {
     assert.deepEqual(target().backend.requests.map(isNew), [false, true]);
   });
 
-  test('many GETs on reused connections that all die are each sent once more and none is lost [D20]', async () => {
+  test('ten GETs at once whose reused connections die all succeed, each sent at most twice [D20]', async () => {
     await warm(target(), 10);
     target().backend.answers(onReused(resetPeer()));
     const replies = await Promise.all(

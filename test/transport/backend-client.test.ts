@@ -1,5 +1,4 @@
-// The backend client by itself: which connections it keeps, and what it has given back when a call is over. A client of
-// the gateway sees neither; the backend does, and so does whoever runs out of sockets or memory.
+// The backend client alone: the connections that it keeps open, and the memory that each call releases at its end.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -31,7 +30,7 @@ const put: BackendRequest = { ...get, method: 'PUT', body: Buffer.from('{}'), ne
 const responseBytesMax = 1000;
 const chunkedHead = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';
 
-/** Two pieces that are read one by one. */
+/** An answer in two pieces, 20 ms apart, so that the client reads them one by one. */
 function inTwoPieces(first: string, second: string): Answer {
   return async (exchange) => {
     await exchange.write(first);
@@ -66,7 +65,7 @@ async function start({
     };
     return { exchange: client.send(request, { onOutcome, onFault: reject }), outcome: promise, outcomes };
   };
-  /** A call from beginning to end, with its answer's bytes given back. */
+  /** Makes a call, waits for its outcome and releases the answer's bytes. */
   const call = async (request: BackendRequest): Promise<Outcome> => {
     const outcome = await within(send(request).outcome, 'an outcome');
     if (outcome.kind === 'ok') budget.giveBack(outcome.length);
@@ -92,14 +91,14 @@ for (const [basePath, target] of [
   ['/base/', '/base/api/WorkItem'],
   ['/a//b///', '/a//b/api/WorkItem'],
 ] as const) {
-  test(`the base path "${basePath}" stands before the path of a call, without its last slashes [D30]`, async () => {
+  test(`the base path "${basePath}", without trailing slashes, is put before the path of a call [D30]`, async () => {
     await using one = await start({ basePath });
     assert.equal((await one.call(get)).kind, 'ok');
     assert.equal((await one.backend.nextRequest()).target, target);
   });
 }
 
-test('connections are counted from their opening to their end', async () => {
+test('a connection is counted from the start of its opening to its close', async () => {
   await using one = await start();
   assert.equal(one.client.connectionCount, 0);
   one.backend.answers(timeout);
@@ -108,23 +107,41 @@ test('connections are counted from their opening to their end', async () => {
   await one.backend.until(() => one.backend.requests.length === 2, 'both calls');
   for (const { exchange } of calls) exchange.cancel();
   assert.equal(one.client.connectionCount, 0);
-  await one.backend.until(() => one.backend.connectionsOpen === 0, 'both are closed');
+  await one.backend.until(() => one.backend.connectionsOpen === 0, 'both connections are closed');
   one.backend.answers(answer('{}'));
   await one.call(get);
   assert.equal(one.client.connectionCount, 1);
 });
 
-test('a connection that the backend closes while it is idle is forgotten', async () => {
+test('an idle connection that the backend closes is no longer counted', async () => {
   await using one = await start();
   one.backend.answersOnce(async (exchange) => {
     await exchange.write(answerBytes('{}'));
     exchange.socket.end();
   });
   assert.equal((await one.call(get)).kind, 'ok');
-  await poll(() => one.client.connectionCount === 0, 'the connection is forgotten');
+  await poll(() => one.client.connectionCount === 0, 'no connection is counted');
 });
 
-test('close ends every connection, idle or not, and its calls fail; what comes too late is not kept', async () => {
+test('an idle connection is reused until one second before the timeout in its Keep-Alive field', async (context) => {
+  await using one = await start();
+  let now = performance.now();
+  context.mock.method(performance, 'now', () => now);
+  one.backend.answers(answer('{}', { headers: [['Keep-Alive', 'timeout=2']] }));
+  for (const [idleMs, connectionsTaken] of [
+    [0, 1],
+    [999, 1],
+    [1_000, 2],
+  ] as const) {
+    now += idleMs;
+    assert.equal((await one.call(get)).kind, 'ok');
+    assert.equal(one.backend.connectionsTaken, connectionsTaken);
+  }
+  now += 1_000;
+  await poll(() => one.client.connectionCount === 0, 'the expired connection is closed');
+});
+
+test('`close` ends every connection, and the calls in flight fail', async () => {
   await using one = await start();
   const gate = createGate();
   one.backend.answers(behind(gate, answer('{}')));
@@ -142,7 +159,7 @@ test('close ends every connection, idle or not, and its calls fail; what comes t
   await one.backend.until(() => one.backend.connectionsOpen === 0, 'every connection is closed');
 });
 
-test('after close a call fails and opens nothing, until the client is reopened', async () => {
+test('after `close` each call fails without opening a connection, until `reopen` is called', async () => {
   await using one = await start();
   one.backend.answers(answer('{}'));
   assert.equal((await one.call(get)).kind, 'ok');
@@ -167,7 +184,7 @@ test('after close a call fails and opens nothing, until the client is reopened',
   assert.deepEqual(outcomes, []);
 });
 
-test('close is over when calls in flight have failed, one that still connects as well', async () => {
+test('`close` resolves after all calls in flight have failed, even a call whose connection is still opening', async () => {
   await using hole = await startBlackHole();
   for (const backendUrl of ['', ...(hole === undefined ? [] : [`http://127.0.0.1:${hole.port}`])]) {
     await using one = await start({ backendUrl });
@@ -182,7 +199,7 @@ test('close is over when calls in flight have failed, one that still connects as
   }
 });
 
-test('a call that is cancelled in its answer has given back its bytes and its connection, and no outcome follows', async () => {
+test('cancelling a call within its answer releases its bytes, closes its connection and reports no outcome', async () => {
   await using one = await start();
   one.backend.answersOnce(raw(answerBytes(`"${'x'.repeat(900)}"`).subarray(0, -500)));
   const { exchange, outcomes } = one.send(get);
@@ -195,19 +212,19 @@ test('a call that is cancelled in its answer has given back its bytes and its co
   assert.deepEqual(outcomes, []);
 });
 
-test('a cancel that comes when the call has ended does nothing: its connection serves the next one', async () => {
+test('cancelling a call after its end has no effect: its connection serves the next call', async () => {
   await using one = await start();
   const { exchange, outcome } = one.send(get);
   const ended = await within(outcome, 'an outcome');
   assert.equal(ended.kind, 'ok');
   exchange.cancel();
   assert.equal(one.client.connectionCount, 1);
-  assert.equal(one.budget.bytes, 2, 'the bytes are those of the answer');
+  assert.equal(one.budget.bytes, 2, 'only the answer is buffered');
   await one.call(get);
   assert.equal(one.backend.connectionsTaken, 1);
 });
 
-test('a connection that is given up leaves the idle ones alone', async () => {
+test('closing one connection leaves idle connections open', async () => {
   await using one = await start();
   const gate = createGate();
   one.backend.answersOnce(behind(gate, answer('{}')), timeout);
@@ -220,13 +237,13 @@ test('a connection that is given up leaves the idle ones alone', async () => {
   second.exchange.cancel();
   assert.equal(one.client.connectionCount, 1);
   await one.call(get);
-  assert.equal(one.backend.connectionsTaken, 2, 'the idle one is used again');
+  assert.equal(one.backend.connectionsTaken, 2, 'the idle connection is used again');
 });
 
-test('a call that is cancelled while its connection is being opened leaves no socket', async (context) => {
+test('a call that is cancelled while its connection opens leaves no socket open', async (context) => {
   await using hole = await startBlackHole();
   if (hole === undefined) {
-    context.skip('this system takes connections without end');
+    context.skip('this system accepts any number of connections');
     return;
   }
   await using one = await start({ backendUrl: `http://127.0.0.1:${hole.port}` });
@@ -234,20 +251,20 @@ test('a call that is cancelled while its connection is being opened leaves no so
     process.getActiveResourcesInfo().filter((name) => name === 'TCPSocketWrap').length;
   const before = socketCount();
   const { exchange, outcomes } = one.send(get);
-  await poll(() => socketCount() > before, 'it is being opened');
+  await poll(() => socketCount() > before, 'the connection is opening');
   exchange.cancel();
   assert.equal(one.client.connectionCount, 0);
   await poll(() => socketCount() === before, 'the socket is closed', 3_000);
   assert.deepEqual(outcomes, []);
 });
 
-/** Answers that are decided before their body has come, of `length` bytes. */
+/** Answers whose outcome is known before their body arrives. */
 const early: [name: string, request: BackendRequest, status: number][] = [
   ['a refusal', get, 500],
   ['the answer to a write', put, 200],
 ];
 for (const [name, request, status] of early) {
-  test(`${name}: a rest of 64 KiB is read and the connection used again; one byte more, and it is closed [D17]`, async () => {
+  test(`${name}: with at most 64 KiB of the answer left, the connection is used again; otherwise it is closed [D17]`, async () => {
     for (const [length, isKept] of [
       [0, true],
       [65_536, true],
@@ -259,7 +276,7 @@ for (const [name, request, status] of early) {
       if (isKept) {
         const isUsedAgain = () =>
           one.backend.requests.some((each) => each.connection === 0 && each.indexOnConnection > 0);
-        // As many calls side by side as there are connections take every one that is idle.
+        // One call per connection, in parallel, uses every idle connection.
         await poll(
           async () => {
             await Promise.all(Array.from({ length: one.backend.connectionsTaken }, () => one.call(get)));
@@ -270,14 +287,14 @@ for (const [name, request, status] of early) {
         );
       } else {
         await one.backend.connectionClosed(0);
-        await poll(() => one.client.connectionCount === 0, 'the connection is given up');
+        await poll(() => one.client.connectionCount === 0, 'the connection is closed');
       }
       assert.equal(one.budget.bytes, 0);
     }
   });
 }
 
-test('a rest that does not come is waited for a second, and then the connection is closed [D17]', async () => {
+test('a connection is closed one second after the outcome if the rest of the answer does not arrive [D17]', async () => {
   await using one = await start();
   one.backend.answersOnce(raw('HTTP/1.1 500 X\r\nContent-Length: 10\r\n\r\n'));
   const { outcome, outcomes } = one.send(get);
@@ -288,7 +305,7 @@ test('a rest that does not come is waited for a second, and then the connection 
   assert.equal(outcomes.length, 1);
 });
 
-test('a rest that drips is waited for no longer than the deadline of its call, and then the connection is closed [D19]', async () => {
+test("a connection is closed at its call's deadline if the rest of the answer arrives byte by byte [D19]", async () => {
   await using one = await start({ timeoutMs: 200 });
   one.backend.answersOnce(async (exchange) => {
     await exchange.write('HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n');
@@ -307,12 +324,12 @@ test('a rest that drips is waited for no longer than the deadline of its call, a
   assert.equal(outcomes.length, 1);
 });
 
-test('a rest that breaks off is no second outcome [D17]', async () => {
+test('a connection that is cut off after the outcome causes no second outcome [D17]', async () => {
   await using one = await start();
   one.backend.answersOnce(rawThenClose('HTTP/1.1 500 X\r\nContent-Length: 10\r\n\r\nxx'));
   const { outcome, outcomes } = one.send(get);
   await within(outcome, 'an outcome');
-  await poll(() => one.client.connectionCount === 0, 'the connection is given up');
+  await poll(() => one.client.connectionCount === 0, 'the connection is closed');
   await one.call(get);
   assert.deepEqual(
     outcomes.map(({ kind }) => kind),
@@ -320,7 +337,7 @@ test('a rest that breaks off is no second outcome [D17]', async () => {
   );
 });
 
-test('a length over the limit fails the call at once, before any of it has come [D18]', async () => {
+test('a Content-Length over the limit fails the call before any byte of the body arrives [D18]', async () => {
   await using one = await start();
   one.backend.answersOnce(raw(`HTTP/1.1 200 OK\r\nContent-Length: ${responseBytesMax + 1}\r\n\r\n`));
   const outcome = await within(one.send(get).outcome, 'an outcome', 4_000);
@@ -335,10 +352,10 @@ test('a length over the limit fails the call at once, before any of it has come 
 
 for (const [name, head, bytes, kind] of [
   ['with a length over the limit', `Content-Length: ${responseBytesMax + 1}`, responseBytesMax, 'too-large'],
-  ['with a coding that nobody asked for', 'Transfer-Encoding: gzip, chunked', 5, 'unreachable'],
-  ['in too many chunks', 'Transfer-Encoding: chunked', responseBytesMax + 1, 'too-large'],
+  ['with an unknown transfer coding', 'Transfer-Encoding: gzip, chunked', 5, 'unreachable'],
+  ['in chunks that exceed the limit', 'Transfer-Encoding: chunked', responseBytesMax + 1, 'too-large'],
 ] as const) {
-  test(`an answer ${name}, whose body and end come in one piece with its head, fails once and holds nothing`, async () => {
+  test(`an answer ${name} fails once and leaves no bytes buffered`, async () => {
     await using one = await start();
     const body = 'x'.repeat(bytes);
     const framed = head.startsWith('Content-Length')
@@ -354,7 +371,7 @@ for (const [name, head, bytes, kind] of [
   });
 }
 
-test('an answer of exactly the limit passes, by its length and in chunks [D18]', async () => {
+test('an answer of exactly the largest size succeeds, with a Content-Length and in chunks [D18]', async () => {
   await using one = await start();
   const body = `"${'x'.repeat(responseBytesMax - 2)}"`;
   for (const each of [answer(body), chunked(`${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`)]) {
@@ -370,14 +387,14 @@ test('an answer of exactly the limit passes, by its length and in chunks [D18]',
 
 for (const [name, second, kind, budgetBytes] of [
   ['is too large', 'x'.repeat(responseBytesMax), 'too-large', 1_000_000],
-  ['does not fit beside what others hold', 'x'.repeat(200), 'too-large', 400],
+  ['does not fit next to the bytes of other calls', 'x'.repeat(200), 'too-large', 400],
   ['ends in the middle', '', 'unreachable', 1_000_000],
   ['cannot be JSON any more', ']', 'not-json', 1_000_000],
   ['is not JSON when it ends', '1', 'not-json', 1_000_000],
 ] as const) {
-  test(`an answer that ${name} has given back what it held, and nothing else`, async () => {
+  test(`an answer that ${name} releases its own bytes and no others`, async () => {
     await using one = await start({ budgetBytes });
-    assert.ok(one.budget.take(100), 'of somebody else');
+    assert.ok(one.budget.take(100), 'bytes of another call');
     const gate = createGate();
     one.backend.answersOnce(async (exchange) => {
       const firstPiece = `"${'x'.repeat(200)}",`;
@@ -392,14 +409,14 @@ for (const [name, second, kind, budgetBytes] of [
     gate.open();
     assert.equal((await within(outcome, 'an outcome')).kind, kind);
     assert.equal(one.budget.bytes, 100);
-    // One whose answer came to its end is as good as new.
+    // The connection stays open only after a complete answer.
     assert.equal(one.client.connectionCount, kind === 'not-json' ? 1 : 0);
     await one.client.close();
     assert.equal(outcomes.length, 1);
   });
 }
 
-test('an answer that cannot be JSON any more is decided at once, however long it may go on', async () => {
+test('an answer that cannot be JSON any more fails at once, before its end', async () => {
   await using one = await start();
   const gate = createGate();
   one.backend.answersOnce(async (exchange) => {
@@ -417,12 +434,12 @@ test('an answer that cannot be JSON any more is decided at once, however long it
     cause: 'a body that is not JSON',
   });
   assert.equal(one.budget.bytes, 0);
-  // Its rest is waited for like that of any answer whose outcome is known.
+  // After the outcome, the rest of the answer may take one second.
   await one.backend.connectionClosed(0, 3_000);
   assert.equal(outcomes.length, 1);
 });
 
-test('calls that end or are decided early leave the deadlines of those beside them alone [D19]', async () => {
+test('calls that end early do not change the deadlines of other calls [D19]', async () => {
   await using one = await start({ timeoutMs: 300 });
   const stalled = raw('HTTP/1.1 500 X\r\nContent-Length: 10\r\n\r\n');
   one.backend.answersOnce(timeout, stalled, timeout, answer('{}'), timeout, stalled, timeout);
@@ -434,7 +451,7 @@ test('calls that end or are decided early leave the deadlines of those beside th
       return kind === 'timed-out' ? `${kind} ${performance.now() - sentAt > 290}` : kind;
     }),
   );
-  assert.ok(performance.now() - sentAt < 900, 'none waits for the rest of another answer');
+  assert.ok(performance.now() - sentAt < 900, 'no call waits for the rest of another answer');
   assert.deepEqual(kinds.toSorted(), [
     'ok',
     'refused',
@@ -443,7 +460,7 @@ test('calls that end or are decided early leave the deadlines of those beside th
   ]);
 });
 
-test('an outcome does not come before send is over, whatever happens', async () => {
+test('the outcome is reported after send has returned, even when the backend is down', async () => {
   const away = await ScriptedBackend.start();
   await using one = await start();
   await one.backend.stop();
@@ -468,7 +485,7 @@ for (const [name, answers, state] of [
   ['a connection that is closed', rawThenClose(''), 'unreachable'],
   ['an answer that does not come', timeout, 'timed-out'],
 ] as const) {
-  test(`a fault of whoever is told of ${name} is told to it, and ends the call [D28]`, async () => {
+  test(`${name}: an error thrown by onOutcome is passed to onFault and ends the call [D28]`, async () => {
     await using one = await start({ timeoutMs: state === 'timed-out' ? 200 : 8_000 });
     one.backend.answersOnce(answers);
     const fault = new Error('of the handler');
@@ -497,7 +514,7 @@ for (const [bytes, cause] of [
     'an answer with a transfer-encoding other than one "chunked"',
   ],
 ] as const) {
-  test(`the log is told why: ${cause} [D18]`, async () => {
+  test(`the outcome has the cause: ${cause} [D18]`, async () => {
     await using one = await start();
     one.backend.answersOnce(raw(`HTTP/1.1 ${bytes}\r\n\r\n{}`));
     assert.deepEqual(await one.call(get), {
@@ -509,7 +526,7 @@ for (const [bytes, cause] of [
   });
 }
 
-test('the log is told of every address that was tried', async () => {
+test('the outcome of a refused connection names every address that was tried', async () => {
   const away = await ScriptedBackend.start();
   await away.stop();
   await using one = await start({ backendUrl: `http://localhost:${away.port}` });
@@ -518,7 +535,7 @@ test('the log is told of every address that was tried', async () => {
   assert.match(outcome.cause, /ECONNREFUSED 127\.0\.0\.1:\d+; .*::1:\d+$/);
 });
 
-test('statuses from 200 to 299 are a success, others a refusal [D15]', async () => {
+test('statuses from 200 to 299 are a success, all others a refusal [D15]', async () => {
   await using one = await start();
   const kinds: string[] = [];
   for (const status of [200, 299, 300, 999]) {
@@ -528,20 +545,20 @@ test('statuses from 200 to 299 are a success, others a refusal [D15]', async () 
   assert.deepEqual(kinds, ['ok', 'ok', 'refused', 'refused']);
 });
 
-test('a call that has failed has no deadline any more [D19]', async () => {
+test('a call that has failed no longer has a deadline [D19]', async () => {
   await using one = await start({ timeoutMs: 100 });
   one.backend.answersOnce(rawThenClose(''), timeout);
   const failed = one.send(get);
   assert.equal((await within(failed.outcome, 'an outcome')).kind, 'unreachable');
-  // Its deadline would have come before this one's.
+  // The failed call's deadline is before this call's.
   assert.equal((await one.call(get)).kind, 'timed-out');
   assert.equal(failed.outcomes.length, 1);
 });
 
-test('while a connection is being opened its own limit counts, and no other [D19]', async (context) => {
+test('while a connection opens, only the connect timeout applies [D19]', async (context) => {
   await using hole = await startBlackHole();
   if (hole === undefined) {
-    context.skip('this system takes connections without end');
+    context.skip('this system accepts any number of connections');
     return;
   }
   await using one = await start({

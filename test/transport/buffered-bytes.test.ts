@@ -1,5 +1,5 @@
-// The limit on the bytes of bodies that are held at once: past it the newcomer is turned away and nobody else
-// is, and what was held is given back however a call ends.
+// The limit on the bytes of all bodies that are buffered at the same time. A call that exceeds the limit is refused;
+// others continue. Every end of a call releases its bytes.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -15,14 +15,14 @@ const small = JSON.stringify('x'.repeat(19_998));
 
 forEveryTarget(
   (target) => {
-    /** The next call's answer waits for the gate. */
+    /** Holds back the answer to the next call until the returned gate opens. */
     const holdAnswer = () => {
       const gate = createGate();
       target().backend.answersOnce(behind(gate, answer('{}')));
       return gate;
     };
 
-    test('a request body that does not fit beside those held is 503 without a backend call, and fits afterwards', async () => {
+    test('a request body is 503 without a backend call while another body uses up the limit, and succeeds afterwards', async () => {
       const gate = holdAnswer();
       await using holder = await target().connect();
       const held = holder.call('PUT', '/api/work-items/1', { body: large });
@@ -35,7 +35,7 @@ forEveryTarget(
       assert.equal((await target().call('PUT', '/api/work-items/2', { body: small })).status, 200);
     });
 
-    test('what comes of a body behind its refusal is not held, and not counted', async () => {
+    test('after a body is refused, its other bytes are neither buffered nor counted', async () => {
       const gate = holdAnswer();
       await using holder = await target().connect();
       const held = holder.call('PUT', '/api/work-items/1', { body: large });
@@ -45,7 +45,7 @@ forEveryTarget(
         client.send('PUT /api/work-items/2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
         client.send(chunk(small));
         assertReply(await client.reply(), 503, unavailable, ['retry-after']);
-        // Each of these would fit.
+        // Each of these chunks is within the limit.
         for (let count = 0; count < 8; count += 1) await client.sendPieces([chunk(' '.repeat(1000))]);
         client.send('0\r\n\r\n');
         await target().settle();
@@ -55,16 +55,16 @@ forEveryTarget(
       assert.equal((await target().call('PUT', '/api/work-items/2', { body: large })).status, 200);
     });
 
-    test("an answer that does not fit is the operation's 500", async () => {
+    test("an answer over the limit is the operation's 500", async () => {
       target().backend.answersOnce(answer(JSON.stringify('x'.repeat(bufferedBytesMax))));
       const reply = await target().call('GET', '/api/work-items');
       assertReply(reply, 500, '{"error":"Failed to fetch work items"}');
     });
 
-    test('what was held is given back however a call ends', async () => {
+    test('every end of a call releases its buffered bytes', async () => {
       for (let round = 0; round < 5; round += 1) {
         const { backend } = target();
-        // Passed through; not JSON; cut short; refused; a body that is not JSON; a client that goes away.
+        // The ends: a success, a non-JSON answer, a refused update, a non-JSON request body, a client that leaves.
         backend.answersOnce(answer(large), answer(large.slice(1)), answer('[]', { status: 500 }));
         assert.equal((await target().call('GET', '/api/work-items')).status, 200);
         assert.equal((await target().call('GET', '/api/work-items')).status, 500);
@@ -73,7 +73,7 @@ forEveryTarget(
         const leaving = await target().connect();
         leaving.send(`PUT /api/work-items/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 95000\r\n\r\n${large}`);
         leaving.destroy();
-        // Its end has been seen when a call that began after it has been answered.
+        // Once a later call is answered, the gateway has noticed that the client left.
         await target().settle();
       }
       assert.equal((await target().call('PUT', '/api/work-items/1', { body: large })).status, 200);

@@ -1,5 +1,5 @@
-// The client's side of HTTP/1.1 over real sockets, against a server that writes what a test tells it: what becomes of an
-// exchange, and whether its connection can take another one. D18, D19, D20.
+// The client side of HTTP/1.1 on real sockets, against a scripted server: how an exchange ends, and whether its
+// connection can be used again. D18, D19, D20.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -23,9 +23,9 @@ import {
 import type { AnswerHead, Flaw } from '../../packages/core/http1/head.ts';
 import { poll } from '../helpers/changes.ts';
 
-/** An exchange, and what came of it. */
+/** Records the events of one exchange. */
 class Exchange implements ExchangeOwner {
-  /** `sent`, `head`, `body` (once), `end, reusable`, `end`, `broken`, `fault`. */
+  /** `sent`, `head`, `body` (one entry for all pieces), `end, reusable`, `end`, `broken`, `fault`. */
   readonly events: string[] = [];
   head: AnswerHead | undefined;
   body = '';
@@ -93,7 +93,7 @@ async function serve(t: TestContext, { isPaused = false } = {}) {
     await once(server, 'close');
   });
   const { port } = server.address() as AddressInfo;
-  /** The server's end of the connection with this index. */
+  /** The server's socket of the connection with this index. */
   const socket = async (index: number): Promise<Socket> => {
     await poll(() => sockets.length > index, 'a connection');
     const found = sockets[index];
@@ -103,7 +103,7 @@ async function serve(t: TestContext, { isPaused = false } = {}) {
   return {
     port,
     received,
-    /** `tap` looks on at its socket. */
+    /** `tap` is called with the opened socket; the function that it returns is called when bytes arrive. */
     connect: (
       tap: SocketTap = () => () => undefined,
       open = createOpenSocket(new URL(`http://127.0.0.1:${port}`)),
@@ -116,7 +116,7 @@ async function serve(t: TestContext, { isPaused = false } = {}) {
       return { connection, closeCount: () => closeCount };
     },
     socket,
-    /** Has `connection`, the server's first, behind an exchange and idle; gives the server's end of it. */
+    /** Makes one exchange on `connection`, the first of the server, and leaves it idle. Returns the server's socket. */
     makeIdle: async (connection: ClientConnection): Promise<Socket> => {
       const exchange = new Exchange();
       connection.send(head, undefined, exchange);
@@ -132,20 +132,26 @@ const head = 'GET / HTTP/1.1\r\nhost: x\r\n\r\n';
 const small = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]';
 
 for (const [what, answer, body, isReusable] of [
-  ['a length', small, '[]', true],
+  ['an answer with a Content-Length', small, '[]', true],
   [
-    'chunks',
+    'an answer in chunks',
     'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n[\r\n1\r\n]\r\n0\r\n\r\n',
     '[]',
     true,
   ],
-  ['interim answers before it', `HTTP/1.1 103 Hints\r\n\r\n${small}`, '[]', true],
-  ['a last one', 'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n[]', '[]', false],
-  ['HTTP/1.0', 'HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n[]', '[]', false],
-  ['something behind it', `${small}H`, '[]', false],
-  ['a body that a 204 must not have', 'HTTP/1.1 204 x\r\nContent-Length: 2\r\n\r\n[]', '', false],
+  ['an answer after an interim answer', `HTTP/1.1 103 Hints\r\n\r\n${small}`, '[]', true],
+  ['Connection: close', 'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n[]', '[]', false],
+  ['an HTTP/1.0 answer', 'HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n[]', '[]', false],
+  [
+    'an HTTP/1.0 answer with keep-alive',
+    'HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\n[]',
+    '[]',
+    true,
+  ],
+  ['an answer with a byte after its end', `${small}H`, '[]', false],
+  ['a 204 answer with a body', 'HTTP/1.1 204 x\r\nContent-Length: 2\r\n\r\n[]', '', false],
 ] as const) {
-  test(`an answer with ${what} ${isReusable ? 'leaves' : 'does not leave'} its connection for another`, async (t) => {
+  test(`${what}: the connection ${isReusable ? 'can' : 'cannot'} be used again`, async (t) => {
     const { connect, socket, received } = await serve(t);
     const { connection, closeCount } = connect();
     assert.equal(connection.isConnecting, true);
@@ -170,12 +176,12 @@ for (const [what, answer, body, isReusable] of [
       end.write(small.slice(3));
       await poll(() => second.last === 'end, reusable', 'its answer');
     } else {
-      await poll(() => closeCount() > 0, 'it closes');
+      await poll(() => closeCount() > 0, 'the connection closes');
     }
   });
 }
 
-test('an answer up to the end of its connection ends with it, one with a length does not [D18]', async (t) => {
+test('the close of the connection ends an answer without a length, and breaks any other answer [D18]', async (t) => {
   const { connect, socket } = await serve(t);
   for (const [index, [answer, last]] of (
     [
@@ -195,21 +201,21 @@ test('an answer up to the end of its connection ends with it, one with a length 
   }
 });
 
-test('an answer that is cut off while its request still goes out is broken at once [D19]', async (t) => {
+test('an answer cut off while its request is being sent breaks the exchange at once [D19]', async (t) => {
   const { connect, socket } = await serve(t, { isPaused: true });
   const { connection } = connect();
   const exchange = new Exchange();
-  // More than the buffers of both ends hold.
+  // More bytes than the socket buffers can take.
   connection.send('PUT / HTTP/1.1\r\n\r\n', Buffer.alloc(30_000_000), exchange);
   (await socket(0)).write('HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n[]');
   await poll(() => exchange.events.includes('body'), 'a part of the answer');
   (await socket(0)).end();
-  await poll(() => exchange.last === 'broken', 'it is told');
+  await poll(() => exchange.last === 'broken', 'the break is reported');
   assert.ok(exchange.error instanceof Error);
-  assert.equal(exchange.error.message, 'the connection was closed before the answer was whole');
+  assert.equal(exchange.error.message, 'the connection was closed before the answer was complete');
 });
 
-test('an answer before its request has gone out counts, and its connection is not used again', async (t) => {
+test('an answer that arrives before its whole request is sent is valid, and its connection is not used again', async (t) => {
   const { connect, socket } = await serve(t, { isPaused: true });
   const { connection } = connect();
   const exchange = new Exchange();
@@ -219,7 +225,7 @@ test('an answer before its request has gone out counts, and its connection is no
   assert.equal(connection.isClosed, true);
 });
 
-test('a request that goes out in the turn of its answer has gone out: TLS says so only then', async (t) => {
+test('a request that is flushed in the event-loop turn of its answer, as over TLS, leaves its connection reusable', async (t) => {
   const { connect, socket } = await serve(t);
   let own: Socket | undefined;
   let onArrival = (): void => undefined;
@@ -232,7 +238,7 @@ test('a request that goes out in the turn of its answer has gone out: TLS says s
   const ask = async (): Promise<Exchange> => {
     const exchange = new Exchange();
     connection.send(head, undefined, exchange);
-    // It is held from now on.
+    // From now on the socket buffers its writes.
     own?.cork();
     const end = await socket(0);
     await poll(() => exchange.last === 'sent', 'the request');
@@ -240,7 +246,7 @@ test('a request that goes out in the turn of its answer has gone out: TLS says s
     await poll(() => exchange.last?.startsWith('end') === true, 'the answer');
     return exchange;
   };
-  // Before what the connection itself does in the next turn.
+  // Runs before the connection checks again whether its request has been sent.
   onArrival = () => {
     setImmediate(() => own?.uncork());
   };
@@ -252,7 +258,7 @@ test('a request that goes out in the turn of its answer has gone out: TLS says s
   assert.equal(connection.isClosed, true);
 });
 
-test('an owner that gives up at the head is told nothing more, though all of the answer has come', async (t) => {
+test('an owner that destroys the connection in onAnswerHead gets no more events, even if the whole answer has arrived', async (t) => {
   const { connect, socket } = await serve(t);
   const { connection, closeCount } = connect();
   const exchange = new Exchange();
@@ -261,35 +267,35 @@ test('an owner that gives up at the head is told nothing more, though all of the
   };
   connection.send(head, undefined, exchange);
   (await socket(0)).write(small);
-  await poll(() => closeCount() > 0, 'it closes');
+  await poll(() => closeCount() > 0, 'the connection closes');
   assert.deepEqual(exchange.events, ['sent']);
   assert.equal(connection.isClosed, true);
 });
 
-test('a flawed answer is broken with its flaw, and what follows is nothing [D18]', async (t) => {
+test('a malformed answer breaks the exchange with its `Flaw`, and no event follows [D18]', async (t) => {
   const { connect, socket } = await serve(t);
   const { connection } = connect();
   const exchange = new Exchange();
   connection.send(head, undefined, exchange);
   (await socket(0)).write('HTTP/1.1 200 OK\n');
-  await poll(() => exchange.last === 'broken', 'it is told');
+  await poll(() => exchange.last === 'broken', 'the break is reported');
   assert.ok(exchange.error !== undefined && 'kind' in exchange.error);
   assert.equal(exchange.error.kind, 'malformed');
   assert.equal(connection.isClosed, true);
   assert.deepEqual(exchange.events, ['sent', 'broken']);
 });
 
-test('bytes that nobody asked for close an idle connection, and are never the next answer [D18]', async (t) => {
+test('unsolicited bytes close an idle connection and are never read as the next answer [D18]', async (t) => {
   const { connect, makeIdle, received } = await serve(t);
   const { connection, closeCount } = connect();
   const end = await makeIdle(connection);
   end.write(small);
-  await poll(() => connection.isClosed, 'it closes');
-  await poll(() => closeCount() > 0, 'that is told');
+  await poll(() => connection.isClosed, 'the connection closes');
+  await poll(() => closeCount() > 0, 'its close is reported');
   assert.equal(received[0], head);
 });
 
-test('nothing is sent on a connection that has died and not closed yet, and its exchange can go elsewhere [D20]', async (t) => {
+test('nothing is sent on a failed connection, and the request can be sent on another connection [D20]', async (t) => {
   const { connect, makeIdle } = await serve(t);
   let own: Socket | undefined;
   const { connection } = connect((opened) => {
@@ -298,24 +304,24 @@ test('nothing is sent on a connection that has died and not closed yet, and its 
   });
   const end = await makeIdle(connection);
   const second = new Exchange();
-  // Between the end of the socket and its last event.
+  // Runs between the `error` and the `close` of the socket.
   own?.once('error', () => {
     connection.send('PUT / HTTP/1.1\r\n\r\n', Buffer.from('body'), second);
   });
   end.resetAndDestroy();
-  await poll(() => second.last === 'broken', 'it is told');
+  await poll(() => second.last === 'broken', 'the break is reported');
   assert.deepEqual(second.events, ['broken']);
   assert.equal(connection.hasDiedUnsent, true);
 });
 
 for (const [what, strike] of [
-  ['bytes that nobody asked for', (end: Socket) => end.write(small)],
+  ['unsolicited bytes', (end: Socket) => end.write(small)],
   ['the end of the connection', (end: Socket) => end.end()],
 ] as const) {
-  test(`${what} just before a request goes out are no answer to it: it is not sent [D18, D20]`, async (t) => {
+  test(`${what} just before a request is sent: the request is not sent [D18, D20]`, async (t) => {
     const { connect, makeIdle, received } = await serve(t);
     let onStrike: (() => void) | undefined;
-    // Told before the connection is.
+    // `onStrike` runs before the connection handles the event.
     const { connection } = connect((opened) => {
       opened.once('end', () => onStrike?.());
       return () => onStrike?.();
@@ -327,7 +333,7 @@ for (const [what, strike] of [
       connection.send('PUT / HTTP/1.1\r\n\r\n', Buffer.from('body'), second);
     };
     strike(end);
-    await poll(() => second.last === 'broken', 'it is told');
+    await poll(() => second.last === 'broken', 'the break is reported');
     assert.deepEqual(second.events, ['broken']);
     assert.equal(connection.hasDiedUnsent, true);
     assert.equal(received[0], head);
@@ -335,7 +341,7 @@ for (const [what, strike] of [
 }
 
 for (const size of [1, 300, 16_384, 16_385, 100_000]) {
-  test(`a body of ${size} bytes goes out as it is, whatever they mean`, async (t) => {
+  test(`a body of ${size} bytes is sent unchanged`, async (t) => {
     const { connect, socket, received } = await serve(t);
     const { connection } = connect();
     const exchange = new Exchange();
@@ -349,33 +355,33 @@ for (const size of [1, 300, 16_384, 16_385, 100_000]) {
   });
 }
 
-test('a connection that died unsent says so, and its exchange can go elsewhere [D20]', async (t) => {
+test('when the server resets the connection, the request has been sent or can be sent on another connection [D20]', async (t) => {
   const { connect, makeIdle } = await serve(t);
   const { connection } = connect();
   const end = await makeIdle(connection);
   end.resetAndDestroy();
   const second = new Exchange();
-  // Its end has arrived or not: either it is seen before the request goes out, or nothing comes back.
+  // Either the reset arrives before the request is sent, or the request gets no answer.
   connection.send(head, undefined, second);
-  await poll(() => second.last === 'broken', 'it is told');
+  await poll(() => second.last === 'broken', 'the break is reported');
   assert.equal(connection.hasDiedUnsent, !second.events.includes('sent'));
   assert.ok(connection.hasDiedUnsent || connection.isReusedAndSilent);
 });
 
 for (const faultAt of ['sent', 'head', 'body', 'end, reusable', 'broken']) {
-  test(`a fault of its owner at "${faultAt}" is told to it and closes the connection, but behind an end [D28]`, async (t) => {
+  test(`an error thrown by the owner at "${faultAt}" is passed to onFault, and closes the connection unless the exchange is over [D28]`, async (t) => {
     const { connect, socket } = await serve(t);
     const { connection } = connect();
     const exchange = new Exchange(faultAt);
     connection.send(head, undefined, exchange);
     (await socket(0)).write(faultAt === 'broken' ? 'nonsense' : small);
-    await poll(() => exchange.events.includes('fault'), 'it is told');
+    await poll(() => exchange.events.includes('fault'), 'the fault is reported');
     assert.equal(exchange.last, 'fault');
     assert.equal(connection.isClosed, faultAt !== 'end, reusable');
   });
 }
 
-test('a connection that is destroyed tells nobody; one that is broken off tells its owner', async (t) => {
+test('destroy causes no event; breakOff causes `broken`', async (t) => {
   const { connect, socket } = await serve(t);
   const destroyed = connect();
   const first = new Exchange();
@@ -384,7 +390,7 @@ test('a connection that is destroyed tells nobody; one that is broken off tells 
   await poll(() => first.last === 'sent', 'the request');
   destroyed.connection.destroy();
   assert.equal(destroyed.connection.isClosed, true);
-  await poll(() => destroyed.closeCount() > 0, 'it has closed');
+  await poll(() => destroyed.closeCount() > 0, 'the connection has closed');
   assert.deepEqual(first.events, ['sent']);
 
   const brokenOff = connect();
@@ -396,24 +402,24 @@ test('a connection that is destroyed tells nobody; one that is broken off tells 
   brokenOff.connection.breakOff(() => (isClosed = true));
   assert.equal(brokenOff.connection.isClosed, true);
   assert.equal(brokenOff.closeCount(), 0);
-  await poll(() => second.last === 'broken' && isClosed, 'both are told');
+  await poll(() => second.last === 'broken' && isClosed, 'both are reported');
   assert.equal(brokenOff.connection.hasDiedUnsent, false);
 });
 
-test('an exchange whose connection is broken off before it goes out has not been sent [D20]', async (t) => {
+test('breakOff before a request is sent: the request is not sent [D20]', async (t) => {
   const { connect, makeIdle, received } = await serve(t);
   const { connection, closeCount } = connect();
   await makeIdle(connection);
   const second = new Exchange();
   connection.send(head, undefined, second);
   connection.breakOff();
-  await poll(() => second.last === 'broken' && closeCount() > 0, 'it is told');
+  await poll(() => second.last === 'broken' && closeCount() > 0, 'both are reported');
   assert.deepEqual(second.events, ['broken']);
   assert.equal(connection.hasDiedUnsent, true);
   assert.equal(received[0], head);
 });
 
-test('an idle connection that is broken off is forgotten at once', async (t) => {
+test('breakOff of an idle connection reports its close at once', async (t) => {
   const { connect, makeIdle } = await serve(t);
   const { connection, closeCount } = connect();
   await makeIdle(connection);
@@ -422,7 +428,7 @@ test('an idle connection that is broken off is forgotten at once', async (t) => 
   assert.equal(closeCount(), 1);
 });
 
-test('why a connection broke is what the system says', async (t) => {
+test('a connection that breaks reports the error code of the OS', async (t) => {
   const { connect, socket } = await serve(t);
   const { connection } = connect();
   const exchange = new Exchange();
@@ -430,13 +436,13 @@ test('why a connection broke is what the system says', async (t) => {
   const end = await socket(0);
   await poll(() => exchange.last === 'sent', 'the request');
   end.resetAndDestroy();
-  await poll(() => exchange.last === 'broken', 'it is told');
+  await poll(() => exchange.last === 'broken', 'the break is reported');
   assert.equal((exchange.error as NodeJS.ErrnoException).code, 'ECONNRESET');
 });
 
 test('a connection keeps the process alive while it has an exchange, and not while it is idle', async (t) => {
   const { connect, socket } = await serve(t);
-  // The server's ends are in this process, too, and are always counted.
+  // Includes the server's sockets, which are in the same process.
   const alive = () => process.getActiveResourcesInfo().filter((name) => name === 'TCPSocketWrap').length;
   const { connection } = connect();
   const first = new Exchange();
@@ -473,14 +479,14 @@ test('a request waits for its connection to open', async (t) => {
   await nextTurn();
   assert.equal(connection.isConnecting, true);
   assert.deepEqual(exchange.events, []);
-  await poll(() => isFound !== undefined, 'the server is looked for');
+  await poll(() => isFound !== undefined, 'the lookup of the address');
   isFound?.();
   await socket(0);
   await poll(() => received[0] === head, 'the request');
   assert.equal(connection.isConnecting, false);
 });
 
-test('a server that is not there breaks the exchange', async (t) => {
+test('a refused connection ends the exchange as broken', async (t) => {
   const server = createServer();
   await once(server.listen(0, '127.0.0.1'), 'listening');
   const { port } = server.address() as AddressInfo;
@@ -495,6 +501,6 @@ test('a server that is not there breaks the exchange', async (t) => {
   });
   const exchange = new Exchange();
   connection.send(head, undefined, exchange);
-  await poll(() => exchange.last === 'broken', 'it is told');
+  await poll(() => exchange.last === 'broken', 'the break is reported');
   assert.deepEqual(exchange.events, ['broken']);
 });

@@ -1,5 +1,5 @@
-// The client goes away, at each moment of a request: D21. A read is cancelled at the backend at once; a write that
-// has been sent runs to its end.
+// The client leaves at each stage of a request. A read is cancelled at the backend at once; a write that has been sent
+// runs to its end. D21.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -11,7 +11,7 @@ import { forEachTarget } from '../helpers/targets.ts';
 
 const isRead = ({ method }: Operation) => method === 'GET';
 
-/** "At once", with room for a busy machine. */
+/** Limit for "at once" on a busy machine, in ms. */
 const atOnceMs = 1000;
 
 const leavings: [name: string, leave: (client: RawClient) => void][] = [
@@ -21,12 +21,8 @@ const leavings: [name: string, leave: (client: RawClient) => void][] = [
 ]; // prettier-ignore
 
 forEachTarget((target) => {
-  /** The next call's exchange, and an answer that waits until it is let go. */
-  function hold(...parts: Uint8Array[]): {
-    taken: Promise<Exchange>;
-    open: () => void;
-    answered: Promise<void>;
-  } {
+  /** Answers the next call with `parts`, or `{}`; the last part waits for `open`. `taken` gives the exchange. */
+  function hold(...parts: readonly Uint8Array[]) {
     const gate = createGate();
     const done = createGate();
     const { promise, resolve } = Promise.withResolvers<Exchange>();
@@ -44,7 +40,7 @@ forEachTarget((target) => {
   for (const [how, leave] of leavings) {
     for (const each of operations) {
       const bytes = requestBytes(each.method, each.path, each.options);
-      test(`operation ${each.name}: a client that ${how} before its request is whole causes no backend call [D21]`, async () => {
+      test(`operation ${each.name}: a client that ${how} before its request is complete: no backend call [D21]`, async () => {
         await target().withoutBackendCall(async () => {
           for (const length of new Set([1, 10, bytes.indexOf('\r\n\r\n') + 2, bytes.length - 1])) {
             await using client = await target().connect();
@@ -55,28 +51,23 @@ forEachTarget((target) => {
       });
 
       if (isRead(each)) {
-        test(`operation ${each.name}: a client that ${how} while the backend works: the read is cancelled at once [D21]`, async () => {
-          const { taken } = hold();
-          await using client = await target().connect();
-          client.send(bytes);
-          const exchange = await within(taken, 'the backend call');
-          leave(client);
-          await within(exchange.closed, 'the backend connection is closed', atOnceMs);
-          await target().settle();
-        });
-
-        test(`operation ${each.name}: a client that ${how} in the middle of the answer: the read is cancelled at once [D21]`, async () => {
-          const whole = answerBytes(`"${'x'.repeat(10_000)}"`);
-          const { taken } = hold(whole.subarray(0, 5000), whole.subarray(5000));
-          await using client = await target().connect();
-          client.send(bytes);
-          const exchange = await within(taken, 'the backend call');
-          leave(client);
-          await within(exchange.closed, 'the backend connection is closed', atOnceMs);
-          await target().settle();
-        });
+        const whole = answerBytes(`"${'x'.repeat(10_000)}"`);
+        for (const [when, parts] of [
+          ['while the backend works', []],
+          ['in the middle of the answer', [whole.subarray(0, 5000), whole.subarray(5000)]],
+        ] as const) {
+          test(`operation ${each.name}: a client that ${how} ${when}: the read is cancelled at once [D21]`, async () => {
+            const { taken } = hold(...parts);
+            await using client = await target().connect();
+            client.send(bytes);
+            const exchange = await within(taken, 'the backend call');
+            leave(client);
+            await within(exchange.closed, 'the backend connection is closed', atOnceMs);
+            await target().settle();
+          });
+        }
       } else {
-        test(`operation ${each.name}: a client that ${how} while the backend works: the write runs to its end, its answer is dropped [D21]`, async () => {
+        test(`operation ${each.name}: a client that ${how} while the backend works: the write runs to its end, and its answer is dropped [D21]`, async () => {
           const { taken, open, answered } = hold();
           await using client = await target().connect();
           client.send(bytes);
@@ -85,7 +76,7 @@ forEachTarget((target) => {
           for (let count = 0; count < 5; count += 1) await target().settle();
           assert.equal(exchange.isClosed, false, 'the write goes on');
           open();
-          await within(answered, 'the answer is taken');
+          await within(answered, 'the answer is sent');
           await target().settle();
           const calls = target().backend.requests.filter((call) => call.method === each.method);
           assert.equal(calls.length, 1, 'sent once');
@@ -93,9 +84,9 @@ forEachTarget((target) => {
       }
     }
 
-    test(`a client that ${how} while it takes a large reply disturbs nobody [D21]`, async () => {
+    test(`a client that ${how} while it receives a large reply: other clients are served [D21]`, async () => {
       target().backend.answersOnce(answer(Buffer.alloc(8_000_000, '1')));
-      const client = await target().connect();
+      await using client = await target().connect();
       client.send(requestBytes('GET', '/api/work-items'));
       await client.receives(1);
       client.pause();
@@ -103,7 +94,7 @@ forEachTarget((target) => {
       await target().settle();
     });
 
-    test(`a client that ${how} behind pipelined reads: each that was sent is cancelled [D21]`, async () => {
+    test(`a client that ${how} after pipelined reads: each read that was sent to the backend is cancelled [D21]`, async () => {
       const { backend } = target();
       const open = new Set<Exchange>();
       backend.answers(async (exchange) => {
@@ -121,7 +112,7 @@ forEachTarget((target) => {
     });
   }
 
-  test('a client that says that it sends nothing more in the middle of a body gets no backend call [D21]', async () => {
+  test('a client that sends its FIN in the middle of a body: no backend call [D21]', async () => {
     await target().withoutBackendCall(async () => {
       await using client = await target().connect();
       const bytes = requestBytes('PUT', '/api/work-items/5', { body: '{"a":1}' });
@@ -131,7 +122,7 @@ forEachTarget((target) => {
     });
   });
 
-  test('a request that a FIN cuts off gets its 400, and the read before it its reply [D21, D27]', async () => {
+  test('a request cut off by a FIN is 400, and the read before that request gets its reply [D21, D27]', async () => {
     const { taken, open } = hold(answerBytes('{"id":5}'));
     await using client = await target().connect();
     client.send(requestBytes('GET', '/api/work-items/5'));
@@ -148,7 +139,7 @@ forEachTarget((target) => {
     await client.closed();
   });
 
-  test('300 reads, 100 at a time, whose clients go away are all cancelled, and no connection is left over [D21]', async () => {
+  test('300 reads whose clients leave, 100 at a time, are all cancelled, and no connection is left [D21]', async () => {
     const { backend } = target();
     backend.answers(timeout);
     for (let round = 0; round < 3; round += 1) {

@@ -1,5 +1,5 @@
-// An answer without a length ends with its connection. Over TLS that may be the doing of anybody on the way, and Node does
-// not say whether the backend has ended it: what could have been longer is not passed on [D18; RFC 9112, 8; RFC 9110, 15].
+// An answer without a length ends with its connection. Anyone on the network path can end a TLS connection, and Node
+// does not report whether the backend did. So an answer that may be incomplete fails [D18; RFC 9112, 8; RFC 9110, 15].
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -14,17 +14,17 @@ import { BufferBudget } from '../../packages/core/body/budget.ts';
 import { assertReply, succeeded } from '../helpers/expected.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 
-// For localhost and 127.0.0.1, signed by itself.
+// A self-signed certificate for localhost and 127.0.0.1.
 const certificatePath = fileURLToPath(new URL('../vectors/tls/backend-certificate.pem', import.meta.url));
 const cert = readFileSync(certificatePath);
 const key = readFileSync(new URL('../vectors/tls/backend-key.pem', import.meta.url));
 
-/** How an answer ends: with the close_notify of TLS, or with the TCP connection alone, which anybody on the way can do. */
+/** How an answer ends: by the close_notify of TLS, or by a TCP FIN alone, which anyone on the network path can send. */
 type Ending = 'close_notify' | 'cut';
 const endings: readonly Ending[] = ['close_notify', 'cut'];
 
 interface CutAnswer {
-  /** Each is a record of TLS. */
+  /** No TLS record contains bytes of two pieces. */
   readonly pieces: readonly string[];
   readonly ending: Ending;
 }
@@ -32,7 +32,7 @@ interface CutAnswer {
 const headOf = (status = 200, ...fields: string[]): string =>
   [`HTTP/1.1 ${status} X`, ...fields, '', ''].join('\r\n');
 
-/** A backend over TLS that answers each request as it is told, and ends its connection. */
+/** A backend over TLS that answers each request as scripted and then ends the connection. */
 async function startBackend(version: SecureVersion = 'TLSv1.3') {
   let next: CutAnswer = { pieces: [headOf()], ending: 'cut' };
   let calls = 0;
@@ -77,7 +77,7 @@ async function answerWith(tls: TLSSocket, socket: Socket, { pieces, ending }: Cu
   else tls.end();
 }
 
-/** The bytes of `socket`, with an end of their own: TLS over them says nothing when the socket is ended. */
+/** Carries TLS over `socket`. Ending the socket itself sends a FIN without a close_notify. */
 function carry(socket: Socket): Duplex {
   const carrier = new Duplex({
     read: () => undefined,
@@ -92,7 +92,7 @@ function carry(socket: Socket): Duplex {
   return carrier;
 }
 
-// What may be the beginning of something longer, and what nothing can follow but white space.
+// A longer JSON text could begin with an open body. Only white space can follow a whole body.
 const openBodies = ['12', '0', '-1', '1.5', '1e5', '1E+05', ' \r\n12', '\ufeff12', '1'.repeat(40_000)];
 const wholeBodies = ['12 ', '12\n', '[12]', '{"id":12}', '"12"', 'true', 'null', '"ends in 1"', '1\r\n\t '];
 
@@ -104,7 +104,7 @@ const operations = [
 
 const latin1 = (text: string): string => Buffer.from(text).toString('latin1');
 
-describe('the command, before a backend over TLS', () => {
+describe('the command with a backend over TLS', () => {
   let backend: Awaited<ReturnType<typeof startBackend>>;
   let gateway: Command;
   before(async () => {
@@ -119,14 +119,14 @@ describe('the command, before a backend over TLS', () => {
   for (const [method, path, status, failed] of operations) {
     const options = method === 'POST' ? { body: '{}' } : {};
     for (const ending of endings) {
-      test(`${method} ${path}: a number that ends with its connection, by ${ending}, is no answer [D18]`, async () => {
+      test(`${method} ${path}: a number without a length fails when the connection ends (${ending}) [D18]`, async () => {
         for (const body of openBodies) {
           backend.answers({ pieces: [headOf() + latin1(body)], ending });
           assertReply(await gateway.call(method, path, options), 500, failed);
         }
       });
 
-      test(`${method} ${path}: what nothing can follow is whole, by ${ending} [D18]`, async () => {
+      test(`${method} ${path}: a text that only white space can follow succeeds when the connection ends (${ending}) [D18]`, async () => {
         for (const body of wholeBodies) {
           backend.answers({ pieces: [headOf() + latin1(body)], ending });
           assertReply(await gateway.call(method, path, options), status, body);
@@ -134,7 +134,7 @@ describe('the command, before a backend over TLS', () => {
       });
     }
 
-    test(`${method} ${path}: a number whose end the backend has told is whole [D18]`, async () => {
+    test(`${method} ${path}: a number with a length or in chunks succeeds [D18]`, async () => {
       for (const fields of [
         ['content-length: 3', '', '123'],
         ['transfer-encoding: chunked', '', '1\r\n1\r\n2\r\n23\r\n0\r\n\r\n'],
@@ -144,7 +144,7 @@ describe('the command, before a backend over TLS', () => {
       }
     });
 
-    test(`${method} ${path}: a number cut off within what was told is no answer [D18]`, async () => {
+    test(`${method} ${path}: a number that is cut off before its length or last chunk fails [D18]`, async () => {
       for (const fields of [
         ['content-length: 3', '', '12'],
         ['transfer-encoding: chunked', '', '1\r\n1\r\n2\r\n23\r\n'],
@@ -155,7 +155,7 @@ describe('the command, before a backend over TLS', () => {
     });
   }
 
-  test('where no answer is needed its head decides, however it ends [D17]', async () => {
+  test('PUT and DELETE need no answer body: the head decides the outcome [D17]', async () => {
     for (const [method, options] of [
       ['PUT', { body: '{}' }],
       ['DELETE', {}],
@@ -167,18 +167,18 @@ describe('the command, before a backend over TLS', () => {
     }
   });
 
-  test('a status that is none of success stays what it is [spec 7]', async () => {
+  test('a 404 whose body is cut off stays a 404 [spec 7]', async () => {
     backend.answers({ pieces: [`${headOf(404)}12`], ending: 'cut' });
     assertReply(await gateway.call('GET', '/api/work-items/7'), 404, '{"error":"Work item not found"}');
   });
 
-  test('the log says what the backend has to do', async () => {
+  test('the log line says that the backend should send a content-length', async () => {
     backend.answers({ pieces: [`${headOf()}12`], ending: 'close_notify' });
     const before = gateway.logs.length;
     await gateway.call('GET', '/api/work-items/7', { headers: [['X-Request-Id', 'cut-number']] });
     const line = await gateway.log(({ requestId }) => requestId === 'cut-number', 'a line about the failure');
     assert.ok(gateway.logs.length > before);
-    assert.match(String(line['cause']), /may have been cut off.*content-length/);
+    assert.match(String(line['cause']), /may be incomplete.*content-length/);
   });
 });
 
@@ -194,7 +194,7 @@ describe('the client of the backend', () => {
 
   for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
     for (const ending of endings) {
-      test(`a number that ends with its connection is one call, and nothing of it is held; ${version}, ${ending} [D18, D20]`, async () => {
+      test(`${version}, ${ending}: a number without a length causes one call and leaves no bytes buffered [D18, D20]`, async () => {
         await using backend = await startBackend(version);
         const budget = new BufferBudget(1_000_000);
         const client = new BackendClient({

@@ -1,5 +1,5 @@
-// No client makes others wait by what it sends: requests sent ahead and bodies in tiny pieces are taken in turns, and
-// what waits is bytes. Seen in turns of the event loop, not in time. D58.
+// Fairness between clients: pipelined requests and bodies in tiny chunks do not delay other clients. Measured in
+// event-loop turns, not in time. D58.
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -10,7 +10,7 @@ import type { Guard } from '../../packages/core/call/guard.ts';
 import { createRateLimit } from '../../packages/core/guards/rate-limit/rate-limit.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, invalidId, succeeded } from '../helpers/expected.ts';
-import { serveGuarded, serveInProcess, type Deed } from '../helpers/in-process.ts';
+import { serveGuarded, serveInProcess, type EventListener } from '../helpers/in-process.ts';
 import { audience, createPair, issuerName, keySetOf } from '../helpers/issuer.ts';
 import { bytesOf, chunk, RawClient, request, requestBytes } from '../helpers/raw-client.ts';
 import { answer, behind, type ScriptedBackend } from '../helpers/scripted-backend.ts';
@@ -23,10 +23,10 @@ after(() => {
 });
 
 type Server = AsyncDisposable & { readonly backend: ScriptedBackend; readonly port: number };
-type Start = (deed: Deed) => Promise<Server>;
+type Start = (onEvent: EventListener) => Promise<Server>;
 
-/** A gateway in this process, and what it does in each turn of the loop. */
-async function serve(start: Start = async (deed) => await serveInProcess({}, deed)) {
+/** A gateway in this process that counts the requests it answers in each event-loop turn. */
+async function serve(start: Start = async (listener) => await serveInProcess({}, listener)) {
   let answered = 0;
   let answeredInTurn = 0;
   let mostInTurn = 0;
@@ -46,7 +46,7 @@ async function serve(start: Start = async (deed) => await serveInProcess({}, dee
     backend: server.backend,
     port: server.port,
     answered: () => answered,
-    /** The most requests that were answered in one turn of the event loop. */
+    /** The most requests that were answered in one event-loop turn. */
     mostInTurn: () => mostInTurn,
     [Symbol.asyncDispose]: async () => {
       clearImmediate(ticker);
@@ -58,8 +58,8 @@ async function serve(start: Start = async (deed) => await serveInProcess({}, dee
 const refusals: [string, Buffer, number][] = [
   ['a bad id', requestBytes('GET', '/api/work-items/a'), 400],
   ['OPTIONS', requestBytes('OPTIONS', '/api/work-items'), 204],
-  ['a method that the path does not have', requestBytes('PATCH', '/api/work-items/1'), 405],
-  ['an unknown path, as short as can be', Buffer.from('GET / HTTP/1.1\r\nHost:\r\n\r\n'), 404],
+  ['an unknown method', requestBytes('PATCH', '/api/work-items/1'), 405],
+  ['an unknown path in the shortest possible request', Buffer.from('GET / HTTP/1.1\r\nHost:\r\n\r\n'), 404],
   ['a body that is not JSON', requestBytes('POST', '/api/work-items', { body: '{' }), 500],
   ['a bad id with a body', requestBytes('PUT', '/api/work-items/a', { body: '\n\n\r\n\r\n' }), 400],
   [
@@ -78,35 +78,42 @@ const elsewhere = (msLeft: number): Guard =>
     take: () => Promise.resolve({ left: msLeft > 0 ? -1 : 0, msLeft }),
   });
 
-// Each gives its reply with a promise, and without IO.
+// Each guard refuses through a promise, without I/O.
 const asyncGuards: [string, Start, number][] = [
   [
-    'a token that nobody has issued',
-    async (deed) => {
-      const server = await serveWithTokens(keySetOf(pair), {}, deed);
+    'an invalid token',
+    async (listener) => {
+      const server = await serveWithTokens(keySetOf(pair), {}, listener);
       await server.keys.start();
       return server;
     },
     401,
   ],
   [
-    'a token that nobody has issued, in a host',
-    async (deed) => {
+    'an invalid token, in an embedded gateway',
+    async (listener) => {
       const authJwksFile = join(folder, 'keys.json');
       writeFileSync(authJwksFile, keySetOf(pair));
-      return await serveInProcess({ authIssuer: issuerName, authAudience: [audience], authJwksFile }, deed);
+      return await serveInProcess(
+        { authIssuer: issuerName, authAudience: [audience], authJwksFile },
+        listener,
+      );
     },
     401,
   ],
-  ['a request too many, as others count', (deed) => serveGuarded([elsewhere(1)], undefined, deed), 429],
+  [
+    'a request over a shared rate limit',
+    (listener) => serveGuarded([elsewhere(1)], undefined, listener),
+    429,
+  ],
   [
     'two guards, of which the second refuses',
-    (deed) => serveGuarded([elsewhere(0), elsewhere(1)], undefined, deed),
+    (listener) => serveGuarded([elsewhere(0), elsewhere(1)], undefined, listener),
     429,
   ],
 ];
 
-describe('of requests sent ahead at most 16 are answered in one turn of the event loop', () => {
+describe('at most 16 pipelined requests are answered in one event-loop turn', () => {
   for (const [what, bytes, status] of refusals) {
     test(what, async () => {
       await using server = await serve();
@@ -116,7 +123,7 @@ describe('of requests sent ahead at most 16 are answered in one turn of the even
       for (let index = 0; index < count; index += 1) assert.equal((await client.reply()).status, status);
       assert.equal(server.answered(), count);
       assert.ok(server.mostInTurn() <= 16, `${server.mostInTurn()} in one turn`);
-      // It is read on as ever.
+      // The connection can still be used.
       assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
     });
   }
@@ -134,7 +141,7 @@ describe('of requests sent ahead at most 16 are answered in one turn of the even
     });
   }
 
-  test('in the order in which they were sent, whatever they are', async () => {
+  test('requests of every kind, in order', async () => {
     await using server = await serve();
     await using client = await RawClient.open(server.port);
     const kinds = [
@@ -161,7 +168,7 @@ describe('of requests sent ahead at most 16 are answered in one turn of the even
     assert.ok(server.mostInTurn() <= 16, `${server.mostInTurn()} in one turn`);
   });
 
-  test('of many connections those of one, and one of each as it comes', async () => {
+  test('30 connections: at most 16 waiting requests, plus one new request from each connection', async () => {
     await using server = await serve();
     const clients = await Promise.all(Array.from({ length: 30 }, () => RawClient.open(server.port)));
     const count = 500;
@@ -178,7 +185,7 @@ describe('of requests sent ahead at most 16 are answered in one turn of the even
     assert.ok(server.mostInTurn() <= 16 + clients.length, `${server.mostInTurn()} in one turn`);
   });
 
-  test('those that have waited for an answer, too', async () => {
+  test('requests that waited for the answer to an earlier request', async () => {
     await using server = await serve();
     const gate = createGate();
     server.backend.answersOnce(behind(gate, answer('[]')));
@@ -194,7 +201,7 @@ describe('of requests sent ahead at most 16 are answered in one turn of the even
   });
 });
 
-test('bodies in chunks of one byte are what they are, behind a slow reply too', async () => {
+test('a pipelined body in one-byte chunks arrives unchanged, and other clients are served meanwhile', async () => {
   await using server = await serve();
   const gate = createGate();
   server.backend.answersOnce(behind(gate, answer('[]')));
@@ -204,7 +211,7 @@ test('bodies in chunks of one byte are what they are, behind a slow reply too', 
   const count = 100_000;
   const head = requestBytes('PUT', '/api/work-items/5', { headers: [['Transfer-Encoding', 'chunked']] });
   client.send(Buffer.concat([head, bytesOf('1\r\n1\r\n'.repeat(count)), bytesOf('0\r\n\r\n')]));
-  // Others are served meanwhile.
+
   for (let round = 0; round < 50; round += 1) await request(server.port, 'OPTIONS', '/api/work-items');
   gate.open();
   assertReply(await client.reply(), 200, '[]');
@@ -212,7 +219,7 @@ test('bodies in chunks of one byte are what they are, behind a slow reply too', 
   assert.ok(server.backend.requests[1]?.body.equals(Buffer.alloc(count, '1')));
 });
 
-test('requests sent ahead are the same requests wherever the bytes are split', async () => {
+test('pipelined requests are read correctly wherever their bytes are split', async () => {
   await using server = await serve();
   const bytes = Buffer.concat([
     bytesOf('\r\n'),
@@ -246,7 +253,7 @@ test('requests sent ahead are the same requests wherever the bytes are split', a
   }
 });
 
-test('a client that leaves while its requests wait for their turn costs nothing more', async () => {
+test('waiting requests are dropped when their client leaves', async () => {
   await using server = await serve();
   const bytes = Buffer.concat(Array.from({ length: 2000 }, () => requestBytes('GET', '/api/work-items/a')));
   for (let round = 0; round < 20; round += 1) {
@@ -262,5 +269,5 @@ test('a client that leaves while its requests wait for their turn costs nothing 
     assertReply(await request(server.port, 'GET', '/api/work-items'), 200, '[]');
     answered = server.answered();
     return answered === before + 1;
-  }, 'nothing but our own calls is answered any more');
+  }, 'only the calls of the test are answered');
 });

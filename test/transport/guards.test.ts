@@ -1,5 +1,4 @@
-// A guard decides, at once or later, whether a request of an operation is called; what it has not said yet holds the body
-// back. Every door with a guard comes through here.
+// The guard interface: a guard admits or refuses a request, at once or later. The body is read after it admits.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -42,11 +41,21 @@ async function serveSaying(...says: (() => Admission | Promise<Admission>)[]) {
   return { ...server, guards, asked: () => guards.map(({ asked }) => asked.length) };
 }
 
+/** A server whose guard admits requests only after `admit` is called. */
+async function serveWaiting() {
+  const gate = createGate();
+  const server = await serveSaying(async () => {
+    await gate.opened;
+    return admitted;
+  });
+  return { ...server, admit: gate.open, isCalled: () => server.guards[0]?.asked.length === 1 };
+}
+
 for (const [when, says] of [
   ['at once', (admission: Admission) => admission],
   ['later', async (admission: Admission) => await Promise.resolve(admission)],
 ] as const) {
-  test(`a guard that refuses ${when}: its reply, no backend call, and the connection goes on`, async () => {
+  test(`a guard that refuses ${when}: the client gets the guard's reply, no backend call, and the connection stays open`, async () => {
     await using server = await serveSaying(() => says(refused));
     await using client = await server.connect();
     for (const { method, path, options } of operations) {
@@ -59,7 +68,7 @@ for (const [when, says] of [
     );
   });
 
-  test(`a guard that admits ${when}: the call is made, with its body`, async () => {
+  test(`a guard that admits ${when}: the backend gets the call with its body`, async () => {
     await using server = await serveSaying(() => says(admitted));
     await using client = await server.connect();
     for (const { method, path, options, status, body } of operations) {
@@ -74,7 +83,7 @@ for (const [when, says] of [
   });
 }
 
-test('a guard is asked before the id is read, and not where no operation is called', async () => {
+test('a guard is called before the id is checked, and only for operations', async () => {
   await using server = await serveSaying(() => refused);
   await using client = await server.connect();
   assertReply(await client.call('GET', '/api/work-items/abc'), 403, forbidden);
@@ -84,7 +93,7 @@ test('a guard is asked before the id is read, and not where no operation is call
   assert.deepEqual(server.asked(), [1]);
 });
 
-test('guards are asked in order, up to the first that refuses; one tells the next whom it has found', async () => {
+test('guards are called in order until one refuses; an identity is passed to the next guard', async () => {
   await using server = await serveSaying(
     async () => await Promise.resolve<Admission>({ isAdmitted: true, identity: 'Ada' }),
     () => refused,
@@ -97,19 +106,15 @@ test('guards are asked in order, up to the first that refuses; one tells the nex
   assert.equal(joinGuards([]), undefined);
 });
 
-test('what a guard has not let in is not read: its body waits in the socket', async () => {
-  const gate = createGate();
-  await using server = await serveSaying(async () => {
-    await gate.opened;
-    return admitted;
-  });
+test('a body waits in the socket until its guard has admitted the request', async () => {
+  await using server = await serveWaiting();
   await using client = await server.connect();
   const body = Buffer.from(`"${'x'.repeat(8_000_000)}"`);
   client.send(requestBytes('PUT', '/api/work-items/5', { body }));
-  await poll(() => server.guards[0]?.asked.length === 1, 'the guard is asked');
-  // Another client is served meanwhile, and nothing of the body is held for the first.
+  await poll(server.isCalled, 'the guard is called');
+
   assert.equal(server.gateway.budget.bytes, 0);
-  gate.open();
+  server.admit();
   assert.equal((await client.reply()).status, 200);
   assert.deepEqual(
     server.backend.requests.map((request) => request.body.equals(body)),
@@ -117,36 +122,28 @@ test('what a guard has not let in is not read: its body waits in the socket', as
   );
 });
 
-test('`100 Continue` is sent only when the guard has admitted', async () => {
-  const gate = createGate();
-  await using server = await serveSaying(async () => {
-    await gate.opened;
-    return admitted;
-  });
+test('`100 Continue` is sent after the guard has admitted the request', async () => {
+  await using server = await serveWaiting();
   await using client = await server.connect();
   client.send(
     'PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n',
   );
-  await poll(() => server.guards[0]?.asked.length === 1, 'the guard is asked');
+  await poll(server.isCalled, 'the guard is called');
   assert.equal(client.bytesReceived, 0);
-  gate.open();
+  server.admit();
   assert.equal((await client.reply()).status, 100);
   client.send('{}');
   assert.equal((await client.reply()).status, 200);
 });
 
-test('a client that leaves while the guard decides causes no call', async () => {
-  const gate = createGate();
-  await using server = await serveSaying(async () => {
-    await gate.opened;
-    return admitted;
-  });
+test('a client that leaves while the guard decides: no backend call', async () => {
+  await using server = await serveWaiting();
   const client = await server.connect();
   client.send(requestBytes('GET', '/api/work-items/5'));
-  await poll(() => server.guards[0]?.asked.length === 1, 'the guard is asked');
+  await poll(server.isCalled, 'the guard is called');
   client.reset();
   await poll(() => server.told.ended.length === 1, 'the call has ended');
-  gate.open();
+  server.admit();
   await using other = await server.connect();
   assert.equal((await other.call('GET', '/api/work-items/7')).status, 200);
   assert.deepEqual(
@@ -159,23 +156,19 @@ test('a client that leaves while the guard decides causes no call', async () => 
   );
 });
 
-test('a client that ends its side within the body that is held back is answered, and nothing is called', async () => {
-  const gate = createGate();
-  await using server = await serveSaying(async () => {
-    await gate.opened;
-    return admitted;
-  });
+test('a client whose FIN cuts off its body while the guard decides gets 400, and no backend call', async () => {
+  await using server = await serveWaiting();
   await using client = await server.connect();
   client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"a"');
-  await poll(() => server.guards[0]?.asked.length === 1, 'the guard is asked');
+  await poll(server.isCalled, 'the guard is called');
   client.end();
-  gate.open();
+  server.admit();
   assert.equal((await client.reply()).status, 400);
   await client.closed();
   assert.equal(server.backend.requests.length, 0);
 });
 
-test('requests sent ahead are answered in order, whatever their guards take', async () => {
+test('pipelined requests are answered in order, with guards that decide at once and later', async () => {
   let count = 0;
   await using server = await serveSaying(() => {
     count += 1;
@@ -201,7 +194,7 @@ test('requests sent ahead are answered in order, whatever their guards take', as
   }
 });
 
-test("a guard that throws or rejects is a fault of ours: the operation's 500, and no call [D28]", async () => {
+test("a guard that throws or rejects: the operation's 500, and no backend call [D28]", async () => {
   const fault = new TypeError('SECRET');
   for (const says of [
     () => {

@@ -1,5 +1,5 @@
-// Handshakes of TLS: their time, whom they make room for, why one failed and whose it was, certificates of clients,
-// sessions, and what is behind one [D26, D33, D35, D36, D37, D38].
+// TLS handshakes of clients: time limit, connection limit, reasons of failures, client certificates, session
+// resumption, and ALPN. D26, D33, D35, D36, D37, D38.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -7,6 +7,7 @@ import { connect, type AddressInfo, type Socket } from 'node:net';
 import { after, before, describe, test, type TestContext } from 'node:test';
 import { connect as connectTls, type ConnectionOptions } from 'node:tls';
 
+import type { ServerLimits } from '../../packages/core/http1/connection.ts';
 import type { ServerTls } from '../../packages/core/http1/handshake.ts';
 import { ServerConnection } from '../../packages/core/http1/server-connection.ts';
 import { ClientServer, type SecureOptions } from '../../packages/core/http1/server.ts';
@@ -14,11 +15,12 @@ import { createReplyHead } from '../../packages/core/http1/writer.ts';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { closed, RawClient } from '../helpers/raw-client.ts';
-import { noLimits } from '../helpers/served-connections.ts';
+import { noLimits, stopClock, turns } from '../helpers/served-connections.ts';
 
+// The start of a 512-byte TLS record with a ClientHello.
 const helloStart = Buffer.from('160301020001', 'hex');
 
-describe('handshakes', { skip: noOpenssl }, () => {
+describe('TLS handshakes', { skip: noOpenssl }, () => {
   let folder: CertificateFolder;
   let authority: Issued;
   let issued: Issued;
@@ -37,22 +39,25 @@ describe('handshakes', { skip: noOpenssl }, () => {
     ...options,
   });
 
-  /** A server that refuses whatever is no request, and gets none. */
-  async function listen(t: TestContext, secure: SecureOptions = { tls: tls() }) {
+  /** A server for tests without a valid request. A malformed request is 400. */
+  async function listen(
+    t: TestContext,
+    secure: SecureOptions = { tls: tls() },
+    limits: Partial<ServerLimits> = {},
+  ) {
     const failures: string[] = [];
     const server = new ClientServer(
-      noLimits,
+      { ...noLimits, ...limits },
       {
         accept: () => assert.fail('a request'),
         refuse: () => ({
-          ...{
-            head: createReplyHead(400, []),
-            added: [],
-            requestId: 'none',
-            pieces: [Buffer.from('no')],
-            length: 2,
-          },
-          ...{ closes: true, drains: false },
+          head: createReplyHead(400, []),
+          added: [],
+          requestId: 'none',
+          pieces: [Buffer.from('no')],
+          length: 2,
+          closes: true,
+          drains: false,
         }),
         onFault: (error) => {
           throw error;
@@ -60,6 +65,8 @@ describe('handshakes', { skip: noOpenssl }, () => {
       },
       secure,
     );
+    let shed = 0;
+    server.onShed = () => (shed += 1);
     server.onHandshakeFailure = (error, address) => failures.push(`${address}: ${error.message}`);
     await once(server.listener.listen(0, '127.0.0.1'), 'listening');
     const { port } = server.listener.address() as AddressInfo;
@@ -69,7 +76,10 @@ describe('handshakes', { skip: noOpenssl }, () => {
     });
     const start = (options: ConnectionOptions = {}) => {
       const client = connectTls({
-        ...{ port, host: '127.0.0.1', ca: authority.cert, servername: 'localhost' },
+        port,
+        host: '127.0.0.1',
+        ca: authority.cert,
+        servername: 'localhost',
         ...options,
       });
       t.after(() => {
@@ -81,15 +91,19 @@ describe('handshakes', { skip: noOpenssl }, () => {
       server,
       port,
       failures,
-      /** A client that begins a handshake; it may fail. */
+      shed: () => shed,
+      /** Waits until the server, too, has completed a handshake. */
+      secured: () =>
+        poll(() => [...server].some((each) => each instanceof ServerConnection), 'the handshake has ended'),
+      /** A client that starts a handshake, which may fail. */
       start,
-      /** A client behind its handshake. */
+      /** A client that has completed its handshake. */
       secure: async (options: ConnectionOptions = {}) => {
         const client = start(options);
         await once(client, 'secureConnect');
         return client;
       },
-      /** A client that has not said anything. */
+      /** A client that has sent nothing. */
       raw: async (): Promise<Socket> => {
         const client = connect({ port, host: '127.0.0.1', allowHalfOpen: true }).on('error', () => undefined);
         t.after(() => {
@@ -101,53 +115,103 @@ describe('handshakes', { skip: noOpenssl }, () => {
     };
   }
 
-  test(
-    'a handshake rests and is quiet from its beginning on, and ends with its time [D26, D33, D36]',
-    { timeout: 30_000 },
-    async (t) => {
+  test('a connection is counted once, from its acceptance to its close [D26]', async (t) => {
+    const { server, raw, secure, secured, failures } = await listen(t);
+    const silent = await raw();
+    await poll(() => server.size === 1, 'a silent connection is counted');
+    const client = await secure();
+    assert.equal(server.size, 2);
+    await secured();
+    assert.equal(server.size, 2);
+    client.destroy();
+    silent.destroy();
+    await poll(() => server.size === 0, 'no connection is counted');
+    assert.deepEqual(failures, ['127.0.0.1: the connection was closed during the TLS handshake']);
+  });
+
+  test('at the connection limit an unfinished handshake is closed for a new client, and not reported as a failure [D26]', async (t) => {
+    const clock = stopClock(t);
+    const { server, raw, secure, failures, shed } = await listen(t, undefined, { connectionsMax: 20 });
+    for (let count = 0; count < 20; count += 1) await raw();
+    await poll(() => server.size === 20, 'the limit is reached');
+    clock.now += 1_000;
+    await secure();
+    assert.equal(shed(), 1);
+    assert.deepEqual(failures, []);
+  });
+
+  for (const [what, first, next] of [
+    ['sends nothing', '', ''],
+    ['sends half a ClientHello', helloStart, ''],
+    ['sends byte by byte', helloStart, '\0'],
+  ] as const) {
+    test(`a client that ${what} is disconnected without a reply after the handshake timeout [D36]`, async (t) => {
+      const clock = stopClock(t);
       const { server, raw, failures } = await listen(t);
-      const from = 5_000;
-      let now = from;
-      t.mock.method(performance, 'now', () => now);
-      await raw();
-      await poll(() => server.size === 1, 'it is taken');
+      const client = await raw();
+      await poll(() => server.size === 1, 'the client is accepted');
       const [handshake] = server;
       assert.ok(handshake);
-      assert.equal(handshake.restsSince(from + 700), 700);
-      assert.deepEqual([handshake.isQuiet(0, from), handshake.isQuiet(1, from)], [true, false]);
-      now = from + 1_000;
-      assert.deepEqual([handshake.isQuiet(1_000, 0), handshake.isQuiet(1_001, 0)], [true, false]);
-      assert.deepEqual([handshake.isQuiet(300, now - 300), handshake.isQuiet(301, now - 300)], [true, false]);
+      const from = clock.now;
+      const bytes: Buffer[] = [];
+      client.on('data', (piece: Buffer) => bytes.push(piece));
+      client.write(first);
+      clock.now += 59_000;
+      client.write(next);
+      await turns(20);
       handshake.checkTime(from + 59_999);
       assert.equal(handshake.socket.destroyed, false);
+      const isClosed = closed(client.on('end', () => client.end()));
       handshake.checkTime(from + 60_000);
       assert.equal(handshake.socket.destroyed, true);
-      const told = ['127.0.0.1: TLS was not set up in time'];
-      assert.deepEqual(failures, told);
-      await once(handshake.socket, 'close');
-      assert.deepEqual([failures, server.size], [told, 0], 'its end is no other failure');
-    },
-  );
+      await isClosed;
+      assert.equal(Buffer.concat(bytes).includes('HTTP'), false);
+      await poll(() => server.size === 0, 'no connection is counted');
+      assert.deepEqual(failures, ['127.0.0.1: the TLS handshake timed out']);
+    });
+  }
 
-  test('why a handshake failed is told once, and whose it was; its connection is closed [D36]', async (t) => {
+  test('a connection is idle and quiet from the start of its handshake [D26, D33]', async (t) => {
+    const clock = stopClock(t);
+    const { server, raw } = await listen(t);
+    await raw();
+    await poll(() => server.size === 1, 'the client is accepted');
+    const [handshake] = server;
+    assert.ok(handshake);
+    const from = clock.now;
+    assert.equal(handshake.idleMs(from + 700), 700);
+    assert.deepEqual([handshake.isQuiet(0, from), handshake.isQuiet(1, from)], [true, false]);
+    clock.now = from + 1_000;
+    for (const [quietMs, since] of [
+      [1_000, 0],
+      [300, clock.now - 300],
+    ] as const) {
+      assert.deepEqual(
+        [handshake.isQuiet(quietMs, since), handshake.isQuiet(quietMs + 1, since)],
+        [true, false],
+      );
+    }
+  });
+
+  test('a failed handshake is reported once, with its reason and the client address, and its connection is closed [D36]', async (t) => {
     const { server, raw, start, failures } = await listen(t, { tls: tls({ minVersion: '1.3' }) });
-    const cut = /^127\.0\.0\.1: the connection was closed before TLS was set up$/;
+    const cut = /^127\.0\.0\.1: the connection was closed during the TLS handshake$/;
     for (const [what, begin, reason] of [
-      ['it goes', async () => (await raw()).destroy(), cut],
-      ['it ends without a word', async () => (await raw()).end(), cut],
-      ['it ends within its first message', async () => (await raw()).end(helloStart), cut],
+      ['the client leaves', async () => (await raw()).destroy(), cut],
+      ['a FIN at once', async () => (await raw()).end(), cut],
+      ['a FIN within the ClientHello', async () => (await raw()).end(helloStart), cut],
       [
-        'it resets',
+        'a reset',
         async () => {
           const socket = await raw();
           socket.write(helloStart);
-          await poll(() => server.size === 1, 'it is taken');
+          await poll(() => server.size === 1, 'the client is accepted');
           socket.resetAndDestroy();
         },
-        /^127\.0\.0\.1: (?:the connection was closed before TLS was set up|.*ECONNRESET)/,
+        /^127\.0\.0\.1: (?:the connection was closed during the TLS handshake|.*ECONNRESET)/,
       ],
       [
-        'it speaks HTTP',
+        'an HTTP request',
         async () => {
           const socket = await raw();
           socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
@@ -156,7 +220,7 @@ describe('handshakes', { skip: noOpenssl }, () => {
         /^127\.0\.0\.1: .*http request/,
       ],
       [
-        'its versions are too old',
+        'an old TLS version',
         async () => {
           await closed(start({ maxVersion: 'TLSv1.2' }));
         },
@@ -165,40 +229,39 @@ describe('handshakes', { skip: noOpenssl }, () => {
     ] as const) {
       failures.length = 0;
       await begin();
-      await poll(() => failures.length > 0 && server.size === 0, `${what}: it is told and forgotten`);
+      await poll(() => failures.length > 0 && server.size === 0, `${what}: the failure`);
       assert.equal(failures.length, 1, what);
       assert.match(failures[0] ?? '', reason);
     }
   });
 
-  test('a client needs a certificate of the authority that is asked for [D38]', async (t) => {
-    const { server, start, failures } = await listen(t, { tls: tls({ clientCa: authority.cert }) });
+  test('if a client authority is configured, a client needs a certificate from it [D38]', async (t) => {
+    const { server, secured, start, failures } = await listen(t, { tls: tls({ clientCa: authority.cert }) });
     const strangers = folder.authority('strangers');
     const strange = folder.issue(strangers, 'strange');
     const known = folder.issue(authority, 'known');
     for (const [options, reason] of [
       [{}, /peer did not return a certificate/],
-      // Node does not say why.
-      [{ cert: strange.cert, key: strange.key }, /closed before TLS|certificate/],
+      // Node reports no reason here.
+      [{ cert: strange.cert, key: strange.key }, /closed during the TLS handshake|certificate/],
     ] as const) {
       failures.length = 0;
-      // In TLS 1.3 it is told when its own part is done.
+      // In TLS 1.3 the client learns of the refusal after its own part of the handshake.
       await closed(start(options));
-      await poll(() => failures.length > 0, 'it is refused');
+      await poll(() => failures.length > 0, 'the client is refused');
       assert.match(failures[0] ?? '', reason);
       assert.equal(server.size, 0);
     }
     failures.length = 0;
     start({ cert: known.cert, key: known.key });
-    await poll(() => [...server].some((each) => each instanceof ServerConnection), 'it comes in');
+    await secured();
     assert.deepEqual(failures, []);
-    // Nobody needs one where none is asked for.
     const open = await listen(t);
     await open.secure();
-    await poll(() => [...open.server].some((each) => each instanceof ServerConnection), 'it comes in');
+    await open.secured();
   });
 
-  test('a session is resumed where the keys of tickets are shared, and not behind new certificates with other keys [D37]', async (t) => {
+  test('servers with the same ticket keys resume a session, servers with other keys do not [D37]', async (t) => {
     const ticketKeys = Buffer.alloc(48, 1);
     const first = await listen(t, { tls: tls({ ticketKeys }) });
     const second = await listen(t, { tls: tls({ ticketKeys }) });
@@ -217,7 +280,7 @@ describe('handshakes', { skip: noOpenssl }, () => {
     assert.equal(await isReused(second), false);
   });
 
-  test('a client that ends its side within a request has its 400 over TLS, too [D27]', async (t) => {
+  test('over TLS, a request cut off by close_notify is 400 [D27]', async (t) => {
     const { server, port, failures } = await listen(t);
     const client = await RawClient.openSecure(port, { ca: authority.cert, servername: 'localhost' });
     t.after(() => {
@@ -228,18 +291,51 @@ describe('handshakes', { skip: noOpenssl }, () => {
     const reply = await client.reply();
     assert.deepEqual([reply.status, reply.header('connection')], [400, 'close']);
     assert.equal(await client.closed(), 'end');
-    await poll(() => server.size === 0, 'it is forgotten');
+    await poll(() => server.size === 0, 'no connection is counted');
     assert.deepEqual(failures, []);
   });
 
-  test('a drain has another protocol say that it ends, and leaves its connection until it has [D33]', async (t) => {
+  test('ALPN chooses the protocol that serves the connection [D39]', async (t) => {
+    const served: string[] = [];
+    const { server, secure, start } = await listen(t, {
+      tls: tls(),
+      protocols: {
+        h2: (socket) => {
+          served.push('alpnProtocol' in socket ? String(socket.alpnProtocol) : 'none');
+          socket.on('data', (bytes) => socket.end(bytes));
+          return { socket, idleMs: () => 0, isQuiet: () => true, checkTime: () => undefined };
+        },
+      },
+    });
+    const known = await secure({ ALPNProtocols: ['http/1.1', 'h2'] });
+    assert.equal(known.alpnProtocol, 'h2');
+    known.write('hello');
+    const [bytes] = (await once(known, 'data')) as [Buffer];
+    assert.equal(bytes.toString(), 'hello');
+    known.end();
+    for (const [offered, chosen] of [
+      [['http/1.1'], 'http/1.1'],
+      [['http/1.0'], 'http/1.0'],
+      [undefined, false],
+    ] as const) {
+      const other = await secure(offered && { ALPNProtocols: [...offered] });
+      assert.equal(other.alpnProtocol, chosen);
+      other.destroy();
+    }
+    const unknown = start({ ALPNProtocols: ['spdy/3'] });
+    await assert.rejects(once(unknown, 'secureConnect'));
+    assert.deepEqual(served, ['h2']);
+    await poll(() => server.size === 0, 'no connection is counted');
+  });
+
+  test('a drain calls announceEnd of a connection with another protocol, and waits for its close [D33]', async (t) => {
     let announced = 0;
     const { server, secure } = await listen(t, {
       tls: tls(),
       protocols: {
         own: (socket) => ({
           socket: socket.resume(),
-          restsSince: () => 0,
+          idleMs: () => 0,
           isQuiet: () => false,
           checkTime: () => undefined,
           announceEnd: () => {
@@ -252,7 +348,7 @@ describe('handshakes', { skip: noOpenssl }, () => {
     assert.equal(server.scheme, 'https');
     const client = await secure({ ALPNProtocols: ['own'] });
     const isClosed = closed(client.resume());
-    await poll(() => [...server].some((each) => 'announceEnd' in each), 'it is served');
+    await poll(() => [...server].some((each) => 'announceEnd' in each), 'the connection is served');
     await server.drain(new AbortController().signal, () => true);
     await isClosed;
     assert.ok(announced >= 3);

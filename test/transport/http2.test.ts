@@ -1,5 +1,5 @@
-// HTTP/2 as a carrier of calls: the same replies, limits, deadlines and cancellations as over HTTP/1.1, each on a stream of
-// its own. D39, with D21, D24, D27, D33, D35.
+// Calls over HTTP/2, each on its own stream. Replies, limits, deadlines and cancellations are the same as over
+// HTTP/1.1. D39, with D21, D24, D27, D33, D35.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -40,7 +40,7 @@ import { answer, behind, timeout, type Exchange } from '../helpers/scripted-back
 const run = promisify(execFile);
 const collection = '/api/work-items';
 const item = '/api/work-items/5';
-/** "At once", with room for a busy machine. */
+/** Limit for "at once" on a busy machine, in ms. */
 const atOnceMs = 1000;
 
 function hasCommand(name: string): Promise<boolean> {
@@ -52,14 +52,38 @@ function hasCommand(name: string): Promise<boolean> {
 const noCurl = (await hasCommand('curl')) ? false : 'there is no curl on this machine';
 const noNghttp = (await hasCommand('nghttp')) ? false : 'there is no nghttp on this machine';
 
-/** A JSON text of exactly so many bytes. */
+/** A JSON text of exactly this many bytes. */
 function jsonOfLength(length: number): string {
   return `"${'x'.repeat(length - 2)}"`;
 }
 
+function data(stream: number, bytes: string | Uint8Array, frameFlags = 0): Buffer {
+  return frame(frameTypes.data, frameFlags, stream, Buffer.from(bytes));
+}
+
+type Server = Awaited<ReturnType<typeof serveHttp2InProcess>>;
+
+function assertCalls({ backend }: Server, ...methods: readonly string[]): void {
+  assert.deepEqual(
+    backend.requests.map(({ method }) => method),
+    methods,
+  );
+}
+
+/** Asserts that stream 1 is reset as malformed, without a backend call, and that stream 3 is served. */
+async function assertMalformed(...frames: readonly Buffer[]): Promise<void> {
+  await using server = await serveHttp2InProcess();
+  await using client = await FrameClient.begin(server.port);
+  client.send(...frames, headers(3, requestFields('GET', collection)));
+  assert.equal(await client.resetCode(1), errorCodes.protocolError);
+  await client.replies(3);
+  assertCalls(server, 'GET');
+  await poll(() => server.gateway.inFlight === 0, 'nothing is left in flight');
+}
+
 describe('HTTP/2', { skip: noHttp2 }, () => {
   for (const { name, method, path, options, backendTarget, status, body } of operations) {
-    test(`operation ${name}: the reply has the bytes and headers of D24, and no more [D39]`, async () => {
+    test(`operation ${name}: the reply has exactly the bytes and header fields of D24 [D39]`, async () => {
       await using server = await serveHttp2InProcess();
       await using client = await server.connect();
       const reply = await client.call(method, path, options);
@@ -78,7 +102,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
     });
   }
 
-  test('a client that knows no h2 is served HTTP/1.1 on the same port [D39]', async () => {
+  test('a client that does not offer h2 is served HTTP/1.1 on the same port [D39]', async () => {
     await using server = await serveHttp2InProcess();
     for (const protocols of [undefined, ['http/1.1'], ['http/1.0']]) {
       await using client = await RawClient.openSecure(server.port, {
@@ -89,9 +113,9 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
     }
   });
 
-  test('h2c is not spoken: neither with prior knowledge nor by an upgrade [D39]', async () => {
+  test('h2c is refused, with prior knowledge and as an upgrade [D39]', async () => {
     await using server = await serveHttp2InProcess();
-    // Without TLS nothing is answered; with TLS and HTTP/1.1 agreed on, the preface is no request.
+    // Without TLS the gateway sends no reply. Over TLS with HTTP/1.1 the preface is a malformed request.
     await using plain = await RawClient.open(server.port);
     plain.send(Buffer.concat([preface, settings()]));
     await plain.closed();
@@ -109,7 +133,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
     assertReply(reply, 200, '{"id":5}');
   });
 
-  test('HEAD is as GET without the body, and ends nothing else [D7]', async () => {
+  test('HEAD gets the head of GET without a body, and the connection stays open [D7]', async () => {
     await using server = await serveHttp2InProcess();
     await using client = await server.connect();
     for (const [path, status, length] of [
@@ -126,7 +150,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
     assertReply(await client.call('GET', item), 200, '{"id":5}');
   });
 
-  test('OPTIONS is 204 without a length [D6]', async () => {
+  test('OPTIONS is 204 without content-length [D6]', async () => {
     await using server = await serveHttp2InProcess();
     await using client = await server.connect();
     const reply = await client.call('OPTIONS', collection);
@@ -134,7 +158,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
     assertHeaders(reply, ['allow']);
   });
 
-  test('a valid request id is kept, a trace context goes on, and nothing else does [D12, D25]', async () => {
+  test('the backend gets a valid request id and the trace context, and no other header of the client [D12, D25]', async () => {
     await using server = await serveHttp2InProcess();
     await using client = await server.connect();
     const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
@@ -155,7 +179,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
     assert.doesNotMatch(call.head, /secret|192\.0\.2\.1|trailers/);
   });
 
-  test('calls of one connection are made side by side, and each reply comes when it is ready [D39]', async () => {
+  test('calls of one connection run in parallel, and each reply is sent when it is ready [D39]', async () => {
     await using server = await serveHttp2InProcess();
     await using client = await server.connect();
     const gate = createGate();
@@ -168,7 +192,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
   });
 
   describe('bodies', () => {
-    test('a body of 10 MB comes whole, whatever its pieces are [D11, D14]', async () => {
+    test('a body of 10 MB and a body in small pieces reach the backend unchanged [D11, D14]', async () => {
       await using server = await serveHttp2InProcess();
       await using client = await server.connect();
       const body = jsonOfLength(10_000_000);
@@ -181,17 +205,17 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       assert.equal((await server.backend.nextRequest()).body.toString(), '{"a":"\u00e9"} ');
     });
 
-    test('a reply of 20 MB comes whole, and its memory is given back [D14]', async () => {
+    test('a reply of 20 MB reaches the client complete, and its memory is released [D14]', async () => {
       await using server = await serveHttp2InProcess();
       await using client = await server.connect();
       const body = jsonOfLength(20_000_000);
       server.backend.answers(answer(body));
       const replies = await Promise.all([client.call('GET', collection), client.call('GET', item)]);
       for (const reply of replies) assertReply(reply, 200, body);
-      await poll(() => server.gateway.budget.bytes === 0, 'the budget is given back');
+      await poll(() => server.gateway.budget.bytes === 0, 'the budget is released');
     });
 
-    test('100 Continue is sent when the body is wanted, and not before [RFC 9110, 10.1.1]', async () => {
+    test('100 Continue is sent only for a request whose body is read [RFC 9110, 10.1.1]', async () => {
       await using server = await serveHttp2InProcess();
       await using client = await server.connect();
       const { stream, reply } = client.begin('PUT', item, { headers: [['expect', '100-continue']] });
@@ -199,13 +223,13 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       stream.end('{}');
       assertReply(await reply, 200, succeeded);
       const refused = client.begin('PUT', '/api/work-items/abc', { headers: [['expect', '100-continue']] });
-      refused.stream.once('continue', () => assert.fail('a body that nobody wants is not invited'));
+      refused.stream.once('continue', () => assert.fail('a 100 before a refusal'));
       assertReply(await refused.reply, 400, '{"error":"Invalid ID format"}');
       const unknown = await client.call('PUT', item, { headers: [['expect', 'wonders']], body: '{}' });
       assertReply(unknown, 417, '{"error":"Expectation failed"}');
     });
 
-    test('one over the limit is 413, and ends its stream but not its connection [D11]', async () => {
+    test('a body over the limit is 413, and ends its stream but not its connection [D11]', async () => {
       await using server = await serveHttp2InProcess({ requestBytesMax: 1000 });
       await using client = await server.connect();
       const announced = client.begin('PUT', item, { headers: [['content-length', '1001']] });
@@ -218,51 +242,48 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       assert.ok(client.isOpen);
     });
 
-    test('one behind its reply is dropped up to the limit, and past it the stream is reset without an error [D11]', async () => {
+    test('a body that follows its reply is dropped up to the limit; a longer body resets its stream with NO_ERROR [D11]', async () => {
       await using server = await serveHttp2InProcess({ requestBytesMax: 1000 });
       await using client = await FrameClient.begin(server.port);
-      const data = (stream: number, length: number, isLast = false) =>
-        frame(frameTypes.data, isLast ? flags.endStream : 0, stream, Buffer.alloc(length, 'x'));
       client.send(
         headers(1, requestFields('GET', item), flags.endHeaders),
         headers(3, requestFields('GET', item), flags.endHeaders),
       );
-      await client.receives((each) => each.type === frameTypes.data && each.stream === 3, 'the second reply');
-      client.send(data(1, 600), data(1, 400, true), data(3, 600), data(3, 401));
+      await client.replies(3);
+      client.send(
+        data(1, Buffer.alloc(600)),
+        data(1, Buffer.alloc(400), flags.endStream),
+        data(3, Buffer.alloc(600)),
+        data(3, Buffer.alloc(401)),
+      );
       assert.equal(await client.resetCode(3), errorCodes.noError);
       assert.ok(!client.frames.some((each) => each.type === frameTypes.resetStream && each.stream === 1));
-      await poll(() => [...server.clients][0]?.restsSince(performance.now() + 1) !== 0, 'no stream is open');
+      await poll(() => [...server.clients][0]?.idleMs(performance.now() + 1) !== 0, 'no stream is open');
     });
 
     for (const [how, code] of [
-      ['without an error', errorCodes.noError],
-      ['with one', errorCodes.cancel],
+      ['with NO_ERROR', errorCodes.noError],
+      ['with CANCEL', errorCodes.cancel],
     ] as const) {
       for (const [method, path, bytes] of [
         ['PUT', item, '12'],
         ['DELETE', item, ''],
         ['POST', collection, '{}'],
       ] as const) {
-        test(`${method}: a client that resets its stream ${how} before the body is whole causes no backend call [D11, D21]`, async () => {
+        test(`${method}: a client that resets its stream ${how} before the body is complete causes no backend call [D11, D21]`, async () => {
           await using server = await serveHttp2InProcess();
           await using client = await FrameClient.begin(server.port);
           client.send(
             headers(1, requestFields(method, path), flags.endHeaders),
-            frame(frameTypes.data, 0, 1, Buffer.from(bytes)),
+            data(1, bytes),
             resetStream(1, code),
           );
           client.send(headers(3, requestFields('GET', item)));
-          await client.receives(
-            (each) => each.type === frameTypes.data && each.stream === 3,
-            'the next reply',
-          );
-          assert.deepEqual(
-            server.backend.requests.map((each) => each.method),
-            ['GET'],
-          );
+          await client.replies(3);
+          assertCalls(server, 'GET');
           await poll(
             () => server.told.ended.some(({ outcome }) => outcome === 'client-gone'),
-            'it is said that the client left',
+            'the outcome client-gone',
           );
         });
       }
@@ -273,23 +294,14 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       ['DELETE', item],
       ['POST', collection],
     ] as const) {
-      test(`${method}: one that is shorter than its content-length is reset, and nothing is sent [RFC 9113, 8.1.1]`, async () => {
-        await using server = await serveHttp2InProcess();
-        await using client = await FrameClient.begin(server.port);
-        client.send(
+      test(`${method}: a body shorter than its content-length: the stream is reset, and no backend call [RFC 9113, 8.1.1]`, async () => {
+        await assertMalformed(
           headers(1, requestFields(method, path, [['content-length', '5']]), flags.endHeaders),
-          frame(frameTypes.data, flags.endStream, 1, Buffer.from('{}')),
-          headers(3, requestFields('GET', item)),
-        );
-        assert.equal(await client.resetCode(1), errorCodes.protocolError);
-        await client.receives((each) => each.type === frameTypes.data && each.stream === 3, 'the next reply');
-        assert.deepEqual(
-          server.backend.requests.map((each) => each.method),
-          ['GET'],
+          data(1, '{}', flags.endStream),
         );
       });
 
-      test(`${method}: one that is longer than its content-length is reset, nothing is sent, and the others go on [RFC 9113, 8.1.1]`, async () => {
+      test(`${method}: a body longer than its content-length: the stream is reset, no backend call, and other streams are served [RFC 9113, 8.1.1]`, async () => {
         await using server = await serveHttp2InProcess();
         const gate = createGate();
         server.backend.answers(behind(gate, answer('{"id":5}')));
@@ -298,60 +310,43 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
         client.send(headers(1, requestFields('GET', item)), headers(3, ofTwo, flags.endHeaders));
         await poll(() => server.backend.requests.length === 1, 'the first call is made');
         client.send(
-          frame(frameTypes.data, 0, 3, Buffer.from('{}')),
-          frame(frameTypes.data, flags.endStream, 3, Buffer.from(' ')),
+          data(3, '{}'),
+          data(3, ' ', flags.endStream),
           headers(5, ofTwo, flags.endHeaders),
-          frame(frameTypes.data, flags.endStream, 5, Buffer.from('{}   ')),
+          data(5, '{}   ', flags.endStream),
           headers(7, ofTwo, flags.endHeaders),
-          frame(
-            frameTypes.data,
-            flags.endStream | flags.padded,
-            7,
-            Buffer.from([1, ...Buffer.from('{} '), 0]),
-          ),
+          data(7, Uint8Array.from([1, ...Buffer.from('{} '), 0]), flags.endStream | flags.padded),
           headers(9, ofTwo, flags.endHeaders),
-          frame(
-            frameTypes.data,
-            flags.endStream | flags.padded,
-            9,
-            Buffer.from([2, ...Buffer.from('{}'), 0, 0]),
-          ),
+          data(9, Uint8Array.from([2, ...Buffer.from('{}'), 0, 0]), flags.endStream | flags.padded),
         );
         for (const stream of [3, 5, 7])
           assert.equal(await client.resetCode(stream), errorCodes.protocolError);
         gate.open();
-        for (const stream of [1, 9])
-          await client.receives(
-            (each) => each.type === frameTypes.data && each.stream === stream,
-            `the reply on ${stream}`,
-          );
+        await client.replies(1, 9);
         assert.equal(client.goAway, undefined);
-        assert.deepEqual(
-          server.backend.requests.map((each) => each.method),
-          ['GET', method],
-        );
-        await poll(() => server.gateway.budget.bytes === 0, 'nothing is held');
+        assertCalls(server, 'GET', method);
+        await poll(() => server.gateway.budget.bytes === 0, 'all memory is released');
       });
     }
   });
 
   describe('heads that two parsers could read differently', () => {
     const plain = (others: Fields): Fields => requestFields('GET', item, others);
-    // Those that the library lets through are ours to refuse, in JSON [D27].
+    // Node's HTTP/2 library accepts these heads; the gateway refuses them in JSON [D27].
     const refused: [name: string, fields: Fields, status: number, body: string][] = [
-      ['a host that is another than the authority', plain([['host', 'other.localhost']]), 400, badRequest],
-      ['an authority that is none', [[':method', 'GET'], [':scheme', 'https'], [':authority', 'a,b'], [':path', item]], 400, badRequest],
+      ['a host other than the authority', plain([['host', 'other.localhost']]), 400, badRequest],
+      ['an invalid authority', [[':method', 'GET'], [':scheme', 'https'], [':authority', 'a,b'], [':path', item]], 400, badRequest],
       ['a fragment', requestFields('GET', `${item}#a`), 400, badRequest],
       ['a byte above ASCII in the path', requestFields('GET', `${item}\xe9`), 400, badRequest],
       ['a method in small letters', requestFields('get', item), 400, badRequest],
       ['a method of 65 letters', requestFields('G'.repeat(65), item), 400, badRequest],
-      ['a scheme that is none of ours', [[':method', 'GET'], [':scheme', 'ftp'], [':authority', 'a'], [':path', item]], 400, badRequest],
+      ['a scheme other than http and https', [[':method', 'GET'], [':scheme', 'ftp'], [':authority', 'a'], [':path', item]], 400, badRequest],
       ['a head over the limit', plain([['x-a', 'x'.repeat(16_384)]]), 431, headersTooLarge],
       ['too many fields', plain(Array.from({ length: 90 }, (_, index) => [`x-${index}`, ''] as const)), 431, headersTooLarge],
       ['CONNECT', [[':method', 'CONNECT'], [':authority', 'host:443']], 405, methodNotAllowed],
     ]; // prettier-ignore
     for (const [name, fields, status, body] of refused) {
-      test(`${name}: ${status}, and no backend call [D27]`, async () => {
+      test(`a head with ${name} is ${status}, and no backend call [D27]`, async () => {
         await using server = await serveHttp2InProcess();
         await using client = await Http2Client.open(server.port);
         const stream = client.session.request(fields.flat(), { endStream: true });
@@ -369,10 +364,10 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
     }
 
     for (const [name, frameFlags] of [
-      ['that ends there', flags.endHeaders | flags.endStream],
-      ['that waits for its tunnel', flags.endHeaders],
+      ['that ends its stream', flags.endHeaders | flags.endStream],
+      ['that waits for a tunnel', flags.endHeaders],
     ] as const) {
-      test(`a CONNECT ${name} gets its reply, and the connection goes on without GOAWAY [D6, D39]`, async () => {
+      test(`a CONNECT ${name} gets its reply, and the connection stays open without GOAWAY [D6, D39]`, async () => {
         await using server = await serveHttp2InProcess();
         await using client = await FrameClient.begin(server.port);
         const fields: Fields = [
@@ -381,44 +376,37 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
         ];
         for (const stream of [1, 5]) {
           client.send(headers(stream, fields, frameFlags), headers(stream + 2, requestFields('GET', item)));
-          for (const each of [stream, stream + 2])
-            await client.receives(
-              (got) => got.type === frameTypes.data && got.stream === each,
-              `the reply on ${each}`,
-            );
+          await client.replies(stream, stream + 2);
         }
         assert.equal(client.goAway, undefined);
         assert.deepEqual(
           server.told.ended.map(({ status }) => status),
           [405, 200, 405, 200],
         );
-        await poll(
-          () => [...server.clients][0]?.restsSince(performance.now() + 1) !== 0,
-          'no stream is open',
-        );
+        await poll(() => [...server.clients][0]?.idleMs(performance.now() + 1) !== 0, 'no stream is open');
       });
     }
 
-    // RFC 9113, 8.1.1: a stream error of PROTOCOL_ERROR.
+    // A malformed head is a stream error of type PROTOCOL_ERROR [RFC 9113, 8.1.1].
     const malformed: [name: string, fields: Fields][] = [
       ['two host fields', [[':method', 'GET'], [':scheme', 'https'], [':path', item], ['host', 'a'], ['host', 'a']]],
       ['no host at all', [[':method', 'GET'], [':scheme', 'https'], [':path', item]]],
       ['two authorities', [[':authority', 'a'], ...plain([])]],
-      ['a pseudo-header field behind a field', [['x-a', '1'], ...plain([])]],
-      ['a pseudo-header field that is none', [[':wonder', '1'], ...plain([])]],
+      ['a pseudo-header field after a field', [['x-a', '1'], ...plain([])]],
+      ['an unknown pseudo-header field', [[':wonder', '1'], ...plain([])]],
       ['an authority with a user', [[':method', 'GET'], [':scheme', 'https'], [':authority', 'me@host'], [':path', item]]],
       ['no path', [[':method', 'GET'], [':scheme', 'https'], [':authority', 'a']]],
       ['an empty path', [[':method', 'GET'], [':scheme', 'https'], [':authority', 'a'], [':path', '']]],
       ['no method', [[':scheme', 'https'], [':authority', 'a'], [':path', item]]],
       ['two methods', [[':method', 'PUT'], ...plain([])]],
       ['a name in capitals', plain([['X-A', '1']])],
-      ['connection', plain([['connection', 'close']])],
-      ['keep-alive', plain([['keep-alive', 'timeout=1']])],
-      ['proxy-connection', plain([['proxy-connection', 'close']])],
-      ['transfer-encoding', plain([['transfer-encoding', 'chunked']])],
-      ['upgrade', plain([['upgrade', 'h2c']])],
-      ['te that is not trailers', plain([['te', 'gzip']])],
-      ['a transfer-encoding of nothing', plain([['transfer-encoding', '']])],
+      ['a connection field', plain([['connection', 'close']])],
+      ['a keep-alive field', plain([['keep-alive', 'timeout=1']])],
+      ['a proxy-connection field', plain([['proxy-connection', 'close']])],
+      ['a transfer-encoding field', plain([['transfer-encoding', 'chunked']])],
+      ['an upgrade field', plain([['upgrade', 'h2c']])],
+      ['a te field other than trailers', plain([['te', 'gzip']])],
+      ['an empty transfer-encoding', plain([['transfer-encoding', '']])],
       ['two paths', [[':path', '/api/work-items/6'], ...plain([])]],
       ['two schemes', [[':scheme', 'http'], ...plain([])]],
       ['a status', [[':status', '200'], ...plain([])]],
@@ -427,17 +415,17 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       ['a path with an authority', requestFields('GET', 'https://gateway.localhost/api/work-items/5')],
       ['CONNECT with a path', [[':method', 'CONNECT'], [':authority', 'a:443'], [':path', item]]],
       ['CONNECT with a scheme', [[':method', 'CONNECT'], [':scheme', 'https'], [':authority', 'a:443']]],
-      ['two lengths', plain([['content-length', '0'], ['content-length', '0']])],
-      ['a length that is none', plain([['content-length', '1x']])],
-      // RFC 9113, 8.2.1. The library drops these, and serves the rest.
+      ['two content-length fields', plain([['content-length', '0'], ['content-length', '0']])],
+      ['an invalid content-length', plain([['content-length', '1x']])],
+      // RFC 9113, 8.2.1. Node's HTTP/2 library drops these fields and accepts the rest of the head.
       ['NUL in a value', plain([['x-request-id', 'a\0']])],
       ['CR and LF in a value', plain([['x-b', 'a\r\nx-request-id: b']])],
       ['LF in a value', plain([['x-b', 'a\nb']])],
       ['0x01 in a value', [...requestFields('DELETE', item), ['sec-fetch-site', 'cross-site\x01']]],
       ['DEL in a value', plain([['x-b', 'a\x7f']])],
       ['a space before a value', plain([['traceparent', ' 1']])],
-      ['a tab behind a value', plain([['x-b', '1\t']])],
-      ['a name of nothing', plain([['', '1']])],
+      ['a tab after a value', plain([['x-b', '1\t']])],
+      ['an empty name', plain([['', '1']])],
       ['a space in a name', plain([['x y', '1']])],
       ['a colon in a name', plain([['x:y', '1']])],
       ['a byte above ASCII in a name', plain([['x\xe9', '1']])],
@@ -447,16 +435,8 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       ['extended CONNECT', [[':method', 'CONNECT'], [':protocol', 'websocket'], [':scheme', 'https'], [':authority', 'a'], [':path', item]]],
     ]; // prettier-ignore
     for (const [name, fields] of malformed) {
-      test(`${name}: the stream is refused, the connection goes on, and no backend call [D27]`, async () => {
-        await using server = await serveHttp2InProcess();
-        await using client = await FrameClient.begin(server.port);
-        client.send(headers(1, fields), headers(3, requestFields('GET', collection)));
-        assert.equal(await client.resetCode(1), errorCodes.protocolError);
-        await client.receives((each) => each.type === frameTypes.data && each.stream === 3, 'the next reply');
-        assert.deepEqual(
-          server.backend.requests.map((each) => each.target),
-          ['/api/WorkItem'],
-        );
+      test(`a head with ${name}: its stream is reset, the connection stays open, and no backend call [D27]`, async () => {
+        await assertMalformed(headers(1, fields));
       });
     }
   });
@@ -465,60 +445,47 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
     for (const [name, trailers, frameFlags] of [
       ['a pseudo-header field', [[':path', '/api/work-items/6']], flags.endStream],
       ['a method', [[':method', 'DELETE']], flags.endStream],
-      ['a length', [['content-length', '9']], flags.endStream],
-      ['a field of a connection', [['transfer-encoding', 'chunked']], flags.endStream],
+      ['a content-length', [['content-length', '9']], flags.endStream],
+      ['a connection-specific field', [['transfer-encoding', 'chunked']], flags.endStream],
       ['a name in capitals', [['X-A', '1']], flags.endStream],
       ['NUL', [['x-a', '\0']], flags.endStream],
       ['no end of the stream', [['x-a', '1']], 0],
     ] as const) {
-      test(`${name} in them: the stream is reset, the connection goes on, and no backend call`, async () => {
-        await using server = await serveHttp2InProcess();
-        await using client = await FrameClient.begin(server.port);
-        client.send(
+      test(`trailers with ${name}: the stream is reset, the connection stays open, and no backend call`, async () => {
+        await assertMalformed(
           headers(1, requestFields('PUT', item), flags.endHeaders),
-          frame(frameTypes.data, 0, 1, Buffer.from('{}')),
+          data(1, '{}'),
           headers(1, trailers, flags.endHeaders | frameFlags),
-          headers(3, requestFields('GET', collection)),
         );
-        assert.equal(await client.resetCode(1), errorCodes.protocolError);
-        await client.receives((each) => each.type === frameTypes.data && each.stream === 3, 'the next reply');
-        assert.deepEqual(
-          server.backend.requests.map((each) => each.method),
-          ['GET'],
-        );
-        await poll(() => server.gateway.inFlight === 0, 'nothing is left in flight');
       });
     }
   });
 
-  test('OPTIONS * is a path that there is not, and a second head of a stream is no request [D5, D27]', async () => {
+  test('OPTIONS * is 404, and a second head on its stream is not served [D5, D27]', async () => {
     await using server = await serveHttp2InProcess();
     await using client = await FrameClient.begin(server.port);
     client.send(headers(1, requestFields('OPTIONS', '*')));
-    await client.receives((each) => each.type === frameTypes.data && each.stream === 1, 'the reply');
+    await client.replies(1);
     assert.deepEqual(
       server.told.ended.map(({ status }) => status),
       [404],
     );
-    // Of a stream that has ended: the library drops it [RFC 9113, 5.1].
+    // The stream has ended, so Node's HTTP/2 library drops the second head [RFC 9113, 5.1].
     client.send(headers(1, requestFields('PUT', item)), headers(3, requestFields('GET', item)));
-    await client.receives((each) => each.type === frameTypes.data && each.stream === 3, 'the next reply');
-    assert.deepEqual(
-      server.backend.requests.map((each) => each.method),
-      ['GET'],
-    );
+    await client.replies(3);
+    assertCalls(server, 'GET');
   });
 
-  describe('a client that goes away [D21]', () => {
+  describe('a client that leaves [D21]', () => {
     const leavings: [name: string, leave: (client: FrameClient) => void][] = [
       ['resets its stream', (client) => { client.send(resetStream(1, errorCodes.cancel)); }],
-      ['resets its stream without an error', (client) => { client.send(resetStream(1, errorCodes.noError)); }],
+      ['resets its stream with NO_ERROR', (client) => { client.send(resetStream(1, errorCodes.noError)); }],
       ['closes its connection', (client) => { client.socket.destroy(); }],
       ['sends its FIN', (client) => { client.socket.end(); }],
     ]; // prettier-ignore
     for (const [how, leave] of leavings) {
       for (const method of ['GET', 'HEAD', 'DELETE']) {
-        test(`${method}: one that ${how} while the backend works: a read is cancelled, a write runs on`, async () => {
+        test(`${method}: the client ${how} while the backend works: a read is cancelled, a write continues`, async () => {
           await using server = await serveHttp2InProcess();
           await using client = await FrameClient.begin(server.port);
           const gate = createGate();
@@ -540,7 +507,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
           }
           await poll(
             () => server.told.ended.some(({ outcome }) => outcome === 'client-gone'),
-            'it is said that the client left',
+            'the outcome client-gone',
           );
           assert.deepEqual(server.told.bugs, []);
           assert.equal(server.gateway.inFlight, 0);
@@ -548,7 +515,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       }
     }
 
-    test('one that leaves in the middle of a large reply: its memory is given back', async () => {
+    test('the memory of a large reply is released when the client leaves before its end', async () => {
       await using server = await serveHttp2InProcess();
       server.backend.answers(answer(jsonOfLength(5_000_000)));
       for (const leave of [
@@ -565,12 +532,12 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
         await client.receives((each) => each.type === frameTypes.data, 'the reply begins');
         assert.ok(server.gateway.budget.bytes > 0);
         leave(client);
-        await poll(() => server.gateway.budget.bytes === 0, 'the budget is given back');
+        await poll(() => server.gateway.budget.bytes === 0, 'the budget is released');
       }
     });
   });
 
-  describe('deadlines [D35]', () => {
+  describe('deadlines [D35]', { concurrency: 4 }, () => {
     const lateMs = 1000;
     async function took(act: () => Promise<unknown>): Promise<number> {
       const from = performance.now();
@@ -587,7 +554,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       ['a preface and settings', [preface, settings()]],
       ['half a head', [preface, settings(), headers(1, requestFields('GET', item)).subarray(0, 20)]],
       [
-        'a head that goes on for ever',
+        'a head without an end',
         [preface, settings(), headers(1, requestFields('GET', item), flags.endStream)],
       ],
     ] as const) {
@@ -599,11 +566,11 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       });
     }
 
-    test('half a head on a connection that has had requests is not waited for any longer', async () => {
+    test('a connection with half a head after a served request is closed after REQUEST_HEADERS_TIMEOUT_MS', async () => {
       await using server = await serveHttp2InProcess({ requestHeadersTimeoutMs: 400 });
       await using client = await FrameClient.begin(server.port);
       client.send(headers(1, requestFields('GET', item)));
-      await client.receives((each) => each.type === frameTypes.data, 'the reply');
+      await client.replies(1);
       client.send(headers(3, requestFields('GET', item)).subarray(0, 20));
       assertTook(await took(() => client.closed()), 400);
     });
@@ -612,23 +579,23 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       await using server = await serveHttp2InProcess({ idleTimeoutMs: 500 });
       await using client = await FrameClient.begin(server.port);
       client.send(headers(1, requestFields('GET', item)));
-      await client.receives((each) => each.type === frameTypes.data, 'the reply');
-      // PINGs are no requests.
+      await client.replies(1);
+      // A PING is not a request.
       client.send(frame(frameTypes.ping, 0, 0, Buffer.alloc(8)));
       assertTook(await took(() => client.receives((each) => each.type === frameTypes.goAway, 'GOAWAY')), 500);
       assert.deepEqual(client.goAway, { lastStream: 1, code: errorCodes.noError });
       await client.closed();
     });
 
-    test('a connection whose client does not close after GOAWAY is cut a second later', async () => {
+    test('a connection that the client does not close after GOAWAY is cut one second later', async () => {
       await using server = await serveHttp2InProcess({ idleTimeoutMs: 300 });
       await using client = await FrameClient.begin(server.port);
-      // It reads no end, and so sends none.
+      // A paused client does not read the gateway's FIN, so it does not close its own side.
       client.socket.pause();
       await poll(() => server.clients.size === 0, 'the connection is closed', 5000);
     });
 
-    test('a body that does not come is 408 after REQUEST_TIMEOUT_MS, and the other streams go on', async () => {
+    test('an incomplete body is 408 after REQUEST_TIMEOUT_MS, and other streams are served', async () => {
       await using server = await serveHttp2InProcess({ requestTimeoutMs: 400 });
       await using client = await server.connect();
       const { stream, reply } = client.begin('PUT', item);
@@ -637,7 +604,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       assertReply(await client.call('GET', item), 200, '{"id":5}');
     });
 
-    test('a stream that takes nothing of its reply is reset after REPLY_STALL_TIMEOUT_MS, and the others are served', async () => {
+    test('a stream whose reply the client does not accept is reset after REPLY_STALL_TIMEOUT_MS, and other streams are served', async () => {
       await using server = await serveHttp2InProcess({ replyStallTimeoutMs: 500 });
       server.backend.answers(answer(jsonOfLength(500_000)));
       await using client = await FrameClient.begin(server.port, [[settingIds.initialWindowSize, 0]]);
@@ -647,7 +614,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
         'the head of the reply',
       );
       const ms = await took(async () => {
-        // The other takes a little now and then.
+        // The client accepts a little of the other reply every 100 ms.
         const taking = setInterval(() => { client.send(windowUpdate(3, 20_000)); }, 100); // prettier-ignore
         assert.equal(await client.resetCode(1), errorCodes.cancel);
         clearInterval(taking);
@@ -659,7 +626,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
         (each) => each.type === frameTypes.data && each.stream === 3 && each.flags === 1,
         'the other reply',
       );
-      await poll(() => server.gateway.budget.bytes === 0, 'the budget is given back');
+      await poll(() => server.gateway.budget.bytes === 0, 'the budget is released');
     });
 
     test('a client that reads nothing from its socket is disconnected after REPLY_STALL_TIMEOUT_MS', async () => {
@@ -670,13 +637,13 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       ]);
       client.socket.pause();
       client.send(windowUpdate(0, 2 ** 30), headers(1, requestFields('GET', item)));
-      await poll(() => server.told.ended.length === 1, 'the reply is handed over');
+      await poll(() => server.told.ended.length === 1, 'the call has ended');
       await poll(() => server.clients.size === 0, 'the connection is closed');
       assert.equal(server.told.stalled.length, 1);
-      await poll(() => server.gateway.budget.bytes === 0, 'the budget is given back');
+      await poll(() => server.gateway.budget.bytes === 0, 'the budget is released');
     });
 
-    test('the deadline of the backend is that of HTTP/1.1 [D19]', async () => {
+    test("a backend that does not answer is the operation's 500 after BACKEND_TIMEOUT_MS [D19]", async () => {
       await using server = await serveHttp2InProcess({ backendTimeoutMs: 300 });
       server.backend.answers(timeout);
       await using client = await server.connect();
@@ -685,8 +652,8 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
     });
   });
 
-  describe('the end [D33]', () => {
-    test('a drain says GOAWAY, serves what is in flight and what comes all the same, and closes', async () => {
+  describe('GOAWAY [D33]', () => {
+    test('a drain sends GOAWAY, serves open streams and streams opened before the client gets the GOAWAY, and closes', async () => {
       await using server = await serveHttp2InProcess();
       await using client = await FrameClient.begin(server.port);
       const gate = createGate();
@@ -696,28 +663,22 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       const drained = server.drain(AbortSignal.timeout(8000));
       await client.receives((each) => each.type === frameTypes.goAway, 'GOAWAY');
       assert.deepEqual(client.goAway, { lastStream: 2 ** 31 - 1, code: errorCodes.noError });
-      // On its way before the client knew.
+      // Like a request sent before the GOAWAY arrived.
       client.send(headers(3, requestFields('GET', collection)));
-      await client.receives(
-        (each) => each.type === frameTypes.data && each.stream === 3,
-        'the reply that came late',
-      );
+      await client.replies(3);
       gate.open();
-      await client.receives(
-        (each) => each.type === frameTypes.data && each.stream === 1,
-        'the reply in flight',
-      );
+      await client.replies(1);
       await within(drained, 'the drain is over');
       await client.closed();
       assert.deepEqual(client.goAway, { lastStream: 3, code: errorCodes.noError });
     });
 
-    test('a library that keeps to the standard loses nothing in a drain under load', async () => {
+    test('a drain under load loses no call of a client that follows the standard', async () => {
       await using server = await serveHttp2InProcess();
       await using client = await server.connect();
       const replies: Promise<unknown>[] = [];
       const keep = (reply: Promise<unknown>): void => {
-        // Looked at when all have come.
+        // Failures are checked below.
         reply.catch(() => undefined);
         replies.push(reply);
       };
@@ -729,7 +690,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       }
       const settled = await within(Promise.allSettled(replies), 'all replies');
       await within(drained, 'the drain is over');
-      // What the library had not sent when it heard of the end it refuses by itself: that may be sent elsewhere.
+      // The client's library itself refuses calls that it had not sent when the GOAWAY arrived.
       const refused = settled.filter((each) => each.status === 'rejected');
       for (const { reason } of refused) assert.match(String(reason), /REFUSED_STREAM|GOAWAY/);
       assert.equal(
@@ -740,7 +701,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       assert.ok(settled.length - refused.length >= 50);
     });
 
-    test('a drain cuts what is left when its time is over', async () => {
+    test('a drain ends at its timeout, and closeAll closes the remaining connections', async () => {
       await using server = await serveHttp2InProcess();
       await using client = await FrameClient.begin(server.port);
       server.backend.answersOnce(timeout);
@@ -752,7 +713,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       await poll(() => server.told.ended.length === 1, 'the call has ended');
     });
 
-    test('a client that says GOAWAY has its replies first', async () => {
+    test('a client that sends GOAWAY gets its replies before the close', async () => {
       await using server = await serveHttp2InProcess();
       await using client = await FrameClient.begin(server.port);
       const gate = createGate();
@@ -760,31 +721,28 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       client.send(headers(1, requestFields('GET', item)), frame(frameTypes.goAway, 0, 0, Buffer.alloc(8)));
       await server.backend.nextRequest();
       gate.open();
-      await client.receives(
-        (each) => each.type === frameTypes.data && each.stream === 1,
-        'the reply in flight',
-      );
+      await client.replies(1);
       await client.closed();
     });
   });
 
   describe('the number of connections [D26]', () => {
-    test('a connection counts once, and one without an open stream makes room for a new one', async () => {
+    test('a connection is counted once; at the limit a connection without open streams is closed for a new one', async () => {
       await using server = await serveHttp2InProcess({ connectionsMax: 1 });
       await using first = await FrameClient.begin(server.port);
       first.send(headers(1, requestFields('GET', item)));
-      await first.receives((each) => each.type === frameTypes.data, 'the reply');
+      await first.replies(1);
       assert.equal(server.clients.size, 1);
       await poll(
-        () => ([...server.clients][0]?.restsSince(performance.now()) ?? 0) >= 1000,
-        'it has rested for a second',
+        () => ([...server.clients][0]?.idleMs(performance.now()) ?? 0) >= 1000,
+        'the connection has been idle for a second',
       );
       await using second = await server.connect();
       assertReply(await second.call('GET', item), 200, '{"id":5}');
       await first.closed();
     });
 
-    test('one with a stream in flight is not closed for a new one', async () => {
+    test('a connection with a stream in flight is not closed for a new one', async () => {
       await using server = await serveHttp2InProcess({ connectionsMax: 1 });
       await using first = await server.connect();
       const gate = createGate();
@@ -792,8 +750,8 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       const late = first.call('GET', item);
       await server.backend.nextRequest();
       await poll(
-        () => [...server.clients].every((each) => each.restsSince(performance.now() + 5000) === 0),
-        'it works',
+        () => [...server.clients].every((each) => each.idleMs(performance.now() + 5000) === 0),
+        'the stream is in flight',
       );
       await assert.rejects(Http2Client.open(server.port));
       gate.open();
@@ -801,7 +759,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
     });
   });
 
-  test('curl --http2 gets what it asks for', { skip: noCurl }, async () => {
+  test('curl --http2 gets every reply over HTTP/2', { skip: noCurl }, async () => {
     await using server = await serveHttp2InProcess();
     const url = `https://127.0.0.1:${server.port}`;
     const curl = async (...args: string[]) => (await run('curl', ['-sk', '--http2', '-m', '8', '-w', ' %{http_version} %{http_code}', ...args])).stdout; // prettier-ignore
@@ -812,7 +770,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
     assert.equal(await curl('--http1.1', `${url}${item}`), '{"id":5} 1.1 200');
   });
 
-  test('nghttp sends a body of 5 MB, and fetches on one connection', { skip: noNghttp }, async () => {
+  test('nghttp gets 20 replies on one connection', { skip: noNghttp }, async () => {
     await using server = await serveHttp2InProcess();
     const url = `https://127.0.0.1:${server.port}${item}`;
     const { stdout } = await run('nghttp', ['-nv', '-m', '20', url], { maxBuffer: 2 ** 26 });

@@ -1,4 +1,4 @@
-// What an embedder of the gateway is told to change: options of its own, and no variable of the command's.
+// Errors for embedders name options of `createGatewayServer`, not variables of the command.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -12,7 +12,15 @@ import { serveInProcess } from '../helpers/in-process.ts';
 
 const aVariable = /[A-Z]+_[A-Z]+|--\w/;
 
-test('a port that is in use: the arguments of listen', async () => {
+test('a server listens on localhost by default; the error for a foreign address names the arguments of listen', async () => {
+  const server = createGatewayServer({ backendUrl: 'http://localhost:1' });
+  await assert.rejects(server.listen(0, '192.0.2.1'), /its own addresses with listen\(port, host\)$/);
+  const { port, url } = await server.listen(0);
+  assert.equal(url, `http://localhost:${port}`);
+  await server.close();
+});
+
+test('a port that is in use: the error names the arguments of listen', async () => {
   const taken = createServer().listen(0, '127.0.0.1');
   await once(taken, 'listening');
   const server = createGatewayServer({ backendUrl: 'http://localhost:1' });
@@ -20,14 +28,14 @@ test('a port that is in use: the arguments of listen', async () => {
   await assert.rejects(server.listen(port, '127.0.0.1'), (error: Error) => {
     assert.equal(
       error.message,
-      `port ${port} on 127.0.0.1 is in use: stop the program that has it, or choose another port with listen(port, host)`,
+      `port ${port} on 127.0.0.1 is in use: stop the program that uses it, or choose another port with listen(port, host)`,
     );
     return true;
   });
   taken.close();
 });
 
-test('a backend whose certificate is not trusted: backendTls.ca', { skip: noOpenssl }, async () => {
+test('an untrusted backend: the cause names backendTls.ca', { skip: noOpenssl }, async () => {
   using folder = new CertificateFolder();
   const { cert, key } = folder.issue(folder.authority('authority'), 'server');
   const backend = createTlsServer({ cert, key }).listen(0, '127.0.0.1');
@@ -37,7 +45,7 @@ test('a backend whose certificate is not trusted: backendTls.ca', { skip: noOpen
   await using client = await server.connect();
   assert.equal((await client.call('GET', '/api/work-items/5')).status, 500);
   const cause = String(server.told.ended[0]?.cause);
-  assert.match(cause, /: backendTls\.ca has the authorities to trust$/);
+  assert.match(cause, /: set backendTls\.ca to the authorities to trust$/);
   assert.doesNotMatch(cause, aVariable);
   backend.close();
 });

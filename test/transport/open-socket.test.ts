@@ -1,5 +1,5 @@
-// How a socket to the backend is opened: which address and port, TLS with which name, authorities, certificate and session,
-// and who sees what arrives on it. D30, D37, D40.
+// Sockets to the backend: their address and port, the TLS server name, authorities, client certificate and sessions,
+// and `tapSockets`. D30, D37, D40.
 
 import assert from 'node:assert/strict';
 import { X509Certificate } from 'node:crypto';
@@ -11,17 +11,17 @@ import { createServer as createTlsServer, type TLSSocket } from 'node:tls';
 import { createOpenSocket, tapSockets, type ClientTls } from '../../packages/core/http1/client-connection.ts';
 import { poll } from '../helpers/changes.ts';
 
-// For localhost and 127.0.0.1, signed by itself.
+// A self-signed certificate for localhost and 127.0.0.1.
 const cert = readFileSync(new URL('../vectors/tls/backend-certificate.pem', import.meta.url), 'utf8');
 const key = readFileSync(new URL('../vectors/tls/backend-key.pem', import.meta.url), 'utf8');
 const trusted: ClientTls = { ca: cert };
 
-/** What a server saw of a client. */
+/** The data of a client's TLS connection that the server records. */
 interface Seen {
   readonly name: string | undefined;
   readonly protocol: string | undefined;
   readonly isResumed: boolean;
-  /** Of the client's certificate. */
+  /** The fingerprint of the client's certificate. */
   readonly fingerprint: string | undefined;
 }
 
@@ -38,7 +38,7 @@ async function listen(t: TestContext, server: Server, host = '127.0.0.1'): Promi
   return (server.address() as AddressInfo).port;
 }
 
-/** Says `hello` on each connection. */
+/** Starts a TLS server that sends `hello` on each connection, and records its clients. */
 async function listenTls(t: TestContext): Promise<{ port: number; seen: Seen[] }> {
   const seen: Seen[] = [];
   const server = createTlsServer(
@@ -57,7 +57,7 @@ async function listenTls(t: TestContext): Promise<{ port: number; seen: Seen[] }
   return { port: await listen(t, server), seen };
 }
 
-/** Opens a socket, and tells what came of it. */
+/** Opens a socket, and records its events. */
 function start(t: TestContext, open: ReturnType<typeof createOpenSocket>) {
   const result = { arrived: 0, isConnected: false, error: undefined as NodeJS.ErrnoException | undefined };
   const socket = open(
@@ -68,7 +68,7 @@ function start(t: TestContext, open: ReturnType<typeof createOpenSocket>) {
   return { socket, result };
 }
 
-/** The error with which a socket does not open. */
+/** Opens a socket that must fail, and returns the error. */
 async function failure(t: TestContext, open: ReturnType<typeof createOpenSocket>) {
   const { result } = start(t, open);
   await poll(() => result.error !== undefined, 'an error');
@@ -83,7 +83,7 @@ describe('without TLS', () => {
     ['::1', 'localhost'],
     ['::1', '[::1]'],
   ] as const) {
-    test(`a server on ${host} is found as ${name} [D30]`, async (t) => {
+    test(`a server on ${host} is reached as ${name} [D30]`, async (t) => {
       const port = await listen(
         t,
         createServer((socket) => socket.write('hello')),
@@ -95,22 +95,22 @@ describe('without TLS', () => {
     });
   }
 
-  test('a name that is not localhost is looked up as the system does it', async (t) => {
+  test('a name other than localhost is resolved by the OS', async (t) => {
     const port = await listen(
       t,
       createServer((socket) => socket.write('hello')),
       '127.0.0.1',
     );
-    // Too long for a name: the system says so without asking anybody.
+    // A label of 64 bytes is too long for a name. The OS refuses it without a query.
     const error = await failure(t, createOpenSocket(new URL(`http://${'x'.repeat(64)}.invalid:${port}`)));
     assert.equal(error.syscall, 'getaddrinfo');
   });
 
-  test('without a port it is 80', async (t) => {
+  test('the default port is 80', async (t) => {
     assert.equal((await failure(t, createOpenSocket(new URL('http://127.9.8.7')))).port, 80);
   });
 
-  test('whoever looks on gets the bytes before they are told of', async (t) => {
+  test('a tap gets bytes before onArrival is called', async (t) => {
     const port = await listen(
       t,
       createServer((socket) => socket.write('hello')),
@@ -119,31 +119,31 @@ describe('without TLS', () => {
     const sockets: Socket[] = [];
     const open = tapSockets(createOpenSocket(new URL(`http://127.0.0.1:${port}`)), (tapped) => {
       sockets.push(tapped);
-      return (bytes) => order.push(`looks on at ${bytes.toString('latin1')}`);
+      return (bytes) => order.push(`tapped ${bytes.toString('latin1')}`);
     });
     const socket = open(
-      (length) => order.push(`told of ${length}`),
+      (length) => order.push(`arrived ${length}`),
       () => order.push('connected'),
     );
     t.after(() => socket.destroy());
     await poll(() => order.length === 3, 'bytes');
-    assert.deepEqual(order, ['connected', 'looks on at hello', 'told of 5']);
+    assert.deepEqual(order, ['connected', 'tapped hello', 'arrived 5']);
     assert.deepEqual(sockets, [socket]);
   });
 });
 
 describe('over TLS', () => {
-  test('without a port it is 443', async (t) => {
+  test('the default port is 443', async (t) => {
     assert.equal((await failure(t, createOpenSocket(new URL('https://127.9.8.7')))).port, 443);
   });
 
   for (const [host, tls, name] of [
     ['localhost', trusted, 'localhost'],
-    // An address is no name.
+    // IP addresses are not sent as server names.
     ['127.0.0.1', trusted, undefined],
     ['127.0.0.1', { ...trusted, serverName: 'localhost' }, 'localhost'],
   ] as const) {
-    test(`the server of ${host} is asked for ${name ?? 'no name'}, and for HTTP/1.1 alone [D40]`, async (t) => {
+    test(`TLS to ${host}: the server name sent is ${name ?? 'none'}, and the protocol offered is HTTP/1.1 [D40]`, async (t) => {
       const { port, seen } = await listenTls(t);
       const { result } = start(
         t,
@@ -155,7 +155,7 @@ describe('over TLS', () => {
     });
   }
 
-  test('a server that nobody vouches for, or with another name, is not talked to [D40]', async (t) => {
+  test('a server whose certificate is untrusted or has another name is refused [D40]', async (t) => {
     const { port } = await listenTls(t);
     const url = new URL(`https://localhost:${port}`);
     assert.equal((await failure(t, createOpenSocket(url))).code, 'DEPTH_ZERO_SELF_SIGNED_CERT');
@@ -167,7 +167,7 @@ describe('over TLS', () => {
     assert.equal(code, 'ERR_TLS_CERT_ALTNAME_INVALID');
   });
 
-  test('the server is shown the certificate that it is to be shown [D40]', async (t) => {
+  test('the configured client certificate is sent to the server [D40]', async (t) => {
     const { port, seen } = await listenTls(t);
     const { result } = start(
       t,
@@ -177,11 +177,11 @@ describe('over TLS', () => {
     assert.equal(seen[0]?.fingerprint, new X509Certificate(cert).fingerprint256);
   });
 
-  test('a session is taken up again, but not with other authorities or certificates than it began with [D37]', async (t) => {
+  test('a session is resumed with the same TLS options, but not with new ones [D37]', async (t) => {
     const { port, seen } = await listenTls(t);
     let tls: ClientTls = trusted;
     const open = createOpenSocket(new URL(`https://localhost:${port}`), () => tls);
-    // A server gives a session where there was none, and need not give another.
+    // A server sends a session after a full handshake. After a resumed one it need not.
     const connect = async (isNew: boolean) => {
       const { socket, result } = start(t, open);
       let hasSession = false;
@@ -197,7 +197,7 @@ describe('over TLS', () => {
       seen.map(({ isResumed }) => isResumed),
       [false, true, false, true],
     );
-    // What is in force is asked for each time: this one trusts nobody.
+    // The options are read for each connection. These trust no private authority.
     tls = {};
     assert.equal((await failure(t, open)).code, 'DEPTH_ZERO_SELF_SIGNED_CERT');
   });

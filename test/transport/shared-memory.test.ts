@@ -1,5 +1,5 @@
-// Memory that answers share: all arrive in the same buffer, and are gathered in blocks that go from one to the next.
-// Nobody may receive another's bytes, however pieces of different answers come in turns and however slowly they are read.
+// Memory that answers share: all arrive in one buffer and are collected in reused blocks. No client gets bytes of
+// another client's answer, even if answers arrive in pieces or are read slowly.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -7,9 +7,7 @@ import { createGate } from '../helpers/changes.ts';
 import { answer, answerBytes, type Answer } from '../helpers/scripted-backend.ts';
 import { forEveryTarget } from '../helpers/targets.ts';
 
-const failed = '{"error":"Failed to fetch work items"}';
-
-/** A JSON text of `length` bytes, all but the quotes the same letter. */
+/** A JSON string of `length` bytes that repeats one letter. */
 function list(letter: string, length: number): Buffer {
   const bytes = Buffer.alloc(length, letter);
   bytes[0] = bytes[length - 1] = 0x22;
@@ -17,7 +15,7 @@ function list(letter: string, length: number): Buffer {
 }
 
 forEveryTarget((target) => {
-  /** What comes of a call whose answer comes in pieces, with a whole call of somebody else's between any two of them. */
+  /** Makes a call whose answer arrives in `pieces`, with another client's complete call between two pieces. */
   const callInterrupted = async (pieces: readonly Buffer[]) => {
     const gates = pieces.slice(1).map(() => ({ sent: createGate(), next: createGate() }));
     const slow: Answer = async (exchange) => {
@@ -31,7 +29,7 @@ forEveryTarget((target) => {
     const reply = target().call('GET', '/api/work-items');
     for (const { sent, next } of gates) {
       await sent.opened;
-      // It fills the shared buffer, longer than any piece, with bytes of its own.
+      // Overwrites the beginning of the shared buffer with other bytes.
       target().backend.answersOnce(answer(list('z', 20_000)));
       const other = await target().call('GET', '/api/work-items');
       assert.ok(other.body.equals(list('z', 20_000)));
@@ -40,14 +38,7 @@ forEveryTarget((target) => {
     return await reply;
   };
 
-  /** Every cut into two within the first `length` bytes. */
-  const cuts = (bytes: Buffer, length: number): Buffer[][] =>
-    Array.from({ length: length - 1 }, (_, index) => [
-      bytes.subarray(0, index + 1),
-      bytes.subarray(index + 1),
-    ]);
-
-  test('a body in pieces of all sizes is its own bytes', async () => {
+  test('a body in pieces of all sizes arrives unchanged', async () => {
     const body = list('a', 70_000);
     const bytes = answerBytes(body);
     const pieces: Buffer[] = [];
@@ -59,7 +50,7 @@ forEveryTarget((target) => {
     assert.ok(reply.body.equals(body));
   });
 
-  test('a small body in two pieces is its own bytes', async () => {
+  test('a small body in two pieces arrives unchanged', async () => {
     for (const [first, whole] of [
       [1, 2],
       [1_000, 3_000],
@@ -73,43 +64,39 @@ forEveryTarget((target) => {
     }
   });
 
-  test('a head that is cut anywhere is understood as it is: one that is right', async () => {
-    const bytes = answerBytes('{"id":5}');
-    for (const pieces of cuts(bytes, bytes.length)) {
-      const reply = await callInterrupted(pieces);
-      assert.deepEqual([reply.status, reply.text], [200, '{"id":5}'], String(pieces[0]));
-    }
-  });
+  const head = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n';
+  for (const [what, before, cutPart, after, status, text] of [
+    ['a head', '', answerBytes('{"id":5}').toString(), '', 200, '{"id":5}'],
+    [
+      'a malformed head',
+      '',
+      'HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n',
+      '2\r\n[]\r\n0\r\n\r\n',
+      500,
+      '{"error":"Failed to fetch work items"}',
+    ],
+    [
+      'an interim head',
+      '',
+      'HTTP/1.1 100 Continue\r\nX: 1\r\n\r\n',
+      answerBytes('{"id":5}').toString(),
+      200,
+      '{"id":5}',
+    ],
+    ['trailers', head, '0\r\nContent-Digest: 7\r\nKeep-Alive: timeout=9\r\n\r\n', '', 200, '[]'],
+  ] as const) {
+    test(`${what}, split at any byte, is read as if it were not split [D15, D18]`, async () => {
+      for (let cut = 1; cut < cutPart.length; cut += 1) {
+        const reply = await callInterrupted([
+          Buffer.from(before + cutPart.slice(0, cut)),
+          Buffer.from(cutPart.slice(cut) + after),
+        ]);
+        assert.deepEqual([reply.status, reply.text], [status, text], `cut at ${cut}`);
+      }
+    });
+  }
 
-  test('a head that is cut anywhere is understood as it is: one with a flaw [D18]', async () => {
-    const head = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n';
-    const bytes = Buffer.from(`${head}2\r\n[]\r\n0\r\n\r\n`);
-    for (const pieces of cuts(bytes, head.length)) {
-      const reply = await callInterrupted(pieces);
-      assert.deepEqual([reply.status, reply.text], [500, failed], String(pieces[0]));
-    }
-  });
-
-  test('an interim head that is cut anywhere is skipped [D15]', async () => {
-    const interim = 'HTTP/1.1 100 Continue\r\nX: 1\r\n\r\n';
-    const bytes = Buffer.concat([Buffer.from(interim), answerBytes('{"id":5}')]);
-    for (const pieces of cuts(bytes, interim.length)) {
-      const reply = await callInterrupted(pieces);
-      assert.deepEqual([reply.status, reply.text], [200, '{"id":5}'], String(pieces[0]));
-    }
-  });
-
-  test('trailers that are cut anywhere change nothing', async () => {
-    const trailers = '0\r\nContent-Digest: 7\r\nKeep-Alive: timeout=9\r\n\r\n';
-    const bytes = Buffer.from(`HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n${trailers}`);
-    const start = bytes.length - trailers.length;
-    for (let cut = start + 1; cut < bytes.length; cut += 1) {
-      const reply = await callInterrupted([bytes.subarray(0, cut), bytes.subarray(cut)]);
-      assert.deepEqual([reply.status, reply.text], [200, '[]'], String(cut - start));
-    }
-  });
-
-  test('a list that its client reads slowly stays as it is while others are read', async () => {
+  test('a list that a client reads slowly arrives unchanged while other lists are sent', async () => {
     const slowLists = ['a', 'b', 'c'].map((letter) => list(letter, 12_000_000));
     const slow = await Promise.all(
       slowLists.map(async (body) => {
@@ -123,7 +110,7 @@ forEveryTarget((target) => {
       client.send('GET /api/work-items HTTP/1.1\r\nHost: x\r\n\r\n');
       await target().backend.nextRequest();
     }
-    // One goes away in the middle of its list, and takes nobody's memory along.
+    // One client leaves before the end of its list. Its memory may be reused; the memory of the other lists may not.
     const leaving = await target().connect();
     leaving.pause();
     target().backend.answersOnce(answer(list('d', 12_000_000)));

@@ -1,5 +1,5 @@
-// When a client counts as one that takes nothing: real sockets and the system's own table of them, with the clock and
-// the timer in the test's hand. D35; test/process/slow-clients.test.ts has the built command and real time.
+// The stall timeout of clients, with real sockets and the OS's table of TCP sockets. The test sets the clock. D35.
+// test/process/slow-clients.test.ts tests the built command in real time.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -12,11 +12,11 @@ import { StallWatch } from '../../packages/core/http1/stall-watch.ts';
 import { inodeOf, readUnacknowledged } from '../../packages/core/http1/tcp-table.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 
-// More than the system takes without its reader.
+// More bytes than the socket buffers can take.
 const replyBytes = 32_000_000;
-const onlyLinux = process.platform === 'linux' ? false : 'what the system still holds is seen on Linux only';
+const onlyLinux = process.platform === 'linux' ? false : 'only Linux lists the bytes that it still holds';
 
-/** A watch, and the time, which passes only when the test says so. */
+/** A StallWatch on a stopped clock. */
 function startWatch(context: TestContext, timeoutMs: number, readTable = readUnacknowledged) {
   let now = 0;
   let tables = 0;
@@ -32,7 +32,7 @@ function startWatch(context: TestContext, timeoutMs: number, readTable = readUna
       return table;
     },
   );
-  /** How often the watch asks for the time while `ms` pass: once in each look at its sockets. */
+  /** Lets `ms` pass, and returns how often the watch has checked its sockets. Each check reads the time once. */
   const looksIn = (ms: number): number => {
     const before = clock.mock.callCount();
     for (const end = now + ms; now < end;) {
@@ -46,7 +46,7 @@ function startWatch(context: TestContext, timeoutMs: number, readTable = readUna
     stalled,
     looksIn,
     tables: () => tables,
-    /** As `looksIn`, and waits until the table has been read and compared. */
+    /** Like `looksIn`, and waits until the table has been read. */
     passAndReadTable: async (ms: number) => {
       const before = tables;
       const looks = looksIn(ms);
@@ -57,12 +57,12 @@ function startWatch(context: TestContext, timeoutMs: number, readTable = readUna
   };
 }
 
-/** A call, as far as the watch knows one. */
+/** A call, reduced to what the watch needs. */
 function call(requestId: string): CallRecord {
   return { requestId } as CallRecord;
 }
 
-/** A connection over which a long reply is on its way to a client that takes what it is told to. */
+/** A connection with a long reply. Its client reads only when `take` is called. */
 async function startReply(host = '127.0.0.1') {
   const server = createServer({ pauseOnConnect: true });
   server.listen(0, host);
@@ -78,7 +78,7 @@ async function startReply(host = '127.0.0.1') {
     (socket as unknown as { _handle: { writeQueueSize: number } | null })._handle?.writeQueueSize;
   await poll(
     () => client.readableLength >= client.readableHighWaterMark,
-    'the client takes no more by itself',
+    'the client stops reading by itself',
   );
   return {
     socket,
@@ -90,7 +90,7 @@ async function startReply(host = '127.0.0.1') {
         const piece = client.read(Math.min(count - taken, client.readableLength)) as Buffer | null;
         taken += piece?.length ?? 0;
         return taken === count;
-      }, `the client takes ${count} bytes`);
+      }, `the client reads ${count} bytes`);
     },
     [Symbol.dispose]: () => {
       socket.destroy();
@@ -102,7 +102,7 @@ async function startReply(host = '127.0.0.1') {
 
 for (const host of ['127.0.0.1', '::1']) {
   test(
-    `a client that takes less than the system asks the gateway for is not cut off, over ${host}`,
+    `a client whose progress shows only in the table is not cut off, over ${host}`,
     { skip: onlyLinux },
     async (context) => {
       using reply = await startReply(host);
@@ -113,18 +113,18 @@ for (const host of ['127.0.0.1', '::1']) {
         await reply.take(100_000);
         await passAndReadTable(100);
       }
-      assert.equal(reply.queued(), queued, 'the system has asked for nothing');
+      assert.equal(reply.queued(), queued, 'the OS has accepted nothing more');
       assert.deepEqual([stalled.length, reply.socket.destroyed], [0, false]);
     },
   );
 
   test(
-    `a client of which the table says nothing new is cut off when its time has passed, over ${host}`,
+    `a client without progress in the table is cut off at the timeout, over ${host}`,
     { skip: onlyLinux },
     async (context) => {
       using slow = await startReply(host);
       using idle = await startReply(host);
-      // Left alone, the system may send a last piece by itself at any time.
+      // A fixed table, because the OS may send a last piece at any time.
       const table = new Map(await readUnacknowledged());
       const inode = inodeOf(slow.socket);
       assert.ok(inode !== undefined && (table.get(inode) ?? 0) > 1_000_000);
@@ -135,7 +135,7 @@ for (const host of ['127.0.0.1', '::1']) {
       watch.watch(idle.socket, call('first'));
       watch.watch(idle.socket, call('last'));
       assert.equal(looksIn(99), 0);
-      // What it took before the first look is not known, so that the time begins with it.
+      // Progress before the first read of the table is unknown, so the time starts with that read.
       await passAndReadTable(1);
       for (let quarter = 0; quarter < 3; quarter += 1) {
         table.set(inode, (table.get(inode) ?? 0) - 1);
@@ -148,12 +148,12 @@ for (const host of ['127.0.0.1', '::1']) {
       assert.deepEqual(stalled, [call('last')]);
       slow.socket.destroy();
       looksIn(100);
-      assert.equal(looksIn(400), 0, 'nothing is left to look at');
+      assert.equal(looksIn(400), 0, 'no socket is watched');
     },
   );
 }
 
-test('without a table, a client is cut off when its time has passed since it was watched', async (context) => {
+test('without a table, a client is cut off at the timeout after the watch began', async (context) => {
   using reply = await startReply();
   const { watch, stalled, looksIn, passAndReadTable } = startWatch(context, 400, () =>
     Promise.resolve(undefined),
@@ -167,7 +167,7 @@ test('without a table, a client is cut off when its time has passed since it was
   assert.deepEqual(stalled, [call('idle')]);
 });
 
-test('the table is not asked for again before it has come', async (context) => {
+test('the table is not read again before the previous read has ended', async (context) => {
   using reply = await startReply();
   const gate = createGate();
   let asked = 0;
@@ -182,23 +182,23 @@ test('the table is not asked for again before it has come', async (context) => {
   gate.open();
   await nextTurn();
   looksIn(200);
-  assert.equal(asked, 1, 'it has just come');
+  assert.equal(asked, 1, 'the table was just read');
   await passAndReadTable(100);
   assert.equal(asked, 2);
 });
 
-test('a client that takes much is seen to without the table, and forgotten when it has taken all', async (context) => {
+test('a client that reads steadily is not looked up in the table, and no longer watched after the last byte', async (context) => {
   using reply = await startReply();
   const { watch, stalled, looksIn, tables } = startWatch(context, 400);
   watch.watch(reply.socket, call('much'));
   for (let taken = 0; taken < 24_000_000; taken += 8_000_000) {
     const queued = reply.queued();
     await reply.take(8_000_000);
-    await poll(() => reply.queued() !== queued, 'the system has asked for more');
+    await poll(() => reply.queued() !== queued, 'the OS has accepted more');
     assert.equal(looksIn(100), 1);
   }
   reply.client.resume();
-  await poll(() => reply.socket.writableLength === 0, 'all has gone');
+  await poll(() => reply.socket.writableLength === 0, 'all bytes are sent');
   assert.equal(looksIn(100), 1);
   assert.equal(looksIn(10_000), 0);
   await nextTurn();
@@ -206,7 +206,7 @@ test('a client that takes much is seen to without the table, and forgotten when 
   assert.deepEqual([stalled.length, reply.socket.destroyed], [0, false]);
 });
 
-test('a connection that ends by itself is forgotten, and is not one that was cut off', async (context) => {
+test('a connection that closes is no longer watched, and not reported as stalled', async (context) => {
   using reply = await startReply();
   const { watch, stalled, looksIn } = startWatch(context, 400);
   watch.watch(reply.socket, call('gone'));
@@ -216,7 +216,7 @@ test('a connection that ends by itself is forgotten, and is not one that was cut
   assert.equal(stalled.length, 0);
   using other = await startReply();
   watch.watch(other.socket, call('other'));
-  assert.equal(looksIn(100), 1, 'it looks again when there is something to look at');
+  assert.equal(looksIn(100), 1, 'a new socket is checked');
 });
 
 for (const [timeoutMs, everyMs, tableAtMs] of [
@@ -225,7 +225,7 @@ for (const [timeoutMs, everyMs, tableAtMs] of [
   [800, 100, 200],
   [30_000, 100, 300],
 ] as const) {
-  test(`of ${timeoutMs} ms: a look every ${everyMs} ms, at the table from ${tableAtMs} ms without a change on`, async (context) => {
+  test(`a timeout of ${timeoutMs} ms: sockets are checked every ${everyMs} ms, the table after ${tableAtMs} ms without progress`, async (context) => {
     using reply = await startReply();
     const { watch, looksIn, passAndReadTable, tables } = startWatch(context, timeoutMs);
     watch.watch(reply.socket, call('idle'));
@@ -239,7 +239,7 @@ for (const [timeoutMs, everyMs, tableAtMs] of [
   });
 }
 
-test('the table is read when a reply has stood still for long, not before', async (context) => {
+test('the table is read after a quarter of the timeout without progress, not before', async (context) => {
   using reply = await startReply();
   const { watch, looksIn, tables } = startWatch(context, 800, () => Promise.resolve(new Map()));
   const tablesIn = async (ms: number) => {
@@ -257,7 +257,7 @@ test('the table is read when a reply has stood still for long, not before', asyn
 });
 
 test(
-  'the table says nothing of a reply that has not stood still for long',
+  'the table is used only for replies without progress for a quarter of the timeout',
   { skip: onlyLinux },
   async (context) => {
     using first = await startReply();
@@ -270,7 +270,7 @@ test(
     watch.watch(first.socket, call('first'));
     looksIn(50);
     watch.watch(second.socket, call('second'));
-    // What the first took until now is not known; the second has its turn at the next look.
+    // This is the first lookup of the first reply. The second reply is looked up later.
     await passAndReadTable(50);
     await passAndReadTable(100);
     for (let ms = 200; ms < 500; ms += 100) {

@@ -1,15 +1,12 @@
-// What a connection over TLS has in common with any other: it counts once, is bounded in time, is served in turn and is
-// drained [D26, D33, D35, D36, D58]. And what strangers can do before the handshake has ended.
+// TLS connections behave like plain ones: order, event-loop turns, stall timeout, drain. Bytes that are not TLS and
+// unfinished handshakes do not disturb them. D33, D35, D36, D58.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { connect, type Socket } from 'node:net';
+import { connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
-import { connect as connectTls, type ConnectionOptions } from 'node:tls';
-import type { Connection } from '../../packages/core/http1/connection.ts';
-import { ServerConnection } from '../../packages/core/http1/server-connection.ts';
-import { ClientServer, type SecureOptions } from '../../packages/core/http1/server.ts';
+import type { ConnectionOptions } from 'node:tls';
 import { createGatewayServer, type GatewayServerOptions } from '../../packages/core/hosts/index.ts';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { createGate, poll } from '../helpers/changes.ts';
@@ -20,7 +17,7 @@ import { answer, behind } from '../helpers/scripted-backend.ts';
 import { turn, TurnCounter } from '../helpers/served-connections.ts';
 
 const item = '{"id":5}';
-// The beginning of a ClientHello of 512 bytes.
+// The start of a 512-byte TLS record with a ClientHello.
 const helloStart = Buffer.from('160301020001', 'hex');
 
 describe('connections over TLS', { skip: noOpenssl }, () => {
@@ -42,52 +39,7 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
   const open = async (port: number, options: ConnectionOptions = {}) =>
     await RawClient.openSecure(port, { ca: authority.cert, servername: 'localhost', ...options });
 
-  /** A server of connections alone, that counts what it is told; `handler` never gets a request. */
-  async function listen(
-    limits: Partial<ConstructorParameters<typeof ClientServer>[0]>,
-    secure: SecureOptions,
-  ) {
-    const failures: string[] = [];
-    const server = new ClientServer(
-      {
-        requestHeadBytesMax: 16_384,
-        requestBytesMax: 1_000_000,
-        requestHeadersTimeoutMs: 10_000,
-        requestTimeoutMs: 30_000,
-        replyStallTimeoutMs: 30_000,
-        idleTimeoutMs: 72_000,
-        connectionsMax: 100,
-        ...limits,
-      },
-      {
-        accept: () => assert.fail('a request'),
-        refuse: () => assert.fail('a request'),
-        onFault: (error) => {
-          throw error;
-        },
-      },
-      secure,
-    );
-    let shed = 0;
-    server.onShed = () => (shed += 1);
-    server.onHandshakeFailure = (error) => failures.push(error.message);
-    server.listener.listen(0, '127.0.0.1');
-    await once(server.listener, 'listening');
-    const address = server.listener.address();
-    assert.ok(typeof address === 'object' && address !== null);
-    return {
-      server,
-      failures,
-      port: address.port,
-      shed: () => shed,
-      [Symbol.dispose]: () => {
-        server.listener.close();
-        server.closeAll();
-      },
-    };
-  }
-
-  test('a reply of many megabytes, and requests that are sent ahead, come whole and in order', async () => {
+  test('a reply and a body of many megabytes arrive complete, and pipelined requests are answered in order', async () => {
     await using gateway = await serve();
     const list = JSON.stringify('ä'.repeat(6_000_000));
     gateway.backend.answers(answer(list));
@@ -112,7 +64,7 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     );
   });
 
-  test('of requests that each come in a record of their own 16 are answered in a turn [D58]', async () => {
+  test('at most 16 pipelined requests are answered in one event-loop turn, even if each has its own TLS record [D58]', async () => {
     const turns = new TurnCounter();
     await using server = await serveInProcess({ tls: tls() }, () => {
       turns.count();
@@ -130,95 +82,7 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     assert.ok(Math.max(...turns.perTurn) <= 16, `${turns.perTurn.join()} in a turn`);
   });
 
-  test('a connection counts once, from when it is taken', async () => {
-    using listening = await listen({}, { tls: tls() });
-    const raw = connect(listening.port, '127.0.0.1');
-    await poll(() => listening.server.size === 1, 'one that has sent nothing counts');
-    const secure = connectTls({
-      port: listening.port,
-      host: '127.0.0.1',
-      ca: authority.cert,
-      servername: 'localhost',
-    });
-    await once(secure, 'secureConnect');
-    assert.equal(listening.server.size, 2);
-    await poll(
-      () => [...listening.server].some((each) => each instanceof ServerConnection),
-      'the server has ended the handshake too',
-    );
-    assert.equal(listening.server.size, 2);
-    secure.destroy();
-    raw.destroy();
-    await poll(() => listening.server.size === 0, 'both are forgotten');
-    assert.deepEqual(listening.failures, ['the connection was closed before TLS was set up']);
-  });
-
-  test('connections that do not end their handshake make room for one that does', async () => {
-    using listening = await listen({ connectionsMax: 20 }, { tls: tls() });
-    const silent = Array.from({ length: 20 }, () =>
-      connect(listening.port, '127.0.0.1').on('error', () => undefined),
-    );
-    await poll(() => listening.server.size === 20, 'it is full');
-    await poll(async () => {
-      const secure = connectTls({
-        port: listening.port,
-        host: '127.0.0.1',
-        ca: authority.cert,
-        servername: 'localhost',
-      });
-      const isSecure = await new Promise<boolean>((resolve) => {
-        secure
-          .on('secureConnect', () => {
-            resolve(true);
-          })
-          .on('error', () => {
-            resolve(false);
-          });
-        secure.on('close', () => {
-          resolve(false);
-        });
-      });
-      secure.destroy();
-      return isSecure;
-    }, 'a good client comes in');
-    assert.ok(listening.shed() > 0);
-    assert.deepEqual(listening.failures, [], 'to make room is no failure');
-    for (const socket of silent) socket.destroy();
-  });
-
-  for (const [what, speak] of [
-    ['says nothing', () => undefined],
-    ['begins and says no more', (socket: Socket) => socket.write(helloStart)],
-    [
-      'says a byte now and then',
-      (socket: Socket) => {
-        socket.write(helloStart);
-        const timer = setInterval(() => socket.write('\0'), 20);
-        socket.on('close', () => {
-          clearInterval(timer);
-        });
-      },
-    ],
-  ] as const) {
-    test(`a client that ${what} is closed without a reply, as the time for its handshake is over [D36]`, async () => {
-      using listening = await listen({ requestHeadersTimeoutMs: 400 }, { tls: tls() });
-      const socket = connect(listening.port, '127.0.0.1').on('error', () => undefined);
-      const bytes: Buffer[] = [];
-      socket.on('data', (piece: Buffer) => bytes.push(piece));
-      await once(socket, 'connect');
-      const from = performance.now();
-      speak(socket);
-      // A byte that meets the close is answered with a reset, which is an end like any other.
-      await closed(socket);
-      const took = performance.now() - from;
-      assert.ok(took >= 350 && took < 1_400, `${took} ms`);
-      assert.equal(Buffer.concat(bytes).toString('latin1').includes('HTTP'), false);
-      assert.equal(listening.server.size, 0);
-      assert.equal(listening.failures.length, 1);
-    });
-  }
-
-  test('bytes that are no TLS are closed without an answer in HTTP, whatever they are', async () => {
+  test('a connection with bytes that are not TLS is closed without an HTTP reply', async () => {
     await using gateway = await serve();
     const hello = Buffer.concat([helloStart, Buffer.alloc(600, 1)]);
     for (const bytes of [
@@ -241,7 +105,7 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     assert.deepEqual([gateway.told.malformed, gateway.told.bugs], [[], []]);
   });
 
-  test('2,000 connections that never end their handshake keep no good client waiting, and go in time', async () => {
+  test('2,000 unfinished handshakes do not delay another client, and are closed at their timeout', async () => {
     await using gateway = await serve({ requestHeadersTimeoutMs: 5_000 });
     const sockets = Array.from({ length: 2_000 }, (_, index) => {
       const socket = connect(gateway.port, '127.0.0.1').on('error', () => undefined);
@@ -258,13 +122,13 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     assertReply(await good.call('GET', '/api/work-items/5'), 200, item);
     assert.ok(
       sockets.every(({ destroyed }) => !destroyed),
-      'served while all of them are there',
+      'served while all handshakes are open',
     );
     await allClosed;
     assertReply(await good.call('GET', '/api/work-items/5'), 200, item);
   });
 
-  test('a client cannot have keys exchanged anew', async () => {
+  test('a client cannot renegotiate', async () => {
     await using gateway = await serve();
     const client = spawn('openssl', ['s_client', '-tls1_2', '-connect', `127.0.0.1:${gateway.port}`], {
       stdio: ['pipe', 'pipe', 'pipe'],
@@ -272,22 +136,22 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     let text = '';
     client.stdout.on('data', (bytes: Buffer) => (text += bytes.toString()));
     client.stderr.on('data', (bytes: Buffer) => (text += bytes.toString()));
-    await poll(() => text.includes('Verify return code'), 'it is connected');
+    await poll(() => text.includes('Verify return code'), 'the client is connected');
     client.stdin.write('R\n');
-    await poll(() => text.includes('no renegotiation'), 'it is refused');
+    await poll(() => text.includes('no renegotiation'), 'the renegotiation is refused');
     client.kill();
     await using good = await open(gateway.port);
     assertReply(await good.call('GET', '/api/work-items/5'), 200, item);
   });
 
-  test('a client that takes no byte of its reply is cut in time, one that takes some is not [D35]', async () => {
+  test('a client that reads no byte of its reply is cut off, a slow client is not [D35]', async () => {
     await using gateway = await serve({ replyStallTimeoutMs: 600 });
     gateway.backend.answers(answer(JSON.stringify('x'.repeat(20_000_000))));
     await using slow = await open(gateway.port);
     await using still = await open(gateway.port);
     still.pause();
     for (const client of [slow, still]) client.send(requestBytes('GET', '/api/work-items'));
-    // Some 100 KB at a time, with pauses far below the limit.
+    // Reads about 100 KB at a time, with pauses far below the timeout.
     const timer = setInterval(() => {
       slow.pause();
       setImmediate(() => {
@@ -295,7 +159,7 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
       });
     }, 50);
     try {
-      await poll(() => gateway.told.stalled.length > 0, 'the one that takes nothing is cut');
+      await poll(() => gateway.told.stalled.length > 0, 'the client that reads nothing is cut off');
       assert.equal(gateway.told.stalled.length, 1);
       assert.equal((await slow.reply()).body.length, 20_000_002);
     } finally {
@@ -303,7 +167,7 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     }
   });
 
-  test('a request in flight has its reply while it drains, and the connection is closed behind it [D33]', async () => {
+  test('a drain sends the reply to a request in flight, and closes all connections [D33]', async () => {
     const gateway = await serve();
     const gate = createGate();
     gateway.backend.answersOnce(behind(gate, answer(item)));
@@ -322,7 +186,7 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     await isClosed;
   });
 
-  test('a request that a client cuts off by ending its side gets its 400, and the read before it its reply [D21, D27]', async () => {
+  test('a request cut off by a FIN is 400, and the read before that request gets its reply [D21, D27]', async () => {
     await using gateway = await serve();
     const gate = createGate();
     gateway.backend.answersOnce(behind(gate, answer(item)));
@@ -339,59 +203,14 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     await client.closed();
   });
 
-  test('clients with another protocol of ALPN are served by whoever is named for it', async () => {
-    const served: (string | false | null)[] = [];
-    using listening = await listen(
-      {},
-      {
-        tls: tls(),
-        protocols: {
-          h2: (socket) => {
-            const connection: Connection = {
-              socket,
-              restsSince: () => 0,
-              isQuiet: () => true,
-              checkTime: () => undefined,
-            };
-            served.push('alpnProtocol' in socket ? String(socket.alpnProtocol) : null);
-            socket.on('data', (bytes) => socket.end(bytes));
-            return connection;
-          },
-        },
-      },
-    );
-    const options = { port: listening.port, host: '127.0.0.1', ca: authority.cert, servername: 'localhost' };
-    const known = connectTls({ ...options, ALPNProtocols: ['http/1.1', 'h2'] });
-    await once(known, 'secureConnect');
-    assert.equal(known.alpnProtocol, 'h2');
-    known.write('hello');
-    const [bytes] = (await once(known, 'data')) as [Buffer];
-    assert.equal(bytes.toString(), 'hello');
-    known.end();
-    for (const [offered, chosen] of [
-      [['http/1.1'], 'http/1.1'],
-      [['http/1.0'], 'http/1.0'],
-      [undefined, false],
-    ] as const) {
-      const other = connectTls({ ...options, ...(offered && { ALPNProtocols: [...offered] }) });
-      await once(other, 'secureConnect');
-      assert.equal(other.alpnProtocol, chosen);
-      other.destroy();
-    }
-    const strange = connectTls({ ...options, ALPNProtocols: ['spdy/3'] });
-    await assert.rejects(once(strange, 'secureConnect'));
-    assert.deepEqual(served, ['h2']);
-    await poll(() => listening.server.size === 0, 'all are forgotten');
-  });
-
-  test('options of TLS that cannot be are said when the server is made, and new ones leave the old in force', async () => {
+  test('createGatewayServer and renewTls throw for invalid TLS options; renewTls then keeps the old ones', async () => {
     const other = folder.issue(authority, 'other');
     const make = (given: object) => () =>
       createGatewayServer({ backendUrl: 'http://localhost:1', tls: given as ReturnType<typeof tls> });
     assert.throws(make({ cert: issued.cert }), /tls must be an object with cert and key/);
     assert.throws(make({ ...tls(), minVersion: '1.1' }), /minVersion/);
     assert.throws(make({ ...tls(), key: other.key }), /tls cannot be used/);
-    // Each with all the others, in one message.
+    // One message lists all faults.
     assert.throws(
       () =>
         createGatewayServer({
@@ -400,7 +219,7 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
           inFlightMax: 0,
           ...{ backlog: 5 },
         }),
-      /^TypeError: The gateway cannot be made: tls cannot be used: .*; inFlightMax must be .*; there is no backlog\.$/,
+      /^TypeError: Cannot create the gateway: tls cannot be used: .*; inFlightMax must be .*; backlog is unknown\.$/,
     );
     await using gateway = await serve();
     assert.throws(() => {

@@ -1,4 +1,4 @@
-// What is known of the backend: what one process has seen, and what several have, told as one [D34].
+// The backend's status as seen by one process, and merged from several processes [D34].
 
 import assert from 'node:assert/strict';
 import { Socket } from 'node:net';
@@ -9,11 +9,11 @@ import {
   type BackendStatus,
 } from '../../packages/figures/backend-status.ts';
 
-const away = { isReachable: false, cause: 'refused' };
-const there = { isReachable: true, cause: undefined };
+const down = { isReachable: false, cause: 'refused' };
+const up = { isReachable: true, cause: undefined };
 
-/** What is told after each set of reports. */
-function tell(...sets: BackendStatus[][]): (Partial<BackendStatus> | undefined)[] {
+/** The merged status after each set of reports. */
+function join(...sets: BackendStatus[][]): (Partial<BackendStatus> | undefined)[] {
   const joined = new JoinedBackendStatus();
   return sets.map((statuses) => {
     const all = joined.join(statuses.map((backend) => ({ backend })));
@@ -22,29 +22,20 @@ function tell(...sets: BackendStatus[][]): (Partial<BackendStatus> | undefined)[
   });
 }
 
-for (const [name, sets, expected] of [
+const cases = [
   [
-    'nobody has looked yet',
-    [[{ ...away, cause: undefined, since: 0, seenAt: 0 }]],
+    'a backend that was never checked is not reachable',
+    [[{ ...down, cause: undefined, since: 0, seenAt: 0 }]],
     [{ isReachable: false, since: 0 }],
   ],
+  ['the latest check decides', [[{ ...down, since: 10, seenAt: 20 }, { ...up, since: 5, seenAt: 30 }]], [{ isReachable: true, since: 5 }]],
   [
-    'what was seen last counts',
+    'a new process that reports the same status does not change `since`',
     [
-      [
-        { ...away, since: 10, seenAt: 20 },
-        { ...there, since: 5, seenAt: 30 },
-      ],
-    ],
-    [{ isReachable: true, since: 5 }],
-  ],
-  [
-    'a new process that sees the same has seen it later',
-    [
-      [{ ...away, since: 10, seenAt: 20 }],
-      [{ ...away, cause: 'timed out', since: 30, seenAt: 30 }],
+      [{ ...down, since: 10, seenAt: 20 }],
+      [{ ...down, cause: 'timed out', since: 30, seenAt: 30 }],
       [],
-      [{ ...away, since: 0, seenAt: 0 }],
+      [{ ...down, since: 0, seenAt: 0 }],
     ],
     [
       { isReachable: false, since: 10 },
@@ -54,11 +45,11 @@ for (const [name, sets, expected] of [
     ],
   ],
   [
-    'a change is not older than what was seen before it',
+    'the time of a change is not before the previous check',
     [
-      [{ ...there, since: 10, seenAt: 50 }],
-      [{ ...away, since: 40, seenAt: 60 }],
-      [{ ...there, since: 70, seenAt: 71 }],
+      [{ ...up, since: 10, seenAt: 50 }],
+      [{ ...down, since: 40, seenAt: 60 }],
+      [{ ...up, since: 70, seenAt: 71 }],
     ],
     [
       { isReachable: true, since: 10 },
@@ -66,17 +57,18 @@ for (const [name, sets, expected] of [
       { isReachable: true, since: 70 },
     ],
   ],
-] as const) {
+] as const; // prettier-ignore
+for (const [name, sets, expected] of cases) {
   test(name, () => {
-    const told = tell(...sets.map((statuses) => [...statuses]));
-    assert.equal(told.length, expected.length);
+    const joined = join(...sets.map((statuses) => [...statuses]));
+    assert.equal(joined.length, expected.length);
     for (const [index, one] of expected.entries()) {
-      assert.deepEqual(one === undefined ? undefined : { ...told[index], ...one }, told[index]);
+      assert.deepEqual(one === undefined ? undefined : { ...joined[index], ...one }, joined[index]);
     }
   });
 }
 
-/** Opens sockets that fail with `errors`, one after the other. */
+/** Opens sockets that fail with these errors, one after another. */
 function failing(...errors: Error[]) {
   return () => new Socket().destroy(errors.shift());
 }
@@ -85,7 +77,7 @@ function errorOf(code: string): Error {
   return Object.assign(new Error(`connect ${code}`), { code });
 }
 
-test('the last cause is told, for as long as the backend is away [D34]', async () => {
+test('while the backend is down the latest cause is reported [D34]', async () => {
   const monitor = new BackendMonitor(failing(errorOf('ECONNREFUSED')));
   monitor.report('a certificate that is not trusted');
   const { since } = await monitor.check();
@@ -98,7 +90,7 @@ test('the last cause is told, for as long as the backend is away [D34]', async (
 
 for (const code of ['EMFILE', 'ENFILE']) {
   for (const error of [errorOf(code), new AggregateError([errorOf('ECONNREFUSED'), errorOf(code)])]) {
-    test(`a look without a descriptor of our own, ${error.name} of ${code}, says nothing about the backend [D34, D51]`, async () => {
+    test(`a check that fails for lack of file descriptors (${error.name} of ${code}) does not change the status [D34, D51]`, async () => {
       const monitor = new BackendMonitor(failing(error, errorOf('ECONNREFUSED')));
       const { isReachable, cause, seenAt } = await monitor.check();
       assert.deepEqual({ isReachable, cause, seenAt }, { isReachable: false, cause: undefined, seenAt: 0 });

@@ -1,4 +1,4 @@
-// A body as it comes in pieces: the same bytes, the same verdict, and no more memory than it should take.
+// Bodies in pieces: pieces change neither the bytes nor the result of the JSON check, and memory is limited.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -6,21 +6,21 @@ import { blockBytes, giveBackBlocks, takeBlock } from '../../packages/core/body/
 import { AnswerBody, RequestBody } from '../../packages/core/body/body.ts';
 import { createRandom } from '../helpers/json-texts.ts';
 
-for (const SomeBody of [RequestBody, AnswerBody]) {
-  test(`${SomeBody.name}: in pieces of all sizes it is the same bytes and the same verdict`, () => {
+for (const Body of [RequestBody, AnswerBody]) {
+  test(`${Body.name}: pieces of any size give the same bytes and the same isJson`, () => {
     const random = createRandom(11);
     const below = (limit: number): number => Math.floor(random() * limit);
     for (let run = 0; run < 300; run += 1) {
       const isValid = run % 2 === 0;
       const text = `[${'"Käse",12.5,'.repeat(below(6000))}${isValid ? '1]' : '1'}`;
       const bytes = Buffer.from(text);
-      const body = new SomeBody();
+      const body = new Body();
       for (let at = 0; at < bytes.length;) {
-        // Tiny, around the limits, and large, in any order.
+        // Tiny, about 4,096 bytes, or large, in random order.
         const size = [1 + below(4), 4094 + below(4), 1 + below(40_000)][below(3)] ?? 1;
         const piece = Buffer.from(bytes.subarray(at, at + size));
         assert.equal(body.write(piece), true);
-        if (SomeBody === AnswerBody) piece.fill(0);
+        if (Body === AnswerBody) piece.fill(0);
         at += size;
       }
       assert.equal(body.length, bytes.length);
@@ -30,8 +30,8 @@ for (const SomeBody of [RequestBody, AnswerBody]) {
     }
   });
 
-  test(`${SomeBody.name}: what can never become JSON is known at once, and kept all the same`, () => {
-    const body = new SomeBody();
+  test(`${Body.name}: invalid JSON is detected at once, and its bytes are kept`, () => {
+    const body = new Body();
     assert.equal(body.write(Buffer.from('[1,')), true);
     assert.equal(body.write(Buffer.from(']')), false);
     assert.equal(body.write(Buffer.from('1]')), false);
@@ -39,26 +39,26 @@ for (const SomeBody of [RequestBody, AnswerBody]) {
     assert.equal(Buffer.concat(body.takePieces()).toString(), '[1,]1]');
   });
 
-  test(`${SomeBody.name}: nothing at all is no JSON`, () => {
-    assert.equal(new SomeBody().isJson(), false);
-    assert.deepEqual(new SomeBody().takePieces(), []);
+  test(`${Body.name}: an empty body is not JSON`, () => {
+    assert.equal(new Body().isJson(), false);
+    assert.deepEqual(new Body().takePieces(), []);
   });
 }
 
-test('one piece is kept as it is, not copied', () => {
+test('a single piece is not copied', () => {
   const body = new RequestBody();
   const piece = Buffer.from('{}');
   body.write(piece);
   assert.equal(body.takePieces()[0], piece);
 });
 
-test('a million pieces of one byte are a hundred pieces', () => {
+test('a million pieces of one byte become at most a hundred pieces', () => {
   const body = new RequestBody();
   for (let count = 0; count < 1_000_000; count += 1) body.write(Buffer.from('1'));
   assert.ok(body.takePieces().length <= 100);
 });
 
-test('small and large pieces in turn leave no half-empty buffers behind', () => {
+test('alternating small and large pieces leave no half-empty buffers', () => {
   const body = new RequestBody();
   let expected = 0;
   for (let count = 0; count < 200; count += 1) {
@@ -68,29 +68,29 @@ test('small and large pieces in turn leave no half-empty buffers behind', () => 
   }
   const held = new Map(body.takePieces().map(({ buffer }) => [buffer, buffer.byteLength]));
   const bytes = [...held.values()].reduce((sum, each) => sum + each, 0);
-  assert.ok(bytes < expected * 1.3, `${bytes} bytes held for ${expected}`);
+  assert.ok(bytes < expected * 1.3, `${bytes} bytes allocated for ${expected}`);
 });
 
-test('an answer in pieces of one byte takes as many blocks as it fills', () => {
+test('an answer in one-byte pieces uses no more blocks than its bytes fill', () => {
   const body = new AnswerBody();
   const piece = Buffer.from('1');
   for (let count = 0; count < 3 * blockBytes; count += 1) body.write(piece);
   assert.equal(body.blocks.length, 3);
-  // The first piece was kept by itself, as most are.
+  // The first piece is kept without a block, because most answers have only one piece.
   assert.deepEqual(
     body.takePieces().map(({ length }) => length),
     [1, blockBytes, blockBytes, blockBytes - 1],
   );
 });
 
-test('a small answer takes no block', () => {
+test('a small answer uses no block', () => {
   const body = new AnswerBody();
   body.write(Buffer.from('{}'));
   assert.deepEqual(body.blocks, []);
   assert.deepEqual(body.takePieces(), [Buffer.from('{}')]);
 });
 
-test('an answer of one large piece is looked at whole where it lies in its block', () => {
+test('an answer of one large piece is checked in its block, without a copy', () => {
   const body = new AnswerBody();
   const text = Buffer.from(JSON.stringify('x'.repeat(blockBytes - 2)));
   body.write(text);
@@ -102,7 +102,7 @@ test('an answer of one large piece is looked at whole where it lies in its block
   assert.equal(pieces[0]?.buffer, blocks[0]?.buffer);
 });
 
-test('blocks go to the next answer when they are given back, and not before', () => {
+test('blocks are reused only after they are given back', () => {
   const large = Buffer.alloc(10_000, '1');
   const dropped = new AnswerBody();
   dropped.write(large);
@@ -121,7 +121,7 @@ test('blocks go to the next answer when they are given back, and not before', ()
   assert.equal(takeBlock(), blocks[0]);
 });
 
-test('no more than 16 MiB of blocks stand by', () => {
+test('at most 16 MiB of unused blocks are kept', () => {
   const blocks = Array.from({ length: 300 }, takeBlock);
   assert.equal(new Set(blocks).size, 300);
   giveBackBlocks(blocks);

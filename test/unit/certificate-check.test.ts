@@ -1,4 +1,4 @@
-// When `check` asks for a new certificate: from 14 days before its end, as the alert does, to its end.
+// The command `check` advises to renew a certificate in its last 14 days, like the alert.
 
 import assert from 'node:assert/strict';
 import { X509Certificate } from 'node:crypto';
@@ -23,10 +23,10 @@ for (const [when, now, left, isRenewal, problems] of [
   ['at its end', end, '0 days left', true, 0],
   ['after its end', end + 1, 'expired on 2126-10-28', false, 1],
 ] as const) {
-  test(`a certificate, ${when}: ${left}, ${isRenewal ? 'and it is time to renew it' : 'and no word of renewing it'}`, () => {
+  test(`a certificate ${when}: ${left}, ${isRenewal ? 'with' : 'without'} advice to renew it`, () => {
     const check = checkCertificates('clients', files, now);
     assert.match(check.lines[1] ?? '', new RegExp(`${left}$`));
-    assert.equal(check.lines.includes('  it is time to renew it'), isRenewal);
+    assert.equal(check.lines.includes('  renew this certificate soon'), isRenewal);
     assert.equal(check.problems.length, problems, check.problems.join());
   });
 }

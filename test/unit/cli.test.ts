@@ -1,4 +1,4 @@
-// What the command line says: help, suggestions, how it can be run again, and never a secret [D32].
+// Output of the command line: help, suggestions, the command to run next, and no secrets [D32].
 
 import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';
@@ -28,7 +28,7 @@ interface Ended {
   readonly stderr: string;
 }
 
-/** Runs the command line in this process: for what starts nothing. */
+/** Runs a command in this process; it must start no server. */
 async function run(
   args: readonly string[],
   environment: Record<string, string> = {},
@@ -54,7 +54,7 @@ async function run(
   return { code, ...written };
 }
 
-/** The first problem that it names. */
+/** Returns the first problem that the command writes to stderr. */
 async function firstProblem(args: readonly string[], environment?: Record<string, string>): Promise<string> {
   const { code, stderr } = await run(args, environment);
   assert.equal(code, 1);
@@ -69,74 +69,54 @@ after(() => {
   rmSync(folder, { recursive: true });
 });
 
-describe('no secret is shown', () => {
+describe('secrets are not shown', () => {
   const secret = 'hunter2';
   const spellings = [
-    `http://user:${secret}@backend.internal`,
-    `http://${secret}@backend.internal`,
-    `http://:${secret}@backend.internal`,
-    `https://user:${secret}@backend.internal:5104/base`,
-    `http:user:${secret}@backend.internal`,
-    `http:/user:${secret}@backend.internal`,
-    `http:///user:${secret}@backend.internal`,
-    `http:\\\\user:${secret}@backend.internal`,
-    `http:\\user:${secret}@backend.internal`,
-    `HTTP://USER:${secret}@BACKEND`,
-    `//user:${secret}@backend.internal`,
-    `\\\\user:${secret}@backend.internal`,
-    `user:${secret}@backend.internal`,
-    `${secret}@backend.internal`,
-    `postgres://user:${secret}@backend.internal`,
-    ` http://user:${secret}@backend.internal`,
-    `\thttp://user:${secret}@backend.internal`,
-    `ht\ntp://user:${secret}@backend.internal`,
-    `"http://user:${secret}@backend.internal"`,
-    `http://user:${secret}%40backend.internal`,
-    `http://user%3A${secret}@backend.internal`,
-    `http://user%3A${secret}%40backend.internal`,
-    `http%3A%2F%2Fuser:${secret}@backend.internal`,
-    `http://user:${secret}@@backend.internal`,
-    `http://user:p@ss:${secret}@backend.internal`,
-    `http://user:${secret}@`,
-    `http://user:${secret}@:99999`,
-    `http://us/er:${secret}@backend.internal?`,
-    `http://backend.internal?token=${secret}`,
-    `http://backend.internal/?token=${secret}`,
-    `http://backend.internal/base?a&token=${secret}`,
-    `http://backend.internal/%3Ftoken=${secret}`,
-    `http://backend.internal/%23${secret}`,
-    `http://backend.internal/#${secret}`,
-    `http:backend.internal?token=${secret}`,
-    `?token=${secret}`,
-    `backend.internal?token=${secret}`,
-    `token=${secret}`,
-    `Bearer ${secret};x`,
-  ];
+    `http://user:${secret}@backend.internal`, `http://${secret}@backend.internal`,
+    `http://:${secret}@backend.internal`, `https://user:${secret}@backend.internal:5104/base`,
+    `http:user:${secret}@backend.internal`, `http:/user:${secret}@backend.internal`,
+    `http:///user:${secret}@backend.internal`, `http:\\\\user:${secret}@backend.internal`,
+    `http:\\user:${secret}@backend.internal`, `HTTP://USER:${secret}@BACKEND`,
+    `//user:${secret}@backend.internal`, `\\\\user:${secret}@backend.internal`,
+    `user:${secret}@backend.internal`, `${secret}@backend.internal`,
+    `postgres://user:${secret}@backend.internal`, ` http://user:${secret}@backend.internal`,
+    `\thttp://user:${secret}@backend.internal`, `ht\ntp://user:${secret}@backend.internal`,
+    `"http://user:${secret}@backend.internal"`, `http://user:${secret}%40backend.internal`,
+    `http://user%3A${secret}@backend.internal`, `http://user%3A${secret}%40backend.internal`,
+    `http%3A%2F%2Fuser:${secret}@backend.internal`, `http://user:${secret}@@backend.internal`,
+    `http://user:p@ss:${secret}@backend.internal`, `http://user:${secret}@`,
+    `http://user:${secret}@:99999`, `http://us/er:${secret}@backend.internal?`,
+    `http://backend.internal?token=${secret}`, `http://backend.internal/?token=${secret}`,
+    `http://backend.internal/base?a&token=${secret}`, `http://backend.internal/%3Ftoken=${secret}`,
+    `http://backend.internal/%23${secret}`, `http://backend.internal/#${secret}`,
+    `http:backend.internal?token=${secret}`, `?token=${secret}`, `backend.internal?token=${secret}`,
+    `token=${secret}`, `Bearer ${secret};x`,
+  ]; // prettier-ignore
 
-  // Where each may stand by mistake, or a slip has put it.
+  // Places where a user may put a secret by mistake.
   const places: Record<string, (spelling: string) => [args: string[], environment?: Record<string, string>]> =
     {
       'the variable': (text) => [['serve'], { BACKEND_URL: text }],
       'the flag': (text) => [['serve', '--backend-url', text]],
-      'the flag behind =': (text) => [['serve', `--backend-url=${text}`]],
-      'check, by a flag': (text) => [['check', '--backend-url', text]],
-      'check, by a variable': (text) => [['check'], { BACKEND_URL: text }],
-      openapi: (text) => [['openapi'], { BACKEND_URL: text }],
+      'the flag after =': (text) => [['serve', `--backend-url=${text}`]],
+      'the flag of check': (text) => [['check', '--backend-url', text]],
+      'the variable of check': (text) => [['check'], { BACKEND_URL: text }],
+      'the variable of openapi': (text) => [['openapi'], { BACKEND_URL: text }],
       'a misspelt flag': (text) => [['serve', '--bakcend-url', text]],
-      'a misspelt flag behind =': (text) => [['serve', `--bakcend-url=${text}`]],
+      'a misspelt flag after =': (text) => [['serve', `--bakcend-url=${text}`]],
       'a flag of another command': (text) => [['dev', '--backend-url', text]],
-      'no flag': (text) => [['serve', text]],
-      'no command': (text) => [[text]],
-      'two words': (text) => [['serve', 'backend', text]],
-      'what looks like a flag': (text) => [['serve', `--${text}`]],
-      'what looks like a short flag': (text) => [['serve', `-${text}`]],
-      'a settings file, as its value': (text) => [
+      'an argument of serve': (text) => [['serve', text]],
+      'a command': (text) => [[text]],
+      'a second argument': (text) => [['serve', 'backend', text]],
+      'an unknown flag': (text) => [['serve', `--${text}`]],
+      'an unknown short flag': (text) => [['serve', `-${text}`]],
+      'a value in a settings file': (text) => [
         ['serve', '--settings-file', fileOf(`BACKEND_URL='${text.replaceAll('\n', '')}'\n`)],
       ],
-      'a settings file, without a variable': (text) => [
+      'a line without a variable in a settings file': (text) => [
         ['serve', '--settings-file', fileOf(`${text}\na${text}=1\n`)],
       ],
-      'a settings file, behind another sign': (text) => [
+      'a line with a wrong separator in a settings file': (text) => [
         ['serve', '--settings-file', fileOf(`BACKEND_URL: ${text}\nBACKEND_URL ${text}=\n`)],
       ],
       'the database of the embedded backend': (text) => [
@@ -150,7 +130,7 @@ describe('no secret is shown', () => {
     return file;
   }
 
-  // Each setting, beside another problem where it takes any text.
+  // Each setting is tried next to an invalid one, because some settings accept any text.
   for (const name of settingsOf('serve')) {
     places[variableOf(name)] = (text) => [
       ['serve', name === 'port' ? '--admin-port=x' : '--port=x'],
@@ -159,7 +139,7 @@ describe('no secret is shown', () => {
   }
 
   for (const [place, put] of Object.entries(places)) {
-    test(`as ${place}: refused, and not shown in any of ${spellings.length} spellings`, async () => {
+    test(`${spellings.length} spellings of a secret as ${place} are refused and not shown`, async () => {
       for (const spelling of spellings) {
         const [args, environment] = put(spelling);
         const { code, stdout, stderr } = await run(args, environment);
@@ -170,7 +150,7 @@ describe('no secret is shown', () => {
     });
   }
 
-  test('in a TypeError of the plugin, which also has no part of it in what Node shows of an error', async () => {
+  test('a TypeError of the plugin shows no secret in its message, stack or properties', async () => {
     for (const spelling of spellings) {
       const app = Fastify();
       await assert.rejects(
@@ -191,7 +171,7 @@ describe('no secret is shown', () => {
     }
   });
 
-  test('a word that a flag may have had in its value is not shown: a secret may be made of letters', async () => {
+  test("a word that may be part of a flag's value is not shown, because a secret may consist of letters", async () => {
     for (const args of [
       ['--backend-url', 'http://h', 'geheim'],
       ['serve', '--otel-exporter-otlp-headers', 'key=a', 'geheim'],
@@ -204,7 +184,7 @@ describe('no secret is shown', () => {
     }
   });
 
-  test('several addresses as BACKEND_URL: there is one backend, and a balancer goes between', async () => {
+  test('several addresses in BACKEND_URL are refused with the advice to use a balancer', async () => {
     for (const value of [
       'http://a,http://b',
       'http://a:5104,http://b:5104',
@@ -215,13 +195,13 @@ describe('no secret is shown', () => {
     ]) {
       assert.equal(
         await firstProblem(['check'], { BACKEND_URL: value }),
-        'BACKEND_URL must be one address, of one backend (several need a balancer between), for instance http://localhost:5104',
+        'BACKEND_URL must be the address of one backend (put a load balancer in front of several), for instance http://localhost:5104',
       );
     }
     assert.equal((await run(['openapi'], { BACKEND_URL: 'http://a/base,1/x' })).code, 0);
   });
 
-  test('what is wrong is said all the same', async () => {
+  test('the message names the problem without the secret', async () => {
     for (const [value, expected] of [
       [`http://user:${secret}@h`, /user name and password/],
       [`http:user:${secret}@h`, /user name and password/],
@@ -236,7 +216,7 @@ describe('no secret is shown', () => {
     }
   });
 
-  test('a short word in the wrong place is shown: it helps to find the slip', async () => {
+  test('a short value that cannot be a secret is shown', async () => {
     assert.equal(
       await firstProblem([], { PORT: '80 80' }),
       'PORT is "80 80", but must be a whole number from 0 to 65535',
@@ -248,23 +228,17 @@ describe('no secret is shown', () => {
   });
 });
 
-describe('what is near enough', () => {
-  for (const [args, expected] of [
+describe('suggestions for misspelt words', () => {
+  const slips = [
     [['--bakend-url', 'x'], '--bakend-url is not a flag of serve: did you mean --backend-url?'],
     [['--HOST=x'], '--HOST is not a flag of serve: did you mean --host?'],
     [['--prot', '1'], '--prot is not a flag of serve: did you mean --port?'],
-    [
-      ['--idle'],
-      '--idle is not a flag of serve: did you mean --backend-idle-timeout-ms or --idle-timeout-ms?',
-    ],
+    [['--idle'], '--idle is not a flag of serve: did you mean --backend-idle-timeout-ms or --idle-timeout-ms?'],
     [['--hepl'], '--hepl is not a flag of serve: did you mean --help?'],
     [['--help=1'], '--help takes no value'],
     [['--zzz'], '--zzz is not a flag of serve'],
     [['-p', '80'], '-p is not a flag of serve'],
-    [
-      ['--embedded-backend-port', '1'],
-      '--embedded-backend-port is not a flag of serve, only of dev or backend',
-    ],
+    [['--embedded-backend-port', '1'], '--embedded-backend-port is not a flag of serve, only of dev or backend'],
     [['dev', '--backend-url', 'x'], '--backend-url is not a flag of dev, only of serve, check or openapi'],
     [['--config', 'x'], '--config is not a flag of serve: did you mean --settings-file?'],
     [['dev', '--config', 'x'], '--config is not a flag of dev'],
@@ -277,13 +251,14 @@ describe('what is near enough', () => {
     [['check', '--json=x'], '--json takes no value'],
     [['check', '--contrac'], '--contrac is not a flag of check: did you mean --contract?'],
     [['serve', '--contract'], '--contract is not a flag of serve, only of check'],
-  ] as const) {
+  ] as const; // prettier-ignore
+  for (const [args, expected] of slips) {
     test(`${args.join(' ')}: ${expected}`, async () => {
       assert.equal(await firstProblem(args), expected);
     });
   }
 
-  test('what follows an unknown flag may be its value, and is no problem of its own', async () => {
+  test('a word after an unknown flag may be its value, and is not reported', async () => {
     const { stderr } = await run(['--nope', 'value', '--none=1', 'word']);
     assert.deepEqual(stderr.match(/^error: .*/gm), [
       'error: --nope is not a flag of serve',
@@ -296,22 +271,27 @@ describe('what is near enough', () => {
     ]);
   });
 
-  test('neighbours that changed places are one edit, and short words are near to nothing', () => {
+  test('two swapped letters are one edit, and short words have no similar word', () => {
     assert.deepEqual(findSimilar('prot', ['part', 'port', 'parrot']), ['port']);
     assert.deepEqual(findSimilar('ab', ['abcdef']), []);
     assert.deepEqual(findSimilar('', ['a', 'b']), []);
     assert.deepEqual(findSimilar('port', ['port']), ['port']);
     assert.deepEqual(findSimilar('idle', ['--idle-timeout-ms', '--port']), ['--idle-timeout-ms']);
     assert.deepEqual(findSimilar('x'.repeat(10_000), ['port']), []);
+    assert.deepEqual(findSimilar('abxa', ['abay']), []);
+    assert.deepEqual(findSimilar('abcdexyz', ['abcdefgh']), ['abcdefgh']);
+    assert.deepEqual(findSimilar('abcdefg', ['abcd']), ['abcd']);
+    assert.deepEqual(findSimilar('le-ti', ['--idle-timeout-ms', '--port']), ['--idle-timeout-ms']);
+    assert.deepEqual(findSimilar('--idle', ['idle-timeout-ms', 'port']), ['idle-timeout-ms']);
   });
 });
 
-describe('how it can be run again', () => {
+describe('the command to run next', () => {
   const npm = (event: string, name = 'work-item-gateway') => ({
     npm_lifecycle_event: event,
     npm_package_name: name,
   });
-  for (const [what, environment, script, args, expected] of [
+  const invocations = [
     ['npm start', npm('start'), '/clone/scripts/start.cjs', ['dev'], 'npm start -- --help'],
     ['npm run serve', npm('serve'), '/clone/scripts/start.cjs', ['serve'], 'npm run serve -- --help'],
     ['npm run backend', npm('backend'), '/clone/scripts/start.cjs', ['backend'], 'npm run backend -- --help'],
@@ -323,50 +303,21 @@ describe('how it can be run again', () => {
       ['serve'],
       'npx work-item-gateway serve --help',
     ],
-    [
-      'a script of ours that starts nothing',
-      npm('test'),
-      '/bin/work-item-gateway',
-      ['serve'],
-      'work-item-gateway serve --help',
-    ],
-    [
-      'npx',
-      {},
-      '/shop/node_modules/work-item-gateway/dist/command/main.js',
-      ['serve'],
-      'npx work-item-gateway serve --help',
-    ],
-    [
-      'an installed command',
-      {},
-      '/usr/local/bin/work-item-gateway',
-      ['serve'],
-      'work-item-gateway serve --help',
-    ],
-    [
-      'a file below',
-      {},
-      resolve('dist/command/main.js'),
-      ['serve'],
-      'node dist/command/main.js serve --help',
-    ],
+    ['npm test', npm('test'), '/bin/work-item-gateway', ['serve'], 'work-item-gateway serve --help'],
+    ['npx', {}, '/shop/node_modules/work-item-gateway/dist/command/main.js', ['serve'], 'npx work-item-gateway serve --help'],
+    ['an installed command', {}, '/usr/local/bin/work-item-gateway', ['serve'], 'work-item-gateway serve --help'],
+    ['a file below', {}, resolve('dist/command/main.js'), ['serve'], 'node dist/command/main.js serve --help'],
     ['a file elsewhere', {}, '/opt/gateway/main.js', ['serve'], 'node /opt/gateway/main.js serve --help'],
-    [
-      'a file with a space',
-      {},
-      '/opt/the gateway/main.js',
-      ['serve'],
-      'node "/opt/the gateway/main.js" serve --help',
-    ],
-  ] as const) {
-    test(`by ${what}: ${expected}`, async () => {
+    ['a file with a space', {}, '/opt/the gateway/main.js', ['serve'], 'node "/opt/the gateway/main.js" serve --help'],
+  ] as const; // prettier-ignore
+  for (const [title, environment, script, args, expected] of invocations) {
+    test(`run by ${title}: ${expected}`, async () => {
       const { stderr } = await run([...args, '--nope'], environment, script);
       assert.equal(/`(.*)` lists every setting\.\n$/.exec(stderr)?.[1], expected);
     });
   }
 
-  test('under npm the usage and the examples are npm scripts', async () => {
+  test('under npm, usage and examples are npm scripts', async () => {
     const script = '/clone/scripts/start.cjs';
     const { stdout } = await run(['serve', '--help'], npm('serve'), script);
     assert.match(stdout, /^Usage: npm run serve -- \[flags\]\n/);
@@ -374,7 +325,7 @@ describe('how it can be run again', () => {
     assert.doesNotMatch(stdout, /work-item-gateway(?!; OTEL_SERVICE_NAME)/);
   });
 
-  test('a flag that npm has taken for its own is a problem, and not left out in silence', async () => {
+  test('a flag that npm took as its own is reported, not ignored', async () => {
     const taken = {
       npm_config_port: '8080',
       npm_config_backend_url: 'http://user:hunter2@h',
@@ -383,10 +334,10 @@ describe('how it can be run again', () => {
     const { code, stderr } = await run(['serve'], { ...npm('serve'), ...taken }, '/clone/scripts/start.cjs');
     assert.equal(code, 1);
     assert.deepEqual(stderr.match(/^error: .*/gm), [
-      'error: npm has taken --port for a flag of its own: put `--` before it, as in npm run serve -- --port ...',
-      'error: npm has taken --backend-url for a flag of its own: put `--` before it, as in npm run serve -- --backend-url ...',
+      'error: npm took --port as a flag of its own: put `--` before it, as in npm run serve -- --port ...',
+      'error: npm took --backend-url as a flag of its own: put `--` before it, as in npm run serve -- --backend-url ...',
     ]);
-    // What somebody else's script does with npm is not ours to say.
+    // In a script of another package npm's variables are ignored.
     const elsewhere = await run(['openapi'], { ...npm('serve', 'shop'), ...taken });
     assert.equal(elsewhere.code, 0);
   });
@@ -394,7 +345,7 @@ describe('how it can be run again', () => {
 
 describe('--help', () => {
   for (const command of ['serve', 'dev', 'backend', 'check', 'openapi', 'health'] as const) {
-    test(`${command}: each group has its settings, each with its default and its variable, examples at the end`, async () => {
+    test(`${command}: settings in their groups, each with default and variable, then options and examples`, async () => {
       const { code, stdout } = await run([command, '--help']);
       assert.equal(code, 0);
       const titles = [...stdout.matchAll(/^(\S.*):$/gm)].map((match) => match[1] ?? '');
@@ -412,19 +363,19 @@ describe('--help', () => {
     });
   }
 
-  test('a setting is told of in few words, and in a line where there is no terminal', async () => {
+  test('each setting has a short description, on one line without a terminal', async () => {
     for (const name of settingNames) assert.ok(briefOf(name).length <= 80, briefOf(name));
     const { stdout } = await run(['serve', '--help']);
     assert.ok(stdout.split('\n').length <= settingsOf('serve').length + 45);
   });
 
-  test('on a terminal no line is longer than it is wide', async () => {
+  test('no line is longer than the terminal is wide', async () => {
     const { stdout } = await run(['serve', '--help'], {}, undefined, 80);
     for (const line of stdout.split('\n'))
       assert.ok(line.length <= 80 || line.includes(' --host 0.0.0.0 '), line);
   });
 
-  test('each command has it, the version too', async () => {
+  test('each command has help and --version', async () => {
     for (const command of ['serve', 'dev', 'backend', 'check', 'openapi', 'health']) {
       assert.match((await run([command, '--version'])).stdout, /^\d+\.\d+\.\d+\n$/);
       assert.equal((await run(['help', command])).stdout, (await run([command, '-h'])).stdout);

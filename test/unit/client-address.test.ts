@@ -1,4 +1,4 @@
-// Who a client is by its address, and whose word is taken for it: D46, D52.
+// The client's address, and the proxies that are trusted to name it: D46, D52.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -13,86 +13,58 @@ import {
 const trusted = createTrustedProxies(['10.0.0.0/8', '192.168.1.7', '2001:db8:ffff::/48', '::1']);
 
 describe('without trusted proxies', () => {
-  test('the address is that of the connection, whatever is forwarded [D52]', () => {
+  test('the address is that of the connection; forwarded addresses are ignored [D52]', () => {
     assert.equal(clientAddress('203.0.113.5', ['1.2.3.4'], undefined), '203.0.113.5');
     assert.equal(createTrustedProxies([]), undefined);
   });
 });
 
 describe('x-forwarded-for', () => {
-  const cases: [what: string, peer: string, values: string[], client: string][] = [
-    ['a peer that is not trusted is not believed', '203.0.113.5', ['1.2.3.4'], '203.0.113.5'],
-    ['a trusted peer is', '10.0.0.1', ['203.0.113.5'], '203.0.113.5'],
-    ['a trusted peer that says nothing is the client', '10.0.0.1', [], '10.0.0.1'],
-    ['an empty value is no address', '10.0.0.1', [''], '10.0.0.1'],
-    [
-      'the last entry counts: others come from the client',
-      '10.0.0.1',
-      ['6.6.6.6, 203.0.113.5'],
-      '203.0.113.5',
-    ],
-    [
-      'trusted entries are passed over',
-      '10.0.0.1',
-      ['6.6.6.6, 203.0.113.5, 10.9.9.9, 192.168.1.7'],
-      '203.0.113.5',
-    ],
-    ['where all of them are trusted it is the first', '10.0.0.1', ['10.3.3.3, 10.2.2.2'], '10.3.3.3'],
+  const cases: [title: string, peer: string, values: string[], client: string][] = [
+    ['the header of an untrusted peer is ignored', '203.0.113.5', ['1.2.3.4'], '203.0.113.5'],
+    ['the header of a trusted peer is used', '10.0.0.1', ['203.0.113.5'], '203.0.113.5'],
+    ['a trusted peer without the header is the client', '10.0.0.1', [], '10.0.0.1'],
+    ['an empty value is ignored', '10.0.0.1', [''], '10.0.0.1'],
+    ['the last entry is used: the client can forge the others', '10.0.0.1', ['6.6.6.6, 203.0.113.5'], '203.0.113.5'],
+    ['trusted entries are skipped', '10.0.0.1', ['6.6.6.6, 203.0.113.5, 10.9.9.9, 192.168.1.7'], '203.0.113.5'],
+    ['if all entries are trusted, the first is used', '10.0.0.1', ['10.3.3.3, 10.2.2.2'], '10.3.3.3'],
     ['several headers are one list', '10.0.0.1', ['6.6.6.6', '203.0.113.5', '10.2.2.2'], '203.0.113.5'],
-    ['spaces and tabs do not count', '10.0.0.1', ['6.6.6.6 ,\t 203.0.113.5 \t, 10.2.2.2  '], '203.0.113.5'],
+    ['spaces and tabs are ignored', '10.0.0.1', ['6.6.6.6 ,\t 203.0.113.5 \t, 10.2.2.2  '], '203.0.113.5'],
     ['no space is needed', '10.0.0.1', ['6.6.6.6,203.0.113.5,10.2.2.2'], '203.0.113.5'],
     ['a port is dropped', '10.0.0.1', ['203.0.113.5:51234'], '203.0.113.5'],
-    ['a port is dropped behind brackets', '10.0.0.1', ['[2001:db8::5]:51234'], '2001:db8::5'],
+    ['a port is dropped after brackets', '10.0.0.1', ['[2001:db8::5]:51234'], '2001:db8::5'],
     ['brackets are dropped', '10.0.0.1', ['[2001:db8::5]'], '2001:db8::5'],
     ['IPv6 without brackets has no port', '10.0.0.1', ['2001:db8::5:443'], '2001:db8::5:443'],
     ['one spelling for each IPv6 address', '10.0.0.1', ['2001:0DB8:0:0::5'], '2001:db8::5'],
-    ['an IPv4 address in IPv6 is that address', '10.0.0.1', ['::ffff:203.0.113.5'], '203.0.113.5'],
-    ['in hexadecimal too', '10.0.0.1', ['6.6.6.6, ::ffff:0a01:0203'], '6.6.6.6'],
+    ['an IPv4-mapped IPv6 address is the IPv4 address', '10.0.0.1', ['::ffff:203.0.113.5'], '203.0.113.5'],
+    ['an IPv4-mapped address in hexadecimal is the IPv4 address', '10.0.0.1', ['6.6.6.6, ::ffff:0a01:0203'], '6.6.6.6'],
     ['a trusted proxy may have an IPv6 address', '2001:db8:ffff::1', ['203.0.113.5, ::1'], '203.0.113.5'],
-    ['a malformed entry stops at the last good one', '10.0.0.1', ['6.6.6.6, unknown, 10.2.2.2'], '10.2.2.2'],
-    ['a malformed last entry leaves the peer', '10.0.0.1', ['203.0.113.5, nonsense'], '10.0.0.1'],
+    ['a malformed entry ends the search at the entry after it', '10.0.0.1', ['6.6.6.6, unknown, 10.2.2.2'], '10.2.2.2'],
+    ['with a malformed last entry the peer is the client', '10.0.0.1', ['203.0.113.5, nonsense'], '10.0.0.1'],
     ['an empty entry is malformed', '10.0.0.1', ['6.6.6.6, , 10.2.2.2'], '10.2.2.2'],
     ['a comma at the end is an empty entry', '10.0.0.1', ['203.0.113.5,'], '10.0.0.1'],
-    ['a comma at the start is never reached', '10.0.0.1', [',203.0.113.5'], '203.0.113.5'],
-    ['a comma alone', '10.0.0.1', [','], '10.0.0.1'],
-  ];
-  for (const [what, peer, values, client] of cases) {
-    test(`${what}: ${JSON.stringify(values)} from ${peer} [D46]`, () => {
+    ['an empty first entry is never reached', '10.0.0.1', [',203.0.113.5'], '203.0.113.5'],
+    ['a comma alone is two empty entries', '10.0.0.1', [','], '10.0.0.1'],
+  ]; // prettier-ignore
+  for (const [title, peer, values, client] of cases) {
+    test(`${title}: ${JSON.stringify(values)} from ${peer} [D46]`, () => {
       assert.equal(clientAddress(peer, values, trusted), client);
     });
   }
 
-  for (const malformed of [
-    '203.0.113',
-    '203.0.113.256',
-    '0203.0.113.5',
-    '203.0.113.5:',
-    '203.0.113.5:port',
-    '203.0.113.5:123456',
-    '203.0.113.5:1:2',
-    '"203.0.113.5"',
-    'for=203.0.113.5',
-    '203.0.113.5 10.1.1.1',
-    '[203.0.113.5]',
-    '[2001:db8::5',
-    '2001:db8::5]:80',
-    '[2001:db8::5]80',
-    '[]',
-    'fe80::1%eth0',
-    '::ffff:203.0.113.256',
-    '1',
-    'localhost',
-    '10.0.0.0/8',
-    '\u000b203.0.113.5',
-    '203.0.113.5\u0000',
-    '\u00a0203.0.113.5',
-  ]) {
-    test(`${JSON.stringify(malformed)} is no address [D46]`, () => {
+  const malformedEntries = [
+    '203.0.113', '203.0.113.256', '0203.0.113.5', '203.0.113.5:', '203.0.113.5:port', '203.0.113.5:123456',
+    '203.0.113.5:1:2', '"203.0.113.5"', 'for=203.0.113.5', '203.0.113.5 10.1.1.1', '[203.0.113.5]',
+    '[2001:db8::5', '2001:db8::5]:80', '[2001:db8::5]80', '[]', 'fe80::1%eth0', '::ffff:203.0.113.256',
+    '1', 'localhost', '10.0.0.0/8', '\u000b203.0.113.5', '203.0.113.5\u0000', '\u00a0203.0.113.5',
+  ]; // prettier-ignore
+  for (const malformed of malformedEntries) {
+    test(`${JSON.stringify(malformed)} is not an address [D46]`, () => {
       assert.equal(clientAddress('10.0.0.1', [`6.6.6.6, ${malformed}`], trusted), '10.0.0.1');
     });
   }
 
-  test('a list of 5,000 trusted entries, and one of 16 KB without any, take no time to speak of', () => {
+  test('40 lists, of 5,000 trusted entries or of 16 KB without an address, are read in 2 s', () => {
     const from = performance.now();
     for (let round = 0; round < 10; round += 1) {
       assert.equal(clientAddress('10.0.0.1', [`6.6.6.6${',10.1.1.1'.repeat(5_000)}`], trusted), '6.6.6.6');
@@ -106,24 +78,20 @@ describe('x-forwarded-for', () => {
 
 describe('an address', () => {
   const cases: [address: string, normal: string][] = [
-    ['203.0.113.5', '203.0.113.5'],
-    ['::ffff:203.0.113.5', '203.0.113.5'],
-    ['::FFFF:203.0.113.5', '203.0.113.5'],
-    ['::ffff:cb00:7105', '203.0.113.5'],
-    ['0:0:0:0:0:ffff:203.0.113.5', '203.0.113.5'],
-    ['2001:DB8:0:0:0:0:0:1', '2001:db8::1'],
-    ['::1', '::1'],
+    ['203.0.113.5', '203.0.113.5'], ['::ffff:203.0.113.5', '203.0.113.5'],
+    ['::FFFF:203.0.113.5', '203.0.113.5'], ['::ffff:cb00:7105', '203.0.113.5'],
+    ['0:0:0:0:0:ffff:203.0.113.5', '203.0.113.5'], ['2001:DB8:0:0:0:0:0:1', '2001:db8::1'], ['::1', '::1'],
     ['fe80::1%eth0', 'fe80::1'],
-  ];
+  ]; // prettier-ignore
   for (const [address, normal] of cases) {
-    test(`${address} is ${normal} [D46]`, () => {
+    test(`${address} is written as ${normal} [D46]`, () => {
       assert.equal(normalizeAddress(address), normal);
     });
   }
 });
 
 describe('ranges', () => {
-  test('a comma list of ranges and addresses, with spaces [D46]', () => {
+  test('a list has ranges and addresses, separated by commas and optional spaces [D46]', () => {
     assert.deepEqual(parseAddressRanges(' 10.0.0.0/8, 192.168.1.7,2001:db8::/32 ,::1 '), [
       '10.0.0.0/8',
       '192.168.1.7',
@@ -134,31 +102,21 @@ describe('ranges', () => {
     assert.deepEqual(parseAddressRanges(' , '), []);
   });
 
-  for (const wrong of [
-    '10.0.0.0/33',
-    '::/129',
-    '10.0.0/8',
-    '10.0.0.0/',
-    '10.0.0.0/-1',
-    '10.0.0.0/8/8',
-    '/8',
-    'localhost',
-    'fe80::1%eth0',
-    '[::1]',
-    '10.0.0.1:80',
-    '10.0.0.1 10.0.0.2',
-    '*',
-  ]) {
-    test(`${wrong} is none [D46]`, () => {
+  const invalidRanges = [
+    '10.0.0.0/33', '::/129', '10.0.0/8', '10.0.0.0/', '10.0.0.0/-1', '10.0.0.0/8/8', '/8', 'localhost',
+    'fe80::1%eth0', '[::1]', '10.0.0.1:80', '10.0.0.1 10.0.0.2', '*',
+  ]; // prettier-ignore
+  for (const wrong of invalidRanges) {
+    test(`${wrong} is not a range [D46]`, () => {
       assert.equal(parseAddressRanges(`10.0.0.1, ${wrong}`), undefined);
       assert.throws(() => createTrustedProxies([wrong]), {
         name: 'TypeError',
-        message: `${JSON.stringify(wrong)} is neither an IP address nor a range of them`,
+        message: `${JSON.stringify(wrong)} is neither an IP address nor a CIDR range`,
       });
     });
   }
 
-  test('a value of another type is none, whatever its text is [D46]', () => {
+  test('a value of another type is not a range [D46]', () => {
     for (const value of [['10.0.0.1'], 1, null, undefined]) assert.equal(isAddressRange(value), false);
   });
 
@@ -171,7 +129,7 @@ describe('ranges', () => {
     ['2001:db8::/33', ['2001:db8:7fff::1'], ['2001:db8:8000::1']],
   ];
   for (const [range, inside, outside] of members) {
-    test(`${range} has ${inside.join(', ')} and not ${outside.join(', ')} [D46]`, () => {
+    test(`${range} contains ${inside.join(', ')} and not ${outside.join(', ')} [D46]`, () => {
       const proxies = createTrustedProxies([range]);
       for (const address of inside) assert.ok(proxies?.has(address), address);
       for (const address of outside) assert.ok(!proxies?.has(address), address);

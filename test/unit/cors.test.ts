@@ -1,4 +1,4 @@
-// Which origins can be allowed, and that a reply's list of headers is made once for each [D45].
+// Valid origins, and the CORS headers of replies, which are created once for each origin [D45].
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -8,60 +8,31 @@ import { describeOrigins } from '../../packages/command/commands/check-origins.t
 
 const app = 'https://app.example.com';
 
-test('an origin is what browsers send, to the letter', () => {
-  for (const origin of [
-    app,
-    'http://app.example.com',
-    'https://app.example.com:8443',
-    'http://localhost:5173',
-    'http://127.0.0.1',
-    'http://[::1]:3000',
-    'https://xn--bcher-kva.example',
-    'capacitor://localhost',
-    'chrome-extension://abcdefghijklmnopabcdefghijklmnop',
-    'tauri://localhost',
-  ]) {
+test('an origin has exactly the form that browsers send', () => {
+  const origins = [
+    app, 'http://app.example.com', 'https://app.example.com:8443', 'http://localhost:5173',
+    'http://127.0.0.1', 'http://[::1]:3000', 'https://xn--bcher-kva.example', 'capacitor://localhost',
+    'chrome-extension://abcdefghijklmnopabcdefghijklmnop', 'tauri://localhost',
+  ]; // prettier-ignore
+  for (const origin of origins) {
     assert.equal(isOrigin(origin), true, origin);
   }
-  for (const origin of [
-    '',
-    'null',
-    '*',
-    'app.example.com',
-    'https://',
-    'https://*.example.com',
-    'https://app.example.com/',
-    'https://app.example.com/path',
-    'https://app.example.com?a',
-    'https://app.example.com#a',
-    'https://App.example.com',
-    'HTTPS://app.example.com',
-    'https://app.example.com:443',
-    'http://app.example.com:80',
-    'https://app.example.com:',
-    'https://app.example.com:99999',
-    'https://user@app.example.com',
-    'https://user:secret@app.example.com',
-    'https://bücher.example',
-    ' https://app.example.com',
-    'https://app.example.com ',
-    'https://a\r\nset-cookie: b',
-    'capacitor://a\r\nset-cookie: b',
-    'https:app.example.com',
-    'file://',
-    'file:///a',
-    'file://a',
-    'data:text/html,a',
-    'about:blank',
-    'javascript://a/b',
-    5,
-    undefined,
-  ]) {
+  const otherTexts = [
+    '', 'null', '*', 'app.example.com', 'https://', 'https://*.example.com', 'https://app.example.com/',
+    'https://app.example.com/path', 'https://app.example.com?a', 'https://app.example.com#a',
+    'https://App.example.com', 'HTTPS://app.example.com', 'https://app.example.com:443',
+    'http://app.example.com:80', 'https://app.example.com:', 'https://app.example.com:99999',
+    'https://user@app.example.com', 'https://user:secret@app.example.com', 'https://bücher.example',
+    ' https://app.example.com', 'https://app.example.com ', 'https://a\r\nset-cookie: b',
+    'capacitor://a\r\nset-cookie: b', 'https:app.example.com', 'file://', 'file:///a', 'file://a',
+    'data:text/html,a', 'about:blank', 'javascript://a/b', 5, undefined,
+  ]; // prettier-ignore
+  for (const origin of otherTexts) {
     assert.equal(isOrigin(origin), false, String(origin));
   }
 });
 
-test('a list has origins, or a star alone', () => {
+test('a list contains origins, or only a star', () => {
   assert.deepEqual(parseOrigins(''), []);
   assert.deepEqual(parseOrigins(' * '), ['*']);
   assert.deepEqual(parseOrigins(` ${app} ,, http://localhost:1 `), [app, 'http://localhost:1']);
@@ -80,17 +51,17 @@ describe('lists of headers', () => {
     fields: ['origin', origin, 'access-control-request-method', 'GET'],
   });
 
-  test('the same list for every reply to an origin, and for all that are not allowed', () => {
+  test('replies to one origin share a list of headers, and so do replies to all origins that are not allowed', () => {
     const first = cors.fieldsFor(own, get(app));
     assert.equal(cors.fieldsFor([...own, 'c', 'd'], get(app)), first);
     const others = [cors.fieldsFor(own, get('http://b')), cors.fieldsFor(own, get('http://c'))];
     assert.equal(new Set([first, ...others]).size, 3);
-    // Origins that are not allowed, and none: one list.
+    // Requests from other origins and without an origin share one list.
     assert.equal(cors.fieldsFor(own, get('http://d')), others[1]);
     assert.equal(cors.fieldsFor(own, undefined), others[1]);
   });
 
-  test('a preflight of an allowed origin is told the methods, where the reply has any', () => {
+  test("a preflight of an allowed origin gets the methods of the reply's Allow", () => {
     const preflight = cors.fieldsFor(options, ask(app));
     assert.deepEqual(cors.fieldsFor(options, ask(app)), preflight);
     assert.notDeepEqual(cors.fieldsFor(options, get(app)), preflight);
@@ -99,21 +70,21 @@ describe('lists of headers', () => {
     assert.equal(cors.fieldsFor(options, ask('http://d')), cors.fieldsFor(options, get('http://d')));
   });
 
-  test('what a reply has already stays as it is', () => {
+  test("the reply's own list is not changed", () => {
     assert.deepEqual(own, ['a', 'b']);
     assert.deepEqual(cors.fieldsFor(own, get('http://c')), ['vary', 'origin']);
   });
 
-  test('nothing at all without origins', () => {
+  test('without origins there is no CORS', () => {
     assert.equal(createCors({}, 600), undefined);
     assert.equal(createCors({ corsOrigins: [], corsCredentials: true }, 600), undefined);
   });
 });
 
-describe('what check says of origins', () => {
+describe('advice of check about origins', () => {
   const advice = (...corsOrigins: string[]): string[] => describeOrigins({ corsOrigins }).slice(1);
 
-  test('nothing without any, and no word against https, apps and development', () => {
+  test('no advice without origins, for https, for apps, or for localhost alone', () => {
     assert.deepEqual(describeOrigins({}), []);
     for (const origins of [
       [app],
@@ -127,8 +98,8 @@ describe('what check says of origins', () => {
     ]);
   });
 
-  test('a star, http, and a page of the own machine beside others', () => {
-    assert.match(advice('*').join(), /name the origins/);
+  test('about a star, http, and localhost next to other origins', () => {
+    assert.match(advice('*').join(), /list the origins/);
     assert.match(advice('http://app.example.com').join(), /is not https/);
     assert.doesNotMatch(advice('http://app.example.com').join(), /Leave it out/);
     assert.match(advice('http://app.example.com', app).join(), /Leave it out/);

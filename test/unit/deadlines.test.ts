@@ -1,5 +1,4 @@
-// Deadlines in one line with one timer: each passes once, in order and not before its time, whatever is taken out of
-// the line meanwhile [D19].
+// Deadlines that share a timer: each passes once, in order and not early, while others are cleared [D19].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -8,7 +7,7 @@ import { poll } from '../helpers/changes.ts';
 
 const durationMs = 20;
 
-/** A line, and what has passed in it. */
+/** Creates deadlines, and records the indexes of those that pass. */
 function createLine(count: number, ms = durationMs) {
   const line = new Deadlines(ms);
   const passed: number[] = [];
@@ -20,7 +19,7 @@ function createLine(count: number, ms = durationMs) {
         assert.equal(which, deadline);
         assert.equal(which.isRunning, false);
         passed.push(index);
-        // Timers are to be had in whole milliseconds only.
+        // Tolerates 1 ms, because timers count whole milliseconds.
         if (performance.now() - (startedAt[index] ?? 0) < ms - 1) early.push(index);
       },
     });
@@ -40,7 +39,7 @@ function createLine(count: number, ms = durationMs) {
   return { passed, early, start, clear };
 }
 
-/** A deadline of its own that passes meanwhile. */
+/** Waits `ms` with another `Deadlines`. */
 async function elapse(ms: number): Promise<void> {
   let hasPassed = false;
   const other = new Deadline({
@@ -52,21 +51,21 @@ async function elapse(ms: number): Promise<void> {
   await poll(() => hasPassed, `${ms} ms`);
 }
 
-// Every choice of what is cleared among four, at once and in either order.
+// Every subset of four deadlines is cleared, in both orders.
 for (let mask = 0; mask < 16; mask += 1) {
   const cleared = [0, 1, 2, 3].filter((index) => ((mask >> index) & 1) === 1);
   for (const order of [cleared, cleared.toReversed()]) {
-    test(`of four, without ${order.join(', ') || 'none'}, the others pass in order [D19]`, async () => {
+    test(`of four deadlines with ${order.join(', ') || 'none'} cleared, the others pass in order [D19]`, async () => {
       const { passed, early, start, clear } = createLine(6);
       for (let index = 0; index < 4; index += 1) start(index);
       for (const index of order) clear(index);
       for (const index of order) clear(index);
       const left = [0, 1, 2, 3].filter((index) => !cleared.includes(index));
-      // The last one stands for the test itself: a line's timer does not keep a process alive.
+      // The test waits for one more deadline, because the timer does not keep the process alive.
       start(4);
       await poll(() => passed.includes(4), 'the last one has passed');
       assert.deepEqual(passed, [...left, 4]);
-      // The line goes on when it has been empty.
+      // `Deadlines` works again after all deadlines have passed.
       start(5);
       await poll(() => passed.includes(5), 'one more has passed');
       assert.deepEqual(passed, [...left, 4, 5]);
@@ -75,8 +74,8 @@ for (let mask = 0; mask < 16; mask += 1) {
   }
 }
 
-test('one that starts later passes later, and one that starts again has its whole time again [D19]', async () => {
-  // Long enough that the first half of it is over in time on a busy machine, too.
+test('a deadline that is started again gets its full time again [D19]', async () => {
+  // Long enough for a busy machine.
   const ms = 600;
   const { passed, early, start, clear } = createLine(3, ms);
   start(0);
@@ -90,12 +89,12 @@ test('one that starts later passes later, and one that starts again has its whol
   assert.deepEqual(early, []);
 });
 
-test('a timer that is for nobody any more passes nothing [D19]', async () => {
+test('a timer whose deadline was cleared does nothing [D19]', async () => {
   const { passed, start, clear } = createLine(1);
   start(0);
   clear(0);
   await elapse(durationMs * 2);
   assert.deepEqual(passed, []);
   start(0);
-  await poll(() => passed.length === 1, 'it has passed');
+  await poll(() => passed.length === 1, 'the deadline has passed');
 });

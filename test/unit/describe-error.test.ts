@@ -1,4 +1,4 @@
-// The codes of errors of connections, and their words.
+// Reason codes of connection errors, and their texts.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -9,42 +9,33 @@ function errorOf(code: string | undefined, message = `connect ${code ?? ''} 127.
   return Object.assign(new Error(message), code === undefined ? {} : { code });
 }
 
-for (const [what, error, short] of [
+const errors = [
   ['a refused connection', errorOf('ECONNREFUSED'), 'connection refused'],
-  [
-    'the same at each address',
-    new AggregateError([errorOf('ECONNREFUSED'), errorOf('ECONNREFUSED')], ''),
-    'connection refused',
-  ],
-  ['two reasons', new AggregateError([errorOf('ECONNREFUSED'), errorOf('ENETUNREACH')], ''), undefined],
-  ['one of them unknown', new AggregateError([errorOf('ECONNREFUSED'), errorOf('EWHAT')], ''), undefined],
+  ['the same at each address', new AggregateError([errorOf('ECONNREFUSED'), errorOf('ECONNREFUSED')], ''), 'connection refused'],
+  ['two codes', new AggregateError([errorOf('ECONNREFUSED'), errorOf('ENETUNREACH')], ''), undefined],
+  ['two codes, one of them unknown', new AggregateError([errorOf('ECONNREFUSED'), errorOf('EWHAT')], ''), undefined],
   ['no code', errorOf(undefined, 'the answer ended early'), undefined],
   ['a code that is a property of every object', errorOf('constructor'), undefined],
   [
-    'a reset in the TLS handshake, of which more is known',
+    'a reset in the TLS handshake, with a message',
     errorOf('ECONNRESET', 'Client network socket disconnected before secure TLS connection was established'),
     undefined,
   ],
-] as const) {
-  test(`${what}: ${short ?? 'nothing shorter'}`, () => {
+] as const; // prettier-ignore
+for (const [title, error, short] of errors) {
+  test(`${title}: ${short ?? 'no short text'}`, () => {
     assert.equal(shortTextOf(reasonOfError(error), undefined), short);
   });
 }
 
-for (const [code, reason] of [
-  ['ECONNRESET', 'connection-reset'],
-  ['ENOTFOUND', 'unknown-host-name'],
-  ['EMFILE', 'no-descriptor'],
-  ['ERR_TLS_CERT_ALTNAME_INVALID', 'tls'],
-  ['ERR_SSL_WRONG_VERSION_NUMBER', 'tls'],
-  ['EPROTO', 'tls'],
-  ['CERT_HAS_EXPIRED', 'tls'],
-  ['UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'tls'],
-  ['SELF_SIGNED_CERT_IN_CHAIN', 'tls'],
-  ['HOSTNAME_MISMATCH', 'tls'],
-  ['EWHAT', 'connection-failed'],
+const reasons = [
+  ['ECONNRESET', 'connection-reset'], ['ENOTFOUND', 'unknown-host-name'], ['EMFILE', 'no-descriptor'],
+  ['ERR_TLS_CERT_ALTNAME_INVALID', 'tls'], ['ERR_SSL_WRONG_VERSION_NUMBER', 'tls'], ['EPROTO', 'tls'],
+  ['CERT_HAS_EXPIRED', 'tls'], ['UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'tls'],
+  ['SELF_SIGNED_CERT_IN_CHAIN', 'tls'], ['HOSTNAME_MISMATCH', 'tls'], ['EWHAT', 'connection-failed'],
   ['certificate', 'connection-failed'],
-] as const) {
+] as const; // prettier-ignore
+for (const [code, reason] of reasons) {
   test(`${code} is ${reason}`, () => {
     assert.equal(reasonOfError(errorOf(code)), reason);
   });

@@ -1,4 +1,4 @@
-// The path that the log and the dashboard show of a request: as it came, never its query, safe to show. D52.
+// The path of a request as the log and the dashboard show it: as sent, without query, escaped [D52].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -6,41 +6,26 @@ import { describePath, describeSubject } from '../../packages/core/call/request-
 
 const long = `/${'a'.repeat(255)}`;
 const cases: [target: string, path: string][] = [
-  ['/', '/'],
-  ['/api/work-items/12', '/api/work-items/12'],
+  ['/', '/'], ['/api/work-items/12', '/api/work-items/12'],
   ['/api/work-items/%31%2F', '/api/work-items/%31%2F'],
-  ['/api/work-items?token=secret', '/api/work-items'],
-  ['/api/work-items?', '/api/work-items'],
-  ['/a#token=secret', '/a'],
-  ['/a#b?c', '/a'],
-  ['/a?b#c', '/a'],
-  ['//a//b/', '//a//b/'],
-  ['/a"b\\c', '/a"b\\c'],
-  ['/a b', '/a b'],
-  ['*', '*'],
-  ['http://user:secret@host:80/api/work-items?x', '/api/work-items'],
-  ['HTTPS://user:secret@host/a', '/a'],
-  ['ftp://user:secret@host/a', '/a'],
-  ['http://user:secret@host', ''],
-  ['http://user:secret@host?/a', ''],
-  ['user:secret@host', ''],
-  ['mailto:secret', ''],
-  ['', ''],
+  ['/api/work-items?token=secret', '/api/work-items'], ['/api/work-items?', '/api/work-items'],
+  ['/a#token=secret', '/a'], ['/a#b?c', '/a'], ['/a?b#c', '/a'], ['//a//b/', '//a//b/'],
+  ['/a"b\\c', '/a"b\\c'], ['/a b', '/a b'], ['*', '*'],
+  ['http://user:secret@host:80/api/work-items?x', '/api/work-items'], ['HTTPS://user:secret@host/a', '/a'],
+  ['ftp://user:secret@host/a', '/a'], ['http://user:secret@host', ''], ['http://user:secret@host?/a', ''],
+  ['user:secret@host', ''], ['mailto:secret', ''], ['', ''],
   ['/caf\u00c3\u00a9', String.raw`/caf\u00c3\u00a9`],
   ['/\u009b\u0000\t\u007f\n', String.raw`/\u009b\u0000\u0009\u007f\u000a`],
-  ['/\u202e', String.raw`/\u202e`],
-  [long, long],
-  [`${long}b`, long],
-  [`${long}?secret`, long],
+  ['/\u202e', String.raw`/\u202e`], [long, long], [`${long}b`, long], [`${long}?secret`, long],
   [`http://host${long}b`, long],
-];
+]; // prettier-ignore
 for (const [target, path] of cases) {
   test(`${JSON.stringify(target.slice(0, 60))} (${target.length}) is shown as ${JSON.stringify(path.slice(0, 60))} [D52]`, () => {
     assert.equal(describePath(target), path);
   });
 }
 
-test('a path is at most 256 printable ASCII characters, whatever came [D52]', () => {
+test('a path is at most 256 printable ASCII characters [D52]', () => {
   for (let length = 0; length < 600; length += 1) {
     for (const fill of ['a', '\u00e9', '\u0000']) {
       const path = describePath(`/${fill.repeat(length)}`);
@@ -50,7 +35,7 @@ test('a path is at most 256 printable ASCII characters, whatever came [D52]', ()
   }
 });
 
-test('a subject is cut, and what could end a line or turn a terminal round is escaped [D62]', () => {
+test("a token's subject is cut, and its control characters are escaped [D62]", () => {
   for (const [subject, shown] of [
     ['', ''],
     ['Zo\u00eb "1"', 'Zo\u00eb "1"'],

@@ -1,4 +1,4 @@
-// What the documents name exists: files, scripts, settings, flags, metrics, decisions, messages.
+// Everything that the documents name exists: files, scripts, settings, flags, metrics, decisions, messages.
 
 import assert from 'node:assert/strict';
 import { existsSync, globSync, readFileSync } from 'node:fs';
@@ -15,18 +15,22 @@ import { flagOf, settingNames, variableOf } from '../../packages/command/setting
 
 const root = resolve(import.meta.dirname, '../..');
 const read = (path: string): string => readFileSync(join(root, path), 'utf8');
-const documents = globSync(['*.md', '{docs,packages}/**/*.md'], { cwd: root });
+const documents = globSync(['*.md', '{docs,packages,test,bench,examples}/**/*.md'], {
+  cwd: root,
+  exclude: ['**/node_modules/**'],
+});
 const { scripts, dependencies, devDependencies } = JSON.parse(read('package.json')) as Record<
   'scripts' | 'dependencies' | 'devDependencies',
   Record<string, string>
 >;
 const fileNames = new Set(
-  globSync(['*.*', '{packages,test,scripts,docs}/**/*.*'], { cwd: root }).map((path) =>
-    path.split('/').at(-1),
-  ),
+  globSync(['*.*', '{packages,test,scripts,docs,bench,examples}/**/*.*'], {
+    cwd: root,
+    exclude: ['**/node_modules/**'],
+  }).map((path) => path.split('/').at(-1)),
 );
 
-// Of the terminal, of Node and of the tests.
+// Variables of the terminal, Node and the tests.
 const otherVariables = [
   'NO_COLOR',
   'NODE_EXTRA_CA_CERTS',
@@ -36,12 +40,12 @@ const otherVariables = [
   'TEST_FASTIFY',
   'GATEWAY_NODE',
   'SHUT_WR',
-  // Of examples/fastify.
+  // examples/fastify
   'JWT_SECRET',
   // Build arguments of the Dockerfile.
   'BUILD_IMAGE',
   'RUNTIME_IMAGE',
-  // Of systemd (sd_listen_fds(3), sd_notify(3), sd_watchdog_enabled(3)).
+  // systemd (sd_listen_fds(3), sd_notify(3), sd_watchdog_enabled(3))
   'LISTEN_FDS',
   'LISTEN_PID',
   'LISTEN_FDNAMES',
@@ -51,9 +55,12 @@ const otherVariables = [
 ];
 const otherFlags: string[] = [
   ...Object.keys(contractFlags),
-  // Of scripts/leave-out.ts.
+  // scripts/leave-out.ts
   '--suites',
-  // Of bench/run.ts and bench/guards.ts.
+  // test/fleet/fleet.ts
+  '--before',
+  '--sabotage',
+  // bench/run.ts and bench/guards.ts
   '--contenders',
   '--workloads',
   '--attack',
@@ -62,10 +69,12 @@ const otherFlags: string[] = [
   '--rates',
   '--seconds',
   '--silent',
+  '--quick',
+  '--record',
   '--minutes',
   '--clients',
   '--seed',
-  // Of test/fleet/fleet.ts.
+  // test/fleet/fleet.ts
   '--calls',
   '--rate',
   '--publish',
@@ -75,20 +84,20 @@ const otherFlags: string[] = [
   '--ignore-scripts',
   '--loglevel',
   '--omit',
-  // Of Deno.
+  // Deno
   '--allow-net',
   '--allow-env',
   '--test',
   '--max-http-header-size',
-  // Of curl.
+  // curl
   '--cacert',
   '--cert',
   '--key',
-  // Of npm and systemctl.
+  // npm and systemctl
   '--global',
   '--prefix',
   '--now',
-  // Of docker and buildah.
+  // docker and buildah
   '--name',
   '--network',
   '--read-only',
@@ -99,21 +108,36 @@ const otherFlags: string[] = [
   '--time',
   '--timestamp',
   '--env-file',
-  // Of kubectl.
+  // kubectl
   '--from-literal',
-  // Of npm, for a release, and of cosign.
+  // npm and cosign, for a release
   '--no-git-tag-version',
   '--certificate-oidc-issuer',
   '--certificate-identity',
 ];
 
-/** All texts of the first group of `pattern` in `text`, each once. */
+/** Returns each distinct text of the first group of `pattern` in `text`. */
 function namesIn(text: string, pattern: RegExp): string[] {
   return [...new Set([...text.matchAll(pattern)].map((match) => match[1] ?? ''))];
 }
 
 function withoutFences(text: string): string {
   return text.replace(/^```.*?^```$/gms, '');
+}
+
+/** The anchors of a document's headings, as GitHub makes them: lower case, hyphens for spaces, `-1` for the second. */
+function anchorsOf(text: string): string[] {
+  const seen = new Map<string, number>();
+  return [...withoutFences(text).matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) => {
+    const slug = heading
+      .replaceAll(/\[([^\]]*)\]\([^)]*\)/g, '$1')
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N}\s_-]/gu, '')
+      .replaceAll(' ', '-');
+    const count = seen.get(slug) ?? 0;
+    seen.set(slug, count + 1);
+    return count === 0 ? slug : `${slug}-${count}`;
+  });
 }
 
 test('the documents are there', () => {
@@ -136,6 +160,15 @@ for (const document of documents) {
       }
     });
 
+    test('every link to a heading leads to one', () => {
+      for (const target of namesIn(withoutFences(text), /\]\(([^)\s]*#[^)\s]+)\)/g)) {
+        if (/^https?:/.test(target)) continue;
+        const [path = '', anchor = ''] = target.split('#');
+        const file = path === '' ? document : join(dirname(document), path);
+        assert.ok(anchorsOf(read(file)).includes(anchor), `${target}: no heading of ${file} has this anchor`);
+      }
+    });
+
     test('every path of the repository in backticks exists', () => {
       for (const code of codes.filter((each) =>
         /^(?:packages|test|scripts|docs|bench|deploy|examples)\//.test(each),
@@ -144,7 +177,7 @@ for (const document of documents) {
       }
     });
 
-    test('every file name in backticks is that of a file', () => {
+    test('every file name in backticks exists', () => {
       for (const code of codes.filter((each) => /^[\w.-]+\.(?:ts|js|json|md)$/.test(each))) {
         assert.ok(fileNames.has(code), `no file is called ${code}`);
       }
@@ -153,22 +186,27 @@ for (const document of documents) {
     test('every npm script exists', () => {
       const named = namesIn(text, /npm run (?:-\S+ )?([\w:-]+)/g);
       named.push(...namesIn(text, /npm (start|test)\b/g));
+      const manifest = join(dirname(document), 'package.json');
+      const own = existsSync(join(root, manifest))
+        ? (JSON.parse(read(manifest)) as { scripts?: object })
+        : {};
       for (const script of named) {
-        assert.ok(Object.hasOwn(scripts, script), `there is no npm run ${script}`);
+        const exists = [scripts, own.scripts ?? {}].some((each) => Object.hasOwn(each, script));
+        assert.ok(exists, `there is no npm run ${script}`);
       }
     });
 
     test('every variable is a setting', () => {
       const known = [...settingNames.map(variableOf), ...otherVariables];
       for (const variable of namesIn(text, /(?<![\w-])([A-Z]+(?:_[A-Z]+)+)(?![\w-])/g)) {
-        assert.ok(known.includes(variable), `${variable} is no setting`);
+        assert.ok(known.includes(variable), `${variable} is not a setting`);
       }
     });
 
-    test('every flag is that of a setting', () => {
+    test('every flag belongs to a setting', () => {
       const known = [...settingNames.map(flagOf), ...otherFlags];
       for (const flag of namesIn(text, /(?<![\w-])(--[a-z][a-z0-9-]*)/g)) {
-        assert.ok(known.includes(flag), `${flag} is no flag`);
+        assert.ok(known.includes(flag), `${flag} is not a flag`);
       }
     });
   });
@@ -194,7 +232,7 @@ describe('docs/operating.md', () => {
     }
   });
 
-  test('it says of every outcome who is at fault', () => {
+  test('it names the party at fault for every outcome', () => {
     for (const outcome of callOutcomes) {
       const [, fault] = new RegExp(`^\\| \`${outcome}\` +\\|[^|]+\\| (\\w+) +\\|`, 'm').exec(text) ?? [];
       assert.equal(fault, outcomes[outcome].fault, outcome);
@@ -202,7 +240,7 @@ describe('docs/operating.md', () => {
   });
 });
 
-test('what docs/decisions.md says is in a file of the source is in it', () => {
+test('a name that docs/decisions.md places in a source file is in that file', () => {
   const places = [...read('docs/decisions.md').matchAll(/`(#?\w+)` (?:in|of) `(packages\/[\w/.-]+)`/g)];
   assert.ok(places.length >= 10);
   const missing = places.filter(([, name = '', file = '']) => {
@@ -215,24 +253,23 @@ test('what docs/decisions.md says is in a file of the source is in it', () => {
   );
 });
 
-test('docs/decisions.md has D1 to D35 and later ones, in order, each with its four parts', () => {
+test('docs/decisions.md has D1 to D66, in order, each with its point, choice and reason', () => {
   const entries = read('docs/decisions.md').split(/^### /m).slice(1);
   const numbers = entries.map((entry) => Number(/^D(\d+) /.exec(entry)?.[1]));
   assert.deepEqual(
-    numbers.slice(0, 35),
-    Array.from({ length: 35 }, (_, index) => index + 1),
-  );
-  assert.deepEqual(
     numbers,
-    [...new Set(numbers)].sort((one, other) => one - other),
+    Array.from({ length: 66 }, (_, index) => index + 1),
   );
   for (const entry of entries) {
-    assert.deepEqual(namesIn(entry, /^- (\w+): /gm), ['Context', 'Choice', 'Why', 'Change'], entry);
+    assert.match(
+      entry,
+      /^D\d+ .+\n\n(?!\*\*)[^]+?\n\n\*\*Choice:\*\* [^]+?\n\n\*\*Why:\*\* [^]+?\n(?:\n\*\*Change:\*\* |\n#|$)/,
+    );
   }
 });
 
 describe('ARCHITECTURE.md', () => {
-  test('it says of every dependency why it is there', () => {
+  test('it lists every dependency', () => {
     const [, list = ''] = read('ARCHITECTURE.md').split('## Dependencies\n');
     const rows = namesIn(list, /^\| ([^|]+?)(?: \(dev\w*\.?\))? +\|/gm);
     const named = rows.slice(2).flatMap((row) => row.split(', '));
@@ -243,25 +280,25 @@ describe('ARCHITECTURE.md', () => {
   const sources = globSync('packages/**/*.ts', { cwd: root }).map((path) => ({ path, text: read(path) }));
   for (const [what, pattern, where] of [
     [
-      'knows a socket',
+      'import a socket module',
       / from 'node:(?:net|tls|http)'/,
       /^packages\/(?:core\/(?:admission|http1|hosts|guards)|command\/(?!api-reference)|dashboard|stand-in-backend)/,
     ],
     [
-      'knows the Prometheus client',
+      'import the Prometheus client',
       / from '@prometheus-io\/client'/,
       /^packages\/(?:figures|command\/metrics)\//,
     ],
-    ['knows commander', / from 'commander'/, /^packages\/command\/cli\/cli\.ts$/],
-    ['ends the process', /process\.exit\(/, /^packages\/command\/(?:main|cluster\/worker)\.ts$/],
-    ['reads the environment', /process\.env/, /^packages\/command\/(?:main|log\/log)\.ts$/],
+    ['import commander', / from 'commander'/, /^packages\/command\/cli\/cli\.ts$/],
+    ['end the process', /process\.exit\(/, /^packages\/command\/(?:main|cluster\/worker)\.ts$/],
+    ['read the environment', /process\.env/, /^packages\/command\/(?:main|log\/log)\.ts$/],
     [
-      'reads the settings',
+      'read the settings',
       /\/settings\.ts'/,
       /^packages\/command\/(?:cli|cluster|commands|service|settings)\//,
     ],
   ] as const) {
-    test(`nothing ${what} where it must not`, () => {
+    test(`only the allowed files ${what}`, () => {
       const found = sources.filter(({ text }) => pattern.test(text)).map(({ path }) => path);
       assert.ok(found.length > 0);
       assert.deepEqual(
@@ -290,13 +327,13 @@ test('README.md has every operation, docs/errors.md every message', () => {
   }
 });
 
-test('README.md has the command that tests all of it, which is what .ci/run runs', () => {
+test('the command in README.md that tests everything is the command in .ci/run', () => {
   const [, command = ''] = /^To test all of it: `(.+)`\.$/m.exec(read('README.md')) ?? [];
   assert.equal(command, 'npm ci && npm test');
   assert.ok(read('.ci/run').endsWith(`\n${command.replace(' && ', '\n')}\n`));
 });
 
-describe('a figure that a document and the code both have', () => {
+describe('figures are the same in a document and in the code', () => {
   const places = [
     [
       'docs/operating.md',
@@ -337,7 +374,7 @@ describe('a figure that a document and the code both have', () => {
     ],
   ] as const;
   for (const [document, said, source, meant] of places) {
-    test(`${document} says it as ${source} has it: ${String(said)}`, () => {
+    test(`${document} and ${source}: ${String(said)}`, () => {
       const [inDocument, inSource] = [said.exec(read(document)), meant.exec(read(source))].map((match) =>
         match?.[1]?.replaceAll(/[,_]/g, ''),
       );
@@ -346,18 +383,10 @@ describe('a figure that a document and the code both have', () => {
     });
   }
 
-  test('README.md compares with nginx as bench/comparison.md does', () => {
-    const [, readme = ''] =
-      /nginx with Lua.*?takes (.*?) of its processor time/s.exec(read('README.md')) ?? [];
-    const [, ratios = ''] =
-      /^\| Work Item Gateway ÷ nginx\+Lua +\|(.*)\|$/m.exec(read('bench/comparison.md')) ?? [];
-    const [item, list, , , update, create, removal] = ratios.split('|').map((each) => each.trim());
-    assert.deepEqual(readme.match(/\d\.\d\d/g), [item, update, create, removal, list]);
-  });
-
-  test('what an idle process takes stands in docs/performance.md alone', () => {
+  test('only docs/performance.md states the memory of an idle process', () => {
     for (const path of documents) {
-      const found = read(path).match(/\d+ Mi?B at rest|at rest \(\d+|at rest[^.]{0,40} \**\d+ Mi?B/g) ?? [];
+      const text = read(path).replaceAll(/ {2,}/g, ' ');
+      const found = text.match(/\d+ Mi?B (?:at rest|idle)|at rest \(\d+|(?:at rest|idle)[^.]{0,40} \**\(?\d+[^.|]{0,9} Mi?B/g) ?? []; // prettier-ignore
       assert.equal(found.length, path === 'docs/performance.md' ? 1 : 0, `${path}: ${found.join('; ')}`);
     }
   });

@@ -1,32 +1,21 @@
+// Lines on stderr about failures, for hosts without an observer [D50].
+
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { operations } from '../../packages/core/operations.ts';
+import { outageTexts } from '../../packages/core/guards/options/outages.ts';
 import { callOutcomes, outcomes, type CallOutcome } from '../../packages/core/outcomes.ts';
-import { linesMax, periodMs, writeFailureLines } from '../../packages/core/hosts/common/failure-lines.ts';
+import {
+  HostMistake,
+  linesMax,
+  periodMs,
+  writeFailureLines,
+} from '../../packages/core/hosts/common/failure-lines.ts';
 import type { CallRecord } from '../../packages/core/call/call-record.ts';
+import { createCallRecord } from '../helpers/call-record.ts';
 
 function call(outcome: CallOutcome, changes: Partial<CallRecord> = {}): CallRecord {
-  return {
-    requestId: 'the-id',
-    outcome,
-    operation: operations[1],
-    method: 'GET',
-    path: '/api/work-items/5',
-    client: '127.0.0.1',
-    subject: undefined,
-    agent: undefined,
-    http: '1.1',
-    status: 500,
-    cause: undefined,
-    backendOutcome: undefined,
-    durationMs: 1,
-    backendDurationMs: undefined,
-    backendStatus: undefined,
-    requestBytes: 0,
-    replyBytes: 0,
-    ...changes,
-  };
+  return createCallRecord({ outcome, ...changes });
 }
 
 function observe() {
@@ -34,29 +23,43 @@ function observe() {
   return { lines, observer: writeFailureLines((line) => lines.push(line)) };
 }
 
-test('a failure is one line: outcome, request, cause, and what to do [D50]', () => {
+test('a failure is one line: outcome, request, cause and advice [D50]', () => {
   const { lines, observer } = observe();
   observer.onCallEnd(call('unreachable', { cause: 'connect ECONNREFUSED 127.0.0.1:5104' }));
   observer.onCallEnd(call('timed-out', { status: 0 }));
   assert.deepEqual(lines, [
     'work-item-gateway: unreachable: GET /api/work-items/5 (request id the-id) got 500: no complete, well-formed answer. ' +
-      'Cause: connect ECONNREFUSED 127.0.0.1:5104. Look whether the backend runs, and whether backendUrl is its address.',
+      'Cause: connect ECONNREFUSED 127.0.0.1:5104. Check that the backend runs and that backendUrl is its address.',
     'work-item-gateway: timed-out: GET /api/work-items/5 (request id the-id) got no reply: no answer in time. ' +
-      'Look what the backend is busy with, or raise backendTimeoutMs or backendConnectTimeoutMs.',
+      'Find out why the backend is slow, or raise backendTimeoutMs or backendConnectTimeoutMs.',
   ]);
 });
 
-test("only what is the backend's or the gateway's fault is a line [D51]", () => {
+const ends: Partial<Record<CallOutcome, string>> = {
+  refused: "Search the backend's log for the request id.",
+  unreachable: 'Check that the backend runs and that backendUrl is its address.',
+  'timed-out': 'Find out why the backend is slow, or raise backendTimeoutMs or backendConnectTimeoutMs.',
+  'not-json': "Search the backend's log for the request id: its answer must be JSON.",
+  'too-large': 'Make the backend send smaller answers, or raise responseBytesMax or bufferedBytesMax.',
+  'no-keys': "Check that this machine can fetch the issuer's keys.",
+  overload:
+    'Raise inFlightMax, bufferedBytesMax or the limit of open files, or spread the load over more gateways.',
+  bug: 'This is a defect of the gateway: report it with this line.',
+};
+
+test('only faults of the backend or the gateway are written [D51]', () => {
   for (const outcome of callOutcomes) {
     const { lines, observer } = observe();
     observer.onCallEnd(call(outcome));
     const isFailure = ['backend', 'gateway'].includes(outcomes[outcome].fault);
     assert.equal(lines.length, isFailure ? 1 : 0, outcome);
+    const start = `work-item-gateway: ${outcome}: GET /api/work-items/5 (request id the-id) got 500: `;
+    assert.equal(lines[0], isFailure ? `${start}${outcomes[outcome].meaning}. ${ends[outcome]}` : undefined);
     assert.doesNotMatch(lines.join(), /undefined/);
   }
 });
 
-test('a bug after its reply is a line with its stack, and stays one line', () => {
+test('a bug after the reply is one line with the stack', () => {
   const { lines, observer } = observe();
   observer.onBug(new Error('broken'), call('ok'));
   observer.onBug(new Error('broken'), undefined);
@@ -65,7 +68,59 @@ test('a bug after its reply is a line with its stack, and stays one line', () =>
   assert.doesNotMatch(lines.join(''), /\n/);
 });
 
-test('what comes from outside changes no terminal, and makes no line of its own', () => {
+test('a mistake of the host is written with its message and without advice', () => {
+  const { lines, observer } = observe();
+  const mistake = new HostMistake('put it first');
+  observer.onCallEnd(call('bug', { cause: mistake }));
+  delete mistake.stack;
+  observer.onCallEnd(call('bug', { cause: mistake }));
+  const start = 'work-item-gateway: bug: GET /api/work-items/5 (request id the-id) got 500: ';
+  assert.match(lines[0] ?? '', /got 500: Error: put it first\\u000a +at [^:]*:/);
+  assert.equal(lines[1], `${start}put it first`);
+});
+
+test('an error without a stack, and a cause of any other kind, are shown as text', () => {
+  const { lines, observer } = observe();
+  const error = new Error('broken');
+  delete error.stack;
+  for (const cause of [error, 'a word']) observer.onCallEnd(call('bug', { cause }));
+  assert.deepEqual(
+    lines.map((line) => /Cause: (.*?)\. /.exec(line)?.[1]),
+    ['broken', 'a word'],
+  );
+});
+
+test('an outage of the keys or of Redis is one line when it begins and one when it ends', () => {
+  const { lines, observer } = observe();
+  for (const what of ['keys', 'redis'] as const) {
+    observer.onOutage?.(what, 'it is down');
+    observer.onOutage?.(what, undefined);
+  }
+  const { keys, redis } = outageTexts;
+  assert.deepEqual(
+    lines,
+    [
+      `${keys.begins}. Cause: it is down.`,
+      `${keys.ends}.`,
+      `${redis.begins}. Cause: it is down.`,
+      `${redis.ends}.`,
+    ].map((text) => `work-item-gateway: ${text}`),
+  );
+});
+
+test('a line is cut at 2,000 characters', () => {
+  const { lines, observer } = observe();
+  observer.onOutage?.('keys', 'x');
+  const rest = 2_000 - (lines[0] ?? '').length;
+  for (const more of [rest, rest + 1]) observer.onOutage?.('keys', 'x'.repeat(1 + more));
+  assert.deepEqual(
+    lines.map((line) => line.length),
+    [2_000 - rest, 2_000, 2_001],
+  );
+  assert.equal(lines[2], `${(lines[1] ?? '').slice(0, -1)}x…`);
+});
+
+test('control characters in a path or a cause are escaped, and long texts are cut', () => {
   const { lines, observer } = observe();
   observer.onCallEnd(
     call('refused', { path: '/\u001b[2J\r\nwork-item-gateway: ok', cause: 'x\u2028\u202e'.repeat(5_000) }),
@@ -75,7 +130,7 @@ test('what comes from outside changes no terminal, and makes no line of its own'
   assert.ok((lines[0] ?? '').length < 2_100);
 });
 
-test('a dead backend writes few lines, and the rest is counted', (context) => {
+test('a dead backend causes few lines, and the rest is counted', (context) => {
   context.mock.timers.enable({ apis: ['setTimeout'] });
   const { lines, observer } = observe();
   for (let failed = 0; failed < 5_000; failed += 1) observer.onCallEnd(call('unreachable'));
@@ -83,7 +138,7 @@ test('a dead backend writes few lines, and the rest is counted', (context) => {
   context.mock.timers.tick(periodMs);
   assert.equal(lines.length, linesMax + 1);
   assert.match(lines.at(-1) ?? '', /^work-item-gateway: 4990 more failed in the last 10 s/);
-  // The line that counts is one of its period.
+  // The line with the count is included in the limit of its period.
   for (let failed = 0; failed < linesMax; failed += 1) observer.onCallEnd(call('unreachable'));
   assert.equal(lines.length, 2 * linesMax);
   context.mock.timers.tick(periodMs);

@@ -1,37 +1,22 @@
+// The latest failures, for the dashboard.
+
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { failuresMax, RecentFailures } from '../../packages/figures/failures.ts';
 import type { CallRecord } from '../../packages/core/call/call-record.ts';
 import type { CallOutcome } from '../../packages/core/outcomes.ts';
+import { createCallRecord } from '../helpers/call-record.ts';
 
 function call(requestId: string, outcome: CallOutcome): CallRecord {
-  return {
-    requestId,
-    outcome,
-    operation: undefined,
-    method: 'GET',
-    path: `/api/work-items/${requestId}`,
-    client: '127.0.0.1',
-    subject: undefined,
-    agent: undefined,
-    http: '1.1',
-    status: 500,
-    cause: undefined,
-    backendOutcome: undefined,
-    durationMs: 1,
-    backendDurationMs: undefined,
-    backendStatus: undefined,
-    requestBytes: 0,
-    replyBytes: 0,
-  };
+  return createCallRecord({ requestId, outcome, path: `/api/work-items/${requestId}` });
 }
 
 function idsOf(failures: RecentFailures): string[] {
   return failures.list().map(({ requestId }) => requestId);
 }
 
-test('the latest failure comes first, within one millisecond too, whoever it is of', (context) => {
+test('failures of all parties are listed latest first, even within one millisecond', (context) => {
   context.mock.timers.enable({ apis: ['Date'], now: 1_000 });
   const failures = new RecentFailures();
   failures.record(call('refused', 'refused'), false);
@@ -43,7 +28,7 @@ test('the latest failure comes first, within one millisecond too, whoever it is 
   assert.deepEqual(idsOf(failures), ['not JSON', 'full', 'malformed', 'mistake', 'refused']);
 });
 
-test('a failure has its path and the client that it is given, and no control character', () => {
+test('a failure has its path and client, and no control character', () => {
   const failures = new RecentFailures();
   failures.record({ ...call('refused', 'refused'), cause: 'a\u001b\u202eb', client: '203.0.113.5' }, true);
   failures.recordMalformed('malformed', 400, 'HPE_INVALID_METHOD', '203.0.113.6');
@@ -53,7 +38,7 @@ test('a failure has its path and the client that it is given, and no control cha
   assert.equal(refused?.cause, String.raw`a\u001b\u202eb`);
 });
 
-test('the oldest failures of a party make room for its own only', () => {
+test('a new failure replaces only the oldest failure of the same party', () => {
   const failures = new RecentFailures();
   failures.record(call('refused', 'refused'), false);
   for (let mistake = 0; mistake < failuresMax + 2; mistake += 1) {

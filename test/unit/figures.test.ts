@@ -1,4 +1,4 @@
-// The figures of a process: a status that they do not know would be counted as a client that left.
+// Counts of replies by status. A status without its own label would be counted as a client that left.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { Figures, statuses } from '../../packages/figures/figures.ts';
 import { failureReplies, notFoundReplies, replies } from '../../packages/core/replies.ts';
 
-test('every status that a reply can have is counted as itself', () => {
+test('every status of a reply is counted under its own label', () => {
   const all = [
     ...Object.values(replies),
     ...Object.values(failureReplies),

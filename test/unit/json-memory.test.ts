@@ -1,4 +1,4 @@
-// What the checker holds: one bit a level of nesting and nothing of the body; afterwards nothing [D13].
+// The memory of the JSON checker: it keeps one bit for each level of nesting and no part of the body [D13].
 
 import assert from 'node:assert/strict';
 import { copyFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -20,12 +20,12 @@ function writeTimes(checker: JsonChecker, text: string, times: number): void {
   assert.equal(checker.write(Buffer.from(text.repeat(left))), true);
 }
 
-/** Bytes outside of the JavaScript heap, where the checker's stack and the scanner's memory are. */
+/** Bytes outside of the JavaScript heap: the checker's stack and the scanner's memory. */
 function arrayBuffers(): number {
   return process.memoryUsage().arrayBuffers;
 }
 
-test('ten million levels are checked, whole', () => {
+test('ten million levels are checked in one piece', () => {
   const bytes = Buffer.alloc(2 * levels, '[');
   bytes.fill(']', levels);
   assert.equal(isJson(bytes), true);
@@ -34,7 +34,7 @@ test('ten million levels are checked, whole', () => {
   assert.equal(isJson(bytes.subarray(0, -1)), false);
 });
 
-test('ten million levels are checked in pieces, in one bit a level', () => {
+test('ten million levels in pieces need one bit each', () => {
   const perPiece = 10_000;
   const piece = Buffer.from('{"a":['.repeat(perPiece / 2));
   const before = arrayBuffers();
@@ -49,7 +49,7 @@ test('ten million levels are checked in pieces, in one bit a level', () => {
   assert.equal(checker.end(), true);
 });
 
-test('a level that is closed as what it is not is seen, however deep it lies', () => {
+test('a wrong closing bracket is detected at any depth', () => {
   for (const depth of [1, 63, 64, 65, 128, 129, 5000, 70_000, 200_000]) {
     const checker = createJsonChecker();
     writeTimes(checker, '[', depth);
@@ -61,7 +61,7 @@ test('a level that is closed as what it is not is seen, however deep it lies', (
   }
 });
 
-test('levels that open and close at random, in pieces of all sizes, are what the oracle says', () => {
+test('for random nesting in pieces of any size the checker agrees with JSON.parse', () => {
   const random = createRandom(3);
   for (let run = 0; run < 200; run += 1) {
     let text = '';
@@ -98,7 +98,7 @@ test('levels that open and close at random, in pieces of all sizes, are what the
   }
 });
 
-test('64 MB in pieces hold nothing', () => {
+test('a text of 64 MB in pieces needs less than 1 MiB of memory', () => {
   const piece = Buffer.from(
     JSON.stringify(Array.from({ length: 1500 }, (_, id) => ({ id, title: 'é'.repeat(9) }))),
   );
@@ -118,7 +118,7 @@ test('64 MB in pieces hold nothing', () => {
   assert.ok(most < 1024 * 1024, `${most} bytes held`);
 });
 
-test('ten thousand checkers that are abandoned half-way take no memory outside of the heap', () => {
+test('ten thousand unfinished checkers need less than 1 MiB outside of the heap', () => {
   const before = arrayBuffers();
   const piece = Buffer.from('{"a":[1,2,{"b":"' + 'x'.repeat(200));
   const checkers = Array.from({ length: 10_000 }, () => {
@@ -130,7 +130,7 @@ test('ten thousand checkers that are abandoned half-way take no memory outside o
   assert.ok(held < 1024 * 1024, `${held} bytes held by ${checkers.length} checkers`);
 });
 
-test('without its scanner the checker says how to build it', async () => {
+test('without its scanner the checker fails with the command that builds it', async () => {
   const directory = mkdtempSync(join(tmpdir(), 'json-'));
   try {
     const copy = join(directory, 'json.ts');

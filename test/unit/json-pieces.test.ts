@@ -1,4 +1,4 @@
-// A text in pieces is the same text: whatever the cuts, the verdict is that of the whole [D13].
+// A text in pieces gets the same result as the whole text [D13]. The oracle is JSON.parse (json-oracle.ts).
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -6,7 +6,7 @@ import { createJsonChecker, isJson } from '../../packages/core/json/json.ts';
 import { bytesOf, isJsonByOracle, isJsonByteByByte, isJsonInPieces, shown } from '../helpers/json-oracle.ts';
 import { createRandom, everyToken, mutate } from '../helpers/json-texts.ts';
 
-const windowBytes = 65_536; // of the scanner: what is longer is taken in slices of this
+const windowBytes = 65_536; // the scanner reads longer texts in slices of this size
 
 test('the text with every kind of token is JSON, whole and byte by byte', () => {
   assert.equal(isJsonByOracle(everyToken), true);
@@ -14,7 +14,7 @@ test('the text with every kind of token is JSON, whole and byte by byte', () => 
   assert.equal(isJsonByteByByte(everyToken), true);
 });
 
-test('cut off anywhere, it is what the oracle says', () => {
+test("cut off at any byte, this text gets the oracle's result", () => {
   for (let length = 0; length < everyToken.length; length += 1) {
     const bytes = everyToken.subarray(0, length);
     assert.equal(isJson(bytes), isJsonByOracle(bytes), shown(bytes));
@@ -22,7 +22,7 @@ test('cut off anywhere, it is what the oracle says', () => {
   }
 });
 
-test('cut in two or three anywhere, it is JSON', () => {
+test('split at any one or two bytes, this text is JSON', () => {
   for (let first = 0; first <= everyToken.length; first += 1) {
     for (let second = first; second <= everyToken.length; second += 1) {
       assert.ok(isJsonInPieces(everyToken, [first, second]), `cut at ${first} and ${second}`);
@@ -30,7 +30,7 @@ test('cut in two or three anywhere, it is JSON', () => {
   }
 });
 
-test('with any byte replaced by any other, it is what the oracle says, whole and cut in two there', () => {
+test("with any byte replaced by any other, this text gets the oracle's result, whole and split there", () => {
   const bytes = Buffer.from(everyToken);
   for (let at = 0; at < bytes.length; at += 1) {
     const original = bytes[at] ?? 0;
@@ -45,7 +45,7 @@ test('with any byte replaced by any other, it is what the oracle says, whole and
   }
 });
 
-test('every token may lie across the edge of the window, and every fault there is seen', () => {
+test("every token may cross the edge of the scanner's window, and every fault there is detected", () => {
   const random = createRandom(20_260_101);
   for (let before = 0; before <= everyToken.length; before += 1) {
     const space = Buffer.alloc(windowBytes - before, ' ');
@@ -61,7 +61,7 @@ test('every token may lie across the edge of the window, and every fault there i
   }
 });
 
-test('every token may lie at any place of the 64 bytes that are looked at together', () => {
+test('every token may be at any position of the 64 bytes that are scanned together', () => {
   for (let shift = 0; shift < 64; shift += 1) {
     const text = Buffer.from(`["${'-'.repeat(shift)}",${everyToken.toString().slice(1)}]`);
     assert.ok(isJson(text), `shifted by ${shift}`);
@@ -71,17 +71,12 @@ test('every token may lie at any place of the 64 bytes that are looked at togeth
   }
 });
 
-test('digits in a row, few or many, end where they end, whatever stands before and behind them', () => {
-  // The scanner looks at 64 bytes together, for digits too, and a second number profits from the first one's look.
-  for (const before of [
-    '',
-    '[',
-    '[1,',
-    '[12,3,',
-    '[1.5,',
-    `[1,"${'x'.repeat(30)}",`,
-    `[1,${' '.repeat(25)}`,
-  ]) {
+test("numbers of up to 140 digits get the oracle's result, with different texts before and after them", () => {
+  // The scanner searches 64 bytes together for digits, and reuses the result for a second number.
+  const befores = [
+    '', '[', '[1,', '[12,3,', '[1.5,', `[1,"${'x'.repeat(30)}",`, `[1,${' '.repeat(25)}`,
+  ]; // prettier-ignore
+  for (const before of befores) {
     for (const behind of [
       '',
       ']',
@@ -97,6 +92,7 @@ test('digits in a row, few or many, end where they end, whatever stands before a
       'e1]',
       '1.1.1]',
     ]) {
+      // prettier-ignore
       for (let count = 0; count <= 140; count += 1) {
         for (const digits of ['7'.repeat(count), `0.${'7'.repeat(count)}`, `1e${'7'.repeat(count)}`]) {
           const text = Buffer.from(before + digits + behind);
@@ -107,7 +103,7 @@ test('digits in a row, few or many, end where they end, whatever stands before a
   }
 });
 
-test('what an earlier, longer text left in the scanner plays no part', () => {
+test('bytes of an earlier, longer text in the scanner are ignored', () => {
   const texts = ['"abc', '12', '[1', '"\\u00', 'tru', '{"a":1', '-', '[[[['];
   for (const text of texts) {
     assert.ok(isJson(Buffer.from(JSON.stringify({ text: '"}]0'.repeat(50) }))));
@@ -116,7 +112,7 @@ test('what an earlier, longer text left in the scanner plays no part', () => {
   }
 });
 
-test('a thousand checkers side by side do not disturb each other', () => {
+test('a thousand interleaved checkers do not affect each other', () => {
   const random = createRandom(7);
   const texts = Array.from({ length: 1000 }, (_, index) => {
     const deep = index % 3 === 0 ? 10 * (index % 40) : 0;
@@ -140,14 +136,14 @@ test('a thousand checkers side by side do not disturb each other', () => {
   }
 });
 
-test('a piece may be empty, and so may the whole text', () => {
+test('an empty piece changes nothing, and an empty text is not JSON', () => {
   const checker = createJsonChecker();
   assert.equal(checker.end(), false);
   for (const piece of ['', '[', '', '1', '', ']', '']) assert.equal(checker.write(Buffer.from(piece)), true);
   assert.equal(checker.end(), true);
 });
 
-test('write says false with the first byte that nothing can follow, and goes on saying so', () => {
+test('write returns false from the first byte that makes the text invalid', () => {
   const faults = [
     ['[1,', ']'],
     ['{"a":1', ']'],
@@ -175,7 +171,7 @@ test('write says false with the first byte that nothing can follow, and goes on 
   }
 });
 
-test('any view of bytes will do, and its bytes stay as they are', () => {
+test('any view of bytes is accepted, and its bytes are not changed', () => {
   const buffer = new ArrayBuffer(everyToken.length + 7);
   const view = new Uint8Array(buffer, 5, everyToken.length);
   view.set(everyToken);

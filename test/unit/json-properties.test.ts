@@ -1,5 +1,5 @@
-// The checker against the oracle on generated texts [D13]: JSON of all shapes, JSON with faults, and no JSON at
-// all. fast-check prints seed and path of what fails.
+// Compares the checker with the oracle (JSON.parse) on generated texts [D13]: JSON, JSON with faults, and random bytes.
+// fast-check prints seed and path of a failure.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -16,7 +16,7 @@ const character = fc.oneof(
 const text = fc.array(character, { maxLength: 40 }).map((all) => `"${all.join('')}"`);
 const number = fc.stringMatching(/^-?(0|[1-9][0-9]{0,24})(\.[0-9]{1,24})?([eE][+-]?[0-9]{1,5})?$/);
 
-// JSON as a text and not as a value, so that what JSON.stringify never writes is there too.
+// Generates JSON as text: JSON.stringify of values does not write every valid form.
 const { value } = fc.letrec<{ value: string }>((tie) => ({
   value: fc.oneof(
     { maxDepth: 6, withCrossShrink: true },
@@ -44,7 +44,7 @@ function assertAgrees(bytes: Uint8Array, places: readonly number[]): void {
   assert.equal(isJsonInPieces(bytes, within), expected, `${shown(bytes)} cut at ${within.join()}`);
 }
 
-test('what the grammar makes is JSON, whole and in pieces', () => {
+test('texts of the grammar are JSON, whole and in pieces', () => {
   fc.assert(
     fc.property(json, cuts, (bytes, places) => {
       assert.ok(isJson(bytes), shown(bytes));
@@ -54,7 +54,7 @@ test('what the grammar makes is JSON, whole and in pieces', () => {
   );
 });
 
-test('JSON with faults is what the oracle says', () => {
+test("JSON with faults gets the oracle's result", () => {
   fc.assert(
     fc.property(json, json, fc.integer(), cuts, (bytes, other, seed, places) => {
       const random = createRandom(seed);
@@ -64,19 +64,19 @@ test('JSON with faults is what the oracle says', () => {
   );
 });
 
-test('fragments of JSON in any order are what the oracle says', () => {
+test("fragments of JSON in any order get the oracle's result", () => {
   const some = fc.array(fc.constantFrom(...fragments), { maxLength: 12 }).map((all) => Buffer.concat(all));
   fc.assert(fc.property(some, cuts, assertAgrees), { numRuns: 8000 });
 });
 
-test('any bytes inside a string are what the oracle says', () => {
+test("any bytes inside a string get the oracle's result", () => {
   const bytes = fc
     .uint8Array({ maxLength: 6 })
     .map((middle) => Buffer.concat([Buffer.from('"'), middle, Buffer.from('"')]));
   fc.assert(fc.property(bytes, cuts, assertAgrees), { numRuns: 8000 });
 });
 
-test('every sequence of up to two bytes from 0x7e on, and of three and four at the limits, is UTF-8 or not as the oracle says', () => {
+test("UTF-8 sequences of one or two bytes, and of three or four limit bytes, get the oracle's result", () => {
   const limits = [0x00, 0x22, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1];
   limits.push(0xec, 0xed, 0xee, 0xef, 0xf0, 0xf1, 0xf3, 0xf4, 0xf5, 0xff);
   const check = (...middle: number[]): void => {
@@ -102,7 +102,7 @@ test('every sequence of up to two bytes from 0x7e on, and of three and four at t
   }
 });
 
-test('the text with every kind of token, with faults, is what the oracle says', () => {
+test("the text with every kind of token, with faults, gets the oracle's result", () => {
   fc.assert(
     fc.property(fc.integer(), cuts, (seed, places) => {
       const random = createRandom(seed);

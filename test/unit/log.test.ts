@@ -1,41 +1,34 @@
-// The line of a request is the one that pino would write.
+// The log lines of requests are equal to those that pino writes.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { CallRecord } from '../../packages/core/call/call-record.ts';
 import { operations } from '../../packages/core/operations.ts';
 import { createLogger, logCall } from '../../packages/command/log/log.ts';
+import { createCallRecord } from '../helpers/call-record.ts';
 
 function collect() {
   const pieces: string[] = [];
   return { pieces, stream: { write: (piece: string) => void pieces.push(piece) } };
 }
 
-const read: CallRecord = {
+const read = createCallRecord({
   requestId: 'A-z.09_~',
   operation: operations.find(({ name }) => name === 'read'),
-  method: 'GET',
-  path: '/api/work-items/7',
-  client: '127.0.0.1',
-  subject: undefined,
   agent: 'curl/8.5.0',
-  http: '1.1',
   status: 200,
   outcome: 'ok',
   durationMs: 12.34567,
   backendOutcome: 'ok',
   backendDurationMs: 11,
-  backendStatus: undefined,
-  requestBytes: 0,
   replyBytes: 432,
-  cause: undefined,
-};
+});
 
 const records: [name: string, record: CallRecord][] = [
   ['a read', read],
-  ['a call that no operation is for', { ...read, operation: undefined, status: 404, outcome: 'not-found' }],
+  ['a call without an operation', { ...read, operation: undefined, status: 404, outcome: 'not-found' }],
   [
-    'one without a backend call',
+    'a request without a backend call',
     { ...read, backendDurationMs: undefined, backendOutcome: undefined, status: 400, outcome: 'bad-request' },
   ],
   [
@@ -43,19 +36,19 @@ const records: [name: string, record: CallRecord][] = [
     { ...read, status: 500, outcome: 'rejected', backendOutcome: 'rejected', cause: 'status 409' },
   ],
   ['a path that needs an escape', { ...read, path: String.raw`/a"b\c\u00e9` }],
-  ['a client that is not known', { ...read, client: undefined, agent: undefined }],
+  ['an unknown client', { ...read, client: undefined, agent: undefined }],
   ['an agent that needs an escape', { ...read, agent: String.raw`a"b\c\u00e9` }],
   ['a subject', { ...read, subject: 'Ada Lovelace' }],
   ['a subject that needs escapes', { ...read, subject: 'Zo\u00eb "\\" \ud800 x' }],
-  ['durations of whole and of tiny numbers', { ...read, durationMs: 0, backendDurationMs: 1e-7 }],
+  ['a duration of 0 and a tiny one', { ...read, durationMs: 0, backendDurationMs: 1e-7 }],
 ];
 
 for (const [name, record] of records) {
-  test(`the line of ${name} is what pino makes of the same fields`, () => {
+  test(`the line of ${name} equals pino's line for the same fields`, () => {
     let ms = Date.UTC(2026, 10, 21, 23, 59, 59, 997);
     const ours = collect();
     const theirs = collect();
-    // A logger takes the time when it is made, and once a line.
+    // A logger reads the time when it is created, and for each line.
     const now = () => (ms += 1);
     const logger = createLogger('info', ours.stream, now);
     for (let line = 0; line < 4; line += 1) logCall(logger, record, true);
@@ -95,7 +88,7 @@ for (const [name, record] of records) {
   });
 }
 
-test('the line of a request is not written at a level above info', () => {
+test('a level above info suppresses the lines of requests', () => {
   const { pieces, stream } = collect();
   logCall(createLogger('warn', stream), read, true);
   assert.deepEqual(pieces, []);
@@ -108,13 +101,13 @@ for (const outcome of ['ok', 'refused', 'bug'] as const) {
     return pieces.map((line) => JSON.parse(line) as Record<string, unknown>)[0];
   };
 
-  test(`${outcome}: without clients the line has neither client, subject nor agent [D62]`, () => {
+  test(`${outcome}: with LOG_CLIENT=false the line has neither client, subject nor agent [D62]`, () => {
     const record: CallRecord = {
       ...read,
       outcome,
       subject: 'Ada',
       get client(): never {
-        throw new Error('it is not looked for');
+        throw new Error('must not be read');
       },
     };
     const line = lineOf(record, false);

@@ -1,4 +1,4 @@
-// What a gateway needs of the memory that there is.
+// The memory that a gateway needs, and the memory that the container or the machine has.
 
 import assert from 'node:assert/strict';
 import { totalmem } from 'node:os';
@@ -6,7 +6,7 @@ import { test } from 'node:test';
 
 import { connectionKindOf, neededMemory, readMemoryLimit } from '../../packages/command/settings/memory.ts';
 
-test('a third more than the bodies, 200 MB for each process, and each connection by what it speaks', () => {
+test('the needed memory is 4/3 of the bodies, 200 MB a process, and for each connection an amount by its protocol', () => {
   const limits = { bufferedBytesMax: 3_000_000, connectionsMax: 10_000, workers: 1 };
   assert.equal(neededMemory(limits, 'plain'), 254_000_000);
   assert.equal(neededMemory(limits, 'tls'), 714_000_000);
@@ -15,13 +15,13 @@ test('a third more than the bodies, 200 MB for each process, and each connection
   assert.equal(neededMemory({ ...limits, workers: 4 }, 'plain'), 854_000_000);
 });
 
-test('what clients speak is by the settings', () => {
+test('the settings decide the protocol of connections', () => {
   assert.equal(connectionKindOf({ tlsCertFile: '', http2: false }), 'plain');
   assert.equal(connectionKindOf({ tlsCertFile: 'cert.pem', http2: false }), 'tls');
   assert.equal(connectionKindOf({ tlsCertFile: 'cert.pem', http2: true }), 'http2');
 });
 
-test('the limit is that of the container, or the memory of the machine', () => {
+test("the limit is that of the container, or the machine's memory without one", () => {
   const constrained = process.constrainedMemory();
   const isConstrained = constrained > 0 && constrained < totalmem();
   assert.equal(readMemoryLimit(), isConstrained ? constrained : totalmem());

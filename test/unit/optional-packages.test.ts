@@ -1,4 +1,4 @@
-// Packages that only some want: a setting that needs one is a problem at the start where it is not installed.
+// Optional packages: a setting that needs a missing one fails the start.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -7,7 +7,7 @@ import { findMissingPackages, isInstalled } from '../../packages/command/setting
 const nameOf = (name: string) => name.toUpperCase();
 const wanted = { otelExporterOtlpEndpoint: 'http://localhost:4318', logFormat: 'pretty' };
 
-test('what is installed is no problem, and neither is what nobody wants', () => {
+test('installed packages and unused ones are no problem', () => {
   assert.deepEqual(
     findMissingPackages(wanted, nameOf, () => true),
     [],
@@ -18,7 +18,7 @@ test('what is installed is no problem, and neither is what nobody wants', () => 
   );
 });
 
-test('one problem for each setting names what to install', () => {
+test('a problem for each setting names the packages to install', () => {
   assert.deepEqual(
     findMissingPackages(wanted, nameOf, (name) => name === '@opentelemetry/api'),
     [
@@ -28,7 +28,7 @@ test('one problem for each setting names what to install', () => {
   );
 });
 
-test('a clone has all of them', () => {
+test('a clone of the repository has all optional packages', () => {
   assert.deepEqual(findMissingPackages(wanted, nameOf), []);
   assert.equal(isInstalled('@opentelemetry/api'), true);
   assert.equal(isInstalled('no-such-package-of-ours'), false);

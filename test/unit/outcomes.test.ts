@@ -1,4 +1,4 @@
-// Who is at fault for what [D51]. By hand, and not from the table that it checks.
+// The party at fault for each outcome [D51], listed by hand to check the table.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -33,7 +33,7 @@ const expected: Record<CallOutcome, readonly [fault: string, level: string, mess
   'insufficient-scope': ['client', 'info', 'request'],
   'no-keys': ['gateway', 'warn', 'turned away'],
   overload: ['gateway', 'warn', 'turned away'],
-  bug: ['gateway', 'error', 'a fault of the gateway'],
+  bug: ['gateway', 'error', 'internal error'],
   'client-gone': ['nobody', 'info', 'request'],
   shutdown: ['nobody', 'info', 'request'],
 };
@@ -43,11 +43,11 @@ for (const name of callOutcomes) {
   test(`${name}: ${fault} is at fault, logged at ${level}`, () => {
     const row = outcomes[name];
     assert.deepEqual([row.fault, row.level, row.message], [fault, level, message]);
-    assert.ok(row.title.length > 1 && row.meaning.length > 3, 'it has words for people');
+    assert.ok(row.title.length > 1 && row.meaning.length > 3, 'it has a title and a meaning');
   });
 }
 
-test('there is no outcome beside these', () => {
+test('there are no other outcomes', () => {
   assert.deepEqual(callOutcomes.toSorted(), Object.keys(expected).toSorted());
   assert.equal(new Set(callOutcomes.map((name) => outcomes[name].title)).size, callOutcomes.length);
 });
@@ -56,9 +56,9 @@ const rejected = [400, 404, 405, 406, 409, 410, 411, 412, 413, 414, 415, 422, 42
 
 for (const operation of operations) {
   const { name } = operation;
-  test(`${name}: every status without success is the request that was rejected, or the backend that refused [D51]`, () => {
+  test(`${name}: an error status that blames the request is rejected, any other is refused [D51]`, () => {
     for (let status = 300; status <= 999; status += 1) {
-      // A list has neither an id nor a body that could be wrong.
+      // A list has neither an id nor a body.
       const expected =
         name === 'list' || !rejected.includes(status)
           ? 'refused'
@@ -71,7 +71,7 @@ for (const operation of operations) {
   });
 }
 
-test('a method that nobody knows is no operation, and other bytes are a bad request [D6, D27]', () => {
+test('an unknown method has no operation, and malformed bytes are a bad request [D6, D27]', () => {
   for (const [status, name] of [
     [404, 'no-operation'],
     [405, 'no-operation'],

@@ -1,4 +1,4 @@
-// Which of the sockets that a service manager passes on are for whom (sd_listen_fds(3)).
+// Sockets passed by a service manager (sd_listen_fds(3)), for clients or for operators.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -14,7 +14,7 @@ function find(count: string, names?: string, receiver = String(pid)) {
   );
 }
 
-test('without any, and where they are for another process, there are none', () => {
+test('there are no sockets without variables, or with variables for another process', () => {
   const none = { clients: [], admin: [] };
   assert.deepEqual(findPassedSockets({}, pid), none);
   assert.deepEqual(findPassedSockets({ LISTEN_FDS: '2' }, pid), none);
@@ -23,20 +23,20 @@ test('without any, and where they are for another process, there are none', () =
   assert.deepEqual(find('0'), none);
 });
 
-test('without names the first is for clients, the second for operators', () => {
+test('without names the first socket is for clients and the second for operators', () => {
   assert.deepEqual(find('1'), { clients: [3], admin: [] });
   assert.deepEqual(find('2'), { clients: [3], admin: [4] });
-  // Names that systemd makes of the unit's.
+  // systemd's default names.
   assert.deepEqual(find('2', 'a.socket:b.socket'), { clients: [3], admin: [4] });
 });
 
-test('with names any order is right, and any number', () => {
+test('named sockets may have any order and number', () => {
   assert.deepEqual(find('2', 'admin:clients'), { clients: [4], admin: [3] });
   assert.deepEqual(find('4', 'clients:admin:clients:admin'), { clients: [3, 5], admin: [4, 6] });
   assert.deepEqual(find('1', 'admin'), { clients: [], admin: [3] });
 });
 
-test('what cannot be told apart, or is no number, ends the start', () => {
+test('ambiguous names and invalid numbers fail the start', () => {
   for (const [count, names] of [
     ['3', undefined],
     ['2', 'clients:client'],
@@ -45,15 +45,15 @@ test('what cannot be told apart, or is no number, ends the start', () => {
   ] as const) {
     assert.throws(
       () => find(count, names),
-      /^StartError: \d sockets were passed on by LISTEN_FDS, .*FileDescriptorName/,
+      /^StartError: LISTEN_FDS passes \d sockets, .*FileDescriptorName/,
     );
   }
   for (const count of ['-1', '1e1', '2 ', '065', '65', 'two', '999999999']) {
-    assert.throws(() => find(count), /LISTEN_FDS must be a number of sockets, 0 to 64/, count);
+    assert.throws(() => find(count), /LISTEN_FDS must be the number of passed sockets, 0 to 64/, count);
   }
 });
 
-test('what is shown in place of addresses and ports is where the sockets listen', () => {
+test('shown addresses and ports are those of the sockets', () => {
   const [url, adminUrl] = ['https://localhost', 'http://[::1]:9464'];
   assert.deepEqual(settingsOfSockets({ clients: [], admin: [] }, url, adminUrl), {});
   assert.deepEqual(settingsOfSockets({ clients: [3], admin: [] }, url, adminUrl), {

@@ -1,11 +1,11 @@
-// Lines for people: no control character gets into them from outside, and none into the lines of JSON.
+// Control characters in logged values are escaped, in pretty lines and in JSON.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { createLogger } from '../../packages/command/log/log.ts';
 import { createPrettyFormat } from '../../packages/command/log/pretty-log.ts';
 
-/** What the logger writes, as JSON and for people. */
+/** The logger's output, as JSON and pretty. */
 function write(log: (logger: ReturnType<typeof createLogger>) => void): { json: string; pretty: string } {
   let json = '';
   log(createLogger('info', { write: (line) => void (json += line) }));
@@ -13,13 +13,8 @@ function write(log: (logger: ReturnType<typeof createLogger>) => void): { json: 
 }
 
 const ranges = [
-  [0x00, 0x1f],
-  [0x7f, 0x9f],
-  [0x61c, 0x61c],
-  [0x200e, 0x200f],
-  [0x2028, 0x202e],
-  [0x2066, 0x2069],
-] as const;
+  [0x00, 0x1f], [0x7f, 0x9f], [0x61c, 0x61c], [0x200e, 0x200f], [0x2028, 0x202e], [0x2066, 0x2069],
+] as const; // prettier-ignore
 const controls = ranges.flatMap(([from, to]) =>
   Array.from({ length: to - from + 1 }, (_, index) => String.fromCharCode(from + index)),
 );
@@ -35,7 +30,7 @@ const call = {
 
 describe('a control character', () => {
   for (const character of controls) {
-    test(`${escapeOf(character)} is escaped wherever it comes from`, () => {
+    test(`${escapeOf(character)} is escaped in every place`, () => {
       const text = `a${character}b`;
       const shown = `a${escapeOf(character)}b`;
       for (const [where, { json, pretty }] of Object.entries({
@@ -66,7 +61,7 @@ describe('a control character', () => {
   }
 });
 
-test('the lines of a stack stay lines, and a line in its message does not become one', () => {
+test('a stack keeps its lines; a line break in the message of its error is escaped', () => {
   const { pretty } = write((logger) => {
     logger.error({ err: new Error('one\n[12:00:00.000] INFO: fake') }, 'text');
   });
@@ -79,7 +74,7 @@ test('the lines of a stack stay lines, and a line in its message does not become
   );
 });
 
-test('other text stays as it is', () => {
+test('other text is unchanged', () => {
   const { json, pretty } = write((logger) => {
     logger.warn({ ...call, cause: 'größer "als" \\ 東京 🙂' }, 'backend call failed');
   });

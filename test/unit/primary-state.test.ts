@@ -1,4 +1,4 @@
-// What the primary process keeps for its workers: what they have counted together, and the issuer's keys [D44, D46, D64].
+// State that the primary process keeps for its workers: shared counts and the issuer's keys [D44, D46, D64].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -7,7 +7,7 @@ import { KeptKeys } from '../../packages/command/service/keeper.ts';
 
 const rate = { limit: 5, windowMs: 10_000 };
 
-test('each key is granted what its window has left, with its end and what is left then', () => {
+test('the answer for each key has the granted requests, the ms left in the window and the requests left', () => {
   const count = new JoinedCount();
   assert.deepEqual(count.answer({ rate, keys: ['a', 'b'], wanted: [3, 1] }, 1_000), [
     ...[3, 10_000, 2],
@@ -21,7 +21,7 @@ test('each key is granted what its window has left, with its end and what is lef
   assert.deepEqual(count.answer({ rate, keys: ['a'], wanted: [1] }, 11_000), [1, 10_000, 4]);
 });
 
-test('a window of another length is another window, and no key is taken for another', () => {
+test('keys, and windows of different lengths, are counted separately', () => {
   const count = new JoinedCount();
   count.answer({ rate, keys: ['a'], wanted: [5] }, 0);
   assert.deepEqual(count.answer({ rate, keys: ['b'], wanted: [1] }, 0), [1, 10_000, 4]);
@@ -29,7 +29,7 @@ test('a window of another length is another window, and no key is taken for anot
   assert.deepEqual(count.answer({ rate: longer, keys: ['a'], wanted: [1] }, 0), [1, 20_000, 4]);
 });
 
-test('keys are kept for the address that they came from, and get older', () => {
+test("the issuer's keys are kept with their address and their age", () => {
   const kept = new KeptKeys();
   assert.equal(kept.find('https://a/keys', 0), undefined);
   kept.keep('https://a/keys', { text: '{"keys":[]}', ageMs: 500 }, 10_000);

@@ -1,4 +1,4 @@
-// Texts with random digits, many of which are made at a time [D25, D49].
+// Texts with random digits, created many at a time [D25, D49].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -8,7 +8,7 @@ import { RandomText } from '../../packages/core/text/random-text.ts';
 const draws = 20_000;
 const form = 'a-xxxxxxxx-yx-xxxxxxxx-02';
 
-test('no text comes twice, and each has its form', () => {
+test('texts are distinct and have the given form', () => {
   const sources = [new RandomText(form), new RandomText(form)];
   const seen = new Set<string>();
   for (let count = 0; count < draws; count += 1) {
@@ -19,7 +19,7 @@ test('no text comes twice, and each has its form', () => {
   assert.equal(seen.size, draws);
 });
 
-test('every value comes in each place about as often as any other', () => {
+test('digits are distributed evenly at each place', () => {
   const source = new RandomText(form);
   const counts = Array.from(form, () => new Map<string, number>());
   for (let count = 0; count < draws; count += 1) {
@@ -31,7 +31,7 @@ test('every value comes in each place about as often as any other', () => {
     const values = of === 'x' ? 16 : of === 'y' ? 4 : 1;
     assert.equal(counts[place]?.size, values, `place ${place}`);
     for (const [digit, count] of counts[place] ?? []) {
-      // Six times the standard deviation of a fair one.
+      // Six standard deviations of an even distribution.
       const tolerance = 6 * Math.sqrt((draws * (1 - 1 / values)) / values);
       assert.ok(
         Math.abs(count - draws / values) <= tolerance,
@@ -41,7 +41,7 @@ test('every value comes in each place about as often as any other', () => {
   }
 });
 
-test('no digits are used twice: neighbours in one text and in two share them as often as by chance', () => {
+test('digits are not reused within a text or in the next one', () => {
   const source = new RandomText(form);
   let last = '';
   let shared = 0;
@@ -51,11 +51,11 @@ test('no digits are used twice: neighbours in one text and in two share them as 
     if (text.slice(2, 4) === text.slice(14, 16)) shared += 1;
     last = text;
   }
-  // One in 256 of each.
+  // Random digits match once in 256 times.
   assert.ok(shared < draws / 50, String(shared));
 });
 
-test('a text stays what it is, however many are drawn behind it', () => {
+test('a text does not change when others are drawn', () => {
   const source = new RandomText(form);
   const first = source.draw();
   const copy = Buffer.from(first).toString();

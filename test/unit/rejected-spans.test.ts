@@ -1,4 +1,4 @@
-// The number of spans that a collector has rejected, as the exporter logs it: this fails when the package no longer does [D49].
+// The number of spans that a collector rejected, read from the exporter's log [D49]. Fails if the package changes that log.
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
@@ -17,7 +17,7 @@ after(async () => {
   await collector.stop();
 });
 
-/** Exports two spans; gives what is known of rejected ones when the exporter reports its result. */
+/** Exports two spans and returns the number of rejected ones known when the exporter reports its result. */
 async function rejectedOfTwo(): Promise<number> {
   const memory = new InMemorySpanExporter();
   const tracer = new TracerProvider({
@@ -36,14 +36,14 @@ async function rejectedOfTwo(): Promise<number> {
 
 const partialSuccess = (...fields: number[]) => Buffer.from([0x0a, fields.length, ...fields]);
 
-test('the exporter logs the rejected spans of a batch before it reports that batch as taken', async () => {
+test('the exporter logs the rejected spans of a batch before it reports success', async () => {
   // partial_success { rejected_spans: 2 }
   collector.reply = (response) => response.writeHead(200).end(partialSuccess(0x08, 2));
   assert.equal(await rejectedOfTwo(), 2);
   assert.equal(takeRejectedSpans(), 0);
 });
 
-test('a warning of the collector without rejected spans, and a batch that was taken, reject none', async () => {
+test("a collector's warning and an accepted batch reject no spans", async () => {
   // partial_success { error_message: "no" }
   collector.reply = (response) => response.writeHead(200).end(partialSuccess(0x12, 2, 0x6e, 0x6f));
   assert.equal(await rejectedOfTwo(), 0);
@@ -51,7 +51,7 @@ test('a warning of the collector without rejected spans, and a batch that was ta
   assert.equal(await rejectedOfTwo(), 0);
 });
 
-test('other lines of the log are no rejected spans', () => {
+test('other log lines are ignored', () => {
   for (const words of [
     ['{'],
     ['{"rejectedSpans":"x"}'],

@@ -1,4 +1,4 @@
-// docs/settings.md says what the settings table says.
+// docs/settings.md is generated from the settings table.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';

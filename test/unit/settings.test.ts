@@ -1,4 +1,4 @@
-// The settings table: names, defaults, precedence, and what is said about a bad value [D32].
+// The settings table: names, defaults, precedence and errors [D32].
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -27,7 +27,7 @@ import {
 } from '../../packages/command/settings/settings.ts';
 import { findHttp2Problem } from '../../packages/command/settings/tls-settings.ts';
 
-// Spelled out by hand: a default or a name that changes is a change that operators see.
+// Listed by hand, because operators depend on each name and default.
 const expected: readonly [SettingName, string, string, unknown][] = [
   ['host', '--host', 'HOST', 'localhost'],
   ['port', '--port', 'PORT', 3000],
@@ -100,7 +100,7 @@ const expected: readonly [SettingName, string, string, unknown][] = [
   ['embeddedBackendDatabase', '--embedded-backend-database', 'EMBEDDED_BACKEND_DATABASE', ':memory:'],
 ];
 
-/** The problems with these flags and variables; none when they are right. */
+/** The problems with these flags and variables. */
 function problemsOf(
   flags: Partial<Record<SettingName, string>>,
   environment: Record<string, string> = {},
@@ -122,7 +122,7 @@ function plain(value: unknown): unknown {
 describe('names and defaults', () => {
   const { settings, sources } = resolveSettings('serve', {}, {});
 
-  test('the table holds these settings and no other', () => {
+  test('the table has exactly these settings', () => {
     assert.deepEqual(
       settingNames,
       expected.map(([name]) => name),
@@ -153,7 +153,7 @@ describe('commands', () => {
     check: gatewayAlone,
     openapi: gatewayAlone,
     health: ['adminHost', 'adminPort', 'settingsFile'],
-    // Its backend is the embedded one, and it is one process: nothing to set.
+    // `dev` has an embedded backend and one process.
     dev: settingNames.filter(
       (name) =>
         ![
@@ -176,14 +176,14 @@ describe('commands', () => {
     ],
   };
   for (const [command, names] of Object.entries(expectedOf) as [Command, SettingName[]][]) {
-    test(`${command} takes its settings and no other`, () => {
+    test(`${command} has exactly its settings`, () => {
       assert.deepEqual(settingsOf(command), names);
     });
   }
 });
 
 describe('groups', () => {
-  test('each command has every one of its settings in one group, in the order of the groups', () => {
+  test('each setting of a command is in one group, in the order of the groups', () => {
     for (const command of ['serve', 'dev', 'backend', 'check', 'openapi', 'health'] as const) {
       const grouped = groupSettings(settingsOf(command));
       assert.deepEqual(grouped.flatMap(([, names]) => names).toSorted(), settingsOf(command).toSorted());
@@ -195,7 +195,7 @@ describe('groups', () => {
     }
   });
 
-  test('a group without any is left out', () => {
+  test('an empty group is left out', () => {
     assert.deepEqual(groupSettings(['logLevel', 'host', 'logFormat']), [
       ['listening', ['host']],
       ['log', ['logLevel', 'logFormat']],
@@ -210,7 +210,7 @@ describe('docs', () => {
     ['openapi', false],
     ['dev', true],
   ] as const) {
-    test(`it is ${value ? 'on' : 'off'} in ${command} unless it is set`, () => {
+    test(`docs are ${value ? 'on' : 'off'} in ${command} by default`, () => {
       const { settings, sources } = resolveSettings(command, {}, { DOCS: '' });
       assert.equal(settings.docs, value);
       assert.equal(sources.docs, 'default');
@@ -219,7 +219,7 @@ describe('docs', () => {
     });
   }
 
-  test('it is written in three ways', () => {
+  test('on and off have three spellings each', () => {
     for (const text of ['true', 'on', '1']) {
       assert.equal(resolveSettings('serve', { docs: text }, {}).settings.docs, true);
     }
@@ -228,7 +228,7 @@ describe('docs', () => {
     }
   });
 
-  test('it and others are flags that need no value', () => {
+  test('exactly these flags need no value', () => {
     assert.deepEqual(
       settingNames.filter((name) => rowOf(name).kind.isSwitch),
       ['corsCredentials', 'http2', 'docs', 'logClient'],
@@ -236,22 +236,28 @@ describe('docs', () => {
   });
 });
 
-test('HTTP/2 takes Node 26 [D39]', () => {
+test('HTTP/2 needs Node 26 [D39]', () => {
   for (const version of ['26.0.0', '26.10.0', '27.0.0-nightly', '100.1.2']) {
     assert.equal(findHttp2Problem(version), undefined);
   }
   for (const version of ['22.19.0', '24.21.0', '25.9.0', '3.26.26']) {
     assert.match(
       findHttp2Problem(version) ?? '',
-      new RegExp(`needs Node 26 or newer, and this is Node ${version}:`),
+      new RegExp(`needs Node 26 or newer, but this is Node ${version}:`),
     );
   }
 });
 
 describe('secrets', () => {
+  test('the address of the backend is shown as its origin and path', () => {
+    const { settings } = resolveSettings('serve', {}, { BACKEND_URL: 'http://a:80/base' });
+    assert.equal(showValue('backendUrl', settings), 'http://a/base');
+    assert.equal(rowOf('backendUrl').kind.show?.('http://u:p@a/base?q#f'), 'http://a/base');
+  });
+
   const headers = { OTEL_EXPORTER_OTLP_HEADERS: 'x-key=a-secret' };
 
-  test('headers for the collector are shown nowhere [D49]', () => {
+  test("the collector's headers are never shown [D49]", () => {
     const resolved = resolveSettings('serve', {}, headers);
     const other = resolveSettings('serve', {}, { OTEL_EXPORTER_OTLP_HEADERS: 'x-key=another-secret' });
     assert.equal(showValue('otelExporterOtlpHeaders', resolved.settings), '(not shown)');
@@ -263,36 +269,53 @@ describe('secrets', () => {
   });
 });
 
+test('the help has a placeholder for each kind of value', () => {
+  for (const [name, word] of [
+    ['port', 'port'],
+    ['inFlightMax', 'number'],
+    ['connectionsMax', 'number'],
+    ['requestBytesMax', 'bytes'],
+    ['idleTimeoutMs', 'ms'],
+    ['allowedHosts', 'names'],
+    ['trustedProxies', 'ranges'],
+    ['corsOrigins', 'origins'],
+    ['backendUrl', 'url'],
+    ['tlsCertFile', 'file'],
+  ] as const) {
+    assert.equal(rowOf(name).kind.placeholder, word, name);
+  }
+});
+
 describe('precedence', () => {
-  test('a variable goes before the default', () => {
+  test('a variable overrides the default', () => {
     const { settings, sources } = resolveSettings('serve', {}, { PORT: '8080' });
     assert.equal(settings.port, 8080);
     assert.equal(sources.port, 'environment');
   });
 
-  test('a flag goes before a variable', () => {
+  test('a flag overrides a variable', () => {
     const { settings, sources } = resolveSettings('serve', { port: '8081' }, { PORT: '8080' });
     assert.equal(settings.port, 8081);
     assert.equal(sources.port, 'flag');
   });
 
-  test('a flag goes before a variable that is wrong', () => {
+  test('a flag overrides an invalid variable', () => {
     assert.equal(resolveSettings('serve', { port: '8081' }, { PORT: 'x' }).settings.port, 8081);
   });
 
   for (const [name, , variable, value] of expected) {
-    test(`an empty ${variable} counts as unset`, () => {
+    test(`an empty ${variable} is treated as unset`, () => {
       const { settings, sources } = resolveSettings('check', {}, { [variable]: '' });
       assert.equal(plain(settings[name]), value);
       assert.equal(sources[name], 'default');
     });
   }
 
-  test('an empty flag is a value, and here a wrong one', () => {
+  test('an empty flag is not treated as unset: an empty port is invalid', () => {
     assert.deepEqual(problemsOf({ port: '' }), ['--port is "", but must be a whole number from 0 to 65535']);
   });
 
-  test("a variable of another command's is not looked at", () => {
+  test('variables of other commands are ignored', () => {
     const environment = { EMBEDDED_BACKEND_PORT: 'x', EMBEDDED_BACKEND_DATABASE: 'a.sqlite' };
     const { settings, sources } = resolveSettings('serve', {}, environment);
     assert.equal(settings.embeddedBackendPort, 5104);
@@ -308,7 +331,7 @@ describe('the settings file', () => {
     rmSync(folder, { recursive: true });
   });
 
-  test('goes before the default, behind the environment and the flags', () => {
+  test('overrides defaults, and is overridden by variables and flags', () => {
     writeFileSync(file, '# comment\nPORT=1001\nADMIN_PORT=1002\nHOST="gateway.internal"\nLOG_LEVEL=\n');
     const { settings, sources } = resolveSettings(
       'serve',
@@ -325,27 +348,27 @@ describe('the settings file', () => {
     );
   });
 
-  test('is named by a variable too', () => {
+  test('may be named by a variable', () => {
     writeFileSync(file, 'PORT=1001\n');
     assert.equal(resolveSettings('serve', {}, { SETTINGS_FILE: file }).settings.port, 1001);
   });
 
-  test('every problem in it is listed: what is no setting, and what is wrong', () => {
+  test('all its problems are listed: unknown settings and invalid values', () => {
     writeFileSync(
       file,
       'PROT=1\nSETTINGS_FILE=other\nhttp://user:secret@a/?b=c\nPORT=x\nBACKEND_URL=http://user:secret@a\n',
     );
     assert.deepEqual(problemsOf({ settingsFile: file }, {}, 'serve'), [
-      'PROT in the settings file is no setting that it can have: did you mean PORT?',
-      'SETTINGS_FILE in the settings file is no setting that it can have',
-      'a name that is not shown in the settings file is no setting that it can have',
+      'PROT in the settings file is not a setting that it can have: did you mean PORT?',
+      'SETTINGS_FILE in the settings file is not a setting that it can have',
+      'a name (not shown) in the settings file is not a setting that it can have',
       'PORT in the settings file is "x", but must be a whole number from 0 to 65535',
       'BACKEND_URL in the settings file must be an address without user name and password (the gateway sends no credentials), for instance http://localhost:5104',
     ]);
   });
 
-  // Node reads over them: a guard that somebody has turned on would be off, and nobody would know.
-  test('a line that sets nothing is a problem, and not shown; so is one within the quotes of another', () => {
+  // Node ignores such lines, so a guard that the operator has configured would silently be off.
+  test('a line that sets nothing, or is inside the quotes of another line, is a problem and not shown', () => {
     writeFileSync(
       file,
       [
@@ -361,17 +384,17 @@ describe('the settings file', () => {
       ].join('\n'),
     );
     assert.deepEqual(problemsOf({ settingsFile: file }, {}, 'serve'), [
-      'line 3 of the settings file is no VARIABLE=value',
-      'line 4 of the settings file is no VARIABLE=value',
-      'line 6 of the settings file is no VARIABLE=value',
-      'HOST in the settings file has a quotation mark that does not end on its line',
+      'line 3 of the settings file is not VARIABLE=value',
+      'line 4 of the settings file is not VARIABLE=value',
+      'line 6 of the settings file is not VARIABLE=value',
+      'HOST in the settings file has a quotation mark that is not closed on its line',
     ]);
     writeFileSync(file, '\n# comment\r\n\t\r\n #=\nexport PORT=1001\r\n  ADMIN_PORT = 1002\n');
     const { settings } = resolveSettings('serve', { settingsFile: file }, {});
     assert.deepEqual([settings.port, settings.adminPort], [1001, 1002]);
   });
 
-  test('one that cannot be read is a problem', () => {
+  test('an unreadable file is a problem', () => {
     const missing = join(folder, 'missing.env');
     assert.deepEqual(problemsOf({ settingsFile: missing }, {}, 'serve'), [
       `SETTINGS_FILE is ${JSON.stringify(missing)}, which cannot be read (ENOENT)`,
@@ -379,18 +402,18 @@ describe('the settings file', () => {
   });
 });
 
-test('WORKERS=auto is one a core', () => {
+test('WORKERS=auto is one worker for each core', () => {
   assert.equal(resolveSettings('serve', { workers: 'auto' }, {}).settings.workers, availableParallelism());
 });
 
 describe('problems', () => {
-  test('an address with several mistakes is told of all of them', () => {
+  test('all mistakes of an address are reported', () => {
     assert.deepEqual(problemsOf({}, { BACKEND_URL: 'ftp://a/?q' }, 'serve'), [
       'BACKEND_URL must be an http or https address and an address without query and fragment, for instance http://localhost:5104',
     ]);
   });
 
-  test('every problem is listed at once, those known before first', () => {
+  test('all problems are listed at once, after those that were known before', () => {
     assert.throws(
       () =>
         resolveSettings('serve', { port: 'x', logLevel: 'loud' }, { BACKEND_URL: 'ftp://a' }, [
@@ -410,11 +433,11 @@ describe('problems', () => {
     );
   });
 
-  test('a problem known before is enough', () => {
+  test('a problem that was known before is an error by itself', () => {
     assert.throws(() => resolveSettings('serve', {}, {}, ['known before']), SettingsError);
   });
 
-  test('a problem names where the value came from', () => {
+  test('a problem names the source of the value', () => {
     assert.match(problemsOf({ port: '-1' })[0] ?? '', /^--port is "-1"/);
     assert.match(problemsOf({}, { PORT: '-1' })[0] ?? '', /^PORT is "-1"/);
   });
@@ -491,13 +514,13 @@ describe('problems', () => {
       test(`${name} refuses ${JSON.stringify(value.slice(0, 40))}`, () => {
         const problems = problemsOf({ [name]: value }, {}, command);
         assert.equal(problems.length, 1);
-        // What may hold a password is not repeated.
+        // Values that may contain a password are not shown.
         const isShown =
           !['backendUrl', 'otelExporterOtlpEndpoint', 'otelExporterOtlpHeaders'].includes(name) &&
           value.length <= 100 &&
           !/[:@%?=#[&;\p{C}\u2028]/u.test(value);
-        const told = isShown ? `is ${JSON.stringify(value)}, but ` : '';
-        assert.ok(problems[0]?.startsWith(`${flagOf(name)} ${told}must be `), problems.join());
+        const shown = isShown ? `is ${JSON.stringify(value)}, but ` : '';
+        assert.ok(problems[0]?.startsWith(`${flagOf(name)} ${shown}must be `), problems.join());
       });
     }
   }
@@ -531,7 +554,7 @@ describe('problems', () => {
   };
   for (const [name, values] of Object.entries(good) as [SettingName, readonly string[]][]) {
     for (const value of values) {
-      test(`${name} takes ${JSON.stringify(value)}`, () => {
+      test(`${name} accepts ${JSON.stringify(value)}`, () => {
         const { settings } = resolveSettings('serve', { [name]: value }, {});
         const wanted =
           typeof settings[name] === 'number'
@@ -544,14 +567,14 @@ describe('problems', () => {
     }
   }
 
-  test('what belongs to CORS needs origins, and credentials need their names [D45]', () => {
+  test('CORS settings need origins, and credentials need named origins [D45]', () => {
     assert.deepEqual(problemsOf({}, { CORS_CREDENTIALS: 'true', CORS_MAX_AGE_S: '5' }), [
-      'CORS_CREDENTIALS is true, but CORS_ORIGINS names no origin',
-      'CORS_MAX_AGE_S is set, but CORS_ORIGINS names no origin',
+      'CORS_CREDENTIALS is true, but CORS_ORIGINS is empty',
+      'CORS_MAX_AGE_S is set, but CORS_ORIGINS is empty',
     ]);
     assert.deepEqual(problemsOf({ corsOrigins: '*' }, { CORS_CREDENTIALS: 'true', PORT: 'x' }), [
       'PORT is "x", but must be a whole number from 0 to 65535',
-      'CORS_CREDENTIALS cannot be true where CORS_ORIGINS is *: name the origins instead',
+      'CORS_CREDENTIALS cannot be true when CORS_ORIGINS is *: name the origins instead',
     ]);
     const wrong = problemsOf({ corsOrigins: 'https://a/' }, { CORS_CREDENTIALS: 'true' });
     assert.equal(wrong.length, 1, wrong.join());
@@ -562,11 +585,24 @@ describe('problems', () => {
     ]) {
       assert.deepEqual(problemsOf({}, environment), []);
     }
-    // Of another command's nothing is looked at.
+    // Settings of other commands are ignored.
     assert.deepEqual(problemsOf({}, { CORS_CREDENTIALS: 'true' }, 'backend'), []);
   });
 
-  test('every time limit but the shutdown delay is at least 1 ms', () => {
+  test('the message for an invalid number names its unit, for bytes and times', () => {
+    for (const [name, rule] of [
+      ['port', 'from 0 to 65535'],
+      ['inFlightMax', 'from 1 to 1000000'],
+      ['requestBytesMax', 'from 1 to 2147483647 (bytes)'],
+      ['idleTimeoutMs', 'from 1 to 2147483647 (milliseconds)'],
+      ['corsMaxAgeS', 'from 0 to 86400 (seconds)'],
+    ] as const) {
+      const told = `${flagOf(name)} is "x", but must be a whole number ${rule}`;
+      assert.deepEqual(problemsOf({ [name]: 'x' }), [told]);
+    }
+  });
+
+  test('every timeout is at least 1 ms', () => {
     for (const name of settingNames.filter((each) => each.endsWith('TimeoutMs'))) {
       assert.equal(problemsOf({ [name]: '0' }).length, 1, name);
     }

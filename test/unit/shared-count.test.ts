@@ -1,4 +1,5 @@
-// Counting together with others: few questions, no request past the limit, and nobody waits for who does not answer [D47].
+// SharedCount counts together with other gateways: few questions to the shared counter, no request over the limit, and
+// limited waiting for answers [D47].
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -10,18 +11,18 @@ import { HandClock, settle } from '../helpers/hand-clock.ts';
 
 const rate = { limit: 10, windowMs: 60_000 };
 
-type Deed = (question: Question) => Promise<readonly number[]>;
+type Answer = (question: Question) => Promise<readonly number[]>;
 
-/** A counter that answers as it should, until it is told to do something else. */
+/** Counts in memory, unless the test sets `answer`. */
 class TestCounter implements Counter {
   readonly questions: Question[] = [];
   readonly #joined = new JoinedCount();
   readonly #now: () => number;
   revivals = 0;
   isClosed = false;
-  deed: Deed | undefined;
+  answer: Answer | undefined;
   onRevive: () => Promise<void> = () => Promise.resolve();
-  /** Its connection is closed from over there. */
+  /** Reports that the counter has closed the connection. */
   lose: () => void = () => undefined;
 
   constructor(now: () => number) {
@@ -29,7 +30,7 @@ class TestCounter implements Counter {
   }
   ask(question: Question) {
     this.questions.push(question);
-    return this.deed === undefined ? Promise.resolve(this.count(question)) : this.deed(question);
+    return this.answer === undefined ? Promise.resolve(this.count(question)) : this.answer(question);
   }
   count(question: Question) {
     return this.#joined.answer(question, this.#now());
@@ -57,30 +58,30 @@ function create(fallback?: Count, clock = new HandClock()) {
     fallback: fallback ?? own,
     onChange: (cause) => changes.push(cause instanceof Error ? cause.message : cause),
   });
-  /** What is told to all of `keys`, when the clock has gone on by `ms`. */
-  const tellAll = async (keys: readonly string[], ms = 1) => {
+  /** Takes one request for each of `keys`, and returns the results after `ms` on the clock. */
+  const resultsOf = async (keys: readonly string[], ms = 1) => {
     const taken = Promise.all(keys.map(async (key) => await count.take(key)));
     await settle();
     await clock.pass(ms);
     return await taken;
   };
-  const takeAll = async (keys: readonly string[], ms?: number) => (await tellAll(keys, ms)).map(wait);
+  const takeAll = async (keys: readonly string[], ms?: number) => (await resultsOf(keys, ms)).map(wait);
   const take = async (key: string, ms?: number) => (await takeAll([key], ms))[0];
-  return { clock, counter, changes, count, take, takeAll, tellAll, [Symbol.dispose]: () => { count.close(); } }; // prettier-ignore
+  return { clock, counter, changes, count, take, takeAll, resultsOf, [Symbol.dispose]: () => { count.close(); } }; // prettier-ignore
 }
 
-/** How many milliseconds who asked has to wait: 0 for who may come in. */
+/** Milliseconds that the caller has to wait: 0 if admitted. */
 const wait = (taken: Taken | undefined) => (taken === undefined || taken.left >= 0 ? 0 : taken.msLeft);
-/** The same where the answer is there at once. */
+/** Like `wait`, for a synchronous result. */
 function waitOf(taken: ReturnType<Count['take']>): number {
   assert.ok(!(taken instanceof Promise), 'at once');
   return wait(taken);
 }
 const times = (amount: number, key: string) => Array.from({ length: amount }, () => key);
-const passed = (answers: readonly number[]) => answers.filter((msLeft) => msLeft === 0).length;
+const admitted = (answers: readonly number[]) => answers.filter((msLeft) => msLeft === 0).length;
 
-describe('while it answers', () => {
-  test('what comes in one turn is one question, in which each key stands once', async () => {
+describe('while the counter answers', () => {
+  test('requests of one event-loop turn are one question, which has each key once', async () => {
     using shared = create();
     await shared.count.start();
     const answers = await shared.takeAll(['a', 'b', 'a', 'c', 'a']);
@@ -89,7 +90,7 @@ describe('while it answers', () => {
     assert.deepEqual(shared.changes, []);
   });
 
-  test('the first that come are let in, and who is over is refused without a question until the window ends', async () => {
+  test('the first requests are admitted; a key over its limit is refused without a question until its window ends', async () => {
     using shared = create();
     await shared.count.start();
     assert.deepEqual(await shared.takeAll(times(12, 'a')), [...Array<number>(10).fill(0), 60_000, 60_000]);
@@ -100,27 +101,27 @@ describe('while it answers', () => {
     assert.equal(await shared.take('a'), 0);
   });
 
-  test('each is told what is left after it, and of a window of others the rest of that', async () => {
+  test('each result has the number left after it; requests of other gateways are subtracted', async () => {
     using shared = create();
     await shared.count.start();
-    const lefts = async (keys: readonly string[]) => (await shared.tellAll(keys)).map((each) => each?.left);
+    const lefts = async (keys: readonly string[]) => (await shared.resultsOf(keys)).map((each) => each?.left);
     assert.deepEqual(await lefts(['a', 'b', 'a', 'a']), [9, 9, 8, 7]);
     shared.counter.count({ rate, keys: ['a'], wanted: [4] });
     assert.deepEqual(await lefts(times(5, 'a')), [2, 1, 0, -1, -1]);
-    assert.deepEqual(await shared.tellAll(['b']), [{ left: 8, msLeft: 59_998 }]);
+    assert.deepEqual(await shared.resultsOf(['b']), [{ left: 8, msLeft: 59_998 }]);
   });
 
-  test('1,000 requests, some at a time: never one too many', async () => {
+  test('1,000 requests, ten at a time: only those within the limit are admitted', async () => {
     using shared = create();
     await shared.count.start();
     const answers: number[] = [];
     for (let round = 0; round < 100; round += 1) {
       answers.push(...(await shared.takeAll(times(10, `key ${round % 3}`))));
     }
-    assert.equal(passed(answers), 30);
+    assert.equal(admitted(answers), 30);
   });
 
-  test('many keys become several questions', async () => {
+  test('many keys are split into several questions', async () => {
     using shared = create();
     await shared.count.start();
     await shared.takeAll(Array.from({ length: 1_001 }, (_, index) => String(index)));
@@ -130,42 +131,42 @@ describe('while it answers', () => {
     );
   });
 
-  test('nobody is blocked for longer than a window, whatever it says', async () => {
+  test('no answer blocks a key for longer than a window', async () => {
     using shared = create();
     await shared.count.start();
-    shared.counter.deed = () => Promise.resolve([0, 10 ** 12, 0]);
+    shared.counter.answer = () => Promise.resolve([0, 10 ** 12, 0]);
     assert.equal(await shared.take('a'), 60_000);
     assert.deepEqual(shared.count.take('a'), { left: -1, msLeft: 59_999 });
   });
 });
 
-describe('when it does not answer', () => {
-  const silent: Deed = () => new Promise(() => undefined);
-  for (const [what, deed, cause] of [
+describe('when the counter fails', () => {
+  const silent: Answer = () => new Promise(() => undefined);
+  for (const [title, answer, cause] of [
     ['is silent', silent, 'no answer within 100 ms'],
     ['fails', () => Promise.reject(new Error('gone')), 'gone'],
-    ['answers nothing', () => Promise.resolve([]), 'what it answers makes no sense'],
-    ['grants more than is wanted', () => Promise.resolve([2, 5, 0]), 'what it answers makes no sense'],
-    ['grants less than nothing', () => Promise.resolve([-1, 5, 0]), 'what it answers makes no sense'],
-    ['answers fractions', () => Promise.resolve([0.5, 5, 0]), 'what it answers makes no sense'],
-    ['has less left than nothing', () => Promise.resolve([1, 5, -1]), 'what it answers makes no sense'],
-    ['does not say what is left', () => Promise.resolve([1, 5]), 'what it answers makes no sense'],
-    ['answers text', () => Promise.resolve(['1', '5', '0'] as unknown as number[]), 'what it answers makes no sense'],
-    ['answers null', () => Promise.resolve(null as unknown as number[]), 'what it answers makes no sense'],
+    ['answers nothing', () => Promise.resolve([]), 'its answer is malformed'],
+    ['grants more than was requested', () => Promise.resolve([2, 5, 0]), 'its answer is malformed'],
+    ['grants a negative number', () => Promise.resolve([-1, 5, 0]), 'its answer is malformed'],
+    ['answers fractions', () => Promise.resolve([0.5, 5, 0]), 'its answer is malformed'],
+    ['answers a negative number left', () => Promise.resolve([1, 5, -1]), 'its answer is malformed'],
+    ['leaves out the number left', () => Promise.resolve([1, 5]), 'its answer is malformed'],
+    ['answers text', () => Promise.resolve(['1', '5', '0'] as unknown as number[]), 'its answer is malformed'],
+    ['answers null', () => Promise.resolve(null as unknown as number[]), 'its answer is malformed'],
   ] as const) {
-    test(`it ${what}: the fallback counts, that is told once, and those that come then do not wait`, async () => {
+    test(`a counter that ${title}: the fallback counts, the outage is reported once, and later requests do not wait`, async () => {
       using shared = create();
       await shared.count.start();
-      shared.counter.deed = deed;
-      shared.counter.onRevive = () => Promise.reject(new Error('still away'));
-      assert.equal(await shared.take('a', deed === silent ? 100 : 0), 0);
+      shared.counter.answer = answer;
+      shared.counter.onRevive = () => Promise.reject(new Error('still down'));
+      assert.equal(await shared.take('a', answer === silent ? 100 : 0), 0);
       assert.equal(shared.count.isAnswering, false);
       const answers = times(12, 'a').map((key) => waitOf(shared.count.take(key)));
       assert.deepEqual(answers, [...Array<number>(9).fill(0), 60_000, 60_000, 60_000], 'at once, and counted');
       await shared.clock.pass(10_000);
-      assert.ok(shared.counter.revivals > 40, 'it is tried again and again');
+      assert.ok(shared.counter.revivals > 40, 'the counter is retried');
       assert.deepEqual(shared.changes, [cause]);
-      shared.counter.deed = undefined;
+      shared.counter.answer = undefined;
       shared.counter.onRevive = () => Promise.resolve();
       await shared.clock.pass(250);
       assert.equal(shared.count.isAnswering, true);
@@ -175,11 +176,11 @@ describe('when it does not answer', () => {
     });
   } // prettier-ignore
 
-  test('everybody who waits is let go together, and an answer that comes late changes nothing', async () => {
+  test('all waiting requests are released together, and a late answer is ignored', async () => {
     using shared = create();
     await shared.count.start();
     const late: (() => void)[] = [];
-    shared.counter.deed = (question) =>
+    shared.counter.answer = (question) =>
       new Promise((resolve) => late.push(() => { resolve(question.wanted.flatMap(() => [0, 60_000, 0])); })); // prettier-ignore
     const first = shared.count.take('a');
     await settle();
@@ -190,31 +191,31 @@ describe('when it does not answer', () => {
     await shared.clock.pass(90);
     assert.deepEqual((await Promise.all([first, second])).map(wait), [0, 0]);
     await settle();
-    assert.equal(shared.count.isAnswering, true, 'it is revived');
+    assert.equal(shared.count.isAnswering, true, 'the counter is used again');
     for (const answer of late) answer();
     assert.equal(shared.changes.length, 2);
-    shared.counter.deed = undefined;
-    assert.equal(await shared.take('a'), 0, 'it is not blocked');
+    shared.counter.answer = undefined;
+    assert.equal(await shared.take('a'), 0, 'the key is not blocked');
   });
 
-  test('an answer that lies there when the process wakes up late is in time', async () => {
+  test('after a late wake-up, an answer that has already arrived is used', async () => {
     using shared = create();
     await shared.count.start();
     let answer = (): void => undefined;
-    shared.counter.deed = (question) =>
+    shared.counter.answer = (question) =>
       new Promise((resolve) => {
         answer = () => { resolve(shared.counter.count(question)); }; // prettier-ignore
       });
     const taken = shared.count.take('a');
     await settle();
-    // Arrives in the turn in which the deadline is seen to have passed.
+    // Arrives in the same turn as the expired deadline.
     setImmediate(answer);
     await shared.clock.pass(150);
     assert.equal(wait(await taken), 0);
     assert.deepEqual(shared.changes, []);
   });
 
-  test('who never answers from the beginning is told once, and started without after half a second', async () => {
+  test('without an answer at the start, the outage is reported once and the start continues after half a second', async () => {
     using shared = create();
     shared.counter.onRevive = () => new Promise(() => undefined);
     const started = shared.count.start();
@@ -226,17 +227,17 @@ describe('when it does not answer', () => {
   });
 
   for (const [how, failsAfterMs] of [
-    ['refuses', 0], ['answers nothing for 100 ms and is given up', 100], ['cannot be reached', 350], ['is silent', Infinity],
+    ['refuses', 0], ['fails after 100 ms', 100], ['cannot be reached', 350], ['is silent', Infinity],
   ] as const) {
-    test(`while it ${how}: it counts again within a second, whatever the moment of its return`, async () => {
+    test(`a counter that ${how} counts again within a second after its return`, async () => {
       for (let backAt = 2_000; backAt <= 2_800; backAt += 10) {
         using shared = create();
         const { clock, counter } = shared;
         counter.onRevive = async () => {
-          // What is asked just before its return may be lost; from then on it takes as long as it may.
-          const [isThere, ms] = clock.steady() >= backAt ? [true, 240] as const : [false, failsAfterMs] as const;
+          // A question just before the counter's return may be lost. Later questions take the longest allowed time.
+          const [isUp, ms] = clock.steady() >= backAt ? [true, 240] as const : [false, failsAfterMs] as const;
           await new Promise<void>((resolve) => { if (ms === 0) resolve(); else if (ms < Infinity) clock.after(ms, resolve); });
-          if (!isThere) throw new Error('away');
+          if (!isUp) throw new Error('down');
         };
         const started = shared.count.start();
         await clock.pass(backAt);
@@ -248,16 +249,16 @@ describe('when it does not answer', () => {
     });
   } // prettier-ignore
 
-  test('a fallback that takes its time is waited for', async () => {
+  test('an asynchronous fallback is awaited', async () => {
     using shared = create({ take: async () => await Promise.resolve({ left: -1, msLeft: 7 }) });
     await shared.count.start();
-    shared.counter.deed = () => Promise.reject(new Error('gone'));
+    shared.counter.answer = () => Promise.reject(new Error('gone'));
     assert.equal(await shared.take('a'), 7);
   });
 });
 
-describe('when its connection is closed', () => {
-  test('while nobody asks: it has a new one at once, and nobody is told', async () => {
+describe('when the connection to the counter is closed', () => {
+  test('while idle, a new connection is opened at once, without a report', async () => {
     using shared = create();
     await shared.count.start();
     for (let round = 0; round < 5; round += 1) {
@@ -271,26 +272,26 @@ describe('when its connection is closed', () => {
     assert.deepEqual(shared.changes, []);
   });
 
-  test('requests wait for the new one, those that were asked for too, and are counted there', async () => {
+  test('pending and new requests wait for the new connection and are counted on it', async () => {
     using shared = create();
     const { clock, counter, count } = shared;
     await count.start();
     await clock.pass(500);
-    counter.deed = () => new Promise(() => undefined);
-    const asked = [count.take('a'), count.take('b')];
+    counter.answer = () => new Promise(() => undefined);
+    const pending = [count.take('a'), count.take('b')];
     await settle();
-    counter.deed = undefined;
+    counter.answer = undefined;
     counter.onRevive = () => new Promise((resolve) => clock.after(50, resolve));
     counter.lose();
     const later = [count.take('a'), count.take('c')];
     assert.equal(count.isAnswering, true);
     await clock.pass(50);
-    assert.deepEqual((await Promise.all([...asked, ...later])).map(wait), [0, 0, 0, 0]);
+    assert.deepEqual((await Promise.all([...pending, ...later])).map(wait), [0, 0, 0, 0]);
     assert.deepEqual(counter.questions[1], { rate, keys: ['a', 'b', 'c'], wanted: [2, 1, 1] });
     assert.deepEqual(shared.changes, []);
   });
 
-  test('nobody waits for it longer than for an answer: then the fallback counts', async () => {
+  test('requests wait for the new connection no longer than for an answer; then the fallback counts', async () => {
     using shared = create();
     const { clock, counter, count } = shared;
     await count.start();
@@ -309,13 +310,13 @@ describe('when its connection is closed', () => {
     assert.deepEqual(shared.changes, ['no answer within 100 ms', undefined]);
   });
 
-  test('a request that has waited for a new one has that much less time for its answer', async () => {
+  test('the wait for a new connection is part of the time limit of the answer', async () => {
     using shared = create();
     const { clock, counter, count } = shared;
     await count.start();
     await clock.pass(500);
     counter.onRevive = () => new Promise((resolve) => clock.after(90, resolve));
-    counter.deed = () => new Promise(() => undefined);
+    counter.answer = () => new Promise(() => undefined);
     counter.lose();
     const taken = count.take('a');
     await clock.pass(90);
@@ -324,7 +325,7 @@ describe('when its connection is closed', () => {
     assert.equal(wait(await taken), 0);
   });
 
-  test('there is no new one: that is an outage', async () => {
+  test('a failed reconnect is an outage', async () => {
     using shared = create();
     await shared.count.start();
     await shared.clock.pass(500);
@@ -339,7 +340,7 @@ describe('when its connection is closed', () => {
     assert.deepEqual(shared.changes, ['refused', undefined]);
   });
 
-  test('one that is closed again and again as soon as it is there is an outage, and tried at leisure', async () => {
+  test('connections that are closed right after opening are an outage, and are retried slowly', async () => {
     using shared = create();
     const { clock, counter, count } = shared;
     await count.start();
@@ -348,21 +349,21 @@ describe('when its connection is closed', () => {
       await clock.pass(250);
     }
     assert.ok(counter.revivals <= 41, `${counter.revivals} connections`);
-    assert.equal(shared.changes[0], 'it closes connections as soon as it has taken them');
+    assert.equal(shared.changes[0], 'it closes connections right after accepting them');
     assert.equal(shared.changes.length, 80);
   });
 });
 
-test('closed, it lets everybody go at once and asks nobody any more', async () => {
+test('close releases all waiting requests at once and asks no more questions', async () => {
   using shared = create();
   await shared.count.start();
-  shared.counter.deed = () => new Promise(() => undefined);
-  const asked = shared.count.take('a');
+  shared.counter.answer = () => new Promise(() => undefined);
+  const pending = shared.count.take('a');
   await settle();
   assert.equal(shared.counter.questions.length, 1);
   const gathered = shared.count.take('b');
   shared.count.close();
-  assert.deepEqual((await Promise.all([asked, gathered])).map(wait), [0, 0]);
+  assert.deepEqual((await Promise.all([pending, gathered])).map(wait), [0, 0]);
   await shared.clock.pass(1);
   assert.deepEqual(shared.clock.waits, []);
   assert.equal(waitOf(shared.count.take('c')), 0);

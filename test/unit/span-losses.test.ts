@@ -1,4 +1,4 @@
-// What is said of spans that are lost: each is counted at once and in one line, and lines come in pairs [D49].
+// Log lines about lost spans: each span is counted at once and is in one line, and lines come in pairs [D49].
 
 import assert from 'node:assert/strict';
 import { beforeEach, test } from 'node:test';
@@ -26,9 +26,9 @@ beforeEach(() => {
   );
 });
 
-const told = (): number => lines.reduce((sum, [, , spans]) => sum + spans, 0);
+const spansInLines = (): number => lines.reduce((sum, [, , spans]) => sum + spans, 0);
 
-test('the first loss is told at once, the others with the end', () => {
+test('the first loss is reported at once, later ones with the recovery', () => {
   losses.lose(2, 'status 503');
   losses.lose(3, 'status 503');
   losses.lose(4, 'status 400');
@@ -38,28 +38,28 @@ test('the first loss is told at once, the others with the end', () => {
   assert.deepEqual(lines[1], ['recovered', 'status 400', 7]);
 });
 
-test('where nothing was lost there is nothing to tell', () => {
+test('a recovery without a loss is not reported', () => {
   losses.recover();
   losses.recover();
   assert.deepEqual(lines, []);
 });
 
-test('a collector that comes and goes: a pair of lines in ten seconds, and every span in one of them', async () => {
+test('a flapping collector causes one pair of lines in ten seconds, and every span is in one of them', async () => {
   const losing = (): number => lines.filter(([kind]) => kind === 'losing').length;
   for (let second = 0; second < 60; second += 1) {
-    losses.lose(1, 'away');
+    losses.lose(1, 'down');
     losses.recover();
-    losses.lose(1, 'away');
+    losses.lose(1, 'down');
     losses.recover();
     await clock.pass(1_000);
   }
   assert.equal(losing(), 6 + 1);
   assert.equal(lines.length, 2 * losing());
-  assert.equal(told() + losses.close(0), 120);
+  assert.equal(spansInLines() + losses.close(0), 120);
   assert.equal(dropped, 120);
 });
 
-test('what was lost within ten seconds of the last beginning is told after them, with its end', async () => {
+test('losses within ten seconds of the last report are reported after these ten seconds, with the recovery', async () => {
   losses.lose(1, 'a');
   losses.recover();
   losses.lose(5, 'b');
@@ -74,7 +74,7 @@ test('what was lost within ten seconds of the last beginning is told after them,
   ]);
 });
 
-test('one that is still away after ten seconds has no end yet', async () => {
+test('while a collector is still down after ten seconds, no recovery is reported', async () => {
   losses.lose(1, 'a');
   losses.recover();
   losses.lose(5, 'b');
@@ -86,7 +86,7 @@ test('one that is still away after ten seconds has no end yet', async () => {
   assert.deepEqual(lines.slice(3), [['recovered', 'b', 6]]);
 });
 
-test('the end gives what no line has told of, and no line follows', async () => {
+test('close returns the number of unreported spans, and no line follows', async () => {
   losses.lose(1, 'a');
   losses.lose(2, 'a');
   assert.equal(losses.close(4), 6);
@@ -98,7 +98,7 @@ test('the end gives what no line has told of, and no line follows', async () => 
   assert.equal(lines.length, count);
 });
 
-test('the end calls off what was still to be told', async () => {
+test('close cancels pending lines', async () => {
   losses.lose(1, 'a');
   losses.recover();
   losses.lose(2, 'b');

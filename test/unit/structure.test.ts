@@ -1,4 +1,4 @@
-// The rules of the structure, which ARCHITECTURE.md states: arrows point down, and the kernel is small and stands alone.
+// The rules of ARCHITECTURE.md: imports have no cycle, and the kernel is small and imports nothing outside itself.
 
 import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';
@@ -10,7 +10,7 @@ const root = join(import.meta.dirname, '../..');
 interface Source {
   readonly path: string;
   readonly text: string;
-  /** The files that it imports, types included, and the packages. */
+  /** The imported files and packages, types included. */
   readonly files: readonly string[];
   readonly packages: readonly string[];
 }
@@ -30,10 +30,10 @@ const sources: readonly Source[] = globSync('packages/**/*.{ts,js}', { cwd: root
     };
   });
 
-/** The parts of the core that may be left out: all else in it is the kernel. */
+/** The core without its optional parts, hosts and guards. */
 const kernel = sources.filter(({ path }) => /^packages\/core\/(?!hosts\/|guards\/)/.test(path));
 
-test('arrows point down: no folder imports another that imports it, however many lie between', () => {
+test('imports between folders have no cycle', () => {
   const imports = new Map<string, Map<string, string>>();
   for (const { path, files } of sources) {
     const from = dirname(path);
@@ -60,7 +60,7 @@ test('arrows point down: no folder imports another that imports it, however many
   for (const folder of imports.keys()) visit(folder, [folder]);
 });
 
-test('no file imports itself, however many files lie between, types included', () => {
+test('imports between files, types included, have no cycle', () => {
   const imports = new Map(sources.map(({ path, files }) => [path, files]));
   for (const start of imports.keys()) {
     const reached = new Set<string>();
@@ -85,7 +85,7 @@ test('the kernel imports nothing outside itself, and no package', () => {
   );
 });
 
-test('the core imports neither the command nor what stands beside it', () => {
+test('the core imports no other package folder', () => {
   const found = sources
     .filter(({ path }) => path.startsWith('packages/core/'))
     .flatMap(({ path, files }) =>
@@ -97,10 +97,10 @@ test('the core imports neither the command nor what stands beside it', () => {
 test('the kernel has at most 6,500 lines, comments included', () => {
   const lines = kernel.reduce((sum, { text }) => sum + text.split('\n').length - 1, 0);
   assert.ok(lines > 5_000, `only ${lines} lines were found`);
-  assert.ok(lines <= 6_500, `the kernel has ${lines} lines: whoever needs more takes something out`);
+  assert.ok(lines <= 6_500, `the kernel has ${lines} lines: remove code to add more`);
 });
 
-test('no program compares the words of a cause: a reason and a flaw are codes', () => {
+test('no code compares the text of a cause: reasons and flaws are codes', () => {
   const comparison =
     /\bcause\)?\.(?:starts|ends)With|\bcause\)?\.(?:includes|match)|(?<!typeof (?:\w+\.)?)\bcause\b [!=]== '|\.test\((?:\w+\.)?cause\b/;
   assert.match("this.cause === 'an empty body'", comparison);
@@ -110,7 +110,7 @@ test('no program compares the words of a cause: a reason and a flaw are codes', 
   );
 });
 
-test('no export is without a user', () => {
+test('every export is used', () => {
   const users = globSync(['packages/**/*.{ts,js}', '{test,bench,scripts}/**/*.{ts,js}'], {
     cwd: root,
     exclude: ['**/node_modules/**', '**/swagger-ui/**'],

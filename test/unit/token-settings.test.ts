@@ -1,4 +1,4 @@
-// The settings of tokens: each by itself, and all together. What is half set or unsafe is a problem at start [D41, D44, D48].
+// Settings of tokens: incomplete or unsafe settings fail the start [D41, D44, D48].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -26,7 +26,7 @@ function problemsOf(environment: Record<string, string>): readonly string[] {
   }
 }
 
-test('a whole set is right, and lists are lists', () => {
+test('complete settings are valid, and lists are parsed', () => {
   const settings = resolve({
     ...whole,
     AUTH_AUDIENCE: ' a, b ,,c',
@@ -43,7 +43,7 @@ test('a whole set is right, and lists are lists', () => {
   assert.deepEqual(problemsOf({ ...whole, AUTH_TOKEN_TYPE: '', AUTH_ALGORITHMS: '' }), []);
 });
 
-test('a setting of tokens without AUTH_ISSUER is a problem, each', () => {
+test('each setting of tokens without AUTH_ISSUER is a problem', () => {
   const problems = problemsOf({
     AUTH_AUDIENCE: 'x',
     AUTH_JWKS_URL: 'https://x/',
@@ -62,48 +62,48 @@ test('a setting of tokens without AUTH_ISSUER is a problem, each', () => {
     assert.match(problem, /^[A-Z_]+ is set, but tokens are off: AUTH_ISSUER is not set$/);
 });
 
-const rows: [what: string, more: Record<string, string>, problem: RegExp][] = [
+const rows: [title: string, more: Record<string, string>, problem: RegExp][] = [
   ['no audience', { AUTH_AUDIENCE: '' }, /^AUTH_ISSUER is set, but AUTH_AUDIENCE is not/],
   ['an audience of commas', { AUTH_AUDIENCE: ',,' }, /^AUTH_ISSUER is set, but AUTH_AUDIENCE is not/],
   ['no keys', { AUTH_JWKS_URL: '' }, /neither AUTH_JWKS_URL nor AUTH_JWKS_FILE/],
-  ['two places of keys', { AUTH_JWKS_FILE: 'keys.json' }, /AUTH_JWKS_URL and AUTH_JWKS_FILE are both set/],
-  ['stale before it is refreshed', { AUTH_JWKS_STALE_MS: '1000' }, /AUTH_JWKS_STALE_MS is below/],
-  ['a claim for scopes that nobody wants', { AUTH_SCOPE_CLAIM: 'scp' }, /AUTH_SCOPE_CLAIM is set, but AUTH_SCOPES is not/],
-  ['an issuer with a space', { AUTH_ISSUER: 'https://x /' }, /^AUTH_ISSUER must be a text without spaces/],
-  ['the algorithm none', { AUTH_ALGORITHMS: 'RS256,none' }, /nobody has signed proves nothing/],
-  ['the algorithm NONE', { AUTH_ALGORITHMS: 'NONE' }, /nobody has signed proves nothing/],
+  ['two sources of keys', { AUTH_JWKS_FILE: 'keys.json' }, /AUTH_JWKS_URL and AUTH_JWKS_FILE are both set/],
+  ['keys that are stale before their refresh', { AUTH_JWKS_STALE_MS: '1000' }, /AUTH_JWKS_STALE_MS is below/],
+  ['a claim for scopes without scopes', { AUTH_SCOPE_CLAIM: 'scp' }, /AUTH_SCOPE_CLAIM is set, but AUTH_SCOPES is not/],
+  ['an issuer with a space', { AUTH_ISSUER: 'https://x /' }, /^AUTH_ISSUER must be a string without spaces/],
+  ['the algorithm none', { AUTH_ALGORITHMS: 'RS256,none' }, /an unsigned token proves nothing/],
+  ['the algorithm NONE', { AUTH_ALGORITHMS: 'NONE' }, /an unsigned token proves nothing/],
   ...['HS256', 'HS384', 'HS512', 'hs256', 'HS1'].map((alg): [string, Record<string, string>, RegExp] => [`the algorithm ${alg}`, { AUTH_ALGORITHMS: `ES256,${alg}` }, /with a shared secret/]),
-  ['an algorithm that is none', { AUTH_ALGORITHMS: 'RS265' }, /did you mean RS256/],
-  ['an algorithm in small letters', { AUTH_ALGORITHMS: 'rs256' }, /must be some of RS256/],
-  ['no algorithm', { AUTH_ALGORITHMS: ',' }, /must be some of RS256/],
-  ['a type that is none', { AUTH_TOKEN_TYPE: 'jwt' }, /must be one of any, at\+jwt/],
+  ['an unknown algorithm', { AUTH_ALGORITHMS: 'RS265' }, /did you mean RS256/],
+  ['an algorithm in small letters', { AUTH_ALGORITHMS: 'rs256' }, /must be one or more of RS256/],
+  ['no algorithm', { AUTH_ALGORITHMS: ',' }, /must be one or more of RS256/],
+  ['an unknown token type', { AUTH_TOKEN_TYPE: 'jwt' }, /must be one of any, at\+jwt/],
   ['a scope of an unknown operation', { AUTH_SCOPES: 'reads=x' }, /did you mean read\?/],
   ['a scope without its operation', { AUTH_SCOPES: 'items.read' }, /must be a list such as/],
-  ['a scope of no operation', { AUTH_SCOPES: '=x' }, /must be a list such as/],
-  ['an operation without a scope', { AUTH_SCOPES: 'list=' }, /list has none that can be one/],
-  ['a scope with a quote', { AUTH_SCOPES: 'list=a"b' }, /list has none that can be one/],
-  ['a scope with a backslash', { AUTH_SCOPES: 'list=a\\b' }, /list has none that can be one/],
-  ['a scope of two words', { AUTH_SCOPES: 'list=a b' }, /list has none that can be one/],
-  ['a scope that is not ASCII', { AUTH_SCOPES: 'list=é' }, /list has none that can be one/],
-  ['an operation twice', { AUTH_SCOPES: 'list=a,list=b' }, /it has list twice/],
+  ['a scope of an empty operation', { AUTH_SCOPES: '=x' }, /must be a list such as/],
+  ['an operation without a scope', { AUTH_SCOPES: 'list=' }, /that of list is missing or invalid/],
+  ['a scope with a quote', { AUTH_SCOPES: 'list=a"b' }, /that of list is missing or invalid/],
+  ['a scope with a backslash', { AUTH_SCOPES: 'list=a\\b' }, /that of list is missing or invalid/],
+  ['a scope of two words', { AUTH_SCOPES: 'list=a b' }, /that of list is missing or invalid/],
+  ['a scope that is not ASCII', { AUTH_SCOPES: 'list=é' }, /that of list is missing or invalid/],
+  ['an operation twice', { AUTH_SCOPES: 'list=a,list=b' }, /but has list twice/],
   ['plain http', { AUTH_JWKS_URL: 'http://login.example.com/keys' }, /plain http only for localhost/],
-  ['plain http to a name that only begins so', { AUTH_JWKS_URL: 'http://localhost.example.com/' }, /plain http only for/],
-  ['plain http to an address that is not ours', { AUTH_JWKS_URL: 'http://10.0.0.1/' }, /plain http only for/],
+  ['plain http to a name that begins with localhost', { AUTH_JWKS_URL: 'http://localhost.example.com/' }, /plain http only for/],
+  ['plain http to an address of another machine', { AUTH_JWKS_URL: 'http://10.0.0.1/' }, /plain http only for/],
   ['plain http to all addresses', { AUTH_JWKS_URL: 'http://0.0.0.0/' }, /plain http only for/],
-  ['plain http to a name under .localhost, which a name server may know', { AUTH_JWKS_URL: 'http://keys.localhost/' }, /plain http only for/],
-  ['a password in it', { AUTH_JWKS_URL: 'https://ada:SECRET@x/' }, /without user name, password and fragment/],
-  ['no address', { AUTH_JWKS_URL: 'keys' }, /must be an https address/],
-  ['a file as an address', { AUTH_JWKS_URL: 'file:///etc/keys' }, /must be an https address/],
-  ['too great a skew', { AUTH_CLOCK_SKEW_MS: '600001' }, /must be a whole number from 0 to 600000/],
+  ['plain http to a name under .localhost, which DNS may resolve', { AUTH_JWKS_URL: 'http://keys.localhost/' }, /plain http only for/],
+  ['a password in the address of the keys', { AUTH_JWKS_URL: 'https://ada:SECRET@x/' }, /without user name, password and fragment/],
+  ['a word as the address of the keys', { AUTH_JWKS_URL: 'keys' }, /must be an https address/],
+  ['a file as the address of the keys', { AUTH_JWKS_URL: 'file:///etc/keys' }, /must be an https address/],
+  ['a clock skew over the limit', { AUTH_CLOCK_SKEW_MS: '600001' }, /must be a whole number from 0 to 600000/],
   ...[
     'host', 'Host', 'content-type', 'CONTENT-LENGTH', 'content-encoding', 'x-request-id', 'traceparent', 'tracestate', 'connection', 'keep-alive', 'proxy-authenticate',
     'proxy-authorization', 'proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade', 'authorization', 'Authorization', 'expect', 'accept-encoding',
-  ].map((name): [string, Record<string, string>, RegExp] => [`the header ${name}`, { BACKEND_IDENTITY_HEADER: name }, /a header that has no meaning of its own/]),
+  ].map((name): [string, Record<string, string>, RegExp] => [`the header ${name}`, { BACKEND_IDENTITY_HEADER: name }, /a header without a meaning of its own/]),
   ...['x user', 'x:user', 'é', 'x\r\nuser', ' x', '(x)', 'x'.repeat(101)].map((name): [string, Record<string, string>, RegExp] => [`the header ${JSON.stringify(name)}`, { BACKEND_IDENTITY_HEADER: name }, /must be the name of a header/]),
 ]; // prettier-ignore
 
-for (const [what, more, expected] of rows) {
-  test(`${what} is a problem`, () => {
+for (const [title, more, expected] of rows) {
+  test(`${title} is a problem`, () => {
     const problems = problemsOf({ ...whole, ...more });
     assert.equal(problems.length, 1, problems.join('\n'));
     assert.match(problems[0] ?? '', expected);
@@ -111,13 +111,13 @@ for (const [what, more, expected] of rows) {
   });
 }
 
-test('plain http is right for this machine alone', () => {
+test('plain http is allowed for the local machine', () => {
   for (const host of ['localhost', '127.0.0.1', '127.8.8.8', '[::1]', 'LOCALHOST', '0x7f.1']) {
     assert.deepEqual(problemsOf({ ...whole, AUTH_JWKS_URL: `http://${host}:8080/keys` }), [], host);
   }
 });
 
-test('what stands behind the ? of an address is used, and never shown', () => {
+test('the query of AUTH_JWKS_URL is used and never shown', () => {
   const before = resolve(whole);
   const after = resolve({ ...whole, AUTH_JWKS_URL: 'https://login.example.com/keys?p=SECRET' });
   assert.equal(after.authJwksUrl, 'https://login.example.com/keys?p=SECRET');

@@ -1,11 +1,11 @@
-// Which calls are traced, and what is read of a trace context [D49].
+// Sampling of traces, and the parts of a trace parent [D49].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { spanIdOf, traceIdOf, traceParents } from '../../packages/command/traces/trace-parent.ts';
 import { createSampler } from '../../packages/command/traces/trace-sampling.ts';
 
-test('a trace parent says that its trace is random and not sampled', () => {
+test('a new trace parent has the flags random and not sampled', () => {
   for (let count = 0; count < 1_000; count += 1) {
     const traceParent = traceParents.draw();
     assert.match(traceParent, /^00-[0-9a-f]{32}-[0-9a-f]{16}-02$/);
@@ -16,7 +16,7 @@ test('a trace parent says that its trace is random and not sampled', () => {
 const withLastBits = (bits: number): string =>
   `00-${'5'.repeat(24)}${bits.toString(16).padStart(8, '0')}-${'1'.repeat(16)}-02`;
 
-test('a share is that of the last bits of the trace id, from none to all', () => {
+test('the last 32 bits of the trace id are compared with the ratio, from 0 to 1', () => {
   const highest = 2 ** 32 - 1;
   for (const ratio of [0, 1e-9, 2 ** -32, 0.01, 0.25, 1 / 3, 0.999, 1 - 2 ** -32, 1]) {
     const isSampled = createSampler('traceidratio', ratio);
@@ -28,28 +28,23 @@ test('a share is that of the last bits of the trace id, from none to all', () =>
   }
 });
 
-test('a sampler takes as many as its ratio says', () => {
+test('a sampler selects its ratio of traces', () => {
   const isSampled = createSampler('traceidratio', 0.25);
   const draws = 20_000;
   let count = 0;
   for (let index = 0; index < draws; index += 1) count += isSampled(traceParents.draw(), undefined) ? 1 : 0;
-  // Six times the standard deviation.
+  // Tolerates six standard deviations.
   assert.ok(Math.abs(count - draws / 4) < 6 * Math.sqrt(draws * 0.25 * 0.75), String(count));
 });
 
-test('with a parent, and only there, samplers that look at it do as it has decided', () => {
+test("parent-based samplers follow the parent's decision, others ignore it", () => {
   const cases = [
-    ['parentbased_traceidratio', true, true],
-    ['parentbased_traceidratio', false, false],
-    ['parentbased_traceidratio', undefined, false],
-    ['parentbased_always_on', false, false],
-    ['parentbased_always_on', undefined, true],
-    ['parentbased_always_off', true, true],
-    ['parentbased_always_off', undefined, false],
-    ['always_on', false, true],
-    ['always_off', true, false],
+    ['parentbased_traceidratio', true, true], ['parentbased_traceidratio', false, false],
+    ['parentbased_traceidratio', undefined, false], ['parentbased_always_on', false, false],
+    ['parentbased_always_on', undefined, true], ['parentbased_always_off', true, true],
+    ['parentbased_always_off', undefined, false], ['always_on', false, true], ['always_off', true, false],
     ['traceidratio', true, false],
-  ] as const;
+  ] as const; // prettier-ignore
   for (const [name, parent, expected] of cases) {
     assert.equal(
       createSampler(name, 0.5)(withLastBits(2 ** 32 - 1), parent),

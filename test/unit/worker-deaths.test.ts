@@ -1,11 +1,11 @@
-// Why a worker has ended, in a few words that metrics can have as a label [D63].
+// Causes of a worker's end, as labels of metrics [D63].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { causeOfDeath } from '../../packages/figures/worker-deaths.ts';
 
-test('an end of a worker has one of five causes [D63]', () => {
+test("a worker's end has one of five causes [D63]", () => {
   for (const [signal, isFrozen, cause] of [
     [null, false, 'exit'],
     ['SIGKILL', false, 'killed'],

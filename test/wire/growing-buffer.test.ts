@@ -1,5 +1,4 @@
-// Bytes that come in pieces are gathered in one memory [D58]. What that costs is in
-// test/transport/server-connection-turns.test.ts.
+// appendBytes gathers pieces in one buffer [D58]. Its cost is tested in test/transport/server-turns.test.ts.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -8,7 +7,7 @@ import { appendBytes } from '../../packages/core/http1/growing-buffer.ts';
 
 const noBytes = Buffer.alloc(0);
 
-test('pieces of any size are gathered in their order, and what was returned before never changes', () => {
+test('pieces of any size are gathered in order, and bytes returned earlier never change', () => {
   let held: Buffer = noBytes;
   const returned: { readonly bytes: Buffer; readonly text: string }[] = [];
   let expected = '';
@@ -21,7 +20,7 @@ test('pieces of any size are gathered in their order, and what was returned befo
   for (const { bytes, text } of returned) assert.equal(bytes.toString(), text);
 });
 
-test('a piece is copied: its memory can be used again, and nothing is written to it', () => {
+test('a piece is copied: its memory can be reused and is not changed', () => {
   const memory = Buffer.from('one two');
   const first = appendBytes(noBytes, memory.subarray(0, 3), 4);
   const both = appendBytes(first, Buffer.from('!'), 4);
@@ -31,11 +30,11 @@ test('a piece is copied: its memory can be used again, and nothing is written to
   assert.equal(both.buffer, first.buffer, 'there was room');
 });
 
-test('bytes are gathered behind a rest, in the room that its memory has left', () => {
+test('bytes are appended to the same buffer, and copied to a new one when it is full', () => {
   const all = appendBytes(noBytes, Buffer.from('abcdef'), 8);
   const more = appendBytes(all.subarray(4), Buffer.from('gh'), 8);
   assert.equal(more.buffer, all.buffer);
   const moved = appendBytes(more, Buffer.from('i'), 8);
-  assert.notEqual(moved.buffer, all.buffer, 'it was full');
+  assert.notEqual(moved.buffer, all.buffer, 'the buffer was full');
   assert.deepEqual([all, more, moved].map(String), ['abcdef', 'efgh', 'efghi']);
 });

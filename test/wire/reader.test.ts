@@ -1,6 +1,5 @@
-// What the readers of HTTP/1.1 make of messages: heads, bodies, ends, flaws as soon as they can be seen, and limits
-// [D11, D18, D27]. That it does not depend on how the bytes come is in splits.test.ts, that each costs the same in
-// work.test.ts.
+// The readers of HTTP/1.1: heads, bodies, ends, limits, and flaws at the first byte that shows them [D11, D18, D27].
+// Split messages are in splits.test.ts, costs in work.test.ts.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -81,7 +80,7 @@ const requestReadings: Readonly<Record<string, readonly Told<RequestHead>[]>> = 
   expectations: [
     [{ method: 'PUT', bodyLength: 1, expectation: 'continue' }, '1'],
     [{ method: 'PUT', expectation: 'unknown' }, ''],
-    // A client of HTTP/1.0 would take a 100 for its reply.
+    // An HTTP/1.0 client would read a 100 as its reply.
     [{ method: 'PUT', version: '1.0', fields: [] }, ''],
   ],
   'an upgrade': [[{ persists: false }, '']],
@@ -130,7 +129,7 @@ function expected<Head>(plain: Head, told: readonly Told<Head>[]) {
   }));
 }
 
-test('there is a reading for every message', () => {
+test('every message has an expected reading', () => {
   assert.deepEqual(Object.keys(requestReadings), Object.keys(requestTexts));
   assert.deepEqual(Object.keys(answerReadings), Object.keys(answerTexts));
 });
@@ -141,7 +140,7 @@ for (const [name, text] of Object.entries(requestTexts)) {
     assert.deepEqual(messages, expected(plainRequest, requestReadings[name] ?? []));
     assert.equal(flaw, undefined);
     assert.equal(isBetween, !name.includes('not whole'));
-    // Behind the last of a connection nothing is taken.
+    // Nothing after the last message of a connection is read.
     const rest = name === 'an upgrade' ? 'PRI' : text.endsWith('not read') ? 'not read' : '';
     assert.equal(taken, text.length - rest.length);
   });
@@ -159,17 +158,16 @@ for (const [role, read, texts] of [
   ['requests', readRequests, flawedRequestTexts],
   ['answers', readAnswers, flawedAnswerTexts],
 ] as const) {
-  for (const [name, [upTo, behind]] of Object.entries(texts)) {
+  for (const [name, [upTo, after]] of Object.entries(texts)) {
     test(`${role}: ${name} is refused at the first byte that shows it [D27]`, () => {
       const before = upTo.slice(0, -1);
-      assert.equal(read([bytesOf(before)]).flaw, undefined, 'the bytes before are well');
-      for (const pieces of [[bytesOf(upTo)], byteByByte(bytesOf(upTo)), [bytesOf(upTo + behind)]]) {
+      assert.equal(read([bytesOf(before)]).flaw, undefined, 'the bytes before are valid');
+      for (const pieces of [[bytesOf(upTo)], byteByByte(bytesOf(upTo)), [bytesOf(upTo + after)]]) {
         const { flaw, messages, taken } = read(pieces);
         assert.equal(flaw?.kind, 'malformed');
         assert.ok(flaw.reason.length > 10);
         assert.ok(messages.every(({ isWhole }) => !isWhole));
-        // The byte itself is not taken, or was the head's last.
-        // The byte itself is not taken, or was the head's last; of a method all that may stand in one is.
+        // That byte is not consumed, unless it ends the head or the method.
         const isTaken = upTo.endsWith('\n') || upTo.endsWith('M');
         assert.ok(taken === before.length || (isTaken && taken <= upTo.length + 1), String(taken));
       }
@@ -177,53 +175,22 @@ for (const [role, read, texts] of [
   }
 }
 
+// prettier-ignore
 for (const [what, head, reason] of [
   ['no host', 'GET / HTTP/1.1\r\nA: b\r\n', 'no host'],
   ['two hosts', 'GET / HTTP/1.1\r\nHost: x\r\nHost: x\r\n', 'two host fields'],
-  ['two hosts, the first of them none', 'GET / HTTP/1.1\r\nHost: a b\r\nHost: x\r\n', 'a host that is none'],
-  ['a host that is none', 'GET / HTTP/1.1\r\nHost: a b\r\n', 'a host that is none'],
-  ['a host that is none in HTTP/1.0', 'GET / HTTP/1.0\r\nHost: a b\r\n', 'a host that is none'],
-  ['a target that is none', 'GET a HTTP/1.1\r\nHost: x\r\n', 'a target that is none'],
-  [
-    'a length that is none',
-    'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n',
-    'a content-length that is no number, or two of them',
-  ],
-  [
-    'two equal lengths',
-    'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 1\r\n',
-    'a content-length that is no number, or two of them',
-  ],
-  [
-    'a length and a coding',
-    'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n',
-    'both a content-length and a transfer-encoding',
-  ],
-  [
-    'a coding and a length',
-    'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n',
-    'both a content-length and a transfer-encoding',
-  ],
-  [
-    'two codings',
-    'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n',
-    'a transfer-encoding other than one "chunked"',
-  ],
-  [
-    'another coding',
-    'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n',
-    'a transfer-encoding other than one "chunked"',
-  ],
-  [
-    'an empty coding',
-    'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n',
-    'a transfer-encoding other than one "chunked"',
-  ],
-  [
-    'a coding in HTTP/1.0',
-    'PUT / HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n',
-    'a transfer-encoding in HTTP/1.0',
-  ],
+  ['two hosts, the first of them invalid', 'GET / HTTP/1.1\r\nHost: a b\r\nHost: x\r\n', 'an invalid host'],
+  ['an invalid host', 'GET / HTTP/1.1\r\nHost: a b\r\n', 'an invalid host'],
+  ['an invalid host in HTTP/1.0', 'GET / HTTP/1.0\r\nHost: a b\r\n', 'an invalid host'],
+  ['an invalid target', 'GET a HTTP/1.1\r\nHost: x\r\n', 'an invalid target'],
+  ['an invalid length', 'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n', 'an invalid content-length, or more than one'],
+  ['two equal lengths', 'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 1\r\n', 'an invalid content-length, or more than one'],
+  ['a length and a coding', 'PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n', 'both a content-length and a transfer-encoding'],
+  ['a coding and a length', 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n', 'both a content-length and a transfer-encoding'],
+  ['two codings', 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n', 'a transfer-encoding other than one "chunked"'],
+  ['another coding', 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n', 'a transfer-encoding other than one "chunked"'],
+  ['an empty coding', 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n', 'a transfer-encoding other than one "chunked"'],
+  ['a coding in HTTP/1.0', 'PUT / HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n', 'a transfer-encoding in HTTP/1.0'],
 ] as const) {
   test(`a request with ${what} is refused at the end of its head [D27]`, () => {
     assert.equal(requests(`${head}\r`).flaw, undefined);
@@ -233,10 +200,10 @@ for (const [what, head, reason] of [
   });
 }
 
-test('what is wrong with one head says nothing of the next reader, and a second expectation is unknown', () => {
+test('a head has no effect on the next head, and two Expect fields are an unknown expectation', () => {
   const head = 'PUT / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nExpect: 100-continue\r\n\r\n';
   assert.equal(requests(head).messages[0]?.head.expectation, 'unknown');
-  // Nothing of the first head is left in the second.
+
   const [, second] = requests(
     'PUT /1 HTTP/1.1\r\nHost: x\r\nOrigin: o\r\nExpect: 100-continue\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n' +
       'GET /2 HTTP/1.0\r\n\r\n',
@@ -251,22 +218,15 @@ test('what is wrong with one head says nothing of the next reader, and a second 
   assert.deepEqual(answer?.head, plainAnswer);
 });
 
+// prettier-ignore
 for (const [what, head, reason] of [
-  ['a status below 100', 'HTTP/1.1 099 x\r\n', 'the status 99, which nobody asked for'],
-  ['a switch of protocols', 'HTTP/1.1 101 x\r\n', 'the status 101, which nobody asked for'],
+  ['a status below 100', 'HTTP/1.1 099 x\r\n', 'the unexpected status 99'],
+  ['a switch of protocols', 'HTTP/1.1 101 x\r\n', 'the unexpected status 101'],
   ['an interim status in HTTP/1.0', 'HTTP/1.0 199 x\r\n', 'an interim status in HTTP/1.0'],
-  [
-    'two lengths and a wrong status, the first of both',
-    'HTTP/1.1 099 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n',
-    'a content-length that is no number, or two of them',
-  ],
-  [
-    'two lengths in an interim answer of HTTP/1.0, the first of both',
-    'HTTP/1.0 100 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n',
-    'a content-length that is no number, or two of them',
-  ],
+  ['a wrong status and two lengths, which are reported first', 'HTTP/1.1 099 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n', 'an invalid content-length, or more than one'],
+  ['an interim status in HTTP/1.0 and two lengths, which are reported first', 'HTTP/1.0 100 x\r\nContent-Length: 1\r\nContent-Length: 1\r\n', 'an invalid content-length, or more than one'],
 ] as const) {
-  test(`an answer with ${what} is refused at the end of its head, and the log is told why [D18]`, () => {
+  test(`an answer with ${what} is refused at the end of its head, with its reason [D18]`, () => {
     assert.equal(answers(`${head}\r`).flaw, undefined);
     assert.deepEqual(answers(`${head}\r\n`).flaw, {
       kind: 'malformed',
@@ -275,14 +235,14 @@ for (const [what, head, reason] of [
   });
 }
 
-test('a 204 whose length is 0 leaves its connection as it is, one with any other length does not [RFC 9112, 6.3]', () => {
+test('a 204 with a length of 0 keeps its connection open, a 204 with any other length does not [RFC 9112, 6.3]', () => {
   const persists = (fields: string) => answers(`HTTP/1.1 204 x\r\n${fields}\r\n`).messages[0]?.head.persists;
   assert.equal(persists('Content-Length: 0\r\n'), true);
   assert.equal(persists('Content-Length: 1\r\n'), false);
   assert.equal(persists('Connection: close\r\nContent-Length: 0\r\n'), false);
 });
 
-test('the keep-alive of an answer counts, whatever stands behind it, and that of a request is nobody’s', () => {
+test("the last keep-alive field of an answer is used, and a request's is ignored", () => {
   const fields =
     'KEEP-ALIVE: \t timeout=5 \t\r\nOrigin: timeout=6\r\nContent-Length: 0\r\nDate: timeout=7\r\n';
   assert.equal(answers(`HTTP/1.1 200 x\r\n${fields}\r\n`).messages[0]?.head.keepAliveSeconds, 5);
@@ -295,7 +255,7 @@ test('the keep-alive of an answer counts, whatever stands behind it, and that of
   assert.deepEqual(request?.head.fields, ['host', 'x', 'origin', 'timeout=6']);
 });
 
-test('an expectation that nobody knows is unknown in HTTP/1.0 too, and in whatever case the known one is', () => {
+test('an unknown expectation is reported even in HTTP/1.0, and 100-continue is recognised in any case', () => {
   const expectation = (version: string, value: string) =>
     requests(`PUT /a HTTP/${version}\r\nHost: x\r\nexpect:${value}\r\n\r\n`).messages[0]?.head.expectation;
   assert.equal(expectation('1.0', 'tea'), 'unknown');
@@ -304,7 +264,7 @@ test('an expectation that nobody knows is unknown in HTTP/1.0 too, and in whatev
   assert.equal(expectation('1.1', '100-continue, tea'), 'unknown');
 });
 
-test('close closes, whatever else is said, and in whichever of several fields', () => {
+test('`close` ends the connection, next to any other option and in any of several fields', () => {
   const heads = (connection: string, version = '1.1') =>
     requests(`GET / HTTP/${version}\r\nHost: x\r\n${connection}\r\n`).messages[0]?.head.persists;
   assert.equal(heads('Connection: close\r\nConnection: keep-alive\r\n'), false);
@@ -325,7 +285,7 @@ for (const [role, start, read] of [
   ['request', 'GET / HTTP/1.1\r\nHost: x\r\n', readRequests],
   ['answer', 'HTTP/1.1 200 OK\r\n', readAnswers],
 ] as const) {
-  test(`the head of ${role === 'answer' ? 'an' : 'a'} ${role} may have as many bytes as it may, and not one more [D27]`, () => {
+  test(`the head of ${role === 'answer' ? 'an' : 'a'} ${role} may have as many bytes as its limit, and not one more [D27]`, () => {
     const max = 1_000;
     const ways = (text: string): Buffer[][] => [
       [bytesOf(text)],
@@ -345,7 +305,7 @@ for (const [role, start, read] of [
       assert.deepEqual(messages, []);
       assert.ok(taken <= max);
     }
-    // Said as soon as it is known, also where no more comes.
+    // Reported as soon as the limit is reached, without further bytes.
     assert.equal(
       read([bytesOf(headOf(max + 1, start).slice(0, max - 1))], { headBytesMax: max }).flaw,
       undefined,
@@ -357,7 +317,7 @@ for (const [role, start, read] of [
   });
 }
 
-test('the next head of a connection has the whole limit, and empty lines before one count for nothing', () => {
+test('the limit applies to each head separately, and empty lines before a head are not counted', () => {
   const max = 200;
   const text = `${headOf(max)}${'\r\n'.repeat(max)}${headOf(max)}${headOf(max)}`;
   for (const pieces of [
@@ -372,7 +332,7 @@ test('the next head of a connection has the whole limit, and empty lines before 
   }
 });
 
-test('interim answers have the whole limit each', () => {
+test('the limit applies to each interim answer separately', () => {
   const max = 200;
   const text = `${headOf(max, 'HTTP/1.1 100 x\r\n').repeat(5)}${headOf(max, 'HTTP/1.1 200 OK\r\n')}`;
   for (const pieces of [[bytesOf(text)], byteByByte(bytesOf(text))]) {
@@ -401,33 +361,33 @@ test('trailers may have as many bytes as a head, and not one more', () => {
   }
 });
 
-test('a method may have 64 bytes', () => {
+test('a method may have at most 64 bytes', () => {
   const request = (length: number) => requests(`${'M'.repeat(length)} / HTTP/1.1\r\nHost: x\r\n\r\n`);
   assert.equal(request(64).messages[0]?.head.method, 'M'.repeat(64));
-  assert.equal(request(65).flaw?.reason, 'a method that is none');
+  assert.equal(request(65).flaw?.reason, 'an invalid method');
 });
 
-test('a chunk may have 2^48 bytes, and its size 64 digits', () => {
+test('a chunk may have at most 2^48 bytes, and its size at most 64 digits', () => {
   const start = 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
   assert.equal(requests(`${start}1000000000000\r\nabc`).messages[0]?.body.toString(), 'abc');
-  assert.equal(requests(`${start}1000000000001\r\nabc`).flaw?.reason, 'a chunk size without bound');
+  assert.equal(requests(`${start}1000000000001\r\nabc`).flaw?.reason, 'a chunk size over the limit');
   assert.equal(requests(`${start}${'1'.padStart(64, '0')}\r\na`).messages[0]?.body.toString(), 'a');
-  assert.equal(requests(`${start}${'1'.padStart(65, '0')}\r\na`).flaw?.reason, 'a chunk size without bound');
-  // Each chunk for itself.
+  assert.equal(requests(`${start}${'1'.padStart(65, '0')}\r\na`).flaw?.reason, 'a chunk size over the limit');
+  // The limit is per chunk.
   const chunk = `${'1'.padStart(64, '0')}\r\na\r\n`;
   assert.equal(requests(`${start}${chunk.repeat(3)}0\r\n\r\n`).messages[0]?.body.toString(), 'aaa');
 });
 
-test('the extensions of one message may have 16,384 bytes in all', () => {
+test('the extensions of one message may have at most 16,384 bytes in all', () => {
   const start = 'PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
-  // Counted behind each semicolon, the line's CR included.
+  // The count begins after each semicolon and includes the CR.
   const chunk = (length: number): string => `1;${'x'.repeat(length - 1)}\r\na\r\n`;
   const fits = `${start}${chunk(10_000)}${chunk(6_384)}0\r\n\r\n`;
   const doesNot = `${start}${chunk(10_000)}${chunk(6_385)}0\r\n\r\n`;
   for (const cut of [byteByByte, (bytes: Buffer) => [bytes]]) {
     assert.equal(readRequests(cut(bytesOf(fits))).messages[0]?.isWhole, true);
-    assert.equal(readRequests(cut(bytesOf(doesNot))).flaw?.reason, 'a chunk extension that is none');
-    // Each message for itself.
+    assert.equal(readRequests(cut(bytesOf(doesNot))).flaw?.reason, 'an invalid chunk extension');
+    // The limit is per message.
     assert.equal(readRequests(cut(bytesOf(fits + fits))).messages.length, 2);
   }
 });
@@ -438,16 +398,16 @@ for (const [state, text, isGood] of [
   ['before an answer', '', false],
   ['within a status line', 'HTTP/1.1 2', false],
   ['within a head', 'HTTP/1.1 200 OK\r\nA', false],
-  ['behind an interim answer', 'HTTP/1.1 100 Continue\r\n\r\n', false],
+  ['after an interim answer', 'HTTP/1.1 100 Continue\r\n\r\n', false],
   ['within a body with a length', 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n1', false],
   ['within a chunk', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n1', false],
   ['before the last chunk', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n', false],
   ['within trailers', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n', false],
-  ['behind a flaw', 'HTTP/1.1 200 OK\r\n\0', false],
+  ['after a malformed byte', 'HTTP/1.1 200 OK\r\n\0', false],
   ['within a body up to the end', 'HTTP/1.1 200 OK\r\n\r\n1', true],
   ['before a body up to the end', 'HTTP/1.1 200 OK\r\n\r\n', true],
 ] as const) {
-  test(`an end ${state} is ${isGood ? 'the end of the answer' : 'no good end'} [D18]`, () => {
+  test(`an end of the connection ${state} is ${isGood ? 'the end of the answer' : 'a failure'} [D18]`, () => {
     let endCount = 0;
     const reader = new AnswerReader(
       { onHead: () => undefined, onBody: () => undefined, onEnd: () => (endCount += 1) },
@@ -458,13 +418,13 @@ for (const [state, text, isGood] of [
     assert.equal(reader.end(), isGood);
     assert.equal(reader.isDone, isGood);
     assert.equal(endCount, isGood ? 1 : 0);
-    // Asked again it says the same, and nobody is told twice.
+    // A second call returns the same, and does not call `onEnd` again.
     assert.equal(reader.end(), isGood);
     assert.equal(endCount, isGood ? 1 : 0);
   });
 }
 
-test('where a reader is: before a message, in its head, or done', () => {
+test('a reader reports its state: before a message, in its head, in its body, or done', () => {
   const reader = new RequestReader(
     { onHead: () => undefined, onBody: () => undefined, onEnd: () => undefined },
     headBytesMax,
@@ -483,12 +443,12 @@ test('where a reader is: before a message, in its head, or done', () => {
     if (states.at(-1) !== state) states.push(state);
   }
   assert.deepEqual(states, ['before', 'head', 'body', 'done']);
-  assert.equal(reader.read(bytesOf('GET'), 0), 0, 'nothing is taken until the next message is begun');
+  assert.equal(reader.read(bytesOf('GET'), 0), 0, 'nothing is read before next()');
   reader.next();
   assert.equal(reader.isBeforeMessage, true);
 });
 
-test('one message at a time: what follows is left', () => {
+test('one message at a time is read: the bytes after the message are left', () => {
   const bodies: string[] = [];
   const reader = new RequestReader(
     {
@@ -507,7 +467,7 @@ test('one message at a time: what follows is left', () => {
   assert.deepEqual(bodies, ['ab', 'cd']);
 });
 
-test('small chunks are handed on together, large ones as they are', () => {
+test('small chunks are passed on together, large chunks directly', () => {
   const pieces: string[] = [];
   const reader = new RequestReader(
     {

@@ -1,5 +1,5 @@
-// How the bytes of messages are cut says nothing about what is read [RFC 9112]: messages with every feature, and every flaw,
-// in two pieces cut everywhere, in three, and byte by byte.
+// The result does not depend on how bytes are split [RFC 9112]: valid and malformed messages in two pieces, split at
+// every byte, in three pieces, and byte by byte.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -19,7 +19,7 @@ import {
   type Reading,
 } from '../helpers/http-readings.ts';
 
-// Every pair of cuts of a message up to this length is tried.
+// Messages up to this length are also split at every pair of bytes.
 const pairsBytesMax = 130;
 
 type Read = (pieces: readonly Buffer[], options?: ReadOptions) => Reading<object>;
@@ -52,13 +52,13 @@ const roles: readonly [string, Read, Readonly<Record<string, string>>][] = [
 
 for (const [role, read, texts] of roles) {
   for (const [name, text] of Object.entries(texts)) {
-    test(`${role}: ${name}, cut everywhere`, () => {
+    test(`${role}: ${name}, split at every byte`, () => {
       checkAllCuts(text, read, {});
-      // At the end of its connection.
+      // Followed by the end of the connection.
       checkAllCuts(text, read, { isEnded: true });
     });
 
-    test(`${role}: ${name}, with a head that is too large at each of its bytes`, () => {
+    test(`${role}: ${name}, with a head limit at each of its bytes`, () => {
       const bytes = Buffer.from(text, 'latin1');
       for (let headBytesMax = 1; headBytesMax <= Math.min(bytes.length, pairsBytesMax); headBytesMax += 1) {
         const whole = comparable(read([Buffer.from(bytes)], { headBytesMax }));

@@ -1,22 +1,20 @@
-// What is read from the system's tables of TCP sockets, and how a socket is found in them [D35]. That a client's progress
-// is seen by it is in test/transport/stall-watch.test.ts.
+// The OS's tables of TCP sockets, and the inode that identifies a socket in them [D35]. Their use is tested in
+// test/transport/stall-watch.test.ts.
 
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
-import { connect as connectTls, createServer as createTlsServer, type TLSSocket } from 'node:tls';
 
 import { handleOf } from '../../packages/core/http1/node-internals.ts';
 import { inodeOf, readUnacknowledged } from '../../packages/core/http1/tcp-table.ts';
 import { poll } from '../helpers/changes.ts';
+import { openPair, openSecurePair } from '../helpers/socket-pairs.ts';
 
-const onlyLinux = process.platform === 'linux' ? false : 'the tables are seen on Linux only';
+const onlyLinux = process.platform === 'linux' ? false : 'only Linux has these tables';
 
-// As Linux writes them: each row ends in blanks, and from the ten-thousandth on it begins without one.
+// The format of Linux: each row ends with spaces, and rows from number 10,000 on do not begin with a space.
 const columns =
   '  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode';
 const end = ' 1 0000000000000000 20 4 30 10 -1                  ';
@@ -43,7 +41,7 @@ function write(t: TestContext, texts: Readonly<Record<string, string>>): (name: 
   return (name) => join(folder, name);
 }
 
-test('of both tables, those sockets are known that hold something, in whatever state they are', async (t) => {
+test('sockets with unacknowledged bytes are found in both tables, in any state', async (t) => {
   const path = write(t, { tcp: table, tcp6: table6 });
   assert.deepEqual(
     [...((await readUnacknowledged([path('tcp'), path('tcp6')])) ?? [])],
@@ -56,7 +54,7 @@ test('of both tables, those sockets are known that hold something, in whatever s
   );
 });
 
-test('a table that is missing leaves the other one; without any nothing is known', async (t) => {
+test('if one table is missing the other is used; without both the result is undefined', async (t) => {
   const path = write(t, { tcp: table, tcp6: table6, empty: '', none: `${columns}\n` });
   assert.deepEqual(
     [...((await readUnacknowledged([path('missing'), path('tcp6')])) ?? [])],
@@ -65,57 +63,33 @@ test('a table that is missing leaves the other one; without any nothing is known
   assert.equal((await readUnacknowledged([path('tcp'), path('missing')]))?.size, 3);
   assert.equal(await readUnacknowledged([path('missing'), path('gone')]), undefined);
   assert.equal(await readUnacknowledged([path('missing'), path('empty')]), undefined);
-  assert.deepEqual(await readUnacknowledged([path('none'), path('missing')]), new Map(), 'a table of nobody');
+  assert.deepEqual(await readUnacknowledged([path('none'), path('missing')]), new Map(), 'an empty table');
 });
 
-test('a row that is not whole is nobody', async (t) => {
+test('an incomplete row is ignored', async (t) => {
   const row = '   1: 0100007F:0BB8 0100007F:C350 01 0003D090:00000000 01:00000019 00000000';
   const path = write(t, { tcp: `${table}${row}` });
   assert.equal((await readUnacknowledged([path('tcp')]))?.size, 3);
 });
 
-test('a socket is found by its number until it is closed', { skip: onlyLinux }, async (t) => {
-  const server = createServer();
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  const client = connect((server.address() as AddressInfo).port, '127.0.0.1');
-  const [socket] = (await once(server, 'connection')) as [Socket];
-  t.after(() => {
-    client.destroy();
-    socket.destroy();
-    server.close();
-  });
+test('a socket has an inode until it is closed', { skip: onlyLinux }, async (t) => {
+  const { client, socket } = await openPair(t);
   const inodes = [inodeOf(socket), inodeOf(client)];
   assert.match(inodes[0] ?? '', /^\d+$/);
   assert.match(inodes[1] ?? '', /^\d+$/);
   assert.notEqual(inodes[0], inodes[1]);
   socket.write(Buffer.alloc(32_000_000));
   const held = async () => (await readUnacknowledged())?.get(inodes[0] ?? '') ?? 0;
-  await poll(async () => (await held()) > 0, 'what the client does not take');
+  await poll(async () => (await held()) > 0, 'bytes that the client does not read');
   assert.equal((await readUnacknowledged())?.has(inodes[1] ?? ''), false, 'the client has sent nothing');
   socket.destroy();
   client.destroy();
-  await poll(() => !handleOf(socket), 'it is closed');
+  await poll(() => !handleOf(socket), 'the socket is closed');
   assert.equal(inodeOf(socket), undefined);
 });
 
-test('a socket of TLS has the number of the one below it', { skip: onlyLinux }, async (t) => {
-  const file = (name: string) => readFileSync(new URL(`../vectors/tls/${name}.pem`, import.meta.url));
-  const server = createTlsServer({ cert: file('backend-certificate'), key: file('backend-key') });
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  const accepted = once(server, 'connection') as Promise<[Socket]>;
-  const secured = once(server, 'secureConnection') as Promise<[TLSSocket]>;
-  const client = connectTls({
-    port: (server.address() as AddressInfo).port,
-    host: '127.0.0.1',
-    ca: file('backend-certificate'),
-  });
-  const [carrier] = await accepted;
-  const [secure] = await secured;
-  t.after(() => {
-    client.destroy();
-    secure.destroy();
-    server.close();
-  });
+test('a TLS socket has the inode of the TCP socket below it', { skip: onlyLinux }, async (t) => {
+  const { secure, carrier } = await openSecurePair(t);
   assert.match(inodeOf(secure) ?? '', /^\d+$/);
   assert.equal(inodeOf(secure), inodeOf(carrier));
 });

@@ -1,5 +1,5 @@
-// Bytes of single connections and what they are read as, in test/vectors/http: what `npm run fuzz -- http` has found, and
-// what has gone wrong elsewhere. Each is read whole, byte by byte and cut in two everywhere [D18, D27].
+// Bytes of single connections and the expected results, in test/vectors/http: findings of `npm run fuzz -- http`, and
+// known attacks on other parsers. Each is read whole, byte by byte, and split in two [D18, D27].
 
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -8,7 +8,7 @@ import { byteByByte, cutAt, readAnswers, readRequests } from '../helpers/http-re
 import { summarize, type Vector } from '../helpers/http-vectors.ts';
 
 const folder = new URL('../vectors/http/', import.meta.url);
-// Of longer ones not every cut is tried.
+// The maximum number of splits of a vector. Longer vectors are not split at every byte.
 const cutsMax = 600;
 
 for (const name of readdirSync(folder)) {

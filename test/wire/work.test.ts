@@ -1,5 +1,4 @@
-// Each byte of a message costs the same, however long the message is and however it comes: four times the bytes are four
-// times the work [D58].
+// The work of a reader grows linearly with the bytes of a message, in one piece and byte by byte [D58].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -18,52 +17,24 @@ function msOf(read: () => void): number {
 }
 
 const start = 'GET / HTTP/1.1\r\nHost: x\r\n';
+// prettier-ignore
 for (const [what, role, create] of [
   ['a long field', 'requests', (length: number) => `${start}A: ${'b'.repeat(length)}\r\n\r\n`],
   ['many fields', 'requests', (length: number) => `${start}${'a: b\r\n'.repeat(length / 6)}\r\n`],
   ['a long target', 'requests', (length: number) => `GET /${'a'.repeat(length)} HTTP/1.1\r\nHost: x\r\n\r\n`],
   ['a field of spaces', 'requests', (length: number) => `${start}A:${' '.repeat(length)}\r\n\r\n`],
-  [
-    'a value with spaces in it',
-    'requests',
-    (length: number) => `${start}Origin: a${' '.repeat(length)}b\r\n\r\n`,
-  ],
-  [
-    'a connection of spaces',
-    'requests',
-    (length: number) => `${start}Connection: a${' '.repeat(length)}b\r\n\r\n`,
-  ],
-  [
-    'a connection of commas',
-    'requests',
-    (length: number) => `${start}Connection: ${', '.repeat(length / 2)}\r\n\r\n`,
-  ],
-  [
-    'a length of zeros',
-    'requests',
-    (length: number) => `${start}Content-Length: ${'0'.repeat(length)}x\r\n\r\n`,
-  ],
-  [
-    'a long host',
-    'requests',
-    (length: number) => `GET / HTTP/1.0\r\nHost: ${'%41'.repeat(length / 3)}"\r\n\r\n`,
-  ],
-  [
-    'a keep-alive of promises',
-    'answers',
-    (length: number) => `HTTP/1.1 200 OK\r\nKeep-Alive: ${' timeout '.repeat(length / 9)}\r\n\r\n`,
-  ],
+  ['a value with spaces in it', 'requests', (length: number) => `${start}Origin: a${' '.repeat(length)}b\r\n\r\n`],
+  ['a connection field of spaces', 'requests', (length: number) => `${start}Connection: a${' '.repeat(length)}b\r\n\r\n`],
+  ['a connection field of commas', 'requests', (length: number) => `${start}Connection: ${', '.repeat(length / 2)}\r\n\r\n`],
+  ['a content-length of zeros', 'requests', (length: number) => `${start}Content-Length: ${'0'.repeat(length)}x\r\n\r\n`],
+  ['a long host', 'requests', (length: number) => `GET / HTTP/1.0\r\nHost: ${'%41'.repeat(length / 3)}"\r\n\r\n`],
+  ['a keep-alive field of many timeouts', 'answers', (length: number) => `HTTP/1.1 200 OK\r\nKeep-Alive: ${' timeout '.repeat(length / 9)}\r\n\r\n`],
   ['empty lines', 'requests', (length: number) => '\r\n'.repeat(length / 2)],
-  [
-    'small chunks',
-    'requests',
-    (length: number) =>
-      `PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n${'1\r\na\r\n'.repeat(length / 6)}`,
-  ],
+  ['small chunks', 'requests', (length: number) => `PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n${'1\r\na\r\n'.repeat(length / 6)}`],
   ['interim answers', 'answers', (length: number) => 'HTTP/1.1 100 C\r\n\r\n'.repeat(length / 18)],
 ] as const) {
   // prettier-ignore
-  test(`four times the bytes are four times the work: ${what}`, () => {
+  test(`four times the bytes take four times the work: ${what}`, () => {
     const read = role === 'requests' ? readRequests : readAnswers;
     for (const cut of [byteByByte, (bytes: Buffer) => [Buffer.from(bytes)]]) {
       const ratio = (): number => {
@@ -73,7 +44,7 @@ for (const [what, role, create] of [
         }) as [number, number];
         return large / (small + 0.5);
       };
-      // What grows with the square takes sixteen times as long; a busy machine does so now and then, not always.
+      // Quadratic work takes sixteen times as long. A busy machine is slow in some attempts, not in all.
       assert.ok(Array.from({ length: 8 }, () => ratio).some((again) => again() < 9));
     }
   });

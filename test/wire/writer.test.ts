@@ -1,4 +1,4 @@
-// The heads that are written: requests to the backend and replies to clients, byte by byte [D12, D23, D24].
+// Heads of requests to the backend and of replies to clients, byte by byte [D12, D23, D24].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -13,7 +13,7 @@ import {
 } from '../../packages/core/http1/writer.ts';
 import { readAnswers, readRequests } from '../helpers/http-readings.ts';
 
-test('a request to the backend has these fields and no other [D23]', () => {
+test('a request to the backend has these fields and no others [D23]', () => {
   assert.equal(
     writeRequestHead('GET', '/work-items', 'b.example:1', 'id', [], undefined),
     'GET /work-items HTTP/1.1\r\nhost: b.example:1\r\ncontent-type: application/json\r\nx-request-id: id\r\n\r\n',
@@ -23,7 +23,7 @@ test('a request to the backend has these fields and no other [D23]', () => {
     'PUT /work-items/5 HTTP/1.1\r\nhost: b\r\ncontent-type: application/json\r\nx-request-id: id\r\n' +
       'traceparent: 00-1\r\ntracestate: a=b\r\ncontent-length: 7\r\n\r\n',
   );
-  // A body of nothing has a length too.
+  // An empty body has a content-length, too.
   assert.match(writeRequestHead('POST', '/', 'b', 'id', [], 0), /\r\ncontent-length: 0\r\n\r\n$/);
 });
 
@@ -41,19 +41,19 @@ function reply(changes: Partial<Reply> = {}): Reply {
   };
 }
 
-test('a reply has its own headers, its length, its id, and what the connection adds [D24]', () => {
+test('a reply head has the headers, content-length, request id and connection field [D24]', () => {
   const expected =
     'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncache-control: no-store\r\n' +
     'content-length: 2\r\nx-request-id: r1\r\nconnection: close\r\n\r\n';
   assert.equal(writeReplyHead(reply(), 'connection: close\r\n'), expected);
-  // The next one of the same headers differs in what is its own.
+  // The next reply with the same cached headers has its own id and length.
   assert.equal(
     writeReplyHead(reply({ requestId: 'r2', length: 345 }), 'connection: close\r\n'),
     expected.replace('r1', 'r2').replace('length: 2', 'length: 345'),
   );
 });
 
-test('a 204 has no length, an unknown status no reason, and no headers are no lines', () => {
+test('a 204 has no content-length, and an unknown status has no reason phrase', () => {
   assert.equal(
     writeReplyHead(reply({ head: createReplyHead(204, []) }), ''),
     'HTTP/1.1 204 No Content\r\nx-request-id: r1\r\n\r\n',
@@ -64,7 +64,7 @@ test('a 204 has no length, an unknown status no reason, and no headers are no li
   );
 });
 
-test('the same headers as a list, for whoever writes them otherwise', () => {
+test('listReplyHeaders returns the same headers as a list', () => {
   assert.deepEqual(listReplyHeaders(reply()), [...headers, 'content-length', '2', 'x-request-id', 'r1']);
   assert.deepEqual(listReplyHeaders(reply({ head: createReplyHead(204, headers) })), [
     ...headers,
@@ -78,7 +78,7 @@ test('the same headers as a list, for whoever writes them otherwise', () => {
   } // prettier-ignore
 });
 
-test('the date is that of this second, to the second', () => {
+test('the date is the current second', () => {
   for (let round = 0; round < 3; round += 1) {
     const before = Math.floor(Date.now() / 1_000);
     const text = /^date: (.*)\r\n$/.exec(writeDate())?.[1] ?? '';
@@ -126,14 +126,14 @@ const encoded: [text: string, written: string][] = [
   ['a€ b😀', 'a%E2%82%AC b%F0%9F%98%80'],
 ];
 
-test('any text becomes a field value that percent-decoding turns back [D48]', () => {
+test('any text is encoded as a field value that percent-decoding restores [D48]', () => {
   for (const [text, written] of encoded) {
     assert.equal(encodeFieldText(text), written);
     assert.equal(decodeURIComponent(written), text);
   }
 });
 
-test('what is written is read as it was meant', () => {
+test('written heads are read back as the same values', () => {
   const request = writeRequestHead('PUT', '/a', 'x', 'id', [], 2);
   const [sent] = readRequests([Buffer.from(`${request}[]`)]).messages;
   assert.deepEqual([sent?.head.method, sent?.head.target, sent?.body.toString()], ['PUT', '/a', '[]']);

@@ -1,0 +1,333 @@
+// The pool of workers: starts, deaths, reloads, reports and the end. The process of these tests is the primary process.
+// workers.test.ts tests the same through the command.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type AddressInfo } from 'node:net';
+import { afterEach, beforeEach, test } from 'node:test';
+import { connect } from 'node:tls';
+import { Figures } from '../../packages/figures/figures.ts';
+import type { TlsInForce } from '../../packages/command/certificates/certificates.ts';
+import { startPool } from '../../packages/command/cluster/pool.ts';
+import { createLogger } from '../../packages/command/log/log.ts';
+import { LogOutput } from '../../packages/command/log/log-output.ts';
+import { resolveSettings } from '../../packages/command/settings/resolve.ts';
+import type { SettingName, Settings } from '../../packages/command/settings/settings.ts';
+import { StartError } from '../../packages/core/hosts/common/start-error.ts';
+import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
+import { createGate, poll } from '../helpers/changes.ts';
+import { assertReply } from '../helpers/expected.ts';
+import { childrenOf } from '../helpers/process-figures.ts';
+import { isRefused, RawClient, request, requestBytes, type Reply } from '../helpers/raw-client.ts';
+import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import type { LogLine } from '../helpers/targets.ts';
+
+let backend: ScriptedBackend;
+beforeEach(async () => {
+  backend = await ScriptedBackend.start();
+  backend.answers(answer('[]'));
+});
+afterEach(() => backend.stop());
+
+const shortly = { withProcessMetrics: false, probesBackend: false };
+const path = '/api/work-items';
+
+function settingsWith(changes: Partial<Record<SettingName, string>> = {}): Settings {
+  const flags = { host: '127.0.0.1', port: '0', workers: '2', logLevel: 'silent', backendUrl: backend.url };
+  return resolveSettings('serve', { ...flags, ...changes }, {}).settings;
+}
+
+async function start(changes: Partial<Record<SettingName, string>> = {}, tls: TlsInForce = {}) {
+  const lines: LogLine[] = [];
+  const stream = { write: (line: string) => void lines.push(JSON.parse(line) as LogLine) };
+  const output = new LogOutput({
+    write: () => undefined,
+    gatherMs: 0,
+    gatherBytesMax: 1,
+    heldBytesMax: 1,
+    describeGap: () => '',
+  });
+  const log = {
+    logger: createLogger('debug', stream),
+    output,
+    hasReader: false,
+    apply: () => undefined,
+    end: () => Promise.resolve(),
+  };
+  const pool = await startPool(settingsWith(changes), log, tls, []);
+  const port = Number(new URL(pool.url).port);
+  const reports = () => pool.reports(shortly);
+  return {
+    pool,
+    port,
+    lines,
+    output,
+    reports,
+    pids: async () => (await reports()).map(({ pid }) => pid).sort(),
+    figures: async () => new Figures((await reports())[0]?.figures),
+    call: (method = 'GET', target = path, body?: string) =>
+      request(port, method, target, body === undefined ? {} : { body }),
+    messages: () => lines.filter(({ level }) => level !== 'info').map(({ msg }) => String(msg)),
+    [Symbol.asyncDispose]: () => pool.stop(),
+  };
+}
+
+type Served = Awaited<ReturnType<typeof start>>;
+
+const workersNow = (): number => childrenOf(process.pid)?.length ?? 0;
+
+/** Resolves when `count` workers answer and none of them is in `gone`. */
+async function isServedBy({ pids }: Served, count: number, gone: readonly number[] = []): Promise<number[]> {
+  let now: number[] = [];
+  await poll(async () => {
+    now = await pids();
+    return now.length === count && !now.some((pid) => gone.includes(pid));
+  }, `${count} workers answer`);
+  return now;
+}
+
+for (const portSharing of ['cluster', 'reuse-port', 'auto']) {
+  test(`workers share a port, and reports cover all workers, PORT_SHARING=${portSharing}`, async () => {
+    await using served = await start({ portSharing });
+    assert.equal(served.pool.hasWorkers, true);
+    assert.match(served.pool.url, /^http:\/\/127\.0\.0\.1:\d+$/);
+    assert.equal(new Set(await served.pids()).size, 2);
+    assert.equal(workersNow(), 2);
+    for (let calls = 0; calls < 6; calls += 1) assertReply(await served.call(), 200, '[]');
+    const figures = await served.reports();
+    const total = figures.reduce((sum, each) => sum + new Figures(each.figures).requests('list', 200), 0);
+    assert.equal(total, 6);
+    served.output.onDrop(3);
+    assert.equal((await served.figures()).droppedLogLines, 3);
+    assert.deepEqual(served.messages(), []);
+    await served.pool.stop();
+    assert.equal(workersNow(), 0);
+    assert.equal(await isRefused(served.port), true);
+    assert.deepEqual(await served.reports(), []);
+  });
+}
+
+test('the start fails and leaves no worker if the port is in use or a worker cannot start', async () => {
+  const taken = createServer().listen(0, '127.0.0.1');
+  await once(taken, 'listening');
+  const { port } = taken.address() as AddressInfo;
+  await assert.rejects(start({ port: String(port) }), (error) => {
+    assert.ok(error instanceof StartError);
+    assert.match(error.message, new RegExp(`^port ${port} on 127.0.0.1 is in use: .*--port \\(PORT\\)$`));
+    return true;
+  });
+  taken.close();
+  const tokens = { authIssuer: 'https://issuer.example', authAudience: 'a', authJwksFile: '/none' };
+  await assert.rejects(start(tokens), (error) => {
+    assert.ok(error instanceof StartError);
+    assert.match(error.message, /\/none/);
+    return true;
+  });
+  assert.equal(workersNow(), 0);
+});
+
+for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGKILL'] as const) {
+  const isForGroup = signal !== 'SIGKILL';
+  test(`a worker that ${signal} ends during its start is ${isForGroup ? 'started again' : 'a failure'}`, async () => {
+    const starting = start();
+    await poll(() => workersNow() > 0, 'a worker starts');
+    const [victim = 0] = childrenOf(process.pid) ?? [];
+    process.kill(victim, signal);
+    if (isForGroup) {
+      await using served = await starting;
+      assert.ok(!(await isServedBy(served, 2)).includes(victim));
+      assert.equal((await served.figures()).workerDeaths('signal'), 0);
+      assert.deepEqual(served.lines, []);
+    } else {
+      await assert.rejects(starting, (error) => {
+        assert.ok(error instanceof StartError);
+        assert.match(error.message, /^a worker ended during its start with signal SIGKILL$/);
+        return true;
+      });
+      assert.equal(workersNow(), 0);
+    }
+  });
+}
+
+test('the death of a worker is logged and counted by cause; the worker is replaced, and its counts stay', async () => {
+  await using served = await start();
+  for (let calls = 0; calls < 6; calls += 1) assertReply(await served.call(), 200, '[]');
+  await served.call('GET', `${path}/none`);
+  const before = await served.pids();
+  const [first = 0, second = 0] = before;
+  process.kill(first, 'SIGKILL');
+  const others = await isServedBy(served, 2, [first]);
+  assert.ok(others.includes(second));
+  process.kill(second, 'SIGABRT');
+  await isServedBy(served, 2, before);
+  await poll(async () => (await served.figures()).workerDeaths('aborted') === 1, 'both are counted');
+  assert.equal((await served.figures()).workerDeaths('killed'), 1);
+  const total = (await served.reports()).map(({ figures }) => new Figures(figures));
+  assert.equal(
+    total.reduce((sum, each) => sum + each.requests('list', 200), 0),
+    6,
+  );
+  assert.equal((await served.reports())[0]?.failures.length, 1);
+  assert.deepEqual(
+    served.lines.filter(({ level }) => level === 'error').map(({ worker, code, signal, msg }) => [worker, code, signal, msg]),
+    [
+      [first, null, 'SIGKILL', 'a worker ended with signal SIGKILL: replacing it'],
+      [second, null, 'SIGABRT', 'a worker ended with signal SIGABRT: replacing it'],
+    ],
+  );
+  assert.equal(workersNow(), 2);
+}); // prettier-ignore
+
+test('a worker that hangs is killed and replaced; until then the reports have only its earlier counts', async () => {
+  await using served = await start();
+  for (let calls = 0; calls < 6; calls += 1) await served.call();
+  const [victim = 0, other] = await served.pids();
+  // The last report of the victim has its counts.
+  await served.reports();
+  process.kill(victim, 'SIGSTOP');
+  const [report, ...others] = await served.reports();
+  assert.deepEqual([report?.pid, others.length], [other, 0]);
+  assert.equal(new Figures(report?.figures).requests('list', 200), 6);
+  await poll(() => served.lines.length > 0, 'the hung worker is noticed', 30_000);
+  await isServedBy(served, 2, [victim]);
+  assert.deepEqual(served.messages(), [
+    'a worker has not answered for 10 s: killing it',
+    'a worker ended with signal SIGKILL: replacing it',
+  ]);
+  assert.equal(served.lines[0]?.['worker'], victim);
+  assert.equal((await served.figures()).workerDeaths('frozen'), 1);
+});
+
+test('a reload replaces every worker, one by one, and changes their number', async () => {
+  await using served = await start();
+  let before = await served.pids();
+  for (const workers of ['2', '3', '1']) {
+    const settings = settingsWith({ workers, requestBytesMax: '10' });
+    const { finished } = await served.pool.reload(settings, {});
+    await finished;
+    const now = await served.pids();
+    assert.equal(now.length, Number(workers));
+    assert.ok(!now.some((pid) => before.includes(pid)));
+    assert.equal(workersNow(), Number(workers));
+    before = now;
+    assert.equal((await served.call('POST', path, '{"title":"long"}')).status, 413);
+  }
+  assert.equal(served.lines.length, 3);
+  const lines = served.lines.map(({ level, workers, msg }) => [level, workers, msg]);
+  assert.deepEqual(lines[1], ['info', 3, 'SIGHUP: replacing the workers one by one']);
+  await served.pool.stop();
+  await (
+    await served.pool.reload(settingsWith(), {})
+  ).finished;
+  assert.equal(workersNow(), 0);
+});
+
+test('a reload fails when a new worker does not start, and the old settings stay in force', async () => {
+  await using served = await start();
+  const before = await served.pids();
+  const tokens = { authIssuer: 'https://issuer.example', authAudience: 'a', authJwksFile: '/none' };
+  await assert.rejects(served.pool.reload(settingsWith(tokens), {}), StartError);
+  assert.deepEqual(await isServedBy(served, 2), before);
+  assertReply(await served.call(), 200, '[]');
+  const [victim = 0] = before;
+  process.kill(victim, 'SIGKILL');
+  await isServedBy(served, 2, [victim]);
+  assertReply(await served.call(), 200, '[]');
+});
+
+test('new certificates reach running workers and workers that start later', { skip: noOpenssl }, async () => {
+  using folder = new CertificateFolder();
+  const authority = folder.authority('authority');
+  const [first, second] = ['first', 'second'].map((name) => folder.issue(authority, name));
+  assert.ok(first !== undefined && second !== undefined);
+  await using served = await start({ portSharing: 'cluster' }, { clients: first });
+  const names = async (): Promise<unknown[]> => {
+    const seen: unknown[] = [];
+    // The workers receive connections in turn.
+    for (let connections = 0; connections < 4; connections += 1) {
+      const socket = connect({ port: served.port, host: '127.0.0.1', ca: authority.cert });
+      await once(socket, 'secureConnect');
+      seen.push(socket.getPeerCertificate().subject.CN);
+      socket.destroy();
+    }
+    return [...new Set(seen)];
+  };
+  assert.deepEqual(await names(), ['first']);
+  served.pool.renewTls({ clients: second });
+  // When the workers have reported, they have also received the certificates that were sent before.
+  const [victim = 0] = await served.pids();
+  assert.deepEqual(await names(), ['second']);
+  process.kill(victim, 'SIGKILL');
+  await isServedBy(served, 2, [victim]);
+  assert.deepEqual(await names(), ['second']);
+});
+
+test('a drain lets calls in flight finish, ends every worker with exit code 0, and replaces none', async () => {
+  await using served = await start();
+  const gate = createGate();
+  backend.answers(behind(gate, answer('{"id":5}')));
+  await using client = await RawClient.open(served.port);
+  client.send(requestBytes('GET', `${path}/5`));
+  await backend.nextRequest();
+  served.pool.beginDrain();
+  const drained = served.pool.finishDrain(new AbortController().signal);
+  await poll(() => workersNow() === 1, 'the idle worker has ended');
+  gate.open();
+  const reply = await client.reply();
+  assert.deepEqual([reply.text, reply.header('connection')], ['{"id":5}', 'close']);
+  client.destroy();
+  await drained;
+  assert.equal(workersNow(), 0);
+  assert.equal(served.pool.hasFailed(), false);
+  assert.deepEqual(served.lines, []);
+});
+
+test('a drain that exceeds its time limit cuts calls in flight, and a worker with exit code 1 is a failure', async () => {
+  await using served = await start();
+  backend.answers(behind(createGate(), answer('[]')));
+  await using client = await RawClient.open(served.port);
+  client.send(requestBytes('GET', path));
+  await backend.nextRequest();
+  const limit = new AbortController();
+  served.pool.beginDrain();
+  const drained = served.pool.finishDrain(limit.signal);
+  await poll(() => workersNow() === 1, 'the idle worker has ended');
+  limit.abort();
+  await drained;
+  await client.closed();
+  assert.equal(served.pool.hasFailed(), true);
+  assert.deepEqual(served.messages(), ['a draining worker ended with exit code 1']);
+});
+
+test('stop kills a worker that does not end', async () => {
+  const served = await start();
+  const [victim = 0] = await served.pids();
+  process.kill(victim, 'SIGSTOP');
+  await served.pool.stop();
+  assert.equal(workersNow(), 0);
+  assert.deepEqual(
+    served.lines.filter(({ worker }) => worker === victim).map(({ msg }) => msg),
+    ['a worker does not exit: killing it', 'a draining worker ended with signal SIGKILL'],
+  );
+});
+
+test('all workers count one rate limit together, and each may serve an equal part of IN_FLIGHT_MAX', async () => {
+  await using limited = await start({ rateLimit: '3/60s', portSharing: 'cluster' });
+  const statuses: number[] = [];
+  for (let calls = 0; calls < 5; calls += 1) statuses.push((await limited.call()).status);
+  assert.deepEqual(statuses, [200, 200, 200, 429, 429]);
+  await limited.pool.stop();
+  await using shared = await start({ inFlightMax: '3', portSharing: 'cluster' });
+  const gate = createGate();
+  backend.answers(behind(gate, answer('[]')));
+  const refused: Reply[] = [];
+  const calls = Array.from({ length: 12 }, async () => {
+    const reply = await shared.call();
+    if (reply.status === 503) refused.push(reply);
+  });
+  // Two workers serve 2 calls each: half of 3, rounded up.
+  await poll(() => refused.length === 12 - 4, 'all other calls are refused');
+  gate.open();
+  await Promise.all(calls);
+  assert.equal(refused.length, 12 - 4);
+});

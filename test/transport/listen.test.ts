@@ -1,0 +1,160 @@
+// Listening on an address, and on sockets passed by a service manager: what is served, and why a start fails.
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { openSync } from 'node:fs';
+import { BoundSocket, connect, createServer, Server } from 'node:net';
+import { networkInterfaces } from 'node:os';
+import { text as readText } from 'node:stream/consumers';
+import { test, type TestContext } from 'node:test';
+import { listen, listenOnPassed } from '../../packages/core/hosts/common/listen.ts';
+import { StartError } from '../../packages/core/hosts/common/start-error.ts';
+import { isRefused } from '../helpers/raw-client.ts';
+
+const hasIpv6 = Object.values(networkInterfaces()).some((all) =>
+  all?.some(({ address }) => address === '::1'),
+);
+const names = { host: 'HOST', port: 'PORT' };
+
+/** An echo server. It ends its side one event-loop turn after its client's FIN. */
+function echo(): Server {
+  return createServer({ allowHalfOpen: true }, (socket) => {
+    socket.on('data', (data) => socket.write(data)).on('end', () => setImmediate(() => socket.end('.')));
+  });
+}
+
+async function echoes(port: number): Promise<string> {
+  const socket = connect(port, '127.0.0.1').setEncoding('latin1');
+  socket.end('x');
+  const [text] = await Promise.all([readText(socket), once(socket, 'close')]);
+  return text;
+}
+
+// The server closes the descriptors. These references keep the garbage collector from closing them first.
+const bound: BoundSocket[] = [];
+
+/** Binds sockets, as a service manager does before it passes them. */
+function bind(count: number): { descriptors: number[]; ports: number[] } {
+  const sockets = Array.from({ length: count }, () => new BoundSocket({ host: '127.0.0.1', port: 0 }));
+  bound.push(...sockets);
+  return {
+    descriptors: sockets.map((socket) => socket.fd()),
+    ports: sockets.map((socket) => socket.address().port),
+  };
+}
+
+test('the URL of a listener can be used on this machine, whatever its address', async () => {
+  for (const [host, scheme, shown] of [
+    ['localhost', 'http', 'localhost'],
+    ['127.0.0.1', 'https', '127.0.0.1'],
+    ['0.0.0.0', undefined, 'localhost'],
+    ['::', 'http', 'localhost'],
+    ['::1', 'http', '[::1]'],
+  ] as const) {
+    if (!hasIpv6 && host.startsWith(':')) continue;
+    const listener = await listen(echo(), host, 0, names, 'none', scheme);
+    assert.equal(listener.url, `${scheme ?? 'http'}://${shown}:${listener.port}`);
+    if (host !== '::1') assert.equal(await echoes(listener.port), 'x.');
+    await listener.close();
+  }
+});
+
+test('two servers can listen on one port only with reuse-port', async () => {
+  const first = await listen(echo(), '127.0.0.1', 0, names, 'reuse-port');
+  const second = await listen(echo(), '127.0.0.1', first.port, names, 'reuse-port');
+  await first.close();
+  assert.equal(await echoes(second.port), 'x.');
+  await assert.rejects(listen(echo(), '127.0.0.1', second.port, names, 'none'), { code: 'EADDRINUSE' });
+  await second.close();
+});
+
+for (const [host, port, message] of [
+  ['192.0.2.1', 0, 'this machine has no address 192.0.2.1: listen on '],
+  ['no-such-host.invalid', 0, 'this machine has no address no-such-host.invalid: listen on '],
+  ['fe80::1', 0, 'this machine has no address fe80::1: listen on '],
+  ['127.0.0.1', 70_000, 'cannot listen on 127.0.0.1 port 70000'],
+] as const) {
+  const skip = host === 'fe80::1' && !hasIpv6 && 'this system has no ::1';
+  test(`listening on ${host} port ${port} fails: ${message}`, { skip }, async () => {
+    await assert.rejects(listen(echo(), host, port, names), (error) => {
+      assert.ok(error instanceof StartError && error.cause instanceof Error);
+      assert.ok(error.message.startsWith(message), error.message);
+      assert.match(error.message, /HOST/);
+      assert.deepEqual([error.name, error.code], ['StartError', Reflect.get(error.cause, 'code')]);
+      return true;
+    });
+  });
+}
+
+/** Makes listening on `host` fail with `code`. The returned function counts the failures. */
+function refuse(t: TestContext, host: string, code: string): () => number {
+  // eslint-disable-next-line @typescript-eslint/unbound-method -- always called with the server it is for
+  const { listen: original } = Server.prototype;
+  let refused = 0;
+  t.mock.method(Server.prototype, 'listen', function (this: Server, options: { host: string }) {
+    if (options.host !== host) return original.call(this, options);
+    refused += 1;
+    process.nextTick(() => this.emit('error', Object.assign(new Error('refused'), { code })));
+    return this;
+  });
+  return () => refused;
+}
+
+for (const code of ['EADDRNOTAVAIL', 'EAFNOSUPPORT']) {
+  test(`on a machine without ::1, localhost is 127.0.0.1 alone: ${code}`, async (t) => {
+    refuse(t, '::1', code);
+    const listener = await listen(echo(), 'localhost', 0, names);
+    assert.equal(await echoes(listener.port), 'x.');
+    await listener.close();
+    assert.equal(await isRefused(listener.port), true);
+  });
+}
+
+for (const [host, refusedHost, port, code, tries, message] of [
+  ['localhost', '::1', 0, 'EADDRINUSE', 20, /^port 0 on localhost is in use: .*PORT$/],
+  ['localhost', '::1', 0, 'EMFILE', 1, /^cannot listen on localhost port 0, .*: refused$/],
+  ['localhost', '::1', 'free', 'EADDRINUSE', 1, /^port \d+ on localhost is in use/],
+  ['127.0.0.1', '127.0.0.1', 80, 'EACCES', 1, /^port 80 on 127.0.0.1 needs .* above 1023 with PORT$/],
+  ['a.example', 'a.example', 0, 'EAI_AGAIN', 1, /^this machine has no address a.example: .*HOST$/],
+] as const) {
+  test(`${code} on ${refusedHost} port ${port} fails after ${tries} tries`, async (t) => {
+    const free = await listen(echo(), '127.0.0.1', 0, names);
+    await free.close();
+    const refusals = refuse(t, refusedHost, code);
+    const server = echo();
+    await assert.rejects(listen(server, host, port === 'free' ? free.port : port, names), { message });
+    assert.equal(refusals(), tries);
+    assert.equal(server.listening, false);
+  });
+}
+
+test('all passed sockets are served, and close at once while their connections stay open', async () => {
+  const { descriptors, ports } = bind(2);
+  const listener = await listenOnPassed(echo(), descriptors, 'https');
+  assert.deepEqual([listener.port, listener.url], [ports[0], `https://127.0.0.1:${ports[0]}`]);
+  const open = ports.map((port) => connect(port, '127.0.0.1'));
+  for (const port of ports) assert.equal(await echoes(port), 'x.');
+  await listener.close();
+  for (const port of ports) assert.equal(await isRefused(port), true);
+  for (const socket of open) {
+    socket.write('y');
+    assert.equal(String((await once(socket, 'data'))[0]), 'y');
+    socket.destroy();
+  }
+});
+
+test('a passed descriptor that is not a TCP socket fails, and the sockets before it are closed', async () => {
+  for (const [descriptor, reason] of [
+    [openSync('/dev/null', 'r'), ''],
+    // An abstract Unix socket. @types/node does not have `path` yet.
+    [new BoundSocket({ path: `\0work-item-gateway-${process.pid}` } as never).fd(), 'it has no port'],
+  ] as const) {
+    const { descriptors, ports } = bind(1);
+    await assert.rejects(listenOnPassed(echo(), [...descriptors, descriptor]), (error) => {
+      assert.ok(error instanceof StartError);
+      assert.match(error.message, new RegExp(`^descriptor ${descriptor}, passed .*socket: .*${reason}`));
+      return true;
+    });
+    assert.equal(await isRefused(ports[0] ?? 0), true);
+  }
+});

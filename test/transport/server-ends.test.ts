@@ -1,0 +1,330 @@
+// The server side of HTTP/1.1 on real sockets: clients that send a FIN or a reset, connections cut by the handler, and
+// errors thrown by the handler. D21, D27, D28.
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { poll } from '../helpers/changes.ts';
+import { requestBytes } from '../helpers/raw-client.ts';
+import {
+  assertEnds,
+  assertLastReply,
+  assertReplies,
+  echo,
+  get,
+  gets,
+  join,
+  put,
+  serve,
+  turns,
+  type Received,
+} from '../helpers/served-connections.ts';
+
+describe('a client that sends its FIN [D21]', () => {
+  test('before a request or during one is disconnected, and `gone` is reported', async (t) => {
+    const { server, connect, request } = await serve(t);
+    const idle = await connect();
+    idle.end();
+    assert.equal(await idle.closed(), 'end');
+    const waiting = await connect();
+    waiting.send(get('/1'));
+    const first = await request(0);
+    waiting.end();
+    assert.equal(await waiting.closed(), 'end');
+    await poll(() => server.size === 0, 'both have closed');
+    assert.deepEqual(first.events, ['start', 'gone'], 'reported once');
+  });
+
+  test('is reported as gone before its connection closes', async (t) => {
+    const states: boolean[] = [];
+    let isClosed = (): boolean => true;
+    const { connectBoth, request } = await serve(t, { onGone: () => states.push(isClosed()) });
+    const { client, connection } = await connectBoth();
+    isClosed = () => connection.socket.destroyed;
+    client.send(get('/1'));
+    await request(0);
+    client.end();
+    assert.equal(await client.closed(), 'end');
+    assert.deepEqual(states, [false]);
+  });
+
+  for (const [what, rest] of [
+    ['another complete request', get('/2')],
+    ['an empty line', '\r\n'],
+  ] as const) {
+    test(`after ${what} is reported as gone, and no waiting request starts`, async (t) => {
+      const { connect, request, received } = await serve(t);
+      const client = await connect();
+      client.send(join(get('/1'), rest));
+      const first = await request(0);
+      client.end();
+      await poll(() => first.events.includes('gone'), 'the end');
+      await assertEnds(client);
+      assert.equal(received.length, 1);
+    });
+  }
+
+  for (const [what, begun, status] of [
+    ['a head', 'GET / HT', 400],
+    ['a body', `${put('/', 5)}ab`, 200],
+    ['chunks', `${put('/', 'chunked')}1\r\na\r\n`, 200],
+  ] as const) {
+    test(`within ${what} gets the replies to all earlier requests, and then a last reply [D27]`, async (t) => {
+      for (const ahead of [0, 1, 2, 3]) {
+        const { connect, exchange, refused, received } = await serve(t, {
+          onBroken: (each) => {
+            each.reply('cut off');
+          },
+        });
+        const client = await connect();
+        client.send(join(gets(ahead), begun));
+        client.end();
+        for (let index = 0; index < ahead; index += 1) await exchange(client, index, `${index}`);
+        await assertLastReply(client, status);
+        assert.equal(refused.length, what === 'a head' ? 1 : 0);
+        if (what !== 'a head') assert.equal(received.at(-1)?.events.includes('malformed'), true);
+      }
+    });
+  }
+
+  test('after a request and malformed bytes gets the reply, and then a refusal', async (t) => {
+    const { connectBoth, exchange, request, refused } = await serve(t);
+    for (const [index, rest] of ['\0', 'nonsense\r\n\r\n', 'GET /2 HT'].entries()) {
+      const { client, connection } = await connectBoth();
+      client.send(join(get('/1'), rest));
+      client.end();
+      const first = await request(index);
+      await poll(() => connection.socket.readableEnded, 'the FIN');
+      await exchange(client, index, '1');
+      await assertLastReply(client, 400);
+      assert.deepEqual(first.events, ['start', 'taken']);
+    }
+    assert.deepEqual(refused.at(-1), { kind: 'malformed', reason: 'an incomplete request' });
+  });
+
+  test('gets the reply to a malformed body even if the handler replies later', async (t) => {
+    const { connectBoth, exchange, request } = await serve(t);
+    for (const ahead of [0, 1]) {
+      const { client, connection } = await connectBoth();
+      client.send(join(gets(ahead), put('/1', 'chunked'), 'none\r\n'));
+      client.end();
+      if (ahead > 0) {
+        await request(ahead);
+        await poll(() => connection.socket.readableEnded, 'the FIN');
+        await exchange(client, ahead, 'ahead');
+      }
+      const broken = await request(2 * ahead);
+      await poll(() => connection.socket.readableEnded, 'the FIN');
+      await turns(5);
+      broken.reply('broken', { status: 400 });
+      await assertLastReply(client, 400, 'broken');
+      assert.deepEqual(broken.events, ['start', 'malformed', 'taken']);
+    }
+  });
+
+  test('gets the replies to all pipelined requests, even if it has not read an earlier reply', async (t) => {
+    const { connectBoth, request } = await serve(t, {
+      onStart: (each) => {
+        each.reply('', { pieces: [Buffer.alloc(each.head.target === '/1' ? 20_000_000 : 5, 'b')] });
+      },
+    });
+    const { client, connection } = await connectBoth();
+    client.pause();
+    client.send(get('/1'));
+    await request(0);
+    client.send(get('/2'));
+    client.end();
+    await poll(() => connection.socket.readableEnded, 'the FIN');
+    client.resume();
+    for (const length of [20_000_000, 5]) assert.equal((await client.reply()).body.length, length);
+    assert.equal(await client.closed(), 'end');
+  });
+
+  test('after a held body is reported as gone when the handler has read the body', async (t) => {
+    const { connectBoth, request } = await serve(t, {
+      onStart: (each) => {
+        each.transport.holdBody();
+      },
+    });
+    const { client, connection } = await connectBoth();
+    client.send(`${put('/1', 5)}hello`);
+    client.end();
+    const first = await request(0);
+    await poll(() => connection.socket.readableEnded, 'the FIN');
+    await turns(5);
+    assert.deepEqual(first.events, ['start']);
+    first.transport.readBody();
+    await poll(() => first.events.includes('gone'), 'the end');
+    assert.deepEqual(first.events, ['start', 'body', 'end', 'gone']);
+    assert.equal(first.body, 'hello');
+    assert.equal(await client.closed(), 'end');
+  });
+
+  test('is reported as gone, even if other requests wait for their turn', async (t) => {
+    const { connectBoth, request, received } = await serve(t, {
+      onStart: (each) => {
+        if (each.head.target === '/0') each.reply('/0');
+      },
+    });
+    const { client, connection } = await connectBoth();
+    client.send(gets(3));
+    const second = await request(1);
+    assert.equal(connection.socket.isPaused(), false, 'the server still reads');
+    client.end();
+    await poll(() => second.events.includes('gone'), 'the end');
+    await assertReplies(client, '/0');
+    assert.equal(await client.closed(), 'end');
+    assert.equal(received.length, 2);
+  });
+});
+
+test('a reset is reported once, at any point of a request, and no waiting request starts [D21]', async (t) => {
+  const { server, connect, request, received, faults } = await serve(t);
+  const begun = [get('/1'), gets(2), `${put('/', 5)}ab`];
+  for (const [index, bytes] of begun.entries()) {
+    const client = await connect();
+    client.send(bytes);
+    const current = await request(index);
+    client.reset();
+    await poll(() => current.events.includes('gone'), 'the reset');
+    assert.equal(current.events.filter((event) => event === 'gone').length, 1);
+  }
+  for (const bytes of ['', 'GET / HT']) {
+    const client = await connect();
+    client.send(bytes);
+    client.reset();
+  }
+  await poll(() => server.size === 0, 'no connection is counted');
+  assert.equal(received.length, begun.length);
+  assert.deepEqual(faults, []);
+});
+
+test('cut closes the connection at once, and the client is reported as gone', async (t) => {
+  const { connect, request, received } = await serve(t);
+  const client = await connect();
+  client.send(gets(2));
+  const first = await request(0);
+  first.transport.cut();
+  await client.closed();
+  await poll(() => first.events.includes('gone'), 'the client has gone');
+  assert.equal(client.unread.length, 0);
+  assert.equal(received.length, 1);
+});
+
+for (const [what, count] of [
+  ['its handler replies and cuts it', 50],
+  ['its handler replies and cuts it later', 2],
+  ['the server closes it', 50],
+] as const) {
+  test(`a connection starts no pipelined request after ${what} [D21]`, async (t) => {
+    const isLater = what.endsWith('later');
+    const { connect, request, server, received } = await serve(t, {
+      onStart: (each) => {
+        if (isLater) return;
+        each.reply(each.head.target);
+        if (what.startsWith('its')) each.transport.cut();
+        else server.closeAll();
+      },
+    });
+    const client = await connect();
+    client.send(gets(count));
+    if (isLater) {
+      const first = await request(0);
+      first.reply('1');
+      first.transport.cut();
+    }
+    await client.closed();
+    await poll(() => server.size === 0, 'the connection has closed');
+    assert.equal(received.length, 1);
+  });
+}
+
+describe('an error thrown by the handler closes its connection, is reported once, and affects no other connection [D28]', () => {
+  const theFault = new Error('a fault of the handler');
+  const fault = (): never => {
+    throw theFault;
+  };
+
+  for (const [hook, bytes] of [
+    ['onStart', get('/1')],
+    ['onBody', requestBytes('PUT', '/1', { body: 'b' })],
+    ['onBodyEnd', requestBytes('PUT', '/1', { body: 'b' })],
+    ['onBroken', `${put('/', 'chunked')}x`],
+    ['onRefuse', 'nonsense\r\n\r\n'],
+  ] as const) {
+    test(`in ${hook}`, async (t) => {
+      let isFaulty = true;
+      const { connect, faults, server } = await serve(t, {
+        ...echo,
+        [hook]: (received: Received) => {
+          if (isFaulty) fault();
+          else if (hook === 'onStart' || hook === 'onBodyEnd') echo[hook]?.(received);
+        },
+      });
+      const other = await connect();
+      const client = await connect();
+      client.send(bytes);
+      await client.closed();
+      assert.equal(client.unread.length, 0);
+      await poll(() => server.size === 1, 'the connection is no longer counted');
+      assert.deepEqual(faults, [theFault]);
+      isFaulty = false;
+      assert.equal((await other.call('GET', '/2')).text, '/2');
+    });
+  }
+
+  test('in onStart of a pipelined request', async (t) => {
+    const { connect, exchange, faults, server } = await serve(t, {
+      onStart: ({ head }) => {
+        if (head.target === '/1') fault();
+      },
+    });
+    const client = await connect();
+    client.send(gets(2));
+    await exchange(client, 0, '0');
+    await client.closed();
+    await poll(() => server.size === 0, 'the connection is no longer counted');
+    assert.deepEqual(faults, [theFault]);
+  });
+
+  for (const [what, script, bytes] of [
+    ['in refuse, after a FIN', { onRefuse: fault }, 'GET / HT'],
+    ['in onBroken, after a FIN', { onBroken: fault }, `${put('/', 5)}ab`],
+    ['in onGone', { onGone: fault }, get('/1')],
+  ] as const) {
+    test(what, async (t) => {
+      const { connect, faults, server } = await serve(t, script);
+      const client = await connect();
+      client.send(bytes);
+      client.end();
+      await client.closed();
+      assert.equal(client.unread.length, 0);
+      await poll(() => server.size === 0, 'the connection is no longer counted');
+      assert.deepEqual(faults, [theFault]);
+    });
+  }
+
+  test('in onGone, after a reset', async (t) => {
+    const { connect, request, faults, server } = await serve(t, { onGone: fault });
+    const client = await connect();
+    client.send(get('/1'));
+    await request(0);
+    client.reset();
+    await poll(() => server.size === 0, 'the connection is no longer counted');
+    assert.deepEqual(faults, [theFault]);
+  });
+
+  for (const [what, script, bytes] of [
+    ['in refuse, after the timeout of a head', { onRefuse: fault }, 'GET / HT'],
+    ['in onBroken, after the timeout of a body', { onBroken: fault }, `${put('/', 5)}ab`],
+  ] as const) {
+    test(what, async (t) => {
+      const { connectBoth, faults } = await serve(t, script);
+      const { client, connection } = await connectBoth();
+      client.send(bytes);
+      await poll(() => connection.socket.bytesRead === bytes.length, 'the bytes are read');
+      connection.checkTime(performance.now() + 60_000);
+      await client.closed();
+      assert.deepEqual(faults, [theFault]);
+    });
+  }
+});

@@ -1,0 +1,303 @@
+// The server side of HTTP/1.1 on real sockets: each time limit of a client, to the millisecond. The test sets the
+// clock. server-room.test.ts tests how often the limits are checked. D35.
+
+import assert from 'node:assert/strict';
+import { describe, test, type TestContext } from 'node:test';
+import type { Connection } from '../../packages/core/http1/connection.ts';
+import { poll } from '../helpers/changes.ts';
+import {
+  assertEchoes,
+  assertEnds,
+  assertLastReply,
+  echo,
+  get,
+  gets,
+  join,
+  put,
+  serve,
+  stopClock,
+  turn,
+  turns,
+  type Script,
+} from '../helpers/served-connections.ts';
+
+const limits = { requestHeadersTimeoutMs: 300, requestTimeoutMs: 800, idleTimeoutMs: 500 };
+
+/** A server on a stopped clock, with the limits above. */
+async function start(t: TestContext, script: Script = {}) {
+  const clock = stopClock(t);
+  const served = await serve(t, script, limits);
+  return {
+    ...served,
+    clock,
+    open: async () => {
+      const { client, connection } = await served.connectBoth();
+      return {
+        client,
+        connection,
+        /** Sends bytes that do not complete a head, and waits until the server has read them. */
+        begin: async (text: string) => {
+          const expected = connection.socket.bytesRead + text.length;
+          client.send(text);
+          await poll(() => connection.socket.bytesRead === expected, 'the bytes are read');
+        },
+        /** Asserts that the connection is open 1 ms before `time`, and then checks its limits at `time`. */
+        reaches: async (time: number) => {
+          connection.checkTime(time - 1);
+          await turn();
+          const { destroyed, writableEnded } = connection.socket;
+          assert.ok(client.isOpen && !destroyed && !writableEnded, 'open 1 ms before');
+          connection.checkTime(time);
+        },
+      };
+    },
+  };
+}
+
+describe('each time limit takes effect to the millisecond [D35]', { timeout: 30_000 }, () => {
+  test('a connection without a byte is closed after REQUEST_HEADERS_TIMEOUT_MS, without a reply', async (t) => {
+    const { clock, open, refused } = await start(t);
+    const { client, reaches } = await open();
+    await reaches(clock.now + 300);
+    await client.closed();
+    assert.equal(client.unread.length, 0);
+    assert.deepEqual(refused, []);
+  });
+
+  test('an incomplete first head is 408, REQUEST_HEADERS_TIMEOUT_MS after the opening', async (t) => {
+    const { clock, open, refused } = await start(t);
+    const from = clock.now;
+    const { client, connection, begin, reaches } = await open();
+    clock.now += 200;
+    await begin('GET /1 HT');
+    assert.equal(connection.idleMs(from + 250), 250, 'half a head is not a request in flight');
+    await reaches(from + 300);
+    await assertLastReply(client, 408);
+    assert.deepEqual(refused, ['timeout']);
+  });
+
+  test('an incomplete later head is 408, REQUEST_HEADERS_TIMEOUT_MS after its first byte', async (t) => {
+    const { clock, open, exchange } = await start(t);
+    const { client, begin, reaches } = await open();
+    client.send(get('/1'));
+    await exchange(client, 0, '1');
+    clock.now += 400;
+    await begin('GET /2 HT');
+    await reaches(clock.now + 300);
+    await assertLastReply(client, 408);
+  });
+
+  test('an idle connection is closed without a 408, IDLE_TIMEOUT_MS after its last reply, even if empty lines arrive', async (t) => {
+    const { clock, open, request, refused } = await start(t);
+    const { client, begin, reaches } = await open();
+    client.send(get('/1'));
+    const first = await request(0);
+    clock.now += 5_000;
+    first.reply('1');
+    await client.reply();
+    const repliedAt = clock.now;
+    clock.now += 400;
+    await begin('\r\n');
+    await reaches(repliedAt + 500);
+    await client.closed();
+    assert.equal(client.unread.length, 0);
+    assert.deepEqual(refused, []);
+  });
+
+  for (const [when, early] of [
+    ['is reported as timed out', false],
+    ['closes the connection after an early reply', true],
+  ] as const) {
+    test(`a slow body ${when}, REQUEST_TIMEOUT_MS after the first byte of its head`, async (t) => {
+      const { clock, open, exchange, request } = await start(t);
+      const { client, begin, reaches } = await open();
+      client.send(get('/1'));
+      await exchange(client, 0, '1');
+      const from = (clock.now += 100);
+      await begin('PUT /2 HT');
+      clock.now = from + 200;
+      client.send('TP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n');
+      const second = await request(1);
+      if (early) await exchange(client, 1, 'early');
+      clock.now = from + 700;
+      await begin('ab');
+      await reaches(from + 800);
+      if (early) {
+        await assertEnds(client);
+      } else {
+        assert.deepEqual(second.events, ['start', 'body', 'timeout']);
+        second.reply('late', { status: 408 });
+        await assertLastReply(client, 408, 'late');
+      }
+    });
+  }
+
+  test('a client that continues to send after its last reply is cut off 5 s later', async (t) => {
+    const { clock, open } = await start(t, echo);
+    const { client, connection, begin } = await open();
+    clock.now += 200;
+    client.send(get('/1', [['Connection', 'close']]));
+    await assertLastReply(client, 200, '/1');
+    await poll(() => connection.socket.writableLength === 0, 'the reply is sent');
+    const from = clock.now;
+    clock.now += 4_000;
+    await begin('more');
+    connection.checkTime(from + 4_999);
+    assert.equal(connection.socket.destroyed, false);
+    connection.checkTime(from + 5_000);
+    assert.equal(connection.socket.destroyed, true);
+  });
+
+  for (const [what, closes, ms] of [
+    ['its last reply; 5 s apply afterwards', true, 5_000],
+    ['a reply; IDLE_TIMEOUT_MS applies afterwards', false, 500],
+  ] as const) {
+    test(`no limit applies while a client slowly reads ${what}`, async (t) => {
+      const { clock, open, request } = await start(t);
+      const { client, connection } = await open();
+      client.send(get('/1'));
+      const first = await request(0);
+      client.pause();
+      first.reply('', { pieces: [Buffer.alloc(30_000_000, '1')], closes });
+      // Less than the stall timeout, because the server's own timer may check as well.
+      clock.now += 50_000;
+      connection.checkTime(clock.now);
+      assert.equal(connection.socket.destroyed, false);
+      client.resume();
+      assert.equal((await client.reply()).body.length, 30_000_000);
+      await poll(() => connection.socket.writableLength === 0, 'the reply is sent');
+      if (!closes) assert.equal(connection.idleMs(clock.now), 0);
+      connection.checkTime(clock.now + ms - 1);
+      assert.equal(connection.socket.destroyed, false);
+      connection.checkTime(clock.now + ms);
+      assert.equal(connection.socket.destroyed, true);
+    });
+  }
+});
+
+test('while a reply is awaited no time limit runs, neither for its request nor for an incomplete next request [D35]', async (t) => {
+  const { clock, open, exchange, request } = await start(t);
+  const { client, connection } = await open();
+  client.send(join(get('/1'), 'GET /2 HTTP/1.1\r\nHo'));
+  await request(0);
+  clock.now += 600_000;
+  connection.checkTime(clock.now);
+  await exchange(client, 0, '1');
+  client.send('st: x\r\n\r\n');
+  await exchange(client, 1, '2');
+});
+
+test('a connection is not idle while its requests wait for their turn [D26, D33, D35]', async (t) => {
+  const seen: unknown[] = [];
+  const count = 50;
+  const { clock, open, received } = await start(t, {
+    onStart: (each) => {
+      if (received.length === 1) {
+        // Runs before the next turn.
+        setImmediate(() => {
+          const later = clock.now + 600_000;
+          connection.checkTime(later);
+          const { socket } = connection;
+          seen.push(received.length < count, socket.destroyed, connection.isQuiet(0, clock.now));
+          seen.push(connection.idleMs(later));
+        });
+      }
+      each.reply(each.head.target);
+    },
+  });
+  const { client, connection } = await open();
+  client.send(gets(count));
+  await assertEchoes(client, count);
+  assert.deepEqual(seen, [true, false, false, 0]);
+});
+
+/** Waits until the read-ahead limit is reached. */
+async function isFull({ socket }: Connection): Promise<void> {
+  await poll(async () => {
+    const { bytesRead } = socket;
+    // A pause that only gives other connections a turn is shorter.
+    await turns(5);
+    return socket.isPaused() && bytesRead > 65_536 && socket.bytesRead === bytesRead;
+  }, 'nothing more is read');
+}
+
+for (const [what, isHeld, more] of [
+  ['a body that timed out', false, 0],
+  ['a held body that timed out, with 20 MB after it', true, 20_000_000],
+] as const) {
+  test(`${what}: the rest is read and dropped, and no later request starts [D35]`, async (t) => {
+    const { connectBoth, request, received } = await serve(t, {
+      onStart: (each) => {
+        if (isHeld) each.transport.holdBody();
+      },
+    });
+    const { client, connection } = await connectBoth();
+    client.send(put('/1', 5));
+    const first = await request(0);
+    const rest = join('hello', get('/2'), Buffer.alloc(more, 'x'));
+    if (isHeld) {
+      client.send(rest);
+      await isFull(connection);
+    }
+    const { bytesRead } = connection.socket;
+    connection.checkTime(performance.now() + 60_000);
+    if (!isHeld) client.send(rest);
+    await poll(() => connection.socket.bytesRead > bytesRead, 'reading continues');
+    first.transport.readBody();
+    await turns(5);
+    assert.deepEqual(first.events, ['start', 'timeout']);
+    first.reply('late', { status: 408 });
+    await assertLastReply(client, 408);
+    await poll(() => connection.socket.bytesRead === put('/1', 5).length + rest.length, 'all is read');
+    assert.equal(received.length, 1);
+  });
+}
+
+describe('a client that reads nothing [D35]', () => {
+  const stall = { replyStallTimeoutMs: 100 };
+  const large = Buffer.alloc(30_000_000, '1');
+
+  test('of its reply is cut off, and the handler of the request gets onStall', async (t) => {
+    const { connect, request, server } = await serve(t, {}, stall);
+    const client = await connect();
+    client.send(get('/1'));
+    const first = await request(0);
+    client.pause();
+    first.reply('', { pieces: [large] });
+    await poll(() => server.size === 0, 'the connection is cut');
+    assert.ok(first.events.includes('stall'));
+  });
+
+  for (const before of ['no reply', 'a reply that was sent']) {
+    test(`of a refusal after ${before} is cut off, and reported as a stalled refusal`, async (t) => {
+      const { connect, received, server } = await serve(t, { ...echo, refusal: large }, stall);
+      let stalledRefusals = 0;
+      server.onStalledRefusal = () => (stalledRefusals += 1);
+      const client = await connect();
+      client.pause();
+      if (before !== 'no reply') client.send(get('/1'));
+      client.send('nonsense\r\n\r\n');
+      await poll(() => server.size === 1, 'the client is connected');
+      await poll(() => server.size === 0, 'the connection is cut');
+      assert.equal(stalledRefusals, 1);
+      if (before !== 'no reply') assert.deepEqual(received[0]?.events, ['start', 'taken']);
+    });
+  }
+
+  test('of a small reply before a refusal is cut off, and reported as a stalled reply', async (t) => {
+    const { connectBoth, request, server } = await serve(t, { refusal: large }, stall);
+    let stalledRefusals = 0;
+    server.onStalledRefusal = () => (stalledRefusals += 1);
+    const { client, connection } = await connectBoth();
+    client.send(get('/1'));
+    const first = await request(0);
+    // As if the OS did not accept the reply yet.
+    connection.socket.cork();
+    first.reply('1');
+    client.pause();
+    client.send('nonsense\r\n\r\n');
+    await poll(() => server.size === 0, 'the connection is cut');
+    assert.ok(first.events.includes('stall'));
+    assert.equal(stalledRefusals, 0);
+  });
+});

@@ -1,0 +1,379 @@
+// The server side of HTTP/1.1 on real sockets: how much of pipelined requests is buffered, when a socket is paused and
+// resumed, and how connections share event-loop turns. D27, D28, D58.
+
+import assert from 'node:assert/strict';
+import type { Socket } from 'node:net';
+import { test, type TestContext } from 'node:test';
+import { RequestReader } from '../../packages/core/http1/request-reader.ts';
+import { ServerConnection } from '../../packages/core/http1/server-connection.ts';
+import { queueForTurn, type TurnTaker } from '../../packages/core/http1/turns.ts';
+import { poll } from '../helpers/changes.ts';
+import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
+import {
+  assertEchoes,
+  assertEnds,
+  assertReplies,
+  echo,
+  get,
+  gets,
+  put,
+  serve,
+  turn,
+  TurnCounter,
+  turns,
+  type Received,
+} from '../helpers/served-connections.ts';
+
+const heldBytesMax = 65_536;
+
+/** Sends `bytes` in pieces, each after the server has read the piece before. */
+async function sendSlowly(client: RawClient, socket: Socket, bytes: Buffer, size = 8_000): Promise<void> {
+  for (let at = 0; at < bytes.length; at += size) {
+    const piece = bytes.subarray(at, at + size);
+    const expected = socket.bytesRead + piece.length;
+    client.send(piece);
+    await poll(() => socket.bytesRead >= expected, 'the piece is read');
+  }
+}
+
+function padded(count: number, paddingBytes: number): Buffer {
+  return gets(count, [['X-Padding', 'x'.repeat(paddingBytes)]]);
+}
+
+/** Counts the bytes that the server allocates for buffering. One allocation gets at most `sizeMax`. */
+function countAllocated(t: TestContext, sizeMax = Infinity): () => number {
+  let total = 0;
+  const allocate = Buffer.allocUnsafeSlow.bind(Buffer);
+  t.mock.method(Buffer, 'allocUnsafeSlow', (size: number) => {
+    total += size;
+    return allocate(Math.min(size, sizeMax));
+  });
+  return () => total;
+}
+
+// Buffered bytes.
+
+test('64 KiB from small reads are buffered; the socket resumes when all of them are consumed [D58]', async (t) => {
+  const { connectBoth, request } = await serve(t);
+  const { client, connection } = await connectBoth();
+  const { socket } = connection;
+  const count = 71;
+  const all = padded(count, 1_000);
+  const firstBytes = all.length / count;
+  client.send(all.subarray(0, firstBytes));
+  await request(0);
+  const rest = all.subarray(firstBytes);
+  await sendSlowly(client, socket, rest.subarray(0, heldBytesMax - 1));
+  assert.equal(socket.isPaused(), false, 'one more byte may be buffered');
+  await sendSlowly(client, socket, rest.subarray(heldBytesMax - 1, heldBytesMax));
+  assert.equal(socket.isPaused(), true);
+  (await request(0)).reply('/0');
+  await request(1);
+  await turn();
+  assert.equal(socket.isPaused(), true, 'some bytes are still buffered');
+  const held = Math.floor(heldBytesMax / firstBytes);
+  for (let index = 1; index <= held; index += 1) (await request(index)).reply(`/${index}`);
+  await poll(() => !socket.isPaused(), 'the socket resumes');
+  client.send(rest.subarray(heldBytesMax));
+  for (let index = held + 1; index < count; index += 1) (await request(index)).reply(`/${index}`);
+  await assertEchoes(client, count);
+});
+
+test('before the reply, at most 64 KiB plus one read are taken from 20 MB of pipelined requests [D58]', async (t) => {
+  const { connectBoth, exchange, request, received } = await serve(t);
+  const { client, connection } = await connectBoth();
+  client.send(get('/0'));
+  await request(0);
+  const sent = padded(20_000, 900);
+  client.send(sent);
+  await poll(() => connection.socket.isPaused(), 'the socket is paused');
+  await turns(50);
+  const { bytesRead } = connection.socket;
+  assert.ok(bytesRead <= 2 * 65_536 + 1_000, `${bytesRead} were read`);
+  assert.equal(received.length, 1);
+  await exchange(client, 0, 'first');
+  await request(1);
+});
+
+test('no further requests start while a client reads nothing; all start once the client reads again [D58]', async (t) => {
+  const { connect, received } = await serve(t, {
+    onStart: (each) => {
+      each.reply('', { pieces: [Buffer.alloc(1_000_000, each.head.target)] });
+    },
+  });
+  const client = await connect();
+  client.pause();
+  const count = 50;
+  client.send(gets(count));
+  let startedBefore = -1;
+  await poll(async () => {
+    const isSettled = received.length > 0 && received.length === startedBefore;
+    startedBefore = received.length;
+    await turns(20);
+    return isSettled;
+  }, 'no more are started');
+  assert.ok(received.length < count / 2, `${received.length} were started`);
+  client.resume();
+  for (let index = 0; index < count; index += 1) {
+    assert.ok((await client.reply()).text.startsWith(`/${index}/`));
+  }
+});
+
+test('bytes that arrive while a connection waits for its turn are read after its buffered bytes [D27]', async (t) => {
+  const { connectBoth, received } = await serve(t, {
+    onStart: (each) => {
+      if (received.length === 1) {
+        // Arrives before the connection's turn, although its socket is paused.
+        setImmediate(() => connection.socket.emit('data', get('/late')));
+      }
+      each.reply(each.head.target);
+    },
+  });
+  const { client, connection } = await connectBoth();
+  client.send(gets(3));
+  await assertReplies(client, '/0', '/1', '/2', '/late');
+  assert.deepEqual(
+    received.map(({ head }) => head.target),
+    ['/0', '/1', '/2', '/late'],
+  );
+});
+
+for (const when of ['after it', 'before it, in small reads', 'before it, at once'] as const) {
+  test(`the last reply: all bytes sent ${when} are read and dropped, without a reset [D27]`, async (t) => {
+    const { connectBoth, request, received } = await serve(t);
+    const { client, connection } = await connectBoth();
+    const { socket } = connection;
+    const first = get('/0', [['Connection', 'close']]);
+    const more = padded(when === 'before it, at once' ? 20_000 : 1_000, 1_000);
+    client.send(first);
+    const last = await request(0);
+    if (when === 'before it, in small reads') {
+      // Paused because the buffer is full. No pending turn would resume the socket.
+      await sendSlowly(client, socket, more.subarray(0, heldBytesMax));
+      assert.equal(socket.isPaused(), true);
+      client.send(more.subarray(heldBytesMax));
+    } else if (when === 'before it, at once') {
+      client.send(more);
+      await poll(() => socket.isPaused(), 'the socket is paused');
+      await turns(10);
+    }
+    last.reply('/0');
+    await assertReplies(client, '/0');
+    await assertEnds(client);
+    if (when === 'after it') client.send(more);
+    await poll(() => socket.bytesRead === first.length + more.length, 'all of it is read');
+    await poll(() => connection.isQuiet(0, 0), 'nothing is buffered');
+    assert.equal(received.length, 1);
+  });
+}
+
+// Memory for pipelined requests.
+
+test('pipelined requests in many small pieces need at most four times their size in memory [D58]', async (t) => {
+  const { connectBoth, request } = await serve(t);
+  const { client, connection } = await connectBoth();
+  const count = 101;
+  const all = padded(count, 100);
+  const firstBytes = get('/0', [['X-Padding', 'x'.repeat(100)]]).length;
+  client.send(all.subarray(0, firstBytes));
+  await request(0);
+  const rest = all.subarray(firstBytes);
+  const allocated = countAllocated(t, 4 * rest.length);
+  await sendSlowly(client, connection.socket, rest, 100);
+  t.mock.restoreAll();
+  assert.ok(allocated() > 0 && allocated() <= 4 * rest.length, `${allocated()} for ${rest.length}`);
+  for (let index = 0; index < count; index += 1) (await request(index)).reply(`/${index}`);
+  await assertEchoes(client, count);
+});
+
+test('1,000 requests that arrive together are read from at most four buffers [D58]', async (t) => {
+  const memories = new Set<ArrayBufferLike>();
+  const { connect } = await serve(t, {
+    onBody: (_, piece) => memories.add(piece.buffer),
+    onBodyEnd: (each) => {
+      queueMicrotask(() => {
+        each.reply(each.head.target);
+      });
+    },
+  });
+  const client = await connect();
+  const targets = Array.from({ length: 1_000 }, (_, index) => `/${index}`);
+  client.send(Buffer.concat(targets.map((target) => requestBytes('PUT', target, { body: 'b' }))));
+  await assertReplies(client, ...targets);
+  assert.ok(memories.size <= 4, `${memories.size} buffers`);
+});
+
+test('if 60 KB of pipelined requests always wait, each byte is copied at most four times [D58]', async (t) => {
+  const { connectBoth, request } = await serve(t);
+  const { client, connection } = await connectBoth();
+  const bytesEach = get('/0', [['X-Padding', 'x'.repeat(950)]]);
+  let sent = 0;
+  const allocated = countAllocated(t);
+  for (let index = 0; index < 500; index += 1) {
+    const bytes = Buffer.concat(Array.from({ length: index > 0 ? 1 : 60 }, () => bytesEach));
+    await sendSlowly(client, connection.socket, bytes);
+    sent += bytes.length;
+    (await request(index)).reply('');
+    await request(index + 1);
+  }
+  assert.ok(allocated() <= 4 * sent, `${allocated()} for ${sent}`);
+});
+
+// Event-loop turns.
+
+function afterMicrotasks(act: () => void, rounds = 10): void {
+  queueMicrotask(
+    rounds === 1
+      ? act
+      : () => {
+          afterMicrotasks(act, rounds - 1);
+        },
+  );
+}
+
+const atOnce = (reply: () => void): void => {
+  reply();
+};
+for (const [how, create, defer] of [
+  ['answered at once', get, atOnce],
+  ['answered at once, with a body', (target: string) => requestBytes('PUT', target, { body: 'b' }), atOnce],
+  ['answered in a microtask', get, queueMicrotask],
+  ['answered after ten microtasks', get, afterMicrotasks],
+  [
+    'answered with process.nextTick',
+    get,
+    (reply: () => void) => {
+      process.nextTick(reply);
+    },
+  ],
+] satisfies [string, (target: string) => Buffer, (reply: () => void) => void][]) {
+  test(`at most 16 pipelined requests start in one event-loop turn: ${how} [D58]`, async (t) => {
+    const started = new TurnCounter();
+    const answer = (each: Received): void => {
+      defer(() => {
+        each.reply(each.head.target);
+      });
+    };
+    const { connect, received } = await serve(t, {
+      onStart: (each) => {
+        started.count();
+        if (each.head.bodyLength === 0) answer(each);
+      },
+      onBodyEnd: answer,
+    });
+    const client = await connect();
+    const targets = Array.from({ length: 300 }, (_, index) => `/${index}`);
+    client.send(Buffer.concat(targets.map((target) => create(target))));
+    await assertReplies(client, ...targets);
+    await turn();
+    assert.equal(received.length, targets.length);
+    assert.ok(Math.max(...started.perTurn) <= 16, `${started.perTurn.join()} in a turn`);
+  });
+}
+
+test('with a full buffer, at most 16 requests start in one event-loop turn [D58]', async (t) => {
+  const started = new TurnCounter();
+  const { connectBoth, request } = await serve(t, {
+    onStart: (each) => {
+      started.count();
+      if (each.head.target !== '/first') each.reply(each.head.target);
+    },
+  });
+  const { client, connection } = await connectBoth();
+  client.send(get('/first'));
+  const first = await request(0);
+  const count = 150;
+  await sendSlowly(client, connection.socket, padded(count, 450));
+  assert.equal(connection.socket.isPaused(), true);
+  first.reply('/first');
+  await assertReplies(client, '/first');
+  await assertEchoes(client, count);
+  await turn();
+  assert.ok(Math.max(...started.perTurn) <= 16, `${started.perTurn.join()} in a turn`);
+});
+
+test('at most two reads of a body are passed on in one event-loop turn [D58]', async (t) => {
+  let bytesBefore = 0;
+  let isCounting = false;
+  const perTurn: number[] = [];
+  const { connect, request } = await serve(t, {
+    onBody: (each) => {
+      if (isCounting) return;
+      isCounting = true;
+      setImmediate(() => {
+        isCounting = false;
+        perTurn.push(each.bodyBytes - bytesBefore);
+        bytesBefore = each.bodyBytes;
+      });
+    },
+  });
+  const client = await connect();
+  const size = 900_000;
+  client.send(put('/', size) + 'b'.repeat(size));
+  const each = await request(0);
+  await poll(() => each.events.includes('end'), 'the body');
+  assert.equal(each.bodyBytes, size);
+  // One read arrives now. Another had arrived before the socket was paused.
+  assert.ok(Math.max(...perTurn) <= 2 * 65_536, `${Math.max(...perTurn)} bytes in one turn`);
+});
+
+test('the socket of a client that sends one request at a time is not paused [D58]', async (t) => {
+  const wasPaused: boolean[] = [];
+  const { connectBoth } = await serve(t, {
+    onStart: (each) => {
+      each.reply(each.head.target);
+      // Runs before any other connection has a turn.
+      process.nextTick(() => wasPaused.push(connection.socket.isPaused()));
+    },
+  });
+  const { client, connection } = await connectBoth();
+  for (const target of ['/1', '/2']) assert.equal((await client.call('GET', target)).text, target);
+  assert.deepEqual(wasPaused, [false, false]);
+});
+
+test('a connection waits for one turn at a time, for new reads and for buffered bytes [D58]', async (t) => {
+  const { connectBoth } = await serve(t, echo);
+  const { client, connection } = await connectBoth();
+  assert.ok(connection instanceof ServerConnection);
+  const taken: string[] = [];
+  const takeTurn = connection.takeTurn.bind(connection);
+  t.mock.method(connection, 'takeTurn', () => {
+    taken.push('connection');
+    takeTurn();
+  });
+  let isOver = false;
+  const other: TurnTaker = {
+    takeTurn: () => {
+      taken.push('other');
+      if (!isOver) queueForTurn(other);
+    },
+  };
+  queueForTurn(other);
+  // Large enough that a single read can fill a turn.
+  const count = 3_000;
+  client.send(padded(count, 1_000));
+  await assertEchoes(client, count);
+  isOver = true;
+  assert.ok(taken.includes('connection'));
+  assert.equal(
+    taken.some((each, index) => each === 'connection' && taken[index - 1] === each),
+    false,
+    'two turns in a row while another waits',
+  );
+});
+
+test('a reader that consumes nothing causes an error and a close, not an endless loop [D28]', async (t) => {
+  const { connect, faults } = await serve(t, echo);
+  const client = await connect();
+  let calls = 0;
+  const mock = t.mock.method(RequestReader.prototype, 'read', (_bytes: Buffer, from: number) => {
+    calls += 1;
+    assert.ok(calls < 100, 'an endless loop');
+    return from;
+  });
+  client.send(get('/1'));
+  await client.closed();
+  mock.mock.restore();
+  assert.deepEqual(faults.map(String), ['Error: the reader consumed nothing']);
+  assert.equal((await (await connect()).call('GET', '/2')).text, '/2');
+});

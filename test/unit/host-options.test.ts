@@ -1,0 +1,192 @@
+// Invalid options of the hosts, with the whole message for the developer [D32]. The effects of options are tested for
+// each host.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { createFetchHandler } from '../../packages/core/hosts/fetch/fetch.ts';
+import { createGatewayServer } from '../../packages/core/hosts/index.ts';
+import { createNodeHandler } from '../../packages/core/hosts/node/node.ts';
+
+const hosts = { server: createGatewayServer, node: createNodeHandler, fetch: createFetchHandler };
+
+/** The problems of `options` for that host, or an empty text if the host accepts them. */
+function problemsOf(options: object, host: keyof typeof hosts = 'server'): string {
+  try {
+    hosts[host]({ backendUrl: 'http://localhost:5104', ...options });
+    return '';
+  } catch (error) {
+    assert.ok(error instanceof TypeError);
+    return /^Cannot create the gateway: (.*)\.$/s.exec(error.message)?.[1] ?? error.message;
+  }
+}
+
+const act = () => undefined;
+const observer = { onCallEnd: act, onMalformed: act, onStall: act, onBug: act };
+const https = 'https://localhost:5104';
+const tlsWish =
+  "must be an object with cert and key as PEM strings, and optionally clientCa, minVersion ('1.2' or '1.3') and ticketKeys (48 bytes)";
+const msWish = 'must be a whole number from 1 to 2147483647';
+const addressRule = 'must be an address, for instance http://localhost:5104';
+const textRule = 'must be a non-empty string (leave it out for none)';
+const textsRule = 'must be a non-empty array of non-empty strings';
+
+for (const [host, name, rule, wrong, right] of [
+  ['server', 'backendUrl', addressRule, [undefined, null, '', 'localhost', 5104], [new URL(https)]],
+  [
+    'server',
+    'backendTls',
+    'must be an object with ca, cert, key, serverName, each a string',
+    [null, 'pem', { ca: 5 }, { pem: '' }],
+    [undefined],
+  ],
+  [
+    'server',
+    'observer',
+    'must be an object with the functions onCallEnd, onMalformed, onStall, onBug',
+    [
+      ...[null, 'observer', act, {}, { ...observer, onOutage: 'log' }],
+      ...Object.keys(observer).map((each) => ({ ...observer, [each]: undefined })),
+    ],
+    [observer, { ...observer, onOutage: act }, undefined],
+  ],
+  [
+    'node',
+    'prefix',
+    'must start with a slash and not end with one',
+    ['items', 'a/b', '/', '/a/', '/a//b', '/a?', '/a#b'],
+    ['', '/a', '/a/b'],
+  ],
+  ['fetch', 'clientAddress', 'must be a function', ['10.0.0.1', null], [act]],
+  ['server', 'requestTimeoutMs', msWish, [0, 1.5, '5', NaN, null, 2_147_483_648], [1, 2_147_483_647]],
+  ['server', 'itemIdParsing', "must be 'leading' or 'whole'", ['', 'x', true, null], ['leading', 'whole']],
+  [
+    'server',
+    'allowedHosts',
+    'must be an array of host names without ports',
+    ['a.example', ['a.example:80'], ['a.example,b.example'], ['a.example', ''], [5]],
+    [[], ['a.example', 'b.example']],
+  ],
+  [
+    'server',
+    'trustedProxies',
+    'must be an array of IP addresses and ranges such as 10.0.0.0/8',
+    ['10.0.0.0/8', ['10.0.0.0/8', 'proxy'], [10]],
+    [[], ['10.0.0.0/8', '::1']],
+  ],
+  [
+    'server',
+    'corsOrigins',
+    "must be an array of origins such as https://app.example.com, or ['*']",
+    [
+      ...['*', 'https://a.example', [5], ['*', '*'], ['*', 'https://a.example'], ['https://*.example']],
+      ...[['https://a.example/'], ['https://a.example:443'], ['https://A.example'], ['http://']],
+      ...[['file://a'], ['app://a/b'], ['xhttps://a.example/b'], ['app://a:123456'], ['-app://a'], ['null']],
+    ],
+    [[], ['*'], ['https://a.example', 'http://localhost:5173'], ['capacitor://localhost', 'a+b-c.d://e:80']],
+  ],
+  ['server', 'corsCredentials', 'must be true or false', ['true', 1, null], [false]],
+  ['server', 'authIssuer', textRule, ['', 5, null], []],
+  ['server', 'authAudience', textsRule, [[], '', 'a', ['a', ''], [5], null], []],
+  ['server', 'tls', tlsWish, [null, 'pem', {}, { cert: 5, key: '' }, { cert: '' }], [undefined]],
+  ...[{ clientCa: 5 }, { minVersion: '1.1' }, { ticketKeys: Buffer.alloc(47) }].map(
+    (more) => ['server', 'tls', tlsWish, [{ cert: '', key: '', ...more }], []] as const,
+  ),
+] as const) {
+  test(`${name}: ${rule}`, () => {
+    for (const value of wrong) {
+      const problems = problemsOf({ [name]: value }, host).split('; ');
+      assert.ok(problems.includes(`${name} ${rule}`), `${JSON.stringify(value)}: ${problems.join('; ')}`);
+    }
+    for (const value of right) {
+      assert.equal(problemsOf({ [name]: value }, host), '', JSON.stringify(value));
+    }
+  });
+}
+
+test('backendUrl: each wrong part is named', () => {
+  const one = 'the address of one backend (put a load balancer in front of several)';
+  for (const [backendUrl, wish] of [
+    ['http://a,b', one],
+    ['HTTP://a,http://b', one],
+    ['http://a/x,http://b', one],
+    ['http://a/x, \n http://b', one],
+    ['http://a/x,HTTPS://b', one],
+    ['http://a/x,1/x', undefined],
+    ['http://a/x//b,1', undefined],
+    ['httpsx://a', 'an http or https address'],
+    ['xhttp://a', 'an http or https address'],
+    ['http://a/%zz', 'an address whose path has no malformed escape'],
+    ['http://a/%3fb', 'an address without query and fragment'],
+  ] as const) {
+    const text = `backendUrl must be ${wish}, for instance http://localhost:5104`;
+    assert.equal(problemsOf({ backendUrl }), wish === undefined ? '' : text, backendUrl);
+  }
+});
+
+test('options that cannot be combined are refused with the reason', () => {
+  const noOrigin = 'but corsOrigins is empty';
+  for (const [options, problems] of [
+    [{ corsCredentials: true }, `corsCredentials is true, ${noOrigin}`],
+    [{ corsMaxAgeS: 5 }, `corsMaxAgeS is set, ${noOrigin}`],
+    [
+      { corsMaxAgeS: 0, corsCredentials: true },
+      `corsCredentials is true, ${noOrigin}; corsMaxAgeS is set, ${noOrigin}`,
+    ],
+    [{ corsMaxAgeS: 600 }, ''],
+    [
+      { corsOrigins: ['*'], corsCredentials: true },
+      'corsCredentials cannot be true when corsOrigins is *: name the origins instead',
+    ],
+    [{ corsOrigins: ['https://a.example'], corsCredentials: true, corsMaxAgeS: 5 }, ''],
+    [{ corsOrigins: ['*'], corsMaxAgeS: 5 }, ''],
+    [{ backendTls: { ca: '' } }, 'backendTls needs an https address in backendUrl'],
+    [{ backendTls: {}, backendUrl: 'ftp://a' }, 'backendTls needs an https address in backendUrl'],
+    [{ backendTls: { cert: 'x' }, backendUrl: https }, 'backendTls needs both cert and key, or neither'],
+    [{ backendTls: { key: 'x' }, backendUrl: https }, 'backendTls needs both cert and key, or neither'],
+    [{ backendTls: { serverName: 'a', ca: undefined }, backendUrl: https }, ''],
+  ] as const) {
+    assert.equal(
+      problemsOf(options).replace(/^backendUrl must be an http or https address.*?; /, ''),
+      problems,
+      JSON.stringify(options),
+    );
+  }
+  const rateLimit = '1/1s';
+  const tokens = { authIssuer: 'https://issuer.example', authAudience: ['a'], authJwksFile: 'keys' };
+  assert.equal(
+    problemsOf({ rateLimit }, 'fetch'),
+    "rateLimit counts by address, which a Request does not contain: set clientAddress, or rateLimitKey: 'identity'",
+  );
+  assert.equal(problemsOf({ rateLimit, clientAddress: act }, 'fetch'), '');
+  assert.equal(problemsOf({ rateLimit, rateLimitKey: 'identity', ...tokens }, 'fetch'), '');
+  const pem = { cert: 'x', key: 'x' };
+  assert.match(problemsOf({ backendTls: pem, backendUrl: https }), /^backendTls cannot be used: \w/);
+  assert.match(problemsOf({ tls: pem }), /^tls cannot be used: \w/);
+  assert.throws(
+    () => {
+      createGatewayServer({ backendUrl: https }).renewTls({} as never);
+    },
+    {
+      name: 'TypeError',
+      message: `Cannot create the gateway: tls ${tlsWish}.`,
+    },
+  );
+});
+
+test('every problem is in one message: texts first, then numbers, combinations and unknown names', () => {
+  assert.equal(
+    problemsOf(
+      { requestTimeoutMs: 0, backendUrl: 'x', corsMaxAgeS: 5, inFlightMx: 1, connectionsMax: 1, zzz: 1 },
+      'node',
+    ),
+    [
+      `backendUrl ${addressRule}`,
+      `requestTimeoutMs ${msWish}`,
+      'corsMaxAgeS is set, but corsOrigins is empty',
+      'inFlightMx is unknown: did you mean inFlightMax?',
+      'connectionsMax is unknown',
+      'zzz is unknown',
+    ].join('; '),
+  );
+  assert.equal(problemsOf({ prefix: '/a' }), 'prefix is unknown');
+});

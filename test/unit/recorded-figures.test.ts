@@ -1,0 +1,32 @@
+// Compares the figures in the documents with the recorded ones in bench/results.
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+
+import { makeFiles } from '../../bench/figures.ts';
+import { findResults, formatResults, readResults } from '../../bench/results.ts';
+
+const root = join(import.meta.dirname, '../..');
+
+for (const [path, text] of await makeFiles()) {
+  test(`${path} is as \`npm run figures\` writes it`, () => {
+    assert.equal(readFileSync(join(root, path), 'utf8'), text, `${path} is stale: npm run figures`);
+  });
+}
+
+test('a changed figure changes every file', async () => {
+  const results = readResults();
+  const files = await makeFiles(results);
+  for (const row of results.comparison.throughput) {
+    if (row.contender === 'gateway') row.processorUs.median *= 2;
+  }
+  for (const row of results.restart.rows) row.recoveryMs.max += 1;
+  for (const row of results.fleet.rows) row.lost += 1;
+  for (const [path, text] of await makeFiles(results)) assert.notEqual(text, files.get(path), path);
+});
+
+test('the recorded figures are formatted as a benchmark with --record writes them', () => {
+  assert.equal(formatResults(readResults()), readFileSync(findResults(), 'utf8'));
+});
