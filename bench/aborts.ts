@@ -1,6 +1,6 @@
-// How long the backend goes on with reads that nobody waits for any more: 2,000 clients, each with a read under way, leave
-// at once. From the last one's leaving to the moment at which the backend has seen the last of its connections close; the
-// gateway and a bare relay over node:net in turns, in one run. Flags: --rounds N (5), --clients N (2,000), --bars.
+// Measures how soon abandoned reads are cancelled, by the gateway and by a bare relay over node:net in turns. 2,000 clients, each
+// with a read in flight, disconnect at once. The time runs until the last backend connection has closed. Flags: --rounds N (5),
+// --clients N (2,000), --bars to fail beyond the limits, --record to place the figures in the documents.
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -9,21 +9,23 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { CONTENDERS, type Contender } from './contenders.ts';
+import { record } from './figures.ts';
+import { machine, spreadOf, today } from './results.ts';
 import { startContender, stopAll } from './running.ts';
 
-// The bar of the project: so soon, or within so many times what the bare relay takes.
+// The gateway misses its goal if it takes longer than this, and longer than this multiple of the bare relay's time.
 const CANCELLED_MS_MAX = 100;
 const FACTOR_MAX = 1.2;
 const LIMIT_MS = 30_000;
 
-/** What the backend says of itself: that so many requests are under way, or when the last one had ended. */
+/** A message from the backend: its port, the number of held requests, or the end of the last one. */
 interface Report {
   port?: number;
   held?: number;
   emptyAt?: number;
 }
 
-/** The system's clock, which is the same in every process. */
+/** The monotonic time of the OS, in ms. It is the same in all processes. */
 const nowMs = (): number => Number(process.hrtime.bigint()) / 1e6;
 
 /** Answers `/api/WorkItem/17` and holds every other call until its connection closes. */
@@ -57,6 +59,7 @@ async function measure(): Promise<void> {
       rounds: { type: 'string', default: '5' },
       clients: { type: 'string', default: '2000' },
       bars: { type: 'boolean', default: false },
+      record: { type: 'boolean', default: false },
     },
   });
   const clients = Number(flags.clients);
@@ -93,7 +96,7 @@ async function measure(): Promise<void> {
     await areHeld;
     const isEmpty = waitFor((report) => report.emptyAt, 'the end of every call');
     for (const socket of sockets) socket.destroy();
-    // The platform closes what was destroyed at the end of a turn of the event loop.
+    // Node closes destroyed sockets at the end of the event-loop iteration.
     await new Promise((resolve) => setImmediate(resolve));
     const leftAt = nowMs();
     return (await isEmpty) - leftAt;
@@ -105,7 +108,7 @@ async function measure(): Promise<void> {
   try {
     const running = [];
     for (const contender of CONTENDERS.filter(({ name }) => names.includes(name))) {
-      // More calls at once than the gateway takes by default.
+      // The calls in flight are more than the gateway's default limit.
       const start: Contender['start'] = (place) => {
         const command = contender.start(place);
         return { ...command, env: { ...command.env, IN_FLIGHT_MAX: String(2 * clients) } };
@@ -129,6 +132,10 @@ async function measure(): Promise<void> {
     return median;
   });
   console.log(`the gateway takes ${(ours / bare).toFixed(2)} of what the bare relay takes`);
+  if (flags.record) {
+    const rows = names.map((name) => ({ name, cancelledMs: spreadOf(took.get(name) ?? []) }));
+    await record('aborts', { date: today, machine, rounds: Number(flags.rounds), clients, rows });
+  }
   if (flags.bars && ours > CANCELLED_MS_MAX && ours > FACTOR_MAX * bare) {
     console.log(`over the bar of ${CANCELLED_MS_MAX} ms, or ${FACTOR_MAX} times the relay`);
     process.exitCode = 1;

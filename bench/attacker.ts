@@ -1,5 +1,5 @@
-// Clients that mean harm, in a process of its own: one attack at a time, by order of its parent over IPC, until the
-// next order. It runs at low priority, so that the load generator beside it keeps its schedule.
+// Hostile clients in a separate process. The parent process orders one attack at a time over IPC, and later its end. This
+// process has a low priority, so that the load generator on the same core keeps its schedule.
 import { connect, type Socket } from 'node:net';
 import { setPriority } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -9,29 +9,29 @@ import { attackOver, HTTP2_ATTACKS, settingsOf, type Http2AttackName } from './h
 export const ATTACKS = {
   'slow heads': 'each connection sends its head, a byte a second',
   'slow bodies': 'each connection sends its body, a byte a second',
-  'slow readers': 'each connection takes a list of 4 MB at 1 KB/s',
-  'idle connections': 'connections that say nothing',
-  'connection flood': 'connections opened and closed as fast as can be',
+  'slow readers': 'each connection reads a list of 4 MB at 1 KB/s',
+  'idle connections': 'connections that send nothing',
+  'connection flood': 'connections opened and closed as fast as possible',
   'header bombs': 'heads of 100 KB on one connection after the other',
   'requests sent ahead': 'connections with 500 requests in one write, which read the replies',
   'refusals sent ahead':
     'connections that send requests with a bad id and read the replies, both without a pause',
   'OPTIONS sent ahead': 'the same with OPTIONS',
   'one-byte chunks': 'connections that send bodies in chunks of one byte without a pause',
-  aborts: 'clients that leave at some moment of a call',
+  aborts: 'clients that disconnect at a random moment of a call',
 } as const;
-/** On a gateway that wants tokens. */
+/** Attacks on a gateway that requires tokens. */
 export const TOKEN_ATTACKS = {
   'no token sent ahead':
     'connections that send requests without a token and read the replies, both without a pause',
-  'Bearer x sent ahead': 'the same with a token that is none',
-  'forged tokens sent ahead': 'the same with a token that another key has signed with RS256',
+  'Bearer x sent ahead': 'the same with an invalid token',
+  'forged tokens sent ahead': 'the same with a token that another RS256 key signed',
 } as const;
 export type AttackName = keyof typeof ATTACKS | keyof typeof TOKEN_ATTACKS | Http2AttackName;
 /** `forged` is a token for the attacks that need one. */
 export type AttackOrder =
   { attack: AttackName; port: number; connections: number; forged?: string | undefined } | { stop: true };
-/** How many connections the attack has had, and how many streams of HTTP/2 it has opened on them. */
+/** Numbers of connections that the attack opened, and of HTTP/2 streams on them. */
 export interface AttackReport {
   connections: number;
   streams: number;
@@ -63,7 +63,7 @@ function open(port: number): Promise<Socket> {
   });
 }
 
-/** As many as asked for, and another for each that the gateway closes. */
+/** Keeps `count` connections open: replaces those that the gateway closes. */
 async function keep(port: number, count: number, begin: (socket: Socket) => void): Promise<void> {
   while (isOn) {
     const missing = Math.min(100, count - sockets.size);
@@ -86,7 +86,7 @@ function drip(socket: Socket, start: string): void {
   }, 1_000);
 }
 
-/** Sends `bytes` again and again, as fast as they are taken. */
+/** Sends `bytes` repeatedly, as fast as the socket accepts them. */
 function flood(socket: Socket, bytes: Buffer): void {
   const send = (): void => {
     while (socket.writable && socket.write(bytes));
@@ -103,11 +103,11 @@ async function again(count: number, act: () => Promise<void>): Promise<void> {
   );
 }
 
-/** One connection of HTTP/2, until it is closed. */
+/** Attacks over one HTTP/2 connection until that connection is closed. */
 async function attackOverHttp2(port: number, attack: Http2AttackName): Promise<void> {
   const index = opened;
   opened += 1;
-  // The gateway may close it before it is set up.
+  // The gateway may close the connection during the handshake.
   const client = await FrameClient.begin(port, settingsOf(attack)).catch(() => undefined);
   if (client === undefined) return delay(20);
   sockets.add(client.socket);
@@ -120,7 +120,7 @@ async function attackOverHttp2(port: number, attack: Http2AttackName): Promise<v
   sockets.delete(client.socket);
 }
 
-/** Requests that nothing but their token decides, in one write. */
+/** Returns the bytes of many requests, each with the header line `line`. */
 function withHeader(line: string): Buffer {
   return Buffer.from(`GET /api/work-items HTTP/1.1\r\nHost:\r\n${line}\r\n`.repeat(1_000));
 }
@@ -213,7 +213,7 @@ let running: Promise<void> | undefined;
 async function stop(): Promise<void> {
   isOn = false;
   await Promise.all([running, ...[...sockets].map((socket) => socket.destroy())]);
-  // What came in the meantime.
+  // These sockets were opened meanwhile.
   for (const socket of sockets) socket.destroy();
   sockets = new Set();
   process.send?.({ connections: opened, streams } satisfies AttackReport);

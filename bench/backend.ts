@@ -1,6 +1,5 @@
-// The fixed backend of every contender: canned answers over plain node:net, in a process of its own, so that it is
-// never what limits a run. It reads just enough HTTP for requests that well-behaved gateways send; it is no example
-// of a server. Its parent drives it over IPC: choose the list, ask for what was received.
+// The backend of every contender: fixed answers over plain node:net in a separate process. It is so fast that it never limits
+// a run, but it parses only requests of well-behaved gateways. The parent process sets the list and reads the counts over IPC.
 import { createServer, type Socket } from 'node:net';
 import { CREATED_ITEM, EXACT_PROBE, ITEM, LISTS, NOT_JSON, PROBE_IDS } from './work-items.ts';
 
@@ -45,7 +44,7 @@ let lastHead = '';
 function chooseAnswer(head: string): Buffer {
   switch (head.charCodeAt(0)) {
     case 0x47: {
-      // GET: the direct contender keeps the gateway's path, everyone else sends the backend's.
+      // GET: the direct contender uses the gateway's path, all others the backend's.
       const path = head.slice(4, head.indexOf(' ', 4));
       const slash = path.indexOf('/', 5);
       if (slash < 0) return list;
@@ -62,7 +61,7 @@ function chooseAnswer(head: string): Buffer {
   }
 }
 
-/** Where a chunked body that starts at `from` ends, or -1 while it is not all there. */
+/** Returns the end of the chunked body at `from`, or -1 if it is incomplete. */
 function findEndOfChunks(text: string, from: number): number {
   let at = from;
   for (;;) {
@@ -75,7 +74,7 @@ function findEndOfChunks(text: string, from: number): number {
   }
 }
 
-/** Answers every complete request in `text` and gives back what is left of it. */
+/** Answers every complete request in `text`. Returns the rest. */
 function answerAll(socket: Socket, text: string): string {
   for (;;) {
     const headEnd = text.indexOf('\r\n\r\n');

@@ -1,5 +1,5 @@
-// Every contender is one row: what it is, how to find out that it is missing, and how to start it on a port.
-// Node contenders take PORT and BACKEND_URL; the others a configuration from contenders/ with {{names}} filled in.
+// The contenders: the gateways and proxies to compare, one row each. Node contenders read PORT and BACKEND_URL; others get a
+// configuration from contenders/ with {{names}} filled in.
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -9,7 +9,7 @@ import type { Job } from './workloads.ts';
 export interface Place {
   port: number;
   backendPort: number;
-  /** A temporary folder of its own. */
+  /** A temporary folder for this contender. */
   folder: string;
 }
 
@@ -27,12 +27,12 @@ export interface Contender {
   checksJson: boolean;
   /** Passes bodies byte for byte. */
   exact: boolean;
-  /** Only these workloads; all when absent. */
+  /** The only workloads to run; default: all. */
   workloads?: string[];
-  /** Why it cannot run here, with what to do about it. */
+  /** Returns why the contender cannot run on this machine and how to fix that; undefined if it can run. */
   findMissing: () => string | undefined;
   version: () => string;
-  /** Work before the first start, such as a build. */
+  /** Called before the first start, for instance for a build. */
   prepare?: () => void;
   start: (place: Place) => Command;
 }
@@ -42,7 +42,7 @@ const root = join(here, '..');
 const NGINX_MODULES = '/usr/lib/nginx/modules';
 const require = createRequire(import.meta.url);
 
-/** Where Debian puts servers, which a user's PATH may lack. */
+/** PATH with Debian's folders for servers, which may be missing in a user's PATH. */
 export const SEARCH_PATH = `${process.env['PATH'] ?? ''}:/usr/local/sbin:/usr/sbin:/sbin`;
 
 export function hasProgram(name: string): boolean {
@@ -76,7 +76,7 @@ function readPackageVersion(folder: string): string {
   return (JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8')) as { version: string }).version;
 }
 
-/** A site of Next.js in contenders/: built once, then started. */
+/** A Next.js site in contenders/, which is built once. */
 function inNext(site: string): Pick<Contender, 'prepare' | 'start'> {
   const folder = join(here, 'contenders', site);
   return {
@@ -128,7 +128,7 @@ export function runNode(script: string, env: Record<string, string> = {}): (plac
   });
 }
 
-/** The built command; `env` holds the settings that differ from its defaults. */
+/** Starts the built command with the settings in `env`. */
 function runGateway(env: Record<string, string>): (place: Place) => Command {
   return (place) => {
     const base = runNode('../dist/command/main.js', {
@@ -141,7 +141,7 @@ function runGateway(env: Record<string, string>): (place: Place) => Command {
   };
 }
 
-/** Writes the named configuration for this place and gives its path. */
+/** Writes the configuration `name` for `place`. Returns its path. */
 export function writeConfiguration(name: string, place: Place): string {
   const names: Record<string, string> = {
     port: String(place.port),

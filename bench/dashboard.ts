@@ -1,6 +1,6 @@
-// What a request costs while dashboards are open: processor time of the gateway with a number of streams open and
-// with none, in turn, on one process, in a closed loop; then what the streams take of a gateway at rest, and when the
-// page is first painted. Flags: --rounds N (10), --seconds N (4), --streams N (10), --bars to fail beyond the limits.
+// Measures the cost of open dashboards. First the gateway's CPU time per request under load, in turns with and without open
+// streams. Then the CPU time of the streams on an idle gateway, and the time to the page's first paint. Flags: --rounds N (10),
+// --seconds N (4), --streams N (10), --bars to fail beyond the limits.
 import { mkdtempSync, rmSync } from 'node:fs';
 import { get, type ClientRequest } from 'node:http';
 import { tmpdir } from 'node:os';
@@ -36,7 +36,7 @@ interface Viewer {
   messages: number;
 }
 
-/** Opens a stream as a browser does, and resolves with its first message. */
+/** Opens a stream as a browser does. Resolves with its first message. */
 function openViewer(port: number): Promise<Viewer> {
   return new Promise((resolve, reject) => {
     const request = get({ host: '127.0.0.1', port, path: '/dashboard/events', agent: false }, (answer) => {
@@ -99,7 +99,7 @@ try {
     return cost;
   };
   for (let round = 0; round < rounds; round++) {
-    // The order changes, so that a drift of the machine falls on both alike.
+    // Alternates the order, so that a slow change of the machine's speed affects both alike.
     let none = round % 2 === 0 ? await runWithout() : 0;
     const open = await runWith();
     if (round % 2 === 1) none = await runWithout();
@@ -131,7 +131,7 @@ try {
   const restMsOpen = await processorMsAtRest();
   for (const { request } of viewers) request.destroy();
   console.log(
-    `at rest: ${restMs.toFixed(1)} ms of processor time a second, with ${flags.streams} dashboards open ${restMsOpen.toFixed(1)} ms`,
+    `idle: ${restMs.toFixed(1)} ms of CPU time per second, with ${flags.streams} dashboards open ${restMsOpen.toFixed(1)} ms`,
   );
 
   await using browser = await TestBrowser.start();

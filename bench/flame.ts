@@ -1,6 +1,5 @@
-// A flame graph of the gateway at work, as SVG: where the processor time of a GET of one item goes. It runs the built
-// command with --cpu-prof under load and draws the stacks, widest first; what is narrower than 0.3 % is left out.
-// `npm run bench:flame` writes docs/images/flame-graph.svg.
+// Draws a flame graph of the CPU time of a GET of one item. Runs the built command with --cpu-prof under load and draws
+// the frames, widest first, without those below 0.3 %. `npm run bench:flame` writes docs/images/flame-graph.svg.
 import { spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -21,7 +20,7 @@ interface Profile {
   timeDeltas: number[];
 }
 
-/** Frames with the same name under the same parent are one. */
+/** The sum of all stack frames with this name under the same parent. */
 interface Frame {
   name: string;
   owner: keyof typeof OWNERS;

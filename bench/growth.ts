@@ -1,23 +1,24 @@
-// How the gateway's cost grows: with the size of an answer, with the number of connections, with idle connections, and
-// with workers. Writes bench/results/growth-<date>.md and .json. Flags: --rounds N (5), --seconds N (2), --out FILE.
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+// Measures the gateway's cost per request for several sizes of answers, and numbers of connections, idle connections and
+// workers. Flags: --rounds N (5), --seconds N (2), --record to place the figures in the documents.
+import { mkdtempSync, rmSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
-import { cpus, loadavg, tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { loadavg, tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { CONTENDERS } from './contenders.ts';
+import { record } from './figures.ts';
 import type { LoadResult } from './load.ts';
 import { readMemoryMb, resetPeakMemory } from './processes.ts';
+import { machine, spreadOf, today, type GrowthRow } from './results.ts';
 import { Backend, Load, startContender, stopAll, type RunningContender } from './running.ts';
 import { makeShots, WORKLOADS, type Workload } from './workloads.ts';
 
-const date = new Date().toISOString().slice(0, 10);
 const { values: flags } = parseArgs({
   options: {
     rounds: { type: 'string', default: '5' },
     seconds: { type: 'string', default: '2' },
-    out: { type: 'string', default: join(import.meta.dirname, 'results', `growth-${date}`) },
+    record: { type: 'boolean', default: false },
   },
 });
 const rounds = Number(flags.rounds);
@@ -27,19 +28,7 @@ const AGAIN = { warmupMs: 300, warmupRequests: 0 };
 const CONNECTIONS = [1, 8, 64, 512];
 const IDLE_CONNECTIONS = 5_000;
 
-interface Row {
-  label: string;
-  processorUs: number;
-  leastUs: number;
-  mostUs: number;
-  requestsPerSecond: number;
-  peakMb: number;
-}
-
-const medianOf = (values: number[]): number =>
-  values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? 0;
-
-/** One line of a table: what is started, what it is sent, and over how many connections. */
+/** One row of a table: a contender, its workload and the number of connections. */
 interface Case {
   label: string;
   one: RunningContender;
@@ -47,8 +36,8 @@ interface Case {
   connections: number;
 }
 
-/** Runs the cases in turns and gives the medians of each. */
-async function measure(cases: Case[], backend: Backend, load: Load): Promise<Row[]> {
+/** Runs the cases in turns. Returns the medians of each. */
+async function measure(cases: Case[], backend: Backend, load: Load): Promise<GrowthRow[]> {
   const results = new Map(cases.map((each) => [each, [] as LoadResult[]]));
   const peaks = new Map<Case, number>();
   for (let round = 0; round < rounds; round++) {
@@ -72,27 +61,25 @@ async function measure(cases: Case[], backend: Backend, load: Load): Promise<Row
   }
   return cases.map((each) => {
     const own = results.get(each) ?? [];
-    const costs = own.map(({ processorMs, requests }) => (processorMs * 1000) / requests);
+    const rates = own.map(({ requests, elapsedMs }) => (requests * 1000) / elapsedMs);
     return {
       label: each.label,
-      processorUs: medianOf(costs),
-      leastUs: Math.min(...costs),
-      mostUs: Math.max(...costs),
-      requestsPerSecond: medianOf(own.map(({ requests, elapsedMs }) => (requests * 1000) / elapsedMs)),
-      peakMb: peaks.get(each) ?? 0,
+      processorUs: spreadOf(own.map(({ processorMs, requests }) => (processorMs * 1000) / requests)),
+      requestsPerSecond: Math.round(spreadOf(rates).median),
+      peakMb: Math.round(peaks.get(each) ?? 0),
     };
   });
 }
 
-function table(title: string, rows: Row[]): string[] {
+function table(title: string, rows: GrowthRow[]): string[] {
   return [
     `## ${title}`,
     '',
     '| | µs a request | min–max | requests a second | peak MB |',
     '| --- | --: | --: | --: | --: |',
     ...rows.map(
-      (row) =>
-        `| ${row.label} | ${row.processorUs.toFixed(1)} | ${row.leastUs.toFixed(1)}–${row.mostUs.toFixed(1)} | ${Math.round(row.requestsPerSecond).toLocaleString('en')} | ${row.peakMb.toFixed(0)} |`,
+      ({ label, processorUs: { median, min, max }, requestsPerSecond, peakMb }) =>
+        `| ${label} | ${median.toFixed(1)} | ${min.toFixed(1)}–${max.toFixed(1)} | ${requestsPerSecond.toLocaleString('en')} | ${peakMb} |`,
     ),
     '',
   ];
@@ -104,7 +91,7 @@ function find<T extends { name: string }>(all: T[], name: string): T {
   return found;
 }
 
-/** Connections that have had one reply each and say nothing more, open until they are destroyed. */
+/** Opens connections that make one call each and then stay idle. */
 async function openIdle(port: number, count: number): Promise<Socket[]> {
   const sockets: Socket[] = [];
   while (sockets.length < count) {
@@ -152,7 +139,7 @@ try {
   const [withIdle] = await measure(
     [
       {
-        label: `64 connections, ${IDLE_CONNECTIONS.toLocaleString('en')} others at rest`,
+        label: `64 connections, ${IDLE_CONNECTIONS.toLocaleString('en')} idle ones`,
         one,
         workload: item,
         connections: 64,
@@ -184,33 +171,30 @@ try {
     load,
   );
   const [oneWorker, twoWorkers] = workers;
-  const gain = ((oneWorker?.processorUs ?? 0) / (twoWorkers?.processorUs ?? 1)) * 2;
+  const gain = ((oneWorker?.processorUs.median ?? 0) / (twoWorkers?.processorUs.median ?? 1)) * 2;
 
-  const machine = `${cpus()[0]?.model ?? 'unknown'}, ${String(cpus().length)} cores, Node ${process.version}`;
   const lines = [
-    `# How the cost grows, ${date}`,
+    `# How the cost grows, ${today}`,
     '',
     `\`npm run bench:growth\` on ${machine}; load average before: ${loadBefore.toFixed(1)}. Medians of ${String(rounds)} rounds of`,
-    `${flags.seconds} s, in turns; closed loop, each connection sends when its reply is there. Processor time of the gateway's`,
+    `${flags.seconds} s, in turns; closed loop: each connection sends its next request with each reply. CPU time of the gateway's`,
     'whole process tree. The gateway has the first core, backend and load the second.',
     '',
     ...table('The size of an answer', sizes),
     ...table('Connections, reading an item', connections),
-    `${String(openIdleCount)} of ${String(IDLE_CONNECTIONS)} connections at rest were still open at the end; with them the process is ${idleMb.toFixed(0)} MB larger.`,
+    `${String(openIdleCount)} of ${String(IDLE_CONNECTIONS)} idle connections were still open at the end; they make the process ${idleMb.toFixed(0)} MB larger.`,
     '',
     ...table('Workers, reading an item, on both cores', workers),
-    'Backend and load take most of one of the two cores, so the two workers cannot have both, and the throughput above is',
-    'not what they can do. What they can do on cores of their own is their number divided by the processor time of a',
-    `request: two workers ${gain.toFixed(2)} times what one can.`,
+    'Backend and load use most of one of the two cores, so the throughput above is not the capacity of two workers. On',
+    'cores of their own, the capacity is the number of workers divided by the CPU time per request:',
+    `two workers serve ${gain.toFixed(2)} times the requests of one.`,
     '',
   ];
   console.log(lines.join('\n'));
-  mkdirSync(dirname(flags.out), { recursive: true });
-  writeFileSync(`${flags.out}.md`, lines.join('\n'));
-  writeFileSync(
-    `${flags.out}.json`,
-    `${JSON.stringify({ date, machine, loadBefore, rounds, measureMs, sizes, connections, openIdleCount, idleMb, workers, gain }, null, 2)}\n`,
-  );
+  if (flags.record) {
+    const seconds = Number(flags.seconds);
+    await record('growth', { date: today, machine, rounds, seconds, idleMb, sizes, connections, workers });
+  }
 } finally {
   await stopAll();
   rmSync(folder, { recursive: true, force: true });

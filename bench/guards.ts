@@ -1,8 +1,9 @@
-// What each guard and door costs a call, and a line in the log: processor time of the built command with it, beside the
-// plain one, in turns in one run. A GET of one item over 64 keep-alive connections; TLS and HTTP/2 with h2load (Debian:
-// nghttp2-client), beside nginx with TLS. Redis (Debian: redis-server) at a constant rate of 10,000 calls a second from 100
-// clients. What is not installed is skipped by name. Flags: --rounds N (9), --seconds N (2), --only "name;name" (each with
-// what it is compared with), --bars to fail beyond the limits.
+// Measures the cost per call of each guard, of TLS and HTTP/2, and of a log line: the CPU time of the built command in two
+// variants, with and without the feature, in turns. The call is a GET of one item over 64 keep-alive connections. For TLS and
+// HTTP/2, h2load (Debian: nghttp2-client) makes the calls, and nginx is measured for comparison. For Redis (Debian:
+// redis-server), 100 clients make 10,000 calls a second. Variants whose program is not installed are skipped and named. Flags:
+// --rounds N (9), --seconds N (2), --only "name;name" (and the variants they are compared with), --bars to fail beyond the
+// limits, --record to place the figures in the documents.
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { mkdtempSync, openSync, rmSync } from 'node:fs';
 import { createServer, request as requestHttp } from 'node:http';
@@ -14,7 +15,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { makeCertificate } from './certificate.ts';
 import { SEARCH_PATH, writeConfiguration } from './contenders.ts';
+import { record } from './figures.ts';
 import { listProcessTree, readProcessorMs } from './processes.ts';
+import { machine, readResults, today, type GuardRow } from './results.ts';
 import { Backend, findFreePort, Load, pin, stopAll } from './running.ts';
 import { makeTokens } from './tokens.ts';
 import { makeShots, WORKLOADS } from './workloads.ts';
@@ -25,29 +28,30 @@ const { values: flags } = parseArgs({
     seconds: { type: 'string', default: '2' },
     only: { type: 'string', default: '' },
     bars: { type: 'boolean', default: false },
+    record: { type: 'boolean', default: false },
   },
 });
 const rounds = Number(flags.rounds);
 const measureMs = Number(flags.seconds) * 1_000;
 const redisRate = 10_000;
 const clients = 100;
-// Calls for each millisecond that is to be measured: about what one core does.
+// h2load makes this number of calls per millisecond of the measured time: about the throughput of one core.
 const h2loadRate = 12;
 
 interface Variant {
   readonly name: string;
-  /** Settings beyond those of the plain one; undefined for nginx. */
+  /** Settings that the plain variant does not have; undefined for nginx. */
   readonly settings: Record<string, string> | undefined;
-  /** Header lines of each request, in turn. */
+  /** Header lines, used in turn: each request has one of them. */
   readonly headers?: readonly string[];
-  /** Calls a second; 0 for as many as it can. */
+  /** Calls per second; 0 for as many as possible. */
   readonly rate?: number;
-  /** Its log goes into a pipe that somebody reads, as in a container; else to nowhere. */
+  /** The log goes to a pipe with a reader, as in a container; otherwise it is discarded. */
   readonly isLogRead?: true;
-  /** With h2load instead of our own load. */
+  /** Arguments of h2load, which then replaces our load generator. */
   readonly h2load?: readonly string[];
   readonly scheme?: 'https';
-  /** The variant that it is compared with, and what it may cost beyond it: microseconds, or a factor. */
+  /** The variant to compare with, and the goal: at most these additional microseconds, or this factor. */
   readonly beside?: string;
   readonly moreUsMax?: number;
   readonly factorMax?: number;
@@ -78,7 +82,7 @@ async function startRedis(): Promise<string> {
   return `redis://127.0.0.1:${port}`;
 }
 
-/** A collector that takes everything. */
+/** Starts a collector that accepts everything. */
 async function startCollector(): Promise<string> {
   const server = createServer((incoming, response) => {
     incoming.resume().on('end', () => response.end());
@@ -211,13 +215,13 @@ function statusOf(port: number, { scheme, headers = [] }: Variant): Promise<numb
   });
 }
 
-/** A pipe whose reader, on the other core, throws everything away. */
+/** Opens a pipe whose reader, on the other core, discards everything. */
 function openReadPipe(name: string): number {
   const path = join(folder, name);
   execFileSync('mkfifo', [path]);
   const [program, args] = pin(1, 'dd', [`if=${path}`, 'of=/dev/null', 'bs=64k']);
   children.push(spawn(program, args, { stdio: 'ignore' }));
-  // Waits for the reader.
+  // Blocks until the reader is there.
   return openSync(path, 'w');
 }
 
@@ -263,7 +267,7 @@ async function start(variant: Variant, backendPort: number): Promise<Running> {
 const processorMsOf = (pid: number): number =>
   [...readProcessorMs(listProcessTree(pid)).values()].reduce((sum, ms) => sum + ms, 0);
 
-/** Microseconds of processor time a call. */
+/** Returns the CPU time per call in microseconds. */
 async function measureWithH2load({ variant, port, pid }: Running, milliseconds: number): Promise<number> {
   const url = `${variant.scheme ?? 'http'}://127.0.0.1:${port}/api/work-items/17`;
   const before = processorMsOf(pid);
@@ -328,7 +332,7 @@ try {
   };
   for (const one of running) await measure(one, 1_500, 1_500);
   for (let round = 0; round < rounds; round += 1) {
-    // The order changes, so that a drift of the machine falls on all alike.
+    // Alternates the order, so that a slow change of the machine's speed affects all alike.
     for (const one of round % 2 === 0 ? running : running.toReversed()) {
       one.costs.push(await measure(one, measureMs, 300));
     }
@@ -339,18 +343,23 @@ try {
   const medianOf = (values: readonly number[]): number =>
     values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? 0;
   console.log('\n| door | µs a call | more, median of rounds | bar |\n| --- | ---: | ---: | ---: |');
+  const rows: GuardRow[] = [];
   for (const { variant, costs } of running) {
+    const row: GuardRow = { name: variant.name, date: today, rounds, us: medianOf(costs) };
+    rows.push(row);
     const other = running.find((each) => each.variant.name === variant.beside);
     let more = '';
     let bar = '';
     let isOver = false;
     if (other !== undefined && variant.factorMax !== undefined) {
       const factor = medianOf(costs.map((cost, round) => cost / (other.costs[round] ?? NaN)));
+      Object.assign(row, { comparedWith: other.variant.name, factor, goal: variant.factorMax });
       more = `x ${factor.toFixed(2)} of ${other.variant.name}`;
       bar = `x ${variant.factorMax}`;
       isOver = factor > variant.factorMax;
     } else if (other !== undefined && variant.moreUsMax !== undefined) {
       const us = medianOf(costs.map((cost, round) => cost - (other.costs[round] ?? NaN)));
+      Object.assign(row, { comparedWith: other.variant.name, moreUs: us, goal: variant.moreUsMax });
       more = `${us.toFixed(1)} µs over ${other.variant.name}`;
       bar = `${variant.moreUsMax} µs`;
       isOver = us > variant.moreUsMax;
@@ -362,6 +371,11 @@ try {
   }
   for (const command of ['openssl', 'h2load', 'redis-server', 'nginx'].filter((each) => !has(each))) {
     console.log(`skipped what needs ${command}, which is not installed`);
+  }
+  if (flags.record) {
+    // A variant that did not run keeps its row.
+    const kept = readResults().guards.rows.filter(({ name }) => !rows.some((row) => row.name === name));
+    await record('guards', { date: today, machine, rows: [...rows, ...kept] });
   }
 } finally {
   stopChildren();

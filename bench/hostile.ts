@@ -1,9 +1,8 @@
-// What good clients notice of bad ones: their latency at a constant low rate, at rest and under each attack in turn, the
-// rounds interleaved. Every reply of theirs is checked; a wrong one ends the run. The gateway has its default settings. For
-// what is hostile over HTTP/2 there is a second one, with TLS and HTTP2, whose good clients speak HTTP/1.1 over TLS; it is
-// skipped by name where openssl is missing. A third one wants tokens; good clients have some that it remembers.
-// Flags: --rounds N (5), --seconds N (4) a round, --rate N (200) calls a second, --attack NAME for one alone (again for
-// more), --minutes N (20) after which no further measurement begins.
+// Measures the latency of good clients at a constant low rate, without an attack and under each attack, in interleaved rounds. A
+// wrong reply to a good client ends the run. The gateway has its default settings. Attacks over HTTP/2 use a second gateway with
+// TLS and HTTP2, whose good clients use HTTP/1.1 over TLS; they are skipped without openssl. A third gateway requires tokens; the
+// good clients' tokens are in its cache. Flags: --rounds N (5), --seconds N (4) per round, --rate N (200) calls per second,
+// --attack NAME (repeatable), --minutes N (20) after which no measurement begins, --record to place the figures in the documents.
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -13,7 +12,9 @@ import { ATTACKS, TOKEN_ATTACKS, type AttackName } from './attacker.ts';
 import { makeCertificate } from './certificate.ts';
 import { CONTENDERS, hasProgram } from './contenders.ts';
 import { HTTP2_ATTACKS } from './http2-attacks.ts';
+import { record } from './figures.ts';
 import { readMemoryMb, resetPeakMemory } from './processes.ts';
+import { machine, spreadOf, today, type HostileRow } from './results.ts';
 import { Attacker, Backend, call, isPinned, Load, startContender, stopAll } from './running.ts';
 import { makeTokens } from './tokens.ts';
 import { ITEM } from './work-items.ts';
@@ -25,19 +26,22 @@ const { values: flags } = parseArgs({
     rate: { type: 'string', default: '200' },
     attack: { type: 'string', multiple: true },
     minutes: { type: 'string', default: '20' },
+    record: { type: 'boolean', default: false },
   },
 });
+if (flags.record && flags.attack !== undefined) throw new Error('--record needs all attacks');
 const rounds = Number(flags.rounds);
 const rate = Number(flags.rate);
 const SETTLE_MS = 2_000;
 const AT_ONCE_MS = 100;
 const RECOVERY_MS_MAX = 30_000;
-// What D58 promises good clients beside 100 hostile connections: a p99 of so many times their own, or of so much.
+// Limit of D58 for good clients' p99: this multiple of the p99 without an attack, or this time, whichever is larger.
 const P99_FACTOR_MAX = 10;
 const P99_MS_MAX = 250;
-// What a token that is none may make of good clients' figures, beside no token.
+// Limit for the p99 of good clients while hostile clients send an invalid token, as a multiple of the p99 while hostile
+// clients send no token.
 const BEARER_FACTOR_MAX = 5;
-const AT_REST_TOKENS = 'at rest, tokens';
+const NO_ATTACK_TOKENS = 'no attack, tokens';
 const end = performance.now() + Number(flags.minutes) * 60_000;
 
 const CONNECTIONS: Partial<Record<AttackName, number>> = {
@@ -60,7 +64,7 @@ const CONNECTIONS: Partial<Record<AttackName, number>> = {
   'HPACK bombs': 100,
   'heads that stay': 150,
 };
-/** A way in: what good clients are measured by there, and who attacks it. */
+/** A gateway under attack: the name of its row without an attack, its attacks, and whether it uses TLS. */
 interface Door {
   rest: string;
   attacks: AttackName[];
@@ -73,9 +77,9 @@ if (unknown.length > 0) {
 }
 const wanted = known.filter((name) => flags.attack === undefined || flags.attack.includes(name));
 const doors = [
-  { rest: 'at rest', attacks: wanted.filter((name) => name in ATTACKS), isSecure: false },
-  { rest: AT_REST_TOKENS, attacks: wanted.filter((name) => name in TOKEN_ATTACKS), isSecure: false },
-  { rest: 'at rest, TLS', attacks: wanted.filter((name) => name in HTTP2_ATTACKS), isSecure: true },
+  { rest: 'no attack', attacks: wanted.filter((name) => name in ATTACKS), isSecure: false },
+  { rest: NO_ATTACK_TOKENS, attacks: wanted.filter((name) => name in TOKEN_ATTACKS), isSecure: false },
+  { rest: 'no attack, TLS', attacks: wanted.filter((name) => name in HTTP2_ATTACKS), isSecure: true },
 ].filter(({ attacks, isSecure }: Door) => attacks.length > 0 && (!isSecure || hasProgram('openssl')));
 
 interface Row {
@@ -88,12 +92,12 @@ interface Row {
   /** Good calls without a reply two seconds after the end of their round. */
   unanswered: number;
   recoveryMs: number;
-  /** The most memory that the gateway took. */
+  /** Peak memory of the gateway. */
   memoryMb: number;
 }
 const rows = new Map<string, Row>();
 
-/** How long after an attack a call on a new connection is answered at once again; fails when it never is. */
+/** Waits after an attack until a call on a new connection is fast. Returns the waiting time in ms; throws after 30 s. */
 async function recover(port: number, ca: string | undefined): Promise<number> {
   const from = performance.now();
   for (;;) {
@@ -128,7 +132,7 @@ try {
   for (const door of doors) {
     const files = door.isSecure ? makeCertificate(folder) : undefined;
     const ca = files && readFileSync(files.TLS_CERT_FILE, 'utf8');
-    const isWithTokens = door.rest === AT_REST_TOKENS;
+    const isWithTokens = door.rest === NO_ATTACK_TOKENS;
     const env = { ...(files && { ...files, HTTP2: 'true' }), ...(isWithTokens && tokenSettings) };
     const start: typeof contender.start = (place) => {
       const command = contender.start(place);
@@ -208,7 +212,7 @@ try {
     `${String(rate)} good calls a second, up to ${String(rounds)} rounds of ${flags.seconds} s${isPinned ? ', the gateway on a core of its own' : ''}\n`,
   );
   console.log(
-    '| Attack | Connections | Streams sent | p50 ms (range of rounds) | p99 ms | of p99 at rest | max ms | Unanswered | Recovered ms | Memory at most MB | Disturbed | D58 |',
+    '| Attack | Connections | Streams sent | p50 ms (range of rounds) | p99 ms | of p99 without | max ms | Unanswered | Recovered ms | Memory at most MB | Disturbed | D58 |',
   );
   console.log('| --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |');
   const p99Of = (name: string): number =>
@@ -216,6 +220,7 @@ try {
       (rows.get(name)?.latencies ?? []).toSorted((a, b) => a - b),
       0.99,
     );
+  const recorded: HostileRow[] = [];
   for (const [name, row] of rows) {
     const { medians, connections, streams, unanswered, recoveryMs, memoryMb, disturbance } = row;
     const sorted = row.latencies.toSorted((a, b) => a - b);
@@ -236,9 +241,12 @@ try {
       factor <= P99_FACTOR_MAX || p99 <= P99_MS_MAX ? 'holds' : 'missed',
     ];
     console.log(`| ${cells.join(' | ')} |`);
+    const p50Ms = { ...spreadOf(medians), median: at(sorted, 0.5) };
+    const maxMs = at(sorted, 1);
+    recorded.push({ name, rest: row.rest, connections, streams, p50Ms, p99Ms: p99, maxMs });
   }
   if (rows.has('Bearer x sent ahead') && rows.has('no token sent ahead')) {
-    // Without any reply it is no number.
+    // NaN if there was no reply.
     const factor = p99Of('Bearer x sent ahead') / p99Of('no token sent ahead');
     const verdict = factor <= BEARER_FACTOR_MAX ? 'holds' : 'missed';
     console.log(
@@ -247,6 +255,10 @@ try {
   }
   if (!hasProgram('openssl')) {
     console.log('\nskipped what is hostile over HTTP/2: it needs openssl, which is not installed');
+  }
+  if (flags.record) {
+    const seconds = Number(flags.seconds);
+    await record('hostile', { date: today, machine, rounds, seconds, rate, rows: recorded });
   }
 } finally {
   await stopAll();

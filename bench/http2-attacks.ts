@@ -1,5 +1,5 @@
-// What each of a hostile client's connections does over HTTP/2, frame by frame, until the gateway closes it or the attack
-// is over. Run by attacker.ts, which opens another for each that is closed.
+// The frames of the HTTP/2 attacks. Each connection attacks until the gateway closes it or the attack ends. attacker.ts opens
+// the connections and replaces closed ones.
 import { once } from 'node:events';
 import {
   errorCodes,
@@ -32,13 +32,13 @@ export const HTTP2_ATTACKS = {
 } as const;
 export type Http2AttackName = keyof typeof HTTP2_ATTACKS;
 
-/** The settings that an attack's connections begin with. */
+/** The initial SETTINGS of an attack's connections. */
 export function settingsOf(attack: Http2AttackName): (readonly [id: number, value: number])[] {
   return attack === 'zero windows' ? [[settingIds.initialWindowSize, 0]] : [];
 }
 
 const STREAMS_AT_ONCE = 100;
-// Of 100 connections 500 in all: IN_FLIGHT_MAX, which refuses good clients as well, is not what this is about.
+// With 100 connections these are 500 reads. Above IN_FLIGHT_MAX, the gateway would refuse good clients too.
 const READS_AT_ONCE = 5;
 const ITEM = requestFields('GET', '/api/work-items/17');
 const LIST = requestFields('GET', '/api/work-items');
@@ -59,14 +59,14 @@ const BOMB = Buffer.concat([fieldBlock(ITEM), firstOfTable(16_000)]);
 
 type OnStreams = (count: number) => void;
 
-/** What the connection `index` does, until it is closed; `onStreams` hears of the streams that it opens. */
+/** Attacks over connection number `index` until it is closed. Calls `onStreams` with each number of opened streams. */
 export async function attackOver(
   client: FrameClient,
   attack: Http2AttackName,
   index: number,
   onStreams: OnStreams,
 ): Promise<void> {
-  // Nothing of what comes is kept.
+  // Discards all frames received.
   client.onFrame = () => undefined;
   switch (attack) {
     case 'rapid reset':
@@ -120,7 +120,7 @@ async function flood(client: FrameClient, bytes: Buffer): Promise<void> {
   while (client.isOpen) await client.sent(bytes);
 }
 
-/** Keeps 100 streams open, of which `waitingMax` at most have had no head of a reply. */
+/** Keeps 100 streams open, at most `waitingMax` of them without a reply head. */
 async function keepStreams(
   client: FrameClient,
   waitingMax: number,
@@ -149,7 +149,7 @@ async function keepStreams(
     const isOver = type === frameTypes.resetStream || (isReply && (frameFlags & flags.endStream) !== 0);
     if (isOver) open.delete(stream);
     if (isOver || isReply) waiting.delete(stream);
-    // Once for all frames that came in one read.
+    // Calls `fill` once for all frames of one read.
     if (isDue) return;
     isDue = true;
     queueMicrotask(fill);

@@ -1,10 +1,12 @@
-// How fast is the JSON check, against strict decoding and JSON.parse? `npm run bench:json` prints a table and keeps
-// it under bench/results. Every verdict is compared before anything is timed; scanner and oracle take turns, and
-// the figures are medians.
+// Compares the speed of the gateway's JSON check (the scanner) with strict UTF-8 decoding and JSON.parse (the oracle). Their
+// results are compared first. Then they take turns; figures are medians. Flag: --record to place the figures in the documents.
 
-import { mkdirSync, writeFileSync } from 'node:fs';
-import { cpus } from 'node:os';
+import { parseArgs } from 'node:util';
 import { createJsonChecker, isJson } from '../packages/core/json/json.ts';
+import { record } from './figures.ts';
+import { machine, today } from './results.ts';
+
+const { values: flags } = parseArgs({ options: { record: { type: 'boolean', default: false } } });
 
 const rounds = 41;
 const sampleMs = 1;
@@ -28,7 +30,7 @@ function isJsonInPieces(bytes: Uint8Array): boolean {
   return checker.end();
 }
 
-// The same documents in every run.
+// A fixed seed, so that every run has the same documents.
 let state = 2_463_534_242;
 function random(): number {
   state ^= state << 13;
@@ -68,13 +70,13 @@ function item(id: number): object {
   };
 }
 
-/** The item nearest to 432 bytes of two hundred. */
+/** Of 200 items, the one closest to 432 bytes. */
 function typicalItem(): object {
   const distance = (one: object): number => Math.abs(Buffer.byteLength(JSON.stringify(one)) - 432);
   return many(200, item).sort((a, b) => distance(a) - distance(b))[0] as object;
 }
 
-/** A list of items of about `bytes`. */
+/** A list of items with about `bytes` bytes. */
 function list(bytes: number): object[] {
   const items: object[] = [];
   for (let total = 0; total < bytes; total += Buffer.byteLength(JSON.stringify(items.at(-1))) + 1) {
@@ -83,7 +85,7 @@ function list(bytes: number): object[] {
   return items;
 }
 
-/** Arrays that open and close at random. */
+/** Nested arrays, opened and closed at random. */
 function randomBrackets(length: number): string {
   let text = '[';
   let depth = 1;
@@ -180,7 +182,7 @@ function time(check: (bytes: Uint8Array) => boolean, bytes: Uint8Array, times: n
   return ((performance.now() - from) * 1e6) / times;
 }
 
-/** How often `check` is to run for a sample of about `sampleMs`; warms it up on the way. */
+/** Warms `check` up. Returns how often it must run for a sample of about `sampleMs`. */
 function timesFor(check: (bytes: Uint8Array) => boolean, bytes: Uint8Array): number {
   let nanoseconds = Infinity;
   for (let attempt = 0; attempt < 5; attempt += 1) nanoseconds = Math.min(nanoseconds, time(check, bytes, 1));
@@ -192,7 +194,7 @@ function timesFor(check: (bytes: Uint8Array) => boolean, bytes: Uint8Array): num
 
 const median = (all: readonly number[]): number => all.toSorted((a, b) => a - b)[all.length >> 1] as number;
 
-/** How many bytes beyond the body the check of a 64 MB answer in pieces takes at most. */
+/** Checks a 64 MB answer in pieces. Returns the peak memory in bytes, without the body. */
 function memoryBeyondBody(): number {
   const piece = Buffer.from(`${JSON.stringify(list(65_000)).slice(1, -1)},`);
   const body = many(Math.ceil(64_000_000 / piece.length), () => Buffer.from(piece));
@@ -220,7 +222,7 @@ for (const { name, bytes, check = isJson } of documents) {
   if (check(broken) || isJsonByOracle(broken)) throw new Error(`${name} with a bracket behind it is JSON`);
 }
 
-// Everything once before anything is timed: V8 compiles the scanner and the checker as what they are in use.
+// A full round before the measurement, so that V8 has compiled scanner and oracle as in real use.
 const plans = [...documents, ...documents].map(({ bytes, check = isJson }) => ({
   scanner: timesFor(check, bytes),
   oracle: timesFor(isJsonByOracle, bytes),
@@ -248,11 +250,9 @@ const results = documents.map(({ name, bytes }, index) => {
 });
 const beyondBody = memoryBeyondBody();
 
-const date = new Date().toISOString().slice(0, 10);
-const machine = `${cpus()[0]?.model ?? 'unknown'}, ${cpus().length} cores, Node ${process.version}, V8 ${process.versions.v8}`;
 const speed = (bytes: number, nanoseconds: number): string => (bytes / nanoseconds).toFixed(2);
 const lines = [
-  `# JSON check, ${date}`,
+  `# JSON check, ${today}`,
   '',
   `\`npm run bench:json\` on ${machine}. Medians of ${rounds} interleaved rounds; the oracle is strict UTF-8 decoding`,
   'and `JSON.parse`. "Best" is the fastest round of each.',
@@ -272,10 +272,5 @@ const lines = [
 ];
 console.log(lines.join('\n'));
 
-const folder = new URL('./results/', import.meta.url);
-mkdirSync(folder, { recursive: true });
-writeFileSync(new URL(`json-${date}.md`, folder), lines.join('\n'));
-writeFileSync(
-  new URL(`json-${date}.json`, folder),
-  `${JSON.stringify({ date, machine, rounds, results, bytesBeyond64MbBody: beyondBody }, null, 2)}\n`,
-);
+if (flags.record)
+  await record('json', { date: today, machine, rounds, beyondBodyBytes: beyondBody, rows: results });

@@ -1,7 +1,7 @@
-// The load generator: plain node:net, or node:tls, keep-alive connections, one request at a time on each. Every reply's status and
-// length is checked, and one that differs ends the run. Two modes: `closed` sends the next request as soon as a reply
-// is there; `constant` sends by a schedule and measures from the time a request was due, so that a stall of the
-// contender counts for every call it delayed. Its parent orders runs over IPC, one at a time.
+// The load generator: keep-alive connections over plain node:net or node:tls, each with one request at a time. Checks the
+// status and length of every reply; a wrong reply ends the run. In a closed loop, a connection sends its next request after
+// each reply. At a constant rate, requests are due by a schedule, and the latency is measured from the due time. So a stall of
+// the contender shows in every call that it delays. The parent process orders one run at a time over IPC.
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { Worker } from 'node:worker_threads';
@@ -16,35 +16,35 @@ export interface Shot {
 
 export interface LoadOrder {
   port: number;
-  /** The authority of the contender's certificate, as PEM; without it there is no TLS. */
+  /** CA of the contender's certificate, as PEM; undefined for no TLS. */
   ca?: string | undefined;
   connections: number;
-  /** What is sent, in turn; each connection starts at another place. */
+  /** Each connection sends these requests in turn and starts at a different one. */
   shots: Shot[];
   warmupMs: number;
-  /** Closed loop only: warm-up goes on until so many replies have come, for `WARMUP_LIMIT_MS` at most. */
+  /** Closed loop only: the warm-up lasts until this number of replies, but at most `WARMUP_LIMIT_MS`. */
   warmupRequests: number;
   measureMs: number;
-  /** Requests a second for constant rate, 0 for closed loop. */
+  /** Requests per second for a constant rate, 0 for a closed loop. */
   rate: number;
-  /** Root of the process tree whose processor time is counted; 0 for none. */
+  /** Root of the process tree whose CPU time is counted; 0 for none. */
   pid: number;
-  /** The benchmark's other processes, whose work is no disturbance. */
+  /** The benchmark's other processes, whose CPU time is not a disturbance. */
   ownPids: number[];
 }
 
 export interface LoadResult {
   requests: number;
-  /** Real length of the measured window. */
+  /** Actual length of the measured time. */
   elapsedMs: number;
   processorMs: number;
-  /** How much of one core everything that is not part of the benchmark used meanwhile. */
+  /** CPU time of other programs during the measured time, as a share of one core. */
   disturbance: number;
-  /** How often the contender closed a connection between two requests. */
+  /** Number of connections that the contender closed between two requests. */
   reconnects: number;
-  /** Constant rate only: one latency a request, from the time it was due. */
+  /** Constant rate only: the latency of each request, from the time it was due. */
   latenciesMs: Float64Array;
-  /** Constant rate only: requests still unanswered when the window ended and two more seconds had passed. */
+  /** Constant rate only: requests without a reply two seconds after the end of the measured time. */
   unanswered: number;
 }
 
@@ -53,11 +53,11 @@ export type LoadReport = { ready: true } | { result: LoadResult } | { failure: s
 const SLOT_MS = 0.25;
 const RUN_LIMIT_MS = 120_000;
 const WARMUP_LIMIT_MS = 10_000;
-// Read into by every socket: a read is used up before the next one starts.
+// Shared by all sockets: each read is processed before the next one starts.
 const readBuffer = Buffer.allocUnsafeSlow(256 * 1024);
 
 interface Owner {
-  /** Called with the connection free again. */
+  /** Called when the connection is free again. */
   onReply: (connection: Connection) => void;
   onFailure: (message: string) => void;
 }
@@ -69,7 +69,7 @@ class Connection {
   private socket: Socket;
   private expected: Shot | undefined;
   private head = '';
-  /** Bytes of the body still to come; -1 while in the head, -2 when it is chunked. */
+  /** Remaining bytes of the body; -1 while the head is read, -2 for a chunked body. */
   private remaining = -1;
   private sizeLine = '';
   private chunkedLength = 0;
@@ -172,7 +172,7 @@ class Connection {
     return true;
   }
 
-  /** Walks the chunks, skipping their bytes; `sizeLine` keeps a size that is not complete yet. */
+  /** Reads the sizes of chunks and skips their bytes. `sizeLine` keeps an incomplete size line. */
   private readChunks(text: string): void {
     let at = 0;
     for (;;) {
@@ -321,7 +321,7 @@ async function run(order: LoadOrder): Promise<LoadResult> {
     metronome.on('message', () => {
       const now = performance.now();
       for (;;) {
-        // A slot's requests are all due at its beginning.
+        // All requests of a slot are due at its beginning.
         const slotAt = begin + slot * SLOT_MS;
         if (slotAt > now) return;
         if (slotAt > end) {

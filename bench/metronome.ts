@@ -1,5 +1,5 @@
-// A thread that wakes the load generator once per slot of the schedule. The event loop's own timers are too coarse:
-// they count whole milliseconds, as much as a whole call takes.
+// A thread that sends the load generator a message at each step (`slotMs`) of the schedule. The event loop's timers are too
+// coarse: their resolution of 1 ms is as long as a whole call.
 import { parentPort, workerData } from 'node:worker_threads';
 
 const { slotMs, stop } = workerData as { slotMs: number; stop: Int32Array };

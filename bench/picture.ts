@@ -1,6 +1,6 @@
-// The picture of a result: requests a second that one core can serve, a bar for each contender, one panel for each of
-// four workloads. One SVG for light and dark; text is text, so that it can be read out and searched.
-import type { Result } from './report.ts';
+// Draws the comparison: the requests per second that one core can serve. Each of four workloads has a panel with a bar per
+// contender. The SVG has colours for light and dark, and real text for search and screen readers.
+import type { Comparison } from './results.ts';
 
 const PANELS = ['item', 'list100', 'put', 'post'];
 const WIDTH = 880;
@@ -9,7 +9,8 @@ const LABEL_WIDTH = 168;
 const VALUE_WIDTH = 52;
 const ROW_HEIGHT = 19;
 
-const LABELS: Record<string, string> = {
+/** Short names, also in bench/comparison.md. */
+export const LABELS: Record<string, string> = {
   gateway: 'Work Item Gateway',
   'nginx-lua': 'nginx + Lua',
   hono: 'Hono, fetch',
@@ -50,8 +51,8 @@ interface Bar {
   perSecond: number;
 }
 
-/** The bars of a workload: those that check JSON first, each group from the fastest to the slowest. */
-function listBars(result: Result, workload: string): Bar[] {
+/** The bars of a workload: contenders that check JSON first, fastest first in each group. */
+function listBars(result: Comparison, workload: string): Bar[] {
   const bars = result.contenders.flatMap(({ name, checksJson }): Bar[] => {
     const us = result.throughput.find((row) => row.workload === workload && row.contender === name)
       ?.processorUs.median;
@@ -92,7 +93,7 @@ function drawPanel(title: string, bars: Bar[], left: number, top: number): strin
   );
 }
 
-export function drawPicture(result: Result): string {
+export function drawPicture(result: Comparison): string {
   const panels = PANELS.flatMap((name) => {
     const workload = result.workloads.find((one) => one.name === name);
     return workload ? [{ title: workload.title, bars: listBars(result, name) }] : [];

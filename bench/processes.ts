@@ -1,11 +1,11 @@
-// What /proc knows about a process tree: its members, their processor time and their memory. Linux only; elsewhere
-// the tree is empty and the figures are 0.
+// Reads a process tree from /proc: its members, their CPU time and memory. On systems other than Linux the tree is empty
+// and the figures are 0.
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 
 // USER_HZ, the unit of utime and stime, is 100 on every Linux that Node runs on.
 const MS_PER_TICK = 10;
 
-/** The fields of /proc/<pid>/stat after the command's closing bracket, or nothing when the process is gone. */
+/** The fields of /proc/<pid>/stat after the command's closing bracket; empty if the process has ended. */
 function readStat(pid: number): string[] | undefined {
   try {
     const text = readFileSync(`/proc/${String(pid)}/stat`, 'latin1');
@@ -36,7 +36,7 @@ export function listProcessTree(root: number): number[] {
   return tree;
 }
 
-/** Processor time (user and system) that each process has used so far, in milliseconds. */
+/** CPU time (user and system) of each process so far, in milliseconds. */
 export function readProcessorMs(pids: number[]): Map<number, number> {
   const result = new Map<number, number>();
   for (const pid of pids) {
@@ -55,24 +55,24 @@ function readMemoryKb(pid: number, field: 'VmHWM' | 'VmRSS'): number {
   }
 }
 
-/** Peak (`VmHWM`) or present (`VmRSS`) memory of the tree in MB; pages that its members share count for each. */
+/** Peak (`VmHWM`) or current (`VmRSS`) memory of the tree in MB; shared pages count once per process. */
 export function readMemoryMb(root: number, field: 'VmHWM' | 'VmRSS'): number {
   const kilobytes = listProcessTree(root).reduce((sum, pid) => sum + readMemoryKb(pid, field), 0);
   return kilobytes / 1024;
 }
 
-/** Makes the peak start again from what is in use now. */
+/** Resets the peak to the current memory. */
 export function resetPeakMemory(root: number): void {
   for (const pid of listProcessTree(root)) {
     try {
       writeFileSync(`/proc/${String(pid)}/clear_refs`, '5');
     } catch {
-      // Without the right to reset it, the peak covers the process's whole life.
+      // There is no permission. The peak then covers the whole life of the process.
     }
   }
 }
 
-/** Time that all cores were not idle, by anyone and by the machine's other guests, in milliseconds. */
+/** Busy time of all cores in milliseconds, with the time that the host of a virtual machine gave to other guests. */
 export function readBusyMs(): number {
   try {
     const total = readFileSync('/proc/stat', 'latin1').split('\n', 1)[0] ?? '';

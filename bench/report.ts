@@ -1,76 +1,9 @@
-// From one result file: the tables (markdown) and the picture (SVG). `node report.ts [result.json]` makes them again
-// from a committed result; without a name, from the newest one.
-import { execFileSync } from 'node:child_process';
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { join, relative, resolve } from 'node:path';
-import { drawPicture } from './picture.ts';
+// Prints a comparison as tables. `node bench/report.ts` prints the recorded run, `node bench/report.ts FILE` the run in FILE.
+import { readFileSync } from 'node:fs';
+import { formatUs, makeTable } from './figures.ts';
+import { readResults, type Comparison, type Latency, type Throughput } from './results.ts';
 
-export interface Spread {
-  median: number;
-  min: number;
-  max: number;
-}
-
-export interface Throughput {
-  workload: string;
-  contender: string;
-  /** Processor time of a request, of the whole process tree. */
-  processorUs: Spread;
-  requestsPerSecond: Spread;
-  /** How much of one core the contender used; well below 1, something else was the limit. */
-  busy: number;
-  peakMemoryMb: number;
-  reconnects: number;
-  /** The most of one core that anything else on the machine used in a round that counts. */
-  disturbance: number;
-}
-
-export type Latency = { workload: string; rate: number; contender: string } & (
-  | { overCapacity: true }
-  | {
-      overCapacity?: never;
-      requests: number;
-      p50: Spread;
-      p90: number;
-      p99: number;
-      p999: number;
-      max: number;
-      unanswered: number;
-      processorUs: Spread;
-    }
-);
-
-export interface Result {
-  date: string;
-  commit: string;
-  machine: {
-    processor: string;
-    cores: number;
-    system: string;
-    kernel: string;
-    node: string;
-    pinned: boolean;
-  };
-  rounds: number;
-  seconds: number;
-  workloads: { name: string; title: string; connections: number }[];
-  contenders: {
-    name: string;
-    title: string;
-    job: 'gateway' | 'proxy' | 'none';
-    checksJson: boolean;
-    exact: boolean;
-    version: string;
-  }[];
-  skipped: { name: string; reason: string }[];
-  failures: string[];
-  throughput: Throughput[];
-  latency: Latency[];
-}
-
-const here = import.meta.dirname;
-const resultsFolder = join(here, 'results');
-/** The two contenders that the bars are set against. */
+/** The two contenders with which the gateway is compared. */
 const REFERENCES = [
   ['nginx-lua', '÷ nginx+Lua'],
   ['fastify-http-proxy', '÷ @fastify/http-proxy'],
@@ -78,49 +11,12 @@ const REFERENCES = [
 
 type Cell = string | number | undefined;
 
-function makeTable(header: string[], rows: Cell[][]): string {
-  const line = (cells: Cell[]): string => `| ${cells.map((cell) => String(cell ?? '–')).join(' | ')} |`;
-  return [
-    line(header),
-    line(header.map((_, index) => (index === 0 ? '---' : '---:'))),
-    ...rows.map(line),
-  ].join('\n');
-}
-
-function formatUs(us: number | undefined): string | undefined {
-  if (us === undefined || us === 0) return undefined;
-  return us < 100 ? us.toFixed(1) : String(Math.round(us));
-}
-
 function formatCount(count: number): string {
   return Math.round(count).toLocaleString('en-US');
 }
 
-function find(result: Result | undefined, workload: string, contender: string): Throughput | undefined {
+function find(result: Comparison | undefined, workload: string, contender: string): Throughput | undefined {
   return result?.throughput.find((row) => row.workload === workload && row.contender === contender);
-}
-
-/** The last committed result, as it was committed, and its name. */
-function readLastCommitted(): { name: string; result: Result } | undefined {
-  try {
-    const git = (...args: string[]): string =>
-      execFileSync('git', args, { cwd: here, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
-    const last = git('ls-tree', '--name-only', 'HEAD', 'results/')
-      .trim()
-      .split('\n')
-      .filter(isResult)
-      .sort()
-      .at(-1);
-    if (last === undefined) return undefined;
-    return { name: last, result: JSON.parse(git('show', `HEAD:./${last}`)) as Result };
-  } catch {
-    return undefined;
-  }
-}
-
-function isResult(name: string): boolean {
-  // The JSON check keeps its results beside these, under names of its own.
-  return /(?:^|\/)\d{4}-\d{2}-\d{2}\.json$/.test(name);
 }
 
 function formatChange(now: number, before: number | undefined): string | undefined {
@@ -129,7 +25,7 @@ function formatChange(now: number, before: number | undefined): string | undefin
   return `${percent > 0 ? '+' : ''}${String(percent)} %`;
 }
 
-function describeRun(result: Result): string {
+function describeRun(result: Comparison): string {
   const { machine } = result;
   const pinned = machine.pinned
     ? 'the contender alone on one core, load and backend on another'
@@ -141,7 +37,7 @@ function describeRun(result: Result): string {
   );
 }
 
-function makeSummary(result: Result): string {
+function makeSummary(result: Comparison): string {
   return makeTable(
     ['contender', 'checks JSON', 'exact bytes', ...result.workloads.map(({ title }) => title)],
     result.contenders.map(({ name, title, job, checksJson, exact, version }) => [
@@ -153,7 +49,7 @@ function makeSummary(result: Result): string {
   );
 }
 
-function makeRatios(result: Result): string {
+function makeRatios(result: Comparison): string {
   const ours = result.contenders.filter(({ name }) => name === 'gateway' || name === 'gateway-plugin');
   const rows = ours.flatMap(({ name, title }) =>
     REFERENCES.map(([reference, label]) => [
@@ -168,8 +64,8 @@ function makeRatios(result: Result): string {
   return makeTable(['processor time', ...result.workloads.map(({ title }) => title)], rows);
 }
 
-/** What follows from the processor time of an item beyond the references, a sentence each. */
-function makeConclusions(result: Result): string {
+/** A sentence that compares the CPU times of a read. */
+function makeConclusions(result: Comparison): string {
   const us = (contender: string): number => find(result, 'item', contender)?.processorUs.median ?? 0;
   const [one, next] = [us('gateway'), us('next')];
   return one && next
@@ -177,7 +73,11 @@ function makeConclusions(result: Result): string {
     : '';
 }
 
-function makeDetail(result: Result, workload: Result['workloads'][number], last: Result | undefined): string {
+function makeDetail(
+  result: Comparison,
+  workload: Comparison['workloads'][number],
+  last: Comparison | undefined,
+): string {
   const rows = result.contenders.flatMap(({ name }) => {
     const row = find(result, workload.name, name);
     if (!row) return [];
@@ -207,7 +107,7 @@ function makeDetail(result: Result, workload: Result['workloads'][number], last:
   );
 }
 
-function makeLatencies(result: Result): string {
+function makeLatencies(result: Comparison): string {
   const groups = new Map<string, Latency[]>();
   for (const row of result.latency) {
     const key = `### ${row.workload}, ${formatCount(row.rate)} requests a second`;
@@ -238,23 +138,20 @@ function makeLatencies(result: Result): string {
     .join('\n\n');
 }
 
-function makeMarkdown(result: Result, last: { name: string; result: Result } | undefined): string {
+/** All tables of `result`. The column `change` compares its CPU times with those of `last`. */
+export function makeReport(result: Comparison, last: Comparison): string {
   const skipped = result.skipped.map(({ name, reason }) => `- ${name}: ${reason}`).join('\n');
   const failed = result.failures.map((failure) => `- ${failure.split('\n')[0] ?? ''}`).join('\n');
   return [
-    '# Comparison',
     describeRun(result),
-    'Made from a result file by `node bench/report.ts`; [README.md](README.md) says how it was measured.',
-    '## Processor time a request, in microseconds',
+    '## Processor time of a request, in microseconds',
     makeSummary(result),
-    '## Against the two references',
+    '## Ratios to the two references',
     makeRatios(result),
     makeConclusions(result),
     '## Each workload',
-    last
-      ? `Change is the processor time against ${last.name} as last committed (commit ${last.result.commit}).`
-      : 'There is no committed result to compare with yet.',
-    ...result.workloads.map((workload) => makeDetail(result, workload, last?.result)),
+    `change: processor time compared with the recorded run of ${last.date} (commit ${last.commit}).`,
+    ...result.workloads.map((workload) => makeDetail(result, workload, last)),
     ...(result.latency.length > 0
       ? [
           '## Latency at a constant rate, in milliseconds',
@@ -267,33 +164,9 @@ function makeMarkdown(result: Result, last: { name: string; result: Result } | u
   ].join('\n\n');
 }
 
-/** The repository's formatting where its formatter is installed, and the text as it is otherwise. */
-async function format(text: string, parser: 'markdown' | 'json'): Promise<string> {
-  try {
-    const prettier = await import('prettier');
-    return await prettier.format(text, { parser, singleQuote: true, printWidth: 110 });
-  } catch {
-    return `${text}\n`;
-  }
-}
-
-export async function writeResult(file: string, result: Result): Promise<void> {
-  writeFileSync(file, await format(JSON.stringify(result, null, 2), 'json'));
-}
-
-/** Writes the tables and the picture beside the result, or for a published one to bench/; gives the tables. */
-export async function writeReport(file: string, isPublished: boolean): Promise<string> {
-  const result = JSON.parse(readFileSync(file, 'utf8')) as Result;
-  const markdown = await format(makeMarkdown(result, readLastCommitted()), 'markdown');
-  const base = isPublished ? join(here, 'comparison') : file.replace(/\.json$/, '');
-  writeFileSync(`${base}.md`, markdown);
-  writeFileSync(`${base}.svg`, drawPicture(result));
-  return markdown;
-}
-
-if (process.argv[1] === import.meta.filename) {
-  const named = process.argv[2];
-  const newest = readdirSync(resultsFolder).filter(isResult).sort().at(-1);
-  const file = named === undefined ? join(resultsFolder, newest ?? 'none') : resolve(named);
-  await writeReport(file, relative(resultsFolder, file) === newest);
+if (import.meta.main) {
+  const recorded = readResults().comparison;
+  const file = process.argv[2];
+  const result = file === undefined ? recorded : (JSON.parse(readFileSync(file, 'utf8')) as Comparison);
+  console.log(makeReport(result, recorded));
 }

@@ -1,14 +1,16 @@
-// What clients see when the backend restarts under load: errors by method, writes sent twice, and how long it takes
-// until all is well again. Keep-alive clients call at a constant rate, half of them reads; each call has a request id
-// of its own, which the backend process notes in a file that outlives it. Contenders take turns.
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { cpus, loadavg, tmpdir } from 'node:os';
+// Measures how clients see a restart of the backend under load: errors by method, writes sent twice, and the time to recovery.
+// Keep-alive clients call at a constant rate; half of the calls are reads. Each call has a unique request id, and the backend
+// writes each received id to a file. Contenders take turns.
+import { mkdtempSync, rmSync } from 'node:fs';
+import { loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { judge, MarkedLoad, type Outage, type Verdict } from '../test/helpers/marked-load.ts';
 import { now, RestartingBackend } from '../test/helpers/restarting-backend.ts';
 import { CONTENDERS, runNode, writeConfiguration, type Contender } from './contenders.ts';
+import { record } from './figures.ts';
+import { machine, spreadOf, today, type RestartRow } from './results.ts';
 import { pin, startContender, stopAll, type RunningContender } from './running.ts';
 
 const { values: flags } = parseArgs({
@@ -16,7 +18,7 @@ const { values: flags } = parseArgs({
     rounds: { type: 'string', default: '4' },
     rate: { type: 'string', default: '500' },
     contenders: { type: 'string' },
-    out: { type: 'string' },
+    record: { type: 'boolean', default: false },
     help: { type: 'boolean', default: false },
   },
 });
@@ -25,24 +27,25 @@ if (flags.help) {
   --rounds N         restarts of each kind for each contender (4)
   --rate N           calls a second (500)
   --contenders A,B   of gateway, haproxy, nginx, fastify-http-proxy
-  --out FILE         results, .json and .md (bench/results/restart-<date> for all contenders, else build/bench)`);
+  --record           records a run of all contenders in bench/results and places its figures in the documents`);
   process.exit();
 }
+if (flags.record && flags.contenders !== undefined) throw new Error('--record needs all contenders');
 
 const rounds = Number(flags.rounds);
 const rate = Number(flags.rate);
 const ANSWER_MS = 2;
 const WARM_MS = 700;
 const DOWN_MS = 300;
-// Longer than haproxy waits before it tries again.
+// Longer than HAProxy waits before a retry.
 const AFTER_MS = 1_600;
 const CLOSINGS = 10;
 const CLOSING_MS = 50;
 const CONNECTIONS_MAX = 2_048;
 const RECOVERY_BAR_MS = 200;
 
-// nginx as it is measured elsewhere: keep-alive as the documentation of `keepalive` (ngx_http_upstream_module) has
-// it, and `proxy_next_upstream error timeout`, the default (ngx_http_proxy_module).
+// The configurations, as documented by each project. nginx is configured as in the comparison: `keepalive`
+// (ngx_http_upstream_module), and the default `proxy_next_upstream error timeout` (ngx_http_proxy_module).
 const setUps: Record<string, (contender: Contender) => Contender> = {
   gateway: (contender) => contender,
   haproxy: (contender) => ({
@@ -59,7 +62,7 @@ const setUps: Record<string, (contender: Contender) => Contender> = {
   }),
 };
 
-/** Each gives back when nothing listened; empty when something always did. */
+/** The ways to restart the backend. `run` resolves with the time in which no backend listened, which may be empty. */
 const modes: { name: string; title: string; run: (backend: RestartingBackend) => Promise<Outage> }[] = [
   {
     name: 'kill',
@@ -205,11 +208,9 @@ try {
   rmSync(folder, { recursive: true, force: true });
 }
 
-const date = new Date().toISOString().slice(0, 10);
-const machine = `${cpus()[0]?.model ?? 'unknown'}, ${String(cpus().length)} cores, Node ${process.version}`;
 const titles = contenders.filter(({ name }) => results.has(name));
 const lines = [
-  `# The backend restarts, ${date}`,
+  `# The backend restarts, ${today}`,
   '',
   `\`npm run bench:restart\` on ${machine}. ${String(rounds)} restarts of each kind for each contender, in turns;`,
   `${String(rate)} calls a second on keep-alive connections, half of them GET, the rest POST, PUT and DELETE; the backend`,
@@ -269,26 +270,32 @@ if (ours) {
 }
 console.log(lines.join('\n'));
 
-const out =
-  flags.out ??
-  join(import.meta.dirname, flags.contenders === undefined ? 'results' : '../build/bench', `restart-${date}`);
-mkdirSync(join(out, '..'), { recursive: true });
-writeFileSync(`${out}.md`, lines.join('\n'));
-writeFileSync(
-  `${out}.json`,
-  `${JSON.stringify(
-    {
-      date,
-      machine,
-      loadBefore,
-      rounds,
-      rate,
-      skipped,
-      results: Object.fromEntries([...results].map(([name, byMode]) => [name, Object.fromEntries(byMode)])),
-    },
-    null,
-    2,
-  )}\n`,
-);
+if (flags.record) {
+  const rows = [...results].flatMap(([contender, byMode]) =>
+    [...byMode].map(([mode, verdicts]): RestartRow => {
+      const count = (field: Phase | 'failures'): Record<string, number> => {
+        const counts: Record<string, number> = {};
+        for (const verdict of verdicts)
+          for (const [name, number] of Object.entries(verdict[field]))
+            counts[name] = (counts[name] ?? 0) + number;
+        return counts;
+      };
+      return {
+        contender,
+        mode,
+        calls: total(verdicts, 'calls'),
+        cut: count('cut'),
+        down: count('down'),
+        after: count('after'),
+        failures: count('failures'),
+        writtenTwice: total(verdicts, 'writtenTwice'),
+        readTwice: total(verdicts, 'readTwice'),
+        recoveryMs: spreadOf(verdicts.map(({ recoveryMs }) => recoveryMs)),
+      };
+    }),
+  );
+  const named = titles.map(({ name, title, version }) => ({ name, title, version: version() }));
+  await record('restart', { date: today, machine, rounds, rate, contenders: named, skipped, rows });
+}
 if (misses.length > 0) process.exitCode = 1;
 process.exit();

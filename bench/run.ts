@@ -1,36 +1,32 @@
-// The benchmark: verifies every contender, measures them in interleaved rounds, writes one result file and, from it,
-// the tables and the picture. `node run.ts --help` lists the flags; bench/README.md says what the figures mean.
+// Compares the gateway with other gateways and proxies: verifies every contender, measures all in interleaved rounds, and
+// prints tables. `node run.ts --help` lists the flags; bench/README.md explains the figures.
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { cpus, release, tmpdir } from 'node:os';
 import { dirname, join, relative } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { CONTENDERS, type Contender } from './contenders.ts';
+import { record } from './figures.ts';
 import type { LoadOrder, LoadResult } from './load.ts';
 import { readBusyMs, readMemoryMb, resetPeakMemory } from './processes.ts';
-import {
-  writeReport,
-  writeResult,
-  type Latency,
-  type Result,
-  type Spread,
-  type Throughput,
-} from './report.ts';
+import { makeReport } from './report.ts';
+import { readResults, spreadOf, today, type Comparison, type Latency, type Throughput } from './results.ts';
 import { Backend, isPinned, Load, startContender, stopAll, type RunningContender } from './running.ts';
 import { verify } from './verify.ts';
 import { makeShots, WORKLOADS, type Workload } from './workloads.ts';
 
-const HELP = `Measures the gateway beside other ways to do the same job.
+const HELP = `Compares the gateway with other ways to do the same job.
 
   --contenders a,b   only these (${CONTENDERS.map(({ name }) => name).join(', ')})
   --workloads x,y    only these (${WORKLOADS.map(({ name }) => name).join(', ')})
   --rounds N         interleaved rounds of each workload (5)
-  --seconds S        measured seconds of each contender in a round (2)
-  --rates R,S        constant rates for latency, requests a second; 0 for none (1000,8000)
-  --wait S           seconds in all to wait for other work on this machine to end (600)
-  --quick            1 round of 1 second on item, list100, put and post, latency at 1000 a second
-  --out FILE         the result file (bench/results/<date>.json for a complete run, else build/bench/<date>.json)`;
+  --seconds S        measured seconds per contender and round (2)
+  --rates R,S        constant rates for latency, in requests per second; 0 for none (1000,8000)
+  --wait S           total seconds to wait for other work on this machine to end (600)
+  --quick            1 round of 1 second on item, list100, put and post, latency at 1000 per second
+  --out FILE         the result file (build/bench/<date>.json)
+  --record           records a complete run in bench/results and places its figures in the documents`;
 
 const { values: flags } = parseArgs({
   options: {
@@ -42,6 +38,7 @@ const { values: flags } = parseArgs({
     wait: { type: 'string' },
     quick: { type: 'boolean', default: false },
     out: { type: 'string' },
+    record: { type: 'boolean', default: false },
     help: { type: 'boolean', default: false },
   },
 });
@@ -52,13 +49,13 @@ if (flags.help) {
 }
 
 const LATENCY_WORKLOADS = ['item', 'mixed'];
-// A constant rate above this part of what a contender can do measures its queue, not its latency.
+// A constant rate above this share of a contender's throughput would measure its queue, not its latency.
 const RATE_CAPACITY_MAX = 0.7;
 const SETTLE_MS = 300;
-// Before a contender's first round: enough calls for an engine to have compiled what is hot, however slowly they go.
+// Warm-up before a contender's first round: enough calls for an engine to compile the hot code.
 const WARMUP = { warmupMs: 1_500, warmupRequests: 20_000 };
-// When anything else on the machine used more than this part of a core, a round is run again, so many times at most;
-// then the least disturbed one counts.
+// A round is repeated if other programs used more than this share of a core. After `ATTEMPTS_MAX` attempts, the least
+// disturbed one counts.
 const DISTURBANCE_MAX = 0.1;
 const ATTEMPTS_MAX = 5;
 const QUIET_SAMPLE_MS = 250;
@@ -79,14 +76,6 @@ function toNumber(name: string, text: string | undefined, standard: number): num
   if (!Number.isFinite(value) || value < 0)
     throw new Error(`--${name} must be a number, not ${String(text)}`);
   return value;
-}
-
-function spreadOf(values: number[]): Spread {
-  const sorted = values.toSorted((a, b) => a - b);
-  const middle = (sorted.length - 1) / 2;
-  const median = ((sorted[Math.floor(middle)] ?? 0) + (sorted[Math.ceil(middle)] ?? 0)) / 2;
-  const round = (value: number): number => Number(value.toPrecision(4));
-  return { median: round(median), min: round(sorted[0] ?? 0), max: round(sorted.at(-1) ?? 0) };
 }
 
 function percentile(sorted: Float64Array, part: number): number {
@@ -112,12 +101,12 @@ const rates = (flags.rates ?? (flags.quick ? '1000' : '1000,8000'))
   .filter((rate) => rate > 0);
 let waitLeftMs = toNumber('wait', flags.wait, 600) * 1000;
 const isComplete = !flags.quick && flags.contenders === undefined && flags.workloads === undefined;
-const date = new Date().toISOString().slice(0, 10);
-const out = flags.out ?? join(import.meta.dirname, isComplete ? 'results' : '../build/bench', `${date}.json`);
+if (flags.record && !isComplete) throw new Error('--record needs all contenders and all workloads');
+const out = flags.out ?? join(import.meta.dirname, '../build/bench', `${today}.json`);
 
 const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-bench-'));
 const failures: string[] = [];
-const skipped: Result['skipped'] = [];
+const skipped: Comparison['skipped'] = [];
 
 function findAvailable(): Contender[] {
   return chosen.filter((contender) => {
@@ -175,7 +164,7 @@ function makeOrder(one: RunningContender, { backend }: Helpers, workload: Worklo
   };
 }
 
-/** Waits until nothing else keeps the machine busy, or the time for waiting is used up. */
+/** Waits until other programs use at most `DISTURBANCE_MAX` of a core, or until the time limit (`--wait`). */
 async function waitForQuiet(): Promise<void> {
   while (waitLeftMs > 0) {
     const before = readBusyMs();
@@ -186,7 +175,7 @@ async function waitForQuiet(): Promise<void> {
   }
 }
 
-/** One round: the first that nothing disturbed, or the least disturbed of several. */
+/** Measures one round: the first undisturbed one, or the least disturbed of several. */
 async function runRound(
   { load }: Helpers,
   one: RunningContender,
@@ -200,7 +189,7 @@ async function runRound(
     try {
       result = await load.run(order);
     } catch (error) {
-      // A wrong reply under load makes every figure of the run worthless.
+      // A wrong reply under load makes all figures of the run worthless.
       throw new Error(`${one.contender.name}, ${workload.name}: ${(error as Error).message}`, {
         cause: error,
       });
@@ -214,7 +203,7 @@ async function runRound(
   return best;
 }
 
-/** Processor time of one request in microseconds. */
+/** CPU time per request in microseconds. */
 function costOf(result: LoadResult): number {
   return result.requests === 0 ? 0 : (result.processorMs * 1000) / result.requests;
 }
@@ -332,8 +321,8 @@ async function main(): Promise<void> {
         latency.push(...(await measureLatency(running, workload, rate, helpers, measured)));
     for (const one of running) await one.stop();
   }
-  const result: Result = {
-    date,
+  const result: Comparison = {
+    date: today,
     commit: readGit('rev-parse', '--short', 'HEAD'),
     machine: {
       processor: cpus()[0]?.model ?? 'unknown',
@@ -360,10 +349,10 @@ async function main(): Promise<void> {
     latency,
   };
   mkdirSync(dirname(out), { recursive: true });
-  await writeResult(out, result);
-  const report = await writeReport(out, isComplete);
-  console.log(report);
+  writeFileSync(out, JSON.stringify(result));
+  console.log(makeReport(result, readResults().comparison));
   say(`result: ${relative(process.cwd(), out)}`);
+  if (flags.record) await record('comparison', result);
 }
 
 for (const signal of ['SIGINT', 'SIGTERM'] as const)

@@ -1,5 +1,5 @@
-// Starts, finds ready, and ends what a run needs: contenders pinned to one core, backend and load to another.
-// It ends only what it started, by process id.
+// Starts and stops the processes of a run, and waits until they are ready. Contenders are pinned to one core, backend and load
+// generator to another. Stops only processes that it started, by their ids.
 import { fork, spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, readFileSync } from 'node:fs';
 import { request as requestHttp, type IncomingMessage } from 'node:http';
@@ -17,7 +17,7 @@ import { listProcessTree } from './processes.ts';
 const READY_LIMIT_MS = 20_000;
 const STOP_LIMIT_MS = 3_000;
 
-/** True when there are two cores to keep apart and a tool to do so. */
+/** True if the machine has two cores and a tool to pin processes to them. */
 export const isPinned =
   process.platform === 'linux' &&
   availableParallelism() > 1 &&
@@ -27,7 +27,7 @@ export function pin(core: number, command: string, args: string[]): [string, str
   return isPinned ? ['taskset', ['-c', String(core), command, ...args]] : [command, args];
 }
 
-/** A port that nobody listens on just now. */
+/** Returns a currently free port. */
 export async function findFreePort(): Promise<number> {
   const server = createServer();
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -42,7 +42,7 @@ export interface Reply {
   body: Buffer;
 }
 
-/** One call on a connection of its own; over TLS where there is an authority for the certificate, as PEM. */
+/** Makes one call on a new connection. With `ca`, the PEM text of a CA, the connection uses TLS. */
 export function call(
   port: number,
   method: string,
@@ -81,13 +81,13 @@ async function stopChild(child: ChildProcess): Promise<void> {
     try {
       process.kill(pid, 'SIGKILL');
     } catch {
-      // Gone already.
+      // Already ended.
     }
   }
   await exited;
 }
 
-/** Ends whatever is still running. */
+/** Stops all processes that still run. */
 export async function stopAll(): Promise<void> {
   await Promise.all([...children].map(stopChild));
 }
@@ -95,14 +95,14 @@ export async function stopAll(): Promise<void> {
 export interface RunningContender {
   contender: Contender;
   port: number;
-  /** Root of its process tree; 0 when it has no process. */
+  /** Root of its process tree; 0 without a process. */
   pid: number;
   stop: () => Promise<void>;
 }
 
 /**
- * Starts a contender, on the first core or on all, and waits until it answers; fails with the end of what it printed.
- * One that is started with TLS is asked with `ca`, the authority of its certificate as PEM.
+ * Starts a contender, on the first core or on all, and waits until it answers. Throws the end of its output if it does
+ * not answer. A contender with TLS needs `ca`, the CA of its certificate as PEM.
  */
 export async function startContender(
   contender: Contender,
@@ -134,7 +134,7 @@ export async function startContender(
       (reply) => reply.status,
       () => 0,
     );
-    // A gateway that wants tokens says so.
+    // A gateway that requires tokens answers 401.
     if ((status === 200 || status === 401) && pid !== undefined)
       return { contender, port, pid, stop: () => stopChild(child) };
     if (child.exitCode !== null || pid === undefined || Date.now() > deadline) {
@@ -206,7 +206,7 @@ export class Attacker {
     this.child.send(order);
   }
 
-  /** Ends the attack; gives how many connections and streams it had. */
+  /** Ends the attack. Resolves with its numbers of connections and streams. */
   stop(): Promise<AttackReport> {
     const report = nextMessage<AttackReport>(this.child);
     this.child.send({ stop: true } satisfies AttackOrder);
@@ -229,7 +229,7 @@ export class Load {
     return new Load(child);
   }
 
-  /** One run; fails when a reply is not the expected one. */
+  /** Makes one run. Rejects if a reply is wrong. */
   async run(order: LoadOrder): Promise<LoadResult> {
     const reported = nextMessage<LoadReport>(this.child);
     this.child.send(order);

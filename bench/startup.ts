@@ -1,5 +1,6 @@
-// How soon the gateway answers after its process starts, and the memory it then rests at. The process is node itself:
-// what npm adds before it is not the gateway's. Flags: --runs N (15), --bars to fail beyond the limits.
+// Measures the time from the start of the process to the first reply, and the idle memory after the first reply. Starts node
+// directly, because the time of npm does not count. Flags: --runs N (15), --bars to fail beyond the limits, --record to place
+// the figures in the documents.
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -7,7 +8,9 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { CONTENDERS, type Command, type Place } from './contenders.ts';
+import { record } from './figures.ts';
 import { readMemoryMb } from './processes.ts';
+import { machine, spreadOf, today } from './results.ts';
 import { Backend, call, findFreePort, stopAll } from './running.ts';
 
 // Goals for the built command.
@@ -19,7 +22,11 @@ const BUILT = 'the gateway as built (node dist/command/main.js serve)';
 const SOURCE = join(import.meta.dirname, '../packages/command/main.ts');
 
 const { values: flags } = parseArgs({
-  options: { runs: { type: 'string', default: '15' }, bars: { type: 'boolean', default: false } },
+  options: {
+    runs: { type: 'string', default: '15' },
+    bars: { type: 'boolean', default: false },
+    record: { type: 'boolean', default: false },
+  },
 });
 const runs = Number(flags.runs);
 
@@ -34,7 +41,7 @@ function commandOf(name: string, place: Place): Command {
   return contender.start(place);
 }
 
-/** Starts the command once, asks until it answers, and reads its memory a little later. */
+/** Starts the command and calls it until it answers. Then reads its idle memory, if `measuresMemory`. */
 async function startOnce(command: Command, port: number, measuresMemory: boolean): Promise<Start> {
   const startedAt = performance.now();
   const child = spawn(command.command, command.args, {
@@ -91,13 +98,17 @@ try {
     for (const [title, makeCommand] of variants) {
       const port = await findFreePort();
       const command = makeCommand({ port, backendPort: backend.port, folder });
-      // Memory is the same from start to start; three are enough.
+      // Memory hardly differs between starts, so three are enough.
       starts.get(title)?.push(await startOnce(command, port, run < 3));
     }
+  const rows = [];
   for (const [title, all] of starts) {
     const replies = all.map((start) => start.firstReplyMs);
     const memory = all.map((start) => start.idleMb).filter((megabytes) => megabytes > 0);
-    console.log(`${title}: first reply after ${describe(replies, 'ms')}, at rest ${describe(memory, 'MB')}`);
+    rows.push({ name: title, firstReplyMs: spreadOf(replies), idleMb: Math.round(medianOf(memory)) });
+    console.log(
+      `${title}: first reply after ${describe(replies, 'ms')}, idle memory ${describe(memory, 'MB')}`,
+    );
     if (
       flags.bars &&
       title === BUILT &&
@@ -106,6 +117,10 @@ try {
       console.log(`  over the bar of ${String(FIRST_REPLY_MS_MAX)} ms or ${String(IDLE_MB_MAX)} MB`);
       process.exitCode = 1;
     }
+  }
+  if (flags.record) {
+    const goals = { firstReplyMs: FIRST_REPLY_MS_MAX, idleMb: IDLE_MB_MAX };
+    await record('startup', { date: today, machine, goals, rows });
   }
 } finally {
   await stopAll();

@@ -1,4 +1,4 @@
-// Tokens for the benchmarks, signed with RS256 by an issuer that is thrown away, and the settings of a gateway that trusts it.
+// Makes tokens signed with RS256 by a temporary issuer, and the settings of a gateway that trusts the issuer.
 import { createSign, generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -7,12 +7,12 @@ const base64url = (value: object): string => Buffer.from(JSON.stringify(value)).
 
 export interface Tokens {
   tokens: string[];
-  /** Like the first of them, and signed with another key. */
+  /** The first token, but signed with another key. */
   forged: string;
   settings: Record<string, string>;
 }
 
-/** `count` tokens; the keys of the issuer are written into `folder`. */
+/** Makes `count` tokens, and writes the issuer's keys into `folder`. */
 export function makeTokens(folder: string, count: number): Tokens {
   const { privateKey, publicKey } = generateKeyPairSync('rsa', { modulusLength: 2_048 });
   const file = join(folder, 'jwks.json');

@@ -1,5 +1,5 @@
-// Before a contender is timed it must give the right bytes: every call of the workload, and for one that does the
-// gateway's job the refusals too. What its row says about JSON and exact bytes is put to the test here.
+// Verifies a contender before it is measured: its replies to every call of the workload, and what its row in contenders.ts
+// claims about JSON and exact bytes. If it does the gateway's job, its error replies are verified too.
 import type { Contender } from './contenders.ts';
 import { call, type Backend, type Reply, type RunningContender } from './running.ts';
 import { EXACT_PROBE, NOT_JSON, PROBE_IDS } from './work-items.ts';
@@ -66,10 +66,10 @@ async function verifyMarks({ contender, port }: RunningContender): Promise<void>
   marks.push(['checksJson', notJson.status !== 200]);
   for (const [mark, seen] of marks)
     if (contender[mark] !== seen)
-      throw new Error(`its row says ${mark}: ${String(contender[mark])}, which it is not`);
+      throw new Error(`its row claims ${mark}: ${String(contender[mark])}, which is wrong`);
 }
 
-/** Fails with what is wrong. */
+/** Throws a description of the first wrong reply. */
 export async function verify(running: RunningContender, backend: Backend, workload: Workload): Promise<void> {
   await verifyCalls(running, backend, workload);
   await verifyMarks(running);

@@ -1,5 +1,5 @@
-// The canned work items: what the backend answers, what clients send, and the probes that tell an exact gateway
-// from a re-serialising one. The same bytes in every run.
+// Fixed work items, with the same bytes in every run: answers of the backend, bodies of clients, and probes. A probe shows
+// whether a gateway passes bytes on unchanged or writes the JSON again.
 
 export interface WorkItem {
   id: number;
@@ -20,7 +20,7 @@ const NOTES =
   'Seen twice on the test system, never in production. Steps: open the list, choose a filter, press “Save” — ' +
   'the page shows the old values until it is loaded again. See C:\\logs\\web.log and the report of 12 March. ';
 
-/** One realistic work item, padded through its description to exactly `bytes` bytes of JSON. */
+/** A realistic work item. Its description is padded, so that the item has exactly `bytes` bytes of JSON. */
 function makeWorkItem(id: number, bytes: number): WorkItem {
   const item = {
     id,
@@ -37,7 +37,7 @@ function makeWorkItem(id: number, bytes: number): WorkItem {
     description: '',
   };
   const room = bytes - Buffer.byteLength(JSON.stringify(item));
-  // Whole characters while they fit, then spaces: a quote, a backslash or a dash is longer in JSON than in the text.
+  // Pads with whole characters while they fit, then with spaces: some characters take several bytes in JSON.
   let used = 0;
   for (const character of NOTES.repeat(3)) {
     const cost = Buffer.byteLength(JSON.stringify(character)) - 2;
@@ -61,19 +61,19 @@ export const LISTS = {
   list10000: makeList(10_000),
 };
 
-/** What a client sends with PUT and POST. */
+/** The body of PUT and POST. */
 export const SENT_ITEM = Buffer.from(JSON.stringify({ ...makeWorkItem(17, 400), id: undefined }));
 
-/** What the backend answers to POST: the item with its new id. */
+/** The backend's answer to POST: the item with its new id. */
 export const CREATED_ITEM = Buffer.from(JSON.stringify(makeWorkItem(18, 432)));
 
-/** Valid JSON that does not survive a parse and a stringify. */
+/** Valid JSON that JSON.parse and JSON.stringify change. */
 export const EXACT_PROBE = Buffer.from(
   '{ "id": 9007199254740993,\t"ratio": 1.0, "huge": 1e400, "name": "\\u0041\\/", "name": "again" }\n',
 );
 
-/** Bytes that only a gateway which checks JSON refuses. */
+/** Invalid JSON: a gateway refuses it only if it checks JSON. */
 export const NOT_JSON = Buffer.from('{"id": 17, "title": "cut o');
 
-/** Ids with an answer of their own at the backend; every other id is `ITEM`. */
+/** Ids with special answers from the backend; every other id gets `ITEM`. */
 export const PROBE_IDS = { exact: 900_001, notJson: 900_002, missing: 900_404 };

@@ -1,4 +1,4 @@
-// The workloads: what is sent, what must come back, and how many connections carry it.
+// The workloads: requests, expected replies and number of connections.
 import type { ListName } from './backend.ts';
 import type { Shot } from './load.ts';
 import { CREATED_ITEM, ITEM, LISTS, SENT_ITEM } from './work-items.ts';
@@ -9,10 +9,10 @@ interface Call {
   method: string;
   path: string;
   body?: Buffer;
-  /** What the gateway's job answers. */
+  /** The reply of a contender that does the gateway's job. */
   status: number;
   replyBody: Buffer;
-  /** What comes back when the backend's answer is only passed on. */
+  /** The reply of a contender that only passes on the backend's answer. */
   proxied?: { status: number; body: Buffer };
 }
 
@@ -21,7 +21,7 @@ export interface Workload {
   title: string;
   list: ListName;
   connections: number;
-  /** The calls in turn; those of a mix are spread evenly. */
+  /** The calls, made in turn. A mix spreads each kind of call evenly. */
   calls: Call[];
 }
 
@@ -80,7 +80,7 @@ export const WORKLOADS: Workload[] = [
     name,
     title: `GET list ${kilobytes(LISTS[name])}`,
     list: name,
-    // More would only measure how much memory 64 copies of the largest list need.
+    // With 64 connections, the memory for 64 copies of the largest list would be the limit.
     connections: name === 'list10000' ? 16 : 64,
     calls: [makeListCall(name)],
   })),
@@ -90,13 +90,13 @@ export const WORKLOADS: Workload[] = [
   { name: 'mixed', title: 'mixed', list: 'list100', connections: 64, calls: makeMix() },
 ];
 
-/** The reply that a contender with this job must give to a call. */
+/** Returns the expected reply of a contender with this job. */
 export function expectReply(call: Call, job: Job): { status: number; body: Buffer } {
   if (job !== 'gateway' && call.proxied) return call.proxied;
   return { status: call.status, body: call.replyBody };
 }
 
-/** The requests of a workload as bytes, each with what must come back. */
+/** Returns the requests of a workload as bytes, each with its expected reply. */
 export function makeShots(workload: Workload, job: Job): Shot[] {
   return workload.calls.map((call) => {
     const { status, body } = expectReply(call, job);

@@ -1,5 +1,5 @@
-// @fastify/http-proxy whose backend restarts, as the README of @fastify/reply-from recommends: `retriesCount` is "useful
-// when keeping the connection open" and off by default; `retryMethods` keeps its default, which has no writes.
+// @fastify/http-proxy for a backend that restarts. `retriesCount` is off by default; the README of @fastify/reply-from calls it
+// "useful when keeping the connection open". The default of `retryMethods` has no methods that write.
 import proxy from '@fastify/http-proxy';
 import Fastify from 'fastify';
 

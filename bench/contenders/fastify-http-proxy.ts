@@ -1,4 +1,4 @@
-// @fastify/http-proxy with its defaults: paths mapped, bodies streamed, nothing checked.
+// @fastify/http-proxy with its defaults: it maps paths, streams bodies and checks nothing.
 import proxy from '@fastify/http-proxy';
 import Fastify from 'fastify';
 

@@ -1,4 +1,4 @@
-// The gateway written by hand on Hono and fetch, as a team would: parse, forward, parse, answer.
+// The gateway's job written by hand on Hono and fetch, the usual way: parse, forward, parse, answer.
 import { serve } from '@hono/node-server';
 import { Hono } from 'hono';
 

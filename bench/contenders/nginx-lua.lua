@@ -1,5 +1,5 @@
--- The five operations as nginx's Lua module serves them. Answers come through a subrequest, which reuses nginx's own
--- HTTP client; each body is decoded only to see whether it is JSON and then passed on as it came.
+-- The five operations in nginx's Lua module. The backend is called by a subrequest, which uses nginx's own HTTP client.
+-- Each body is decoded only to check that it is JSON, and passed on unchanged.
 local cjson = require 'cjson'
 cjson.decode_invalid_numbers(false)
 
@@ -27,7 +27,7 @@ local function succeeded(answer)
   return answer.status >= 200 and answer.status <= 299 and not answer.truncated
 end
 
--- The request's body when it is JSON.
+-- Reads the request's body and checks that it is JSON.
 local function has_json_body()
   ngx.req.read_body()
   local body = ngx.req.get_body_data()

@@ -1,5 +1,4 @@
-// Floor for node:http on both sides: the path is mapped, nothing is checked, and a reply of known, small length
-// goes out in one piece.
+// A lower bound for gateways on node:http: maps the path, checks nothing, and sends a small reply in one piece.
 import { Agent, createServer, request, type IncomingMessage, type ServerResponse } from 'node:http';
 
 const port = Number(process.env['PORT']);

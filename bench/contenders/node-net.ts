@@ -1,4 +1,4 @@
-// Floor for Node: bytes from one socket to another, no HTTP at all. The backend sees the client's own path.
+// A lower bound for gateways on Node: copies bytes between sockets, without any HTTP. The backend gets the client's path.
 import { connect, createServer } from 'node:net';
 
 const port = Number(process.env['PORT']);

@@ -1,4 +1,4 @@
-// The gateway as a plugin of somebody's own Fastify server, from the built package.
+// The gateway as a plugin of a Fastify server, from the built package.
 import Fastify from 'fastify';
 import { workItemGateway } from '../../dist/core/hosts/index.js';
 
