@@ -1,5 +1,5 @@
-// The gateway with every door locked, for a look at it: `npm run secure`. Makes a throw-away authority with a certificate,
-// an issuer of tokens with one key, starts `npm start` with both, and prints what to type. All of it is gone at the end.
+// A demo of the gateway with every protection on: `npm run secure`. Creates a temporary CA with a certificate, and a key and
+// tokens of an issuer. Runs `npm start` with them and prints commands to try. Removes all files at the end.
 
 import { execFileSync, spawn } from 'node:child_process';
 import { generateKeyPairSync, sign } from 'node:crypto';
@@ -11,7 +11,7 @@ const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-secure-'));
 const file = (name: string): string => join(folder, name);
 const issuer = 'https://issuer.example';
 const port = process.env['PORT'] ?? '3000';
-// On an older Node there is none [D39].
+// HTTP/2 needs Node 26 [D39].
 const hasHttp2 = Number.parseInt(process.versions.node, 10) >= 26;
 
 function openssl(args: string): void {
@@ -27,7 +27,7 @@ function openssl(args: string): void {
   }
 }
 
-// An authority, and a certificate of it for this machine.
+// A CA, and a certificate from it for this machine.
 const ecKey = '-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes';
 openssl(
   `req -x509 ${ecKey} -days 90 -subj /CN=throw-away-authority -keyout authority.key -out authority.pem`,
@@ -38,7 +38,7 @@ openssl(
   'x509 -req -in server.csr -CA authority.pem -CAkey authority.key -CAcreateserial -days 90 -extfile names -out server.pem',
 );
 
-// An issuer: one key, and two tokens that it signs.
+// An issuer's key, and below two tokens.
 const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
 const jwk = { ...publicKey.export({ format: 'jwk' }), kid: 'one', alg: 'ES256', use: 'sig' };
 writeFileSync(file('keys.json'), JSON.stringify({ keys: [jwk] }));
@@ -78,14 +78,14 @@ const gateway = spawn(process.execPath, [join(import.meta.dirname, '../../script
 const url = `https://localhost:${port}/api/work-items`;
 const curl = `curl -i --cacert ${file('authority.pem')}`;
 const advice = `
-Everything is on: TLS${hasHttp2 ? ' and HTTP/2' : ''}, tokens and scopes, CORS, 20 calls in 10 seconds for each token. Try:
+Everything is on: TLS${hasHttp2 ? ' and HTTP/2' : ''}, tokens and scopes, CORS, 20 calls in 10 seconds per token. Try:
 
   ${curl} ${url}
       no token: 401
   ${curl} -H @${file('reader')} ${url}
       a token that may read: 200
   ${curl} -H @${file('reader')} -d '{"title":"Paint the fence"}' ${url}
-      it may not write: 403; the token in ${file('writer')} may: 201
+      this token may not write: 403; the one in ${file('writer')} may: 201
 
 `;
 
@@ -97,7 +97,7 @@ gateway.stdout.on('data', (data: Buffer) => {
     process.stdout.write(advice);
   }
 });
-// Ctrl-C reaches the gateway, too; it drains, and ends first.
+// Ctrl-C also reaches the gateway, which drains and exits. Then this process ends.
 process.on('SIGINT', () => undefined);
 process.on('SIGTERM', () => gateway.kill('SIGTERM'));
 gateway.on('exit', (code) => {

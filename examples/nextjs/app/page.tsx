@@ -10,7 +10,7 @@ interface WorkItem {
 
 const url = '/api/work-items';
 
-/** The JSON of a reply; throws what the gateway says where it failed. */
+/** Returns the JSON of a reply. Throws the gateway's message for an error. */
 async function read(response: Response): Promise<unknown> {
   const value = await response.json();
   if (!response.ok) throw new Error(value.error);
