@@ -1,4 +1,4 @@
-// Builds dist/ for publishing: JavaScript and declarations by tsc, and what tsc does not copy.
+// Builds dist/ for publishing: compiles with tsc, then copies the files that tsc does not write.
 
 import { execFileSync } from 'node:child_process';
 import { chmodSync, cpSync, existsSync, globSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -11,18 +11,18 @@ execFileSync(process.execPath, ['node_modules/typescript-7/bin/tsc', '-p', 'tsco
   stdio: 'inherit',
 });
 chmodSync('dist/command/main.js', 0o755);
-// Types for CommonJS, written by hand.
+// Handwritten types for CommonJS.
 for (const path of globSync('packages/**/*.d.cts')) cpSync(path, path.replace('packages', 'dist'));
-// dist/core is a package of its own, for those who embed the gateway: nothing in it leads outside.
+// dist/core is a package of its own, for programs that embed the gateway. It imports no file outside itself.
 for (const name of ['package.json', 'README.md']) cpSync(`packages/core/${name}`, `dist/core/${name}`);
 cpSync('LICENSE', 'dist/core/LICENSE');
 embedScanner();
-// The API reference: our page, and what `npm run build:docs` has copied beside it.
+// The API reference: its page, and the files of Swagger UI that `npm run build:docs` copied.
 cpSync('packages/command/api-reference/page', 'dist/command/api-reference/page', { recursive: true });
 cpSync('packages/command/api-reference/swagger-ui', 'dist/command/api-reference/swagger-ui', {
   recursive: true,
 });
-// The dashboard's page is not compiled: a browser gets what is written.
+// The dashboard's page is not compiled: browsers load the sources.
 if (existsSync('packages/dashboard')) {
   cpSync('packages/dashboard/page', 'dist/dashboard/page', {
     recursive: true,
@@ -30,8 +30,8 @@ if (existsSync('packages/dashboard')) {
   });
 }
 
-// A bundler takes what is imported, and no file that is read: so the scanner, compiled by `npm run build:scanner`, which
-// `npm ci` runs, stands in the code that uses it.
+// Puts the compiled scanner into the code that uses it, because bundlers include imports but not files read at run time.
+// `npm run build:scanner`, which `npm ci` runs, compiles the scanner.
 function embedScanner(): void {
   const file = 'dist/core/json/json.js';
   const code = readFileSync(file, 'utf8');
@@ -45,7 +45,7 @@ function embedScanner(): void {
 `,
   );
   if (embedded === code) {
-    throw new Error(`${file} does not load the scanner as the build knows it`);
+    throw new Error(`${file} has no loadScanner function that this build can replace`);
   }
   writeFileSync(file, embedded);
 }

@@ -1,5 +1,5 @@
-// Copies what the API reference needs of Swagger UI next to our page, as `npm ci` does too. It is no dependency
-// of the product: these files are part of what is built and packed, and the rest of that package is not.
+// Copies the files of Swagger UI that the API reference needs; `npm ci` runs this. The published package contains the copies
+// and does not depend on Swagger UI.
 
 import { copyFileSync, mkdirSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -13,9 +13,9 @@ mkdirSync(to);
 for (const name of [
   'swagger-ui-bundle.js',
   'swagger-ui.css',
-  // Says which version it is, to whatever lists what an image holds.
+  // Tells the version to tools that list an image's contents.
   'package.json',
-  // Apache-2.0, section 4: whoever passes the files on passes these on.
+  // Required for redistribution by Apache-2.0, section 4.
   'LICENSE',
   'NOTICE',
   'swagger-ui-bundle.js.LICENSE.txt',

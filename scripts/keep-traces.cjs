@@ -1,4 +1,4 @@
-// For the image: makes the optional peers that traces need dependencies, so that `npm prune --omit=dev` leaves them there.
+// For the image: turns the optional peers that traces need into dependencies, so that `npm prune --omit=dev` keeps them.
 
 'use strict';
 

@@ -1,6 +1,6 @@
-// Tries each part that a build may leave out: deletes its folder and its line in the list of parts from a copy of the tree, and
-// checks that types compile, that the command serves, and that it says what is missing to those who ask for the part. With
-// `--suites` it runs every test that knows nothing of the part as well. With names it tries only these.
+// Checks each part that a build may leave out. Deletes its folder, and its lines in the lists of parts, from a copy of the
+// repository. Then checks that types compile, that the command serves, and that using the part gives an error that names it.
+// `--suites` also runs every test that does not need the part. Names of parts as arguments: checks only these.
 
 import { execFileSync, spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -13,9 +13,9 @@ import { createInterface } from 'node:readline';
 
 interface Part {
   readonly folder: string;
-  /** What asks for it, as an environment and a command; undefined where only an import can. */
+  /** A command, or environment variables, that need the part; undefined if there is neither. */
   readonly wish?: { readonly command?: readonly string[]; readonly environment?: NodeJS.ProcessEnv };
-  /** What a test says that needs the part and does not import it. */
+  /** Matches the tests that need the part without importing it. */
   readonly mention: RegExp;
 }
 
@@ -67,7 +67,7 @@ const parts: Readonly<Record<string, Part>> = {
 };
 
 const root = resolve(import.meta.dirname, '..');
-// What `npm ci` has made, and git does not have.
+// Built by `npm ci`, and not in git.
 const built = ['packages/core/json/scanner.wasm', 'packages/command/api-reference/swagger-ui'];
 const lists = [
   'packages/command/parts.ts',
@@ -102,9 +102,9 @@ async function leaveOut(name: string, part: Part): Promise<void> {
       runTests(copy, tests);
     }
     const seconds = ((performance.now() - startedAt) / 1_000).toFixed(0);
-    const suites = runsSuites ? `, ${tests.length} files of tests pass` : '';
+    const suites = runsSuites ? `, ${tests.length} test files pass` : '';
     process.stdout.write(
-      `${name}: ${rest} files compile without it, the command serves${suites} (${seconds} s)\n`,
+      `${name}: without it ${rest} files compile, the command serves${suites} (${seconds} s)\n`,
     );
   } finally {
     rmSync(copy, { recursive: true, force: true });
@@ -141,13 +141,16 @@ function remove(copy: string, folder: string): void {
     );
     writeFileSync(join(copy, list), kept);
   }
-  // The handler for fetch is an entry point of its own and in no list.
+  // The fetch handler is a separate entry point, so it is in no list.
   if (removed === 0 && !folder.endsWith('/fetch')) {
     throw new Error(`${folder} is in no list of parts`);
   }
 }
 
-/** Compiles all but the tests of the part: those that import it, at whatever distance, or mention it. */
+/**
+ * Compiles the copy without the files outside packages/ that import the part, directly or through other files. Returns how
+ * many files compile, and the tests among them that do not mention the part.
+ */
 function checkTypes(copy: string, { folder, mention }: Part): { rest: number; tests: string[] } {
   const listed = execFileSync('git', ['ls-files', '-co', '--exclude-standard', '--', '*.ts'], {
     cwd: root,
@@ -163,9 +166,9 @@ function checkTypes(copy: string, { folder, mention }: Part): { rest: number; te
     [...(texts.get(path) ?? '').matchAll(/(?:from|import\(|import)\s*'(\.[^']+)'/g)].map(([, to = '']) =>
       join(dirname(path), to),
     );
-  // In packages/ nothing else may import the part: there the compiler finds out.
+  // Files in packages/ are always compiled, which checks that none of them imports the part.
   const needsPart = new Set([...texts.keys()].filter(isLeftOut));
-  // What it exports to users of the package, too.
+  // The package's index may export the part. Then the files that import the index need the part too.
   if (importsOf(lists[2]).some(isLeftOut)) {
     needsPart.add(lists[2]);
   }
@@ -207,7 +210,7 @@ function checkTypes(copy: string, { folder, mention }: Part): { rest: number; te
   return { rest: rest.length, tests };
 }
 
-/** Starts the command, and calls each operation once; gives the address of the backend. */
+/** Starts the command and calls each operation once. Returns the backend's address. */
 async function checkServing(copy: string, name: string): Promise<string> {
   const backend = createServer((request, response) => {
     const isItem = /\/api\/WorkItem\/\d+$/.test(request.url ?? '');
@@ -243,7 +246,7 @@ async function checkServing(copy: string, name: string): Promise<string> {
       const reply = await fetch(`${url}/api/work-items${path}`, { method, body });
       await reply.arrayBuffer();
       if (reply.status !== status) {
-        throw new Error(`without ${name} ${method} ${path} is answered with ${reply.status}, not ${status}`);
+        throw new Error(`without ${name}, ${method} ${path} gets ${reply.status} instead of ${status}`);
       }
     }
     const page = await fetch(`${adminUrl}/`);
@@ -251,9 +254,7 @@ async function checkServing(copy: string, name: string): Promise<string> {
     const isRight =
       name === 'dashboard' ? page.status === 404 && text.includes('packages/dashboard') : page.ok;
     if (!isRight) {
-      throw new Error(
-        `without ${name} / of the admin listener is answered with ${page.status}: ${text.slice(0, 200)}`,
-      );
+      throw new Error(`without ${name}, / of the admin listener gets ${page.status}: ${text.slice(0, 200)}`);
     }
     return backendUrl;
   } finally {
@@ -276,10 +277,10 @@ async function readReady(command: ChildProcess): Promise<{ url: string; adminUrl
       return { url, adminUrl };
     }
   }
-  throw new Error('the command has ended before it was ready');
+  throw new Error('the command ended before it was ready');
 }
 
-/** Whoever asks for the part gets one message that names its package. */
+/** Checks that a command or setting that needs the part fails with one line that names the part's folder. */
 function checkMessage(copy: string, { folder, wish = {} }: Part, backendUrl: string): void {
   const { command = ['serve'], environment = {} } = wish;
   const tls = environment['HTTP2'] === undefined ? {} : makeCertificate(copy);
@@ -304,7 +305,7 @@ function checkMessage(copy: string, { folder, wish = {} }: Part, backendUrl: str
     lines.length !== 1 ||
     !lines[0]?.includes(`needs ${folder}, which this build leaves out`)
   ) {
-    throw new Error(`who asks for ${folder} ends with ${String(status)} and is told:\n${stderr}`);
+    throw new Error(`a command that needs ${folder} exits with ${String(status)} and prints:\n${stderr}`);
   }
 }
 

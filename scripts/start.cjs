@@ -1,5 +1,5 @@
-// What `npm start`, `npm run serve` and their like run: says in plain words what a clone lacks, then runs packages/command/main.ts in
-// this process. Kept in a language that every Node knows for which there is an npm that reads our lock file.
+// Entry point of `npm start`, `npm run serve` and similar scripts. Reports missing packages, files or Node versions, or else runs
+// packages/command/main.ts in this process. The syntax is that of the oldest Node whose npm can read our lock file.
 
 'use strict';
 
@@ -9,7 +9,7 @@ const url = require('url');
 
 const root = path.join(__dirname, '..');
 
-// What `npm run dependencies` makes, and `npm ci` with it.
+// Built by `npm run dependencies`, which `npm ci` runs.
 const builtFiles = [
   'packages/core/json/scanner.wasm',
   'packages/command/api-reference/swagger-ui/swagger-ui-bundle.js',
@@ -17,7 +17,7 @@ const builtFiles = [
 
 function findProblem() {
   if (!isInstalled('commander')) {
-    return 'the packages that this needs are not installed: run `npm ci` first';
+    return 'the required packages are not installed: run `npm ci` first';
   }
   const oldest = /[0-9]+[.][0-9]+/.exec(readManifest('.').engines.node)[0];
   if (isOlder(process.versions.node, oldest)) {
@@ -29,9 +29,9 @@ function findProblem() {
       process.version +
       ' here\n' +
       (ours.some(isInstalled)
-        ? '  Start it by npm. Where that says the same, `npm run dependencies` repairs the link to the Node of this project.'
-        : '  `npm ci` brings the right one along for Linux with glibc and macOS (x64, arm64) and for Windows (x64), unless\n' +
-          '  development or optional packages are left out (--omit, NODE_ENV=production). Elsewhere install a newer Node.')
+        ? "  Start it with npm. If that fails too, `npm run dependencies` repairs the link to this project's Node."
+        : '  `npm ci` installs the right one on Linux with glibc and macOS (x64, arm64) and on Windows (x64), unless\n' +
+          '  development or optional packages are omitted (--omit, NODE_ENV=production). Elsewhere install a newer Node.')
     );
   }
   const missing = builtFiles.filter(function (file) {
@@ -43,8 +43,8 @@ function findProblem() {
       (missing.length > 1 ? ' have' : ' has') +
       ' not been built\n' +
       (isInstalled('assemblyscript') && isInstalled('swagger-ui-dist')
-        ? '  `npm run dependencies` does it; `npm ci` does it too, unless --ignore-scripts forbids it.'
-        : '  Run `npm ci` without --omit, --ignore-scripts and NODE_ENV=production: it builds them.')
+        ? '  `npm run dependencies` builds this; so does `npm ci` without --ignore-scripts.'
+        : '  Run `npm ci` without --omit, --ignore-scripts and NODE_ENV=production to build this.')
     );
   }
   return undefined;

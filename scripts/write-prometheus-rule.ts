@@ -1,4 +1,4 @@
-// Writes the PrometheusRule of the Prometheus operator from the alert rules of Prometheus: the same groups, one file.
+// Writes the PrometheusRule for the Prometheus Operator, with the alert rules of deploy/prometheus-alerts.yml.
 
 import { readFileSync, writeFileSync } from 'node:fs';
 
@@ -9,7 +9,7 @@ const text = readFileSync(new URL(from, root), 'utf8');
 const groups = text.slice(text.indexOf('\ngroups:') + 1);
 writeFileSync(
   new URL(to, root),
-  `# Written by \`npm run rules\` from ${from}: changes belong there.
+  `# Written by \`npm run rules\` from ${from}. Change that file instead.
 apiVersion: monitoring.coreos.com/v1
 kind: PrometheusRule
 metadata:

@@ -1,4 +1,4 @@
-// Writes docs/settings.md from the settings table, grouped for a reader. A test fails when the file is stale.
+// Writes docs/settings.md from the table of settings, by group. A test fails if the file is stale.
 
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -26,13 +26,13 @@ export async function createSettingsDoc(): Promise<string> {
 
 <!-- Written by \`npm run docs\` from the tables in packages/command/settings/settings.ts. Change those, not this file. -->
 
-Each setting is an environment variable and a flag. A flag goes before a variable, and a variable before the
-default; an empty variable counts as unset. A flag takes its value behind a space or a \`=\`. A variable of
-another command is not looked at; a flag of another command is an error.
+Each setting is an environment variable and a flag. Flags take precedence over variables, and variables over
+defaults; an empty variable counts as unset. A flag's value follows a space or a \`=\`. Variables of another
+command are ignored; a flag of another command is an error.
 
-Every problem is listed at once; then nothing is started and the exit code is 1. \`npm run check\` reads the
-settings, reports their problems, and asks the backend once for its work items. \`serve\` logs the settings in
-force when it is ready, and which of them came from a flag or a variable.
+If settings are invalid, the command lists every problem, starts nothing and exits with 1. \`npm run check\` reads
+the settings, reports their problems, and lists the backend's work items once. \`serve\` logs the settings in force
+when it is ready, and which of them came from a flag or a variable.
 
 ${groupSettings(settingNames).map(describeGroup).join('\n')}`;
   return await format(text, { ...(await resolveConfig(settingsDocPath)), parser: 'markdown' });
@@ -58,7 +58,7 @@ ${rowOf(name).help}
 `;
 }
 
-/** The default; where commands differ in it, each with its commands. */
+/** The default; if commands have different defaults, each default with its commands. */
 function describeDefaults(name: SettingName, users: readonly Command[], unit: string | undefined): string {
   const fallbacks = [...new Set(users.map((command) => defaultOf(name, command)))];
   return fallbacks
@@ -70,7 +70,7 @@ function describeDefaults(name: SettingName, users: readonly Command[], unit: st
     .join('; ');
 }
 
-/** A default in a larger unit, ` (10 MiB)` or ` (30 s)`; nothing where the number says enough. */
+/** A default in a larger unit, ` (10 MiB)` or ` (30 s)`, or nothing for small numbers. */
 function describeAmount(amount: number, unit: string | undefined): string {
   if (unit === 'bytes') {
     const [size, name] = (

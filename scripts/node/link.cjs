@@ -1,5 +1,5 @@
-// Links node_modules/.bin/node to the platform's Node where npm has not: up to npm 10 it takes the link away again with
-// the packages of the other platforms, which have a program of that name, too. For any Node, as start.cjs.
+// Links node_modules/.bin/node to the platform's Node if the link is missing. npm up to 10 removes it together with the
+// packages of other platforms, which have a program of the same name. The syntax is for old Nodes, like that of start.cjs.
 
 'use strict';
 
@@ -23,7 +23,7 @@ function link(target) {
   const folder = path.join(modules, '.bin');
   const isWindows = process.platform === 'win32';
   const file = path.join(folder, isWindows ? 'node.cmd' : 'node');
-  // One that leads nowhere does not exist.
+  // `existsSync` is false for a broken link.
   if (fs.existsSync(file)) {
     return;
   }

