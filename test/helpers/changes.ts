@@ -67,15 +67,23 @@ export function createGate(): { opened: Promise<void>; open: () => void } {
   };
 }
 
-/** Calls `isSo` once per turn of the event loop until it is true; rejects with `expected` at the deadline. */
+// Taken before a test can replace it by a mock.
+const { setTimeout: pause } = globalThis;
+
+/**
+ * Calls `isSo` until it is true: first once per turn of the event loop, later every few milliseconds, since a busy test slows the
+ * processes that it waits for. Rejects with `expected` at the deadline.
+ */
 export async function poll(
   isSo: () => boolean | Promise<boolean>,
   expected: string,
   limitMs = DEADLINE_MS,
 ): Promise<void> {
   const end = performance.now() + limitMs;
-  while (!(await isSo())) {
+  for (let round = 0; !(await isSo()); round += 1) {
     if (performance.now() > end) throw new Error(`not within ${limitMs} ms: ${expected}`);
-    await new Promise((resolve) => setImmediate(resolve));
+    await new Promise((resolve) =>
+      round < 20 ? setImmediate(resolve) : pause(resolve, Math.min(round - 19, 20)),
+    );
   }
 }
