@@ -16,7 +16,7 @@ import { findFreePort } from '../helpers/haproxy.ts';
 import { createPair, goodToken, keySetOf } from '../helpers/issuer.ts';
 import { poll } from '../helpers/changes.ts';
 import { parseItemId } from '../../packages/core/call/item-id.ts';
-import type { Headers, Reply } from '../helpers/raw-client.ts';
+import { isRefused, type Headers, type Reply } from '../helpers/raw-client.ts';
 
 const example = Example.link();
 const pair = createPair('one', 'ES256');
@@ -74,8 +74,11 @@ class Place implements AsyncDisposable {
   /** Starts a server by a shell command. */
   async start(line: string): Promise<RunningExample> {
     const command = this.here(line).replace('work-item-gateway', 'exec work-item-gateway');
-    const port = command.endsWith(' backend') ? this.#backendPort : this.port;
-    return await this.#run('bash', ['-c', command], port);
+    const isBackend = command.endsWith(' backend');
+    const running = await this.#run('bash', ['-c', command], isBackend ? this.#backendPort : this.port);
+    // The admin listener opens last.
+    if (!isBackend) await poll(async () => !(await isRefused(this.#adminPort)), 'the admin listener is open');
+    return running;
   }
 
   /** Starts a JavaScript or TypeScript file. */
