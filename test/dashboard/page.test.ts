@@ -1,5 +1,4 @@
-// The dashboard in a real browser with the built command: display, keyboard and accessibility. Screenshots are saved in
-// test-output/.
+// The dashboard in a real browser with the built command: display, keyboard and accessibility.
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';

@@ -1,5 +1,4 @@
-// The API reference in a real browser, under its content security policy, light and dark, narrow and wide. Screenshots
-// are saved in test-output/.
+// The API reference in a real browser, under its content security policy, light and dark, narrow and wide.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';

@@ -98,8 +98,9 @@ export class WatchedPage implements AsyncDisposable {
     }));
   }
 
-  /** Saves a screenshot as `test-output/<name>.png`. */
+  /** Saves a screenshot as `test-output/<name>.png` if TEST_PICTURES is set. */
   async savePicture(name: string, { fullPage = true } = {}): Promise<void> {
+    if (!process.env['TEST_PICTURES']) return;
     mkdirSync(picturesFolder, { recursive: true });
     await this.page.screenshot({
       path: join(picturesFolder, `${name}.png`),

@@ -38,6 +38,7 @@ const otherVariables = [
   'NODE_TLS_REJECT_UNAUTHORIZED',
   'TEST_TARGETS',
   'TEST_FASTIFY',
+  'TEST_PICTURES',
   'GATEWAY_NODE',
   'SHUT_WR',
   // examples/fastify
