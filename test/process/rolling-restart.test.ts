@@ -10,7 +10,7 @@ import { now, RestartingBackend } from '../helpers/restarting-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 
 // `npm run rolling-restart` makes more calls. npm sets this variable.
-const calls = process.env['npm_lifecycle_event'] === 'rolling-restart' ? 50_000 : 12_000;
+const calls = process.env['npm_lifecycle_event'] === 'rolling-restart' ? 50_000 : 4000;
 // Few calls at once, so that they do not pile up on a busy machine.
 const clients = { rate: 2_500, connectionsMax: 64, timeoutMs: 30_000 };
 // As deploy/haproxy.cfg requires.
