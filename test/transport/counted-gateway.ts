@@ -1,0 +1,52 @@
+// A gateway in a thread of its own, which counts what it costs: costs.test.ts asks before and after some calls.
+
+import { createHook } from 'node:async_hooks';
+import { Socket } from 'node:net';
+import { getHeapStatistics } from 'node:v8';
+import { parentPort, workerData } from 'node:worker_threads';
+
+/** Counts since the start. */
+export interface Counts {
+  /** Bytes allocated in the heap of V8. */
+  readonly bytes: number;
+  readonly clockReads: number;
+  /** Calls of `write` on sockets. */
+  readonly writes: number;
+  /** Promises, timers and other asynchronous resources, by Node's name. */
+  readonly resources: Readonly<Record<string, number>>;
+}
+
+let clockReads = 0;
+const now = performance.now.bind(performance);
+performance.now = () => {
+  clockReads += 1;
+  return now();
+};
+
+let writes = 0;
+const write = Reflect.get(Socket.prototype, 'write') as (...args: unknown[]) => boolean;
+Socket.prototype.write = function (this: Socket, ...args: unknown[]) {
+  writes += 1;
+  return Reflect.apply(write, this, args);
+};
+
+// After the changes above.
+const { createGatewayServer } = await import('../../packages/core/hosts/index.ts');
+
+const { backendUrl, countsResources } = workerData as { backendUrl: string; countsResources: boolean };
+const resources: Record<string, number> = {};
+if (countsResources) {
+  createHook({
+    init(_id, type) {
+      resources[type] = (resources[type] ?? 0) + 1;
+    },
+  }).enable();
+}
+
+const server = createGatewayServer({ backendUrl });
+const { port } = await server.listen(0, '127.0.0.1');
+parentPort?.on('message', () => {
+  const bytes = (getHeapStatistics() as { total_allocated_bytes?: number }).total_allocated_bytes ?? NaN;
+  parentPort?.postMessage({ bytes, clockReads, writes, resources: { ...resources } } satisfies Counts);
+});
+parentPort?.postMessage(port);
