@@ -59,7 +59,7 @@ function costLine(results: Results, title: string, contender: string): Line {
   return [title, `${values.join(', ')} µs`, '', 'bench'];
 }
 
-function latencyLine({ comparison }: Results): Line {
+function latencyLines({ comparison }: Results): Line[] {
   const rate = Math.max(...comparison.latency.map((row) => row.rate));
   const p99 = (contender: string): string =>
     ['item', 'mixed']
@@ -71,11 +71,14 @@ function latencyLine({ comparison }: Results): Line {
       })
       .join(', ');
   return [
-    `p99 at ${rate.toLocaleString('en')}/s, gateway: reads, mixed; nginx + Lua: reads, mixed`,
-    `${p99('gateway')}; ${p99('nginx-lua')} ms`,
+    ['gateway', 'gateway'],
+    ['nginx + Lua', 'nginx-lua'],
+  ].map(([name = '', contender = '']) => [
+    `p99 at ${rate.toLocaleString('en')} calls/s, ${name}: only reads, mixed calls`,
+    `${p99(contender)} ms`,
     '',
     'bench',
-  ];
+  ]);
 }
 
 function guardLine({ guards }: Results, name: string, title: string): Line {
@@ -101,13 +104,13 @@ function growthLines({ growth }: Results): Line[] {
   const gain = (us(growth.workers, 0) / us(growth.workers, 1)) * 2;
   return [
     [
-      'processor time of a list of 42 KB, 417 KB, 4.2 MB ÷ of a read',
+      'list of 42 KB, 417 KB, 4.2 MB ÷ read: processor time',
       `${ofItem(1)}, ${ofItem(2)}, ${ofItem(3)}`,
       '',
       'bench:growth',
     ],
     [
-      'highest ÷ lowest processor time a call, 1 to 512 connections',
+      '1 to 512 connections: highest ÷ lowest processor time per call',
       (most / least).toFixed(2),
       '',
       'bench:growth',
@@ -123,14 +126,14 @@ function startLines({ startup: { goals, rows } }: Results): Line[] {
   const mb = [source, bare].map((row) => (row?.idleMb ?? NaN).toFixed(0));
   return [
     [
-      'time to the first reply: built command; from source, bare node:http server',
-      `${judge(built?.firstReplyMs.median ?? NaN, 0, '', goals.firstReplyMs)}; ${ms.join(', ')} ms`,
+      'time to the first reply: built command, command from source, bare node:http server',
+      `${judge(built?.firstReplyMs.median ?? NaN, 0, '', goals.firstReplyMs)}, ${ms.join(', ')} ms`,
       `${goals.firstReplyMs} ms`,
       'bench:startup',
     ],
     [
-      'idle memory of the same three',
-      `${judge(built?.idleMb ?? NaN, 0, '', goals.idleMb)}; ${mb.join(', ')} MB`,
+      'idle memory of these three programs',
+      `${judge(built?.idleMb ?? NaN, 0, '', goals.idleMb)}, ${mb.join(', ')} MB`,
       `${goals.idleMb} MB`,
       'bench:startup',
     ],
@@ -145,8 +148,8 @@ function hostileLines({ hostile }: Results): Line[] {
     const goal = Math.max(250, 10 * p99Ms);
     return [
       [
-        `p99${name.endsWith(', TLS') ? ' over TLS' : ''}: during ${worst?.name ?? '–'}; without attack`,
-        `${judge(worst?.p99Ms ?? NaN, 1, '', goal)}; ${p99Ms.toFixed(1)} ms`,
+        `p99${name.endsWith(', TLS') ? ' over TLS' : ''}: during an attack (${worst?.name ?? '–'}), without attack`,
+        `${judge(worst?.p99Ms ?? NaN, 1, '', goal)}, ${p99Ms.toFixed(1)} ms`,
         `${goal} ms`,
         'bench:hostile',
       ],
@@ -174,8 +177,8 @@ function makePerformance(results: Results): string {
     ratioLine(results, 'gateway ÷ floor', 'node-net', [1.35, 1.35, 1.35]),
     ratioLine(results, 'gateway ÷ @fastify/http-proxy', 'fastify-http-proxy', [0.3, 0.3, 0.3]),
     ['gateway as a Next.js route ÷ hand-written Next.js handlers', ofNext.join(', '), '', 'bench'],
-    latencyLine(results),
-    guardLine(results, 'remembered token', 'remembered token'),
+    ...latencyLines(results),
+    guardLine(results, 'remembered token', 'token that was verified before'),
     guardLine(results, 'CORS', 'CORS'),
     guardLine(results, 'rate limit', 'rate limit'),
     guardLine(results, 'rate limit in Redis, 10,000/s', 'rate limit in Redis'),
@@ -186,7 +189,7 @@ function makePerformance(results: Results): string {
     ['log line for each call, into a file', `× ${toFile.toFixed(2)}`, '', 'bench'],
     ...growthLines(results),
     [
-      'speed of the JSON check, 432 B, 417 KB (× that of JSON.parse)',
+      'speed of the JSON check for 432 B, 417 KB (× speed of JSON.parse)',
       speeds.map(([speed, factor]) => `${speed} GB/s (× ${factor})`).join(', '),
       '',
       'bench:json',
@@ -194,8 +197,8 @@ function makePerformance(results: Results): string {
     ...startLines(results),
     ...hostileLines(results),
     [
-      `time until ${aborts.clients.toLocaleString('en')} abandoned reads are cancelled: gateway; bare relay`,
-      `${cancelled('gateway')}; ${cancelled('node-net')} ms`,
+      `time until ${aborts.clients.toLocaleString('en')} abandoned reads are cancelled: gateway, floor`,
+      `${cancelled('gateway')}, ${cancelled('node-net')} ms`,
       '100 ms',
       'bench:aborts',
     ],
@@ -233,14 +236,14 @@ function makeComparison(results: Results): string {
         ...workloads.map((workload) => formatUs(costOf(results, name, workload))),
       ]),
   );
-  const summary = `${date}, commit ${commit}, ${machine.processor}, Node ${machine.node}; medians of ${rounds} interleaved rounds of ${seconds} s.`;
+  const summary = `Recorded on ${date} at commit ${commit}, on ${machine.processor} with Node ${machine.node}. Each figure is the median of ${rounds} rounds of ${seconds} s.`;
   return `${summary}\n\n${table}`;
 }
 
 function makeReadme(results: Results): string {
   const ratio = (workload: string): string => ratioOf(results, 'gateway', 'nginx-lua', workload).toFixed(2);
-  return `One core of a small virtual machine, 64 connections, medians of ${results.comparison.rounds} rounds, contenders taking turns. Processor time as a multiple of that of
-nginx with Lua, which does the same job: ${ratio('item')} (read), ${ratio('put')} (update), ${ratio('post')} (create), ${ratio('delete')} (delete), ${ratio('list100')} (a list of 42 KB).`;
+  return `The gateway's processor time per call, relative to nginx with Lua, which does the same job: ${ratio('item')} for a read, ${ratio('put')} for an update,
+${ratio('post')} for a create, ${ratio('delete')} for a delete, ${ratio('list100')} for a list of 42 KB. Each figure is the median of ${results.comparison.rounds} rounds on one core of a small virtual machine.`;
 }
 
 function makeReliability({ restart }: Results): string {
@@ -287,13 +290,13 @@ function makeReliability({ restart }: Results): string {
       line('closes idle connections: failed reads / writes', (name) => failed(name, 'close-idle')),
     ],
   );
-  return `\`npm run bench:restart\`, ${date}: ${rate} calls a second, half of them reads, ${rounds} rounds, contenders taking turns.\n\n${table}`;
+  return `\`npm run bench:restart\` on ${date}: ${rate} calls a second, half of them reads. Each figure is for ${rounds} rounds, in which the contenders took turns.\n\n${table}`;
 }
 
 function makeFleet(results: Results): string {
   const { fleet } = results;
   const lost = makeTable(
-    ['Fault', 'Calls lost', 'Done writes among them', 'Last lost call, s after'],
+    ['Fault', 'Calls lost', 'Lost calls whose write was done', 'Last lost call, s after the fault'],
     fleet.rows.map(({ fault, lost: calls, done, recoveredMs }) => [
       fault,
       calls,
@@ -301,7 +304,7 @@ function makeFleet(results: Results): string {
       calls === 0 ? undefined : (recoveredMs / 1_000).toFixed(1),
     ]),
   );
-  const summary = `${fleet.date}, ${fleet.machine}: ${fleet.calls.toLocaleString('en')} calls in ${fleet.seconds} s. Writes done twice: ${fleet.writesTwice}. Calls lost without a fault: ${fleet.lostOtherwise}.`;
+  const summary = `Recorded on ${fleet.date} on ${fleet.machine}. Calls: ${fleet.calls.toLocaleString('en')} in ${fleet.seconds} s. Writes done twice: ${fleet.writesTwice}. Lost calls that no fault explains: ${fleet.lostOtherwise}.`;
   return `${summary}\n\n${lost}`;
 }
 
@@ -330,8 +333,8 @@ function makeSizing(results: Results): string {
   const rows: [string, (rate: number) => number][] = [
     ['gateway processes (and a spare)', (rate) => processesFor(rate, gatewayUs) + 1],
     ['HAProxy threads', (rate) => processesFor(rate, balancerUs)],
-    ['calls in flight: HAProxy `maxconn` above', (rate) => rate * backendS],
-    ['of them for each gateway process', (rate) => Math.ceil((rate * backendS) / (processesFor(rate, gatewayUs) + 1))],
+    ['calls in flight (HAProxy needs a higher `maxconn`)', (rate) => rate * backendS],
+    ['calls in flight in each gateway process', (rate) => Math.ceil((rate * backendS) / (processesFor(rate, gatewayUs) + 1))],
     ['Redis commands a second, at most', (rate) => Math.min(rate, 1_000 * (processesFor(rate, gatewayUs) + 1))],
     ['Mbit/s to the backends and back', (rate) => (rate * 1_375 * 8) / 1e6],
   ]; // prettier-ignore
