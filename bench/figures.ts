@@ -42,8 +42,8 @@ function judge(value: number, digits: number, unit: string, goal: number | undef
   return goal !== undefined && Number(value.toFixed(digits)) > goal ? `**${text}**` : text;
 }
 
-/** A row of the table in docs/performance.md: title, figures, their goals, and the command. */
-type Line = [string, string, string, string];
+/** A row of the table in docs/performance.md: title, figures, and their goals. */
+type Line = [string, string, string];
 
 const COLUMNS = ['item', 'put', 'post', 'list100', 'list1000'];
 
@@ -51,12 +51,12 @@ function ratioLine(results: Results, title: string, other: string, goals: readon
   const values = COLUMNS.map((workload, index) =>
     judge(ratioOf(results, 'gateway', other, workload), 2, '', goals[index]),
   );
-  return [title, values.join(', '), goals.join(', '), 'bench'];
+  return [title, values.join(', '), goals.join(', ')];
 }
 
 function costLine(results: Results, title: string, contender: string): Line {
   const values = COLUMNS.map((workload) => formatUs(costOf(results, contender, workload)));
-  return [title, `${values.join(', ')} µs`, '', 'bench'];
+  return [title, `${values.join(', ')} µs`, ''];
 }
 
 function latencyLines({ comparison }: Results): Line[] {
@@ -77,7 +77,6 @@ function latencyLines({ comparison }: Results): Line[] {
     `p99 at ${rate.toLocaleString('en')} calls/s, ${name}: only reads, mixed calls`,
     `${p99(contender)} ms`,
     '',
-    'bench',
   ]);
 }
 
@@ -89,7 +88,6 @@ function guardLine({ guards }: Results, name: string, title: string): Line {
     title,
     isFactor ? `× ${judge(value, 2, '', row.goal)}` : `+ ${judge(value, 1, ' µs', row.goal)}`,
     row.goal === undefined ? '' : `${row.goal}${isFactor ? '' : ' µs'}`,
-    'bench:guards',
   ];
 }
 
@@ -103,19 +101,9 @@ function growthLines({ growth }: Results): Line[] {
   const [most, least] = [Math.max(...costs), Math.min(...costs)];
   const gain = (us(growth.workers, 0) / us(growth.workers, 1)) * 2;
   return [
-    [
-      'list of 42 KB, 417 KB, 4.2 MB ÷ read: processor time',
-      `${ofItem(1)}, ${ofItem(2)}, ${ofItem(3)}`,
-      '',
-      'bench:growth',
-    ],
-    [
-      '1 to 512 connections: highest ÷ lowest processor time per call',
-      (most / least).toFixed(2),
-      '',
-      'bench:growth',
-    ],
-    ['capacity of two workers ÷ one', gain.toFixed(2), '', 'bench:growth'],
+    ['list of 42 KB, 417 KB, 4.2 MB ÷ read: processor time', `${ofItem(1)}, ${ofItem(2)}, ${ofItem(3)}`, ''],
+    ['1 to 512 connections: highest ÷ lowest processor time per call', (most / least).toFixed(2), ''],
+    ['capacity of two workers ÷ one', gain.toFixed(2), ''],
   ];
 }
 
@@ -129,13 +117,11 @@ function startLines({ startup: { goals, rows } }: Results): Line[] {
       'time to the first reply: built command, command from source, bare node:http server',
       `${judge(built?.firstReplyMs.median ?? NaN, 0, '', goals.firstReplyMs)}, ${ms.join(', ')} ms`,
       `${goals.firstReplyMs} ms`,
-      'bench:startup',
     ],
     [
       'idle memory of these three programs',
       `${judge(built?.idleMb ?? NaN, 0, '', goals.idleMb)}, ${mb.join(', ')} MB`,
       `${goals.idleMb} MB`,
-      'bench:startup',
     ],
   ];
 }
@@ -151,7 +137,6 @@ function hostileLines({ hostile }: Results): Line[] {
         `p99${name.endsWith(', TLS') ? ' over TLS' : ''}: during an attack (${worst?.name ?? '–'}), without attack`,
         `${judge(worst?.p99Ms ?? NaN, 1, '', goal)}, ${p99Ms.toFixed(1)} ms`,
         `${goal} ms`,
-        'bench:hostile',
       ],
     ];
   });
@@ -176,7 +161,7 @@ function makePerformance(results: Results): string {
     ratioLine(results, 'gateway ÷ nginx + Lua', 'nginx-lua', [0.95, 0.9, 0.9, 0.25, 0.15]),
     ratioLine(results, 'gateway ÷ floor', 'node-net', [1.35, 1.35, 1.35]),
     ratioLine(results, 'gateway ÷ @fastify/http-proxy', 'fastify-http-proxy', [0.3, 0.3, 0.3]),
-    ['gateway as a Next.js route ÷ hand-written Next.js handlers', ofNext.join(', '), '', 'bench'],
+    ['gateway as a Next.js route ÷ hand-written Next.js handlers', ofNext.join(', '), ''],
     ...latencyLines(results),
     guardLine(results, 'remembered token', 'token that was verified before'),
     guardLine(results, 'CORS', 'CORS'),
@@ -186,13 +171,12 @@ function makePerformance(results: Results): string {
     guardLine(results, 'TLS, HTTP/1.1', 'TLS'),
     guardLine(results, 'TLS, HTTP/2, 32 streams', 'HTTP/2'),
     guardLine(results, 'a log line a call', 'log line for each call, into a pipe'),
-    ['log line for each call, into a file', `× ${toFile.toFixed(2)}`, '', 'bench'],
+    ['log line for each call, into a file', `× ${toFile.toFixed(2)}`, ''],
     ...growthLines(results),
     [
       'speed of the JSON check for 432 B, 417 KB (× speed of JSON.parse)',
       speeds.map(([speed, factor]) => `${speed} GB/s (× ${factor})`).join(', '),
       '',
-      'bench:json',
     ],
     ...startLines(results),
     ...hostileLines(results),
@@ -200,7 +184,6 @@ function makePerformance(results: Results): string {
       `time until ${aborts.clients.toLocaleString('en')} abandoned reads are cancelled: gateway, floor`,
       `${cancelled('gateway')}, ${cancelled('node-net')} ms`,
       '100 ms',
-      'bench:aborts',
     ],
   ];
   const { guards, growth, startup, hostile } = results;
@@ -211,7 +194,7 @@ function makePerformance(results: Results): string {
   const recorded = [...days].map(
     ([date, sections]) => `${date} (${sections.map(([name]) => name).join(', ')})`,
   );
-  return `${makeTable(['Figure', 'Measured', 'Goal', '`npm run`'], lines)}\n\nRecorded on ${recorded.join(', ')}.`;
+  return `${makeTable(['Figure', 'Measured', 'Goal'], lines)}\n\nRecorded on ${recorded.join(', ')}.`;
 }
 
 /** Left out of the table: `direct`, which has no gateway, and the variants that run one workload only. */
