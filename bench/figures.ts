@@ -225,8 +225,8 @@ function makeComparison(results: Results): string {
 
 function makeReadme(results: Results): string {
   const ratio = (workload: string): string => ratioOf(results, 'gateway', 'nginx-lua', workload).toFixed(2);
-  return `The gateway's processor time per call, relative to nginx with Lua, which does the same job: ${ratio('item')} for a read, ${ratio('put')} for an update,
-${ratio('post')} for a create, ${ratio('delete')} for a delete, ${ratio('list100')} for a list of 42 KB. Each figure is the median of ${results.comparison.rounds} rounds on one core of a small virtual machine.`;
+  return `The gateway does the same job as nginx with Lua. Its processor time per call, relative to nginx, is ${ratio('item')} for a read, ${ratio('put')} for an
+update, ${ratio('post')} for a create, ${ratio('delete')} for a delete and ${ratio('list100')} for a list of 42 KB. Each figure is the median of ${results.comparison.rounds} rounds on one core of a small virtual machine.`;
 }
 
 function makeReliability({ restart }: Results): string {
