@@ -210,7 +210,7 @@ function makeComparison(results: Results): string {
   const { date, commit, machine, rounds, seconds, contenders } = results.comparison;
   const workloads = ['item', 'list100', 'list1000', 'put', 'post', 'delete'];
   const table = makeTable(
-    ['µs', 'JSON', 'read', '42 KB', '417 KB', 'update', 'create', 'delete'],
+    ['µs', 'checks JSON', 'read', '42 KB', '417 KB', 'update', 'create', 'delete'],
     contenders
       .filter(({ name }) => !APART.includes(name))
       .map(({ name, version, checksJson }) => [
