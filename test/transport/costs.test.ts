@@ -1,4 +1,4 @@
-// What a call costs, counted instead of timed: an extra write, timer, promise or allocation for each call fails here.
+// Counts the costs of a call, instead of timing them: an extra write, timer, promise or allocation for each call fails here.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
