@@ -395,7 +395,7 @@ export class Fleet implements AsyncDisposable {
     return lines.filter(({ msg }) => msg === 'Redis does not count requests').length;
   }
 
-  evidence(): Omit<Evidence, 'calls'> {
+  evidence(): Omit<Evidence, 'calls' | 'isComplete'> {
     const commands = [...this.gateways, ...this.#ended].flatMap((gateway) => gateway.commands);
     return {
       records: this.backends.map((backend) => backend.readRecord()),

@@ -8,8 +8,8 @@
 // balancer. Report and picture go to test-output/; `--publish` also puts both into docs/.
 
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, writeFileSync } from 'node:fs';
-import { cpus } from 'node:os';
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { availableParallelism, cpus, loadavg, tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { record } from '../../bench/figures.ts';
@@ -18,27 +18,49 @@ import { haproxyProgram } from '../helpers/haproxy.ts';
 import { redisPrograms, withoutRedis } from '../helpers/redis.ts';
 import { FleetLoad, isServed } from './calls.ts';
 import { Fleet, type Sabotage } from './fleet-parts.ts';
-import { isSeparate, runInNamespaces, withoutNamespaces } from './network.ts';
+import { isSeparate, runInNamespaces, stopSignals, withoutNamespaces } from './network.ts';
 import { drawPicture, type Second } from './picture.ts';
 import { sabotages, steps } from './steps.ts';
 import { judge, type Verdict } from './verdict.ts';
 
-const { values } = parseArgs({
-  options: {
-    rate: { type: 'string', default: '300' },
-    minutes: { type: 'string', default: '6' },
-    before: { type: 'string' },
-    only: { type: 'string' },
-    sabotage: { type: 'boolean', default: false },
-    publish: { type: 'boolean', default: false },
-  },
-});
-const [rate, minutes] = [values.rate, values.minutes].map(Number) as [number, number];
-if (!(rate >= 50 && rate <= 5_000) || !(minutes > 0)) {
-  console.error(
-    'usage: npm run fleet [-- --rate N (50 to 5000) --minutes N --before FOLDER --only TEXT --sabotage --publish]',
-  );
+function fail(problem: string): never {
+  console.error(problem);
   process.exit(1);
+}
+
+function readFlags() {
+  try {
+    return parseArgs({
+      options: {
+        rate: { type: 'string', default: '300' },
+        minutes: { type: 'string', default: '6' },
+        before: { type: 'string' },
+        only: { type: 'string' },
+        sabotage: { type: 'boolean', default: false },
+        publish: { type: 'boolean', default: false },
+      },
+    }).values;
+  } catch (error) {
+    fail(`${(error as Error).message}\n${usage}`);
+  }
+}
+
+const usage =
+  'usage: npm run fleet [-- --rate N (50 to 5000) --minutes N --before FOLDER --only TEXT,TEXT --sabotage --publish]';
+const values = readFlags();
+const [rate, minutes] = [values.rate, values.minutes].map(Number) as [number, number];
+if (!(rate >= 50 && rate <= 5_000) || !(minutes > 0)) fail(usage);
+const { before } = values;
+if (before !== undefined && !existsSync(join(before, 'dist/command/main.js')))
+  fail(
+    `--before: there is no built version in ${before} (dist/command/main.js); run npm ci && npm run build there`,
+  );
+const only = values.only?.split(',');
+for (const text of only ?? []) {
+  if (!steps.some(({ name }) => name.includes(text)))
+    fail(
+      `--only: no step has "${text}" in its name; the steps:\n${steps.map(({ name }) => `  ${name}`).join('\n')}`,
+    );
 }
 const missing = [
   haproxyProgram === undefined && 'haproxy is not installed (apt-get install haproxy)',
@@ -46,10 +68,7 @@ const missing = [
   noOpenssl,
   process.platform !== 'linux' && 'hosts need the addresses 127.0.0.0/8, which Linux alone has',
 ].filter((each) => each !== false);
-if (missing.length > 0) {
-  console.error(`the fleet cannot run here: ${missing.join('; ')}`);
-  process.exit(1);
-}
+if (missing.length > 0) fail(`the fleet cannot run here: ${missing.join('; ')}`);
 const noNamespaces = withoutNamespaces();
 if (!isSeparate && noNamespaces === undefined) {
   process.exit(
@@ -59,14 +78,21 @@ if (!isSeparate && noNamespaces === undefined) {
     }),
   );
 }
-if (!isSeparate)
+if (!isSeparate) {
   console.log(`on the loopback interface, without cuts and with one balancer: ${noNamespaces ?? ''}`);
+  const folder = mkdtempSync(join(tmpdir(), 'fleet-'));
+  process.env['TMPDIR'] = folder;
+  process.on('exit', () => {
+    rmSync(folder, { recursive: true, force: true });
+  });
+}
 // Child processes end with this one only if it exits by itself, not by a signal.
-for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1));
-const deadline = setTimeout(() => {
-  console.error(`not done within ${minutes} minutes`);
-  process.exit(1);
-}, minutes * 60_000);
+for (const signal of stopSignals) process.once(signal, () => process.exit(1));
+const parent = process.ppid;
+setInterval(() => {
+  if (process.ppid !== parent) fail('the process that began this run was killed');
+}, 1_000).unref();
+const deadline = setTimeout(() => fail(`not done within ${minutes} minutes`), minutes * 60_000);
 
 interface Run {
   readonly fleet: Fleet;
@@ -77,7 +103,7 @@ interface Run {
 
 /** Starts a fleet, takes the steps whose names have one of `wanted`, and judges. */
 async function run(wanted: readonly string[] | undefined, sabotage: Sabotage = {}): Promise<Run> {
-  await using fleet = await Fleet.start(sabotage, values.sabotage ? undefined : values.before);
+  await using fleet = await Fleet.start(sabotage, values.sabotage ? undefined : before);
   const clients = Math.ceil(rate / 10);
   const load = new FleetLoad({ balancer: fleet.balancer, clients, periodMs: (clients * 1_000) / rate });
   fleet.startedAt = performance.now();
@@ -98,7 +124,7 @@ async function run(wanted: readonly string[] | undefined, sabotage: Sabotage = {
     await load.stop();
   }
   const tookS = (performance.now() - fleet.startedAt) / 1_000;
-  const verdict = judge({ calls: load.calls, ...fleet.evidence() });
+  const verdict = judge({ calls: load.calls, isComplete: wanted === undefined, ...fleet.evidence() });
   return { fleet, load, verdict, tookS };
 }
 
@@ -198,9 +224,14 @@ if (values.sabotage) {
     if (!isSeen) process.exitCode = 1;
   }
 } else {
-  const done = await run(values.only?.split(','));
+  const done = await run(only);
   await report(done);
   for (const problem of done.verdict.problems) console.error(`violated: ${problem}`);
+  const [load = 0] = loadavg();
+  if (done.verdict.problems.length > 0 && load > 2 * availableParallelism())
+    console.error(
+      `the machine had ${load.toFixed(0)} processes for ${availableParallelism()} cores: repeat the run when nothing else runs`,
+    );
   console.log(
     done.verdict.problems.length === 0 ? 'All requirements are met.' : 'Some requirements are violated.',
   );

@@ -3,7 +3,9 @@
 
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 
 /** The last byte of each host's address; the network is that of deploy/haproxy.cfg. */
 const hostBytes = {
@@ -33,6 +35,8 @@ const loopbackPrefix = '127.0.10.';
 /** For the load's clients, one address each: the range for benchmarks [RFC 2544]. */
 const clientRange = '198.18.0.0/15';
 const variable = 'FLEET_NAMESPACES';
+/** They end a run. */
+export const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
 /** Why hosts cannot be namespaces here, or undefined. */
 export function withoutNamespaces(): string | undefined {
@@ -53,7 +57,9 @@ function ip(...args: string[]): void {
  * afterwards with the processes in them, and returns the exit code.
  */
 export async function runInNamespaces(names: Readonly<Record<string, readonly HostName[]>>): Promise<number> {
+  removeLeftovers();
   const prefix = `fleet${process.pid}`;
+  const folder = mkdtempSync(join(tmpdir(), `${prefix}-`));
   const clients = `${prefix}-clients`;
   const created: string[] = [];
   const add = (namespace: string): void => {
@@ -86,25 +92,37 @@ export async function runInNamespaces(names: Readonly<Record<string, readonly Ho
     }
     const child = spawn('ip', ['netns', 'exec', clients, process.execPath, ...process.argv.slice(1)], {
       stdio: 'inherit',
-      env: { ...process.env, [variable]: prefix },
+      env: { ...process.env, [variable]: prefix, TMPDIR: folder },
     });
     // The child ends by itself, and the namespaces are removed.
-    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => child.kill(signal));
+    for (const signal of stopSignals) process.on(signal, () => child.kill(signal));
     const [status] = (await once(child, 'exit')) as [number | null];
     return status ?? 1;
   } finally {
-    for (const namespace of created) {
-      const { stdout } = spawnSync('ip', ['netns', 'pids', namespace], { encoding: 'utf8' });
-      for (const pid of stdout.split('\n').filter(Boolean)) {
-        try {
-          process.kill(Number(pid), 'SIGKILL');
-        } catch {
-          // It has ended.
-        }
-      }
-      spawnSync('ip', ['netns', 'delete', namespace]);
-      rmSync(`/etc/netns/${namespace}`, { recursive: true, force: true });
+    for (const namespace of created) remove(namespace);
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Removes a namespace and kills the processes in it. */
+function remove(namespace: string): void {
+  const { stdout } = spawnSync('ip', ['netns', 'pids', namespace], { encoding: 'utf8' });
+  for (const pid of stdout.split('\n').filter(Boolean)) {
+    try {
+      process.kill(Number(pid), 'SIGKILL');
+    } catch {
+      // It has ended.
     }
+  }
+  spawnSync('ip', ['netns', 'delete', namespace]);
+  rmSync(`/etc/netns/${namespace}`, { recursive: true, force: true });
+}
+
+/** Removes the namespaces of runs that were killed before they could do so. */
+function removeLeftovers(): void {
+  const { stdout } = spawnSync('ip', ['netns', 'list'], { encoding: 'utf8' });
+  for (const [namespace, pid = ''] of stdout.matchAll(/^fleet(\d+)-[a-z0-9-]+/gm)) {
+    if (!existsSync(`/proc/${pid}`)) remove(namespace);
   }
 }
 

@@ -43,6 +43,7 @@ async function run(balancerChange: Record<string, string>, nodeFlags: readonly s
   // The gateway writes its last log lines when it ends.
   await second.stop();
   return judge({
+    isComplete: true,
     calls: load.calls,
     records: [backend.readRecord()],
     faults,

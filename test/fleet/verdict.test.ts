@@ -19,6 +19,7 @@ const backendKill = { ...gatewayKill, what: 'backend', name: 'backend' } as cons
 const probe = { when: 'without faults', asked: 400, served: 100, refused: 300, limit: 100 };
 const judged = (more: Partial<Evidence>): ReturnType<typeof judge> =>
   judge({
+    isComplete: true,
     calls: [],
     records: [new Map((more.calls ?? []).map(({ marker }) => [marker, 1])), new Map()],
     faults: [],
@@ -104,6 +105,7 @@ test('a run in which no completed write was lost with the killed process is a pr
     assert.deepEqual(judged(evidence).problems, []);
     assert.match(judged({ ...evidence, records: [new Map()] }).problems.join(), /was not tested/);
     assert.match(judged({ ...evidence, calls: [] }).problems.join(), /was not tested/);
+    assert.deepEqual(judged({ ...evidence, calls: [], isComplete: false }).problems, []);
   } // prettier-ignore
 });
 

@@ -23,6 +23,8 @@ export interface Probe {
 }
 
 export interface Evidence {
+  /** False if only some steps were taken. */
+  readonly isComplete: boolean;
   readonly calls: readonly FleetCall[];
   /** For each backend, the number of requests by request id. */
   readonly records: readonly ReadonlyMap<string, number>[];
@@ -70,7 +72,7 @@ const endsWith: Readonly<Record<Fault['what'], readonly FleetCall['end'][]>> = {
 };
 const backendOutcomes: ReadonlySet<string | undefined> = new Set(['unreachable', 'timed-out']);
 
-export function judge({ calls, records, faults, outcomes, probes }: Evidence): Verdict {
+export function judge({ isComplete, calls, records, faults, outcomes, probes }: Evidence): Verdict {
   const timesOf = (marker: string): number =>
     records.reduce((sum, record) => sum + (record.get(marker) ?? 0), 0);
   const explains = ({ what, from, limitMs }: Fault, call: FleetCall): boolean =>
@@ -101,10 +103,10 @@ export function judge({ calls, records, faults, outcomes, probes }: Evidence): V
     .map(({ marker }) => marker);
   const slow = calls.filter((call) => isServed(call) && call.endedAt - call.sentAt > slowMs);
   const readsAgain = calls.filter(({ method, marker }) => method === 'GET' && timesOf(marker) > 1).length;
-  // Without such a write the run cannot show that writes are not repeated.
+  // Without such a write a complete run cannot show that writes are not repeated.
   const untried = (['gateway', 'backend'] as const).filter((what) => {
     const own = faults.filter((fault) => fault.what === what);
-    return own.length > 0 && own.every((fault) => countDone(causes.get(fault) ?? []) === 0);
+    return isComplete && own.length > 0 && own.every((fault) => countDone(causes.get(fault) ?? []) === 0);
   });
 
   const problems = [
