@@ -32,7 +32,7 @@ export const operations: readonly Operation[] = [
   { name: 'delete', method: 'DELETE', on: 'item',       takesBody: false, passesAnswer: false, successStatus: 200, notFoundMessage: undefined,             failureMessage: 'Failed to delete work item' },
 ];
 
-/** True for list and read: repeating them does no harm at the backend [D20, D21]. */
+/** True for list and read, because repeating them does no harm at the backend [D20, D21]. */
 export function isRead(operation: Operation): boolean {
   return operation.method === 'GET';
 }

@@ -84,12 +84,12 @@ export function outcomeOfAnswer(
   if (status === 404 && notFoundMessage !== undefined) {
     return 'not-found';
   }
-  // A list has no id and no body that a backend could reject: the backend's address must be wrong.
+  // A list has no id and no body that a backend could reject, so the backend's address must be wrong.
   const canBeRejected = on === 'item' || takesBody;
   return canBeRejected && status !== undefined && rejectedStatuses.includes(status) ? 'rejected' : 'refused';
 }
 
-/** Returns the outcome of a malformed request from its reply's status. 404, 405: only the method is unknown [D6]. */
+/** Returns the outcome of a malformed request from its reply's status. With 404 and 405 only the method is unknown [D6]. */
 export function outcomeOfMalformed(status: number): 'no-operation' | 'bad-request' {
   return status === 404 || status === 405 ? 'no-operation' : 'bad-request';
 }

@@ -1,6 +1,6 @@
 // Codes for the reasons why a call to the backend had no usable answer, each with a short text for tables. The program
-// compares only these codes, never texts. With its code, each failed call has a `cause`: a longer text for people, with
-// details such as limits.
+// compares only these codes, never texts. Each failed call also has a `cause`, a longer text for people, with details such
+// as limits.
 
 /** The short text of each reason, for tables; undefined if the `cause` is short enough. */
 const reasonTexts = {

@@ -65,7 +65,7 @@ export const host: TextKind<string> = {
   placeholder: 'address',
 };
 
-// A host name, not an IP address: the last label has a character other than a digit.
+// Matches a host name but no IP address, because the last label must have a character other than a digit.
 const serverNameForm = /^(?:[\w-]+\.)*[\w-]*[A-Za-z_-][\w-]*$/;
 
 export const serverName: TextKind<string> = {

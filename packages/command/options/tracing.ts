@@ -13,7 +13,6 @@ export const samplerNames = [
   'parentbased_traceidratio',
 ] as const;
 
-/** The settings that traces depend on. */
 export interface TraceOptions {
   /** The collector's address, without `/v1/traces`. */
   readonly otelExporterOtlpEndpoint: string;

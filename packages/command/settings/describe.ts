@@ -54,7 +54,6 @@ export function showInForce(name: SettingName, { settings, sockets }: ResolvedSe
   return sockets?.[name] ?? showValue(name, settings);
 }
 
-/** Describes the settings of the command. */
 export function describeSettings(resolved: ResolvedSettings): DescribedSetting[] {
   return settingsOf(resolved.command).map((name) => ({
     variable: variableOf(name),

@@ -36,6 +36,6 @@ export function neededMemory(
 
 /** The limit of the container (cgroup), or else the memory of the machine, in bytes. */
 export function readMemoryLimit(): number {
-  // Without a limit, `constrainedMemory` returns 0 or more bytes than any machine has.
+  // Without a limit, `constrainedMemory` returns 0, or a number of bytes larger than any machine has.
   return Math.min(process.constrainedMemory() || Infinity, totalmem());
 }

@@ -64,7 +64,6 @@ export function flagOf(name: SettingName): string {
 /** `requestBytesMax` -> `REQUEST_BYTES_MAX`. */
 export const variableOf: (name: SettingName) => string = toVariable;
 
-/** The settings of `command`. */
 export function settingsOf(command: Command): SettingName[] {
   return settingNames.filter((name) => rowOf(name).commands.includes(command));
 }

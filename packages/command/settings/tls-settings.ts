@@ -14,14 +14,13 @@ const http2NodeMin = 26;
 
 /** The problem with HTTP/2 on Node `version`; undefined if it works [D39]. */
 export function findHttp2Problem(version = process.versions.node): string | undefined {
-  // Checks the version, because the flaw appears only on a connection: an older Node cannot send the headers of a reply
-  // as a list and then close the HTTP/2 stream.
+  // An older Node cannot send the headers of a reply as a list and then close the HTTP/2 stream. This flaw appears only on
+  // a connection, so the version is checked.
   return Number.parseInt(version, 10) >= http2NodeMin
     ? undefined
     : `HTTP2 needs Node ${http2NodeMin} or newer, but this is Node ${version}: use a newer Node, or leave HTTP2 out`;
 }
 
-/** The certificate files of each use. */
 export function certificateFilesOf(settings: Settings): Record<CertificateUse, CertificateFiles> {
   const file = (name: SettingName): NamedFile => ({
     variable: variableOf(name),
@@ -40,7 +39,6 @@ const pairs = [
 const ofClientTls = ['tlsClientCaFile', 'tlsMinVersion', 'http2'] as const;
 const ofBackendTls = ['backendCaFile', 'backendCertFile', 'backendKeyFile', 'backendServerName'] as const;
 
-/** The settings of the certificates. */
 export const certificateSettings: readonly SettingName[] = [
   ...pairs[0],
   'tlsClientCaFile',

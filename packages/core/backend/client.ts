@@ -19,7 +19,7 @@ import { describeError, isShortOfDescriptors, reasonOfError, type Peer } from '.
 import { ConnectionPool } from './pool.ts';
 import { withoutEndSlashes } from '../text/addresses.ts';
 
-/** The kinds of failures, for log and metrics only. `no-descriptor`: not called, for lack of a file descriptor. */
+/** The kinds of failures, for log and metrics only. `no-descriptor`: no file descriptor was free for the call. */
 type BackendFailure = 'refused' | 'unreachable' | 'timed-out' | 'not-json' | 'too-large' | 'no-descriptor';
 
 /**
@@ -70,7 +70,7 @@ interface BackendClientOptions {
   readonly identityHeader?: string | undefined;
   /** Counts the buffered bytes of answers. The receiver of an outcome `ok` must give back its `length`. */
   readonly budget: BufferBudget;
-  /** Words for the backend in causes. Default: those for a program that embeds the gateway. */
+  /** Words for the backend in causes. Default: the words for a program that embeds the gateway. */
   readonly peer?: Peer | undefined;
   /** Observes the bytes that the backend sends. Default: no observer. */
   readonly tap?: SocketTap | undefined;
@@ -161,7 +161,7 @@ export class BackendClient {
     await this.pool.close();
   }
 
-  /** Allows calls again. To be called when `close` has resolved. */
+  /** Allows calls again. Call it when `close` has resolved. */
   reopen(): void {
     this.pool.reopen();
   }
@@ -190,7 +190,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   #wasResent = false;
   #state: ExchangeState = 'waiting';
   #status = 0;
-  // True if the end of the TLS connection ends the answer: then the answer may have been cut off.
+  // True if the answer ends with the TLS connection. Then the answer may have been cut off.
   #mayBeCut = false;
   readonly #body = new AnswerBody();
   #discarded = 0;
@@ -239,7 +239,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     }
   }
 
-  // Connecting has its own deadline. A second one runs from sending to the last byte, also over a resend [D19].
+  // Connecting has its own deadline. A second deadline runs from the first sending to the last byte [D19].
   #dispatch(): void {
     if (this.#connection.isConnecting) {
       this.#secondDeadline = new Deadline(this);
@@ -278,7 +278,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
         this.cancel();
       }
     } else if (this.#state === 'ended') {
-      // The call ended earlier, at another piece of the same read.
+      // The call has ended at an earlier piece of the same read.
     } else if (this.#body.length + piece.length > responseBytesMax) {
       this.#failTooLarge();
     } else if (!budget.take(piece.length)) {
@@ -341,8 +341,8 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   }
 
   // A call of which no byte was sent may be resent. A GET may also be resent if its reused connection closed before the
-  // first byte of the answer. Most likely the backend closed the idle connection at the same moment. In all other cases
-  // the call itself may have caused the failure [D20].
+  // first byte of the answer. Then the backend most likely closed the idle connection at the same moment. In all other
+  // cases the call itself may have caused the failure [D20].
   #mayResend(): boolean {
     const { hasDiedUnsent, isReusedAndSilent } = this.#connection;
     return (
@@ -352,8 +352,8 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     );
   }
 
-  // Reports an outcome that is known before the answer has ended. The rest of the answer is read and dropped, up to a
-  // size limit, for at most a second and within the call's deadline. Without a rest, `onAnswerEnd` follows at once.
+  // Reports an outcome that is known before the answer has ended. The rest of the answer is read and dropped, up to a size
+  // limit, for at most a second and within the call's deadline. If there is no rest, `onAnswerEnd` follows at once.
   #decide(outcome: Outcome, hasRest: boolean): void {
     this.#dropBody();
     this.#state = 'discarding';
@@ -389,8 +389,8 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   }
 }
 
-// An attacker on the network can forge the end of a TCP connection. TLS proves the end, but Node does not report that.
-// So a number may lack its last digits. Any other valid JSON is complete [RFC 9112, 8; D18].
+// An attacker on the network can forge the end of a TCP connection. With TLS the end can be proved, but Node does not
+// report whether it was. So a number may lack its last digits. All other valid JSON is complete [RFC 9112, 8; D18].
 const cutNumber =
   'a number that ends with its TLS connection may be incomplete: the backend must send a content-length or chunks';
 
@@ -398,7 +398,7 @@ function isDigit(byte: number | undefined): boolean {
   return byte !== undefined && byte >= 0x30 && byte <= 0x39;
 }
 
-// Fails a call made after `close`: a connection opened for it would never be closed.
+// Fails a call made after `close`, because a connection opened for the call would never be closed.
 function failClosed(handler: OutcomeHandler): Exchange {
   const immediate = setImmediate(() => {
     handler.onOutcome(unreachable('client-closed', 'the connections to the backend have been closed'));

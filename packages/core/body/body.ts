@@ -115,7 +115,7 @@ export class RequestBody extends Body {
 
 const noBlocks: readonly Buffer[] = [];
 
-/** The body of an answer. Pieces, up to `blockBytes` long, are copied: the next read overwrites their memory. */
+/** The body of an answer. Pieces of up to `blockBytes` are copied, because the next read overwrites their memory. */
 export class AnswerBody extends Body {
   // A small first piece, which is most often the whole answer. All other bytes are in the blocks.
   #small: Buffer | undefined;

@@ -12,7 +12,7 @@ export interface CallRecord {
   readonly method: string;
   /** The target's path, without its query; escaped, so safe to show [D52]. */
   readonly path: string;
-  /** The client's address, behind trusted proxies the one that they report [D52]; undefined if unknown. */
+  /** The client's address, from the connection or from trusted proxies [D52]; undefined if unknown. */
   readonly client: string | undefined;
   /** The verified token's subject, at most 256 characters, escaped; undefined without one [D62]. */
   readonly subject: string | undefined;
@@ -23,7 +23,7 @@ export interface CallRecord {
   /** The reply's status; 0 if there was no reply, because the client had left or the gateway stopped. */
   readonly status: number;
   readonly outcome: CallOutcome;
-  /** Why the backend's answer was unusable or a guard refused the request, in words; for a `bug`, the error. */
+  /** Words for why the backend's answer was unusable or a guard refused the request. For a `bug`: the error. */
   readonly cause: unknown;
   /** A code for the cause, if the backend's answer was unusable. */
   readonly reason?: Reason | undefined;

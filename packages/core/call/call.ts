@@ -1,5 +1,5 @@
 // Handles one request from its head to its reply: check, forward, reply. The differences between operations come from
-// operations.ts. The body of a reply is that of a fixed reply or of a checked answer. Uses no socket.
+// operations.ts. Every body of a reply comes from a fixed reply or a checked answer. Uses no socket.
 
 import type { BackendRequest, Exchange, Outcome, OutcomeHandler } from '../backend/client.ts';
 import { giveBackBlocks } from '../body/blocks.ts';
@@ -45,7 +45,7 @@ export interface CallContext {
   readonly requestBytesMax: number;
   /** True while the gateway stops: every reply closes its connection [D33]. */
   readonly isDraining: boolean;
-  /** True while the remaining connections are cut: requests without a reply then end as `shutdown` [D51]. */
+  /** True while the remaining connections are cut. Requests without a reply then have the outcome `shutdown` [D51]. */
   readonly isCutting: boolean;
   /** True if too many calls are in flight, or too many bytes are buffered, for another call [D26]. */
   readonly isFull: boolean;
@@ -109,7 +109,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   #exchangeStartedAt = 0;
   #trace: CallTrace | undefined;
   #isClientGone = false;
-  // True if the reply must close the connection: for a body that is too large or broken, for CONNECT, or for a bug.
+  // True if the reply must close the connection: after a body that is too large or broken, after CONNECT, or after a bug.
   #mustClose = false;
   // The bytes that this request has taken from the gateway's budget, and the memory blocks of the answer.
   #heldBytes = 0;
@@ -383,7 +383,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
       this.#exchange?.cancel();
       this.#noteBackendOutcome('cancelled');
     }
-    // Deferred: if thousands of clients leave at once, all their calls are cancelled before the first is recorded.
+    // Deferred, so that if thousands of clients leave at once, all calls are cancelled before the first is recorded.
     setImmediate(() => {
       // Sends nothing, because the client has left.
       this.#reply(this.#faultReply, 'client-gone');
@@ -456,7 +456,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     this.#transport.reply({ head, added, requestId, pieces, length, closes, drains }, onTaken);
   }
 
-  // Called when the OS has the bytes of the reply. Until then they stay counted, and their memory is not reused.
+  // Called when the OS has the bytes of the reply. Until then the bytes stay counted, and their memory is not reused.
   readonly #giveBack = (): void => {
     this.#gateway.budget.giveBack(this.#heldBytes);
     this.#heldBytes = 0;

@@ -43,7 +43,7 @@ interface GatewayOptions {
 /** Receives the events of requests. A slow method delays all requests. Exceptions of its methods go to `onBug`. */
 export interface GatewayObserver {
   onCallEnd(record: CallRecord): void;
-  /** A request was malformed or late, as `reason` says in words. `reply` is sent to the client [D27]. */
+  /** A request was malformed or late. `reason` says why, in words. `reply` is sent to the client [D27]. */
   onMalformed(requestId: string, reply: FixedReply, reason: string, client: string | undefined): void;
   /** A client stopped reading its reply and was disconnected [D35]. `onCallEnd` has received `record` before. */
   onStall(record: CallRecord): void;
@@ -136,7 +136,7 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
     if (allowed.length === 0) {
       return true;
     }
-    // An absolute-form target has a host name too, and servers differ on which one they use. So both must be allowed.
+    // An absolute-form target has a host name too. Servers differ on which name they use, so both must be allowed.
     const authority = absoluteForm.exec(target)?.[1];
     return (
       isAllowedHost(fieldValue(fields, 'host'), allowed) &&

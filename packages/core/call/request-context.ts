@@ -1,5 +1,5 @@
-// Reads and checks values of a request's head. For the backend: request id [D25] and trace context [D12]. For the log:
-// path [D52], user agent and subject [D62].
+// Reads and checks values of a request: its id [D25] and trace context [D12] for the backend; its path [D52], user agent
+// and subject [D62] for the log.
 
 import { escapeControls, escapeNonAscii } from '../text/escape.ts';
 import { fieldValue, fieldValues, onlyFieldValue } from '../http1/head.ts';
@@ -23,8 +23,8 @@ const plainPath = /^\/[!-"$->@-~]{0,255}$/;
 const pathLengthMax = 256;
 
 /**
- * Returns the path of a target for log and dashboard, at most 256 characters: without query and fragment, and without
- * scheme and authority of absolute-form. Every byte except printable ASCII is escaped, such as `\u00e9` [D52].
+ * Returns the path of a target for log and dashboard, at most 256 characters: without query and fragment, and without the
+ * scheme and authority of an absolute-form target. Every byte except printable ASCII is escaped, such as `\u00e9` [D52].
  */
 export function describePath(target: string): string {
   if (plainPath.test(target)) {

@@ -57,7 +57,7 @@ function refuse(refusal: FixedReply, outcome: CallOutcome): Route {
 
 const slash = 0x2f;
 
-/** Returns a target's path, without its query [D8], and without scheme and authority of absolute-form [D27]. */
+/** Returns a target's path, without the query [D8] and without the scheme and authority of absolute-form [D27]. */
 function pathOf(target: string): string {
   let path = target;
   if (path.charCodeAt(0) !== slash) {

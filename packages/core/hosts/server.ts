@@ -41,7 +41,7 @@ const serverTls: ValueKind<ServerTls> = {
 const serverRows = {
   /** Serves https only [D36, D38]. Default: plain http. */
   tls: { kind: serverTls },
-  /** Time that `close` waits for requests in flight, in milliseconds; then they are cut [D33]. Default 10,000. */
+  /** Time in ms that `close` waits for requests in flight. Requests that take longer are cut [D33]. Default 10,000. */
   shutdownTimeoutMs: shutdownTimeoutRow,
   /** Called for every finished request. Default: writes failures with `console.error`, one line each. */
   observer: { kind: observer },

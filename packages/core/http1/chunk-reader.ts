@@ -1,4 +1,4 @@
-// Reads chunked bodies [RFC 9112, 7.1]: bytes in, data out. reader.ts reads the trailers, which are fields.
+// Reads chunked bodies [RFC 9112, 7.1] and passes on their data. reader.ts reads the trailers, because they are fields.
 
 import {
   backslash,
@@ -32,7 +32,7 @@ const stateLineEnd = 10;
 const stateOver = 11;
 const stateFlawed = 12;
 
-// Runs of chunk data up to this size, in bytes, are moved together. The sink is then called once for many of them.
+// Pieces of chunk data up to this size, in bytes, are moved together, so that the sink is called once for many pieces.
 const movedBytesMax = 1_024;
 
 interface DataSink {
@@ -45,9 +45,9 @@ export class ChunkReader {
   flaw: string | undefined;
   readonly #sink: DataSink;
   #state = stateSize;
-  // Bytes of the current chunk that are left; 0 at the start of a size.
+  // Unread bytes of the current chunk; 0 when the size of a chunk begins.
   #left = 0;
-  // Digits of a size, or bytes of an extension's name, so far; 0 at the start of both.
+  // Digits of the current size, or bytes of the current extension's name, that have been read.
   #digits = 0;
   #extensionBytes = 0;
 
@@ -66,9 +66,9 @@ export class ChunkReader {
   }
 
   /**
-   * Reads `bytes` from position `from` on. Returns the position after the consumed bytes: the end of `bytes`, unless
-   * the last chunk has ended or there is a flaw. Moves the data of small chunks together within `bytes` and passes it
-   * on in few pieces: otherwise a body in one-byte chunks costs a call per byte.
+   * Reads `bytes` from position `from` on. Returns the position after the consumed bytes: the end of `bytes`, unless the
+   * last chunk has ended or there is a flaw. Moves the data of small chunks together within `bytes` and passes it on in few
+   * pieces, because otherwise a body in one-byte chunks costs a call per byte.
    */
   read(bytes: Buffer, from: number): number {
     let at = from;

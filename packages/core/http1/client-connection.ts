@@ -106,20 +106,20 @@ export class ClientConnection {
     return this.#state === 'closed';
   }
 
-  /** True if a reused connection has received no byte of this answer. The server may have closed it earlier. */
+  /** True if a reused connection has received no byte of this answer. The server may have closed the connection earlier. */
   get isReusedAndSilent(): boolean {
     return this.#sentCount > 1 && this.#isSilent;
   }
 
-  /** True if the connection was open and closed before the request was sent. */
+  /** True if the connection had opened, but closed before the request was sent. */
   get hasDiedUnsent(): boolean {
     return this.#hasDiedUnsent;
   }
 
   /**
-   * Sends a request. A new connection sends it once it is open. An idle connection first handles the input that has
-   * already arrived: the end of the connection, or stray bytes that would be taken for the answer. No exchange may be
-   * in progress.
+   * Sends a request. A new connection sends it once it is open. An idle connection first handles the input that has already
+   * arrived: the end of the connection, or stray bytes that could be mistaken for the answer. Call it only when no exchange
+   * is in progress.
    */
   send(head: string, body: Buffer | undefined, owner: ExchangeOwner): void {
     this.#owner = owner;
@@ -165,7 +165,7 @@ export class ClientConnection {
     this.#state = 'closed';
     this.#socket.destroy();
     if (this.#owner === undefined) {
-      // Called at once: otherwise the pool could use this connection again before the socket closes.
+      // Called at once, because otherwise the pool could use this connection again before the socket closes.
       this.#onClose();
     }
   }
@@ -204,7 +204,7 @@ export class ClientConnection {
     if (owner !== undefined && this.#reader.end()) {
       this.#finish(owner, false);
     } else {
-      // Closed at once: otherwise the socket stays open until the request is sent, maybe forever.
+      // Closed at once, because otherwise the socket stays open until the request is sent, maybe forever.
       this.breakOff();
     }
   }
@@ -319,7 +319,7 @@ export interface ClientTls {
   readonly serverName?: string | undefined;
 }
 
-// For one `ClientTls`. New options need a new state, because a resumed session skips the check of the certificate.
+// The state for one `ClientTls`. New options need a new state, because a resumed session skips the certificate check.
 interface TlsState {
   readonly tls: ClientTls;
   readonly secureContext: SecureContext;
@@ -372,7 +372,7 @@ export function createOpenSocket(
       onread,
       ALPNProtocols: ['http/1.1'],
       secureContext,
-      // Always set: otherwise the variable NODE_TLS_REJECT_UNAUTHORIZED decides [D40].
+      // Always set, because otherwise the variable NODE_TLS_REJECT_UNAUTHORIZED decides [D40].
       rejectUnauthorized: true,
       ...(isName(host) && { servername: host }),
       ...(tls.serverName !== undefined && { servername: tls.serverName }),

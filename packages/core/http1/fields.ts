@@ -30,7 +30,7 @@ interface NamedBytes {
 
 const none: readonly NamedBytes[] = [];
 const lengthMax = Math.max(...fieldNames.map((name) => name.length));
-// Grouped by length of the name, so that most of the other fields need only one lookup.
+// Grouped by length of the name, so that most fields that the gateway does not read need only one lookup.
 const byLength: readonly (readonly NamedBytes[])[] = Array.from({ length: lengthMax + 1 }, (_, length) =>
   fieldNames
     .filter((name) => name.length === length)
@@ -47,7 +47,7 @@ export function fieldNameAt(bytes: Uint8Array, start: number, end: number): Fiel
   return undefined;
 }
 
-// A lower-case letter and its capital differ in this bit. Setting it turns no other token byte into `a` to `z` or `-`.
+// A lower-case letter and its capital differ in this bit. Setting the bit turns no other token byte into `a` to `z` or `-`.
 const caseBit = 0x20;
 
 function isNameAt(bytes: Uint8Array, start: number, name: Uint8Array): boolean {

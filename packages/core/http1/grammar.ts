@@ -1,5 +1,5 @@
-// The grammar of HTTP/1.1 messages [RFC 9110, RFC 9112]: the bytes that are valid in each element, and the meaning of
-// the few fields that delimit a message. Input that two parsers could read differently is refused; the code calls it a
+// The grammar of HTTP/1.1 messages [RFC 9110, RFC 9112]: the bytes that are valid in each element, and the meaning of the
+// few fields that delimit a message. Input that two parsers could read differently is refused; the code calls such input a
 // flaw [D18, D27]. The rules for several fields together are in head.ts.
 
 import { isIPv6 } from 'node:net';
@@ -108,8 +108,8 @@ function withoutSpaces(text: string): string {
 const onlyKeepAlive = { closes: false, keepsAlive: true };
 const onlyClose = { closes: true, keepsAlive: false };
 
-// A registered name, an IPv4 address or an IPv6 address in brackets, and an optional port [RFC 9110, 7.2; RFC 3986,
-// 3.2.2]. A comma, which RFC 3986 allows, is invalid here: a parser of lists would read two hosts.
+// A registered name, an IPv4 address or an IPv6 address in brackets, and an optional port [RFC 9110, 7.2; RFC 3986, 3.2.2].
+// A comma, which RFC 3986 allows, is invalid here, because a parser of lists would read two hosts.
 const authorityForm =
   /^(?:\[([0-9A-Fa-f:.]+)\]|(?:[A-Za-z0-9._~!$&'()*+;=-]|%[0-9A-Fa-f]{2})*)(?::(\d{0,5}))?$/;
 const escapes = /%[0-9A-Fa-f]{2}/;
@@ -141,7 +141,7 @@ const slash = 0x2f;
 
 /**
  * True for a valid target [RFC 9112, 3.2]: origin-form; absolute-form with a host and without user information; `*` for
- * OPTIONS; host and port for CONNECT. A fragment is invalid: some parsers cut it off and some do not.
+ * OPTIONS; host and port for CONNECT. A fragment is invalid, because some parsers cut it off and some do not.
  */
 export function isTarget(target: string, method: string): boolean {
   if (target.includes('#')) {

@@ -1,10 +1,10 @@
 // Joins bytes that arrive in pieces. As separate buffers, thousands of small pieces would need many times their size.
 
 /**
- * Returns `held` followed by a copy of `bytes`. `held` must be empty, or the end of a buffer that this function
- * returned, and must not be passed again. When the memory of `held` is full, everything is copied to a new block: at
- * least `bytesMin` bytes, and at least twice the length of `held`. So each byte is copied only a few times. Bytes that
- * were returned earlier never change.
+ * Returns `held` followed by a copy of `bytes`. `held` must be empty, or the end of a buffer that this function returned,
+ * and must not be passed again. When the memory of `held` is full, everything is copied to a new block of at least
+ * `bytesMin` bytes and at least twice the length of `held`. So each byte is copied only a few times. Bytes that were
+ * returned earlier never change.
  */
 export function appendBytes(held: Buffer, bytes: Uint8Array, bytesMin: number): Buffer {
   const length = held.length + bytes.length;

@@ -20,7 +20,7 @@ export interface ServerTls {
   readonly ticketKeys?: Uint8Array | undefined;
 }
 
-/** Receives the results of handshakes. Only the first result of a handshake counts: the owner must ignore others. */
+/** Receives the results of handshakes. It must ignore all results of a handshake except the first. */
 interface HandshakeOwner {
   onSecure(handshake: Handshake, socket: TLSSocket): void;
   /** The handshake failed. Also called when the connection closes, even long after the handshake. */
@@ -58,7 +58,7 @@ export class Handshakes {
     return handshake;
   }
 
-  // The server never listens: `begin` passes connections to it. A renewal creates a new server, because Node's
+  // The server never listens, because `begin` passes connections to it. A renewal creates a new server, because Node's
   // `setSecureContext` would keep old `ticketKeys` and the old setting for client certificates.
   #createServer({ cert, key, clientCa, minVersion = '1.2', ticketKeys }: ServerTls): TlsServer {
     const { createServer } = process.getBuiltinModule('node:tls');
@@ -95,7 +95,7 @@ export class Handshakes {
 /** A connection during its handshake. It counts as idle and may be closed to make room. */
 class Handshake implements Connection {
   readonly socket: Socket;
-  /** Read when the connection opens: a closed socket has no address. */
+  /** Read when the connection opens, because a closed socket has no address. */
   readonly address: string | undefined;
   readonly #timeoutMs: number;
   readonly #owner: HandshakeOwner;

@@ -154,7 +154,7 @@ export class RequestFields extends Framing {
     (this.#fields ??= []).push(name, value);
   }
 
-  /** Checks the fields with a request line. Returns the head, or its flaw. */
+  /** Checks the fields together with the request line. Returns the head, or its flaw. */
   finish(method: string, target: string, minorVersion: number): RequestHead | Flaw {
     this.checkFraming(minorVersion);
     if (this.#hostCount === 0 && minorVersion === 1) {
@@ -199,8 +199,8 @@ export class AnswerFields extends Framing {
       return { kind: 'malformed', reason: `an answer with ${this.flaw}` };
     }
     const announced = this.transferEncoding === undefined ? (this.contentLength ?? 'until-close') : 'chunked';
-    // A 204 or 304 has no body, whatever its fields announce [RFC 9112, 6.3]. A server may send the announced body of a
-    // 204 anyway, so that connection is not reused. A 304 may announce the length that its body would have.
+    // A 204 or 304 has no body, whatever its fields announce [RFC 9112, 6.3]. A server may send the announced body of a 204
+    // anyway, so such a connection is not reused. A 304 may announce the length that its body would have.
     const hasNoBody = status === 204 || status === 304;
     const mayHaveBody = status === 204 && announced !== 0 && announced !== 'until-close';
     return {

@@ -1,7 +1,7 @@
-// Reads HTTP/1.1 messages, requests and answers alike: bytes in, events out. Has no socket and no timer. It stops after
-// each message; to pause it, the caller stops calling `read`. Each byte is examined once, even if the input arrives in
-// small pieces. Only an incomplete head is kept. Start lines are in request-reader.ts and answer-reader.ts, chunks in
-// chunk-reader.ts, the grammar in grammar.ts, the meaning of a head in head.ts.
+// Reads HTTP/1.1 messages, both requests and answers: takes bytes and calls a `Sink`. Uses no socket and no timer. The
+// reader stops after each message. To pause it, the caller stops calling `read`. Each byte is examined once, even if the
+// input arrives in small pieces. Only an incomplete head is kept. Start lines are in request-reader.ts and
+// answer-reader.ts, chunks in chunk-reader.ts, the grammar in grammar.ts, the meaning of a head in head.ts.
 
 import { fieldNameAt, type FieldName } from './fields.ts';
 import { ChunkReader } from './chunk-reader.ts';
@@ -19,8 +19,8 @@ export interface Sink<Head> {
   onEnd(): void;
 }
 
-// The element of the message to which the next byte belongs. The head: a start line, which differs between requests and
-// answers, and fields.
+// The element of the message to which the next byte belongs. States of the head: a start line, which differs between
+// requests and answers, and then fields.
 const stateStart = 0;
 const stateEmptyLine = 1;
 const stateStartLine = 2;
@@ -118,7 +118,7 @@ export abstract class MessageReader<Head extends AnyHead> {
     return at;
   }
 
-  /** Ends the input: a body without a length ends here. Returns true if the message is complete. */
+  /** Ends the input, and with it a body without a length. Returns true if the message is complete. */
   end(): boolean {
     if (this.#state === stateUntilClose) {
       this.#state = stateDone;

@@ -42,8 +42,8 @@ type ReadState = 'new' | 'idle' | 'head' | 'body' | 'held' | 'whole' | 'over';
  * - `continue`: `100 Continue` when the handler calls `readBody`, then a reply.
  * - `reply`: a reply.
  * - `replied`: nothing for this request. The reply was sent before the body ended; the rest of the body is dropped.
- * - `ended`: nothing more. Our side of the connection has ended. Input is dropped for `lingerMs`: closing at once would
- *   reset the connection, and a client that is still sending would lose its last reply.
+ * - `ended`: nothing more. Our side of the connection has ended. Input is dropped for `lingerMs`, because closing at once
+ *   would reset the connection. A client that is still sending would then lose its last reply.
  */
 type WriteState = 'nothing' | 'continue' | 'reply' | 'replied' | 'ended';
 
@@ -74,7 +74,7 @@ const closeLine = 'connection: close\r\n';
 
 export class ServerConnection implements Connection, Transport, Client, Sink<RequestHead>, TurnTaker {
   readonly socket: Socket;
-  /** Read when the connection opens: a closed socket has no address. */
+  /** Read when the connection opens, because a closed socket has no address. */
   readonly address: string | undefined;
   readonly #context: ConnectionContext;
   readonly #reader: RequestReader;
@@ -327,7 +327,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     }
   }
 
-  // Handles malformed input. Every request before it has its reply.
+  // Handles malformed input. Every earlier request has its reply.
   #onFlaw(flaw: BrokenReason): void {
     if (this.#writing === 'nothing') {
       this.#refuse(flaw);
@@ -378,7 +378,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     }
   }
 
-  // The client has left: pipelined requests do not start, and the receiver of the current request is notified.
+  // Called when the client has left. Pipelined requests do not start. The receiver of the current request is notified.
   #leave(): void {
     const incoming = this.#incoming;
     this.#incoming = undefined;

@@ -1,7 +1,6 @@
-// Closes connections whose clients stop reading their reply [D35]. Two numbers show that a client reads: the bytes
-// queued in this process and, on Linux, the unacknowledged bytes in the kernel (up to 4 MB). The first number changes
-// only when the kernel accepts more bytes. By this number alone, a client that reads 40 KB a second looks stalled for
-// half a minute.
+// Closes connections whose clients stop reading their reply [D35]. Two numbers show that a client reads: the bytes queued
+// in this process and, on Linux, the unacknowledged bytes in the kernel (up to 4 MB). The first number changes only when
+// the kernel accepts more bytes. By this number alone, a client that reads 40 KB a second looks stalled for half a minute.
 
 import type { Socket } from 'node:net';
 
@@ -18,7 +17,7 @@ interface Progress<Call> {
   since: number;
 }
 
-// A connection is closed late by at most the sum of these two times; [D35] allows a second.
+// A connection is closed at most the sum of these two times too late; [D35] allows a second.
 const sweepMsMax = 100;
 // Reading the kernel's table takes some microseconds per socket, so it is read only while a client seems stalled.
 const tableMsMax = 250;

@@ -33,8 +33,8 @@ export interface Transport {
   /** Starts or resumes the delivery of the body. Sends `100 Continue` if the client expects it. */
   readBody(): void;
   /**
-   * Sends the reply and drops the rest of the request's body. Calls `onTaken` once, now or later, when the OS has the
-   * bytes or they are no longer needed. If it throws, nothing has been sent.
+   * Sends the reply and drops the rest of the request's body. Calls `onTaken` once, now or later, when the OS has the bytes
+   * or they are no longer needed. If `reply` throws, nothing has been sent.
    */
   reply(reply: Reply, onTaken: () => void): void;
   cut(): void;

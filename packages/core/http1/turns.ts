@@ -1,5 +1,5 @@
-// Shares the event loop fairly between connections [D58]. One waiting connection continues per iteration. Many
-// pipelining connections then cost the others no more than one does.
+// Shares the event loop fairly between connections [D58]. One waiting connection continues per iteration. So a hundred
+// pipelining connections delay the others no more than a single one does.
 
 export interface TurnTaker {
   /** Continues after other connections have continued. Must not throw. */

@@ -1,4 +1,4 @@
-// Writes the heads of HTTP/1.1 messages. Each is built from scratch, never copied from an incoming message.
+// Writes the heads of HTTP/1.1 messages. Each head is built from scratch, never copied from an incoming message.
 
 import { STATUS_CODES } from './node-http.ts';
 import type { Reply, ReplyHead } from './transport.ts';
@@ -25,9 +25,9 @@ export function writeRequestHead(
 const plainFieldText = /^[!-$&-~](?:[ -$&-~]*[!-$&-~])?$/;
 
 /**
- * Percent-encodes well-formed text as a field value; percent-decoding restores the text [D48]. Encoded are the UTF-8
- * bytes of `%`, of everything except printable ASCII, and of spaces at either end, which a field value cannot have
- * [RFC 9110, 5.5].
+ * Percent-encodes well-formed text as a field value; percent-decoding restores the text [D48]. It encodes the UTF-8 bytes
+ * of `%`, of everything except printable ASCII, and of spaces at either end, because a field value cannot begin or end with
+ * a space [RFC 9110, 5.5].
  */
 export function encodeFieldText(text: string): string {
   return plainFieldText.test(text)

@@ -1,22 +1,22 @@
-// The JSON scanner, in AssemblyScript: `npm run build:scanner` compiles it to scanner.wasm. It checks a text in slices.
-// The caller copies a slice into the scanner's memory, to an area called the window. `scan` returns the state of the
-// text after the slice, and continues from that state with the next slice. No values are built, so the only other data
-// about an unfinished text are its depth and one bit for each open level. json.ts checks UTF-8: outside strings JSON is
-// ASCII, and in strings the scanner accepts all bytes above ASCII.
+// The JSON scanner, in AssemblyScript: `npm run build:scanner` compiles it to scanner.wasm. It checks a text in slices. The
+// caller copies a slice into the scanner's memory, to an area called the window. `scan` returns the state of the text after
+// the slice, and continues from that state with the next slice. No values are built, so the only other data about an
+// unfinished text are its depth and one bit for each open level. json.ts checks UTF-8, because in strings the scanner
+// accepts all bytes above ASCII. Outside strings JSON is ASCII.
 //
 // Design:
 //
 // - A byte 0 is put after the slice. It is invalid everywhere in JSON, so every fast path stops there without counting
 //   bytes.
-// - `scan` is one loop. An iteration handles the states in their usual order in a text: in a string, before a colon,
-//   before a value, after a value, before a key.
+// - `scan` is one loop. An iteration handles the states in their usual order in a text: in a string, before a colon, before
+//   a value, after a value, before a key.
 // - A number, literal or escape is first read as a whole. This fails for rare forms, invalid tokens, and tokens that
 //   continue in the next slice. Then `step` reads the token byte by byte, with a state for every byte.
 // - In strings, SIMD operations make a mask with one bit for each of 64 bytes: 1 for quotes, backslashes and control
-//   characters. The mask is used until `scan` reaches the next 64 bytes, so several short strings share one mask. A
-//   shift and a count of zeros find the next such byte. Digits have a mask of the same kind.
+//   characters. The mask is used until `scan` reaches the next 64 bytes, so several short strings share one mask. A shift
+//   and a count of zeros find the next such byte. Digits have a mask of the same kind.
 
-/** Address and size of the window. After it come the 0 and room for loads that read beyond the window. */
+/** Address and size of the window. After the window come the byte 0 and room for loads that read beyond the window. */
 export const WINDOW: i32 = 0x8000;
 export const WINDOW_BYTES: i32 = 0x10000;
 
@@ -30,7 +30,7 @@ export const LEVELS: i32 = 0x1000;
 /** Address of the depth after the slice. It is counted from the outermost level that the caller stored. */
 export const DEPTH: i32 = 0xff0;
 
-// A mask of bytes that are not digits, and the address of its 64 bytes. In memory, because few texts need it often.
+// A mask of bytes that are not digits, and the address of its 64 bytes. In memory, because few texts need the mask often.
 const OTHERS: usize = 0xfe0;
 const OTHERS_OF: usize = 0xfe8;
 
@@ -257,7 +257,7 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
             at += 1;
             break;
           }
-          // A mask is used while it covers at least 24 more bytes: enough for most numbers. `step` reads longer ones.
+          // A mask is used while it covers 24 or more bytes, which is enough for most numbers. `step` reads longer numbers.
           let ends: u64;
           const past = at - <usize>load<u32>(OTHERS_OF);
           if (past > 40) {
@@ -290,12 +290,12 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
             byte = load<u8>((at += fraction + 1));
           }
           if ((byte | LOWER) == LETTER_E) byte = load<u8>((at = skipExponent(at)));
-          // The 0 after the slice does not end a number: the next slice may continue the number.
+          // The 0 after the slice does not end a number, because the next slice may continue the number.
           if (kindOf(byte) < ENDS) continue;
           break;
         }
         case BEGINS_LITERAL: {
-          // No branches: the order of literals in a list is random, so branches would be mispredicted.
+          // Has no branches, because the order of literals in a list is random, so that branches would be mispredicted.
           const long = <usize>(byte == LETTER_F);
           if (load<u32>(at + long) != load<u32>(LITERALS + ((byte >> 1) & 12))) {
             at += 1;

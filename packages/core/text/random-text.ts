@@ -1,4 +1,4 @@
-// Generates random ids of requests and traces. Nearly every call needs one. Ids are generated in blocks: a single
+// Generates random ids of requests and traces. Nearly every call needs one. Ids are generated in blocks, because a single
 // id would cost more than writing the head that contains it.
 
 // An `import` would load all of web cryptography as well.
@@ -11,8 +11,8 @@ const firstDigits = Buffer.from(
   'latin1',
 );
 const secondDigits = Buffer.from(digits.repeat(16), 'latin1');
-// Number of texts in a block. It is small, because a text in use keeps its whole block in memory. It is even, so that
-// every block has an even number of random digits: each random byte gives two.
+// Number of texts in a block. It is small, because a text in use keeps its whole block in memory. It is even, so that every
+// block has an even number of random digits, because each random byte gives two digits.
 const blockTexts = 32;
 // Random bytes are requested from the OS for this many blocks at a time.
 const filledBlocks = 64;

@@ -36,7 +36,7 @@ export const clientsRows = {
     adminAllowedHosts: {
       kind: hostNames,
       default: '',
-      help: 'Further host names of the admin listener; for instance `gateway.internal,gateway.example.com`. A request is answered if it has no `Host`, or if its `Host` is, with any port, an IP address, `localhost`, a name under `.localhost`, ADMIN_HOST or one of these names. Other requests get 403.',
+      help: 'Further host names of the admin listener; for instance `gateway.internal,gateway.example.com`. IP addresses, `localhost`, names under `.localhost` and ADMIN_HOST are always accepted. Ports are ignored. A request with any other `Host` gets 403. A request without `Host` is answered.',
     },
     trustedProxies: gatewayRows.trustedProxies,
   }),

@@ -17,7 +17,7 @@ export const connectionsRows = {
     tlsCertFile: {
       kind: file,
       default: '',
-      help: 'Certificate of the client listener; with TLS_KEY_FILE it makes the listener https only. A PEM file with the own certificate first, followed by the intermediate ones.',
+      help: "Certificate of the client listener; with TLS_KEY_FILE it makes the listener https only. A PEM file with the gateway's certificate first, then the intermediate certificates.",
     },
     tlsKeyFile: {
       kind: file,
@@ -54,7 +54,7 @@ export const connectionsRows = {
     backendCertFile: {
       kind: file,
       default: '',
-      help: 'Client certificate for connections to the backend; needs BACKEND_KEY_FILE. A PEM file with the own certificate first, followed by the intermediate ones.',
+      help: "Client certificate for connections to the backend; needs BACKEND_KEY_FILE. A PEM file with the gateway's certificate first, then the intermediate certificates.",
     },
     backendKeyFile: {
       kind: file,
@@ -71,12 +71,12 @@ export const connectionsRows = {
     workers: {
       kind: count(256),
       default: 1,
-      help: 'Number of processes that serve clients on one port; `auto` is one per core. With 2 or more, a worker that ends is replaced, SIGHUP replaces all of them one by one, and each has an equal share of CONNECTIONS_MAX, IN_FLIGHT_MAX and BUFFERED_BYTES_MAX.',
+      help: 'Number of processes that serve clients on one port; `auto` is one per core. With 2 or more, a worker that ends is replaced, and SIGHUP replaces all workers one by one. Each worker has an equal share of CONNECTIONS_MAX, IN_FLIGHT_MAX and BUFFERED_BYTES_MAX.',
     },
     portSharing: {
       kind: choice('auto', 'cluster', 'reuse-port'),
       default: 'auto',
-      help: 'How workers share the port; `cluster`: the primary process accepts connections and distributes them in turn, and no connection is lost when a worker is replaced. `reuse-port`: each worker has a listening socket of its own. That costs less if most connections carry only one call, but connections in the queue of a closing worker are reset, unless Linux runs with net.ipv4.tcp_migrate_req=1. `auto`: `reuse-port` with that Linux setting, otherwise `cluster`.',
+      help: 'How workers share the port; `cluster`: the primary process accepts connections and distributes them in turn, and no connection is lost when a worker is replaced. `reuse-port`: each worker has a listening socket of its own. That costs less if most connections carry only one call. But connections in the queue of a closing worker are reset, unless Linux runs with net.ipv4.tcp_migrate_req=1. `auto`: `reuse-port` with that Linux setting, otherwise `cluster`.',
     },
   }),
   ...settings('processes', ['serve', 'check', 'openapi', 'health'], {

@@ -60,12 +60,12 @@ export const operationRows = {
     otelExporterOtlpEndpoint: {
       kind: optionalAddress,
       default: '',
-      help: 'Collector that traces are exported to, by OTLP over HTTP; for instance `http://localhost:4318`, to which `/v1/traces` is added. Without it, nothing is traced.',
+      help: 'Collector that traces are exported to, by OTLP over HTTP; for instance `http://localhost:4318`, to which `/v1/traces` is added. Without an address, nothing is traced.',
     },
     otelExporterOtlpHeaders: {
       kind: secretHeaders,
       default: '',
-      help: 'Headers for requests to the collector, such as an API key; `name=value` pairs separated by commas, percent-encoded. The value is never shown. Use the variable: a flag is visible in the list of processes.',
+      help: 'Headers for requests to the collector, such as an API key; `name=value` pairs separated by commas, percent-encoded. The value is never shown. Use the variable, because a flag is visible in the list of processes.',
     },
     otelServiceName: {
       kind: name,

@@ -22,7 +22,9 @@ interface KeyName {
 export interface KeySetObserver {
   /** Called when the first keys are known, and whenever the keys change. `keys` may be empty. */
   onKeys(keys: { readonly keys: readonly KeyName[] }): void;
-  /** Called after each fetch; if the keys changed, after `onKeys`. `error` is undefined if the fetch succeeded. */
+  /**
+   * Called after each fetch. If the keys changed, `onKeys` is called first. `error` is undefined if the fetch succeeded.
+   */
   onFetch(error: Error | undefined): void;
 }
 
@@ -50,7 +52,7 @@ export interface Count {
   take(key: string): Taken | undefined | Promise<Taken | undefined>;
 }
 
-/** A question to a counter: to count `wanted[i]` requests of `keys[i]`. */
+/** A question to a counter: how many of `wanted[i]` requests of `keys[i]` may pass? */
 export interface Question {
   readonly rate: Rate;
   readonly keys: readonly string[];

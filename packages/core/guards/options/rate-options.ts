@@ -15,7 +15,8 @@ function parseRateText(text: string): string | Problem {
 // The path of a Redis address: empty, or a database number.
 const databasePattern = /^\/?$|^\/\d{1,4}$/;
 
-// Parses a Redis address. A query is refused: it would have no effect. The message hides the address, a secret.
+// Parses a Redis address. A query is refused, because it would have no effect. The message hides the address, which is
+// secret.
 function parseRedisUrl(text: string): string | Problem {
   const url = URL.parse(text);
   const isOne =
@@ -52,7 +53,7 @@ export const rateRows = {
   rateLimitKey: {
     kind: choice('address', 'identity'),
     default: 'address',
-    help: 'How the rate limit tells clients apart; `address`: by IP address (IPv6: by /64), behind {trustedProxies} by the forwarded one, `identity`: by the claim `sub` of the token.',
+    help: 'How the rate limit tells clients apart; `address`: by IP address (IPv6: by /64), and behind {trustedProxies} by the forwarded address; `identity`: by the claim `sub` of the token.',
   },
   /** A Redis or Valkey that counts for all gateways [D47]. Default: each gateway counts by itself. */
   rateLimitRedisUrl: {

@@ -103,7 +103,7 @@ function parseScopes(text: string): readonly string[] | Problem {
     }
     if (!isScope(scope)) {
       return new Problem(
-        `must have one valid scope after each "=", but that of ${name} is missing or invalid`,
+        `must have one valid scope after each "=", but the scope of ${name} is missing or invalid`,
       );
     }
     if (seen.has(name)) {
@@ -159,8 +159,8 @@ export const keysUrl = addressOf(parseKeysUrl, {
   isSecret: true,
 });
 
-// Not accepted as the identity header. The gateway writes these headers itself [D23], they belong to a connection [RFC
-// 9110, 7.6.1], or they would change how the backend reads or answers a call.
+// Headers that cannot carry the identity: the gateway writes them itself [D23], they belong to a connection [RFC 9110,
+// 7.6.1], or they would change how the backend reads or answers a call.
 const takenFields = [
   'host',
   'expect',

@@ -15,7 +15,7 @@ export const tokenRows = {
   authIssuer: {
     kind: issuer,
     default: '',
-    help: 'Issuer of the tokens; turns them on. For instance `https://login.example.com/`: exactly the claim `iss` of its tokens. Requests to operations without a token then get 401.',
+    help: 'Issuer of the tokens; turns tokens on. Write it exactly as in the claim `iss` of the tokens, for instance `https://login.example.com/`. A request for an operation without a valid token then gets 401.',
   },
   /** Accepted audiences: one of them must be in the claim `aud`. Required with `authIssuer`. */
   authAudience: {
@@ -33,7 +33,7 @@ export const tokenRows = {
   authJwksFile: {
     kind: file,
     default: '',
-    help: "File with the issuer's keys, a JSON Web Key Set; instead of {authJwksUrl}. Read as often as the address would be fetched.",
+    help: "File with the issuer's keys, a JSON Web Key Set; instead of {authJwksUrl}. It is read again at the interval {authJwksRefreshMs}.",
   },
   /** Accepted signature algorithms; tokens with others get 401. Default: `['RS256', 'ES256']`. */
   authAlgorithms: {
@@ -53,9 +53,7 @@ export const tokenRows = {
     default: 'any',
     help: 'Required header `typ` of tokens; tokens with another one get 401. `at+jwt` accepts only access tokens (RFC 9068), and no other tokens of the issuer.',
   },
-  /**
-   * Scopes that operations require. An operation that is not listed requires only a valid token [D42]. Default: none.
-   */
+  /** Scopes that operations require. An operation that is not listed requires only a valid token [D42]. Default: none. */
   authScopes: {
     kind: scopes,
     default: '',
@@ -86,7 +84,7 @@ export const tokenRows = {
   backendIdentityHeader: {
     kind: identityHeader,
     default: '',
-    help: "Header that passes the client's identity to the backend; for instance `x-user`. Its value is the token's claim `sub`, with `%` and everything except printable ASCII percent-encoded. A token without the claim sends no header. A header of this name sent by a client is never forwarded.",
+    help: "Header that passes the client's identity to the backend; for instance `x-user`. Its value is the token's claim `sub`, with `%` and everything except printable ASCII percent-encoded. For a token without the claim, no header is sent. If a client sends a header of this name, it is never forwarded.",
   },
 } satisfies Readonly<Record<string, SharedRow>>;
 

@@ -1,4 +1,4 @@
-// Creates the rate limit guard. This process counts, or the primary process for several workers, or Redis.
+// Creates the rate limit guard. Requests are counted by this process, by the primary process for its workers, or by Redis.
 
 import { systemClock } from '../../time/clock.ts';
 import type { GuardSettings } from '../options/guard-options.ts';
@@ -31,7 +31,7 @@ export async function createRateGuard(
   const own = continueCount(keeper, `${rateLimitKey} ${rate.windowMs}`, rate);
   const shared: SharedCount[] = [];
   const close = (): void => {
-    // Redis is closed first: the requests that wait for it then go to the fallback, which must still be open.
+    // Redis is closed first, because the requests that wait for it then go to the fallback, which must still be open.
     for (const each of shared.toReversed()) {
       each.close();
     }

@@ -12,10 +12,9 @@ import type { Counter, Question } from '../options/ports.ts';
 // The number of digits of the largest limit.
 const countDigitsMax = String(limitMax).length;
 
-// Redis runs this script atomically. A window begins with the key's first request, and the key expires with it. The
-// script returns three numbers per key: requests granted, milliseconds until the window ends, and requests left after
-// those. A value that the script cannot have written is replaced by 0: the type, the number or the expiry is wrong. If
-// the script failed instead, all other keys would fail too.
+// Redis runs this script atomically. A window begins with the key's first request, and the key expires with it. The script
+// returns three numbers per key: requests granted, milliseconds until the window ends, and requests left after those. The
+// script replaces a value with a wrong type, number or expiry by 0. If it failed instead, all other keys would fail too.
 const script = `
 local limit, window = tonumber(ARGV[1]), tonumber(ARGV[2])
 local next_wanted = string.gmatch(ARGV[3], '%d+')
@@ -51,8 +50,7 @@ return answer
 const keyPrefix = 'work-item-gateway:rate:';
 /** Longest wait of a request for Redis [D47]. */
 export const answerMsMax = 100;
-// Timeout for connecting. Together with `answerMsMax` it is well below a second: within this time after an outage,
-// Redis must count again.
+// Timeout for connecting. Connecting and `answerMsMax` fit into a second, in which Redis must count again after an outage.
 const connectMsMax = 350;
 
 interface CountingRedis extends Redis {
@@ -63,12 +61,11 @@ export class RedisCounter implements Counter {
   readonly #url: URL;
   #redis: CountingRedis | undefined;
   readonly #onUnusedPassword: () => void;
-  // True once `#onUnusedPassword` has been called.
-  #isIdleTold = false;
+  #hasReportedPassword = false;
 
   /**
-   * `url`: `redis:` or `rediss:`, with optional user name, password and database number. `onUnusedPassword` is called
-   * once if there is a password but the server requires none: everyone who can reach such a server can use it.
+   * `url`: `redis:` or `rediss:`, with optional user name, password and database number. `onUnusedPassword` is called once
+   * if there is a password but the server requires none. Everyone who can reach such a server can use it.
    */
   constructor(url: URL, onUnusedPassword: () => void) {
     this.#url = url;
@@ -155,11 +152,11 @@ export class RedisCounter implements Counter {
         await redis.auth(password);
       }
     } catch (error) {
-      if (!(error instanceof Error && idlePasswordPattern.test(error.message))) {
+      if (!(error instanceof Error && unusedPasswordPattern.test(error.message))) {
         throw error;
       }
-      if (!this.#isIdleTold) {
-        this.#isIdleTold = true;
+      if (!this.#hasReportedPassword) {
+        this.#hasReportedPassword = true;
         this.#onUnusedPassword();
       }
     }
@@ -182,7 +179,7 @@ export class RedisCounter implements Counter {
 const peer: Peer = { name: 'Redis', plainScheme: 'redis:', authorities: nodeAuthorities };
 const causeLengthMax = 200;
 // The messages for an unused password, of Redis up to version 5 and from version 6 on.
-const idlePasswordPattern = /no password is set|without any password configured/;
+const unusedPasswordPattern = /no password is set|without any password configured/;
 
 // Detects a wrong scheme. A server without TLS reads a TLS handshake as the beginning of a command, and waits for the
 // rest. A server with TLS closes or resets a connection without TLS.
@@ -197,7 +194,7 @@ function describeConnecting(error: unknown, isTls: boolean): string {
     : describeAnswering(error);
 }
 
-// Replaces messages of ioredis that do not help an operator. Keeps those of Redis and of the OS.
+// Replaces messages of ioredis that do not help an operator. Keeps the messages of Redis and of the OS.
 function describeAnswering(error: unknown): string {
   const { message } = error as Error;
   if (message === 'Command timed out') {

@@ -1,5 +1,5 @@
-// Counts with a shared counter: Redis for several gateways, or the primary process for several workers [D47]. Asks
-// about many requests in one question. Refuses clients known to be over the limit without a question. Uses a fallback
+// Counts with a shared counter: Redis for several gateways, or the primary process for several workers [D47]. Asks about
+// many requests in one question. If a client is known to be over the limit, refuses it without a question. Uses a fallback
 // while the counter does not answer in time.
 
 import type { Clock } from '../../time/clock.ts';
@@ -20,8 +20,8 @@ interface SharedCountOptions {
   readonly onChange: (cause: unknown) => void;
 }
 
-// Interval between questions. A request after a longer pause is asked about at once. Requests within the interval
-// share one question: ten of them at 10,000 requests a second.
+// Interval between questions. After a longer pause, a request causes a question at once. Requests within the interval share
+// one question. At 10,000 requests a second, ten requests share a question.
 const gatherMs = 1;
 // Largest number of keys in a question. A larger question would block Redis for its other clients for too long.
 const keysOfQuestionMax = 500;
@@ -40,8 +40,8 @@ type Settle = (taken: ReturnType<Count['take']>) => void;
  *
  * - `away`, the initial state: the fallback counts, and no request waits. The counter is tried until it answers.
  * - `answering`: the counter counts.
- * - `renewing`: the counter has closed the connection, often because it was idle. Requests wait for a new connection,
- *   no longer than for an answer.
+ * - `renewing`: the counter has closed the connection, often because it was idle. Requests wait for a new connection at
+ *   most as long as for an answer.
  * - `closed`: the fallback counts.
  */
 type State = 'away' | 'answering' | 'renewing' | 'closed';
@@ -148,7 +148,7 @@ export class SharedCount implements Count {
       }
     };
     const callOff = clock.after(Math.max(0, since + answerMsMax - clock.steady()), () => {
-      // Deferred: if this process was busy, an answer may already be in the socket. It is read first.
+      // Deferred, because an answer may already be in the socket if this process was busy. Then the answer is read first.
       setImmediate(() => {
         onFailure(this.#silence());
       });

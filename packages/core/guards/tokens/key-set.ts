@@ -146,7 +146,7 @@ export class KeySet {
     let waitMs;
     if (this.current.keys.length > 0) {
       this.#retryMs = retryMinMs;
-      // Not later than the end of the keys' validity: from then on, requests fail.
+      // At the latest when the keys become invalid, because from then on requests fail.
       waitMs = Math.min(refreshMs, Math.ceil(this.staleAt - clock.steady()));
     } else {
       waitMs = this.#retryMs;

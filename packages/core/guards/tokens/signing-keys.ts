@@ -67,8 +67,8 @@ export async function readSigningKeys(
 }
 
 /**
- * Explains to the operator why no key in `text` can be used: `<kid>: <reason>` for each of the first five. The caller
- * knows that none can be used.
+ * Explains to the operator why no key in `text` can be used: `<kid>: <reason>` for each of the first five. Call it only if
+ * no key can be used.
  */
 export function explainUnusable(text: string, algorithms: readonly SignatureAlgorithm[]): string[] {
   return jwksOf(text)

@@ -9,7 +9,7 @@ import type { Clock } from '../../time/clock.ts';
 export type TokenDigest = string;
 
 export function digestToken(token: string): TokenDigest {
-  // Latin-1 has one character per byte: the shortest encoding, and the fastest.
+  // Latin-1 is the shortest and the fastest encoding, because it has one character per byte.
   return hash('sha256', token, 'latin1');
 }
 
@@ -17,13 +17,13 @@ interface Entry<T> {
   readonly value: T;
   /** The end of the token's validity, in ms on the wall clock. */
   readonly expiresAt: number;
-  /** From this time on, in ms on the steady clock, the entry is not used. That clock cannot be set back. */
+  /** From this time on, in ms on the steady clock, the entry is not used. The steady clock cannot be set back. */
   readonly forgetAt: number;
 }
 
 /**
- * The cache has two halves. When the newer is full, it becomes the older, and the previous older is dropped. A token
- * found in the older moves to the newer, so a flood of tokens used once does not displace those in use.
+ * The cache has two halves. When the newer half is full, it becomes the older half, and the previous older half is dropped.
+ * A token found in the older half moves to the newer half. So a flood of tokens used once does not displace tokens in use.
  */
 export class TokenMemory<T> {
   readonly #clock: Clock;

@@ -38,8 +38,8 @@ const rememberedSubjectMax = 1_024;
 // Largest number of keys tried for a token. Several keys match a token without a key id, or with an id that several
 // keys share. For a forged token, each of them costs one verification.
 const candidatesMax = 4;
-// Largest number of concurrent verifications. Two keep a core as busy as a hundred, and leave two of Node's four pool
-// threads free.
+// Largest number of concurrent verifications. Two verifications keep a core as busy as a hundred would, and leave two of
+// Node's four pool threads free.
 const verifiedAtOnceMax = 2;
 /** Largest number of tokens waiting to be verified. Verifying 1,024 RS256 tokens takes a core about 0.1 s. */
 const waitingMaxDefault = 1_024;
@@ -66,7 +66,7 @@ export class TokenGuard implements Guard {
   readonly #slots: Slots;
   // The refusals for a token without any scope.
   readonly #refusals: Refusals;
-  // Counts key changes: a token verified with older keys must not be cached.
+  // Counts key changes, because a token verified with older keys must not be cached.
   #generation = 0;
 
   constructor(
@@ -94,7 +94,7 @@ export class TokenGuard implements Guard {
     return this.#memory.size;
   }
 
-  /** Empties the cache. Call it when the keys change: cached tokens were verified with the old keys [D44]. */
+  /** Empties the cache. Call it when the keys change, because cached tokens were verified with the old keys [D44]. */
   forgetAll(): void {
     this.#generation += 1;
     this.#memory.forgetAll();
@@ -201,7 +201,7 @@ export class TokenGuard implements Guard {
 
   #describe({ exp, sub, ...others }: JWTPayload): VerifiedToken {
     const { authScopeClaim: claim } = this.#settings;
-    // jose declares a type, but does not check it: a claim can have any value.
+    // jose declares a type but does not check it, so a claim can have any value.
     const subject: unknown = sub;
     if (!Number.isFinite(exp) || !(subject === undefined || isName(subject))) {
       throw new FlawedToken('claims');

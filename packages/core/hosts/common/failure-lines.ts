@@ -1,5 +1,5 @@
-// The default observer of hosts: writes one line per failure, so that an embedded gateway never fails silently [D50]. The
-// number of lines per period is limited, because every call fails while the backend is down.
+// The default observer of hosts. It writes one line per failure, so that an embedded gateway never fails silently [D50].
+// The number of lines per period is limited, because every call fails while the backend is down.
 
 import { describeError } from '../../backend/describe-error.ts';
 import type { CallRecord } from '../../call/call-record.ts';
@@ -14,7 +14,7 @@ export const periodMs = 10_000;
 const lineLengthMax = 2_000;
 
 /**
- * Creates an observer that calls `write` with a line for each failure of the backend or the gateway [D51]. Errors of clients
+ * Creates an observer that calls `write` with a line for each failure of the backend or the gateway [D51]. Client errors
  * get no line.
  */
 export function writeFailureLines(write: (line: string) => void = writeToConsole): GatewayObserver {

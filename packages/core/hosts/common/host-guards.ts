@@ -1,5 +1,5 @@
-// Creates a host's guards when the host starts, or at its first request; after `close`, again at the next request. Before
-// that, no guard code is loaded, no keys are fetched and Redis is not contacted.
+// Creates a host's guards when the host starts, or at the first request. After `close`, the next request creates new
+// guards. Before the first guards are created, their code is not loaded, no keys are fetched and Redis is not contacted.
 
 import type { GatewayObserver } from '../../call/gateway.ts';
 import { joinGuards, type Admission, type Guard, type GuardedRequest } from '../../call/guard.ts';
@@ -18,7 +18,7 @@ const admitsAll: Guard = { admit: ({ identity }) => ({ isAdmitted: true, identit
 export class HostGuards implements Guard {
   readonly #settings: GuardSettings;
   readonly #observer: GatewayObserver;
-  // Undefined before the first use, after `close` and after a failure. Then the next request creates the guards.
+  // Undefined before the first use, after `close` and after a failure. In these states the next request creates guards.
   #making: Promise<JoinedGuards> | undefined;
   #made: JoinedGuards | undefined;
 
@@ -34,8 +34,8 @@ export class HostGuards implements Guard {
   }
 
   /**
-   * Creates the guards now. Rejects if `authJwksFile` has no keys. If a request creates the guards instead, a file without
-   * keys is an outage, like a failed fetch from `authJwksUrl`.
+   * Creates the guards now. Rejects if `authJwksFile` has no keys. When a request creates the guards, a file without keys
+   * counts as an outage, like a failed fetch from `authJwksUrl`.
    */
   async start(): Promise<void> {
     const { fileProblem } = await this.#make();

@@ -1,5 +1,5 @@
-// Listens on an address, or on both loopback addresses if the host is `localhost`. Explains failures. Unlike
-// http.Server.close(), closing a listener leaves open connections alone.
+// Listens on an address, or on both loopback addresses if the host is `localhost`. Explains failures. Closing a listener
+// leaves all connections open; http.Server.close() would close the idle ones.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { once } from 'node:events';
@@ -98,7 +98,7 @@ export async function listenOnPassed(
   return {
     port,
     url: `${scheme}://${hostInUrl(address)}:${port}`,
-    // Closes at once: other processes that share the sockets accept the queued connections.
+    // Closes at once, because other processes that share the sockets accept the queued connections.
     close: () => {
       closeAll(servers);
       return Promise.resolve();

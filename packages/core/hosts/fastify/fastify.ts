@@ -27,9 +27,9 @@ import { noteMounted } from './fastify-errors.ts';
 import { OpenRequests } from './open-requests.ts';
 
 const pluginRows = {
-  /** Timeout for receiving a request body, in milliseconds; then 408, and the connection closes [D35]. Default 30,000. */
+  /** Timeout for a request body, in milliseconds. A late body gets 408, and the connection closes [D35]. Default 30,000. */
   requestTimeoutMs: timeLimitRows.requestTimeoutMs,
-  /** Time that `app.close()` waits for calls in flight, in milliseconds; then they are cut [D55]. Default 10,000. */
+  /** Time in ms that `app.close()` waits for calls in flight. Calls that take longer are cut [D55]. Default 10,000. */
   shutdownTimeoutMs: shutdownTimeoutRow,
   /** Called for every finished request. Default: logs failures with `request.log`. */
   observer: { kind: observer },
@@ -52,7 +52,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     }
     made = createHostGateway(options, table, {
       createObserver: () => logFailures(fastify.log, logs),
-      // As Fastify does, drops a slash at the end of the prefix, because the path starts with one.
+      // Drops a slash at the end of the prefix, as Fastify does, because the path after it starts with a slash.
       prefix: fastify.prefix.replace(/\/$/, ''),
       // Fastify accepts these options for every plugin.
       otherNames: ['prefix', 'logLevel', 'logSerializers'],
@@ -136,7 +136,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     fastify.addHook('onReady', async () => {
       const { createRouteSchemas } = await import('../openapi/route-schemas.ts');
       schemas = createRouteSchemas(
-        // Limits that this host does not have are shown at their defaults. CORS is off: the app handles it.
+        // The schemas show the defaults of limits that this host does not have. CORS is off, because the app handles it.
         { ...defaultsOf({ ...limitRows, ...corsRows }), ...values },
         fastify.prefix,
       );
@@ -173,14 +173,14 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     gateway.isDraining = true;
     const startedAt = performance.now();
     timer = setTimeout(() => {
-      // Calls that waited for the backend now have their 500. Requests that are still open are cut `lastReplyMs` later.
+      // Calls that waited for the backend have their 500 by now. Requests that are still open are cut `lastReplyMs` later.
       void cut().then(() =>
         setTimeout(() => {
           openRequests.cut();
         }, lastReplyMs),
       );
     }, values.shutdownTimeoutMs);
-    // Stops before the calls have ended, because under load new calls never stop arriving. Fastify closes the server later.
+    // Stops listening at once, because under load new calls never stop arriving. Fastify closes the server later.
     if (fastify.server.listening) {
       await stopListening(fastify.server);
     }

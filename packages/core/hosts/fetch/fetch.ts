@@ -32,11 +32,11 @@ const fetchRows = {
   prefix: { kind: prefix },
   /**
    * Returns the IP address of the connected client, which a `Request` does not contain. Used for `rateLimit`,
-   * `trustedProxies` and the records that `observer` gets. Any other value means that the address is unknown; all clients
-   * with an unknown address count as one client. Default: unknown.
+   * `trustedProxies` and the records that `observer` gets. If it returns no IP address, the address is unknown. All
+   * clients with an unknown address count as one client. Default: unknown.
    */
   clientAddress: { kind: clientAddress },
-  /** Timeout for receiving a request body, in milliseconds; then 408 [D35]. Default 30,000. */
+  /** Timeout for receiving a request body, in milliseconds. A late body gets 408 [D35]. Default 30,000. */
   requestTimeoutMs: timeLimitRows.requestTimeoutMs,
   /** Called for every finished request. Default: writes failures with `console.error`, one line each. */
   observer: { kind: observer },
@@ -68,7 +68,7 @@ export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
       new FetchExchange(request, resolve, addressOf, bodyDeadlines).begin(gateway);
     });
   let ending: Promise<void> | undefined;
-  // Waits until the calls that `close` has cut have failed. Otherwise they would be resent, or count as backend failures.
+  // Waits until every call that `close` cut has failed. Otherwise calls would be resent, or count as backend failures.
   const reopen = async (): Promise<void> => {
     while (ending !== undefined) {
       const ended = ending;

@@ -1,15 +1,16 @@
-// Counts the fields of a received HPACK head [RFC 7541, 6]. Node's HTTP/2 drops malformed fields silently [RFC 9113, 8.2.1].
-// So a head is malformed if Node reports fewer fields than are counted here.
+// Counts the fields of a received HPACK head [RFC 7541, 6]. Node's HTTP/2 drops malformed fields silently [RFC 9113,
+// 8.2.1]. So a head is malformed if Node reports fewer fields than this file counts.
 
-/** The part of a field representation that the next byte belongs to. `index`: the rest of its first integer. */
+/** The part of a field representation to which the next byte belongs. `index`: the rest of the first integer. */
 type Part = 'start' | 'index' | 'name-length' | 'value-length' | 'name' | 'value';
 
 export class FieldCount {
   #part: Part = 'start';
-  // True if the current representation contains the text of a value (`#hasValue`) and the text of a name (`#hasName`).
+  // `#hasValue`: the current representation contains the text of a value. `#hasName`: it contains the text of a name.
   #hasValue = false;
   #hasName = false;
-  // The current integer: true if the next byte continues it; its value so far; the factor for the next byte [RFC 7541, 5.1].
+  // `#goesOn`: the next byte continues the current integer. `#value`: that integer so far. `#scale`: the factor for the
+  // next byte [RFC 7541, 5.1].
   #goesOn = false;
   #value = 0;
   #scale = 1;

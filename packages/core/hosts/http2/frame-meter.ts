@@ -13,13 +13,13 @@ const endStreamFlag = 0x1;
 const endHeadersFlag = 0x4;
 const paddedFlag = 0x8;
 const priorityFlag = 0x20;
-// Largest number of stored field counts; one turn reads fewer heads. Without a limit, the counts of heads for which Node
-// opens no stream would accumulate.
+// Largest number of stored field counts. It exceeds the number of heads that one turn reads. Without a limit, the counts
+// of heads for which Node opens no stream would accumulate.
 const headsKept = 256;
 
 /**
  * The reason why `take` stopped early.
- * - `body`: the head of a request with a body has been read. So `expectData` can be called before the DATA is read.
+ * - `body`: the head of a request with a body has been read. The caller can now call `expectData`, before the DATA is read.
  * - `excess`: the current frame has more DATA than its stream may still receive. `forget` ends this state.
  */
 type Stop = 'body' | 'excess' | undefined;
@@ -34,7 +34,7 @@ export interface Allowance {
 export class FrameMeter {
   /** Called with the id of a stream that receives more DATA than it expects. */
   onExcess: (stream: number) => void = () => undefined;
-  // Unread bytes of the connection preface; after the preface, those of the current frame's payload.
+  // The number of unread bytes: first of the connection preface, then of the current frame's payload.
   #bytesLeft = prefaceBytes;
   // 3 bytes of length, 1 of type, 1 of flags, 4 of stream id.
   readonly #header = Buffer.alloc(headerBytes);
@@ -43,7 +43,7 @@ export class FrameMeter {
   #type = 0;
   #flags = 0;
   #stream = 0;
-  // The unread bytes of the current payload before its fields or data, and the length of the padding at its end.
+  // `#prefixLeft`: unread bytes of the payload before its fields or data. `#padding`: length of the padding at its end.
   #prefixLeft = 0;
   #padding = 0;
   #isInHead = false;
@@ -91,8 +91,8 @@ export class FrameMeter {
 
   /**
    * Reads as much of `bytes` as the allowance `left` permits, and deducts the input read. Returns the position after the
-   * last byte read. A frame that has begun is read to its end, unless it belongs to a head: one byte of a head can stand
-   * for a field of thousands of bytes [RFC 7541, 6.1].
+   * last byte read. A frame that has begun is read to its end. Frames of a head are an exception, because one byte of a
+   * head can stand for a field of thousands of bytes [RFC 7541, 6.1].
    */
   take(bytes: Uint8Array, left: Allowance): number {
     this.#stop = undefined;
@@ -100,7 +100,7 @@ export class FrameMeter {
     while (at < bytes.length && this.stop === undefined) {
       if (this.#bytesLeft > 0) {
         const isOfHead = this.#type === headersType || this.#type === continuationType;
-        // The padding length is read in a step of its own, because the length of the data follows from it.
+        // The padding length is read in a step of its own, because the length of the data depends on it.
         const ofOthers = this.#prefixLeft > 0 ? 1 : this.#bytesLeft;
         const most = isOfHead ? Math.min(this.#bytesLeft, left.headBytes) : ofOthers;
         const step = Math.min(most, bytes.length - at);

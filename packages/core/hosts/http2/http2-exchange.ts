@@ -59,7 +59,7 @@ export class Http2Exchange implements Transport {
   #isHeld = false;
   #isReading = false;
   #owesContinue = false;
-  // The stream must be reset after the reply, so that the client stops sending the body.
+  // True if the stream must be reset after the reply, so that the client stops sending the body.
   #refusesRest = false;
   #bodyBytes = 0;
   // The pieces of the reply, the index of the next piece to write, and the position in that piece.
@@ -292,7 +292,7 @@ export class Http2Exchange implements Transport {
   };
 
   readonly #onLastTaken = (): void => {
-    // After a reset, the library may still use the reply's bytes. In this case `#onClose` calls `#onTaken`, one turn later.
+    // After a reset, node:http2 may still use the reply's bytes. In this case `#onClose` calls `#onTaken`, one turn later.
     if (this.#stream.destroyed) {
       return;
     }
@@ -336,7 +336,7 @@ export class Http2Exchange implements Transport {
       this.incoming?.onGone();
     }
     if (this.#onTaken !== undefined) {
-      // Called in the next turn of the event loop: by then the library has released the reply's bytes.
+      // Called in the next turn of the event loop: by then node:http2 has released the reply's bytes.
       setImmediate(this.#onTaken);
       this.#onTaken = undefined;
       this.#pieces = noPieces;

@@ -65,7 +65,7 @@ export function readHead(
   if ('reason' in head) {
     return head;
   }
-  // Only the end of the stream completes a body, even with a content-length of 0: the client may reset the stream [D11].
+  // Only the end of the stream completes a body, even with a content-length of 0, because a reset may follow [D11].
   return {
     ...head,
     version: '2',

@@ -19,7 +19,7 @@ import { PacedSocket } from './paced-socket.ts';
 
 /** Largest number of open streams per connection [RFC 9113, 5.1.2]. */
 const streamsMax = 100;
-// The library resets a stream with more than `pairsMax` fields before it creates strings for the fields. The library's list
+// node:http2 resets a stream with more than `pairsMax` fields before it creates strings for the fields. node:http2's list
 // of fields starts with 12 places and doubles, so 96 is the first size above `fieldsMax`.
 const pairsMax = 96;
 /**
@@ -50,7 +50,7 @@ function sessionOptions({ requestHeadBytesMax }: ServerLimits) {
   return {
     settings: {
       maxConcurrentStreams: streamsMax,
-      // Twice our own limit, so that heads between the two limits reach our code, which replies with 431. The library
+      // Twice our own limit, so that heads between the two limits reach our code, which replies with 431. node:http2
       // counts 32 bytes per field in addition to its text [RFC 9113, 6.5.2].
       maxHeaderListSize: 2 * requestHeadBytesMax + 32 * fieldsMax,
     },
@@ -83,7 +83,7 @@ class Http2Connection implements Connection, ExchangeOwner {
   readonly #exchanges = new Set<Http2Exchange>();
   #headBytes = 0;
   #state: State = 'open';
-  // Time of the latest event: the connection opened, its last open stream closed, or its state became `ended`.
+  // Time of the latest of these events: the connection opened, its last open stream closed, its state became `ended`.
   #since = monotonicMs();
   #isFirst = true;
 
@@ -92,8 +92,8 @@ class Http2Connection implements Connection, ExchangeOwner {
     this.address = socket.remoteAddress;
     this.#context = context;
     this.#paced = new PacedSocket(socket, () => this.#keptBytes());
-    // The library would close the connection for DATA beyond a content-length. But it ignores DATA of a reset stream,
-    // so the stream is reset before the library gets the DATA.
+    // node:http2 would close the connection for DATA beyond a content-length. But it ignores DATA of a reset stream,
+    // so the stream is reset before node:http2 gets the DATA.
     this.#paced.meter.onExcess = (stream) => {
       [...this.#exchanges].find((exchange) => exchange.stream === stream)?.refuse();
     };
@@ -187,7 +187,7 @@ class Http2Connection implements Connection, ExchangeOwner {
     }
   }
 
-  // False if the library has dropped malformed fields [RFC 9113, 8.2.1].
+  // False if node:http2 has dropped malformed fields [RFC 9113, 8.2.1].
   #hasAllFields(stream: ServerHttp2Stream, fields: readonly string[]): boolean {
     return this.#paced.meter.fieldsOf(stream.id ?? 0) === fields.length / 2;
   }

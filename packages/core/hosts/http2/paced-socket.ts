@@ -63,7 +63,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
     return this.#headSince === undefined ? 0 : now - this.#headSince;
   }
 
-  /** Sends `frame`. The library writes whole frames only, so `frame` never interrupts another frame. */
+  /** Sends `frame`. node:http2 writes whole frames only, so `frame` never interrupts another frame. */
   sendFrame(frame: Buffer): void {
     if (!this.destroyed && !this.writableEnded) {
       this.write(frame);
@@ -84,7 +84,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
     this.#giveMore();
   }
 
-  /** @internal Called when the library is ready for more. Deferred, because a push within `_read` emits nothing. */
+  /** @internal Called when node:http2 is ready for more. Deferred, because a push within `_read` emits nothing. */
   override _read(): void {
     if (!this.#isYielding && this.#held !== undefined) {
       this.#isYielding = true;
@@ -136,7 +136,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
       this.push(end < bytes.length ? bytes.subarray(0, end) : bytes);
     }
     if (stop === 'body') {
-      // Runs after the library has announced the stream, because the library queued its ticks earlier.
+      // Runs after node:http2 has announced the stream, because node:http2 queued its ticks earlier.
       process.nextTick(this.#giveMore);
     }
   }

@@ -31,16 +31,16 @@ export class HeldBody implements DeadlineOwner {
   }
 
   /**
-   * Reads `payload`. Calls `done` when the body is complete, exceeds a limit or is late; not if the client disconnects.
-   * If the stream fails with a `statusCode` of 400 or more, `done` gets that error, and the host replies. After any other
-   * error the body counts as empty, which is not JSON.
+   * Reads `payload`. Calls `done` when the body is complete, exceeds a limit or is late. Does not call it if the client
+   * disconnects. If the stream fails with a `statusCode` of 400 or more, `done` gets that error, and the host replies.
+   * After any other error the body counts as empty, and an empty body is not JSON.
    */
   gather(payload: Readable, request: IncomingMessage, done: (error?: Error) => void): void {
     if (request.socket.destroyed) {
       return;
     }
     this.#done = done;
-    // Bytes that a hook has read are lost. The body counts as empty: the remaining bytes must not pass for the whole body.
+    // Bytes that a hook has read are lost. Then the body counts as empty, because the rest is not the whole body.
     if (payload.readableEnded || payload.readableDidRead) {
       this.#endWith(undefined);
       return;
@@ -52,9 +52,9 @@ export class HeldBody implements DeadlineOwner {
       return;
     }
     bodyDeadlines.start(this.#deadline);
-    // A hook's stream can have a next chunk ready every time, so reading pauses until a later turn of the event loop after
-    // every `piecesPerTurn` chunks [D58]. If the body exceeds a limit, is late or has an invalid chunk, the rest of the stream
-    // is read and dropped. That ends as soon as the client's request has been read completely.
+    // A hook's stream may always have another chunk ready. So after every `piecesPerTurn` chunks, reading pauses until a
+    // later turn of the event loop [D58]. If the body exceeds a limit, is late or has an invalid chunk, the rest of the
+    // stream is read and dropped. Reading stops as soon as the client's request has been read completely.
     let pieces = 0;
     const takeTurn = (): void => {
       if (this.#isGathering || !(request.readableEnded || request.destroyed)) {
@@ -102,7 +102,7 @@ export class HeldBody implements DeadlineOwner {
     }
   }
 
-  /** The body length for the head. The call needs to know only whether it is over the limit. */
+  /** The body length for the head. The call needs to know only whether the body is over the limit. */
   get announcedLength(): RequestHead['bodyLength'] {
     return this.#problem === 'over-limit' ? this.#host.gateway.requestBytesMax + 1 : 'chunked';
   }

@@ -25,8 +25,8 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
   #hasReplied = false;
   #isLingering = false;
   #isBodyHeld = false;
-  // False if the request's head requires that the connection close after the reply. The head of an upgrade request
-  // does, because Node loses the bytes that arrived with such a request.
+  // False if the connection must close after the reply because of the request's head. An upgrade request always closes
+  // the connection, because Node loses the bytes that arrived with such a request.
   #persists = true;
 
   /** `inheritedHeaders`: headers that the host's hooks have set; undefined if `response` has them already. */
@@ -48,7 +48,9 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     return this.#request.socket.remoteAddress;
   }
 
-  /** Calls `begin` when Node has assigned the socket to the response: then all earlier requests on it have ended [D27]. */
+  /**
+   * Calls `begin` when Node has assigned the socket to the response. By then all earlier requests on it have ended [D27].
+   */
   inTurn(begin: () => void): void {
     const run = (): void => {
       try {
@@ -197,7 +199,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
       this.#isLingering = true;
       linger(this.#request.socket);
     }
-    // Node sends what one turn writes at once.
+    // Node sends all pieces together that are written in the same turn.
     for (const piece of reply.pieces) {
       response.write(piece);
     }

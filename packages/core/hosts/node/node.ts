@@ -17,7 +17,7 @@ import { createNodeHost } from './node-host.ts';
 const nodeRows = {
   /** Path prefix before `/api/work-items`, as the client sends it. Default: none. */
   prefix: { kind: prefix },
-  /** Timeout for receiving a request body, in milliseconds; then 408, and the connection closes [D35]. Default 30,000. */
+  /** Timeout for a request body, in milliseconds. A late body gets 408, and the connection closes [D35]. Default 30,000. */
   requestTimeoutMs: timeLimitRows.requestTimeoutMs,
   /** Called for every finished request. Default: writes failures with `console.error`, one line each. */
   observer: { kind: observer },
@@ -50,7 +50,7 @@ export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
     next?: (error?: unknown) => void,
   ): void => {
     const target = request.originalUrl ?? request.url ?? '';
-    // A target in absolute form goes to `next`: middleware may have read another path in it and not checked it [D60].
+    // A target in absolute form goes to `next`, because middleware may have read and checked another path [D60].
     if (next !== undefined && !isOurs(target)) {
       next();
       return;

@@ -64,14 +64,11 @@ function unavailability(limits: Limits): DocumentedReply[] {
   ]);
 }
 
-/** The replies shared by all operations. */
 export function sharedReplies(limits: Limits): DocumentedReply[] {
   return [...earlyReplies(limits), ...unavailability(limits)];
 }
 
-/**
- * The 403 for pages of other sites and for host names that are not allowed [D56, D57]; undefined if no request gets it.
- */
+/** The 403 for pages of other sites and for host names that are not allowed [D56, D57]; undefined if no request gets it. */
 function refusal(method: string, { allowedHosts, corsOrigins }: Limits): DocumentedReply | undefined {
   const reasons = present([
     isCrossSiteWrite(method, 'cross-site') &&

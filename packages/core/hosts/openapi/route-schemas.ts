@@ -16,8 +16,8 @@ export function createRouteSchemas(limits: Limits, prefix: string): RouteSchemas
     const path = Object.entries(paths as JsonObject).find(([name]) => name.endsWith('}') === (on === 'item'));
     const operation = (path?.[1] as JsonObject)[method.toLowerCase()];
     const described = inline(operation ?? {}, components ?? {}) as unknown as DescribedOperation;
-    // With these statuses Node.js or Fastify replies itself, with other bodies, before a request reaches a route. The
-    // plugin sends the 408 for a late body, but a GET has no body.
+    // Statuses with which Node.js or Fastify itself replies, with other bodies, before a request reaches a route. 408 is
+    // one of them only for GET, because the plugin itself sends the 408 for a late body.
     const ofTheHost = method === 'GET' ? ['408', '417', '431'] : ['417', '431'];
     return createSchema(described, place, ofTheHost, limits.requestTimeoutMs);
   };

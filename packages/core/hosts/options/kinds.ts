@@ -99,8 +99,8 @@ function isText(given: unknown): given is string {
 }
 
 /**
- * A string, checked by `parse`. An empty setting usually turns its feature off. An empty option in code is an error: it
- * most likely comes from an unset variable, and an unset variable must not turn off a guard.
+ * A string, checked by `parse`. An empty setting usually turns its feature off. An empty option in code is an error,
+ * because it most likely comes from an unset variable, which must not turn off a guard.
  */
 export function textOf(parse: (text: string) => string | Problem, traits: TextTraits): Kind<string> {
   return {

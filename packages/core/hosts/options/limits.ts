@@ -20,7 +20,7 @@ export const sizeLimitRows = {
   requestHeadBytesMax: {
     kind: integer('bytes', 1_024, 1_048_576),
     default: 16_384,
-    help: 'Largest request head; larger ones get 431. Counts all of its bytes, with the request line and the separators; over HTTP/2 names, values and 4 bytes for each field.',
+    help: 'Largest request head; larger ones get 431. Over HTTP/1.1 every byte of the head counts. Over HTTP/2 the names, the values and 4 bytes for each field count.',
   },
   /** Largest request body, in bytes; larger ones get 413 [D11]. Default 10 MiB. */
   requestBytesMax: {
@@ -110,5 +110,5 @@ export const callLimitRows = omit(limitRows, [
 export const shutdownTimeoutRow = {
   kind: milliseconds,
   default: 10_000,
-  help: 'How long requests in flight may take after that delay; then they are cut and the exit code is 1.',
+  help: 'How long requests in flight may take after the shutdown delay; then they are cut and the exit code is 1.',
 } satisfies SharedRow;

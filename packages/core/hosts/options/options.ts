@@ -46,7 +46,7 @@ const ownRows = {
   allowedHosts: {
     kind: hostNames,
     default: '',
-    help: 'Host names that requests may use; without any, all are accepted. For instance `items.example.com`: then IP addresses, `localhost`, names under `.localhost` and {host} are accepted as well, each with any port, and a request with any other `Host` gets 403. A request without a host name is served.',
+    help: 'Host names that requests may use; without any, all are accepted. For instance `items.example.com`. IP addresses, `localhost`, names under `.localhost` and {host} are always accepted. Ports are ignored. A request with any other `Host` gets 403. A request without a host name is served.',
   },
   /** `leading` (default) reads `12abc` as 12; `whole` rejects it with 400 [D1, D3]. */
   itemIdParsing: {
@@ -60,7 +60,7 @@ const ownRows = {
   trustedProxies: {
     kind: addressRanges,
     default: '',
-    help: "Load balancers and proxies in front; for instance `10.0.0.0/8,192.168.1.7,2001:db8::/32`. For a connection from one of them, the client's address is taken from `x-forwarded-for`: the last address in it that is not one of them. The header is ignored on other connections.",
+    help: "Load balancers and proxies in front; for instance `10.0.0.0/8,192.168.1.7,2001:db8::/32`. For a connection from one of them, the client's address is the last address in `x-forwarded-for` that does not belong to such a proxy. On other connections, the header is ignored.",
   },
 } satisfies Readonly<Record<string, OptionRow>>;
 
