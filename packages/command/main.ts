@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // Entry point of the command. Only this file and cluster/worker.ts call process.exit.
 
-// Checked first: on an older Node, loading the rest fails with an unhelpful stack.
+// Checked first, because on an older Node, loading the rest fails with an unhelpful stack.
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
 if (major < 22 || (major === 22 && minor < 19)) {
   process.stderr.write(
@@ -26,8 +26,8 @@ process.stdout.on('error', (error) => {
 // An error of standard error cannot be reported anywhere.
 process.stderr.on('error', () => undefined);
 
-// With NODE_TLS_REJECT_UNAUTHORIZED=0 Node warns that certificates are not verified, although this program verifies all
-// of them [D40].
+// Removes NODE_TLS_REJECT_UNAUTHORIZED, because with the value 0 Node warns that certificates are not verified, although
+// this program verifies all of them [D40].
 const environment = { ...process.env };
 delete process.env['NODE_TLS_REJECT_UNAUTHORIZED'];
 

@@ -1,5 +1,5 @@
 // Limits the connections of the admin listener [D59]: a small number, one request each, short timeouts. node:http would
-// make an object for every pipelined request, so it receives only the first head of a connection.
+// make an object for every pipelined request, so node:http receives only the first head of a connection.
 
 import type { RequestListener } from 'node:http';
 import { createServer as createNetServer, type Server, type Socket } from 'node:net';
@@ -22,10 +22,12 @@ const lingerMs = 1_000;
 
 const headEnd = '\r\n\r\n';
 
-/** Accepted, waiting for a request, making the reply, sending the reply, reply sent; or sending a stream. */
+/**
+ * In this order: accepted, waiting for a request, making the reply, sending the reply, reply sent. Last: sending a stream.
+ */
 type Phase = 'arrived' | 'waiting' | 'answering' | 'replying' | 'closing' | 'streaming';
 
-// At the limit, a new connection closes another: the oldest one in the first of these phases that has any.
+// At the limit, a new connection replaces the oldest connection of the first phase in this list that has connections.
 const yielding: readonly Phase[] = ['closing', 'waiting', 'arrived', 'replying', 'answering'];
 
 export interface ConnectionServer {
@@ -42,7 +44,7 @@ export function createConnectionServer(listener: RequestListener): ConnectionSer
     response.shouldKeepAlive = false;
     listener(request, response);
   };
-  // No reply depends on a body or on `Expect`, so requests with them are answered like others. The listener handles a
+  // No reply depends on a body or on `Expect`, so requests with them are answered like all others. The listener handles a
   // missing `Host`.
   const http = createServer({ requireHostHeader: false }, answer)
     .on('checkContinue', answer)

@@ -135,8 +135,8 @@ function record(
   };
 }
 
-// While the backend is unreachable, /readyz still answers 200. All replicas share the backend, so the load balancer
-// would remove all of them [D34].
+// While the backend is unreachable, /readyz still answers 200. Otherwise the load balancer would remove all replicas,
+// because they share the backend [D34].
 function describeReadiness(reports: readonly Report[], isDraining: boolean, history: History): Page {
   const backend = latestBackendStatus(reports.map((report) => report.backend));
   const status = isDraining ? 'draining' : reports.length === 0 ? 'no worker answers' : 'ready';

@@ -1,6 +1,5 @@
-// Keeps the certificates in force. Reads their files at the start, then checks them for changes at intervals and on
-// demand [D37]. File-system events would miss a change by Kubernetes, which swaps a symbolic link in a folder above the
-// files.
+// Keeps the certificates in force. Reads their files at the start, then checks them for changes at intervals and on demand
+// [D37]. File-system events would miss a change by Kubernetes, which swaps a symbolic link in a folder above the files.
 
 import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -46,11 +45,11 @@ interface Use {
   refused: number;
 }
 
-// A changed file may be written only in part, which no check can detect: a truncated chain still matches its key. So
+// A changed file may still be incomplete. No check can detect this, because a truncated chain still matches its key. So
 // changed files are read again at this interval until two readings are equal, at most `settleTries` times.
 const settleMs = 100;
 const settleTries = 20;
-// Session ticket keys are replaced after this time: a stolen key decrypts the TLS 1.2 sessions resumed with it.
+// Session ticket keys are replaced after this time, because a stolen key decrypts the TLS 1.2 sessions resumed with it.
 const ticketKeysMsMax = 86_400_000;
 
 export class CertificateStore {
@@ -242,7 +241,7 @@ async function readSettled(files: CertificateFiles, seen: FileTexts): Promise<Fi
   return texts;
 }
 
-// Asynchronous, unlike the reading at the start: a hanging file system must not delay clients.
+// Asynchronous, unlike the reading at the start, because a hanging file system must not delay clients.
 async function readTexts(files: CertificateFiles): Promise<FileTexts> {
   const read = async ({ path }: NamedFile): Promise<FileText> =>
     path === '' ? undefined : await readFile(path, 'latin1').catch(describeMissing);

@@ -7,7 +7,7 @@ import type { Command } from '../options/row.ts';
 export const programName = 'work-item-gateway';
 
 export interface Invocation {
-  /** Started by an npm script of this package. */
+  /** True if an npm script of this package started the program. */
   readonly isNpmScript: boolean;
   /** Makes the command line that runs `command` with `flags`. */
   readonly line: (command: Command, flags: string) => string;

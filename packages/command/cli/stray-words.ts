@@ -12,7 +12,7 @@ function flagsOf(command: Command): string[] {
   return [...settingsOf(command).map(flagOf), ...Object.keys(commands[command].ownFlags ?? {})];
 }
 
-/** Finds flags that npm took as its own because no `--` preceded them. Otherwise the gateway would ignore them [D32]. */
+/** Finds flags that npm took as its own because no `--` preceded them. The gateway does not see such flags [D32]. */
 export function findFlagsOfNpm(
   command: Command,
   environment: Terminal['environment'],

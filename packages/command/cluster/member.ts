@@ -11,9 +11,9 @@ import type { FromWorker, ToWorker, WorkerStart } from './messages.ts';
 import { closeUntakenConnections } from './untaken-connections.ts';
 
 const reportTimeoutMs = 1_000;
-// A worker is killed as hanging after this many heartbeats without a message from it. Its longest task takes less than
-// a tenth of that time. A start on a busy machine takes longer, so a starting worker has a higher limit. The limits
-// count heartbeats, not seconds: while the primary process is stopped, time passes but it reads no messages.
+// A worker is killed as hanging after this many heartbeats without a message from it. Its longest task takes less than a
+// tenth of that time. A start on a busy machine takes longer, so a starting worker has a higher limit. The limits count
+// heartbeats and not seconds, because time passes while the primary process is stopped and reads no messages.
 const missedBeatsMax = 10;
 const missedStartBeatsMax = 60;
 // Node cannot listen for signals in its first moments, so one of these signals to the process group may end a starting
@@ -22,14 +22,12 @@ const groupSignals: ReadonlySet<string | null> = new Set(['SIGTERM', 'SIGINT', '
 // Turns of the event loop in which the last messages of an ended worker may arrive. Normally one or two are enough.
 const lastTurnsMax = 100;
 
-/** The result of starting a worker. */
 export type StartOutcome =
   | { readonly kind: 'ready'; readonly url: string }
   | { readonly kind: 'failed'; readonly message: string }
   /** Ended by a signal to the process group. */
   | { readonly kind: 'interrupted'; readonly message: string };
 
-/** Receives the events of a worker. */
 export interface MemberObserver {
   onReady(member: Member): void;
   /** The worker asks the rate limit's counter. */
@@ -96,12 +94,12 @@ export class Member {
 
   send(message: ToWorker): void {
     if (this.#worker.isConnected()) {
-      // A failed send is ignored: the worker has ended, and its exit is reported.
+      // A failed send is ignored, because it means that the worker has ended, and the exit is reported.
       this.#worker.send(message, () => undefined);
     }
   }
 
-  /** Sends these certificates to the worker if it is ready and has others. */
+  /** Sends these certificates to the worker if it is ready and has other certificates. */
   renewTls(tls: TlsInForce): void {
     if (this.#isReady && this.#tls !== tls) {
       this.#tls = tls;
@@ -183,7 +181,7 @@ export class Member {
     };
     worker.on('error', (error) => {
       if (worker.process.pid === undefined) {
-        // The worker never started: the OS has no process or file descriptor left for it.
+        // The worker never started, because the OS has no process or file descriptor left for it.
         end('failed', `a worker could not be started: ${error.message}`);
       } else {
         this.#observer.onUnreachable(this, error);

@@ -74,9 +74,9 @@ export async function startPool(
   return pool;
 }
 
-// With a listening socket per worker, a reload loses the connections in the queue of a closing socket, unless the OS
-// moves them to the queue of another worker. Linux moves them since 5.14, if `tcp_migrate_req` is 1; the default is 0.
-// Only then does `auto` use a socket per worker.
+// With a listening socket per worker, a reload loses the connections in the queue of a closing socket, unless the OS moves
+// them to the queue of another worker. Linux moves them since 5.14, if `tcp_migrate_req` is 1; the default is 0. `auto`
+// uses a socket per worker only if Linux moves the connections.
 function findSharing(): PortSharing {
   try {
     return readFileSync('/proc/sys/net/ipv4/tcp_migrate_req', 'latin1').trim() === '1'
@@ -90,7 +90,8 @@ function findSharing(): PortSharing {
 
 // Returns the configured port, or a free one if it is 0. Rejects with a StartError if the port is in use.
 async function findPort(settings: Settings, logger: Logger): Promise<number> {
-  // A client may connect meanwhile: without a listener its socket would stay open, and its errors would end this process.
+  // A client may connect meanwhile. Without this listener its socket would stay open, and its errors would end this
+  // process.
   const server = createServer((socket) => socket.destroy());
   const listener = await openListener(server, 'clients', settings, logger);
   await listener.close();
@@ -102,7 +103,7 @@ class WorkerPool implements ClientService {
   readonly #logger: Logger;
   readonly #sharing: PortSharing;
   readonly #members = new Set<Member>();
-  // The figures and failures of ended workers: counters must not fall when a worker is replaced.
+  // The figures and failures of ended workers, kept because counters must not fall when a worker is replaced.
   readonly #counted = new Figures();
   #failures: readonly Failure[] = [];
   // The counts of the rate limit for all workers together.
@@ -227,9 +228,7 @@ class WorkerPool implements ClientService {
     return [{ ...first, figures: counted.toJSON(), failures }, ...others];
   };
 
-  /**
-   * Tells whether a worker failed while the pool was stopping: it ended by a signal or with an exit code other than 0.
-   */
+  /** Tells whether a worker failed while the pool was stopping: it ended by a signal or with an exit code other than 0. */
   readonly hasFailed = (): boolean => this.#hasFailed;
 
   beginDrain(): void {
@@ -373,13 +372,12 @@ class WorkerPool implements ClientService {
   }
 
   #onExit(member: Member, code: number | null, signal: string | null): void {
-    // If a signal to the process group ends a worker during its start, this is not counted as a death: #launch() starts
-    // another worker.
+    // If a signal to the process group ends a starting worker, this is not counted as a death. #launch() starts another.
     if (!member.isLeaving && (member.isReady || !isForGroup(signal))) {
       this.#counted.recordWorkerDeath(causeOfDeath(signal, member.isFrozen));
     }
     if (!member.isReady) {
-      // The worker was still starting: #launch() handles its end, and no client was affected.
+      // The worker was still starting, so #launch() handles its end, and no client was affected.
       return;
     }
     const ended = { worker: member.pid, code, signal };
@@ -394,8 +392,8 @@ class WorkerPool implements ClientService {
     this.#reconcile();
   }
 
-  // Starts the pause before the next worker is started. After a worker that lived at least `settledMs` there is none.
-  // Each early death in a row doubles the pause, up to `backOffMaxMs`: otherwise workers that keep failing would use all
+  // Starts the pause before the next worker is started. After a worker that lived at least `settledMs` there is no pause.
+  // Each early death in a row doubles the pause, up to `backOffMaxMs`. Otherwise workers that keep failing would use all
   // CPU time.
   #startPause(): void {
     if (this.#phase !== 'running') {

@@ -6,7 +6,7 @@ export class PrimaryCounter implements Counter {
   readonly #send: (id: number, question: Question) => void;
   readonly #asked = new Map<number, PromiseWithResolvers<readonly number[]>>();
   #nextId = 0;
-  // True until the first `revive`, which assumes that the primary process answers: it has just started this worker.
+  // True until the first `revive`, which assumes that the primary process answers, because it has just started this worker.
   // Each later `revive` sends a test question.
   #isKnown = true;
   #hasGone = false;

@@ -1,6 +1,6 @@
-// Closes connections that the primary process sent to a worker but that the worker did not accept: it ended first, or
-// had no file descriptor left. Otherwise node:cluster would keep such a connection open until the worker confirms it:
-// the client would wait forever, and the worker would get no further connection.
+// Closes connections that a worker did not accept from the primary process, because the worker ended first or had no file
+// descriptor left. Otherwise node:cluster would keep such a connection open until the worker confirms it. Then the client
+// would wait forever, and the worker would get no further connection.
 
 import cluster, { type Worker } from 'node:cluster';
 
@@ -25,10 +25,10 @@ type Send = (message: ClusterMessage, ...others: unknown[]) => boolean;
 const bounced = new WeakSet<Handle>();
 
 /**
- * Watches the connections sent to a new worker. `onRefused` is called for each connection closed for lack of a
- * descriptor. Call the returned function when the worker has ended: it closes the connections that the worker did not
- * accept, and makes node:cluster forget the worker. No other worker gets these connections: the ended worker may have
- * read bytes from them, or carried out a write.
+ * Watches the connections sent to a new worker. `onRefused` is called for each connection closed for lack of a descriptor.
+ * Call the returned function when the worker has ended: it closes the connections that the worker did not accept, and makes
+ * node:cluster forget the worker. No other worker gets these connections, because the ended worker may have read bytes from
+ * them, or carried out a write.
  */
 export function closeUntakenConnections(worker: Worker, onRefused: () => void): () => void {
   const untaken = new Map<number, Handle>();
@@ -54,8 +54,9 @@ export function closeUntakenConnections(worker: Worker, onRefused: () => void): 
       const seq = inTransit.shift();
       const handle = seq === undefined ? undefined : untaken.get(seq);
       if (handle !== undefined) {
-        // Answers node:cluster in place of the worker. First refusal of this connection: "not accepted", so that another
-        // worker gets it. Second refusal: "accepted", so that node:cluster closes the connection in this process.
+        // Answers node:cluster in place of the worker. After the first refusal the answer is "not accepted", so that
+        // another worker gets the connection. After the second it is "accepted", so that node:cluster closes the connection
+        // in this process.
         const accepted = bounced.has(handle);
         bounced.add(handle);
         if (accepted) {

@@ -95,8 +95,8 @@ async function run(
   process.exit(exitCode);
 }
 
-// Always answers, even without figures, because a silent worker is killed as hanging. Process metrics need a library,
-// which cannot be loaded without a free file descriptor. Then the other figures are sent without them.
+// Always answers, even without figures, because a silent worker is killed as hanging. Process metrics need a library, which
+// cannot be loaded without a free file descriptor. Then the other figures are sent without process metrics.
 async function reportsOf(
   service: ClientService,
   request: ReportRequest,

@@ -6,7 +6,6 @@ import type { ResolvedSettings } from '../settings/settings.ts';
 
 export interface Terminal {
   readonly environment: Readonly<Record<string, string | undefined>>;
-  /** The id of this process. */
   readonly pid: number;
   /** The file that Node runs. */
   readonly script: string | undefined;
@@ -22,7 +21,6 @@ export interface Terminal {
 /** For each flag, the placeholder of its value in the help (undefined for a switch), and its help text. */
 type OwnFlags = Readonly<Record<string, { readonly placeholder: string | undefined; readonly help: string }>>;
 
-/** One run of a command. */
 export interface CommandRun {
   readonly resolved: ResolvedSettings;
   /** Reads the settings again, from the same flags and variables and the current settings file. */

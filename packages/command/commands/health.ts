@@ -1,5 +1,5 @@
-// The command `health`: checks whether a gateway on this machine is alive. For health checks that can only run a program, as in
-// a container without a shell.
+// The command `health`: checks whether a gateway on this machine is alive. It serves health checks that can only run a
+// program, as in a container without a shell.
 
 import { escapeControls } from '../../core/text/escape.ts';
 import type { CommandEntry } from './command.ts';

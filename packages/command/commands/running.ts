@@ -45,7 +45,6 @@ export async function openCertificates(
   });
 }
 
-/** Logs the warnings about valid settings. */
 export function logWarnings(settings: Settings, { environment }: Terminal, logger: Logger): void {
   for (const { message, facts } of findWarnings(settings, environment)) {
     logger.warn(facts, message);

@@ -101,7 +101,7 @@ function logReady(logger: Logger, { url, adminUrl }: WholeService, resolved: Res
       sources[name] === 'default' ? settings[name] : `${showInForce(name, resolved)} (${sources[name]})`,
     ]),
   );
-  // This line is written at every log level: with port 0, no other line has the port [D31].
+  // This line is written at every log level, because with port 0 no other line has the port [D31].
   loggerOfEveryLevel(logger).info(
     { url, adminUrl, version, node: process.version, settings: inForce },
     'ready',

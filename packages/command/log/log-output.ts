@@ -19,7 +19,6 @@ interface LogOutputOptions {
   readonly gatherMs: number;
   /** Largest batch, in bytes; a longer line is a batch of its own. */
   readonly gatherBytesMax: number;
-  /** Largest number of bytes held. */
   readonly heldBytesMax: number;
   /** Makes the line that reports `lines` dropped lines. */
   readonly describeGap: (lines: number) => string;
@@ -59,7 +58,7 @@ export class LogOutput {
   #isFull = false;
   // Dropped lines not reported yet.
   #missing = 0;
-  // A batch was dropped after a part of it had been written, so the output may end within a line.
+  // True if a batch was dropped after a part of it had been written. Then the output may end within a line.
   #isTorn = false;
   #onEmpty: ((nothing: undefined) => void) | undefined;
 
@@ -156,8 +155,7 @@ export class LogOutput {
     }, this.#options.gatherMs).unref();
   }
 
-  // A block less than half full is copied: many such blocks, held for a slow reader, would need many times the memory of
-  // their lines.
+  // A block less than half full is copied, because many such blocks would need many times the memory of their lines.
   #pushGathered(): void {
     const block = this.#block ?? noBytes;
     const { bytes: length, lines, gap } = this.#gathered;
@@ -206,8 +204,8 @@ export class LogOutput {
     const gone = error === null ? written : batch.bytes.length;
     this.#heldBytes -= gone;
     if (error !== null) {
-      // These bytes are dropped without a second attempt: the disk may stay full, or the reader may be gone. The next
-      // batch is tried.
+      // Dropped without a second attempt, because the disk may stay full, or the reader may be gone. The next batch is
+      // tried.
       this.#isTorn ||= batch.isBegun;
       this.#missing += batch.isBegun ? 0 : batch.gap;
       this.#drop(batch.isBegun ? Math.min(batch.lines, countLineEnds(batch.bytes)) : batch.lines);
@@ -243,7 +241,6 @@ function countLineEnds(bytes: Buffer): number {
   return count;
 }
 
-/** Writes to standard output. */
 export function writeToStandardOutput(): Write {
   const descriptor = openStandardOutput();
   return (bytes, done) => {
@@ -251,9 +248,10 @@ export function writeToStandardOutput(): Write {
   };
 }
 
-// Pipes, sockets and terminals must not block: a blocked write occupies a thread of Node's pool, and the process cannot
-// exit before that thread ends. On Linux a pipe or terminal is opened again, so that it does not become non-blocking for
-// other processes too, such as the shell or npm. Elsewhere, reading `process.stdout` makes pipes and sockets non-blocking.
+// Pipes, sockets and terminals must not block, because a blocked write occupies a thread of Node's pool, and the process
+// cannot exit before that thread ends. On Linux a pipe or terminal is opened again, so that it does not become non-blocking
+// for other processes too, such as the shell or npm. Elsewhere, reading `process.stdout` makes pipes and sockets
+// non-blocking.
 function openStandardOutput(): number {
   const isTerminal = isatty(1);
   if (isTerminal || fstatSync(1).isFIFO()) {

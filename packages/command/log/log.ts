@@ -24,7 +24,7 @@ interface LogOptions {
 export interface Log {
   readonly logger: Logger;
   readonly output: LogOutput;
-  /** Lines are pretty and go to a terminal. */
+  /** True if the lines are pretty and go to a terminal. */
   readonly hasReader: boolean;
   /** Changes level and format from now on. */
   readonly apply: (options: Pick<LogOptions, 'logLevel' | 'logFormat'>) => void;
@@ -40,7 +40,7 @@ const readerGatherMs = 10;
 // another process (POSIX, write()).
 const gatherBytesMax = 65_536;
 const sharedGatherBytesMax = 4_096;
-// Largest number of bytes held for a slow reader. Further lines are dropped: a log must not end the process [D53].
+// Largest number of bytes held for a slow reader. Further lines are dropped, because a log must not end the process [D53].
 const heldBytesMax = 16_777_216;
 const endMsMax = 1_000;
 

@@ -110,7 +110,7 @@ function countersOf(figures: Figures): ProcessMetric[] {
     counter('bugs_total', 'Internal errors of the gateway.', figures.bugs),
     counter(
       'client_connections_shed_total',
-      'Client connections closed because of the connection limit, idle or new ones.',
+      'Client connections, idle or new, that were closed because of the connection limit.',
       figures.shedConnections,
     ),
     counter(

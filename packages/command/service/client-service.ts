@@ -1,4 +1,4 @@
-// The client listener in one process. A `Serving` handles its connections; during a reload there are two.
+// The client listener in one process. A `Serving` handles its connections; during a reload there are two servings.
 
 import { createServer } from 'node:net';
 
@@ -21,7 +21,7 @@ import { createServing, type Serving } from './serving.ts';
 interface ClientServiceOptions {
   readonly sharing?: PortSharing;
   readonly tls: TlsInForce;
-  /** Descriptors of the listening sockets passed to the process; without any it opens its own. */
+  /** Descriptors of the listening sockets passed to the process. If there are none, the process opens its own socket. */
   readonly passed?: readonly number[];
   readonly keeper?: Keeper;
   readonly parts: Partial<Parts>;
@@ -87,14 +87,14 @@ export async function startClientService(
       await Promise.all(servings.map((each) => each.drain(signal)));
     },
     stop: async () => {
-      // A reload that is still creating a `Serving` then stops it.
+      // Makes a reload that is still creating a `Serving` stop that `Serving`.
       isDraining = true;
       await listener.close();
       await Promise.all(servings.map((each) => each.stop()));
     },
     reload: async (next, nextTls) => {
       const isSame = !changedSettings(served, next).some((name) => !settingsOfProcess.has(name));
-      // AUTH_JWKS_FILE may have new keys under the same name.
+      // The file that AUTH_JWKS_FILE names may have new keys.
       if (isSame && next.authJwksFile === '') {
         return { finished: Promise.resolve() };
       }

@@ -8,8 +8,8 @@ const heldUpMs = 500;
 const catchUpMs = 1_000;
 
 /**
- * Calls `onOver` after `ms`, or later if this process was stopped meanwhile (SIGSTOP, a sleeping machine): calls and
- * workers then had less time to finish. Returns the function that cancels the deadline.
+ * Calls `onOver` after `ms`, or later if this process was stopped meanwhile (SIGSTOP, a sleeping machine), because calls
+ * and workers then had less time to finish. Returns the function that cancels the deadline.
  */
 export function startDeadline(ms: number, onOver: () => void): () => void {
   let dueAt = performance.now() + ms;

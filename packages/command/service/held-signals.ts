@@ -1,11 +1,11 @@
-// Holds signals that arrive while the program is loading until it can handle them. Otherwise a signal would end the
-// half-started program, or would be lost if the program is process 1 of a container.
+// Holds signals that arrive while the program is loading, until the program can handle them. Otherwise a signal would end
+// the half-started program, or would be lost if the program is process 1 of a container.
 
 import type { SignalSource } from './lifecycle.ts';
 
 /** Passes signals on to listeners, first the held ones. */
 export interface HeldSignals extends SignalSource {
-  /** Stops holding signals: from now on a signal ends the process, and so does a held one. */
+  /** Stops holding signals. From now on every signal, also a held one, ends the process. */
   readonly release: () => void;
 }
 

@@ -1,5 +1,5 @@
 // Keeps the state that must outlive the guards of a process: the issuer's keys and the counts of the rate limit. So a
-// worker can start, or a reload succeed, while the issuer is down [D44], and clients' counts continue.
+// worker can start and a reload can succeed while the issuer is down [D44], and the clients' counts continue.
 
 import type { FetchedKeys, Keeper } from '../../core/guards/options/ports.ts';
 

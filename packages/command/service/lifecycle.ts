@@ -43,7 +43,7 @@ interface StopControl {
   readonly cut: () => void;
 }
 
-/** Creates a stop request, which every uncaught error triggers too. */
+/** Creates a stop request. Every uncaught error triggers it too. */
 export function createStop(logger: Logger, source: SignalSource): StopControl {
   const wanted = new AbortController();
   const cut = new AbortController();
@@ -73,8 +73,8 @@ export function createStop(logger: Logger, source: SignalSource): StopControl {
 
 /**
  * Listens, until the process ends, for signals and errors that stop it. Call this before anything is started, so that a
- * signal during the start is not lost. With `stopsOnHangUp`, SIGHUP stops the process too: the terminal was closed
- * [D54], or there is nothing to reload.
+ * signal during the start is not lost. With `stopsOnHangUp`, SIGHUP stops the process too, because the terminal was closed
+ * [D54] or there is nothing to reload.
  */
 export function listenForStop(
   logger: Logger,
@@ -105,7 +105,7 @@ export function listenForStop(
   source.on('SIGTERM', onSignal);
   source.on('SIGINT', onSignal);
   if (stopsOnHangUp) {
-    // SIGHUP never counts as a first or second signal: both the OS and the shell may send it when a terminal closes, and
+    // SIGHUP never counts as a first or second signal. Both the OS and the shell may send it when a terminal closes, and
     // service managers send it right after SIGTERM.
     source.on('SIGHUP', startDrain);
   }
@@ -113,8 +113,8 @@ export function listenForStop(
 }
 
 /**
- * Listens for SIGHUP, which would otherwise end the process. Returns the function that sets `reload`. A signal that
- * arrives earlier is held until then. Reloads run one after the other; all signals during a reload cause one more.
+ * Listens for SIGHUP, which would otherwise end the process. Returns the function that sets `reload`. A signal that arrives
+ * earlier is held until then. Reloads run one after the other; all signals during a reload together cause one more.
  */
 export function listenForReloads(source: SignalSource): (reload: () => Promise<void>) => void {
   let isAsked = false;
@@ -141,7 +141,9 @@ export function listenForReloads(source: SignalSource): (reload: () => Promise<v
   };
 }
 
-/** Call this when the process has started: from then on V8 optimizes its code. Resolves when a stop is requested. */
+/**
+ * Call this when the process has started, because from then on V8 optimizes its code. Resolves when a stop is requested.
+ */
 export async function untilStopWanted(request: StopRequest): Promise<void> {
   releaseCompilers();
   await untilAborted(request.wanted);

@@ -1,13 +1,11 @@
 // Reports each outage in the log by a pair of lines, one at its beginning and one at its end. After a pair, ten seconds
-// pass before the next pair. Outages that begin meanwhile are reported then, together and with their number.
+// pass before the next pair. Outages that begin in these ten seconds are reported together afterwards, with their number.
 
 import { systemClock, type Clock } from '../../core/time/clock.ts';
 
 interface OutageLinesOptions {
   readonly clock?: Clock;
-  /**
-   * An outage has begun. `outages` is the number of outages since the last call; `cause` is the cause of the latest.
-   */
+  /** An outage has begun. `outages` is the number of outages since the last call; `cause` is the cause of the latest. */
   readonly onDown: (cause: unknown, outages: number) => void;
   readonly onUp: () => void;
 }
@@ -21,7 +19,7 @@ export class OutageLines {
   #cause: unknown;
   // Outages not reported yet.
   #outages = 0;
-  // The last line reported the beginning of an outage.
+  // True if the last line reported the beginning of an outage.
   #isReportedDown = false;
   // Cancels the timer of the quiet time after a pair. While it is set, no new pair begins.
   #endQuiet: (() => void) | undefined;

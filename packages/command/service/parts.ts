@@ -45,7 +45,6 @@ interface StandInBackendPart {
 export type GivenFlags = Readonly<Record<string, string | true>>;
 
 interface ContractCheckPart {
-  /** Returns the problems with the flags. */
   readonly findProblems: (flags: GivenFlags) => readonly string[];
   /** Resolves with the exit code. `shownUrl` is the backend's address without secrets. */
   readonly runContractCheck: (

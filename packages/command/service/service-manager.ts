@@ -1,6 +1,6 @@
 // Notifies systemd (sd_notify(3)) that the process is ready, reloading, stopping or alive. Node.js has no Unix datagram
-// sockets, so the program systemd-notify sends the notifications. Forking the gateway for each of them would block all
-// calls, longer with more memory. So the gateway starts one small shell, and the shell forks.
+// sockets, so the program systemd-notify sends the notifications. Forking the gateway for each notification would block all
+// calls, and the more memory it uses, the longer. So the gateway starts one small shell, and the shell forks.
 
 import { spawn } from 'node:child_process';
 
@@ -22,8 +22,8 @@ command -v systemd-notify >/dev/null || { echo 'systemd-notify is not installed'
 while IFS= read -r line; do systemd-notify -- "$line"; done`;
 
 /**
- * Opens the service manager that `environment` names for the process `pid` (NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID). If
- * notifications fail, that is logged and the gateway goes on.
+ * Opens the service manager that `environment` names for the process `pid` (NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID). A
+ * failed notification is logged, and the gateway continues.
  */
 export function openServiceManager(
   {
@@ -78,7 +78,7 @@ export function openServiceManager(
     ready: (status) => {
       notify(`STATUS=${status}`, 'READY=1');
       if (isWatched && timer === undefined && !hasEnded) {
-        // The ping is sent from this event loop, so a blocked loop sends none. It covers this process only; the pool
+        // The ping is sent from this event loop, so a blocked loop sends none. The ping covers this process only; the pool
         // watches the workers. sd_watchdog_enabled(3) recommends half of WATCHDOG_USEC as the interval.
         timer = setInterval(notify, Math.max(1, Math.floor(Number(WATCHDOG_USEC) / 2_000)), 'WATCHDOG=1');
       }

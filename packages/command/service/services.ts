@@ -9,8 +9,8 @@ export interface Service {
   /** From now on every reply closes its connection [D33], and `/readyz`, if the service has it, answers 503. */
   beginDrain(): void;
   /**
-   * Refuses new connections and closes idle ones. Resolves when all connections have closed and no call is in flight,
-   * or without waiting for calls once `signal` is aborted.
+   * Refuses new connections and closes idle ones. Resolves when all connections have closed and no call is in flight. When
+   * `signal` is aborted, it no longer waits for calls.
    */
   finishDrain(signal: AbortSignal): Promise<void>;
   /** Cuts the remaining connections. */

@@ -58,8 +58,8 @@ export async function createServing(
     backendTls: backendUrl.protocol === 'https:' ? backendTls : undefined,
     allowedHosts: allowedHosts.length === 0 ? [] : [...(parseHostNames(host) ?? []), ...allowedHosts],
   };
-  // Loads only the code that the settings need, to save start-up time and memory. Loading comes first: if it fails,
-  // nothing has to be closed yet.
+  // Loads only the code that the settings need, to save start-up time and memory. Loading comes first, so that nothing has
+  // to be closed if it fails.
   const pages = settings.docs ? (await import('../api-reference/pages.ts')).loadPages(settings) : undefined;
   const traces =
     settings.otelExporterOtlpEndpoint === ''
@@ -115,7 +115,7 @@ export async function createServing(
     connections.closeAll();
     guards.close();
     // In the first turn, calls are notified of the stop, and backend calls that only read are cancelled. Then the
-    // connections to the backend are closed, which ends the others.
+    // connections to the backend are closed, which ends the other calls.
     await nextTurn();
     await gateway.backend.close();
     // Within this turn the last calls are recorded.

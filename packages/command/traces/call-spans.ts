@@ -112,8 +112,7 @@ export class CallSpans {
     const isKnown = knownMethods.has(method);
     const route = operation && collectionPath + (operation.on === 'item' ? '/{id}' : '');
     const [, name, port] = hostForm.exec(fieldValue(head.fields, 'host') ?? '') ?? [];
-    // A call whose client left is not an error [D51]. By convention a 4xx reply is not an error of a server span
-    // either.
+    // A call whose client left is not an error [D51]. By convention a 4xx reply is not an error of a server span either.
     const error = status >= 500 ? String(status) : outcome === 'shutdown' ? outcome : undefined;
     const attributes: Attributes = {
       'http.request.method': isKnown ? method : '_OTHER',
@@ -173,7 +172,7 @@ export class CallSpans {
   }
 }
 
-// Gives the SDK ids that were made earlier: the sampler and the backend need them before there is a span.
+// Gives the SDK ids that were made earlier, because the sampler and the backend need them before there is a span.
 class DrawnIds implements IdGenerator {
   /** Contains the ids of the next span. */
   traceParent = '';

@@ -5,7 +5,7 @@
 
 import { diag, DiagLogLevel } from '@opentelemetry/api';
 
-// Spans rejected of the latest batch. The exporter logs this number and reports the success in the same turn.
+// Number of rejected spans of the latest batch. The exporter logs this number and reports the success in the same turn.
 let rejectedSpans = 0;
 
 /** Starts to read OpenTelemetry's log. The log is then not written anywhere. */

@@ -22,7 +22,7 @@ export class WatchedExporter implements SpanExporter {
   readonly #losses: SpanLosses;
   // Number of admitted spans that so far are neither accepted by the collector nor dropped.
   #pending = 0;
-  // True if a span was dropped for lack of room since the collector last accepted some.
+  // True if a span was dropped for lack of room since the collector last accepted spans.
   #wasFull = false;
   #isClosed = false;
 

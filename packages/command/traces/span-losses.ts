@@ -13,7 +13,7 @@ export class SpanLosses {
   // True between the two lines of a pair.
   #isReported = false;
   #reportedAt = -Infinity;
-  // No span was lost since the collector last accepted some.
+  // True if no span was lost since the collector last accepted spans.
   #isOver = true;
   #unreported = 0;
   #cause = '';
@@ -45,8 +45,7 @@ export class SpanLosses {
   }
 
   /**
-   * Counts `spans` that are lost at the end, without a line. Returns the number of lost spans that no line has
-   * reported.
+   * Counts `spans` that are lost at the end, without a line. Returns the number of lost spans that no line has reported.
    */
   close(spans: number): number {
     this.#isClosed = true;

@@ -83,7 +83,7 @@ function traceCall(origin: CallOrigin, spans: CallSpans): CallTrace {
   };
 }
 
-// A call that is not sampled. The backend gets this decision, because it would otherwise make its own.
+// A call that is not sampled. The backend gets this decision, because the backend would otherwise make its own.
 class UnsampledCall implements CallTrace {
   readonly #traceParent: string;
   readonly #traceState: string | undefined;

@@ -133,7 +133,7 @@ const adjustments = ({ React, getComponent }) => {
     statePlugins: {
       spec: {
         actions: {
-          // Uses the checks for version 2, which ignore the schema. So a visitor can send an invalid id and see the
+          // Uses the checks for OpenAPI 2, which ignore the schema. So a visitor can send an invalid id and see the
           // gateway's reply.
           checkParameters: (pathMethod) => ({
             type: 'spec_validate_param',
