@@ -1,5 +1,5 @@
-// Parses the head of a backend's answer from its bytes, for reports. The gateway's own reader decides whether an answer
-// is usable. That reader keeps few fields of a head, and nothing of a malformed one.
+// Parses the head of a backend's answer from its bytes, for reports. The gateway's own reader decides whether an answer is
+// usable. That reader keeps few fields of a head, and nothing of a malformed head.
 
 import { parseConnection } from '../core/http1/grammar.ts';
 

@@ -31,7 +31,6 @@ export type GatewayInForce = Omit<GatewayValues, 'backendTls' | keyof typeof ofC
 const { allowedHosts, trustedProxies } = defaultsOf(gatewayRows);
 const ofClients = { allowedHosts, trustedProxies };
 
-/** One request and its results. */
 export interface Call {
   readonly operation: Operation;
   /** The path at the backend, with the base path. */
@@ -44,7 +43,7 @@ export interface Call {
   readonly reply: { readonly status: number; readonly body: Buffer };
   /** The backend's answer; undefined if its head did not arrive completely. */
   readonly answer: RawAnswer | undefined;
-  /** The backend sent at least one byte. */
+  /** True if the backend sent at least one byte. */
   readonly hasBytes: boolean;
   readonly durationMs: number;
 }

@@ -27,7 +27,6 @@ const tellingFields = [
   'server',
 ];
 
-/** Describes the backend's response. */
 export function describeCame({ answer, reason, cause, hasBytes, outcome }: Call): string {
   const why = cause === undefined || reason === 'status' ? '' : `: ${show(cause, causeShownMax)}`;
   if (answer === undefined) {
@@ -40,7 +39,6 @@ export function describeCame({ answer, reason, cause, hasBytes, outcome }: Call)
   return `${[`status ${answer.status}`, ...body, ...fields].join('; ')}${outcome === 'ok' ? '' : why}`;
 }
 
-/** Describes the client's reply. */
 export function describeReply({ reply, operation, outcome }: Call): string {
   // The body of a success may be long and explains nothing.
   return outcome === 'ok' && operation.passesAnswer

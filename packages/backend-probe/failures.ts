@@ -24,7 +24,7 @@ export function explainFailure(call: Call, backendUrl: URL): FailureWords {
       return { code, title: take(title), advice: take(advice) };
     }
   }
-  const advice = 'Its log says why. Only 200 to 299 is a success.';
+  const advice = 'The log of the backend says why. Only a status from 200 to 299 is a success.';
   return { code: 'no-success', title: 'the backend answers without success', advice };
 }
 
@@ -52,25 +52,25 @@ const failures: Readonly<Record<string, Failure>> = {
   'no-connection': [
     ({ outcome, hasBytes }) => outcome === 'unreachable' && !hasBytes,
     'the backend does not answer at all',
-    'Is it running, is BACKEND_URL its address, and can this machine reach it? Does it expect https?',
+    'Is the backend running? Is BACKEND_URL its address? Can this machine reach it? Does it expect https?',
   ],
   'malformed-answer': [
     ({ outcome }) => outcome === 'unreachable',
     'the answer is not complete, unambiguous HTTP/1.1',
-    'The backend, or a proxy in front of it, breaks the framing of HTTP or closes the connection in the middle of an answer. Fix it there; the gateway never passes on part of an answer.',
+    'The backend, or a proxy in front of it, breaks the framing of HTTP or closes the connection in the middle of an answer. Fix the backend or the proxy. The gateway never passes on part of an answer.',
   ],
   'timed-out': [
     ({ outcome }) => outcome === 'timed-out',
     'no complete answer in time',
     ({ reason }) =>
       reason === 'connect-timeout'
-        ? 'The connection attempt gets no answer: a firewall, a wrong address, or a backend that accepts no more connections. The limit is BACKEND_CONNECT_TIMEOUT_MS.'
-        : 'The backend hangs, or is slower than BACKEND_TIMEOUT_MS allows. Make it faster, or raise that setting.',
+        ? 'The connection attempt got no answer within BACKEND_CONNECT_TIMEOUT_MS. Possible causes: a firewall, a wrong address, or a backend that accepts no more connections.'
+        : 'The backend hangs, or is slower than BACKEND_TIMEOUT_MS allows. Make the backend faster, or raise that setting.',
   ],
   'too-large': [
     ({ outcome }) => outcome === 'too-large',
     'the answer is larger than allowed',
-    'Raise RESPONSE_BYTES_MAX (and BUFFERED_BYTES_MAX with it), or make the backend answer with less.',
+    'Raise RESPONSE_BYTES_MAX and BUFFERED_BYTES_MAX, or make the backend send smaller answers.',
   ],
   'own-limit': [
     ({ outcome }) => outcome === 'body-too-large' || outcome === 'overload',
@@ -95,7 +95,7 @@ const failures: Readonly<Record<string, Failure>> = {
         (start[0] === 0x1f && start[1] === 0x8b),
     ),
     'the answer is compressed, which the gateway does not support',
-    'The gateway sends no accept-encoding and decompresses nothing. Turn compression off for its calls, in the backend or in a proxy in front of it.',
+    'The gateway sends no accept-encoding and decompresses nothing. Turn compression off for calls of the gateway, in the backend or in a proxy in front of it.',
   ],
   html: [
     isNotJson(
@@ -104,7 +104,7 @@ const failures: Readonly<Record<string, Failure>> = {
         start.toString('latin1').trimStart().startsWith('<'),
     ),
     'the answer is a page, not JSON',
-    'Usually this is a sign-in page, an error page with status 200, or another site: is BACKEND_URL the work-item backend itself, with the right base path?',
+    'Usually this is a sign-in page, an error page with status 200, or another site. Is BACKEND_URL the address of the work-item backend itself, with the right base path?',
   ],
   'not-utf-8': [
     isNotJson(
@@ -134,18 +134,18 @@ const failures: Readonly<Record<string, Failure>> = {
       const scheme = /^\s*([A-Za-z]+)/.exec(
         fieldOf(call, 'www-authenticate') || fieldOf(call, 'proxy-authenticate'),
       )?.[1];
-      return `The gateway sends no credentials${scheme === undefined ? '' : `, so no ${scheme} either`}. Allow its address without them (IIS: anonymous authentication for these paths), or use a client certificate: BACKEND_CERT_FILE.`;
+      return `The gateway sends no credentials${scheme === undefined ? '' : `, so no ${scheme} either`}. Make the backend accept the gateway's address without credentials (IIS: anonymous authentication for these paths), or set BACKEND_CERT_FILE to give the gateway a client certificate.`;
     },
   ],
   forbidden: [
     isStatus(403),
     'the backend denies the gateway access',
-    "Allow the gateway's address there. A backend that requires a client certificate may also answer 403: BACKEND_CERT_FILE.",
+    "Allow the gateway's address in the backend. A backend that requires a client certificate may also answer 403. In that case set BACKEND_CERT_FILE.",
   ],
   'no-such-path': [
     (call) => isStatus(404, 410)(call) && isOnCollection(call),
     'the backend does not have this path',
-    'Does BACKEND_URL lack a base path, or have one too many? The gateway appends /api/WorkItem, in exactly this case.',
+    'Does BACKEND_URL lack a base path, or have one too many? The gateway appends /api/WorkItem, with exactly these capital letters.',
   ],
   'item-not-found': [
     isStatus(404, 410),
@@ -159,7 +159,7 @@ const failures: Readonly<Record<string, Failure>> = {
         ? 'the backend requires PATCH, or does not support updates'
         : `the backend does not accept ${call.operation.method} there`,
     (call) =>
-      `The gateway always uses ${call.operation.method} for this. The backend must accept it${fieldOf(call, 'allow') === '' ? '' : ` (it allows ${show(fieldOf(call, 'allow'))})`}; on IIS, WebDAV refuses PUT and DELETE: remove that module.`,
+      `The gateway always uses ${call.operation.method} for this operation. The backend must accept this method${fieldOf(call, 'allow') === '' ? '' : ` (it allows ${show(fieldOf(call, 'allow'))})`}. On IIS, the WebDAV module refuses PUT and DELETE: remove that module.`,
   ],
   'media-type': [
     isStatus(406, 415),
@@ -174,17 +174,17 @@ const failures: Readonly<Record<string, Failure>> = {
   'wrong-name': [
     isStatus(421),
     'the backend does not serve that host name',
-    'The gateway sends the host in BACKEND_URL as `host`, and BACKEND_SERVER_NAME only in TLS: use the name that the backend serves.',
+    'The gateway sends the host in BACKEND_URL as `host`, and uses BACKEND_SERVER_NAME only for TLS. Set BACKEND_URL to the name that the backend serves.',
   ],
   'rate-limited': [
     isStatus(429),
     'the backend limits the rate of requests',
-    "All calls come from the gateway's address and share that limit: raise it for the gateway, and limit clients with RATE_LIMIT instead.",
+    "All calls come from the gateway's address and share that limit. Raise the limit for the gateway, and limit clients with RATE_LIMIT instead.",
   ],
   'body-refused': [
     (call) => isStatus(400, 409, 422)(call) && call.operation.takesBody,
     'the backend refuses the item that was sent',
-    "Use --body to give an item that it accepts, with every required field: as JSON, or as a file. The backend's log says what was missing.",
+    "Use --body to give an item that the backend accepts, as JSON or as a file. It needs every required field. The backend's log says what was missing.",
   ],
   'bad-request': [
     isStatus(400),
@@ -202,7 +202,7 @@ const failures: Readonly<Record<string, Failure>> = {
         : 'a proxy answers, but not the backend behind it',
     ({ answer }) =>
       answer?.status === 503
-        ? 'It is overloaded, starting, or in maintenance. Its `server` header, if there is one, shows which of them answers.'
+        ? 'The backend or the proxy is overloaded, starting, or in maintenance. The `server` header, if there is one, shows which of the two answers.'
         : 'Check the backend: it is down, overloaded, or in maintenance.',
   ],
   'server-error': [
@@ -217,7 +217,7 @@ function adviseOnRedirect(call: Call, backendUrl: URL): string {
   const from = new URL(backendUrl.origin + call.path);
   const to = URL.canParse(location, from.href) ? new URL(location, from.href) : undefined;
   if (to === undefined) {
-    return 'It names no valid location.';
+    return 'The redirect names no valid location.';
   }
   const belowBase = call.path.slice(basePathOf(backendUrl).length);
   const base = to.pathname.endsWith(belowBase)
@@ -230,5 +230,5 @@ function adviseOnRedirect(call: Call, backendUrl: URL): string {
     ? `Set BACKEND_URL to ${base}.`
     : to.pathname === `${from.pathname}/`
       ? 'The backend requires a slash at the end of the path, which the gateway never sends: make it accept both.'
-      : 'Often this is a sign-in page: the backend must let the gateway in without one.';
+      : 'Often this is a sign-in page. The backend must accept calls of the gateway without a sign-in.';
 }

@@ -11,7 +11,7 @@ import { withoutEndSlashes } from '../core/text/addresses.ts';
 
 // The exit codes after a signal, as shells report them: 128 plus the signal's number.
 const signalCodes = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
-// Signals within this time are treated as one, because npm and the terminal may both deliver it.
+// Signals within this time are treated as one, because npm and the terminal may both deliver the same signal.
 const repetitionMsMax = 1_000;
 
 /** Source of signals: the process. */
@@ -31,7 +31,7 @@ export function findProblems(flags: GivenFlags): readonly string[] {
       (flag) => `${flag} needs --contract`,
     ),
     ...(has('--contract') && has('--body') && !has('--write')
-      ? ['--body needs --write: without it nothing is created']
+      ? ['--body needs --write: without --write nothing is created']
       : []),
     ...(typeof template === 'string' ? [template] : []),
   ];

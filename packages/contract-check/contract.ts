@@ -62,7 +62,7 @@ async function tryWrites(session: Session, template: Template, found: Found): Pr
     session.add({ ...finding, operations: ['create', 'update', 'delete'] });
     return;
   }
-  // The last stop that needs no clean-up: after this an item may exist.
+  // A stop until now needs no clean-up. After this an item may exist.
   session.stopIf();
   const item = new OwnItem(session, template, found);
   try {

@@ -29,12 +29,12 @@ const breaking = {
   'id-unusable': [
     'an id is not an integer: {0}',
     'The gateway accepts integers only. The backend needs integer ids.',
-    '400 {"error":"Invalid ID format"} for every read, update and delete of it',
+    '400 {"error":"Invalid ID format"} for every read, update and delete of this item',
   ],
   'id-unusable:cut': [
     'an id is not an integer: {0}',
     'The backend needs integer ids without leading zeros. With ITEM_ID_PARSING=whole the gateway refuses such ids instead of cutting them.',
-    'item {1} instead, for every read, update and delete of it',
+    'item {1} instead, for every read, update and delete of this item',
   ],
   'read-of-another': [
     'a read does not answer with the item of that id',
@@ -46,7 +46,7 @@ const breaking = {
     '{0} instead of "not found", counted as a failure of the backend',
   ],
   'write-not-safe': [
-    'nothing was written: a created item could not be found again',
+    'nothing was written, because a created item could not be found again',
     '{0}',
     'unknown: create, update and delete were not tried',
   ],
@@ -60,12 +60,12 @@ const breaking = {
   ],
   'not-proven': [
     'the created item could not be found again',
-    'No read showed the marker {0}, which the create sent in {1}. Does the backend drop or change that field, or show it later? Use --body to give an item with a text that it keeps.',
-    'unknown: update and delete were not tried, since they could have hit another item',
+    'No read showed the marker {0}, which the create sent in {1}. Does the backend drop or change that field, or show it only later? Use --body to give an item with a text that the backend keeps.',
+    'unknown: update and delete were not tried, because they could have changed another item',
   ],
   'read-ignores-id': [
     'a read answers with the last created item, whatever the id',
-    'The backend must answer with the item of that id. Update and delete were not tried: they could have hit any item.',
+    'The backend must answer with the item of that id. Update and delete were not tried, because they could have changed any item.',
   ],
   'update-not-seen': [
     'an update succeeds, but a read after it shows the old item',
@@ -88,7 +88,7 @@ const warnings = {
   ],
   'items-without-id': [
     'items of the list have no recognizable id',
-    'Clients read, change and delete an item by its id: each item should have one, as the integer `id`.',
+    'Clients read, change and delete an item by its id. Each item should have an integer property `id`.',
   ],
   'id-negative': [
     'an id is negative: {0}',
@@ -96,7 +96,7 @@ const warnings = {
   ],
   'id-long': [
     'an id is beyond 2^53: {0}',
-    'The gateway keeps every digit. Clients in JavaScript round it and then request another item: use smaller ids.',
+    'The gateway keeps every digit. Clients in JavaScript round the id and then request another item. Use smaller ids.',
   ],
   'id-text': [
     'ids are strings: {0}',
@@ -104,14 +104,14 @@ const warnings = {
   ],
   'missing-is-200': [
     'a read of an item that does not exist is a success',
-    'Clients cannot tell that it does not exist. The backend should answer 404; an error must not have a success status.',
+    'Clients cannot tell that the item does not exist. The backend should answer 404; an error must not have a success status.',
   ],
   'create-without-id': [
     'the answer to a create has no id',
-    'Clients do not learn which item they created: the backend should answer with the item, including its id.',
+    'Clients do not learn which item they created. The backend should answer with the item, including its id.',
   ],
   'update-of-what-was-read': [
-    'an update with the item as it was read is refused',
+    'the backend refuses an update with the item exactly as it was read',
     'An update with only the fields of the create is accepted. Either the backend must accept its own answers, or clients must know which fields to leave out.',
   ],
   slow: [
@@ -125,15 +125,15 @@ const warnings = {
   ],
   'byte-order-mark': [
     'the JSON begins with a byte-order mark',
-    'The gateway passes it on [D13, D14]. Many JSON parsers of clients fail on it: make the backend leave it out.',
+    'The gateway passes it on [D13, D14]. Many JSON parsers of clients fail on it. Make the backend leave it out.',
   ],
   'content-type': [
     'the content type of the JSON is {0}',
-    'The gateway ignores it and sends clients application/json. Other callers of this backend may not: it should send application/json.',
+    'The gateway ignores it and sends application/json to clients. Other callers of the backend may use it, so the backend should send application/json.',
   ],
   'connection-closes': [
     '{0}',
-    'Turn on keep-alive, for some seconds at least, in the backend or in the proxy in front of it: now every call opens its own connection.',
+    'Every call now opens its own connection. Turn on keep-alive, for some seconds at least, in the backend or in the proxy in front of it.',
     'the right replies, each delayed by the time for a new connection',
   ],
   'idle-too-long': [

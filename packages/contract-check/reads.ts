@@ -16,7 +16,7 @@ export interface Found {
   readonly missingId: string;
 }
 
-// At most this many listed items are read: the second only if the first was deleted after the list was read.
+// At most this many listed items are read. The second is read only if the first was deleted after the list was read.
 const triesMax = 2;
 // The largest 32-bit integer. A backend with 32-bit ids may refuse larger ids.
 const largestId = 2_147_483_647;

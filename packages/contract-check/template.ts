@@ -30,7 +30,7 @@ export function readTemplate(given: string): Template | string {
       text = readStart(given);
     } catch (error) {
       const { code = 'unknown' } = error as NodeJS.ErrnoException;
-      return `--body must be a JSON object or the name of a file with one; a file of that name cannot be read (${code})`;
+      return `--body must be a JSON object or the name of a file that contains one; this file cannot be read (${code})`;
     }
   }
   if (Buffer.byteLength(text) > bytesMax) {
@@ -43,13 +43,13 @@ export function readTemplate(given: string): Template | string {
   }
   const id = Object.keys(item).find(isIdName);
   if (id !== undefined) {
-    return `--body must not have ${JSON.stringify(id)}: with it a backend could overwrite the item with that id`;
+    return `--body must not have ${JSON.stringify(id)}, because a backend could overwrite the item with that id`;
   }
   const texts = Object.keys(item).filter((name) => typeof item[name] === 'string');
   const property =
     likely.flatMap((each) => texts.filter((name) => name.toLowerCase() === each))[0] ?? texts[0];
   return property === undefined
-    ? '--body must have a string among its top-level properties: the check puts its marker there to find the item again'
+    ? '--body must have a string among its top-level properties, because the check puts its marker there to find the item again'
     : { item, property };
 }
 

@@ -14,7 +14,7 @@ const itemsMax = 5;
 
 const ownItem = 'a read proved that the check created it';
 const anotherItem =
-  'after its delete a read of its id shows something else, and the list does not show that it is gone';
+  'after its delete, a read of its id shows something else, and the list does not prove that the item is gone';
 
 export class OwnItem {
   readonly marker = createMarker();
@@ -117,8 +117,8 @@ export class OwnItem {
     return { call, item: isOwn ? item : undefined };
   }
 
-  // Reads the list again. Returns the ids of the items that have the marker and were not in the list before. Undefined:
-  // the list is unusable.
+  // Reads the list again. Returns the ids of the items that have the marker and were not in the list before. Returns
+  // undefined if the list is unusable.
   async #search(): Promise<string[] | undefined> {
     const call = await this.#session.look('list');
     const items = call.outcome === 'ok' ? itemsOf(readJson(call.reply.body)) : undefined;
@@ -200,7 +200,7 @@ export class OwnItem {
       session.tell(after, 'deleted-is-no-404');
     } else if (after.outcome === 'ok' && carries(readJson(after.reply.body), this.marker)) {
       session.tell(call, 'delete-not-seen');
-      this.#stuck.set(id, 'its delete succeeded, but it still exists');
+      this.#stuck.set(id, 'its delete succeeded, but the item still exists');
     }
   }
 
@@ -231,7 +231,7 @@ export class OwnItem {
     if (isGone(call)) {
       (this.#stuck.delete(id) ? this.#removed : this.#absent).add(id);
     } else if (item !== undefined) {
-      // If a delete failed, the item is deleted again: the failure may have been temporary.
+      // If a delete failed, the item is deleted again, because the failure may have been temporary.
       this.#stuck.set(id, this.#stuck.get(id) ?? ownItem);
       const deletion = await this.#session.callAnyway('delete', id);
       if (isStalled(deletion)) {
