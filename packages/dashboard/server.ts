@@ -76,7 +76,7 @@ class Dashboard implements DashboardPort {
   // Timer of the round that is due or running. A round sends one event to each viewer.
   #round: NodeJS.Timeout | undefined;
   #roundAt = -Infinity;
-  // Returns the event of the last round that has the whole state. The first call makes this event.
+  // Returns the last round's event with the whole state. The first call makes this event.
   #whole: (() => Buffer) | undefined;
   #isClosed = false;
   #lastPointAt = 0;

@@ -1,5 +1,5 @@
-// Monitors whether the backend answers, by the last call or, if that is old, by a probe: a connection without an HTTP
-// request [D34]. Only reports: the gateway stays ready while the backend is down.
+// Monitors whether the backend answers, by the last call or, if that call is old, by a probe, which is a connection without
+// an HTTP request [D34]. The gateway stays ready while the backend is down.
 
 import {
   describeError,

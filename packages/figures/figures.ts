@@ -146,7 +146,6 @@ export class Figures {
     this.#count(workerDeathsAt + deathCauses.indexOf(cause));
   }
 
-  /** Adds the figures of `other`. */
   add(other: Figures): void {
     for (let index = 0; index < blockSize; index += 1) {
       this.#block[index] = this.#at(index) + other.#at(index);

@@ -133,8 +133,8 @@ function stretchOf(from: Step, counted: Figures): Stretch {
 }
 
 /**
- * Calls since the start. `failed`: those that failed by the party's fault. `well`: calls to the backend that did not,
- * without cancelled ones.
+ * Calls since the start. `failed`: calls that failed by the party's fault. `well`: all other calls to the backend, except
+ * cancelled calls.
  */
 interface Count {
   readonly failed: number;

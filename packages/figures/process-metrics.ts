@@ -42,8 +42,8 @@ export async function readProcessMetrics(): Promise<readonly ProcessMetric[]> {
 }
 
 /**
- * Loads the Prometheus client on first use: a gateway that is never scraped saves its memory. Uses `require`, which can
- * succeed after a failure (descriptors may have run out). An `import` that failed once always fails.
+ * Loads the Prometheus client on first use, so that a gateway that is never scraped saves the memory. Uses `require`, which
+ * can succeed after a failure such as a lack of descriptors. An `import` that failed once always fails.
  */
 export function loadPrometheusClient(): typeof import('@prometheus-io/client') {
   return require('@prometheus-io/client') as typeof import('@prometheus-io/client');

@@ -15,7 +15,7 @@ export interface Report {
   readonly inFlight: number;
   readonly bufferedBytes: number;
   readonly clientConnections: number;
-  /** Those of `clientConnections` that use HTTP/2. */
+  /** The number of client connections that use HTTP/2. */
   readonly http2Connections: number;
   readonly http2Streams: number;
   readonly backendConnections: number;
@@ -138,7 +138,7 @@ function msOf(nanoseconds: number): number {
   return Math.max(0, nanoseconds / 1e6 - eventLoopResolutionMs);
 }
 
-// Reading the memory opens a file, which fails if no file descriptor is free. Then returns `last`.
+// Reading the memory opens a file, which fails if no file descriptor is free. In that case it returns `last`.
 function readMemory(last: Memory): Memory {
   try {
     const { rss, heapUsed } = process.memoryUsage();

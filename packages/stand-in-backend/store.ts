@@ -9,7 +9,7 @@ import { readItemText, type ItemText } from './item-text.ts';
 /** The largest id: an `int` in the .NET controllers that this backend replaces. */
 export const itemIdMax = 2_147_483_647;
 
-// AUTOINCREMENT: the id of a deleted item is never reused.
+// With AUTOINCREMENT the id of a deleted item is never reused.
 const schema = `
   CREATE TABLE work_item (
     id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (id <= ${itemIdMax}),

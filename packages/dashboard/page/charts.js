@@ -263,7 +263,7 @@ class Chart {
     this.#steps = points.flatMap((point, index) => {
       const step = { at: point.at / 1_000, seconds: point.seconds, values: this.#pick(point, flow) };
       const gap = { at: (point.at - stepMs) / 1_000, seconds: 0, values: this.lines.map(() => null) };
-      // A gap ends the line: no line crosses the time in which the gateway was down or suspended.
+      // A gap ends the line, so that no line crosses the time in which the gateway was down or suspended.
       return point.at - (points[index - 1]?.at ?? point.at) > 3 * stepMs ? [gap, step] : [step];
     });
     this.#apply();
@@ -305,7 +305,7 @@ class Chart {
    */
   #drawBars(plot) {
     const { ctx, bbox } = plot;
-    // Read once: the browser computes the style on each call.
+    // Read once, because the browser computes the style on each call.
     const colors = this.lines.map(({ party }) => styleOf(`--${party}-line`));
     const bottom = Math.floor(bbox.top + bbox.height);
     for (const { at, seconds, values } of this.#steps) {
@@ -382,7 +382,7 @@ class Chart {
     ctx.restore();
   }
 
-  /** Shows the values at the cursor, or else those of the summary, in the legend. Returns them as a sentence. */
+  /** Shows the values at the cursor, or the summary's values, in the legend. Returns them as a sentence. */
   describe() {
     if (this.#shown === undefined) {
       return '';

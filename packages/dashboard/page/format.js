@@ -58,7 +58,7 @@ export const formatBytes = (bytes) => inUnits(bytes, even);
  * @type {(value: number, unit: string | undefined) => string}
  */
 export const formatSetting = (value, unit) => {
-  // Three significant digits instead of fixed decimals: settings are mostly round numbers.
+  // Three significant digits instead of fixed decimals, because settings are mostly round numbers.
   const round = (/** @type {number} */ each) => each.toLocaleString('en', { maximumSignificantDigits: 3 });
   if (unit === 'bytes' && value >= 1_024) {
     return inUnits(value, round);

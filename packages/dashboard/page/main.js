@@ -199,7 +199,7 @@ const showVerdict = (facts, now) => {
   setVerdict(isOver ? 'over' : level, blamed ?? '', title, detail, next);
   nameTab(title);
   const icon = level === 'unwell' ? 'dashboard/unwell.svg' : 'dashboard/well.svg';
-  // Set only if it differs: the browser fetches the icon on each assignment.
+  // Set only if it differs, because the browser fetches the icon on each assignment.
   if (byId('icon').getAttribute('href') !== icon) {
     byId('icon').setAttribute('href', icon);
   }
@@ -280,7 +280,7 @@ function showConnection() {
       lost,
       streamState === 'full'
         ? 'Too many dashboards are open. Close another one; this page retries every 5 s.'
-        : `No connection to the gateway since ${formatTime(lostAt)}: it has stopped, or the network is down. The figures below are from before. This page retries every second.`,
+        : `No connection to the gateway since ${formatTime(lostAt)}: it has stopped, or the network is down. The figures below are older than that. This page retries every second.`,
     );
     nameTab('No connection');
     // The last verdict may be wrong by now, so it must not stay the headline.
@@ -303,7 +303,7 @@ function showConnection() {
 const pause = byId('pause');
 pause.addEventListener('click', () => {
   pausedAt = pausedAt === undefined ? Date.now() : undefined;
-  // There is no aria-pressed: the label changes too, so a screen reader would announce the state twice.
+  // Has no aria-pressed, because the label changes too and a screen reader would announce the state twice.
   setText(pause, pausedAt === undefined ? 'Pause' : 'Resume');
   pause.classList.toggle('resume', pausedAt !== undefined);
   if (pausedAt === undefined) {

@@ -17,7 +17,7 @@ import { formatAge, formatCount, formatMs, formatRate, formatTime } from './form
 
 /** @typedef {Headline & { level: Level, detail: string }} Verdict */
 
-// The verdict is `unwell`, or `notice`, from these shares of failed backend calls in the last minute.
+// Shares of failed backend calls in the last minute from which the verdict is `unwell` or `notice`.
 const failedShareUnwell = 0.05;
 const failedShareNotice = 0.01;
 const slowMs = 1_000;
@@ -45,7 +45,7 @@ const rules = [
     holds: ({ isDraining }) => isDraining,
     level: 'notice',
     party: 'gateway',
-    next: 'Wait: it stops when these calls end, after SHUTDOWN_TIMEOUT_MS at the latest.',
+    next: 'Wait: the gateway stops when these calls end, after SHUTDOWN_TIMEOUT_MS at the latest.',
     title: 'The gateway is draining',
     detail: ({ inFlight }) => `It is shutting down, with ${countOf(inFlight, 'call')} still in flight.`,
   },
@@ -185,7 +185,7 @@ const recoveredAt = ({ at, backend, lastFailures, lastMinute }, party) => {
   if (last.callsSince > 0) {
     return (1 - failed / before) ** last.callsSince < chanceMax ? last.at : undefined;
   }
-  // There was no call since, but the backend, which was unreachable, accepts connections again.
+  // No call was made since then, but the backend, which was unreachable, accepts connections again.
   return party === 'backend' && backend.since > last.at ? backend.since : undefined;
 };
 
