@@ -73,7 +73,7 @@ interface Door {
 const known = [ATTACKS, TOKEN_ATTACKS, HTTP2_ATTACKS].flatMap(Object.keys) as AttackName[];
 const unknown = (flags.attack ?? []).filter((name) => !known.some((each) => each === name));
 if (unknown.length > 0) {
-  throw new Error(`--attack: there is no ${unknown.join('; ')} here. There are: ${known.join('; ')}`);
+  throw new Error(`--attack: unknown: ${unknown.join('; ')}. Known attacks: ${known.join('; ')}`);
 }
 const wanted = known.filter((name) => flags.attack === undefined || flags.attack.includes(name));
 const doors = [
@@ -212,7 +212,7 @@ try {
     `${String(rate)} good calls a second, up to ${String(rounds)} rounds of ${flags.seconds} s${isPinned ? ', the gateway on a core of its own' : ''}\n`,
   );
   console.log(
-    '| Attack | Connections | Streams sent | p50 ms (range of rounds) | p99 ms | of p99 without | max ms | Unanswered | Recovered ms | Memory at most MB | Disturbed | D58 |',
+    '| Attack | Connections | Streams sent | p50 ms (range of rounds) | p99 ms | p99 / p99 without attack | max ms | Unanswered | Recovery ms | Peak memory MB | Disturbed | D58 |',
   );
   console.log('| --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |');
   const p99Of = (name: string): number =>
@@ -250,11 +250,11 @@ try {
     const factor = p99Of('Bearer x sent ahead') / p99Of('no token sent ahead');
     const verdict = factor <= BEARER_FACTOR_MAX ? 'holds' : 'missed';
     console.log(
-      `\np99 with Bearer x: ${factor.toFixed(1)} times that without a token, at most ${BEARER_FACTOR_MAX}: ${verdict}`,
+      `\np99 with Bearer x: ${factor.toFixed(1)} times the p99 without a token; the limit of ${BEARER_FACTOR_MAX} ${verdict === 'holds' ? 'holds' : 'is missed'}`,
     );
   }
   if (!hasProgram('openssl')) {
-    console.log('\nskipped what is hostile over HTTP/2: it needs openssl, which is not installed');
+    console.log('\nskipped the attacks over HTTP/2: they need openssl, which is not installed');
   }
   if (flags.record) {
     const seconds = Number(flags.seconds);

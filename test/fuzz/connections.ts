@@ -103,7 +103,10 @@ class Received implements RequestReceiver {
   start(): void {
     const before = this.#connection.received.at(-2);
     this.#expect(this.state === 'new', 'started twice');
-    this.#expect(before === undefined || before.isReplied, 'started before the reply to the one before it');
+    this.#expect(
+      before === undefined || before.isReplied,
+      'started before the previous request had its reply',
+    );
     this.state = 'coming';
     if (this.#asks) this.#transport.readBody();
     if (this.#moment === 'later') setTimeout(this.#answer, below(8));
@@ -113,29 +116,32 @@ class Received implements RequestReceiver {
   }
 
   onBody(piece: Buffer): void {
-    this.#expect(this.state === 'coming' && !this.isGone && piece.length > 0, 'a piece of a body');
+    this.#expect(
+      this.state === 'coming' && !this.isGone && piece.length > 0,
+      'must not get a piece of its body now',
+    );
     if (this.#moment === 'body') this.#answer();
   }
 
   onBodyEnd(): void {
-    this.#expect(this.state === 'coming' && !this.isGone, 'the end of a body');
+    this.#expect(this.state === 'coming' && !this.isGone, 'must not get the end of its body now');
     this.state = 'whole';
     if (this.#moment !== 'later') this.#answer();
   }
 
   onBroken(): void {
-    this.#expect(this.state === 'coming' && !this.isGone && !this.isReplied, 'broken');
+    this.#expect(this.state === 'coming' && !this.isGone && !this.isReplied, 'must not be broken off now');
     this.state = 'broken';
     setTimeout(this.#answer, below(3));
   }
 
   onGone(): void {
-    this.#expect(!this.isGone && !this.isReplied, 'the event that its client has gone');
+    this.#expect(!this.isGone && !this.isReplied, 'must not get the event that its client has gone');
     this.isGone = true;
   }
 
   onStall(): void {
-    this.#expect(false, 'stalled');
+    this.#expect(false, 'must not stall');
   }
 }
 
@@ -157,7 +163,8 @@ const byClient = new WeakMap<Client, Connection>();
 function connectionOf(client: Client): Connection {
   const known = byClient.get(client);
   const { socket } = client as Client & { readonly socket: Socket };
-  const connection = known ?? byPort.get(socket.remotePort) ?? new Connection('of a client that has gone');
+  const connection =
+    known ?? byPort.get(socket.remotePort) ?? new Connection('(unknown, because the client has gone)');
   byClient.set(client, connection);
   return connection;
 }
@@ -174,7 +181,7 @@ const handler: RequestHandler = {
     connection.refusedCount += 1;
     const last = connection.received.at(-1);
     if (connection.refusedCount > 1 || (last?.isReplied === true && (last.isLast || !last.head.persists))) {
-      report('refused after a last reply', connection);
+      report('a request was refused after the last reply', connection);
     }
     const body = Buffer.from('no');
     const length = body.length;
@@ -209,7 +216,7 @@ server.listener.on('connection', (socket) => {
   const connection = byPort.get(socket.remotePort);
   socket.on('error', (error: NodeJS.ErrnoException) => {
     if (connection !== undefined && error.code !== 'ECONNRESET' && error.code !== 'EPIPE') {
-      report(`an error of a socket: ${error.code ?? error.message}`, connection);
+      report(`a socket error: ${error.code ?? error.message}`, connection);
     }
   });
 });
@@ -268,7 +275,7 @@ async function runOne(): Promise<void> {
   const waitUntil = async (isSo: () => boolean, what: string): Promise<void> => {
     while (!isSo()) {
       if (performance.now() - startedAt > stuckMs) {
-        report(`${what}: ${received.length} requests, ${ids().join()}`, connection);
+        report(`${what}: ${received.length} requests arrived, and the replies ${ids().join()}`, connection);
         return;
       }
       await wait(2);
@@ -290,29 +297,30 @@ async function runOne(): Promise<void> {
           received.every((each) => each.isOver || (each.state === 'coming' && each.head.bodyLength !== 0)) &&
           ids().length >= received.filter(({ isReplied }) => isReplied).length &&
           ids().at(-1) !== '...'),
-      'stuck',
+      'not all requests get a reply',
     );
     const replied = received.filter(({ isReplied }) => isReplied).length;
     const whole = ids().filter((id) => id !== '...' && !id.startsWith('refused')).length;
     if (!seen.wasReset && whole < replied && !received.some(({ isCut }) => isCut)) {
-      report(`${whole} of ${replied} replies came`, connection);
+      report(`only ${whole} of ${replied} replies arrived`, connection);
     }
   }
   socket.end();
-  await waitUntil(() => seen.isOver, 'it does not end');
+  await waitUntil(() => seen.isOver, 'the connection does not end');
   socket.destroy();
   await wait(50);
   const came = ids().filter((id) => id !== '...');
   if (came.some((id, index) => id.replace('!', '') !== String(index) && !id.startsWith('refused'))) {
-    report(`out of order: ${came.join()}`, connection);
+    report(`the replies are out of order: ${came.join()}`, connection);
   }
   if (came.slice(0, -1).some((id) => id.endsWith('!'))) {
-    report(`after a last reply: ${came.join()}`, connection);
+    report(`a reply follows the last one: ${came.join()}`, connection);
   }
   for (const each of received) {
-    if (!each.isOver) report(`request ${each.id} has neither a reply nor an end`, connection);
+    if (!each.isOver)
+      report(`request ${each.id} got neither a reply nor the event that its client has gone`, connection);
     if (each.takenCount !== (each.isReplied ? 1 : 0)) {
-      report(`the reply to request ${each.id} was taken ${each.takenCount} times`, connection);
+      report(`onTaken was called ${each.takenCount} times for the reply to request ${each.id}`, connection);
     }
   }
   byPort.delete(socket.localPort);

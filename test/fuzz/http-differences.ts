@@ -152,15 +152,15 @@ function isHeadFlaw({ flaw }: Difference, reason: string): boolean {
 
 const codings: readonly KnownDifference[] = [
   {
-    name: 'codings other than one chunked',
-    why: 'after them parsers disagree on the end of the body: RFC 9112, 6.1 [D18, D27]',
+    name: 'transfer codings other than one "chunked"',
+    why: 'with other codings, parsers disagree on the end of the body: RFC 9112, 6.1 [D18, D27]',
     applies: (difference) =>
       difference.kind === 'refused' &&
       isHeadFlaw(difference, 'a transfer-encoding other than one "chunked"') &&
       valuesOf(difference, 'transfer-encoding').join().toLowerCase() !== 'chunked',
   },
   {
-    name: 'a coding in HTTP/1.0',
+    name: 'a transfer coding in HTTP/1.0',
     why: 'HTTP/1.0 has no codings, so its framing is faulty: RFC 9112, 6.1 [D18, D27]',
     applies: (difference) =>
       difference.kind === 'refused' &&
@@ -182,8 +182,8 @@ const trailerThatFrames =
 
 const chunks: readonly KnownDifference[] = [
   {
-    name: 'fields in trailers that would frame',
-    why: 'trailers are checked and dropped, Node applies them: RFC 9110, 6.5.1',
+    name: 'trailer fields that would change the framing',
+    why: 'our reader checks and drops trailers, but Node applies them: RFC 9110, 6.5.1',
     applies: ({ kind, error, before, text }) =>
       kind === 'accepted' && trailerErrors.has(error) && trailerThatFrames.test(before + text),
   },
@@ -211,8 +211,8 @@ const chunks: readonly KnownDifference[] = [
 ];
 
 const longLength: KnownDifference = {
-  name: 'a length of more than 15 digits',
-  why: 'no client sends as much, and it may not be an exact number: RFC 9110, 8.6 [D18, D27]',
+  name: 'a content-length of more than 15 digits',
+  why: 'no client sends a body of that length, and the length may not be an exact number: RFC 9110, 8.6 [D18, D27]',
   applies: (difference) =>
     difference.kind === 'refused' &&
     isHeadFlaw(difference, 'an invalid content-length, or more than one') &&
@@ -221,7 +221,7 @@ const longLength: KnownDifference = {
 
 const tabAfterValue: KnownDifference = {
   name: 'a tab after a length or a coding',
-  why: 'white space after a value is not part of it; Node refuses it in a request, and misses the chunks of an answer: RFC 9110, 5.5',
+  why: 'white space after a value is not part of the value; Node refuses it in a request, and misses the chunks of an answer: RFC 9110, 5.5',
   applies: ({ kind, text }) =>
     (kind === 'accepted' || kind === 'persists') &&
     /\r\n(?:transfer-encoding|content-length):[ \t]*\w+[ \t]*\t[ \t]*\r\n/i.test(text),
@@ -229,7 +229,7 @@ const tabAfterValue: KnownDifference = {
 
 const otherVersion: KnownDifference = {
   name: 'HTTP/0.9 and HTTP/2.0',
-  why: 'neither has this form: RFC 9112, 2.3 [D18, D27]',
+  why: 'messages of these versions have another form: RFC 9112, 2.3 [D18, D27]',
   applies: ({ kind, flaw, text }) =>
     kind === 'refused' &&
     (flaw === 'an answer that is not HTTP/1.1' ||
@@ -279,8 +279,8 @@ export const knownRequestDifferences: readonly KnownDifference[] = [
       (kind === 'count' || (kind === 'accepted' && error === 'HPE_INVALID_VERSION')),
   },
   {
-    name: 'no host, or two',
-    why: 'Node requires one only by an option, and uses the first of two: RFC 9112, 3.2 [D27]',
+    name: 'no host field, or two host fields',
+    why: 'Node requires a host only if an option is set, and uses the first of two: RFC 9112, 3.2 [D27]',
     applies: (difference) =>
       difference.kind === 'refused' &&
       ((difference.flaw === 'no host' && valuesOf(difference, 'host').length === 0) ||
@@ -288,7 +288,7 @@ export const knownRequestDifferences: readonly KnownDifference[] = [
   },
   {
     name: 'an invalid host',
-    why: 'Node does not check it: RFC 9110, 7.2 [D27]',
+    why: 'Node does not check the host: RFC 9110, 7.2 [D27]',
     applies: (difference) =>
       difference.kind === 'refused' &&
       difference.flaw === 'an invalid host' &&
@@ -296,7 +296,7 @@ export const knownRequestDifferences: readonly KnownDifference[] = [
   },
   {
     name: 'an invalid target',
-    why: 'a fragment, no host or more than a host before the path: RFC 9112, 3.2 [D27]',
+    why: 'the target has a fragment, no host, or more than a host before the path: RFC 9112, 3.2 [D27]',
     applies: ({ kind, flaw, judged }) =>
       kind === 'refused' &&
       flaw === 'an invalid target' &&
@@ -304,8 +304,8 @@ export const knownRequestDifferences: readonly KnownDifference[] = [
       !/^(?!CONNECT)\S+ \/[^#]*$|^CONNECT [a-z0-9.-]+(?::\d{1,4})?$/i.test(judged.start),
   },
   {
-    name: 'no version, or not one space before it',
-    why: 'HTTP/0.9, and spaces that other parsers read as part of the target: RFC 9112, 3 [D27]',
+    name: 'no version, or not exactly one space before the version',
+    why: 'it is HTTP/0.9, or it has spaces that other parsers read as part of the target: RFC 9112, 3 [D27]',
     applies: ({ kind, flaw, text }) =>
       kind === 'refused' &&
       (flaw === 'an invalid target, or no version after it' ||
@@ -330,7 +330,7 @@ export const knownRequestDifferences: readonly KnownDifference[] = [
       difference.ours?.isWhole === false,
   },
   {
-    name: 'an upgrade closes',
+    name: 'a request for an upgrade closes the connection',
     why: 'the bytes that follow may be in the other protocol: RFC 9110, 7.8',
     applies: (difference) =>
       difference.kind === 'persists' &&
@@ -341,8 +341,8 @@ export const knownRequestDifferences: readonly KnownDifference[] = [
 export const knownAnswerDifferences: readonly KnownDifference[] = [
   ...inBoth,
   {
-    name: 'a coding in an interim answer',
-    why: 'an interim answer has no body, so no coding; Node ignores it: RFC 9112, 6.1 [D18]',
+    name: 'a transfer coding in an interim answer',
+    why: 'an interim answer has no body and so no coding; Node ignores the coding: RFC 9112, 6.1 [D18]',
     applies: (difference) =>
       difference.kind === 'refused' &&
       (isHeadFlaw(difference, 'a transfer-encoding other than one "chunked"') ||
@@ -350,7 +350,7 @@ export const knownAnswerDifferences: readonly KnownDifference[] = [
       /(?:^|\r\n\r\n)HTTP\/1\.1 1\d\d[^]*\r\ntransfer-encoding:/i.test(difference.text),
   },
   {
-    name: 'an interim answer that closes',
+    name: 'an interim answer with connection: close',
     why: 'its fields do not apply to the final answer: RFC 9110, 15.2 [D15]',
     applies: ({ kind, error, text }) =>
       kind === 'accepted' &&
@@ -358,8 +358,8 @@ export const knownAnswerDifferences: readonly KnownDifference[] = [
       /^(?:HTTP[^]*?\r\n\r\n)*?HTTP\/1\.1 1\d\d[^]*?\r\n(?:proxy-)?connection:[^\r]*close/i.test(text),
   },
   {
-    name: 'a 204 that announces a body closes',
-    why: 'Node ignores the body, other parsers might not: RFC 9112, 6.3 [D18]',
+    name: 'a 204 that announces a body closes the connection',
+    why: 'Node ignores the body, but other parsers might read it: RFC 9112, 6.3 [D18]',
     applies: (difference) =>
       difference.kind === 'persists' &&
       difference.judged?.start === '204' &&
@@ -374,7 +374,7 @@ export const knownAnswerDifferences: readonly KnownDifference[] = [
   },
   {
     name: 'a control character in a reason',
-    why: 'a reason is text: RFC 9112, 4 [D18]',
+    why: 'a reason phrase is text: RFC 9112, 4 [D18]',
     applies: ({ kind, flaw, text }) =>
       kind === 'refused' &&
       flaw === 'an answer with a control character in its status line' &&
@@ -383,7 +383,7 @@ export const knownAnswerDifferences: readonly KnownDifference[] = [
   },
   {
     name: 'an interim answer in HTTP/1.0',
-    why: 'HTTP/1.0 has none: RFC 9110, 15.2 [D18]',
+    why: 'HTTP/1.0 has no interim answers: RFC 9110, 15.2 [D18]',
     applies: ({ kind, flaw, text }) =>
       kind === 'refused' &&
       flaw === 'an answer with an interim status in HTTP/1.0' &&
@@ -391,7 +391,7 @@ export const knownAnswerDifferences: readonly KnownDifference[] = [
   },
   {
     name: 'empty lines before an answer',
-    why: 'only a server skips them: RFC 9112, 2.2 [D18]',
+    why: 'only a server skips empty lines: RFC 9112, 2.2 [D18]',
     applies: ({ kind, flaw, text }) =>
       kind === 'refused' &&
       flaw === 'an answer that is not HTTP/1.1' &&

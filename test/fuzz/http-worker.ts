@@ -81,15 +81,15 @@ function findOwnFault(it: Case, cutsList: readonly (readonly number[])[]): strin
     const whole = comparable(read(it, [Buffer.from(bytes)]));
     for (const cuts of cutsList) {
       if (!isDeepStrictEqual(comparable(read(it, cutAt(bytes, cuts))), whole)) {
-        return `in pieces, cut at ${cuts.join()}, it is read otherwise`;
+        return `the reading changes if the bytes are cut at ${cuts.join()}`;
       }
     }
     if (!isDeepStrictEqual(comparable(read(it, byteByByte(bytes))), whole)) {
-      return 'byte by byte it is read otherwise';
+      return 'the reading changes if the bytes arrive one by one';
     }
     return undefined;
   } catch (error) {
-    return `it throws: ${String(error)}`;
+    return `the reader throws: ${String(error)}`;
   }
 }
 
@@ -108,8 +108,8 @@ function findDifference(it: Case, judgement: Judgement, isCounted: boolean): str
     if (isCounted) knownCounts.set(name, (knownCounts.get(name) ?? 0) + 1);
     return undefined;
   }
-  const { kind, error = 'nothing', flaw = 'nothing' } = difference;
-  return `${kind}; Node says ${error}, we say ${flaw}`;
+  const { kind, error = 'none', flaw = 'none' } = difference;
+  return `the readings differ (${kind}). Node's error: ${error}. Our flaw: ${flaw}`;
 }
 
 /** The shortest part of `it` for which `isFound` is still true. */
@@ -233,10 +233,10 @@ function lookAtGrowth(it: Case): void {
   const to = Math.min(it.bytes.length, from + 1 + below(chance(0.5) ? 2 : 40));
   for (const isByteByByte of [false, true]) {
     if (isSlow(it, from, to, isByteByByte)) {
-      const what = `the work grows faster than the bytes, ${isByteByByte ? 'byte by byte' : 'whole'}`;
+      const what = `reading ${isByteByByte ? 'byte by byte' : 'in one piece'} takes more than linear time`;
       const repeated = JSON.stringify(it.bytes.toString('latin1', from, to));
       const bytes = pump(it.bytes, from, to, smallBytes * growth);
-      reportFinding({ ...it, bytes }, what, undefined, `${what}, with ${repeated} repeated`);
+      reportFinding({ ...it, bytes }, what, undefined, `${what} if ${repeated} is repeated`);
       return;
     }
   }
@@ -305,5 +305,5 @@ while (performance.now() < end && findings < findingsMax) {
 const counts = [...knownCounts].sort((a, b) => b[1] - a[1]).map(([name, count]) => `  ${count} ${name}`);
 tell({
   kind: 'summary',
-  text: `${runs} texts, ${seen.size} ways to read them, ${findings} findings; differences that are in the list:\n${counts.join('\n')}`,
+  text: `${runs} texts with ${seen.size} different readings, ${findings} findings. Known differences, each with its number:\n${counts.join('\n')}`,
 });

@@ -100,7 +100,9 @@ function report(bytes: Uint8Array, cuts: readonly number[]): void {
   const name = createHash('sha256').update(least).digest('hex').slice(0, 12);
   const file = new URL(`${isJsonByOracle(least) ? 'y' : 'n'}_fuzz_${name}.json`, vectors);
   writeFileSync(file, least);
-  console.log(`differs: ${shown(least)} (found cut at ${cuts.join()}), written to ${file.pathname}`);
+  console.log(
+    `the checker and the oracle differ on ${shown(least)} (found with cuts at ${cuts.join()}), written to ${file.pathname}`,
+  );
 }
 
 const corpus: Uint8Array[] = [everyToken, ...fragments];
@@ -126,5 +128,5 @@ while (performance.now() < end && findings < 10) {
     else corpus[below(kept)] = bytes;
   }
 }
-console.log(`${runs} texts, ${corpus.length} kept, ${seen} steps seen, ${findings} findings`);
+console.log(`${runs} texts, ${corpus.length} kept, ${seen} steps of the scanner seen, ${findings} findings`);
 process.exitCode = findings > 0 ? 1 : 0;

@@ -278,13 +278,13 @@ function describe({ marker, each, fault }: Run): string {
 /** The difference to the expected reply, or undefined. */
 function flawOf(reply: Reply, marker: string, status: number, body: string): string | undefined {
   if (reply.status !== status || reply.text !== body) {
-    return `must get ${status} ${shown(body)}, got ${reply.status} ${shown(reply.text)}`;
+    return `expected ${status} ${shown(body)}, got ${reply.status} ${shown(reply.text)}`;
   }
   try {
     assertReply(reply, status, body);
     const foreign = /s\d+x/.exec(JSON.stringify(reply.headers).replaceAll(marker, ''));
-    if (foreign) return `a header has ${foreign[0]} in it`;
-    return reply.header('x-request-id') === marker ? undefined : 'another request id';
+    if (foreign) return `a header contains ${foreign[0]}, the marker of another call`;
+    return reply.header('x-request-id') === marker ? undefined : 'the reply has another request id';
   } catch (error) {
     return String(error);
   }
@@ -327,7 +327,7 @@ function check(run: Run, reply: Reply, tookMs: number, delayedMs: number): void 
     if (tookMs - delayedMs > lateMs) {
       counts.lateByGateway += 1;
       violation(
-        `${describe(run)}: a reply after ${tookMs.toFixed()} ms, ${delayedMs.toFixed()} ms of it without a processor`,
+        `${describe(run)}: the reply came after ${tookMs.toFixed()} ms, including ${delayedMs.toFixed()} ms of waiting for a processor`,
       );
     }
   }
@@ -424,7 +424,7 @@ function compare(base: Holdings, end: Holdings): [line: string, hasGrown: boolea
     exact('requests in flight', 0, end.requestsInFlight),
     exact('bytes of bodies held', 0, end.bufferedBytes),
     exact('backend connections', 0, end.backendConnections),
-    exact('faults of the gateway itself', 0, end.bugs),
+    exact('bugs of the gateway', 0, end.bugs),
   ];
 }
 
@@ -457,19 +457,19 @@ async function main(): Promise<boolean> {
   console.log(`
 Traffic   ${counts.calls} calls in ${seconds.toFixed()} s: ${counts.good} good, ${counts.faulty} with a fault (${byFault.size} of ${faults.length} faults${never > 0 ? `, ${never} never occurred` : ''}),
           ${counts.refused} refused by the gateway, ${counts.abandoned} whose client left.
-          ${counts.disturbances} times all connections were cut or the backend was down; ${counts.disturbed} calls failed for that reason.
-          ${counts.sentAgain} GETs were sent twice [D20]; ${counts.busy} calls were not judged, the machine was busy.
-Deadline  ${counts.deadlineReplies} calls ran into ${deadlineMs} ms. Longest: ${counts.longestMs.toFixed()} ms as measured, ${counts.longestOwnMs.toFixed()} ms without waiting
-          for a processor; ${gateway.longestTimedOutMs.toFixed()} ms by the gateway's own log. Over ${lateMs} ms: ${counts.late}, ${counts.lateByGateway} of them by the gateway.
+          All connections were cut or the backend was stopped ${counts.disturbances} times; ${counts.disturbed} calls failed for that reason.
+          ${counts.sentAgain} GETs were sent twice [D20]; ${counts.busy} calls were not judged, because the machine was busy.
+Deadline  ${counts.deadlineReplies} calls reached the deadline of ${deadlineMs} ms. The longest call took ${counts.longestMs.toFixed()} ms, or ${counts.longestOwnMs.toFixed()} ms without waiting
+          for a processor. The gateway's log has at most ${gateway.longestTimedOutMs.toFixed()} ms. ${counts.late} calls took over ${lateMs} ms; the gateway delayed ${counts.lateByGateway} of them.
 Log       ${gateway.linesCount} lines, ${gateway.complaints.length} of them errors.
-Holds     after warming up -> at the end
+Resources after warming up -> at the end
 ${grown.map(([line, hasGrown]) => `          ${hasGrown ? 'GROWN ' : ''}${line}`).join('\n')}
 `);
   if (problems.length > 0) console.log(`${problems.map((each) => `- ${each}`).join('\n')}\n`);
   console.log(
     problems.length === 0
       ? `Nothing wrong (seed ${seed}).`
-      : `${problems.length} problems. Again: npm run soak -- --minutes ${minutes} --clients ${clientCount} --seed ${seed}`,
+      : `${problems.length} problems. To repeat the run: npm run soak -- --minutes ${minutes} --clients ${clientCount} --seed ${seed}`,
   );
   return problems.length === 0;
 }
