@@ -1,10 +1,12 @@
-# The gateway and what it needs, and nothing else: no shell, no package manager, no file that its user can write.
+# The gateway and its dependencies only. There is no shell, no package manager, and no file that its user can write.
 #
 #   docker build -t work-item-gateway:0.1.0 .
 #
-# Identical each time with SOURCE_DATE_EPOCH: `buildah build --timestamp`, or BuildKit's `rewrite-timestamp=true`.
+# With SOURCE_DATE_EPOCH, each build makes the same image: `buildah build --timestamp`, or `rewrite-timestamp=true` of
+# BuildKit.
 
-# Both can be others: one with Node.js, npm, a shell and binutils on Debian, and one with certificates and a passwd.
+# Either image can be replaced: BUILD_IMAGE by a Debian with Node.js, npm, a shell and binutils, RUNTIME_IMAGE by an image
+# with CA certificates and /etc/passwd.
 ARG BUILD_IMAGE=docker.io/library/node:26.10.0-bookworm@sha256:2aaae6d91f99fee84cfc92da9b52c22a185752d247746052bbc3f961e44478c6
 ARG RUNTIME_IMAGE=gcr.io/distroless/static-debian12:latest@sha256:d75cdd72874d4790092fcb1b058493ecf6bb5bf2b2b897045b00ff01d91843f2
 
@@ -13,10 +15,10 @@ FROM --platform=$BUILDPLATFORM ${BUILD_IMAGE} AS build
 WORKDIR /build
 COPY package.json package-lock.json ./
 COPY scripts/node scripts/node
-# Where packages come from another registry: --secret id=npmrc,src=$HOME/.npmrc
+# If packages come from another registry: --secret id=npmrc,src=$HOME/.npmrc
 RUN --mount=type=secret,id=npmrc,target=/root/.npmrc npm ci --ignore-scripts --no-audit --no-fund
 COPY . .
-# OpenTelemetry is an optional peer of the package; the image has it.
+# OpenTelemetry is an optional peer dependency of the package. The image contains it.
 RUN npm run build:scanner && npm run build:docs && npm run build && \
   node scripts/keep-traces.cjs && \
   npm prune --ignore-scripts --omit=dev --omit=optional --no-audit --no-fund
@@ -28,7 +30,8 @@ RUN set -eu; umask 022; app=/image/opt/work-item-gateway; \
   find $app -name '*.d.ts' -delete; find $app -name '*.d.cts' -delete; find $app -name '*.map' -delete; \
   chmod -R u=rwX,go=rX /image
 
-# Node.js without its symbols, and the libraries that it is linked with, each with what scanners read of its Debian package.
+# Node.js without symbols, and the libraries that it is linked with. Vulnerability scanners read the status and copyright
+# files of the libraries' Debian packages, so the image has these files too.
 FROM ${BUILD_IMAGE} AS node
 RUN set -eu; umask 022; packages=/image/var/lib/dpkg/status.d; \
   mkdir -p /image/usr/local/bin /image/etc $packages; \
@@ -54,9 +57,9 @@ COPY --from=build /image/ /
 ENV NODE_ENV=production HOST=0.0.0.0
 USER 65532:65532
 EXPOSE 3000
-# The gateway drains on it.
+# On this signal the gateway drains.
 STOPSIGNAL SIGTERM
-# Each starts a Node.js, which takes 0.15 s of processor time.
+# Each check starts a Node.js process, which takes 0.15 s of processor time.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=5s \
   CMD ["/usr/local/bin/node", "/opt/work-item-gateway/dist/command/main.js", "health"]
 ENTRYPOINT ["/usr/local/bin/node", "/opt/work-item-gateway/dist/command/main.js"]

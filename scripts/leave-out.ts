@@ -1,6 +1,7 @@
 // Checks each part that a build may leave out. Deletes its folder, and its lines in the lists of parts, from a copy of the
-// repository. Then checks that types compile, that the command serves, and that using the part gives an error that names it.
-// `--suites` also runs every test that does not need the part. Names of parts as arguments: checks only these.
+// repository. Then checks that types compile, that the command serves, and that using the part gives an error that names
+// it. `--suites` also runs every test that does not need the part. With names of parts as arguments, checks only these
+// parts.
 
 import { execFileSync, spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -79,7 +80,9 @@ const names = process.argv.slice(2).filter((word) => word !== '--suites');
 const runsSuites = process.argv.includes('--suites');
 const unknown = names.filter((name) => !Object.hasOwn(parts, name));
 if (unknown.length > 0) {
-  process.stderr.write(`error: no part: ${unknown.join(', ')}; parts: ${Object.keys(parts).join(', ')}\n`);
+  process.stderr.write(
+    `error: unknown part: ${unknown.join(', ')}; parts: ${Object.keys(parts).join(', ')}\n`,
+  );
   process.exit(1);
 }
 for (const [name, part] of Object.entries(parts)) {

