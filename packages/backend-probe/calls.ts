@@ -48,7 +48,7 @@ export interface Call {
   readonly durationMs: number;
 }
 
-// This many bytes of an answer are kept: enough for a head (at most 16 KiB) and the start of the body.
+// This many bytes of an answer are kept, which is enough for a head (at most 16 KiB) and the start of the body.
 const keptBytesMax = 32_768;
 
 /** The bytes that arrived on one connection during the current call. */

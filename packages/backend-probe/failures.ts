@@ -42,7 +42,7 @@ const fieldOf = ({ answer }: Call, name: string): string => answer?.fields.get(n
 
 const isOnCollection = ({ operation }: Call): boolean => operation.on === 'collection';
 
-// The rows by code. The order matters: the first row that matches a call explains it.
+// The rows by code. The order matters, because the first row that matches a call explains it.
 const failures: Readonly<Record<string, Failure>> = {
   tls: [
     ({ reason }, { protocol }) => reason === 'tls' && protocol === 'https:',
@@ -157,7 +157,7 @@ const failures: Readonly<Record<string, Failure>> = {
     (call) =>
       call.operation.name === 'update' && !/\bPUT\b/i.test(fieldOf(call, 'allow'))
         ? 'the backend requires PATCH, or does not support updates'
-        : `the backend does not accept ${call.operation.method} there`,
+        : `the backend does not accept ${call.operation.method} on this path`,
     (call) =>
       `The gateway always uses ${call.operation.method} for this operation. The backend must accept this method${fieldOf(call, 'allow') === '' ? '' : ` (it allows ${show(fieldOf(call, 'allow'))})`}. On IIS, the WebDAV module refuses PUT and DELETE: remove that module.`,
   ],
@@ -203,7 +203,7 @@ const failures: Readonly<Record<string, Failure>> = {
     ({ answer }) =>
       answer?.status === 503
         ? 'The backend or the proxy is overloaded, starting, or in maintenance. The `server` header, if there is one, shows which of the two answers.'
-        : 'Check the backend: it is down, overloaded, or in maintenance.',
+        : 'Check the backend: it may be down, overloaded, or in maintenance.',
   ],
   'server-error': [
     ({ answer, outcome }) => outcome === 'refused' && answer !== undefined && answer.status >= 500,

@@ -1,4 +1,5 @@
-// Checks a backend's contract: which operations work through this gateway, and what clients get from the others [D61].
+// Checks a backend's contract: which operations work through this gateway, and what clients get from the other operations
+// [D61].
 
 import type { OperationName } from '../core/operations.ts';
 import { inspectAnswers } from './answers.ts';
@@ -62,7 +63,7 @@ async function tryWrites(session: Session, template: Template, found: Found): Pr
     session.add({ ...finding, operations: ['create', 'update', 'delete'] });
     return;
   }
-  // A stop until now needs no clean-up. After this an item may exist.
+  // The last look for a stop before an item may exist. A stop here needs no clean-up.
   session.stopIf();
   const item = new OwnItem(session, template, found);
   try {

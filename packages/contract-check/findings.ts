@@ -1,5 +1,5 @@
-// The findings of the check: for each, whether it breaks an operation and how to fix it. Findings about failed calls
-// are in packages/backend-probe/failures.ts.
+// The findings of the check. Each says whether an operation is broken and how to fix it. Findings about failed calls are in
+// packages/backend-probe/failures.ts.
 
 import type { Call } from '../backend-probe/calls.ts';
 import { describeCame, describeReply } from '../backend-probe/describe.ts';
@@ -52,11 +52,11 @@ const breaking = {
   ],
   'create-names-another': [
     'a create does not answer with the item it created',
-    'It created item {0}. A client that trusts the answer would read, change or delete another item.',
+    'The created item is {0}. A client that trusts the answer would read, change or delete another item.',
   ],
   'create-names-another:known': [
     'a create answers with the id of an existing item: {0}',
-    'Either the create overwrote that item, or its answer names the wrong item. Inspect that item; the check did nothing further with it. A client that trusts the answer would change or delete it.',
+    'Either the create overwrote that item, or its answer names the wrong item. Inspect the existing item; the check did nothing further with it. A client that trusts the answer would change or delete the existing item.',
   ],
   'not-proven': [
     'the created item could not be found again',
@@ -92,7 +92,7 @@ const warnings = {
   ],
   'id-negative': [
     'an id is negative: {0}',
-    'It works here. Make sure that clients do not take it for "no id".',
+    'Negative ids work here. Make sure that clients do not take a negative id for "no id".',
   ],
   'id-long': [
     'an id is beyond 2^53: {0}',
@@ -100,7 +100,7 @@ const warnings = {
   ],
   'id-text': [
     'ids are strings: {0}',
-    'They work here, since they hold integers. Clients must not compare them with numbers.',
+    'These ids work here, because the strings hold integers. Clients must not compare them with numbers.',
   ],
   'missing-is-200': [
     'a read of an item that does not exist is a success',
@@ -121,11 +121,11 @@ const warnings = {
   ],
   'near-limit': [
     'an answer has {0} bytes, more than half of the limit of {1}',
-    'Raise RESPONSE_BYTES_MAX before the answer grows: above the limit clients get a 500.',
+    'Raise RESPONSE_BYTES_MAX before the answer grows. Above the limit clients get a 500.',
   ],
   'byte-order-mark': [
     'the JSON begins with a byte-order mark',
-    'The gateway passes it on [D13, D14]. Many JSON parsers of clients fail on it. Make the backend leave it out.',
+    'The gateway passes the mark on [D13, D14]. Many JSON parsers of clients fail on it. Make the backend leave it out.',
   ],
   'content-type': [
     'the content type of the JSON is {0}',
@@ -138,7 +138,7 @@ const warnings = {
   ],
   'idle-too-long': [
     'the backend closes an idle connection after {0} ms',
-    "Set BACKEND_IDLE_TIMEOUT_MS to at most {1} (it is {2}), or raise the backend's idle timeout.",
+    "Set BACKEND_IDLE_TIMEOUT_MS to at most {1} (now {2}), or raise the backend's idle timeout.",
     'occasionally a 500 for a write sent just as the backend closes the connection',
   ],
 } satisfies Readonly<Record<string, Row>>;

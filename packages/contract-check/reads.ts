@@ -5,7 +5,7 @@ import type { Call } from '../backend-probe/calls.ts';
 import { isStalled, Stopped, type Session } from './session.ts';
 import { describeReply, show } from '../backend-probe/describe.ts';
 
-/** The backend's items according to its list. */
+/** The items in the backend's list. */
 export interface Found {
   /** The call that read the list. */
   readonly call: Call;

@@ -15,7 +15,7 @@ export interface ContractOptions {
   readonly write: Template | undefined;
   /** Aborting this signal ends the check after cleaning up. */
   readonly stop: AbortSignal;
-  /** Aborting this signal ends the check at once: calls in flight fail, and nothing is cleaned up. */
+  /** Aborting this signal ends the check at once. Calls in flight fail, and nothing is cleaned up. */
   readonly cut: AbortSignal;
   /** Longest time to watch an idle connection. */
   readonly idleWaitMsMax?: number;
@@ -34,7 +34,7 @@ export interface Leftover {
   readonly remove: string;
 }
 
-/** Thrown to end the check: the backend hangs or is unreachable, or the operator stopped the check. */
+/** Thrown to end the check, because the backend hangs or is unreachable or the operator stopped the check. */
 export class Stopped extends Error {}
 
 export class Session {

@@ -107,8 +107,8 @@ export class OwnItem {
     }
   }
 
-  // Reads the item `id`. Returns the call, and the item if it is ours. It is ours if it was not in the list before, and
-  // has our marker and no other id.
+  // Reads the item `id`. Returns the call, and the item if it is ours. The item is ours if it was not in the list before,
+  // and has our marker and no other id.
   async #proof(id: string): Promise<{ readonly call: Call; readonly item: Item | undefined }> {
     const call = await this.#session.look('read', id);
     const item = call.outcome === 'ok' ? readJson(call.reply.body) : undefined;

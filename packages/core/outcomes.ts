@@ -1,5 +1,5 @@
-// The outcomes of a request, each with the party at fault [D51]. The log, the metrics, the alerts, the dashboard and
-// the documents use this table. Replies to clients do not.
+// The outcomes of a request, each with the party at fault [D51]. The log, the metrics, the alerts, the dashboard and the
+// documents use this table. Replies to clients do not use it.
 
 import type { Operation } from './operations.ts';
 

@@ -62,8 +62,8 @@ interface Viewer {
   /** Time (`performance.now()`) since when the viewer has unread bytes; undefined if it has read everything. */
   behindSince: number | undefined;
   /**
-   * The viewer's next event must have the whole state, not only the changes since the last event, because the viewer has
-   * missed events or has had none yet.
+   * True if the viewer's next event must have the whole state and not only changes, because the viewer has missed events or
+   * has had none yet.
    */
   needsAll: boolean;
 }

@@ -149,7 +149,7 @@ export interface Now {
   readonly wholeHistory: Summary;
   /** Null for a party without a failure since the start. */
   readonly lastFailures: Readonly<Record<'backend' | 'gateway', LastFailure | null>>;
-  /** The backend answered at least ten calls in the last 5 minutes, none of them with success. */
+  /** True if the backend answered at least ten calls in the last 5 minutes, none of them with success. */
   readonly hasNoSuccess: boolean;
 }
 

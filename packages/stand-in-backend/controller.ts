@@ -47,7 +47,7 @@ export async function answerRequest(request: IncomingMessage, store: Store): Pro
   if (segment === undefined) {
     return method === 'GET' ? json(200, store.list()) : createItem(request, store);
   }
-  // ASP.NET's order: an unsupported media type is refused before the id and the body are read.
+  // As in ASP.NET, an unsupported media type is refused before the id and the body are read.
   if (method === 'PUT' && !hasJsonType(request)) return problem(request, 415);
   const id = readId(segment);
   if (id === undefined) {

@@ -9,7 +9,7 @@ const CLOSE_BRACKET = 0x5d;
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 
-/** Length of the longest spelling of the key `"id"`: both letters are escaped. */
+/** Length of the longest spelling of the key `"id"`, in which both letters are escaped. */
 const idKeyLengthMax = '"\\u0069\\u0064"'.length;
 
 const strictUtf8 = new TextDecoder('utf-8', { fatal: true });

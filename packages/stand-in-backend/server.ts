@@ -1,6 +1,6 @@
 // The embedded backend: a stand-in for the real work-item backend, for development, demonstrations and tests. Not for
-// production: it is one process without authentication, has only Kestrel's limits, and writes to its database on the
-// event loop. This file handles sockets, start and stop; controller.ts answers requests; store.ts keeps the items.
+// production, because it is one process without authentication, has only Kestrel's limits, and writes to its database on
+// the event loop. This file handles sockets, start and stop; controller.ts answers requests; store.ts keeps the items.
 
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';

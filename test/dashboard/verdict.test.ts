@@ -131,7 +131,7 @@ const cases = [
     /^The backend fails calls$/,
     /^100 of 1,000 backend calls failed in the last minute \([^)]+\): 100 refused\. No call in the last 5 minutes succeeded\. Is BACKEND_URL right\? It is http:\/\/localhost:5104\.$/],
   ['a slow backend', now({ lastMinute: summary({ p99: 4_000, backendP99: 3_900, mean: 900, backendMean: 890 }) }),
-    'notice', 'backend', /backend is slow/, /^Its p99 is 3\.9\ss in the last minute/],
+    'notice', 'backend', /backend is slow/, /^The backend's p99 is 3\.9\ss in the last minute/],
   ['slow reads with a quick backend',
     now({ lastMinute: summary({}, {}, { read: { ...flow, p99: 4_000, mean: 900, backendMean: 4 } }) }), 'notice',
     'gateway', /slow outside the backend/,

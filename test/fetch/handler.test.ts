@@ -287,7 +287,7 @@ test('an argument that is not a Request is a TypeError with advice, and no bug i
   }
   assert.deepEqual(
     errors.map(String),
-    Array.from({ length: 1 + values.length }, () => 'TypeError: The fetch handler takes a web-standard Request. Express, Connect and node:http pass another kind: use work-item-gateway/node there.'),
+    Array.from({ length: 1 + values.length }, () => 'TypeError: The fetch handler takes a web-standard Request. Express, Connect and node:http pass another kind of request: use work-item-gateway/node for them.'),
   );
   assert.deepEqual([server.told.bugs, server.told.ended], [[], []]);
 }); // prettier-ignore

@@ -146,7 +146,7 @@ for (const name of hostNames) {
         assertNoKeys(await host.call('GET', item, { headers }));
         assertNoToken(await host.call('GET', item));
       }
-      assert.deepEqual(host.outages, [['keys', 'it answered with status 500']]);
+      assert.deepEqual(host.outages, [['keys', 'the issuer answered with status 500']]);
       keys.respond = sending(keySetOf(pair));
       await poll(
         async () => (await host.call('GET', item, { headers })).status === 200,

@@ -47,13 +47,13 @@ describe('a source of keys', () => {
       assert.equal(await source.read(signal), longest);
     });
     await withSources(`${longest} `, async (source) => {
-      await assert.rejects(source.read(signal), new Error('it is larger than 1048576 bytes'));
+      await assert.rejects(source.read(signal), new Error('the key set is larger than 1048576 bytes'));
     });
   });
 
   test('requires UTF-8', async () => {
     await withSources(Buffer.from([0x22, 0xff, 0x22]), async (source) => {
-      await assert.rejects(source.read(signal), new Error('it is not UTF-8'));
+      await assert.rejects(source.read(signal), new Error('the key set is not UTF-8'));
     });
   });
 
@@ -66,7 +66,7 @@ describe('a source of keys', () => {
       sending('', 302, { location: server.url })(response);
     };
     const source = createUrlSource(new URL(server.url));
-    await assert.rejects(source.read(signal), new Error('it answered with status 302'));
+    await assert.rejects(source.read(signal), new Error('the issuer answered with status 302'));
     assert.deepEqual(requested, [['application/jwk-set+json, application/json', 'work-item-gateway']]);
   });
 
@@ -86,11 +86,11 @@ describe('a key set', () => {
   const read = async (text: string) => (await readSigningKeys(text, ['ES256'])).keys.length;
 
   test('that is not JSON and a key set without an array of keys have different errors', async () => {
-    await assert.rejects(read('{'), new Error('it is not JSON'));
+    await assert.rejects(read('{'), new Error('the key set is not JSON'));
     for (const text of ['[]', 'null', '"keys"', '{}', '{"keys":{}}', '{"keys":null}']) {
       await assert.rejects(
         read(text),
-        new Error('it is JSON, but not a JSON Web Key Set: it has no array "keys"'),
+        new Error('the key set is JSON, but not a JSON Web Key Set: it has no array "keys"'),
         text,
       );
     }

@@ -409,7 +409,7 @@ test('in an HTTP/2 server a request is a 500, the cause explains why, and the pr
     session.close();
     over2.close();
   }
-  assert.match(String(server.told.ended[0]?.cause), /createNodeHandler speaks HTTP\/1\.1/);
+  assert.match(String(server.told.ended[0]?.cause), /createNodeHandler supports only HTTP\/1\.1/);
   assert.deepEqual(server.backend.requests, []);
 });
 

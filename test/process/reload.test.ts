@@ -191,7 +191,7 @@ for (const WORKERS of ['1', '2']) {
         [line?.['level'], line?.['msg'], line?.['notApplied']],
         [
           'warn',
-          'SIGHUP: new values of these settings need a restart, the old ones stay',
+          'SIGHUP: new values of these settings need a restart; the old values stay',
           { host: '127.0.0.1 → localhost', port: '0 → 1', portSharing: 'auto → cluster' },
         ],
       );

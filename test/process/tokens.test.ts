@@ -115,8 +115,8 @@ test('an issuer that is down: the gateway starts, logs each cause once, and serv
   assert.deepEqual(
     errors.map(({ msg, cause }) => [msg, cause]),
     [
-      ['the keys of the issuer cannot be fetched', 'it answered with status 500'],
-      ['the keys of the issuer cannot be fetched', 'it has no keys'],
+      ['the keys of the issuer cannot be fetched', 'the issuer answered with status 500'],
+      ['the keys of the issuer cannot be fetched', 'the key set has no keys'],
     ],
   );
   assert.ok((await command.metrics()).includes('outcome="no-keys",fault="gateway"} 2\n'));
@@ -140,7 +140,7 @@ test('AUTH_JWKS_FILE: a new file is read when a token names its key; a file with
   }
   for (const [name, text, expected] of [
     ['absent.json', undefined, /AUTH_JWKS_FILE cannot be used: .*ENOENT/],
-    ['empty.json', '', /AUTH_JWKS_FILE cannot be used: it is not JSON/],
+    ['empty.json', '', /AUTH_JWKS_FILE cannot be used: the key set is not JSON/],
   ] as const) {
     if (text !== undefined) writeFileSync(join(folder, name), text);
     const ports = { PORT: '0', ADMIN_PORT: '0' };

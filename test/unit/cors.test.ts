@@ -99,10 +99,10 @@ describe('advice of check about origins', () => {
   });
 
   test('about a star, http, and localhost next to other origins', () => {
-    assert.match(advice('*').join(), /list the origins/);
+    assert.match(advice('*').join(), /List the origins/);
     assert.match(advice('http://app.example.com').join(), /is not https/);
-    assert.doesNotMatch(advice('http://app.example.com').join(), /Leave it out/);
-    assert.match(advice('http://app.example.com', app).join(), /Leave it out/);
+    assert.doesNotMatch(advice('http://app.example.com').join(), /Leave this origin out/);
+    assert.match(advice('http://app.example.com', app).join(), /Leave this origin out/);
     assert.match(advice('http://localhost:5173', app).join(), /for development only/);
   });
 });

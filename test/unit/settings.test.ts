@@ -359,9 +359,9 @@ describe('the settings file', () => {
       'PROT=1\nSETTINGS_FILE=other\nhttp://user:secret@a/?b=c\nPORT=x\nBACKEND_URL=http://user:secret@a\n',
     );
     assert.deepEqual(problemsOf({ settingsFile: file }, {}, 'serve'), [
-      'PROT in the settings file is not a setting that it can have: did you mean PORT?',
-      'SETTINGS_FILE in the settings file is not a setting that it can have',
-      'a name (not shown) in the settings file is not a setting that it can have',
+      'PROT in the settings file is not a setting that a settings file can have: did you mean PORT?',
+      'SETTINGS_FILE in the settings file is not a setting that a settings file can have',
+      'a name (not shown) in the settings file is not a setting that a settings file can have',
       'PORT in the settings file is "x", but must be a whole number from 0 to 65535',
       'BACKEND_URL in the settings file must be an address without user name and password (the gateway sends no credentials), for instance http://localhost:5104',
     ]);

@@ -145,14 +145,14 @@ describe('when the counter fails', () => {
   for (const [title, answer, cause] of [
     ['is silent', silent, 'no answer within 100 ms'],
     ['fails', () => Promise.reject(new Error('gone')), 'gone'],
-    ['answers nothing', () => Promise.resolve([]), 'its answer is malformed'],
-    ['grants more than was requested', () => Promise.resolve([2, 5, 0]), 'its answer is malformed'],
-    ['grants a negative number', () => Promise.resolve([-1, 5, 0]), 'its answer is malformed'],
-    ['answers fractions', () => Promise.resolve([0.5, 5, 0]), 'its answer is malformed'],
-    ['answers a negative number left', () => Promise.resolve([1, 5, -1]), 'its answer is malformed'],
-    ['leaves out the number left', () => Promise.resolve([1, 5]), 'its answer is malformed'],
-    ['answers text', () => Promise.resolve(['1', '5', '0'] as unknown as number[]), 'its answer is malformed'],
-    ['answers null', () => Promise.resolve(null as unknown as number[]), 'its answer is malformed'],
+    ['answers nothing', () => Promise.resolve([]), 'the answer is malformed'],
+    ['grants more than was requested', () => Promise.resolve([2, 5, 0]), 'the answer is malformed'],
+    ['grants a negative number', () => Promise.resolve([-1, 5, 0]), 'the answer is malformed'],
+    ['answers fractions', () => Promise.resolve([0.5, 5, 0]), 'the answer is malformed'],
+    ['answers a negative number left', () => Promise.resolve([1, 5, -1]), 'the answer is malformed'],
+    ['leaves out the number left', () => Promise.resolve([1, 5]), 'the answer is malformed'],
+    ['answers text', () => Promise.resolve(['1', '5', '0'] as unknown as number[]), 'the answer is malformed'],
+    ['answers null', () => Promise.resolve(null as unknown as number[]), 'the answer is malformed'],
   ] as const) {
     test(`a counter that ${title}: the fallback counts, the outage is reported once, and later requests do not wait`, async () => {
       using shared = create();
@@ -349,7 +349,7 @@ describe('when the connection to the counter is closed', () => {
       await clock.pass(250);
     }
     assert.ok(counter.revivals <= 41, `${counter.revivals} connections`);
-    assert.equal(shared.changes[0], 'it closes connections right after accepting them');
+    assert.equal(shared.changes[0], 'the server closes connections right after accepting them');
     assert.equal(shared.changes.length, 80);
   });
 });

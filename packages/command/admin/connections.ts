@@ -1,5 +1,5 @@
-// Limits the connections of the admin listener [D59]: a small number, one request each, short timeouts. node:http would
-// make an object for every pipelined request, so node:http receives only the first head of a connection.
+// Limits the connections of the admin listener [D59]. Their number is small, each has one request, and timeouts are short.
+// node:http would make an object for every pipelined request, so node:http receives only the first head of a connection.
 
 import type { RequestListener } from 'node:http';
 import { createServer as createNetServer, type Server, type Socket } from 'node:net';

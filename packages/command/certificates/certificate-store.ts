@@ -26,7 +26,7 @@ import { StartError } from '../../core/hosts/common/start-error.ts';
 interface CertificateStoreOptions {
   readonly files: Readonly<Record<CertificateUse, CertificateFiles>>;
   readonly minVersion: '1.2' | '1.3';
-  /** Empty: the host name in the backend's address. */
+  /** If empty, the host name in the backend's address is used. */
   readonly backendServerName: string;
   readonly reloadMs: number;
   readonly logger: Logger;

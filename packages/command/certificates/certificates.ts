@@ -26,7 +26,7 @@ export type FileText = string | { readonly code: string } | undefined;
 
 export type FileTexts = Readonly<Record<keyof CertificateFiles, FileText>>;
 
-/** The connections that use the certificates: those from clients, or those to the backend. */
+/** The use of certificates: for connections from clients, or for connections to the backend. */
 export type CertificateUse = 'clients' | 'backend';
 
 export function hasFiles({ cert, key, ca }: CertificateFiles): boolean {

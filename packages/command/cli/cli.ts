@@ -98,7 +98,7 @@ export async function runCli(
   }
 }
 
-// Largest length of a list of choices in the help, in characters. Longer ones are only in docs/settings.md.
+// Largest length of a list of choices in the help, in characters. Longer lists are only in docs/settings.md.
 const choicesLengthMax = 70;
 
 // Width of the help without a terminal: enough for one line per setting, so that grep finds a whole setting.

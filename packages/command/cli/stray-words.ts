@@ -31,9 +31,9 @@ export function findFlagsOfNpm(
 }
 
 /**
- * Returns the problems with arguments that are neither a known flag nor its value. A word after an unknown flag may be
- * a secret value. So a problem names only a word of at most 20 letters and hyphens, in the place of the command or
- * right after the command.
+ * Returns the problems with arguments that are neither a known flag nor its value. A word after an unknown flag may be a
+ * secret value. So a problem names a word only if it has at most 20 letters and hyphens and is in the place of the command
+ * or right after it.
  */
 export function findStrayWords(
   command: Command,

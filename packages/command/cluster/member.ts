@@ -11,9 +11,9 @@ import type { FromWorker, ToWorker, WorkerStart } from './messages.ts';
 import { closeUntakenConnections } from './untaken-connections.ts';
 
 const reportTimeoutMs = 1_000;
-// A worker is killed as hanging after this many heartbeats without a message from it. Its longest task takes less than a
-// tenth of that time. A start on a busy machine takes longer, so a starting worker has a higher limit. The limits count
-// heartbeats and not seconds, because time passes while the primary process is stopped and reads no messages.
+// A worker is killed as hanging after this many heartbeats without a message from it. The longest task of a worker takes
+// less than a tenth of that time. A start on a busy machine takes longer, so a starting worker has a higher limit. The
+// limits count heartbeats and not seconds, because time passes while the primary process is stopped and reads no messages.
 const missedBeatsMax = 10;
 const missedStartBeatsMax = 60;
 // Node cannot listen for signals in its first moments, so one of these signals to the process group may end a starting
@@ -48,9 +48,9 @@ export class Member {
   readonly startedAt = performance.now();
   readonly started: Promise<StartOutcome>;
   readonly exited: Promise<void>;
-  /** The primary process has told the worker to stop, so its end is expected. */
+  /** True if the primary process has told the worker to stop, so that its end is expected. */
   isLeaving = false;
-  /** The worker hung and was killed. */
+  /** True if the worker hung and was killed. */
   isFrozen = false;
   readonly #worker: Worker;
   readonly #observer: MemberObserver;
@@ -82,7 +82,7 @@ export class Member {
     return this.#worker.process.pid;
   }
 
-  /** The worker serves clients. */
+  /** True if the worker serves clients. */
   get isReady(): boolean {
     return this.#isReady;
   }
@@ -124,8 +124,8 @@ export class Member {
   }
 
   /**
-   * Counts a heartbeat, and sends it if the worker is ready. If too many heartbeats are unanswered, only returns their
-   * number. Each message of the worker answers all heartbeats so far.
+   * Counts a heartbeat, and sends it if the worker is ready. If too many heartbeats are unanswered, returns their number
+   * and does nothing else. Each message of the worker answers all heartbeats so far.
    */
   beat(): number | undefined {
     if (this.#missedBeats >= (this.#isReady ? missedBeatsMax : missedStartBeatsMax)) {

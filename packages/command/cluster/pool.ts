@@ -1,5 +1,5 @@
-// Runs several worker processes (worker.ts) on one port: starts and watches them, replaces those that die, and replaces all
-// one by one on a reload. The primary process runs this code and serves no clients.
+// Runs several worker processes (worker.ts) on one port. Starts and watches them, replaces workers that die, and on a
+// reload replaces all workers one by one. The primary process runs this code and serves no clients.
 
 import cluster from 'node:cluster';
 import { readFileSync } from 'node:fs';
@@ -184,8 +184,8 @@ class WorkerPool implements ClientService {
   }
 
   /**
-   * Replaces the workers one by one by new ones with `settings` and `tls`, without losing a call. Resolves when the last old
-   * worker has ended. If a new worker does not start, rejects with a StartError and restores the old settings.
+   * Replaces the workers, one after the other, by workers with `settings` and `tls`, without losing a call. Resolves when
+   * the last old worker has ended. If a new worker does not start, rejects with a StartError and restores the old settings.
    */
   async reload(settings: Settings, tls: TlsInForce): Promise<{ readonly finished: Promise<void> }> {
     if (this.#phase !== 'running') {
@@ -228,7 +228,7 @@ class WorkerPool implements ClientService {
     return [{ ...first, figures: counted.toJSON(), failures }, ...others];
   };
 
-  /** Tells whether a worker failed while the pool was stopping: it ended by a signal or with an exit code other than 0. */
+  /** True if a worker ended by a signal, or with an exit code other than 0, while the pool was stopping. */
   readonly hasFailed = (): boolean => this.#hasFailed;
 
   beginDrain(): void {
@@ -290,7 +290,7 @@ class WorkerPool implements ClientService {
       }
       return;
     }
-    // One by one: wait until no worker is starting or leaving.
+    // Workers are replaced one by one, so wait until no worker is starting or leaving.
     if (staying.length < this.#members.size || staying.some(({ isReady }) => !isReady)) {
       return;
     }
@@ -331,7 +331,7 @@ class WorkerPool implements ClientService {
       this.#startPause();
       return;
     }
-    // `#reconcile` then replaces the workers that already have the new settings by ones with the old settings.
+    // `#reconcile` then replaces the workers that already have the new settings by workers with the old settings.
     ({ settings: this.#settings, tls: this.#tls } = this.#reload.previous);
     this.#reload.reject(error);
     this.#reload = undefined;

@@ -21,12 +21,12 @@ interface ClusterMessage {
 
 type Send = (message: ClusterMessage, ...others: unknown[]) => boolean;
 
-// Connections refused by one worker for lack of a descriptor. Each is offered once more, to another worker.
+// Connections refused by one worker for lack of a descriptor. Each connection is offered once more, to another worker.
 const bounced = new WeakSet<Handle>();
 
 /**
  * Watches the connections sent to a new worker. `onRefused` is called for each connection closed for lack of a descriptor.
- * Call the returned function when the worker has ended: it closes the connections that the worker did not accept, and makes
+ * Call the returned function when the worker has ended. It closes the connections that the worker did not accept, and makes
  * node:cluster forget the worker. No other worker gets these connections, because the ended worker may have read bytes from
  * them, or carried out a write.
  */

@@ -8,7 +8,7 @@ import { withLog } from './running.ts';
 export const backendCommand: CommandEntry = {
   summary: 'run the embedded backend alone',
   description:
-    'Runs the embedded backend alone: a stand-in for a real work-item backend, for development, demonstrations and tests. Not for production: it is one process with one SQLite file and no authentication.',
+    'Runs the embedded backend alone: a stand-in for a real work-item backend, for development, demonstrations and tests. Not for production, because it is one process with one SQLite file and no authentication.',
   examples: ['--embedded-backend-database work-items.sqlite'],
   run: async ({ resolved: { settings }, terminal, parts }) =>
     await withLog(settings, async (log) => {

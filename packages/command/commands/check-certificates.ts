@@ -17,7 +17,7 @@ const words: Readonly<Record<CertificateUse, { readonly title: string; readonly 
   clients: { title: 'TLS for clients', authority: 'clients need a certificate issued by' },
   backend: { title: 'TLS to the backend', authority: 'the backend needs a certificate issued by' },
 };
-// If there are more authorities than this, as in a bundle of all public ones, they are not listed.
+// If there are more authorities than this, as in a bundle of all public authorities, they are not listed.
 const shownAuthoritiesMax = 5;
 
 /** Checks the certificate files of `use`, and their validity at `now` (milliseconds since 1970). */

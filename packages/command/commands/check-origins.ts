@@ -15,7 +15,7 @@ export function describeOrigins({
   if (corsOrigins.includes(anyOrigin)) {
     return [
       'cors: pages of every origin may call and read replies',
-      '  Any website can then call the gateway from the browser of a visitor who can reach it; list the origins unless that is intended.',
+      '  Then any website can call the gateway from the browser of a visitor who can reach the gateway. List the origins unless this is intended.',
     ];
   }
   const withCredentials = corsCredentials ? ', with cookies and client certificates' : '';
@@ -32,17 +32,19 @@ function adviseOn(origin: string, origins: readonly string[]): string[] {
   }
   if (isVisitorsMachine(hostname)) {
     return origins.some((each) => !isVisitorsMachine(new URL(each).hostname))
-      ? [`  ${origin} is the visitor's own machine, where any program can serve pages: for development only.`]
+      ? [
+          `  ${origin} is the visitor's own machine, where any program can serve pages. Use it for development only.`,
+        ]
       : [];
   }
   if (protocol === 'https:') {
     return [];
   }
   const secure = origins.includes(origin.replace('http:', 'https:'))
-    ? ' Leave it out: the https origin is listed.'
+    ? ' Leave this origin out, because the https origin is listed.'
     : '';
   return [
-    `  ${origin} is not https: an attacker on the network can change its pages and call with them.${secure}`,
+    `  ${origin} is not https: an attacker on the network can change its pages, and these pages can call the gateway.${secure}`,
   ];
 }
 

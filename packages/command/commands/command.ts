@@ -12,7 +12,7 @@ export interface Terminal {
   /** Width of the terminal in columns; undefined if standard output is not a terminal. */
   readonly columns: number | undefined;
   readonly signals: HeldSignals;
-  /** Standard input, output or error was a terminal at the start. */
+  /** True if standard input, output or error was a terminal at the start. */
   readonly isInteractive: boolean;
   readonly write: (text: string) => void;
   readonly writeError: (text: string) => void;

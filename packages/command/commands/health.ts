@@ -1,4 +1,4 @@
-// The command `health`: checks whether a gateway on this machine is alive. It serves health checks that can only run a
+// The command `health`: checks whether a gateway on this machine is alive. Meant for health checks that can only run a
 // program, as in a container without a shell.
 
 import { escapeControls } from '../../core/text/escape.ts';
@@ -10,7 +10,7 @@ const bytesMax = 4_096;
 export const healthCommand: CommandEntry = {
   summary: 'check whether a running gateway is alive',
   description:
-    'Requests /livez from the admin listener of a gateway on this machine, found through the same settings as serve, and prints the answer. Exits 0 if the gateway is alive and 1 if not: for the health check of a container.',
+    'Requests /livez from the admin listener of a gateway on this machine, and prints the answer. The command finds the listener through the same settings as serve. It exits 0 if the gateway is alive and 1 if not. Meant for the health check of a container.',
   examples: ['', '--admin-port 9465'],
   run: async ({ resolved: { settings }, terminal }) => {
     terminal.signals.release();

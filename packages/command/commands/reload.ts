@@ -31,20 +31,20 @@ export async function reload(
     if (!(error instanceof SettingsError)) {
       throw error;
     }
-    logger.error({ problems: error.problems }, 'SIGHUP: the new settings are invalid, the old ones stay');
+    logger.error({ problems: error.problems }, 'SIGHUP: the new settings are invalid; the old settings stay');
     return false;
   }
   const before = inForce.resolved;
   const next = keepSettings(before, fresh, clients.hasWorkers);
   const notApplied = describeChanges(next.settings, fresh.settings);
   if (Object.keys(notApplied).length > 0) {
-    logger.warn({ notApplied }, 'SIGHUP: new values of these settings need a restart, the old ones stay');
+    logger.warn({ notApplied }, 'SIGHUP: new values of these settings need a restart; the old values stay');
   }
   let finished: Promise<void>;
   try {
     ({ finished } = await serveBy(inForce, clients, next.settings, logger));
   } catch (error) {
-    logger.error({ err: error }, 'SIGHUP: the reload failed, the old settings stay');
+    logger.error({ err: error }, 'SIGHUP: the reload failed; the old settings stay');
     return false;
   }
   inForce.resolved = next;
@@ -99,8 +99,8 @@ async function serveBy(
   }
 }
 
-// Replaces new values of settings that need a restart by the old ones. The number of workers can change, but a single
-// process cannot become several.
+// Keeps the old values of settings that need a restart. The number of workers can change, but a single process cannot
+// become several.
 function keepSettings(
   before: ResolvedSettings,
   fresh: ResolvedSettings,

@@ -1,7 +1,7 @@
-// Writes the log line of a finished request: the same bytes as `logger.info(fields, 'request')` of pino, at a third of
-// the cost. Many values need no escape: a request id has only letters, digits and `._~-` [D25], a client is an IP
-// address. Path and agent are printable ASCII. Only this file reads pino's symbols. test/unit/log.test.ts compares its
-// line with pino's.
+// Writes the log line of a finished request: the same bytes as `logger.info(fields, 'request')` of pino, at a third of the
+// cost. Many values need no escape, because a request id has only letters, digits and `._~-` [D25] and a client is an IP
+// address. Path and agent are printable ASCII. Only this file reads pino's symbols. test/unit/log.test.ts compares its line
+// with pino's.
 
 import { pino, type DestinationStream, type Logger } from 'pino';
 

@@ -94,7 +94,7 @@ export class LogOutput {
     this.#writeNext();
   }
 
-  /** Resolves when everything is written, or after `limitMs`; the rest is then lost. */
+  /** Resolves when everything is written, or after `limitMs`. Lines not written by then are lost. */
   async end(limitMs: number): Promise<void> {
     this.flush();
     if (this.#batches.length > 0) {

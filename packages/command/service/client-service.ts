@@ -115,7 +115,7 @@ export async function startClientService(
   };
 }
 
-// Lets the calls of `serving` finish. After the timeout it cuts the remaining ones.
+// Lets the calls of `serving` finish. After the timeout it cuts the remaining calls.
 async function finishServing(serving: Serving, shutdownTimeoutMs: number, logger: Logger): Promise<void> {
   serving.beginDrain();
   const { signal, callOff } = startShutdownTimeout(shutdownTimeoutMs, logger);

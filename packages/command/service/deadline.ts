@@ -8,8 +8,8 @@ const heldUpMs = 500;
 const catchUpMs = 1_000;
 
 /**
- * Calls `onOver` after `ms`, or later if this process was stopped meanwhile (SIGSTOP, a sleeping machine), because calls
- * and workers then had less time to finish. Returns the function that cancels the deadline.
+ * Calls `onOver` after `ms`. If this process was stopped in that time (SIGSTOP, a sleeping machine), calls it later,
+ * because calls and workers had less time to finish. Returns the function that cancels the deadline.
  */
 export function startDeadline(ms: number, onOver: () => void): () => void {
   let dueAt = performance.now() + ms;
@@ -37,7 +37,7 @@ export function startShutdownTimeout(
 ): { readonly signal: AbortSignal; readonly callOff: () => void } {
   const timeout = new AbortController();
   const callOff = startDeadline(shutdownTimeoutMs, () => {
-    logger.warn({ shutdownTimeoutMs }, 'shutdown timeout reached: cutting what is still in flight');
+    logger.warn({ shutdownTimeoutMs }, 'shutdown timeout reached: cutting requests still in flight');
     timeout.abort();
   });
   return { signal: timeout.signal, callOff };

@@ -51,8 +51,8 @@ export async function createGuards(
     lines.redis.close();
     lines.primary.close();
   };
-  // The start fails if the key file is unusable, as with any other file. A file does not recover by itself, while an
-  // issuer that is down may.
+  // The start fails if the key file is unusable, as with any other file. An unusable file does not recover by itself, but
+  // an issuer that is down may recover.
   if (guards.fileProblem !== undefined) {
     close();
     throw new StartError(`AUTH_JWKS_FILE cannot be used: ${guards.fileProblem}`, undefined);

@@ -3,7 +3,7 @@
 
 import type { SignalSource } from './lifecycle.ts';
 
-/** Passes signals on to listeners, first the held ones. */
+/** Passes signals on to listeners. Held signals come first. */
 export interface HeldSignals extends SignalSource {
   /** Stops holding signals. From now on every signal, also a held one, ends the process. */
   readonly release: () => void;

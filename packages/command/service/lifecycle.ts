@@ -31,7 +31,7 @@ const stopMsMax = 4_000;
 export interface StopRequest {
   /** Aborted when a stop is requested. */
   readonly wanted: AbortSignal;
-  /** Tells whether there was an internal error, before or after the request. */
+  /** True if there was an internal error, before or after the request. */
   readonly hasFault: () => boolean;
   /** Aborted when the remaining connections are to be cut. */
   readonly cut: AbortSignal;
@@ -98,7 +98,7 @@ export function listenForStop(
     } else if (awaitsRepetition && signal === first.signal && now - first.at < repetitionByNpmMsMax) {
       awaitsRepetition = false;
     } else {
-      logger.warn({ signal }, 'second signal: cutting what is still in flight');
+      logger.warn({ signal }, 'second signal: cutting requests still in flight');
       cut();
     }
   };

@@ -5,7 +5,9 @@ import { systemClock, type Clock } from '../../core/time/clock.ts';
 
 interface OutageLinesOptions {
   readonly clock?: Clock;
-  /** An outage has begun. `outages` is the number of outages since the last call; `cause` is the cause of the latest. */
+  /**
+   * An outage has begun. `outages` is the number of outages since the last call; `cause` is the cause of the latest outage.
+   */
   readonly onDown: (cause: unknown, outages: number) => void;
   readonly onUp: () => void;
 }

@@ -3,7 +3,7 @@
 
 import { StartError } from '../../core/hosts/common/start-error.ts';
 
-/** File descriptors of listening sockets; empty: the gateway opens its own socket. */
+/** File descriptors of listening sockets. If a list is empty, the gateway opens its own socket. */
 export interface PassedSockets {
   readonly clients: readonly number[];
   readonly admin: readonly number[];

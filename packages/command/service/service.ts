@@ -27,8 +27,8 @@ export interface WholeService extends Service {
 }
 
 /**
- * Adds the admin listener to the client service, and reloads the certificates when their files change. Rejects with a StartError,
- * after stopping both.
+ * Adds the admin listener to the client service, and reloads the certificates when their files change. Rejects with a
+ * StartError, after stopping all listeners.
  */
 export async function addAdmin(
   clients: ClientService,

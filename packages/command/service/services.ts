@@ -9,13 +9,13 @@ export interface Service {
   /** From now on every reply closes its connection [D33], and `/readyz`, if the service has it, answers 503. */
   beginDrain(): void;
   /**
-   * Refuses new connections and closes idle ones. Resolves when all connections have closed and no call is in flight. When
-   * `signal` is aborted, it no longer waits for calls.
+   * Refuses new connections and closes idle ones. Resolves when all connections have closed and no call is in flight. Once
+   * `signal` is aborted, resolves without waiting for calls.
    */
   finishDrain(signal: AbortSignal): Promise<void>;
   /** Cuts the remaining connections. */
   stop(): Promise<void>;
-  /** Tells whether a worker of the service failed while stopping. */
+  /** True if a worker of the service failed while stopping. */
   readonly hasFailed?: () => boolean;
 }
 

@@ -84,7 +84,7 @@ export async function createServing(
   try {
     connections = new ClientServer(settings, gateway, secure);
   } catch (error) {
-    // Node cannot use the certificates. If this is a reload, the previous `Serving` goes on.
+    // Node cannot use the certificates. If this is a reload, the previous `Serving` stays in use.
     guards.close();
     await tracer?.end(0);
     throw error;

@@ -37,7 +37,9 @@ export function readSettingsFile(name: string, problems: string[]): NodeJS.Dict<
   for (const variable of Object.keys(variables).filter((each) => !known.includes(each))) {
     // A mistyped line can have anything before its `=`, even a password.
     const named = /^[A-Z][A-Z_]{0,39}$/.test(variable) ? variable : 'a name (not shown)';
-    problems.push(`${named} in the settings file is not a setting that it can have${suggest(named, known)}`);
+    problems.push(
+      `${named} in the settings file is not a setting that a settings file can have${suggest(named, known)}`,
+    );
   }
   for (const variable of known.filter((each) => variables[each]?.includes('\n') === true)) {
     problems.push(`${variable} in the settings file has a quotation mark that is not closed on its line`);

@@ -34,7 +34,7 @@ export function findWarnings(
   if (memory.limit < memory.needed) {
     warnings.push({
       message:
-        'too little memory for the configured limits: give the gateway more, or lower BUFFERED_BYTES_MAX, CONNECTIONS_MAX or WORKERS',
+        'too little memory for the configured limits: give the gateway more memory, or lower BUFFERED_BYTES_MAX, CONNECTIONS_MAX or WORKERS',
       facts: { ...memory, bufferedBytesMax, connectionsMax, workers },
     });
   }

@@ -8,7 +8,7 @@ import { escapeControls } from '../../core/text/escape.ts';
 import { takeRejectedSpans } from './rejected-spans.ts';
 import type { SpanLosses } from './span-losses.ts';
 
-// Largest number of spans held, including those in flight to the collector; further ones are dropped.
+// Largest number of spans held, including those in flight to the collector; further spans are dropped.
 const spansMax = 2_048;
 const batchSpansMax = 512;
 // Longest time that a span waits for its batch to fill.

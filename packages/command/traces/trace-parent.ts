@@ -1,5 +1,5 @@
-// Reads and writes `traceparent` values of version 00 (W3C Trace Context 2). The functions expect valid values: those that
-// this file wrote, or those that `readTraceContext` has checked.
+// Reads and writes `traceparent` values of version 00 (W3C Trace Context 2). The functions expect values that this file
+// wrote or that `readTraceContext` has checked.
 
 import { RandomText } from '../../core/text/random-text.ts';
 

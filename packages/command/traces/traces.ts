@@ -1,5 +1,5 @@
-// Traces calls [D49]: decides which are sampled, and makes the trace context for the backend. call-spans.ts makes the spans of
-// sampled calls, and span-export.ts exports them. This file loads the SDK.
+// Traces calls [D49]: decides which calls are sampled, and makes the trace context for the backend. call-spans.ts makes the
+// spans of sampled calls, and span-export.ts exports them. This file loads the SDK.
 
 import { Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';

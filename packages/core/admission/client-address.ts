@@ -1,4 +1,5 @@
-// Finds a client's address: the connection's, or the one that trusted proxies report in `x-forwarded-for` [D46, D52].
+// Finds a client's address. It is the connection's address, or the address that trusted proxies report in `x-forwarded-for`
+// [D46, D52].
 
 import { BlockList, isIP, isIPv4, isIPv6, SocketAddress } from 'node:net';
 import { splitList } from '../text/lists.ts';

@@ -185,7 +185,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   readonly #handler: OutcomeHandler;
   #connection: ClientConnection;
   readonly #deadline = new Deadline(this);
-  // The deadline for connecting, later the one for discarding.
+  // The deadline for connecting, later the deadline for discarding.
   #secondDeadline: Deadline | undefined;
   #wasResent = false;
   #state: ExchangeState = 'waiting';

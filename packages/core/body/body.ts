@@ -58,8 +58,8 @@ export abstract class Body {
   protected abstract handOver(): Buffer[];
 }
 
-// A buffer takes some 250 bytes in addition to its content, so small pieces are copied into one buffer. Otherwise a
-// body in one-byte chunks needs 400 times its size: a body of 4 MB crashed the process.
+// A buffer takes some 250 bytes in addition to its content, so small pieces are copied into one buffer. Otherwise a body in
+// one-byte chunks needs 400 times its size, and a body of 4 MB crashed the process.
 const smallBytes = 4_096;
 const joinedBytes = 16_384;
 

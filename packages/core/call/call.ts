@@ -43,7 +43,7 @@ export interface CallContext {
   readonly routeOptions: RouteOptions;
   /** Largest request body, in bytes [D11]. */
   readonly requestBytesMax: number;
-  /** True while the gateway stops: every reply closes its connection [D33]. */
+  /** True while the gateway stops. Every reply then closes its connection [D33]. */
   readonly isDraining: boolean;
   /** True while the remaining connections are cut. Requests without a reply then have the outcome `shutdown` [D51]. */
   readonly isCutting: boolean;

@@ -6,7 +6,7 @@ import type { OperationName } from '../operations.ts';
 import type { CallOutcome } from '../outcomes.ts';
 import type { FixedReply } from '../replies.ts';
 
-/** A request for an operation. Its id and body may still prove invalid. */
+/** A request for an operation. Its id and body may still be invalid. */
 export interface GuardedRequest {
   readonly head: RequestHead;
   readonly operation: OperationName;

@@ -15,7 +15,7 @@ const plainInteger = /^[1-9]\d*$/;
  * segment has none. `segment` is still percent-encoded.
  */
 export function parseItemId(segment: string, parsing: ItemIdParsing): string | undefined {
-  // The fast path for nearly every id: digits without a leading zero are canonical under both grammars.
+  // Nearly every id takes this fast path, because digits without a leading zero are canonical in both grammars.
   if (plainInteger.test(segment)) {
     return segment;
   }

@@ -145,7 +145,7 @@ export class RequestFields extends Framing {
           value.toLowerCase() === '100-continue' && this.#expectation === 'none' ? 'continue' : 'unknown';
         return;
       case 'upgrade':
-        // Upgrades are not supported, but the next bytes may be in the other protocol [RFC 9110, 7.8].
+        // Upgrades are not supported, but the next bytes may be in the new protocol [RFC 9110, 7.8].
         this.closes = true;
         return;
       case 'keep-alive':

@@ -181,7 +181,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
         }
         break;
       case 'whole':
-      // No limit: the client is waiting for the handler.
+      // No limit, because the client is waiting for the handler.
     }
   }
 

@@ -35,7 +35,7 @@ export interface SecureOptions {
 }
 
 export class ClientServer implements Iterable<Connection> {
-  /** The caller calls its `listen`. Each new connection is passed to `take`. */
+  /** The caller must call its `listen`. Each new connection is passed to `take`. */
   readonly listener: Server;
   /** Called, at most once a second, when the limit on connections is reached. */
   onFull: () => void = () => undefined;

@@ -23,7 +23,7 @@ export interface Reply {
   readonly length: number;
   /** True if the connection closes after the reply. Protocols with several requests at once ignore this. */
   readonly closes: boolean;
-  /** The gateway is stopping: the client should send its next requests on another connection [D33]. */
+  /** True if the gateway is stopping, so that the client should send its next requests on another connection [D33]. */
   readonly drains: boolean;
 }
 

@@ -295,7 +295,7 @@ export function scan(length: i32, state: i32, depth: i32): i32 {
           break;
         }
         case BEGINS_LITERAL: {
-          // Has no branches, because the order of literals in a list is random, so that branches would be mispredicted.
+          // Has no branches, because the order of literals in a list is random and branches would be mispredicted.
           const long = <usize>(byte == LETTER_F);
           if (load<u32>(at + long) != load<u32>(LITERALS + ((byte >> 1) & 12))) {
             at += 1;

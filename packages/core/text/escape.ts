@@ -1,4 +1,4 @@
-// Makes untrusted text safe to show: an address, a certificate's name, an error message. With control characters,
+// Makes untrusted text safe to show, such as an address, a certificate's name or an error message. With control characters,
 // such text could look like the gateway's own output.
 
 // C0, DEL and C1; Unicode's line separators; characters that change the direction of writing.

@@ -280,13 +280,13 @@ function showConnection() {
       lost,
       streamState === 'full'
         ? 'Too many dashboards are open. Close another one; this page retries every 5 s.'
-        : `No connection to the gateway since ${formatTime(lostAt)}: it has stopped, or the network is down. The figures below are older than that. This page retries every second.`,
+        : `No connection to the gateway since ${formatTime(lostAt)}: the gateway has stopped, or the network is down. The figures below are older than that. This page retries every second.`,
     );
     nameTab('No connection');
     // The last verdict may be wrong by now, so it must not stay the headline.
     if (now !== undefined && facts !== undefined) {
       const last = `Last verdict, at ${formatTime(now.at)}: ${judge(now, facts).title}.`;
-      const next = 'Check that its process is running and that this machine can reach it.';
+      const next = 'Check that the process of the gateway is running and that this machine can reach it.';
       setVerdict('gone', byId('verdict').dataset['party'] ?? '', 'No connection to the gateway', last, next);
     }
   }

@@ -47,7 +47,8 @@ const rules = [
     party: 'gateway',
     next: 'Wait: the gateway stops when these calls end, after SHUTDOWN_TIMEOUT_MS at the latest.',
     title: 'The gateway is draining',
-    detail: ({ inFlight }) => `It is shutting down, with ${countOf(inFlight, 'call')} still in flight.`,
+    detail: ({ inFlight }) =>
+      `The gateway is shutting down, with ${countOf(inFlight, 'call')} still in flight.`,
   },
   {
     holds: ({ backend }) => !backend.isReachable,
@@ -62,9 +63,10 @@ const rules = [
     holds: (now) => countKind(now, 'bug') > 0,
     level: 'unwell',
     party: 'gateway',
-    next: 'Report it with the stack trace from the log.',
+    next: 'Report the bug with the stack trace from the log.',
     title: 'The gateway has a bug',
-    detail: (now) => `${countOf(countKind(now, 'bug'), 'call')} failed because of it ${inLastMinute(now)}.`,
+    detail: (now) =>
+      `${countOf(countKind(now, 'bug'), 'call')} failed because of the bug ${inLastMinute(now)}.`,
   },
   {
     holds: (now) => countKind(now, 'no-keys') > 0 && recoveredAt(now, 'gateway') === undefined,
@@ -107,7 +109,7 @@ const rules = [
       inFlight >= inFlightMax * fullShare || bufferedBytes >= bufferedBytesMax * fullShare,
     level: 'notice',
     party: 'gateway',
-    next: 'See under Load which limit is nearly reached. Raise it, or add a gateway.',
+    next: 'See under Load which limit is nearly reached. Raise that limit, or add a gateway.',
     title: 'The gateway is nearly full',
     detail: describeFill,
   },
@@ -137,7 +139,8 @@ const rules = [
     party: 'backend',
     next: "Find the slow operation below, then check the backend's load.",
     title: 'The backend is slow',
-    detail: (now) => `Its p99 is ${formatMs(now.lastMinute.flows.all.backendP99)} ${inLastMinute(now)}.`,
+    detail: (now) =>
+      `The backend's p99 is ${formatMs(now.lastMinute.flows.all.backendP99)} ${inLastMinute(now)}.`,
   },
   {
     holds: (now) => slowOutsideBackend(now) !== undefined,
@@ -154,7 +157,7 @@ const rules = [
     party: 'gateway',
     next: 'Raise WORKERS, give the machine more CPU cores, or add a gateway.',
     title: 'The gateway is short of CPU time',
-    detail: () => 'The delay of its event loop is more than 0.25 s.',
+    detail: () => "The delay of the gateway's event loop is more than 0.25 s.",
   },
 ];
 

@@ -13,7 +13,7 @@ followSystem();
 const isLocal = /^(localhost|.*\.localhost|127\.[\d.]+|\[::1\])$/.test(window.location.hostname);
 const dashboardUrl = isLocal ? document.documentElement.dataset.dashboard : undefined;
 
-/** A Swagger UI plugin. Swagger UI's maps are those of the library Immutable. */
+/** A Swagger UI plugin. Swagger UI's maps come from the library Immutable. */
 const adjustments = ({ React, getComponent }) => {
   const element = React.createElement;
 
@@ -154,7 +154,7 @@ const adjustments = ({ React, getComponent }) => {
   };
 };
 
-// A body of more characters is not highlighted, or not shown in full, because the page would freeze.
+// A body above these limits, in characters, is not highlighted or not shown in full, because the page would freeze.
 const highlightedMax = 20_000;
 const shownMax = 200_000;
 const lineMax = 60;

@@ -37,12 +37,12 @@ export const connectionsRows = {
     tlsReloadMs: {
       kind: milliseconds,
       default: 10_000,
-      help: 'Interval at which the certificate files are checked for changes; SIGHUP checks them immediately. Valid new certificates apply to new connections. Invalid ones are refused and logged.',
+      help: 'Interval at which the certificate files are checked for changes; SIGHUP checks them immediately. Valid new certificates apply to new connections. Invalid new certificates are refused and logged.',
     },
     http2: {
       kind: boolean,
       default: false,
-      help: 'Offer HTTP/2 to clients; those that do not support it use HTTP/1.1. Needs TLS_CERT_FILE and Node 26.',
+      help: 'Offer HTTP/2 to clients; clients that do not support HTTP/2 use HTTP/1.1. Needs TLS_CERT_FILE and Node 26.',
     },
   }),
   ...settings('tls', serving, {

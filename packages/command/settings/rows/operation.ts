@@ -26,7 +26,7 @@ export const operationRows = {
       kind: boolean,
       default: false,
       invertedIn: ['dev'],
-      help: 'Serve the API reference at /docs and the OpenAPI document at /openapi.json; without it both are 404.',
+      help: 'Serve the API reference at /docs and the OpenAPI document at /openapi.json; if false, both paths get 404.',
     },
   }),
   ...settings('shutdown', gateway, {

@@ -1,4 +1,4 @@
-// The supported signature algorithms of tokens [RFC 7518, 3.1; RFC 8037]. All are asymmetric: only the issuer can sign.
+// The supported signature algorithms of tokens [RFC 7518, 3.1; RFC 8037]. All are asymmetric, so only the issuer can sign.
 // `none` and shared-secret algorithms such as `HS256` are excluded [D41].
 
 export const signatureAlgorithms = [

@@ -57,7 +57,7 @@ function parseAlgorithms(text: string): readonly string[] | Problem {
   return new Problem(`must be one or more of ${listOfAlgorithms}${why}`);
 }
 
-// In an array, each item is one name: commas and spaces in an item become `?`, which makes the item invalid.
+// In an array, each item is one name, so commas and spaces in an item become `?`, which makes the item invalid.
 export const algorithms = textsOf(
   (text) => parseAlgorithms(text.replaceAll(/[\s,]/g, '?')),
   parseAlgorithms,

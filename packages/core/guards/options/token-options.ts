@@ -45,13 +45,13 @@ export const tokenRows = {
   authClockSkewMs: {
     kind: integer('ms', 0, 600_000),
     default: 30_000,
-    help: "Tolerated difference between the issuer's clock and ours; applies to the claims `exp` and `nbf`.",
+    help: 'Tolerated difference between the clocks of issuer and gateway; applies to the claims `exp` and `nbf`.',
   },
   /** Required header `typ` of tokens; a token with another type gets 401. Default: `any`. */
   authTokenType: {
     kind: choice('any', 'at+jwt'),
     default: 'any',
-    help: 'Required header `typ` of tokens; tokens with another one get 401. `at+jwt` accepts only access tokens (RFC 9068), and no other tokens of the issuer.',
+    help: 'Required header `typ` of tokens; tokens with another type get 401. `at+jwt` accepts only access tokens (RFC 9068), and no other tokens of the issuer.',
   },
   /** Scopes that operations require. An operation that is not listed requires only a valid token [D42]. Default: none. */
   authScopes: {

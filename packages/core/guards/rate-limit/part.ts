@@ -67,7 +67,7 @@ export async function createRateGuard(
   };
 }
 
-// Largest number of kept counts. More than one is kept for a reload that fails later: the previous guards then continue
+// Largest number of kept counts. More than one is kept, because a reload may fail later. Then the previous guards continue
 // to count, and the next reload takes over their count.
 const countsMax = 4;
 

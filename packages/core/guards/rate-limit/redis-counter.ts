@@ -50,7 +50,8 @@ return answer
 const keyPrefix = 'work-item-gateway:rate:';
 /** Longest wait of a request for Redis [D47]. */
 export const answerMsMax = 100;
-// Timeout for connecting. Connecting and `answerMsMax` fit into a second, in which Redis must count again after an outage.
+// Timeout for connecting. Connecting and `answerMsMax` together take less than a second, because Redis must count again
+// within a second after an outage.
 const connectMsMax = 350;
 
 interface CountingRedis extends Redis {
@@ -104,10 +105,10 @@ export class RedisCounter implements Counter {
       const answer: unknown = await redis.countRates(1, `${keyPrefix}probe`, limitMax, 1_000, '1');
       const isAnswer = Array.isArray(answer) && answer.length === 3 && answer.every(Number.isSafeInteger);
       if (!isAnswer) {
-        throw new Error('its answer is malformed');
+        throw new Error('the answer is malformed');
       }
       if (failure !== undefined || redis.status !== 'ready') {
-        throw new Error('it closed the connection');
+        throw new Error('Redis closed the connection');
       }
       // ioredis emits 'close' before it rejects pending commands.
       redis.once('close', () => {

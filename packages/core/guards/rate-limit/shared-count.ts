@@ -159,7 +159,7 @@ export class SharedCount implements Count {
     const wanted = waiting.map(([, all]) => all.length);
     counter.ask({ rate, keys, wanted }).then((answer) => {
       if (!isAnswer(answer, wanted)) {
-        onFailure(new Error('its answer is malformed'));
+        onFailure(new Error('the answer is malformed'));
       } else if (this.#asked.delete(asked)) {
         callOff();
         this.#settle(waiting, answer);
@@ -197,7 +197,7 @@ export class SharedCount implements Count {
     const { clock, answerMsMax } = this.#options;
     const now = clock.steady();
     if (now - this.#revivedAt < settledMs) {
-      this.#goAway(new Error('it closes connections right after accepting them'));
+      this.#goAway(new Error('the server closes connections right after accepting them'));
       this.#retrySoon();
       return;
     }

@@ -160,5 +160,7 @@ export class KeySet {
 
 function explainNoKeys(text: string, algorithms: readonly SignatureAlgorithm[]): Error {
   const flaws = explainUnusable(text, algorithms);
-  return new Error(flaws.length === 0 ? 'it has no keys' : `it has no usable key (${flaws.join('; ')})`);
+  return new Error(
+    flaws.length === 0 ? 'the key set has no keys' : `the key set has no usable key (${flaws.join('; ')})`,
+  );
 }

@@ -23,7 +23,7 @@ export function createUrlSource(url: URL): KeySource {
       const answer = await get(url, signal);
       try {
         if (answer.statusCode !== 200) {
-          throw new Error(`it answered with status ${answer.statusCode ?? 0}`);
+          throw new Error(`the issuer answered with status ${answer.statusCode ?? 0}`);
         }
         return decode(await readWhole(answer));
       } finally {
@@ -70,7 +70,7 @@ async function readWhole(stream: AsyncIterable<unknown>): Promise<Buffer> {
     pieces.push(piece);
     length += piece.length;
     if (length > keySetBytesMax) {
-      throw new Error(`it is larger than ${keySetBytesMax} bytes`);
+      throw new Error(`the key set is larger than ${keySetBytesMax} bytes`);
     }
   }
   return Buffer.concat(pieces);
@@ -80,6 +80,6 @@ function decode(bytes: Buffer): string {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
   } catch {
-    throw new Error('it is not UTF-8');
+    throw new Error('the key set is not UTF-8');
   }
 }

@@ -13,7 +13,7 @@ export interface SigningKey {
   readonly key: CryptoKey;
 }
 
-// Limits of a key set, because it comes from the network: the number of keys read, and the length of a key id.
+// A key set comes from the network, so it has limits: for the number of keys read, and for the length of a key id.
 const keysMax = 200;
 const kidLengthMax = 1_024;
 // Required by RFC 7518, 3.3.
@@ -104,11 +104,11 @@ function jwksOf(text: string): readonly JWK[] {
   try {
     set = JSON.parse(text);
   } catch {
-    throw new Error('it is not JSON');
+    throw new Error('the key set is not JSON');
   }
   const keys: unknown = isObject(set) ? set['keys'] : undefined;
   if (!Array.isArray(keys)) {
-    throw new Error('it is JSON, but not a JSON Web Key Set: it has no array "keys"');
+    throw new Error('the key set is JSON, but not a JSON Web Key Set: it has no array "keys"');
   }
   return keys.filter(isObject);
 }

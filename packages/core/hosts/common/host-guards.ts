@@ -97,7 +97,7 @@ export class HostGuards implements Guard {
         }
       },
       onCounter: (_who, cause) => {
-        const text = cause instanceof Error ? cause.message : 'it does not answer';
+        const text = cause instanceof Error ? cause.message : 'no answer';
         this.#report('redis', cause === undefined ? undefined : text);
       },
       // Not an outage: Redis still counts requests.

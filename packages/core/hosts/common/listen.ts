@@ -174,7 +174,7 @@ async function startListening(server: Server, place: ListenOptions | Socket): Pr
 // arbitrary moment also makes the OS reset connections that are established but not yet accepted. So the accept queue is
 // reduced to one place and emptied, one connection per event-loop turn. Then the socket is closed in the callback that
 // accepts the next connection, or after `closeQuietMs` without a connection. A client that connects in the few microseconds
-// before the close is still reset. A load balancer can prevent this: it stops sending connections during SHUTDOWN_DELAY_MS.
+// before the close is still reset. A load balancer prevents this if it stops sending connections during SHUTDOWN_DELAY_MS.
 /** Makes `server` stop accepting connections; open ones stay. */
 export async function stopListening(server: Server): Promise<void> {
   // Reduces the accept queue to one place. Otherwise a connection made in the last turn may be reset.

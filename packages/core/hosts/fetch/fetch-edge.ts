@@ -1,9 +1,9 @@
 // Replaces `work-item-gateway/fetch` in browsers and on edge runtimes, which have no sockets. Their `fetch` cannot call the
-// backend: it adds headers, follows redirects, decompresses, and hides malformed answers [D15, D22, D23].
+// backend, because it adds headers, follows redirects, decompresses, and hides malformed answers [D15, D22, D23].
 
 import type { createFetchHandler as create } from './fetch.ts';
 
-/** Throws an `Error`: the backend cannot be reached from this runtime. */
+/** Throws an `Error`, because the backend cannot be reached from this runtime. */
 export const createFetchHandler: typeof create = () => {
   throw new Error(
     'The gateway needs sockets, which this runtime does not have: run it on Node.js, Bun or Deno. ' +

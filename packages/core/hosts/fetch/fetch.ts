@@ -101,7 +101,7 @@ function findProblems({ clientAddress, rateLimit, rateLimitKey = 'address' }: Fe
 }
 
 const noRequest =
-  'The fetch handler takes a web-standard Request. Express, Connect and node:http pass another kind: use work-item-gateway/node there.';
+  'The fetch handler takes a web-standard Request. Express, Connect and node:http pass another kind of request: use work-item-gateway/node for them.';
 
 // Checks only the members that this file uses, because a host may have its own class of requests.
 function isRequest(value: unknown): boolean {
@@ -181,7 +181,7 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
   }
 
   holdBody(): void {
-    // Nothing to do: the body is read only after `readBody`.
+    // Nothing to do, because the body is read only after `readBody`.
   }
 
   readBody(): void {

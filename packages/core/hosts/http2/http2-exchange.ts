@@ -20,7 +20,10 @@ export interface Http2Context extends ServerLimits {
 export interface ExchangeOwner extends Client {
   /** Tells the client to send no more requests on this connection. */
   announceEnd(): void;
-  /** Called when an exchange starts to read its body: its buffered bytes no longer count against the connection's limit. */
+  /**
+   * Called when an exchange starts to read its body. Its buffered bytes then no longer count against the connection's
+   * limit.
+   */
   onRoom(): void;
   /** Called once per exchange, when its stream has closed. */
   onClosed(exchange: Http2Exchange): void;
@@ -336,7 +339,7 @@ export class Http2Exchange implements Transport {
       this.incoming?.onGone();
     }
     if (this.#onTaken !== undefined) {
-      // Called in the next turn of the event loop: by then node:http2 has released the reply's bytes.
+      // Called in the next turn of the event loop, because by then node:http2 has released the reply's bytes.
       setImmediate(this.#onTaken);
       this.#onTaken = undefined;
       this.#pieces = noPieces;

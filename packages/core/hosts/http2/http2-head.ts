@@ -8,7 +8,7 @@ import { colon, methodBytes, methodBytesMax, targetBytes } from '../../http1/gra
 import { RequestFields, type Flaw, type RequestHead } from '../../http1/head.ts';
 
 /**
- * Largest number of fields in a head; a head with more gets 431. A limit on bytes is not enough: a field needs more
+ * Largest number of fields in a head; a head with more gets 431. A limit on bytes is not enough, because a field needs more
  * memory than its text, and one received byte can stand for a field of 4 KB [RFC 7541, 6.1].
  */
 export const fieldsMax = 80;

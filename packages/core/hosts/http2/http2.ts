@@ -33,7 +33,7 @@ const bytesOfField = 128;
 // The connection ends when it has been idle this long after a GOAWAY. Until then, requests may arrive that the client
 // sent before it received the GOAWAY [RFC 9113, 6.8].
 const quietMs = 1_000;
-// A GOAWAY frame with the largest possible stream id: all requests that still arrive are served [RFC 9113, 6.8].
+// A GOAWAY frame with the largest possible stream id, so that all requests that still arrive are served [RFC 9113, 6.8].
 const endNotice = Buffer.of(0, 0, 8, 0x7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0);
 
 /** Returns a function that serves HTTP/2 on a socket. */

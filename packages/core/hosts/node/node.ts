@@ -62,7 +62,9 @@ export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
     const exchange = new NodeExchange(host, request, response, target);
     if (request.httpVersionMajor !== 1) {
       exchange.fail(
-        new HostMistake('createNodeHandler speaks HTTP/1.1: put it into a server of node:http or node:https'),
+        new HostMistake(
+          'createNodeHandler supports only HTTP/1.1: use it in a server of node:http or node:https',
+        ),
       );
       return;
     }

@@ -17,7 +17,7 @@ export function createRouteSchemas(limits: Limits, prefix: string): RouteSchemas
     const operation = (path?.[1] as JsonObject)[method.toLowerCase()];
     const described = inline(operation ?? {}, components ?? {}) as unknown as DescribedOperation;
     // Statuses with which Node.js or Fastify itself replies, with other bodies, before a request reaches a route. 408 is
-    // one of them only for GET, because the plugin itself sends the 408 for a late body.
+    // one of them only for GET, which has no body. The plugin itself sends the 408 for a late body.
     const ofTheHost = method === 'GET' ? ['408', '417', '431'] : ['417', '431'];
     return createSchema(described, place, ofTheHost, limits.requestTimeoutMs);
   };

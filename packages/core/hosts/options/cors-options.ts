@@ -56,7 +56,7 @@ export const corsRows = {
     // No browser caches the reply to a preflight for longer than a day.
     kind: integer('s', 0, 86_400),
     default: 600,
-    help: 'How long browsers may cache the reply to a preflight; then they send another one. Chromium caps it at 7,200 s.',
+    help: 'How long browsers may cache the reply to a preflight; then they send another one. Chromium caches the reply for at most 7,200 s.',
   },
 } satisfies Readonly<Record<string, SharedRow>>;
 

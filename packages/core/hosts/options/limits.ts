@@ -14,7 +14,7 @@ export const sizeLimitRows = {
   connectionsMax: {
     kind: integer('connections', 1, 1_000_000),
     default: 10_000,
-    help: 'Maximum number of client connections; beyond this number, those idle longest are closed, or the new one if none is idle.',
+    help: 'Maximum number of client connections; beyond it, the connections idle longest are closed, or the new connection if none is idle.',
   },
   /** Largest request head, in bytes; larger ones get 431 [D27]. Default 16,384. */
   requestHeadBytesMax: {
@@ -52,13 +52,13 @@ export const sizeLimitRows = {
 } satisfies Readonly<Record<string, SharedRow>>;
 
 export const timeLimitRows = {
-  /** Timeout from sending a call to the last byte of its answer, in milliseconds; then 500 [D19]. Default 30,000. */
+  /** Timeout in ms from sending a call to the last byte of its answer; then the client gets 500 [D19]. Default 30,000. */
   backendTimeoutMs: {
     kind: milliseconds,
     default: 30_000,
     help: "Timeout from sending a call to the last byte of its answer; then the client gets the operation's 500.",
   },
-  /** Timeout for connecting to the backend, in milliseconds; then 500 [D19]. Default 5,000. */
+  /** Timeout in ms for connecting to the backend; then the client gets 500 [D19]. Default 5,000. */
   backendConnectTimeoutMs: {
     kind: milliseconds,
     default: 5_000,
@@ -70,13 +70,13 @@ export const timeLimitRows = {
     default: 4_000,
     help: "How long an idle connection to the backend is kept open; set it below the backend's own idle timeout. A shorter time announced by the backend takes precedence.",
   },
-  /** Timeout for receiving a request head, in milliseconds; then 408 [D35]. Default 10,000. */
+  /** Timeout in ms for receiving a request head; then the client gets 408 [D35]. Default 10,000. */
   requestHeadersTimeoutMs: {
     kind: milliseconds,
     default: 10_000,
     help: 'Timeout for receiving a request head; then the client gets 408 and the connection is closed.',
   },
-  /** Timeout for receiving a request's head and body together, in milliseconds; then 408 [D35]. Default 30,000. */
+  /** Timeout in ms for receiving a request's head and body together; then the client gets 408 [D35]. Default 30,000. */
   requestTimeoutMs: {
     kind: milliseconds,
     default: 30_000,
