@@ -259,7 +259,7 @@ const cases: Case[] = [
   { title: 'a connection that closes before BACKEND_IDLE_TIMEOUT_MS',
     instead: { list: ({ request }) => (request.connection === 1 ? rawThenClose(answerBytes('[]')) : answer('[]')) },
     options: { write: undefined, idleWaitMsMax: 10_000 }, codes: ['warning read: idle-too-long'],
-    says: { advice: /^Set BACKEND_IDLE_TIMEOUT_MS to at most \d+ \(it is 4000\)/ } },
+    says: { advice: /^Set BACKEND_IDLE_TIMEOUT_MS to at most \d+ \(now 4000\)/ } },
 ]; // prettier-ignore
 
 describe('the contract check finds', { concurrency: 4 }, () => {
