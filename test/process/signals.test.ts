@@ -58,6 +58,7 @@ describe('before the gateway is ready', () => {
         const settings = { ...freePorts, ...environment, ...strike('/cli.js', signal) };
         const { code, stderr, output } = await runToEnd(args, settings);
         assert.deepEqual([code, stderr], [0, ''], output);
+        assert.doesNotMatch(output, /"msg":"ready"/);
       });
     }
   }

@@ -1,5 +1,7 @@
 // The command `serve`: runs the gateway in one process or several, with reload on SIGHUP and graceful shutdown.
 
+import { setImmediate as nextTurn } from 'node:timers/promises';
+
 import { escapeControls } from '../../core/text/escape.ts';
 import { withoutEndSlashes } from '../../core/text/addresses.ts';
 import { backendPath } from '../../core/operations.ts';
@@ -63,17 +65,21 @@ async function serve(
         ).startPool(settings, log, tls, passed.clients);
   const service = await addAdmin(clients, inForce, log.logger, passed, parts);
   inForce.resolved = withSockets(resolved, settingsOfSockets(passed, service.url, service.adminUrl));
-  if (log.hasReader) {
-    log.output.write(describeServe(service, inForce.resolved));
-  } else {
-    logReady(log.logger, service, inForce.resolved);
-  }
-  logWarnings(settings, terminal, log.logger);
-  log.output.flush();
   const notifyReady = (): void => {
     manager.ready(`serving at ${service.url}`);
   };
-  notifyReady();
+  // A signal that came during the start is delivered first.
+  await nextTurn();
+  if (!isStopping()) {
+    if (log.hasReader) {
+      log.output.write(describeServe(service, inForce.resolved));
+    } else {
+      logReady(log.logger, service, inForce.resolved);
+    }
+    logWarnings(settings, terminal, log.logger);
+    log.output.flush();
+    notifyReady();
+  }
   void untilAborted(stop.wanted).then(() => {
     manager.stopping();
   });
