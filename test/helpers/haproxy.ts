@@ -52,10 +52,10 @@ export interface Variations {
   readonly gatewayTls?: { readonly file: string };
 }
 
-export const shippedConfiguration = readFileSync(
-  join(import.meta.dirname, '../../deploy/haproxy.cfg'),
-  'utf8',
-);
+const shipped = readFileSync(join(import.meta.dirname, '../../deploy/haproxy.cfg'), 'utf8');
+/** deploy/haproxy.cfg. Only root can change the user and the root directory. */
+export const shippedConfiguration =
+  process.getuid?.() === 0 ? shipped : shipped.replace(/^  (user|group|chroot) .*\n/gm, '');
 const placesMax = 3;
 
 /** The shipped configuration with these addresses and variations. */
