@@ -159,7 +159,7 @@ export const batches: readonly Batch[] = [
   {
     name: 'guards in hosts',
     files: ['test/guards/hosts.test.ts', 'test/plugin/guards.test.ts'],
-    of: /packages\/core\/(guards\/|hosts\/(common\/(fields|host-)|fetch|node\/node-exchange|server))/,
+    of: /packages\/core\/(guards\/|hosts\/(common\/(fields|host-)|fastify\/fastify\.ts|fetch|node\/node-exchange|server))/,
   },
   {
     name: 'options',
@@ -257,6 +257,11 @@ export const batches: readonly Batch[] = [
     ],
     of: /packages\/core\/hosts\/(fastify\/|node\/)/,
     isTimed: true,
+  },
+  {
+    name: 'open requests of Fastify',
+    files: ['test/unit/open-requests.test.ts'],
+    of: /packages\/core\/hosts\/fastify\/open-requests/,
   },
   {
     name: 'calls of Fastify',

@@ -1,0 +1,105 @@
+// The plugin's count of open requests, which a shutdown waits for [D55].
+
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { after, before, test } from 'node:test';
+import { OpenRequests } from '../../packages/core/hosts/fastify/open-requests.ts';
+import { Changes } from '../helpers/changes.ts';
+import { closed, RawClient, requestBytes } from '../helpers/raw-client.ts';
+
+const changes = new Changes();
+let open = new OpenRequests();
+let responses: ServerResponse[] = [];
+let over: number[] = [];
+const server = createServer((request, response) => {
+  const number = responses.push(response);
+  // Kept, because the client may leave when the next test has begun.
+  const ended = over;
+  open.add(request.socket, response, () => {
+    ended.push(number);
+    changes.notify();
+  });
+  changes.notify();
+});
+before(async () => {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+});
+after(() => server.close());
+
+/** Requests on one connection, of which none has its reply. */
+async function send(count: number): Promise<RawClient> {
+  [open, responses, over] = [new OpenRequests(), [], []];
+  const client = await RawClient.open((server.address() as AddressInfo).port);
+  client.send(Buffer.concat(Array.from({ length: count }, () => requestBytes('GET', '/'))));
+  await changes.until(
+    () => responses.length === count || undefined,
+    () => `${count} requests`,
+  );
+  return client;
+}
+
+function areOver(count: number): Promise<true> {
+  return changes.until(
+    () => over.length === count || undefined,
+    () => `${count} requests are over`,
+  );
+}
+
+test('when a client leaves, its requests are over, including those that waited for earlier replies', async () => {
+  const client = await send(3);
+  await client[Symbol.asyncDispose]();
+  await areOver(3);
+  assert.deepEqual(over.toSorted(), [1, 2, 3]);
+  await open.end(60_000);
+});
+
+test('a shutdown waits for the last reply', async () => {
+  await using client = await send(2);
+  const ended = open.end(60_000).then(() => over.length);
+  responses[0]?.end();
+  await areOver(1);
+  responses[1]?.end();
+  assert.equal(await ended, 2);
+  assert.equal((await client.reply()).status, 200);
+});
+
+test('a shutdown waits no longer than its limit', async () => {
+  await using client = await send(1);
+  await open.end(1);
+  assert.deepEqual(over, []);
+  assert.ok(client.isOpen);
+});
+
+test('a request counts once, and not if its client has left', async () => {
+  const client = await send(1);
+  const [response] = responses;
+  assert.ok(response?.socket);
+  const { socket } = response;
+  open.add(socket, response, () => over.push(NaN));
+  response.end();
+  await areOver(1);
+  await client[Symbol.asyncDispose]();
+  await closed(socket);
+  open.add(socket, response, () => over.push(NaN));
+  await open.end(60_000);
+  assert.deepEqual(over, [1]);
+});
+
+test('only connections with open requests are cut', async () => {
+  await using idle = await send(1);
+  const [response] = responses;
+  response?.end();
+  await areOver(1);
+  open.cut();
+  assert.equal((await idle.reply()).status, 200);
+  idle.send(requestBytes('GET', '/'));
+  await changes.until(
+    () => responses.length === 2 || undefined,
+    () => 'the next request',
+  );
+  open.cut();
+  await idle.closed();
+});
