@@ -1,10 +1,15 @@
-// /livez, /readyz, /metrics and the log, also with the backend down. D25, D34.
+// /livez, /readyz, /metrics and the command `health`, also with the backend down. D34.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { after, before, beforeEach, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { answer, raw, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { startCommand, type Command, type LogLine } from '../helpers/targets.ts';
+import { runToEnd } from '../helpers/command-tests.ts';
+import { findFreePort } from '../helpers/haproxy.ts';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
+import { startCommand, type Command } from '../helpers/targets.ts';
 
 let backend: ScriptedBackend;
 let command: Command;
@@ -91,59 +96,42 @@ test('/metrics counts requests by operation and status, in the Prometheus text f
   }
 });
 
-/** The log lines of one request. */
-async function linesOf(id: string): Promise<LogLine[]> {
-  await command.log((line) => line['requestId'] === id, `the line of ${id}`);
-  return command.logs.filter((line) => line['requestId'] === id);
+async function health(environment: NodeJS.ProcessEnv) {
+  const { code, stdout, stderr } = await runToEnd(['health'], environment);
+  return { code, stdout, stderr };
 }
 
-test('each request has one log line, with request id, operation, status and duration [D25]', async () => {
-  for (const [id, method, path, body, status, operation] of [
-    ['log-1', 'GET', '/api/work-items', undefined, 200, 'list'],
-    ['log-2', 'POST', '/api/work-items', '{}', 201, 'create'],
-    ['log-3', 'GET', '/api/work-items/5', undefined, 200, 'read'],
-    ['log-4', 'PUT', '/api/work-items/5', '{}', 200, 'update'],
-    ['log-5', 'DELETE', '/api/work-items/5', undefined, 200, 'delete'],
-    ['log-6', 'PUT', '/api/work-items/5', '{', 500, 'update'],
-    ['log-7', 'GET', '/api/work-items/x', undefined, 400, 'read'],
+test('`health`: a running gateway is alive, on any ADMIN_HOST and during a drain', async () => {
+  await using draining = await startCommand({ ADMIN_HOST: '0.0.0.0', SHUTDOWN_DELAY_MS: '60000' });
+  draining.signal('SIGTERM');
+  await draining.log((line) => String(line['msg']).startsWith('draining'), 'it drains');
+  for (const [{ adminPort }, host, shown] of [
+    [command, '127.0.0.1', '127.0.0.1'],
+    [draining, '0.0.0.0', 'localhost'],
   ] as const) {
-    const options = { headers: [['X-Request-Id', id]] as const, ...(body === undefined ? {} : { body }) };
-    await command.call(method, path, options);
-    const [line, ...others] = await linesOf(id);
-    assert.deepEqual(others, [], 'one line');
-    assert.equal(line?.['status'], status);
-    assert.equal(line['operation'], operation);
-    assert.equal(typeof line['durationMs'], 'number');
+    const environment = { ADMIN_HOST: host, ADMIN_PORT: String(adminPort) };
+    const stdout = `alive: http://${shown}:${adminPort}/livez answered 200 {"status":"alive"}\n`;
+    assert.deepEqual(await health(environment), { code: 0, stdout, stderr: '' });
+    // Settings that `health` does not use may be invalid.
+    const invalid = { ...environment, BACKEND_URL: 'nonsense', PORT: 'x' };
+    assert.deepEqual(await health(invalid), { code: 0, stdout, stderr: '' });
   }
 });
 
-test('a backend failure is logged at warn with its outcome, and the reply does not show it [spec 7, rule 2]', async () => {
-  backend.answers(raw('HTTP/1.1 200 OK\r\nContent-Length: 7\r\nX: SECRET\r\n\r\n<SECRET'));
-  const reply = await command.call('GET', '/api/work-items', { headers: [['X-Request-Id', 'failed-1']] });
-  assert.equal(reply.text, '{"error":"Failed to fetch work items"}');
-  const [line] = await linesOf('failed-1');
-  assert.equal(line?.['level'], 'warn');
-  assert.equal(line['outcome'], 'not-json');
-});
-
-test('no body and no header value is logged, except the user-agent of a client', async () => {
-  backend.answersOnce(
-    answer('{"SECRET-1":1}', { headers: [['X-Extra', 'SECRET-2']] }),
-    answer('<SECRET-3>'),
-    answer('SECRET-4', { status: 500 }),
-    raw('HTTP/1.1 200 SECRET-5\r\nContent-Length: +1\r\nX: SECRET-6\r\n\r\nx'),
+test('`health`: without a listener, or with another server on the port, the exit code is 1', async () => {
+  const free = await findFreePort();
+  const none = await health({ ADMIN_PORT: String(free) });
+  assert.deepEqual([none.code, none.stdout], [1, '']);
+  assert.match(
+    none.stderr,
+    new RegExp(`^not alive: http://localhost:${free}/livez does not answer: .*ECONNREFUSED.*\n$`),
   );
-  const headers = [
-    ['X-Request-Id', 'quiet-1'],
-    ['Authorization', 'SECRET-7'],
-    ['Cookie', 'SECRET-8'],
-    ['Accept', 'SECRET-9'],
-  ] as const;
-  for (let round = 0; round < 4; round += 1)
-    await command.call('GET', '/api/work-items/5?SECRET-10', { headers });
-  await command.call('PUT', '/api/work-items/5', { headers, body: '{SECRET-11' });
-  await command.call('POST', '/api/work-items', { headers, body: '"SECRET-12"' });
-  await command.call('GET', '/api/work-items', { headers: [['X-Request-Id', 'quiet-2']] });
-  await linesOf('quiet-2');
-  assert.doesNotMatch(command.output, /SECRET/);
+  const other = createServer((_, response) => response.writeHead(404).end('\u001b[31mno'));
+  await once(other.listen(0, '127.0.0.1'), 'listening');
+  const { port } = other.address() as AddressInfo;
+  const answered = await health({ ADMIN_HOST: '127.0.0.1', ADMIN_PORT: String(port) });
+  other.close();
+  assert.equal(answered.code, 1);
+  assert.match(answered.stderr, /^not alive: http:\/\/127\.0\.0\.1:\d+\/livez answered 404 \S+\[31mno\n$/);
+  assert.ok(!answered.stderr.includes('\u001b'), 'no escape sequence');
 });

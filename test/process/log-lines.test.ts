@@ -6,9 +6,8 @@ import { connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
 import { runToEnd, useBackend } from '../helpers/command-tests.ts';
-import type { Headers } from '../helpers/raw-client.ts';
-import { RawClient, requestBytes } from '../helpers/raw-client.ts';
-import { answer } from '../helpers/scripted-backend.ts';
+import { RawClient, requestBytes, type Headers } from '../helpers/raw-client.ts';
+import { answer, raw } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command, type LogLine } from '../helpers/targets.ts';
 import { startUnseen } from '../helpers/unseen.ts';
 import { Viewer } from '../helpers/viewer.ts';
@@ -113,6 +112,27 @@ describe('by default', () => {
       assert.deepEqual([line['msg'], line['client']], ['malformed request', '127.0.0.1']);
     }
     assert.doesNotMatch(command.stdout, /secret/);
+  });
+
+  test('no body and no header value is logged, except the user-agent of a client', async () => {
+    backend.answersOnce(
+      answer('{"SECRET-1":1}', { headers: [['X-Extra', 'SECRET-2']] }),
+      answer('<SECRET-3>'),
+      answer('SECRET-4', { status: 500 }),
+      raw('HTTP/1.1 200 SECRET-5\r\nContent-Length: +1\r\nX: SECRET-6\r\n\r\nx'),
+    );
+    const headers = [
+      ['Authorization', 'SECRET-7'],
+      ['Cookie', 'SECRET-8'],
+      ['Accept', 'SECRET-9'],
+    ] as const;
+    for (let round = 0; round < 4; round += 1) {
+      await command.call('GET', '/api/work-items/5?SECRET-10', { headers });
+    }
+    await command.call('PUT', '/api/work-items/5', { headers, body: '{SECRET-11' });
+    await command.call('POST', '/api/work-items', { headers, body: '"SECRET-12"' });
+    await lineOf(command, '/api/work-items');
+    assert.doesNotMatch(command.output, /SECRET/);
   });
 });
 

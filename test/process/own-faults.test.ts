@@ -88,7 +88,13 @@ describe('inside a request', () => {
         }
       });
       const isLogged = ({ err }: { err?: unknown }) => JSON.stringify(err ?? '').includes(`SECRET ${name}`);
-      await command.log(isLogged, 'the line of the fault');
+      const line = await command.log(isLogged, 'the line of the fault');
+      if (name === 'scanner') {
+        const { level, status, outcome, msg } = line;
+        assert.deepEqual([level, status, outcome, msg], ['error', 500, 'bug', 'internal error']);
+        const counter = 'request_outcomes_total{operation="create",outcome="bug",fault="gateway"} 1';
+        assert.ok((await command.metrics()).includes(`work_item_gateway_${counter}\n`));
+      }
     });
   }
 
