@@ -6,8 +6,8 @@ import { createServer, type Server } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
-import { runToEnd } from '../helpers/command-tests.ts';
 import { assertReply } from '../helpers/expected.ts';
+import { runHere } from '../helpers/run-cli.ts';
 import { startCommand } from '../helpers/targets.ts';
 
 const item = '{"id":7}';
@@ -82,7 +82,7 @@ describe('a backend that requires a client certificate', { skip: noOpenssl }, ()
       const line = await gateway.log(({ msg }) => msg === 'backend call failed', 'a line about the failure');
       assert.equal(line['outcome'], 'unreachable');
       assert.match(String(line['cause']), cause);
-      const check = await runToEnd(['check'], { ...environment(), ...certificate() });
+      const check = await runHere(['check'], { ...environment(), ...certificate() });
       assert.equal(check.code, 1, check.output);
       assert.deepEqual(subjects, []);
     });

@@ -6,8 +6,8 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, beforeEach, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { runToEnd } from '../helpers/command-tests.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
+import { runHere } from '../helpers/run-cli.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 
@@ -97,7 +97,7 @@ test('/metrics counts requests by operation and status, in the Prometheus text f
 });
 
 async function health(environment: NodeJS.ProcessEnv) {
-  const { code, stdout, stderr } = await runToEnd(['health'], environment);
+  const { code, stdout, stderr } = await runHere(['health'], environment);
   return { code, stdout, stderr };
 }
 

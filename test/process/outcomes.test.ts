@@ -6,8 +6,9 @@ import { after, before, describe, test } from 'node:test';
 
 import type { Facts, Now } from '../../packages/dashboard/state.ts';
 import { createGate, poll } from '../helpers/changes.ts';
-import { runToEnd, useBackend } from '../helpers/command-tests.ts';
+import { useBackend } from '../helpers/command-tests.ts';
 import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { runHere } from '../helpers/run-cli.ts';
 import { answer, behind, rawThenClose, timeout, type Answer } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 import { Viewer } from '../helpers/viewer.ts';
@@ -261,7 +262,7 @@ describe('the verdict of the dashboard', () => {
 
 test('check reports a BACKEND_URL that already has the path which the gateway appends: the list is 404 [D51]', async () => {
   backend.answers(answer('{}', { status: 404 }));
-  const { code, stderr } = await runToEnd(['check'], { BACKEND_URL: `${backend.url}/api/WorkItem` });
+  const { code, stderr } = await runHere(['check'], { BACKEND_URL: `${backend.url}/api/WorkItem` });
   assert.equal(code, 1);
   assert.match(
     stderr,

@@ -1,5 +1,5 @@
 // The pool of workers: starts, deaths, reloads, reports and the end. The process of these tests is the primary process.
-// workers.test.ts tests the same through the command.
+// workers.test.ts tests the command. Heartbeats are four times as frequent as usual.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -16,6 +16,7 @@ import type { SettingName, Settings } from '../../packages/command/settings/sett
 import { StartError } from '../../packages/core/hosts/common/start-error.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { createGate, poll } from '../helpers/changes.ts';
+import '../helpers/fast-heartbeats.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { childrenOf } from '../helpers/process-figures.ts';
 import { isRefused, RawClient, request, requestBytes, type Reply } from '../helpers/raw-client.ts';
@@ -31,6 +32,7 @@ afterEach(() => backend.stop());
 
 const shortly = { withProcessMetrics: false, probesBackend: false };
 const path = '/api/work-items';
+const noKeys = { authIssuer: 'https://issuer.example', authAudience: 'a', authJwksFile: '/none' };
 
 function settingsWith(changes: Partial<Record<SettingName, string>> = {}): Settings {
   const flags = { host: '127.0.0.1', port: '0', workers: '2', logLevel: 'silent', backendUrl: backend.url };
@@ -110,19 +112,20 @@ for (const portSharing of ['cluster', 'reuse-port', 'auto']) {
 test('the start fails and leaves no worker if the port is in use or a worker cannot start', async () => {
   const taken = createServer().listen(0, '127.0.0.1');
   await once(taken, 'listening');
-  const { port } = taken.address() as AddressInfo;
-  await assert.rejects(start({ port: String(port) }), (error) => {
-    assert.ok(error instanceof StartError);
-    assert.match(error.message, new RegExp(`^port ${port} on 127.0.0.1 is in use: .*--port \\(PORT\\)$`));
-    return true;
-  });
+  const port = String((taken.address() as AddressInfo).port);
+  const inUse = new RegExp(`^port ${port} on 127.0.0.1 is in use: .*--port \\(PORT\\)$`);
+  for (const [changes, message] of [
+    [{ port, portSharing: 'cluster' }, inUse],
+    [{ port, portSharing: 'reuse-port' }, inUse],
+    [noKeys, /\/none/],
+  ] as const) {
+    await assert.rejects(start(changes), (error) => {
+      assert.ok(error instanceof StartError);
+      assert.match(error.message, message);
+      return true;
+    });
+  }
   taken.close();
-  const tokens = { authIssuer: 'https://issuer.example', authAudience: 'a', authJwksFile: '/none' };
-  await assert.rejects(start(tokens), (error) => {
-    assert.ok(error instanceof StartError);
-    assert.match(error.message, /\/none/);
-    return true;
-  });
   assert.equal(workersNow(), 0);
 });
 
@@ -225,8 +228,7 @@ test('a reload replaces every worker, one by one, and changes their number', asy
 test('a reload fails when a new worker does not start, and the old settings stay in force', async () => {
   await using served = await start();
   const before = await served.pids();
-  const tokens = { authIssuer: 'https://issuer.example', authAudience: 'a', authJwksFile: '/none' };
-  await assert.rejects(served.pool.reload(settingsWith(tokens), {}), StartError);
+  await assert.rejects(served.pool.reload(settingsWith(noKeys), {}), StartError);
   assert.deepEqual(await isServedBy(served, 2), before);
   assertReply(await served.call(), 200, '[]');
   const [victim = 0] = before;

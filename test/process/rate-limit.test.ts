@@ -4,9 +4,10 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { isReloaded, runToEnd, useBackend } from '../helpers/command-tests.ts';
+import { isReloaded, useBackend } from '../helpers/command-tests.ts';
 import type { RawClient } from '../helpers/raw-client.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
+import { runHere } from '../helpers/run-cli.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 
@@ -115,7 +116,7 @@ test('an invalid rate limit is a problem at the start', async () => {
     [{ RATE_LIMIT: '1/1s', RATE_LIMIT_KEY: 'cookie' }, 'RATE_LIMIT_KEY is "cookie", but must be one of address, identity'],
     [{ RATE_LIMIT: '1/1s', RATE_LIMIT_KEY: 'identity' }, 'RATE_LIMIT_KEY is identity, but tokens are off: AUTH_ISSUER is not set'],
   ] as const) {
-    const { code, stderr } = await runToEnd(['serve'], environment);
+    const { code, stderr } = await runHere(['serve'], environment);
     assert.equal(code, 1);
     assert.ok(stderr.includes(problem), `${problem}\n${stderr}`);
   } // prettier-ignore

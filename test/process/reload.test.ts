@@ -46,8 +46,14 @@ function isRefusal({ level, msg }: LogLine): boolean {
 
 /** Sends SIGHUP and returns the log line that refuses the reload. */
 async function refusal(command: Command): Promise<LogLine> {
+  const before = command.logs.filter(isRefusal).length;
   command.signal('SIGHUP');
-  return await command.log(isRefusal, 'the line of a refusal');
+  return await command.log((line) => command.logs.filter(isRefusal)[before] === line, 'a refusal');
+}
+
+/** Settings for tokens, with the keys in `file`. */
+function tokens(file: string): string[] {
+  return ['AUTH_ISSUER=https://issuer.test', 'AUTH_AUDIENCE=api', `AUTH_JWKS_FILE=${file}`];
 }
 
 async function shownSetting(command: Command, name: string): Promise<string | undefined> {
@@ -111,22 +117,7 @@ for (const WORKERS of ['1', '2']) {
       assert.match((await command.admin('/readyz')).text, /"reachable":true/);
     });
 
-    test('an unchanged rate limit keeps its count; a limit with a new window starts at zero', async () => {
-      await using gateway = await start({ WORKERS }, 'RATE_LIMIT=2/1h');
-      const { command, write } = gateway;
-      const status = async () => (await command.call('GET', list)).status;
-      assert.deepEqual([await status(), await status(), await status()], [200, 200, 429]);
-      write('RATE_LIMIT=2/1h', 'DOCS=true');
-      await reload(command);
-      assert.equal(await status(), 429);
-      assert.equal((await command.call('GET', '/openapi.json')).status, 200);
-      write('RATE_LIMIT=4/2h');
-      await reload(command);
-      assert.equal(await status(), 200);
-      assert.equal((await command.call('GET', '/openapi.json')).status, 404);
-    });
-
-    test('a lower limit includes earlier requests; a refused reload changes no limit', async () => {
+    test('a rate limit keeps its count if it is unchanged or lower, and starts at zero with a new window; a refused reload changes no limit', async () => {
       await using gateway = await start({ WORKERS }, 'RATE_LIMIT=20/1h');
       const { command, write } = gateway;
       const statuses = async (calls: number): Promise<number[]> => {
@@ -138,17 +129,20 @@ for (const WORKERS of ['1', '2']) {
       write('RATE_LIMIT=3/1h');
       await reload(command);
       assert.deepEqual(await statuses(4), [429, 429, 429, 429]);
-      write(
-        'RATE_LIMIT=9/1h',
-        'AUTH_ISSUER=https://issuer.test',
-        'AUTH_AUDIENCE=api',
-        'AUTH_JWKS_FILE=/no/keys',
-      );
+      write('RATE_LIMIT=9/1h', ...tokens('/no/keys'));
       await refusal(command);
       assert.deepEqual(await statuses(2), [429, 429]);
       write('RATE_LIMIT=7/1h');
       await reload(command);
       assert.deepEqual(await statuses(3), [200, 200, 429]);
+      write('RATE_LIMIT=7/1h', 'DOCS=true');
+      await reload(command);
+      assert.deepEqual(await statuses(1), [429]);
+      assert.equal((await command.call('GET', '/openapi.json')).status, 200);
+      write('RATE_LIMIT=4/2h');
+      await reload(command);
+      assert.deepEqual(await statuses(1), [200]);
+      assert.equal((await command.call('GET', '/openapi.json')).status, 404);
       assert.ok(
         !command.logs.some(({ msg }) => String(msg).startsWith('the primary process does not answer')),
       );
@@ -157,12 +151,7 @@ for (const WORKERS of ['1', '2']) {
     test('the file of keys is read again', async () => {
       const keys = join(folder, `${(files += 1)}.json`);
       writeFileSync(keys, keySetOf(createPair('one', 'ES256')));
-      await using gateway = await start(
-        { WORKERS },
-        'AUTH_ISSUER=https://issuer.test',
-        'AUTH_AUDIENCE=api',
-        `AUTH_JWKS_FILE=${keys}`,
-      );
+      await using gateway = await start({ WORKERS }, ...tokens(keys));
       writeFileSync(keys, 'garbage');
       assert.match(JSON.stringify(await refusal(gateway.command)), /AUTH_JWKS_FILE cannot be used/);
     });
@@ -199,60 +188,33 @@ for (const WORKERS of ['1', '2']) {
       assert.equal(await shownSetting(command, 'PORT'), '0');
     });
 
-    test('a changed secret is not shown', async () => {
+    test('after invalid settings nothing changes, and one error line has every problem; a changed secret is not shown', async () => {
       await using gateway = await start({ WORKERS });
       const { command, write } = gateway;
-      write('OTEL_EXPORTER_OTLP_HEADERS=key=hunter2');
-      const { changed } = await reload(command);
-      assert.deepEqual(changed, { otelExporterOtlpHeaders: ' → (not shown)' });
-      assert.doesNotMatch(command.output, /hunter2/);
-    });
-
-    for (const [what, problem, ...lines] of [
-      [
-        'an invalid value and an unknown name',
-        /"TYPO in the settings file is.*IN_FLIGHT_MAX in the settings file is/,
-        'IN_FLIGHT_MAX=none',
-        'TYPO=1',
-        'REQUEST_BYTES_MAX=10',
-      ],
-      ['a missing certificate', /TLS_CERT_FILE/, 'TLS_CERT_FILE=/no/cert', 'TLS_KEY_FILE=/no/key'],
-      [
-        'a missing file of keys',
-        /AUTH_JWKS_FILE cannot be used/,
-        'AUTH_ISSUER=https://issuer.test',
-        'AUTH_AUDIENCE=api',
-        'AUTH_JWKS_FILE=/no/keys',
-      ],
-    ] as const) {
-      test(`${what}: nothing changes, and one error line has every problem`, async () => {
-        await using gateway = await start({ WORKERS });
-        const { command, write } = gateway;
+      for (const [problem, ...lines] of [
+        [
+          /"TYPO in the settings file is.*IN_FLIGHT_MAX in the settings file is/,
+          'IN_FLIGHT_MAX=none',
+          'TYPO=1',
+          'REQUEST_BYTES_MAX=10',
+        ],
+        [/TLS_CERT_FILE/, 'TLS_CERT_FILE=/no/cert', 'TLS_KEY_FILE=/no/key'],
+        [/AUTH_JWKS_FILE cannot be used/, ...tokens('/no/keys')],
+      ] as [RegExp, ...string[]][]) {
+        const before = command.logs.filter(isRefusal).length;
         write(...lines);
-        const line = await refusal(command);
-        assert.match(JSON.stringify(line), problem);
+        assert.match(JSON.stringify(await refusal(command)), problem);
         assert.equal(await postsALongItem(command), 201);
-        assert.equal(command.logs.filter(isRefusal).length, 1);
-        write('REQUEST_BYTES_MAX=10');
-        await reload(command);
-        assert.equal(await postsALongItem(command), 413);
+        assert.equal(command.logs.filter(isRefusal).length, before + 1);
+      }
+      write('REQUEST_BYTES_MAX=10', 'OTEL_EXPORTER_OTLP_HEADERS=key=hunter2');
+      const { changed } = await reload(command);
+      assert.deepEqual(changed, {
+        requestBytesMax: '10485760 → 10',
+        otelExporterOtlpHeaders: ' → (not shown)',
       });
-    }
-
-    test('SIGTERM during a reload: the call in flight ends, exit code 0 [D33]', async () => {
-      await using gateway = await start({ WORKERS });
-      const { command, write } = gateway;
-      const held = await holdCall(backend, command);
-      write('REQUEST_BYTES_MAX=10');
-      command.signal('SIGHUP');
-      await poll(async () => (await postsALongItem(command)) === 413, 'the new limit is in force');
-      command.signal('SIGTERM');
-      await isDraining(command);
-      held.open();
-      assertReply(await held.client.reply(), 200, '{"id":5}');
-      held.client.destroy();
-      assert.equal(await command.exitCode(), 0, command.output);
-      assert.ok(!command.logs.some(({ level }) => level === 'error'), command.output);
+      assert.equal(await postsALongItem(command), 413);
+      assert.doesNotMatch(command.output, /hunter2/);
     });
 
     test('plain http becomes https, and back', { skip: noOpenssl }, async () => {
@@ -280,6 +242,23 @@ for (const WORKERS of ['1', '2']) {
 }
 
 describe('SIGHUP with one process', () => {
+  // signals.test.ts tests workers.
+  test('SIGTERM during a reload: the call in flight ends, exit code 0 [D33]', async () => {
+    await using gateway = await start({ WORKERS: '1' });
+    const { command, write } = gateway;
+    const held = await holdCall(backend, command);
+    write('REQUEST_BYTES_MAX=10');
+    command.signal('SIGHUP');
+    await poll(async () => (await postsALongItem(command)) === 413, 'the new limit is in force');
+    command.signal('SIGTERM');
+    await isDraining(command);
+    held.open();
+    assertReply(await held.client.reply(), 200, '{"id":5}');
+    held.client.destroy();
+    assert.equal(await command.exitCode(), 0, command.output);
+    assert.ok(!command.logs.some(({ level }) => level === 'error'), command.output);
+  });
+
   test('SIGHUP does not start workers: WORKERS needs a restart', async () => {
     await using gateway = await start({ WORKERS: '' }, 'WORKERS=1');
     const { command, write } = gateway;

@@ -6,7 +6,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { isReloaded, runToEnd, useBackend, useFolder } from '../helpers/command-tests.ts';
+import { isReloaded, useBackend, useFolder } from '../helpers/command-tests.ts';
 import {
   audience,
   createPair,
@@ -17,6 +17,7 @@ import {
   sending,
 } from '../helpers/issuer.ts';
 import { printOpenApi, readOpenApi } from '../helpers/openapi.ts';
+import { runHere } from '../helpers/run-cli.ts';
 import { startCommand } from '../helpers/targets.ts';
 import { assertInvalidToken, assertNoKeys, assertNoScope, assertNoToken, bearer } from '../helpers/tokens.ts';
 
@@ -144,7 +145,7 @@ test('AUTH_JWKS_FILE: a new file is read when a token names its key; a file with
   ] as const) {
     if (text !== undefined) writeFileSync(join(folder, name), text);
     const ports = { PORT: '0', ADMIN_PORT: '0' };
-    const ended = await runToEnd(['serve'], environment({ AUTH_JWKS_FILE: join(folder, name), ...ports }));
+    const ended = await runHere(['serve'], environment({ AUTH_JWKS_FILE: join(folder, name), ...ports }));
     assert.equal(ended.code, 1);
     assert.match(ended.stderr, expected);
   }
@@ -183,7 +184,7 @@ test('`check` lists the keys, or the reason why there are none', async () => {
   await using keys = await KeyServer.start(
     keySetOf(pair, createPair('other\n', 'ES256'), createPair('x', 'ES384')),
   );
-  const check = (more: Record<string, string>) => runToEnd(['check'], environment(more));
+  const check = (more: Record<string, string>) => runHere(['check'], environment(more));
   const well = await check({ AUTH_JWKS_URL: `${keys.url}?p=SECRET` });
   assert.deepEqual([well.code, well.stderr], [0, '']);
   assert.ok(
