@@ -1,17 +1,29 @@
-// Clients over TLS: workers, settings, client certificates and `check`. D36, D38. test/transport/tls.test.ts tests the
-// connections.
+// Clients over TLS: workers, settings, client certificates, `check` and a scan by sslscan. D36, D38.
+// test/transport/tls.test.ts tests the connections.
 
 import assert from 'node:assert/strict';
+import { execFile, spawnSync } from 'node:child_process';
 import { after, before, describe, test } from 'node:test';
+import { promisify } from 'node:util';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
-import { runToEnd } from '../helpers/command-tests.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { RawClient } from '../helpers/raw-client.ts';
+import { runHere } from '../helpers/run-cli.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand } from '../helpers/targets.ts';
 
 const item = '{"id":7,"weight":1.0000000000000000001}';
+const noScan = spawnSync('sslscan', ['--version']).error === undefined ? false : 'sslscan is not installed';
+
+/** The attributes of each element with this name. */
+function elements(xml: string, name: string): Record<string, string>[] {
+  return [...xml.matchAll(new RegExp(`<${name} (.*?)/?>`, 'g'))].map(([, text = '']) =>
+    Object.fromEntries(
+      [...text.matchAll(/([a-z-]+)="([^"]*)"/g)].map(([, key = '', value = '']) => [key, value]),
+    ),
+  );
+}
 
 describe('clients over TLS', { skip: noOpenssl }, () => {
   let folder: CertificateFolder;
@@ -38,15 +50,23 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
   });
 
   for (const workers of ['1', '2']) {
-    test(`the same replies as over plain HTTP, on persistent connections: WORKERS=${workers} [D36]`, async () => {
+    test(`the same replies as over plain HTTP, and any worker resumes a session: WORKERS=${workers} [D36]`, async () => {
       await using gateway = await startCommand({ ...environment(), WORKERS: workers, HOST: 'localhost' });
       const ready = await gateway.log(({ msg }) => msg === 'ready', 'ready');
       assert.equal(ready['url'], `https://localhost:${gateway.port}`);
+      let session: Buffer | undefined;
       for (const host of ['127.0.0.1', '::1']) {
         await using client = await RawClient.openSecure(gateway.port, { ...trust(), host });
+        client.secureSocket.on('session', (next: Buffer) => (session = next));
         for (let round = 0; round < 3; round += 1) {
           assertReply(await client.call('GET', '/api/work-items/7'), 200, item);
         }
+      }
+      await poll(() => session !== undefined, 'a session comes');
+      for (let round = 0; round < 4; round += 1) {
+        await using next = await RawClient.openSecure(gateway.port, { ...trust(), session });
+        assert.equal(next.secureSocket.isSessionReused(), true);
+        assertReply(await next.call('GET', '/api/work-items/7'), 200, item);
       }
     });
   }
@@ -72,20 +92,6 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
     assert.equal(workers.size, 2);
   });
 
-  test('a session is resumed by any worker [D36]', async () => {
-    await using gateway = await startCommand({ ...environment(), WORKERS: '2' });
-    await using first = await RawClient.openSecure(gateway.port, trust());
-    let session: Buffer | undefined;
-    first.secureSocket.on('session', (next: Buffer) => (session = next));
-    assertReply(await first.call('GET', '/api/work-items/7'), 200, item);
-    await poll(() => session !== undefined, 'a session comes');
-    for (let round = 0; round < 4; round += 1) {
-      await using next = await RawClient.openSecure(gateway.port, { ...trust(), session });
-      assert.equal(next.secureSocket.isSessionReused(), true);
-      assertReply(await next.call('GET', '/api/work-items/7'), 200, item);
-    }
-  });
-
   test('a version older than TLS_MIN_VERSION is refused [D36]', async () => {
     await using gateway = await startCommand({ ...environment(), TLS_MIN_VERSION: '1.3' });
     await assert.rejects(RawClient.openSecure(gateway.port, { ...trust(), maxVersion: 'TLSv1.2' }));
@@ -93,13 +99,46 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
     assert.equal(client.secureSocket.getProtocol(), 'TLSv1.3');
   });
 
-  for (const maxVersion of ['TLSv1.2', 'TLSv1.3'] as const) {
-    test(`TLS_CLIENT_CA_FILE: only clients with a certificate of this authority are served, over ${maxVersion} [D38]`, async () => {
-      const others = folder.authority(`others-${maxVersion}`);
-      const known = folder.issue(authority, `known-${maxVersion}`, { names: ['DNS:client'] });
-      const expired = folder.issue(authority, `expired-${maxVersion}`, { names: ['DNS:client'], days: -1 });
-      const strange = folder.issue(others, `strange-${maxVersion}`, { names: ['DNS:client'] });
-      await using gateway = await startCommand({ ...environment(), TLS_CLIENT_CA_FILE: authority.certFile });
+  for (const [settings, versions] of [
+    [{}, ['tls 1.2', 'tls 1.3']],
+    [{ TLS_MIN_VERSION: '1.3' }, ['tls 1.3']],
+  ] as const) {
+    test(
+      `sslscan finds ${versions.join(' and ')}, strong ciphers, no renegotiation or compression [D36]`,
+      { skip: noScan },
+      async () => {
+        await using gateway = await startCommand({ ...environment(), ...settings });
+        const args = ['--no-colour', '--xml=-', `127.0.0.1:${gateway.port}`];
+        const { stdout } = await promisify(execFile)('sslscan', args, { timeout: 60_000 });
+        const enabled = elements(stdout, 'protocol').filter((each) => each['enabled'] === '1');
+        assert.deepEqual(
+          enabled.map(({ type, version }) => `${type} ${version}`),
+          versions,
+        );
+        const ciphers = elements(stdout, 'cipher');
+        assert.ok(ciphers.length >= 3, stdout);
+        for (const { cipher = '', bits, strength = '' } of ciphers) {
+          assert.match(cipher, /^(?:TLS_|ECDHE-)/, 'forward secrecy');
+          assert.ok(Number(bits) >= 128, cipher);
+          assert.match(strength, /^(?:strong|acceptable)$/, cipher);
+        }
+        for (const name of ['renegotiation', 'compression']) {
+          for (const { supported } of elements(stdout, name)) assert.equal(supported, '0', name);
+        }
+        assert.equal(elements(stdout, 'renegotiation').length, 1, stdout);
+        for (const each of elements(stdout, 'heartbleed')) assert.equal(each['vulnerable'], '0');
+        assert.equal(gateway.stderr, '');
+      },
+    );
+  }
+
+  test('TLS_CLIENT_CA_FILE: only clients with a certificate of this authority are served, over each version [D38]', async () => {
+    const names = ['DNS:client'];
+    const known = folder.issue(authority, 'known', { names });
+    const expired = folder.issue(authority, 'expired', { names, days: -1 });
+    const strange = folder.issue(folder.authority('others'), 'strange', { names });
+    await using gateway = await startCommand({ ...environment(), TLS_CLIENT_CA_FILE: authority.certFile });
+    for (const maxVersion of ['TLSv1.2', 'TLSv1.3'] as const) {
       const calls = backend.requests.length;
       for (const shown of [undefined, strange, expired]) {
         const options = { ...trust(), maxVersion, cert: shown?.cert, key: shown?.key };
@@ -113,12 +152,12 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
       const { cert, key } = known;
       await using client = await RawClient.openSecure(gateway.port, { ...trust(), maxVersion, cert, key });
       assertReply(await client.call('GET', '/api/work-items/7'), 200, item);
-    });
-  }
+    }
+  });
 
   /** The problems that `serve` prints at the start, without its last line. */
   async function problemsOf(settings: NodeJS.ProcessEnv): Promise<string> {
-    const { code, stderr } = await runToEnd(['serve'], settings);
+    const { code, stderr } = await runHere(['serve'], settings);
     assert.equal(code, 1);
     return stderr.replace(/Nothing was started.*\n/, '');
   }
@@ -174,7 +213,7 @@ error: BACKEND_CA_FILE ("${empty}") has no certificate in PEM format
       days: 2,
     });
     const full = folder.write('full-chain.pem', plain.cert + authority.cert);
-    const good = await runToEnd(['check'], {
+    const good = await runHere(['check'], {
       TLS_CERT_FILE: full,
       TLS_KEY_FILE: plain.keyFile,
       TLS_CLIENT_CA_FILE: authority.certFile,
@@ -195,7 +234,7 @@ error: BACKEND_CA_FILE ("${empty}") has no certificate in PEM format
     );
     const expired = folder.issue(authority, 'expired-server', { days: -1 });
     const chain = folder.write('wrong-chain.pem', expired.cert + plain.cert);
-    const bad = await runToEnd(['check'], {
+    const bad = await runHere(['check'], {
       TLS_CERT_FILE: chain,
       TLS_KEY_FILE: expired.keyFile,
       BACKEND_URL: backend.url,
