@@ -11,6 +11,7 @@ import { describe, test } from 'node:test';
 import { startEmbeddedBackend } from '../../packages/stand-in-backend/server.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { ItemBackend, type Item } from '../helpers/item-backend.ts';
+import { runHere } from '../helpers/run-cli.ts';
 import { answer, type Answer, type Exchange } from '../helpers/scripted-backend.ts';
 import { runCommand } from '../helpers/targets.ts';
 import { assertOthersUntouched, leftIn } from './run.ts';
@@ -18,11 +19,8 @@ import { assertOthersUntouched, leftIn } from './run.ts';
 // Shortens the time for which the command watches an idle connection.
 const shortIdle = { BACKEND_IDLE_TIMEOUT_MS: '1' };
 
-async function check(flags: readonly string[], environment: Record<string, string>) {
-  await using command = runCommand(['check', ...flags], { ...shortIdle, ...environment });
-  const { code, signal } = await command.exited;
-  return { code, signal, stdout: command.stdout, stderr: command.stderr };
-}
+const check = (flags: readonly string[], environment: Record<string, string>) =>
+  runHere(['check', ...flags], { ...shortIdle, ...environment });
 
 /** The embedded backend over SQLite, with one item of another owner. */
 async function startSqlite() {
@@ -303,42 +301,41 @@ describe('check reports a failed list with the texts of check --contract', () =>
 });
 
 describe('check --contract that is interrupted', { concurrency: 2 }, () => {
-  for (const operation of ['create', 'update', 'delete'] as const) {
-    for (const [signal, exitCode] of [
-      ['SIGINT', 130],
-      ['SIGTERM', 143],
-    ] as const) {
-      test(`${signal} during ${operation}: the check deletes its item and exits with ${exitCode} [D61]`, async () => {
-        await using backend = await ItemBackend.start();
-        const gate = Promise.withResolvers<undefined>();
-        let isHeld = false;
-        const held = Promise.withResolvers<undefined>();
-        backend.instead = {
-          [operation]: (exchange: Exchange, _backend: ItemBackend, id: string): Answer | undefined => {
-            if (isHeld) return undefined;
-            isHeld = true;
-            const usual = backend.usual(operation, exchange.request.body, id);
-            held.resolve(undefined);
-            return async (each) => {
-              await gate.promise;
-              await usual(each);
-            };
-          },
-        };
-        await using command = runCommand(['check', '--contract', '--write'], {
-          ...shortIdle,
-          BACKEND_URL: backend.scripted.url,
-        });
-        await held.promise;
-        command.signal(signal);
-        gate.resolve(undefined);
-        const { code } = await command.exited;
-        assert.equal(code, exitCode, command.output);
-        assert.deepEqual(leftIn(backend), []);
-        assert.match(command.stdout, /^interrupted: the check is incomplete$/m);
-        assertOthersUntouched(backend);
+  for (const [signal, operation, exitCode] of [
+    ['SIGINT', 'create', 130],
+    ['SIGTERM', 'update', 143],
+    ['SIGINT', 'delete', 130],
+  ] as const) {
+    test(`${signal} during ${operation}: the check deletes its item and exits with ${exitCode} [D61]`, async () => {
+      await using backend = await ItemBackend.start();
+      const gate = Promise.withResolvers<undefined>();
+      let isHeld = false;
+      const held = Promise.withResolvers<undefined>();
+      backend.instead = {
+        [operation]: (exchange: Exchange, _backend: ItemBackend, id: string): Answer | undefined => {
+          if (isHeld) return undefined;
+          isHeld = true;
+          const usual = backend.usual(operation, exchange.request.body, id);
+          held.resolve(undefined);
+          return async (each) => {
+            await gate.promise;
+            await usual(each);
+          };
+        },
+      };
+      await using command = runCommand(['check', '--contract', '--write'], {
+        ...shortIdle,
+        BACKEND_URL: backend.scripted.url,
       });
-    }
+      await held.promise;
+      command.signal(signal);
+      gate.resolve(undefined);
+      const { code } = await command.exited;
+      assert.equal(code, exitCode, command.output);
+      assert.deepEqual(leftIn(backend), []);
+      assert.match(command.stdout, /^interrupted: the check is incomplete$/m);
+      assertOthersUntouched(backend);
+    });
   }
 
   test('a closed standard output: the check deletes its item and exits with 0 [D61]', async () => {

@@ -20,6 +20,11 @@ function assertListed(backend: ItemBackend, listed: readonly { id: string | unde
   assert.ok(left.length <= listed.length, `left: ${left.join()}; listed: ${JSON.stringify(listed)}`);
 }
 
+/** Asserts that the report lists at least as many items as are left. */
+function assertCounted(backend: ItemBackend, { leftovers }: { leftovers: readonly unknown[] }): void {
+  assert.ok(leftIn(backend).length <= leftovers.length, JSON.stringify(leftovers));
+}
+
 describe('an id in the answer to a create', { concurrency: 4 }, () => {
   const ids = [
     '1', '2147483647', '99999999999999999999999999', '-1', '-0', '0', '1.0', '1e0', '1.5', '1e400', 'null', 'true', '{}',
@@ -253,52 +258,37 @@ describe('a contract check that is disturbed', { concurrency: 2 }, () => {
   // One more than the requests of a whole check.
   const steps = 14;
   for (let step = 1; step <= steps; step += 1) {
-    test(`an interrupt at request ${step}: no item is left [D61]`, async () => {
-      await using backend = await ItemBackend.start();
-      const stop = new AbortController();
-      backend.onRequest = () => {
-        if (backend.asked.length === step) stop.abort();
-      };
-      const report = await runContract(backend.scripted.url, {}, { stop: stop.signal });
-      assert.deepEqual(leftIn(backend), []);
-      assert.deepEqual(report.leftovers, []);
-      assert.equal(report.isInterrupted, stop.signal.aborted);
-      assertOthersUntouched(backend);
-    });
-
-    test(`a second signal at request ${step}: items that are left are listed [D61]`, async () => {
-      await using backend = await ItemBackend.start();
-      const stop = new AbortController();
-      const cut = new AbortController();
-      backend.onRequest = () => {
-        if (backend.asked.length === step) {
+    test(`an interrupt at request ${step}: no item is left; with a second signal, items that are left are listed [D61]`, async () => {
+      for (const isSecond of [false, true]) {
+        await using backend = await ItemBackend.start();
+        const [stop, cut] = [new AbortController(), new AbortController()];
+        backend.onRequest = () => {
+          if (backend.asked.length !== step) return;
           stop.abort();
-          cut.abort();
-        }
-      };
-      const report = await runContract(backend.scripted.url, {}, { stop: stop.signal, cut: cut.signal });
-      assert.ok(leftIn(backend).length <= report.leftovers.length, JSON.stringify(report.leftovers));
-      assertOthersUntouched(backend);
+          if (isSecond) cut.abort();
+        };
+        const report = await runContract(backend.scripted.url, {}, { stop: stop.signal, cut: cut.signal });
+        if (isSecond) assertCounted(backend, report);
+        else assert.deepEqual([leftIn(backend), report.leftovers], [[], []]);
+        assert.equal(report.isInterrupted, stop.signal.aborted);
+        assertOthersUntouched(backend);
+      }
     });
 
-    test(`a backend that is down from request ${step} on: items that are left are listed [D61]`, async () => {
-      await using backend = await ItemBackend.start();
-      const dies = () => (backend.asked.length >= step ? resetPeer() : undefined);
-      backend.instead = { list: dies, read: dies, create: dies, update: dies, delete: dies };
-      const report = await runContract(backend.scripted.url);
-      assert.ok(leftIn(backend).length <= report.leftovers.length, JSON.stringify(report.leftovers));
-      assertOthersUntouched(backend);
-    });
-
-    test(`a backend that stalls from request ${step} on: the check ends after few calls [D61]`, async () => {
-      await using backend = await ItemBackend.start();
-      const stalls = () => (backend.asked.length >= step ? timeout : undefined);
-      backend.instead = { list: stalls, read: stalls, create: stalls, update: stalls, delete: stalls };
-      const report = await runContract(backend.scripted.url, { backendTimeoutMs: 300 });
-      assert.ok(backend.asked.length <= step + 2, backend.asked.join());
-      assert.ok(leftIn(backend).length <= report.leftovers.length, JSON.stringify(report.leftovers));
-      assertOthersUntouched(backend);
-    });
+    for (const [what, ends, settings] of [
+      ['is down', resetPeer(), {}],
+      ['stalls', timeout, { backendTimeoutMs: 300 }],
+    ] as const) {
+      test(`a backend that ${what} from request ${step} on: items that are left are listed [D61]`, async () => {
+        await using backend = await ItemBackend.start();
+        const from = () => (backend.asked.length >= step ? ends : undefined);
+        backend.instead = { list: from, read: from, create: from, update: from, delete: from };
+        const report = await runContract(backend.scripted.url, settings);
+        if (what === 'stalls') assert.ok(backend.asked.length <= step + 2, 'the check ends after few calls');
+        assertCounted(backend, report);
+        assertOthersUntouched(backend);
+      });
+    }
   }
 
   for (const failing of ['create', 'update', 'delete'] as Operation[]) {

@@ -5,15 +5,17 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 
 import type { Flow, FlowName, Point, Summary } from '../../packages/dashboard/state.ts';
-import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
+import { TestBrowser, type PageOptions, type WatchedPage } from '../helpers/browser.ts';
 import { openDashboard, reads } from '../helpers/dashboard-page.ts';
 import { Figures } from '../../packages/figures/figures.ts';
+import type { Report } from '../../packages/figures/report.ts';
 import { poll } from '../helpers/changes.ts';
-import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
-import { startCommand, type Command } from '../helpers/targets.ts';
+import { useBackend } from '../helpers/suites.ts';
+import { startCommand } from '../helpers/targets.ts';
 import { createReport, withAdmin } from './report.ts';
 
 let browser: TestBrowser;
+const backend = await useBackend();
 before(async () => {
   browser = await TestBrowser.start();
 });
@@ -96,6 +98,21 @@ async function readColumn(watched: WatchedPage, chart: string, step: number): Pr
   })()`);
 }
 
+/** Opens the dashboard of an idle gateway, whose report `more` changes. */
+async function withPage(
+  act: (watched: WatchedPage) => Promise<void>,
+  options: PageOptions = { width: 1_440, height: 900 },
+  more: Partial<Report> = {},
+): Promise<void> {
+  await withAdmin(
+    () => [createReport(more)],
+    async (adminPort) => {
+      await using watched = await openDashboard(browser, { adminPort }, options);
+      await act(watched);
+    },
+  );
+}
+
 async function colorOf(watched: WatchedPage, name: string): Promise<string> {
   return await watched.page.evaluate<string>(
     `getComputedStyle(document.documentElement).getPropertyValue('--${name}').trim()`,
@@ -124,39 +141,29 @@ async function countTimes({ page }: WatchedPage): Promise<number> {
 
 describe('the charts', () => {
   test('latency: one spike of 150 ms leaves the other values readable, and the scale is named', async () => {
-    await withAdmin(
-      () => [createReport()],
-      async (adminPort) => {
-        await using watched = await openDashboard(browser, { adminPort }, { width: 1_440, height: 900 });
-        await draw(
-          watched,
-          createPoints((step) => (step === 90 ? { p99: 150, backendP99: 150 } : {})),
-        );
-        const share = async (ms: number) =>
-          await watched.page.evaluate<number>(`(() => {
-            const { plot } = globalThis.drawn.charts[2];
-            return 1 - plot.valToPos(${ms}, 'y') / plot.over.clientHeight;
-          })()`);
-        const [p50, p99, spike] = [await share(8), await share(20), await share(150)];
-        assert.ok(
-          p50 > 0.05 && p99 - p50 > 0.15 && spike - p99 > 0.3 && spike <= 1,
-          `${p50}, ${p99}, ${spike}`,
-        );
-        await reads(watched, '#drawn .latency figcaption', /Latency ms, logarithmic scale/);
-      },
-    );
+    await withPage(async (watched) => {
+      await draw(
+        watched,
+        createPoints((step) => (step === 90 ? { p99: 150, backendP99: 150 } : {})),
+      );
+      const share = async (ms: number) =>
+        await watched.page.evaluate<number>(`(() => {
+          const { plot } = globalThis.drawn.charts[2];
+          return 1 - plot.valToPos(${ms}, 'y') / plot.over.clientHeight;
+        })()`);
+      const [p50, p99, spike] = [await share(8), await share(20), await share(150)];
+      assert.ok(
+        p50 > 0.05 && p99 - p50 > 0.15 && spike - p99 > 0.3 && spike <= 1,
+        `${p50}, ${p99}, ${spike}`,
+      );
+      await reads(watched, '#drawn .latency figcaption', /Latency ms, logarithmic scale/);
+    });
   });
 
   test('two lines with equal values are both visible', async () => {
-    await withAdmin(
-      () => [createReport()],
-      async (adminPort) => {
-        for (const colorScheme of ['light', 'dark'] as const) {
-          await using watched = await openDashboard(
-            browser,
-            { adminPort },
-            { width: 1_440, height: 900, colorScheme },
-          );
+    for (const colorScheme of ['light', 'dark'] as const) {
+      await withPage(
+        async (watched) => {
           await draw(
             watched,
             createPoints(() => ({})),
@@ -171,88 +178,76 @@ describe('the charts', () => {
             const runs = column.filter((each, index) => each !== column[index - 1]);
             assert.match(runs.join(' '), /gateway backend gateway/, `${chart}, ${colorScheme}`);
           }
-        }
-      },
-    );
+        },
+        { width: 1_440, height: 900, colorScheme },
+      );
+    }
   });
 
   test('failures: stacked bars in the colours of the parties, and one failure is visible next to hundreds', async () => {
-    await withAdmin(
-      () => [createReport()],
-      async (adminPort) => {
-        await using watched = await openDashboard(browser, { adminPort }, { width: 1_440, height: 900 });
-        await draw(
-          watched,
-          createPoints((step) => {
-            if (step === 60) return { failed: { backend: 300, gateway: 200, client: 100 } };
-            return step === 120 ? { failed: { backend: 1, gateway: 0, client: 0 } } : {};
-          }),
-        );
-        const [backend, gateway, client] = [
-          await colorOf(watched, 'backend-line'),
-          await colorOf(watched, 'gateway-line'),
-          await colorOf(watched, 'client-line'),
-        ];
-        const high = await readColumn(watched, 'Failed requests', 60);
-        const heights = [client, gateway, backend].map(
-          (color) => high.filter((each) => each === color).length,
-        );
-        const [ofClients = 0, ofGateway = 0, ofBackend = 0] = heights;
-        assert.ok(
-          Math.abs(ofGateway - 2 * ofClients) <= 2 && Math.abs(ofBackend - 3 * ofClients) <= 3,
-          heights.join(),
-        );
-        assert.deepEqual(
-          [...new Set(high.filter((each) => [client, gateway, backend].includes(each)))],
-          [client, gateway, backend],
-          'the order of the bars from the top',
-        );
-        const low = await readColumn(watched, 'Failed requests', 120);
-        assert.ok(low.filter((each) => each === backend).length >= 2, 'a single failure');
-        assert.ok(!(await readColumn(watched, 'Failed requests', 90)).includes(backend), 'no failure');
-      },
-    );
+    await withPage(async (watched) => {
+      await draw(
+        watched,
+        createPoints((step) => {
+          if (step === 60) return { failed: { backend: 300, gateway: 200, client: 100 } };
+          return step === 120 ? { failed: { backend: 1, gateway: 0, client: 0 } } : {};
+        }),
+      );
+      const [backend, gateway, client] = [
+        await colorOf(watched, 'backend-line'),
+        await colorOf(watched, 'gateway-line'),
+        await colorOf(watched, 'client-line'),
+      ];
+      const high = await readColumn(watched, 'Failed requests', 60);
+      const heights = [client, gateway, backend].map((color) => high.filter((each) => each === color).length);
+      const [ofClients = 0, ofGateway = 0, ofBackend = 0] = heights;
+      assert.ok(
+        Math.abs(ofGateway - 2 * ofClients) <= 2 && Math.abs(ofBackend - 3 * ofClients) <= 3,
+        heights.join(),
+      );
+      assert.deepEqual(
+        [...new Set(high.filter((each) => [client, gateway, backend].includes(each)))],
+        [client, gateway, backend],
+        'the order of the bars from the top',
+      );
+      const low = await readColumn(watched, 'Failed requests', 120);
+      assert.ok(low.filter((each) => each === backend).length >= 2, 'a single failure');
+      assert.ok(!(await readColumn(watched, 'Failed requests', 90)).includes(backend), 'no failure');
+    });
   });
 
   test('all charts show the time and the values under the pointer', async () => {
-    await withAdmin(
-      () => [createReport()],
-      async (adminPort) => {
-        await using watched = await openDashboard(browser, { adminPort }, { width: 1_440, height: 900 });
-        const { page } = watched;
-        await draw(
-          watched,
-          createPoints((step) => (step === 90 ? { requests: 555, p99: 150 } : {})),
-        );
-        await reads(watched, '#drawn .requests .when', /^in the last minute$/);
-        const [left, top] = await page.evaluate<[number, number]>(`(() => {
-          const { plot } = globalThis.drawn.charts[0];
-          const box = plot.over.getBoundingClientRect();
-          return [box.left + plot.valToPos(${(now - (steps - 91) * stepMs) / 1_000}, 'x'), box.top + 20];
-        })()`);
-        await page.mouse.move(left, top);
-        const time = await page.evaluate<string>(
-          `new Date(${now - (steps - 91) * stepMs}).toTimeString().slice(0, 8)`,
-        );
-        for (const chart of ['requests', 'failed-requests', 'latency']) {
-          await reads(watched, `#drawn .${chart} .when`, new RegExp(`^at ${time}$`));
-          await reads(watched, `#drawn .${chart} .pointed`, new RegExp(`^${time}$`));
-        }
-        await reads(watched, '#drawn .requests [data-party=gateway]', /from clients 111$/);
-        await reads(watched, '#drawn .latency [data-party=gateway]', /p99 150\sms$/);
-        await page.mouse.move(0, 0);
-        await reads(watched, '#drawn .requests .when', /^in the last minute$/);
-        assert.equal(await page.locator('#drawn .pointed').filter({ visible: true }).count(), 0);
-      },
-    );
+    await withPage(async (watched) => {
+      const { page } = watched;
+      await draw(
+        watched,
+        createPoints((step) => (step === 90 ? { requests: 555, p99: 150 } : {})),
+      );
+      await reads(watched, '#drawn .requests .when', /^in the last minute$/);
+      const [left, top] = await page.evaluate<[number, number]>(`(() => {
+        const { plot } = globalThis.drawn.charts[0];
+        const box = plot.over.getBoundingClientRect();
+        return [box.left + plot.valToPos(${(now - (steps - 91) * stepMs) / 1_000}, 'x'), box.top + 20];
+      })()`);
+      await page.mouse.move(left, top);
+      const time = await page.evaluate<string>(
+        `new Date(${now - (steps - 91) * stepMs}).toTimeString().slice(0, 8)`,
+      );
+      for (const chart of ['requests', 'failed-requests', 'latency']) {
+        await reads(watched, `#drawn .${chart} .when`, new RegExp(`^at ${time}$`));
+        await reads(watched, `#drawn .${chart} .pointed`, new RegExp(`^${time}$`));
+      }
+      await reads(watched, '#drawn .requests [data-party=gateway]', /from clients 111$/);
+      await reads(watched, '#drawn .latency [data-party=gateway]', /p99 150\sms$/);
+      await page.mouse.move(0, 0);
+      await reads(watched, '#drawn .requests .when', /^in the last minute$/);
+      assert.equal(await page.locator('#drawn .pointed').filter({ visible: true }).count(), 0);
+    });
   });
 
   test('a restart is marked, and the values before it stay', async () => {
-    const backend = await ScriptedBackend.start();
-    backend.answers(answer('[]'));
-    let gateway: Command | undefined;
+    let gateway = await startCommand({ BACKEND_URL: backend.url });
     try {
-      gateway = await startCommand({ BACKEND_URL: backend.url });
       const { port, adminPort } = gateway;
       await using watched = await openDashboard(browser, gateway);
       const { page } = watched;
@@ -280,8 +275,7 @@ describe('the charts', () => {
         'visible, although the new process has served no call',
       );
     } finally {
-      await gateway?.stop();
-      await backend.stop();
+      await gateway.stop();
     }
   });
 
@@ -302,12 +296,11 @@ describe('the charts', () => {
   });
 
   test('the small chart of the memory shows its scale', async () => {
-    await withAdmin(
-      () => [createReport({ residentBytes: 60 * 1_048_576 })],
-      async (adminPort) => {
-        await using watched = await openDashboard(browser, { adminPort });
-        await reads(watched, '#loads > div:nth-child(3) .spark', /^60\.0\sMiB0$/, 15_000);
-      },
+    const more = { residentBytes: 60 * 1_048_576 };
+    await withPage(
+      (page) => reads(page, '#loads > div:nth-child(3) .spark', /^60\.0\sMiB0$/, 15_000),
+      {},
+      more,
     );
   });
 });

@@ -1,7 +1,7 @@
 // The dashboard's history of 15 minutes: sums over steps and windows, and their limits.
 
 import assert from 'node:assert/strict';
-import { mock, test } from 'node:test';
+import { afterEach, beforeEach, mock, test } from 'node:test';
 
 import { Figures } from '../../packages/figures/figures.ts';
 import { addFigures, History as FigureHistory, historyMs } from '../../packages/figures/history.ts';
@@ -10,9 +10,11 @@ import type { Point, Summary } from '../../packages/dashboard/state.ts';
 import type { Report } from '../../packages/figures/report.ts';
 import type { CallRecord } from '../../packages/core/call/call-record.ts';
 import { operations } from '../../packages/core/operations.ts';
+import { createCallRecord } from '../helpers/call-record.ts';
 import { createReport } from './report.ts';
 
 const stepMs = 5_000;
+const withoutCall = { backendOutcome: undefined, backendDurationMs: undefined };
 
 /** The history of figures, with the dashboard's points and summaries. */
 class History extends FigureHistory {
@@ -38,30 +40,25 @@ function report(figures: Figures, more: Partial<Report> = {}): Report {
 }
 
 function call(name: string, more: Partial<CallRecord> = {}): CallRecord {
-  return {
-    requestId: 'id',
+  return createCallRecord({
     operation: operations.find((operation) => operation.name === name),
-    method: 'GET',
-    path: '/api/work-items',
-    client: '127.0.0.1',
-    subject: undefined,
-    agent: undefined,
-    http: '1.1',
     status: 200,
     outcome: 'ok',
-    cause: undefined,
     backendOutcome: 'ok',
     durationMs: 10,
     backendDurationMs: 8,
-    backendStatus: undefined,
-    requestBytes: 0,
-    replyBytes: 0,
     ...more,
-  };
+  });
 }
 
-test('a step has the sum over all processes since the previous step', () => {
+beforeEach(() => {
   mock.timers.enable({ apis: ['Date'], now: 0 });
+});
+afterEach(() => {
+  mock.timers.reset();
+});
+
+test('a step has the sum over all processes since the previous step', () => {
   const history = new History(0, stepMs);
   const [one, other] = [new Figures(), new Figures()];
   one.record(call('list'));
@@ -69,22 +66,8 @@ test('a step has the sum over all processes since the previous step', () => {
   history.record([report(one), report(other)]);
   one.record(call('list', { durationMs: 100, backendDurationMs: 90 }));
   other.record(call('read', { outcome: 'refused', status: 500, backendOutcome: 'refused' }));
-  other.record(
-    call('read', {
-      outcome: 'overload',
-      status: 503,
-      backendOutcome: undefined,
-      backendDurationMs: undefined,
-    }),
-  );
-  other.record(
-    call('read', {
-      outcome: 'invalid-id',
-      status: 400,
-      backendOutcome: undefined,
-      backendDurationMs: undefined,
-    }),
-  );
+  other.record(call('read', { outcome: 'overload', status: 503, ...withoutCall }));
+  other.record(call('read', { outcome: 'invalid-id', status: 400, ...withoutCall }));
   mock.timers.tick(stepMs);
   history.record([
     report(one, { inFlight: 2, eventLoopDelayMs: 3 }),
@@ -105,11 +88,9 @@ test('a step has the sum over all processes since the previous step', () => {
   assert.equal(second.flows.all.backendFailed, 1);
   assert.ok((second.flows.list.p99 ?? 0) > 50, 'the slow call is in the second step');
   assert.equal(second.flows.create.p50, null);
-  mock.timers.reset();
 });
 
 test('a window covers its duration, or the time since the start if that is shorter', () => {
-  mock.timers.enable({ apis: ['Date'], now: 0 });
   const history = new History(0, stepMs);
   const figures = new Figures();
   for (let step = 0; step < 24; step += 1) {
@@ -127,11 +108,9 @@ test('a window covers its duration, or the time since the start if that is short
   assert.equal(whole.seconds, 120);
   assert.equal(whole.flows.list.requests, 24);
   assert.deepEqual(whole.failures, { 'timed-out': 10 });
-  mock.timers.reset();
 });
 
 test('the history has a fixed size: the oldest step is dropped', () => {
-  mock.timers.enable({ apis: ['Date'], now: 0 });
   const history = new History(0, stepMs);
   const figures = new Figures();
   const steps = historyMs / stepMs;
@@ -143,13 +122,11 @@ test('the history has a fixed size: the oldest step is dropped', () => {
   assert.equal(history.pointsAfter(0).length, steps);
   assert.equal(history.summarise(figures, historyMs).flows.delete.requests, steps);
   assert.equal(history.pointsAfter(Date.now() - stepMs).length, 1);
-  mock.timers.reset();
 });
 
 test('failures caused by clients are counted for the clients, even with a 500 [D51]', () => {
   const history = new History(0, stepMs);
   const figures = new Figures();
-  const withoutCall = { backendOutcome: undefined, backendDurationMs: undefined };
   figures.record(call('read', { outcome: 'not-found', status: 404, backendOutcome: 'not-found' }));
   figures.record(call('create', { outcome: 'rejected', status: 500, backendOutcome: 'rejected' }));
   figures.record(call('create', { outcome: 'invalid-body', status: 500, ...withoutCall }));
@@ -209,7 +186,6 @@ test('calls that succeeded since the last failure are counted, for the backend a
 });
 
 test('hasNoSuccess is true after at least ten answers in five minutes without a success [D51]', () => {
-  mock.timers.enable({ apis: ['Date'], now: 0 });
   const history = new History(0, stepMs);
   const figures = new Figures();
   const add = (
@@ -239,14 +215,11 @@ test('hasNoSuccess is true after at least ten answers in five minutes without a 
   pass(300_000 + stepMs);
   add(10, 'read', 'not-found');
   assert.equal(history.hasNoSuccess(figures), true, 'the success is five minutes old');
-  mock.timers.reset();
 });
 
 test('the death of a worker is counted in its step; a step without a report is omitted [D63]', () => {
-  mock.timers.enable({ apis: ['Date'], now: 0 });
   const history = new History(0, stepMs);
   const figures = new Figures();
-  const deaths: number[] = [];
   const step = (...reports: Report[]): void => {
     mock.timers.tick(stepMs);
     history.record(reports);
@@ -259,7 +232,8 @@ test('the death of a worker is counted in its step; a step without a report is o
   step();
   step(report(figures));
   step(report(figures));
-  for (const { workerDeaths } of history.pointsAfter(0)) deaths.push(workerDeaths);
-  assert.deepEqual(deaths, [1, 2, 0]);
-  mock.timers.reset();
+  assert.deepEqual(
+    history.pointsAfter(0).map(({ workerDeaths }) => workerDeaths),
+    [1, 2, 0],
+  );
 });

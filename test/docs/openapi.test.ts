@@ -10,7 +10,8 @@ import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import openapiTypescript, { astToString, type OpenAPI3 } from 'openapi-typescript';
 import { codeBlock, replaceEach } from '../helpers/documents.ts';
-import { printOpenApi, readOpenApi } from '../helpers/openapi.ts';
+import { readOpenApi } from '../helpers/openapi.ts';
+import { runHere } from '../helpers/run-cli.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 import { startCommand } from '../helpers/targets.ts';
 
@@ -23,7 +24,13 @@ after(() => {
   rmSync(folder, { recursive: true });
 });
 
-const printed = printOpenApi();
+async function printOpenApi(environment: NodeJS.ProcessEnv, ...flags: readonly string[]): Promise<string> {
+  const { code, stdout, output } = await runHere(['openapi', ...flags], environment);
+  assert.equal(code, 0, output);
+  return stdout;
+}
+
+const printed = await printOpenApi({});
 const document = readOpenApi(printed);
 
 describe('the OpenAPI document', () => {
@@ -66,7 +73,7 @@ describe('the OpenAPI document', () => {
   });
 
   test('with a rate limit every operation has a 429 with all headers; OPTIONS has none [D46]', async () => {
-    const text = printOpenApi({ RATE_LIMIT: '1000/5m' });
+    const text = await printOpenApi({ RATE_LIMIT: '1000/5m' });
     assert.deepEqual((await new Validator().validate(text)).errors ?? [], []);
     const limited = Object.values(readOpenApi(text).paths).flatMap((item) => Object.entries(item));
     assert.deepEqual(
@@ -102,8 +109,8 @@ describe('the OpenAPI document', () => {
     assert.equal(document.info.version, version);
   });
 
-  test('it states the limits in force; a flag takes precedence over a variable', () => {
-    const text = printOpenApi(
+  test('it states the limits in force; a flag takes precedence over a variable', async () => {
+    const text = await printOpenApi(
       {
         REQUEST_BYTES_MAX: '1',
         REQUEST_HEAD_BYTES_MAX: '4321',
@@ -114,7 +121,8 @@ describe('the OpenAPI document', () => {
         REQUEST_HEADERS_TIMEOUT_MS: '2500',
         REQUEST_TIMEOUT_MS: '3500',
       },
-      ['--request-bytes-max', '5432'],
+      '--request-bytes-max',
+      '5432',
     );
     const { paths, info } = readOpenApi(text);
     const create = paths['/api/work-items']?.['post'] ?? assert.fail('create');
@@ -130,9 +138,9 @@ describe('the OpenAPI document', () => {
     }
   });
 
-  test('it states how ids are parsed', () => {
+  test('it states how ids are parsed', async () => {
     assert.match(printed, /12abc/);
-    assert.doesNotMatch(printOpenApi({ ITEM_ID_PARSING: 'whole' }), /12abc/);
+    assert.doesNotMatch(await printOpenApi({ ITEM_ID_PARSING: 'whole' }), /12abc/);
   });
 
   test('it has the CORS headers if pages of other origins may call, and only then [D45]', async () => {
@@ -141,7 +149,7 @@ describe('the OpenAPI document', () => {
       { CORS_ORIGINS: 'https://app.example.com', CORS_CREDENTIALS: 'true' },
       { CORS_ORIGINS: '*', CORS_MAX_AGE_S: '5' },
     ]) {
-      const text = printOpenApi(environment);
+      const text = await printOpenApi(environment);
       assert.equal((await new Validator().validate(text)).valid, true);
       const { paths } = readOpenApi(text);
       const isForAny = environment.CORS_ORIGINS === '*';
@@ -160,16 +168,10 @@ describe('the OpenAPI document', () => {
     }
   });
 
-  test('an invalid setting is an error, and no document is printed', () => {
-    assert.throws(
-      () => printOpenApi({ REQUEST_BYTES_MAX: 'x' }),
-      (error: { status?: number; stdout?: string; stderr?: string }) => {
-        assert.equal(error.status, 1);
-        assert.equal(error.stdout, '');
-        assert.match(error.stderr ?? '', /REQUEST_BYTES_MAX is "x"/);
-        return true;
-      },
-    );
+  test('an invalid setting is an error, and no document is printed', async () => {
+    const { code, stdout, stderr } = await runHere(['openapi'], { REQUEST_BYTES_MAX: 'x' });
+    assert.deepEqual([code, stdout], [1, '']);
+    assert.match(stderr, /REQUEST_BYTES_MAX is "x"/);
   });
 });
 

@@ -147,7 +147,6 @@ describe('DOCS', () => {
     const freePorts = { PORT: '0', ADMIN_PORT: '0', EMBEDDED_BACKEND_PORT: '0' };
     for (const [args, isOn] of [
       [[], true],
-      [['--docs'], true],
       [['--docs=false'], false],
     ] as const) {
       await using command = runCommand(['dev', ...args], freePorts);

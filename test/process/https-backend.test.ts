@@ -1,16 +1,19 @@
-// A backend over TLS: unchanged bytes on persistent connections, and no call to an untrusted backend.
+// A backend over TLS: unchanged bytes on persistent connections, no call to an untrusted backend, and a backend that requires
+// a certificate of the gateway [D40]. test/transport/open-socket.test.ts tests the connections.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { createServer } from 'node:https';
+import { createServer, type ServerOptions } from 'node:https';
 import { createServer as createTcpServer, type AddressInfo, type Socket } from 'node:net';
-import { test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { runToEnd } from '../helpers/command-tests.ts';
 import { assertReply, succeeded } from '../helpers/expected.ts';
 import { RawClient, request } from '../helpers/raw-client.ts';
+import { runHere } from '../helpers/run-cli.ts';
 import { startCommand } from '../helpers/targets.ts';
 import { startUnseen } from '../helpers/unseen.ts';
 
@@ -19,15 +22,17 @@ const certificatePath = fileURLToPath(new URL('../vectors/tls/backend-certificat
 const key = readFileSync(new URL('../vectors/tls/backend-key.pem', import.meta.url));
 
 const item = '{"id":7,"weight":1.0000000000000000001}';
+const failed = '{"error":"Failed to fetch work item"}';
 const list = Buffer.from(JSON.stringify('ä'.repeat(2_000_000)));
 
 // The name in this certificate has an escape sequence, a line break and a character that reverses the text direction.
 const oddCertificatePath = fileURLToPath(new URL('../vectors/tls/odd-name-certificate.pem', import.meta.url));
 const oddKey = readFileSync(new URL('../vectors/tls/odd-name-key.pem', import.meta.url));
 
-async function startBackend(tls = { key, cert: readFileSync(certificatePath) }) {
+async function startBackend(tls: ServerOptions = { key, cert: readFileSync(certificatePath) }) {
   const calls: string[] = [];
   const sockets = new Set<unknown>();
+  const subjects: (string | undefined)[] = [];
   const server = createServer(tls, (incoming, outgoing) => {
     sockets.add(incoming.socket);
     const pieces: Buffer[] = [];
@@ -49,10 +54,13 @@ async function startBackend(tls = { key, cert: readFileSync(certificatePath) }) 
       }
     });
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  server.on('secureConnection', (socket) => {
+    subjects.push(socket.getPeerX509Certificate()?.subject);
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
   return {
     calls,
+    subjects,
     sockets,
     url: `https://localhost:${(server.address() as AddressInfo).port}`,
     [Symbol.asyncDispose]: async () => {
@@ -90,7 +98,7 @@ test('a backend whose certificate is not trusted receives no call', async () => 
   await using backend = await startBackend();
   await using gateway = await startCommand({ BACKEND_URL: backend.url });
   const reply = await request(gateway.port, 'GET', '/api/work-items/7');
-  assertReply(reply, 500, '{"error":"Failed to fetch work item"}');
+  assertReply(reply, 500, failed);
   assert.deepEqual(backend.calls, []);
   const line = await gateway.log((each) => each['msg'] === 'backend call failed', 'a line about the failure');
   assert.equal(
@@ -144,7 +152,7 @@ for (const [what, onBytes, cause] of [
         'a line about the failure',
       );
       assert.equal(line['cause'], cause);
-      const check = await runToEnd(['check'], { BACKEND_URL: url });
+      const check = await runHere(['check'], { BACKEND_URL: url });
       assert.equal(check.code, 1);
       assert.ok(check.stderr.includes(`: no answer: ${cause}\n`), check.stderr);
     } finally {
@@ -174,4 +182,93 @@ test('names in a certificate are escaped in JSON and pretty logs, and by check',
   const check = await runToEnd(['check'], environment);
   assert.equal(check.code, 1);
   assert.ok(check.stderr.includes(shown), check.stderr);
+});
+
+describe('a backend that requires a client certificate', { skip: noOpenssl }, () => {
+  let folder: CertificateFolder;
+  let authority: Issued;
+  let ours: Issued;
+  let stranger: Issued;
+  let backend: Awaited<ReturnType<typeof startBackend>>;
+  const environment = () => ({
+    BACKEND_URL: backend.url.replace('localhost', '127.0.0.1'),
+    BACKEND_CA_FILE: authority.certFile,
+    BACKEND_SERVER_NAME: 'items.internal',
+  });
+
+  before(async () => {
+    folder = new CertificateFolder();
+    authority = folder.authority('authority');
+    ours = folder.issue(authority, 'gateway');
+    stranger = folder.issue(folder.authority('others'), 'stranger');
+    const own = folder.issue(authority, 'backend', { names: ['DNS:items.internal'] });
+    const ca = authority.cert;
+    backend = await startBackend({
+      cert: own.cert,
+      key: own.key,
+      ca,
+      requestCert: true,
+      rejectUnauthorized: true,
+    });
+  });
+  after(async () => {
+    await backend[Symbol.asyncDispose]();
+    folder[Symbol.dispose]();
+  });
+
+  test('the backend receives the certificate of BACKEND_CERT_FILE from every worker [D40]', async () => {
+    for (const workers of ['1', '2']) {
+      backend.subjects.length = 0;
+      await using gateway = await startCommand({
+        ...environment(),
+        BACKEND_CERT_FILE: ours.certFile,
+        BACKEND_KEY_FILE: ours.keyFile,
+        WORKERS: workers,
+      });
+      for (let round = 0; round < 4; round += 1) {
+        assertReply(await gateway.call('GET', '/api/work-items/7'), 200, item);
+      }
+      assert.deepEqual([...new Set(backend.subjects)], ['CN=gateway']);
+      assert.equal((await gateway.admin('/readyz')).status, 200);
+    }
+  });
+
+  for (const [what, certificate, cause] of [
+    ['no certificate', () => ({}), /^TLS failed: .*certificate required, SSL alert number 116$/],
+    [
+      'a certificate of another authority',
+      () => ({ BACKEND_CERT_FILE: stranger.certFile, BACKEND_KEY_FILE: stranger.keyFile }),
+      // Node's server closes without an alert.
+      /^the connection was closed before the answer was complete$/,
+    ],
+  ] as const) {
+    test(`a backend that receives ${what}: unreachable, with the cause in the log, and check exits 1 [D40]`, async () => {
+      backend.subjects.length = 0;
+      await using gateway = await startCommand({ ...environment(), ...certificate() });
+      assertReply(await gateway.call('GET', '/api/work-items/7'), 500, failed);
+      const line = await gateway.log(({ msg }) => msg === 'backend call failed', 'a line about the failure');
+      assert.equal(line['outcome'], 'unreachable');
+      assert.match(String(line['cause']), cause);
+      const check = await runHere(['check'], { ...environment(), ...certificate() });
+      assert.equal(check.code, 1, check.output);
+      assert.deepEqual(backend.subjects, []);
+    });
+  }
+
+  test('the backend must have a certificate for BACKEND_SERVER_NAME or, if that is not set, for its address [D40]', async () => {
+    for (const [name, cause] of [
+      ['', /IP: 127\.0\.0\.1 is not in the cert's list/],
+      ['other.internal', /other\.internal\. is not in the cert's altnames/],
+    ] as const) {
+      await using gateway = await startCommand({
+        ...environment(),
+        BACKEND_SERVER_NAME: name,
+        BACKEND_CERT_FILE: ours.certFile,
+        BACKEND_KEY_FILE: ours.keyFile,
+      });
+      assertReply(await gateway.call('GET', '/api/work-items/7'), 500, failed);
+      const line = await gateway.log(({ msg }) => msg === 'backend call failed', 'a line about the failure');
+      assert.match(String(line['cause']), cause);
+    }
+  });
 });

@@ -5,8 +5,9 @@ import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
-import { runToEnd, useBackend } from '../helpers/command-tests.ts';
+import { useBackend } from '../helpers/command-tests.ts';
 import { RawClient, requestBytes, type Headers } from '../helpers/raw-client.ts';
+import { runHere } from '../helpers/run-cli.ts';
 import { answer, raw } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command, type LogLine } from '../helpers/targets.ts';
 import { startUnseen } from '../helpers/unseen.ts';
@@ -155,7 +156,7 @@ describe('TRUSTED_PROXIES', () => {
   }
 
   test('an invalid address is a problem at the start [D32, D52]', async () => {
-    const { code, stderr } = await runToEnd(['serve'], { TRUSTED_PROXIES: '10.0.0.0/8,proxy.internal' });
+    const { code, stderr } = await runHere(['serve'], { TRUSTED_PROXIES: '10.0.0.0/8,proxy.internal' });
     assert.equal(code, 1);
     assert.match(
       stderr,

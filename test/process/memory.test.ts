@@ -5,10 +5,11 @@ import { connect } from 'node:net';
 import { totalmem } from 'node:os';
 import { test, type TestContext } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
-import { figureOf, runToEnd, useBackend } from '../helpers/command-tests.ts';
+import { figureOf, useBackend } from '../helpers/command-tests.ts';
 import { assertReply, notFound, unavailable } from '../helpers/expected.ts';
 import { countDescriptors, residentBytes } from '../helpers/process-figures.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
+import { runHere } from '../helpers/run-cli.ts';
 import { answer, answerBytes, chunked, behind, timeout } from '../helpers/scripted-backend.ts';
 import { startCommand } from '../helpers/targets.ts';
 
@@ -167,7 +168,7 @@ test('limits that need more memory than the machine has: check and serve warn wi
   assert.equal(line['needed'], needed);
   const limit = Number(line['limit']);
   assert.ok(limit > 0 && limit <= totalmem());
-  const check = await runToEnd(['check'], environment);
+  const check = await runHere(['check'], environment);
   assert.equal(check.code, 0, check.output);
   const warning =
     /^warning: too little memory .*: .* lower BUFFERED_BYTES_MAX, CONNECTIONS_MAX or WORKERS \((.*)\)$/m;
@@ -176,7 +177,7 @@ test('limits that need more memory than the machine has: check and serve warn wi
     `limit ${limit}, needed ${needed}, bufferedBytesMax ${2 ** 40}, connectionsMax 1000, workers 1`,
   );
   const small = { BACKEND_URL: backend.url, BUFFERED_BYTES_MAX: '1000', CONNECTIONS_MAX: '1' };
-  const fits = await runToEnd(['check'], small);
+  const fits = await runHere(['check'], small);
   assert.equal(fits.code, 0, fits.output);
   assert.doesNotMatch(fits.output, /warning/);
 });
