@@ -92,17 +92,13 @@ before(async () => {
 
 // These metrics exist only with TLS.
 async function readCertificateMetrics(backendUrl: string): Promise<Published> {
-  const command = await startCommand({
+  await using command = await startCommand({
     BACKEND_URL: backendUrl,
     TLS_CERT_FILE: join(root, 'test/vectors/tls/backend-certificate.pem'),
     TLS_KEY_FILE: join(root, 'test/vectors/tls/backend-key.pem'),
   });
-  try {
-    const all = parse((await command.admin('/metrics')).text);
-    return new Map([...all].filter(([name]) => name.startsWith('work_item_gateway_certificate_')));
-  } finally {
-    await command.stop();
-  }
+  const all = parse((await command.admin('/metrics')).text);
+  return new Map([...all].filter(([name]) => name.startsWith('work_item_gateway_certificate_')));
 }
 
 function parse(text: string): Published {

@@ -4,13 +4,9 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { createGate } from '../helpers/changes.ts';
-import {
-  printOpenApi,
-  readOpenApi,
-  type OpenApiOperation,
-  type OpenApiResponse,
-} from '../helpers/openapi.ts';
+import { readOpenApi, type OpenApiOperation, type OpenApiResponse } from '../helpers/openapi.ts';
 import { requestBytes, type CallOptions, type Reply } from '../helpers/raw-client.ts';
+import { runHere } from '../helpers/run-cli.ts';
 import {
   answer,
   type Answer,
@@ -50,7 +46,7 @@ before(async () => {
 });
 after(() => command.stop());
 
-const printed = printOpenApi(settings);
+const { stdout: printed } = await runHere(['openapi'], settings);
 const { paths } = readOpenApi(printed);
 
 interface Call {
@@ -190,8 +186,9 @@ describe('the document and the gateway', () => {
     );
   });
 
-  test('without ALLOWED_HOSTS only writes by pages of other sites are 403 [D56, D57]', () => {
-    const refused = Object.values(readOpenApi(printOpenApi()).paths)
+  test('without ALLOWED_HOSTS only writes by pages of other sites are 403 [D56, D57]', async () => {
+    const { stdout } = await runHere(['openapi']);
+    const refused = Object.values(readOpenApi(stdout).paths)
       .flatMap((item) => Object.values(item))
       .filter(({ responses }) => responses['403'] !== undefined);
     assert.deepEqual(

@@ -1,4 +1,5 @@
-// Pages of other origins call the gateway from a real browser, which enforces CORS [D45].
+// Pages of other origins call the gateway from a real browser, which enforces CORS [D45]. Without CORS, a page of another
+// site cannot write to a gateway on this machine [D56].
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -6,13 +7,16 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { TestBrowser, type WatchedPage } from '../helpers/browser.ts';
+import { poll } from '../helpers/changes.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 
 let browser: TestBrowser;
 const backend = await useBackend('{"id":5}');
-// One gateway per configuration. For browsers `127.0.0.1` is another site than `localhost`, the gateways' host.
+// One gateway per configuration. For browsers `127.0.0.1` is another site than `localhost`, the gateways' host; all ports of
+// one name are the same site.
+let local: Command;
 let named: Command;
 let withCredentials: Command;
 let forAll: Command;
@@ -29,6 +33,7 @@ const originOf = (index: 0 | 1): string => `http://127.0.0.1:${(sites[index].add
 before(async () => {
   for (const each of sites) await once(each.listen(0, '127.0.0.1'), 'listening');
   const environment = { BACKEND_URL: backend.url, HOST: 'localhost', CORS_ORIGINS: originOf(0) };
+  local = await startCommand({ ...environment, CORS_ORIGINS: '', DOCS: 'true' });
   named = await startCommand(environment);
   withCredentials = await startCommand({ ...environment, CORS_CREDENTIALS: 'true', CORS_MAX_AGE_S: '0' });
   forAll = await startCommand({ ...environment, CORS_ORIGINS: '*' });
@@ -37,7 +42,7 @@ before(async () => {
 after(async () => {
   await browser[Symbol.asyncDispose]();
   for (const each of sites) each.close();
-  for (const each of [named, withCredentials, forAll]) await each.stop();
+  for (const each of [local, named, withCredentials, forAll]) await each.stop();
 });
 
 interface Seen {
@@ -189,5 +194,80 @@ describe('a page of another origin', () => {
       document.body.append(frame);
     })`);
     assert.equal(outcome, 'not allowed');
+  });
+});
+
+/** The number of calls that the gateway has refused as cross-site. */
+const refusals = (): number => local.logs.filter(({ outcome }) => outcome === 'forbidden').length;
+
+describe('a page of another site, without CORS [D56]', () => {
+  const items = (): string => `http://localhost:${local.port}/api/work-items`;
+  const attempts: [name: string, script: () => string][] = [
+    [
+      'cannot create an item by fetch without a preflight',
+      () => `fetch('${items()}', { method: 'POST', mode: 'no-cors', body: '{"title":"evil"}' })`,
+    ],
+    [
+      'cannot create an item by a beacon, which is sent when the page closes',
+      () => `navigator.sendBeacon('${items()}', '{"title":"evil"}')`,
+    ],
+    [
+      'cannot create an item by a form whose field is JSON',
+      () => `{
+        const form = document.createElement('form');
+        form.method = 'POST';
+        form.action = '${items()}';
+        form.enctype = 'text/plain';
+        const field = document.createElement('input');
+        field.name = '{"title":"evil","ignored":"';
+        field.value = '"}';
+        form.append(field);
+        document.body.append(form);
+        form.submit();
+      }`,
+    ],
+  ];
+  for (const [name, script] of attempts) {
+    test(name, async () => {
+      const earlier = refusals();
+      await using page = await browser.open(originOf(1));
+      await page.page.evaluate(script());
+      await poll(() => refusals() === earlier + 1, 'the gateway refuses the call');
+      assert.equal(backend.requests.length, 0);
+    });
+  }
+
+  test('cannot replace or delete an item: the preflight is refused', async () => {
+    await using page = await browser.open(originOf(1));
+    for (const method of ['PUT', 'DELETE']) {
+      const outcome = await page.page.evaluate<string>(
+        `fetch('${items()}/5', { method: '${method}', body: '{}' }).then(() => 'sent', () => 'not sent')`,
+      );
+      assert.equal(outcome, 'not sent', method);
+    }
+    assert.equal(backend.requests.length, 0);
+  });
+});
+
+describe('a page of the gateway itself', () => {
+  test('creates, replaces and deletes', async () => {
+    await using page = await browser.open(`http://localhost:${local.port}/docs`);
+    const statuses = await page.page.evaluate<number[]>(`Promise.all([
+      fetch('/api/work-items', { method: 'POST', body: '{"title":"good"}' }),
+      fetch('/api/work-items/5', { method: 'PUT', body: '{}' }),
+      fetch('/api/work-items/5', { method: 'DELETE' }),
+    ].map((call) => call.then(({ status }) => status)))`);
+    assert.deepEqual(statuses, [201, 200, 200]);
+  });
+
+  test('creates an item in the API reference', async () => {
+    await using reference = await browser.open(`http://localhost:${local.port}/docs`);
+    const operation = reference.page.locator('[id$="-createWorkItem"]');
+    await operation.getByRole('button', { expanded: false }).first().click();
+    await operation.getByRole('textbox', { name: 'Request body' }).fill('{"title":"good"}');
+    await operation.getByRole('button', { name: 'Execute' }).click();
+    const status = operation.locator('.live-responses-table tbody .response-col_status');
+    assert.match((await status.textContent()) ?? '', /^\s*201/);
+    assert.equal(backend.requests[0]?.body.toString(), '{"title":"good"}');
   });
 });

@@ -1,7 +1,7 @@
-// The package that `npm pack` makes: its files, types and installation. Needs no registry.
+// The packages that `npm pack` makes: their files, types and installation. Needs no registry.
 
 import assert from 'node:assert/strict';
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFile, execFileSync, spawnSync } from 'node:child_process';
 import {
   cpSync,
   existsSync,
@@ -17,7 +17,9 @@ import {
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join, posix, resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { promisify } from 'node:util';
 import ts from 'typescript';
+import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 
 interface Manifest {
   readonly name: string;
@@ -31,6 +33,7 @@ interface Manifest {
 }
 
 const root = resolve(import.meta.dirname, '../..');
+const PATH = [dirname(process.execPath), process.env['PATH']].join(delimiter);
 let folder = '';
 let unpacked = '';
 let files: string[] = [];
@@ -43,7 +46,7 @@ function npm(args: readonly string[], cwd: string): string {
     cwd,
     encoding: 'utf8',
     env: {
-      PATH: [dirname(process.execPath), process.env['PATH']].join(delimiter),
+      PATH,
       HOME: folder,
       npm_config_cache: join(folder, 'cache'),
       npm_config_update_notifier: 'false',
@@ -151,16 +154,10 @@ describe('the manifest', () => {
   });
 
   test('the manifest has no install script', () => {
-    for (const name of [
-      'preinstall',
-      'install',
-      'postinstall',
-      'preprepare',
-      'prepare',
-      'postprepare',
-      'prepublish',
-    ])
-      assert.equal(manifest.scripts[name], undefined, name);
+    const stages = Object.keys(manifest.scripts).filter((name) =>
+      /^(?:pre|post)?(?:install|prepare)$|^prepublish$/.test(name),
+    );
+    assert.deepEqual(stages, []);
   });
 });
 
@@ -294,12 +291,12 @@ describe('types and code for users of the package', () => {
   for (const [name, files, options] of [
     [
       'node16',
-      ['use.cts', 'use.mts', 'fetch.cts', 'fetch.mts', 'node.cts', 'node.mts'],
+      Object.keys(sources),
       { module: ModuleKind.Node16, moduleResolution: ModuleResolutionKind.Node16 },
     ],
     [
       'nodenext',
-      ['use.cts', 'use.mts', 'fetch.cts', 'fetch.mts', 'node.cts', 'node.mts'],
+      Object.keys(sources),
       { module: ModuleKind.NodeNext, moduleResolution: ModuleResolutionKind.NodeNext },
     ],
     [
@@ -358,14 +355,8 @@ describe('types and code for users of the package', () => {
     });
     assert.deepEqual(forRequire?.toSorted(), forImport?.toSorted());
     assert.ok(forImport?.includes('createGatewayServer'));
-    for (const [source, name] of [
-      ['use.cts', 'use.cjs'],
-      ['use.mts', 'use.mjs'],
-      ['fetch.cts', 'fetch.cjs'],
-      ['fetch.mts', 'fetch.mjs'],
-      ['node.cts', 'node.cjs'],
-      ['node.mts', 'node.mjs'],
-    ] as const) {
+    for (const source of Object.keys(sources)) {
+      const name = source.replace(/ts$/, 'js');
       program.emit(program.getSourceFile(join(consumer, source)));
       const { stdout, stderr } = spawnSync(process.env['GATEWAY_NODE'] ?? process.execPath, [name], {
         cwd: consumer,
@@ -393,11 +384,7 @@ test('the installation in an empty folder prints no warning, and the installed c
   assert.doesNotMatch(printed, /warn/i);
   for (const path of productPackages()) cpSync(join(root, path), join(target, path), { recursive: true });
   const command = join(target, 'node_modules/.bin/work-item-gateway');
-  const version = execFileSync(command, ['--version'], {
-    cwd: target,
-    encoding: 'utf8',
-    env: { PATH: [dirname(process.execPath), process.env['PATH']].join(delimiter) },
-  });
+  const version = execFileSync(command, ['--version'], { cwd: target, encoding: 'utf8', env: { PATH } });
   assert.equal(version, `${manifest.version}\n`);
 
   const paths = productPackages();
@@ -409,27 +396,107 @@ test('the installation in an empty folder prints no warning, and the installed c
   assert.ok(bytes > 1_000_000 && bytes <= 12_000_000, `${bytes} bytes`);
 
   // OpenTelemetry is an optional peer, not installed here.
-  const traced = spawnSync(command, ['serve', '--backend-url', 'http://localhost:1'], {
-    cwd: target,
-    encoding: 'utf8',
-    env: {
-      PATH: [dirname(process.execPath), process.env['PATH']].join(delimiter),
-      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://localhost:4318',
-    },
-  });
+  const env = { PATH, OTEL_EXPORTER_OTLP_ENDPOINT: 'http://localhost:4318' };
+  const serve = ['serve', '--backend-url', 'http://localhost:1'];
+  const traced = spawnSync(command, serve, { cwd: target, encoding: 'utf8', env });
   assert.equal(traced.status, 1);
   assert.match(
     traced.stderr,
     /^error: OTEL_EXPORTER_OTLP_ENDPOINT needs packages that are not installed: run `npm install @opentelemetry\/core /,
   );
   // `openapi` starts nothing and needs no OpenTelemetry.
-  const document = execFileSync(command, ['openapi'], {
-    cwd: target,
-    encoding: 'utf8',
-    env: {
-      PATH: [dirname(process.execPath), process.env['PATH']].join(delimiter),
-      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://localhost:4318',
-    },
-  });
+  const document = execFileSync(command, ['openapi'], { cwd: target, encoding: 'utf8', env });
   assert.match(document, /^\{\s*"openapi":/);
+});
+
+describe('@work-item-gateway/core, one package without dependencies for embedding', () => {
+  interface CoreManifest {
+    readonly version: string;
+    readonly dependencies?: object;
+    readonly peerDependencies: Readonly<Record<string, string>>;
+    readonly peerDependenciesMeta: Readonly<Record<string, { readonly optional: boolean }>>;
+    readonly exports: Readonly<Record<string, unknown>>;
+  }
+  let user = '';
+  let installed = '';
+  let backend: ScriptedBackend;
+  const readCore = () => JSON.parse(readFileSync(join(installed, 'package.json'), 'utf8')) as CoreManifest;
+  before(async () => {
+    backend = await ScriptedBackend.start();
+    user = join(folder, 'user');
+    mkdirSync(user);
+    npm(['pack', '--pack-destination', user, join(root, 'dist/core')], user);
+    const [tarball = ''] = globSync('*.tgz', { cwd: user });
+    npm(['install', '--offline', join(user, tarball)], user);
+    installed = join(user, 'node_modules/@work-item-gateway/core');
+  });
+  after(() => backend.stop());
+
+  /** Runs a module that uses the package; returns its output. */
+  async function run(text: string): Promise<{ stdout: string; stderr: string }> {
+    writeFileSync(join(user, 'index.mjs'), text);
+    return await promisify(execFile)(process.env['GATEWAY_NODE'] ?? process.execPath, ['index.mjs'], {
+      cwd: user,
+    });
+  }
+
+  test('one package of at most 1 MB, without a dependency', () => {
+    assert.deepEqual(globSync('*', { cwd: join(user, 'node_modules') }), ['@work-item-gateway']);
+    const files = globSync('**/*', { cwd: installed, withFileTypes: true }).filter((entry) => entry.isFile());
+    const bytes = files.reduce((sum, { parentPath, name }) => sum + statSync(join(parentPath, name)).size, 0);
+    assert.ok(files.length > 50 && bytes <= 1_000_000, `${files.length} files, ${bytes} bytes`);
+    const { dependencies, peerDependencies, peerDependenciesMeta, version } = readCore();
+    assert.equal(dependencies, undefined);
+    assert.deepEqual(Object.keys(peerDependencies), ['fastify', 'ioredis', 'jose']);
+    for (const name of Object.keys(peerDependencies)) {
+      assert.equal(peerDependenciesMeta[name]?.optional, true, name);
+    }
+    assert.equal(version, manifest.version);
+  });
+
+  test('each entry has its exports, by import and by require', async () => {
+    const names = Object.keys(readCore().exports).filter((name) => name !== './package.json');
+    assert.deepEqual(names, ['.', './fetch', './fastify', './node']);
+    const { stdout } = await run(`
+      import { createRequire } from 'node:module';
+      const require = createRequire(import.meta.url);
+      for (const entry of ${JSON.stringify(names)}) {
+        const name = '@work-item-gateway/core' + entry.slice(1);
+        const [imported, required] = [await import(name), require(name)];
+        console.log(entry, Object.keys(imported).filter((each) => each !== 'module.exports').sort().join(), imported.createFetchHandler === required.createFetchHandler);
+      }`);
+    assert.equal(
+      stdout,
+      '. createGatewayServer,default,frameworkErrors,workItemGateway true\n' +
+        './fetch createFetchHandler true\n' +
+        './fastify default,frameworkErrors,workItemGateway true\n' +
+        './node createNodeHandler true\n',
+    );
+  });
+
+  test('the fetch handler answers without any other package', async () => {
+    const bytes = '[{"id":12345678901234567890,"price":1.10}]';
+    backend.answersOnce(answer(bytes));
+    const { stdout, stderr } = await run(`
+      import { createFetchHandler } from '@work-item-gateway/core/fetch';
+      const call = createFetchHandler({ backendUrl: '${backend.url}' });
+      const response = await call(new Request('http://localhost/api/work-items'));
+      console.log(response.status, await response.text());
+      await call.close();`);
+    assert.equal(stdout, `200 ${bytes}\n`);
+    assert.equal(stderr, '');
+  });
+
+  for (const [option, name, options] of [
+    ['authIssuer', 'jose', "authIssuer: 'https://login.example/', authAudience: ['a'], authJwksUrl: 'https://login.example/keys'"],
+    ['rateLimitRedisUrl', 'ioredis', "rateLimit: '1/1s', rateLimitRedisUrl: 'redis://localhost:1'"],
+  ] as const) {
+    test(`${option} without ${name} is an error that names the package to install`, async () => {
+      const { stdout } = await run(`
+        import { createGatewayServer } from '@work-item-gateway/core';
+        const server = createGatewayServer({ backendUrl: '${backend.url}', ${options} });
+        await server.listen({ port: 0 }).catch((error) => console.log(error.message));`);
+      assert.equal(stdout, `${option} needs the package ${name}: run \`npm install ${name}\`\n`);
+    });
+  } // prettier-ignore
 });

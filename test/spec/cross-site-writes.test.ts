@@ -1,4 +1,4 @@
-// Cross-site writes of browsers are refused [D56]. test/docs/other-sites.test.ts uses a real browser.
+// Cross-site writes of browsers are refused [D56]. test/docs/cors-in-browser.test.ts uses a real browser.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
