@@ -13,12 +13,15 @@ import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { settingNames, variableOf } from '../../packages/command/settings/settings.ts';
 import { noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
+import { logged } from '../helpers/command-tests.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { anyCertificate } from '../helpers/http2-client.ts';
-import { RawClient, request } from '../helpers/raw-client.ts';
-import { useBackend } from '../helpers/suites.ts';
 import { neededWithConnections } from '../helpers/needed-memory.ts';
-import { Command, runCommand } from '../helpers/targets.ts';
+import { childrenOf } from '../helpers/process-figures.ts';
+import { RawClient, request } from '../helpers/raw-client.ts';
+import { runHere } from '../helpers/run-cli.ts';
+import { useBackend } from '../helpers/suites.ts';
+import { Command } from '../helpers/targets.ts';
 import { Viewer } from '../helpers/viewer.ts';
 
 const root = resolve(import.meta.dirname, '../..');
@@ -106,8 +109,8 @@ describe('the systemd units', () => {
     assert.deepEqual(variables, ['BACKEND_URL']);
     assert.ok(settingNames.map(variableOf).includes('BACKEND_URL'));
     // Flags take precedence over the file, whose backend does not exist here.
-    await using check = runCommand(['check', '--settings-file', file, '--backend-url', backend.url]);
-    assert.equal(await check.exitCode(), 0, check.output);
+    const { code, output } = await runHere(['check', '--settings-file', file, '--backend-url', backend.url]);
+    assert.equal(code, 0, output);
   });
 });
 
@@ -151,7 +154,7 @@ class Manager implements Disposable {
       },
       { passed: [this.#admin, this.#clients, ...others].map((socket) => socket.fd()) },
     );
-    const ready = await command.log((line) => line['msg'] === 'ready', 'the line that says ready');
+    const ready = await logged(command, 'ready');
     const scheme = environment['TLS_CERT_FILE'] === undefined ? 'http' : 'https';
     assert.equal(ready['url'], `${scheme}://127.0.0.1:${this.port}`);
     assert.equal(ready['adminUrl'], `http://127.0.0.1:${this.adminPort}`);
@@ -227,15 +230,15 @@ describe('inherited sockets', { skip: !isLinux && 'only Linux has systemd' }, ()
     using manager = new Manager();
     await using gateway = await manager.start({ WORKERS: '2', LOG_LEVEL: 'info' });
     gateway.signal('SIGHUP');
-    await gateway.log((line) => String(line['msg']).startsWith('reloaded'), 'the reload is done');
+    await logged(gateway, /^reloaded/);
     const callers = Array.from({ length: 8 }, () => request(manager.port, 'GET', '/api/work-items'));
     assert.ok((await Promise.all(callers)).every(({ status }) => status === 200));
-    const pids = workerPids(gateway);
+    const pids = childrenOf(gateway.process.pid) ?? [];
     assert.equal(pids.length, 2);
     for (const pid of pids) process.kill(pid, 'SIGKILL');
     // No process accepts the connection now, and none refuses it.
     assert.equal((await request(manager.port, 'GET', '/api/work-items')).status, 200);
-    await poll(() => workerPids(gateway).length === 2, 'both workers have been replaced');
+    await poll(() => childrenOf(gateway.process.pid)?.length === 2, 'both workers have been replaced');
   });
 
   test('several sockets with the same name are served', async () => {
@@ -269,7 +272,7 @@ describe('inherited sockets', { skip: !isLinux && 'only Linux has systemd' }, ()
       for (const when of ['at the start', 'after a reload']) {
         if (when === 'after a reload') {
           gateway.signal('SIGHUP');
-          await gateway.log((line) => String(line['msg']).startsWith('reloaded'), 'the reload is done');
+          await logged(gateway, /^reloaded/);
         }
         await using viewer = await Viewer.open(manager.adminPort);
         const { facts } = await viewer.message((message) => message.facts !== undefined, 'the settings');
@@ -343,13 +346,6 @@ describe('inherited sockets', { skip: !isLinux && 'only Linux has systemd' }, ()
     },
   );
 });
-
-/** The process ids of the workers, from Linux's /proc. */
-function workerPids(gateway: Command): number[] {
-  const { pid } = gateway.process;
-  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
-  return children.split(' ').filter(Boolean).map(Number);
-}
 
 const skipNotify = skipWithout('systemd-notify') || skipWithout('systemd-socket-activate');
 

@@ -50,6 +50,13 @@ export function isDraining(command: Command): Promise<void> {
   return poll(async () => (await command.admin('/readyz')).status === 503, '/readyz is 503');
 }
 
+/** Resolves with the first log line that has this message. */
+export function logged(command: Command, message: string | RegExp, limitMs?: number): Promise<LogLine> {
+  const isIt = ({ msg }: LogLine) =>
+    typeof message === 'string' ? msg === message : message.test(String(msg));
+  return command.log(isIt, `the log line ${String(message)}`, limitMs);
+}
+
 /** True for the log line at the end of a successful reload. */
 export function isReloaded({ msg }: LogLine): boolean {
   return String(msg).startsWith('reloaded');

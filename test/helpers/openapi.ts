@@ -1,8 +1,6 @@
 // The OpenAPI document, parsed, with its references resolved.
 
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import { resolve } from 'node:path';
 
 export interface Schema {
   readonly type?: string;
@@ -35,16 +33,6 @@ export interface OpenApiDocument {
   readonly openapi: string;
   readonly info: { readonly version: string; readonly description: string };
   readonly paths: Readonly<Record<string, Readonly<Record<string, OpenApiOperation>>>>;
-}
-
-/** The document that the built command prints. */
-export function printOpenApi(environment: NodeJS.ProcessEnv = {}, args: readonly string[] = []): string {
-  const main = resolve(import.meta.dirname, '../../dist/command/main.js');
-  return execFileSync(process.env['GATEWAY_NODE'] ?? process.execPath, [main, 'openapi', ...args], {
-    encoding: 'utf8',
-    env: { PATH: process.env['PATH'], ...environment },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
 }
 
 /** The document in `text` with every `$ref` resolved. */

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { figureOf } from '../helpers/command-tests.ts';
+import { figureOf, logged } from '../helpers/command-tests.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { childrenOf, countDescriptors, figureIn } from '../helpers/process-figures.ts';
 import { RawClient, requestBytes, type Reply } from '../helpers/raw-client.ts';
@@ -111,14 +111,14 @@ test('fewer descriptors than the limits may need: one warning at the start [D26]
     const limits = { BACKEND_URL: backend.url, WORKERS, CONNECTIONS_MAX: '40', IN_FLIGHT_MAX: '20' };
     const needed = 150 + 60 / Number(WORKERS);
     await using enough = await startCommand(limits, { descriptors: needed });
-    await enough.log(({ msg }) => msg === 'ready', 'it is ready');
+    await logged(enough, 'ready');
     assertReply(await enough.call('GET', '/api/work-items/x'), 400, '{"error":"Invalid ID format"}');
     await enough.log(({ outcome }) => outcome === 'invalid-id', 'the line of the call');
     assert.deepEqual(enough.logs.filter(isWarning), []);
 
     await using tooFew = await startCommand(limits, { descriptors: needed - 1 });
-    const { level, limit, needed: logged } = await tooFew.log(isWarning, 'the warning');
-    assert.deepEqual({ level, limit, logged }, { level: 'warn', limit: needed - 1, logged: needed });
+    const { level, limit, needed: shown } = await tooFew.log(isWarning, 'the warning');
+    assert.deepEqual({ level, limit, shown }, { level: 'warn', limit: needed - 1, shown: needed });
     assertReply(await tooFew.call('GET', '/api/work-items/x'), 400, '{"error":"Invalid ID format"}');
     await tooFew.log(({ outcome }) => outcome === 'invalid-id', 'the line of the call');
     assert.equal(tooFew.logs.filter(isWarning).length, 1);
@@ -181,10 +181,7 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
       }
       assert.deepEqual(workersOf(command), pids);
       if (sharing === 'cluster') {
-        await command.log(
-          ({ msg }) => String(msg).startsWith('could not accept a connection'),
-          'its log line',
-        );
+        await logged(command, /^could not accept a connection/);
       }
       command.signal('SIGTERM');
       assert.equal(await command.exitCode(), 0);

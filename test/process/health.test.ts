@@ -6,6 +6,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, beforeEach, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
+import { logged } from '../helpers/command-tests.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
@@ -104,7 +105,7 @@ async function health(environment: NodeJS.ProcessEnv) {
 test('`health`: a running gateway is alive, on any ADMIN_HOST and during a drain', async () => {
   await using draining = await startCommand({ ADMIN_HOST: '0.0.0.0', SHUTDOWN_DELAY_MS: '60000' });
   draining.signal('SIGTERM');
-  await draining.log((line) => String(line['msg']).startsWith('draining'), 'it drains');
+  await logged(draining, /^draining/);
   for (const [{ adminPort }, host, shown] of [
     [command, '127.0.0.1', '127.0.0.1'],
     [draining, '0.0.0.0', 'localhost'],

@@ -10,7 +10,7 @@ import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
-import { runToEnd } from '../helpers/command-tests.ts';
+import { logged, runToEnd } from '../helpers/command-tests.ts';
 import { assertReply, succeeded } from '../helpers/expected.ts';
 import { RawClient, request } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
@@ -100,7 +100,7 @@ test('a backend whose certificate is not trusted receives no call', async () => 
   const reply = await request(gateway.port, 'GET', '/api/work-items/7');
   assertReply(reply, 500, failed);
   assert.deepEqual(backend.calls, []);
-  const line = await gateway.log((each) => each['msg'] === 'backend call failed', 'a line about the failure');
+  const line = await logged(gateway, 'backend call failed');
   assert.equal(
     line['cause'],
     'self-signed certificate: BACKEND_CA_FILE names a file with the authorities to trust',
@@ -147,10 +147,7 @@ for (const [what, onBytes, cause] of [
         looks = connections - 1;
         return looks >= 2 && performance.now() - from > 1_000;
       }, 'the backend was probed twice');
-      const line = await gateway.log(
-        (each) => each['msg'] === 'backend call failed',
-        'a line about the failure',
-      );
+      const line = await logged(gateway, 'backend call failed');
       assert.equal(line['cause'], cause);
       const check = await runHere(['check'], { BACKEND_URL: url });
       assert.equal(check.code, 1);
@@ -169,7 +166,7 @@ test('names in a certificate are escaped in JSON and pretty logs, and by check',
 
   await using gateway = await startCommand(environment);
   assert.equal((await request(gateway.port, 'GET', '/api/work-items/7')).status, 500);
-  const line = await gateway.log((each) => each['msg'] === 'backend call failed', 'a line about the failure');
+  const line = await logged(gateway, 'backend call failed');
   assert.ok(String(line['cause']).includes('evil\u001b[2J\u001b[31m\n[12:00:00.000] INFO: fake\u009b\u202e'));
   assert.doesNotMatch(gateway.stdout.replaceAll('\n', ''), control);
 
@@ -246,7 +243,7 @@ describe('a backend that requires a client certificate', { skip: noOpenssl }, ()
       backend.subjects.length = 0;
       await using gateway = await startCommand({ ...environment(), ...certificate() });
       assertReply(await gateway.call('GET', '/api/work-items/7'), 500, failed);
-      const line = await gateway.log(({ msg }) => msg === 'backend call failed', 'a line about the failure');
+      const line = await logged(gateway, 'backend call failed');
       assert.equal(line['outcome'], 'unreachable');
       assert.match(String(line['cause']), cause);
       const check = await runHere(['check'], { ...environment(), ...certificate() });
@@ -267,7 +264,7 @@ describe('a backend that requires a client certificate', { skip: noOpenssl }, ()
         BACKEND_KEY_FILE: ours.keyFile,
       });
       assertReply(await gateway.call('GET', '/api/work-items/7'), 500, failed);
-      const line = await gateway.log(({ msg }) => msg === 'backend call failed', 'a line about the failure');
+      const line = await logged(gateway, 'backend call failed');
       assert.match(String(line['cause']), cause);
     }
   });

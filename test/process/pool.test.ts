@@ -6,6 +6,7 @@ import { once } from 'node:events';
 import { createServer, type AddressInfo } from 'node:net';
 import { afterEach, beforeEach, test } from 'node:test';
 import { connect } from 'node:tls';
+import { failuresMax, joinFailures, type Failure, type Party } from '../../packages/figures/failures.ts';
 import { Figures } from '../../packages/figures/figures.ts';
 import type { TlsInForce } from '../../packages/command/certificates/certificates.ts';
 import { startPool } from '../../packages/command/cluster/pool.ts';
@@ -201,8 +202,10 @@ test('a worker that hangs is killed and replaced; until then the reports have on
   assert.equal((await served.figures()).workerDeaths('frozen'), 1);
 });
 
-test('a reload replaces every worker, one by one, and changes their number', async () => {
+test('a reload replaces every worker, one by one, and changes their number; counts and failures stay', async () => {
   await using served = await start();
+  for (let calls = 0; calls < 6; calls += 1) assertReply(await served.call(), 200, '[]');
+  await served.call('GET', `${path}/none`);
   let before = await served.pids();
   for (const workers of ['2', '3', '1']) {
     const settings = settingsWith({ workers, requestBytesMax: '10' });
@@ -214,6 +217,15 @@ test('a reload replaces every worker, one by one, and changes their number', asy
     assert.equal(workersNow(), Number(workers));
     before = now;
     assert.equal((await served.call('POST', path, '{"title":"long"}')).status, 413);
+    const reports = (await served.reports()).map(({ figures }) => new Figures(figures));
+    assert.equal(
+      reports.reduce((sum, each) => sum + each.requests('list', 200), 0),
+      6,
+    );
+    assert.equal((await served.reports())[0]?.failures.at(-1)?.outcome, 'invalid-id');
+    for (const cause of ['killed', 'signal', 'exit'] as const) {
+      assert.equal((await served.figures()).workerDeaths(cause), 0, 'a replaced worker is not dead');
+    }
   }
   assert.equal(served.lines.length, 3);
   const lines = served.lines.map(({ level, workers, msg }) => [level, workers, msg]);
@@ -223,6 +235,19 @@ test('a reload replaces every worker, one by one, and changes their number', asy
     await served.pool.reload(settingsWith(), {})
   ).finished;
   assert.equal(workersNow(), 0);
+});
+
+test('failures of several workers are merged, latest first, with a limit for each party', () => {
+  const listOf = (party: Party, from: number): Failure[] =>
+    Array.from({ length: failuresMax }, (_, index) => ({ party, at: from - index }) as Failure);
+  const merged = joinFailures([listOf('client', 100), listOf('backend', 130), listOf('client', 120)]);
+  const times = (party: Party) => merged.filter((each) => each.party === party).map(({ at }) => at);
+  assert.deepEqual(
+    merged.map(({ at }) => at),
+    merged.map(({ at }) => at).toSorted((one, other) => other - one),
+  );
+  assert.deepEqual([times('client').length, times('client')[0]], [failuresMax, 120]);
+  assert.equal(times('backend').length, failuresMax);
 });
 
 test('a reload fails when a new worker does not start, and the old settings stay in force', async () => {

@@ -5,9 +5,8 @@ import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { describe, test } from 'node:test';
-import { failuresMax } from '../../packages/figures/failures.ts';
 import { createGate, poll } from '../helpers/changes.ts';
-import { isDraining, isReloaded, useBackend, useFolder } from '../helpers/command-tests.ts';
+import { isDraining, isReloaded, logged, useBackend, useFolder } from '../helpers/command-tests.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { findFreePort } from '../helpers/haproxy.ts';
 import { holdCall } from '../helpers/held-call.ts';
@@ -15,7 +14,6 @@ import { childrenOf, countDescriptors } from '../helpers/process-figures.ts';
 import { isRefused, RawClient, requestBytes } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { runCommand, startCommand, type Command, type LogLine } from '../helpers/targets.ts';
-import { Viewer } from '../helpers/viewer.ts';
 
 const folder = useFolder();
 const backend = await useBackend();
@@ -186,10 +184,7 @@ test('a worker that cannot start for lack of a descriptor is started when a desc
     return;
   }
   process.kill(victim, 'SIGKILL');
-  const line = await command.log(
-    ({ msg }) => String(msg).startsWith('a worker could not be replaced'),
-    'the failure is logged',
-  );
+  const line = await logged(command, /^a worker could not be replaced/);
   assert.match(JSON.stringify(line['err']), /EMFILE/);
   spawnSync('prlimit', ['--pid', pid, '--nofile=1024:']);
   await poll(() => hasWorkers(command, 2), 'there are two workers');
@@ -207,56 +202,13 @@ test('a worker that hangs is killed and replaced; /readyz is 503 while no worker
     const { status, text } = await command.admin('/readyz');
     return status === 503 && text === '{"status":"no worker answers"}';
   }, '/readyz turns 503');
-  await command.log(
-    (line) => String(line['msg']).startsWith('a worker has not answered'),
-    'the first is killed',
-    20_000,
-  );
+  await logged(command, /^a worker has not answered/, 20_000);
   // An earlier call could wait for a worker that hangs.
   await poll(async () => (await metric(command, 'workers ')) === 2, 'both are replaced');
   assert.equal(await deaths(command, 'frozen'), 2);
   assert.ok(!pids.some(isAlive));
   await reachWorkers(command, 3);
   assert.equal((await command.admin('/readyz')).status, 200);
-});
-
-test('counts and failures of a worker outlast its replacement', async () => {
-  await using command = await start({ REPLY_STALL_TIMEOUT_MS: '100' });
-  await reachWorkers(command, 2);
-  const calls = backend.requests.length;
-  const count = (): Promise<number> => metric(command, 'requests_total{operation="list",status="200"}');
-  const stalled = (): Promise<number> => metric(command, 'client_connections_stalled_total');
-  assert.equal(await count(), calls);
-  backend.answersOnce(answer(Buffer.alloc(24_000_000, '1')));
-  await using client = await command.connect();
-  client.send(requestBytes('GET', '/api/work-items/5'));
-  await client.receives(1);
-  client.pause();
-  await poll(async () => (await stalled()) === 1, 'a client is cut off');
-  for (let mistake = 0; mistake < failuresMax * 2; mistake += 1) {
-    await command.call('GET', '/api/work-items/none', { headers: [['X-Request-Id', `mistake-${mistake}`]] });
-  }
-  const failures = async (): Promise<readonly string[]> => {
-    await using viewer = await Viewer.open(command.adminPort);
-    const { failures: shown = [] } = await viewer.message((message) => message.failures !== undefined, 'all');
-    return shown.map(({ requestId }) => requestId);
-  };
-  const kept = await failures();
-  assert.equal(kept.length, failuresMax);
-  assert.ok(kept.includes(`mistake-${failuresMax * 2 - 1}`));
-  command.signal('SIGHUP');
-  await command.log(isReloaded, 'the reload ends');
-  assert.equal(await count(), calls);
-  assert.equal(await stalled(), 1);
-  assert.equal(await deaths(command), 0, 'a replaced worker is not counted as dead');
-  const stayed = await failures();
-  assert.equal(stayed.length, failuresMax);
-  // At the limit, either of two failures in the same millisecond may be kept.
-  const sure = Array.from({ length: failuresMax - 10 }, (_, index) => `mistake-${failuresMax + 10 + index}`);
-  assert.deepEqual(
-    sure.filter((each) => !kept.includes(each) || !stayed.includes(each)),
-    [],
-  );
 });
 
 /** True with `count` workers and no other child process. */
@@ -295,7 +247,7 @@ test('a worker that is killed during a reload is replaced once: there are two wo
   await using command = await start();
   const [victim = 0] = await reachWorkers(command, 2);
   command.signal('SIGHUP');
-  await command.log((line) => String(line['msg']).startsWith('SIGHUP: replacing'), 'the reload begins');
+  await logged(command, /^SIGHUP: replacing/);
   process.kill(victim, 'SIGKILL');
   await command.log(isReloaded, 'the reload ends');
   await poll(() => hasWorkers(command, 2), 'there are two workers');
