@@ -53,6 +53,12 @@ async function tryOut(
   };
 }
 
+/** Completes the form of an operation. */
+const withId = (id: string) => (operation: Locator) =>
+  operation.getByPlaceholder('id', { exact: true }).fill(id);
+const withBody = (body: string) => (operation: Locator) =>
+  operation.getByRole('textbox', { name: 'Request body' }).fill(body);
+
 interface Box {
   readonly x: number;
   readonly y: number;
@@ -65,9 +71,7 @@ interface Box {
 describe('the API reference', () => {
   test('it creates and reads a work item', async () => {
     await using reference = await openReference();
-    const created = await tryOut(reference, 'createWorkItem', async (operation) => {
-      await operation.getByRole('textbox', { name: 'Request body' }).fill('{"title":"Paint the fence"}');
-    });
+    const created = await tryOut(reference, 'createWorkItem', withBody('{"title":"Paint the fence"}'));
     assert.equal(created.status, '201');
     const { id, title } = JSON.parse(created.body) as { id: number; title: string };
     assert.equal(title, 'Paint the fence');
@@ -76,9 +80,7 @@ describe('the API reference', () => {
       `{"id":${id},"title":"Paint the fence"}`,
     );
 
-    const read = await tryOut(reference, 'readWorkItem', async (operation) => {
-      await operation.getByPlaceholder('id', { exact: true }).fill(String(id));
-    });
+    const read = await tryOut(reference, 'readWorkItem', withId(String(id)));
     assert.equal(read.status, '200');
     assert.deepEqual(JSON.parse(read.body), { id, title: 'Paint the fence' });
 
@@ -88,9 +90,7 @@ describe('the API reference', () => {
     reference.assertClean(url);
 
     // An error is shown unchanged. The browser logs it.
-    const missing = await tryOut(reference, 'deleteWorkItem', async (operation) => {
-      await operation.getByPlaceholder('id', { exact: true }).fill('404404');
-    });
+    const missing = await tryOut(reference, 'deleteWorkItem', withId('404404'));
     assert.equal(missing.status, '500');
     assert.deepEqual(JSON.parse(missing.body), { error: 'Failed to delete work item' });
     assert.equal(reference.takeProblems().length, 1);
@@ -102,9 +102,7 @@ describe('the API reference', () => {
     const { page } = reference;
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
     const sent = '{"n":12345678901234567890, "f":1.0,"e":"\\u00e9 [{:,\\"","none":[],"some":[1,{"a":{ }}]}';
-    const created = await tryOut(reference, 'createWorkItem', async (operation) => {
-      await operation.getByRole('textbox', { name: 'Request body' }).fill(sent);
-    });
+    const created = await tryOut(reference, 'createWorkItem', withBody(sent));
     assert.equal(
       created.body.replace(/"id": \d+,/, '"id": 7,'),
       `{
@@ -142,9 +140,7 @@ describe('the API reference', () => {
     const long = `{"title":"${'x'.repeat(300_000)}"}`;
     const { body: created } = await request(port, 'POST', '/api/work-items', { body: long });
     const { id } = JSON.parse(created.toString()) as { id: number };
-    const shown = await tryOut(reference, 'readWorkItem', async (operation) => {
-      await operation.getByPlaceholder('id', { exact: true }).fill(String(id));
-    });
+    const shown = await tryOut(reference, 'readWorkItem', withId(String(id)));
     assert.equal(shown.body.length, 200_000);
     const operation = reference.page.locator('[id$="-readWorkItem"]');
     await operation.getByText(/^The first 200,000 of 300,\d{3} characters/).waitFor();
@@ -158,17 +154,14 @@ describe('the API reference', () => {
   test('any id can be sent: the gateway validates it, not the page [D1]', async () => {
     await using reference = await openReference();
     const { page } = reference;
-    const fill = async (operation: Locator, id: string) => {
-      await operation.getByPlaceholder('id', { exact: true }).fill(id);
-    };
-    const good = await tryOut(reference, 'readWorkItem', (operation) => fill(operation, '1abc'));
+    const good = await tryOut(reference, 'readWorkItem', withId('1abc'));
     assert.equal(good.status, '200');
     assert.match(good.body, /"id": ?1,/);
     reference.assertClean(url);
     const operation = page.locator('[id$="-readWorkItem"]');
     const status = operation.locator('.live-responses-table .response-col_status').last();
     for (const id of ['abc', '-', ' ']) {
-      await fill(operation, id);
+      await withId(id)(operation);
       await operation.getByRole('button', { name: 'Execute' }).click();
       // Waits for this call, so that the status is not that of the previous one.
       const shown = operation.locator('.request-url', {
@@ -181,7 +174,7 @@ describe('the API reference', () => {
         '{"error":"Invalid ID format"}',
       );
     }
-    await fill(operation, '');
+    await withId('')(operation);
     await operation.getByRole('button', { name: 'Execute' }).click();
     await operation.getByText('Required field is not provided').waitFor();
     assert.equal(await status.count(), 0, 'the previous answer is removed');

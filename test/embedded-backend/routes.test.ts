@@ -14,13 +14,9 @@ import { assertJson, assertNoContent, assertProblem, databaseFile, send, startBa
 const invalid = 'One or more validation errors occurred.';
 
 describe('the routes of the embedded backend', () => {
-  test('an empty store lists as an empty array', async (t) => {
+  test('an empty store lists as an empty array; POST answers 201 with the created item and its Location', async (t) => {
     const { url } = await startBackend(t);
     assertJson(await send(url, 'GET', '/api/WorkItem'), 200, '[]');
-  });
-
-  test('POST answers 201 with the created item and its Location', async (t) => {
-    const { url } = await startBackend(t);
     const reply = await send(url, 'POST', '/api/WorkItem', '{"title":"a"}');
     assertJson(reply, 201, '{"id":1,"title":"a"}');
     assert.equal(reply.headers.get('location'), `${url}/api/WorkItem/1`);
@@ -245,21 +241,11 @@ describe('the routes of the embedded backend', () => {
         `${get}${put('{"n":1}')}${get}${put('{"n":2}')}${get}`,
     );
     const answers = (await buffer(socket)).toString();
-    assert.deepEqual(
-      [...answers.matchAll(/HTTP\/1\.1 (\d+)|(\{.*?\})/g)].map(([, status, body]) => status ?? body),
-      [
-        '201',
-        '{"id":1,"n":0}',
-        '200',
-        '{"id":1,"n":0}',
-        '204',
-        '200',
-        '{"id":1,"n":1}',
-        '204',
-        '200',
-        '{"id":1,"n":2}',
-      ],
+    const shown = [...answers.matchAll(/HTTP\/1\.1 (\d+)|(\{.*?\})/g)].map(
+      ([, status, body]) => status ?? body,
     );
+    const item = (n: number) => `200 {"id":1,"n":${n}}`;
+    assert.equal(shown.join(' '), `201 {"id":1,"n":0} ${item(0)} 204 ${item(1)} 204 ${item(2)}`);
   });
 
   test('the body of a refused request is dropped, and the next request is answered', async (t) => {

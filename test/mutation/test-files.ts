@@ -332,7 +332,7 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'workers',
-    files: ['test/process/rate-limit.test.ts', 'test/process/workers.test.ts'],
+    files: ['test/process/workers.test.ts'],
     of: /packages\/command\/cluster\/worker\.ts/,
     isCommand: true,
     isTimed: true,

@@ -18,6 +18,7 @@ import { startCommand, type Command } from '../helpers/targets.ts';
 import { assertInvalidToken, assertNoScope, assertNoToken, bearer } from '../helpers/tokens.ts';
 
 const run = promisify(execFile);
+const root = `${import.meta.dirname}/../..`;
 const item = '/api/work-items/5';
 
 const backend = await useBackend(answer('{"id":5}'));
@@ -66,7 +67,10 @@ test('HTTP2 on a Node before 26 is a problem for serve, dev and check, reported 
   }
   // `openapi` starts no listener, and HTTP2=false works on every Node.
   const valid = { REQUEST_BYTES_MAX: '', TLS_CERT_FILE: 'a', TLS_KEY_FILE: 'b' };
-  assert.match((await runToEnd(['openapi'], { ...environment, ...valid })).stdout, /"openapi"/);
+  const env = { PATH: process.env['PATH'], ...environment, ...valid };
+  const node = process.env['GATEWAY_NODE'] ?? process.execPath;
+  const { stdout } = await run(node, ['dist/command/main.js', 'openapi'], { cwd: root, env });
+  assert.match(stdout, /"openapi"/);
   const off = await runToEnd(['check'], { ...environment, HTTP2: 'false' });
   assert.equal(off.code, 1);
   assert.doesNotMatch(off.stderr, /HTTP2/);
@@ -170,7 +174,7 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
 
   test('without HTTP2, node:http2 is not loaded', async () => {
     const look = "import('./packages/command/service/serving.ts').then(() => console.log(process.moduleLoadList.some((name) => name.includes('http2'))))"; // prettier-ignore
-    const { stdout } = await run(process.execPath, ['-e', look], { cwd: `${import.meta.dirname}/../..` });
+    const { stdout } = await run(process.execPath, ['-e', look], { cwd: root });
     assert.equal(stdout.trim(), 'false');
   });
 

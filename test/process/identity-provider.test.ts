@@ -1,7 +1,8 @@
 // A real identity provider: access tokens, new keys, an outage and its end [D41 to D44].
 
 import assert from 'node:assert/strict';
-import { createServer, type Server } from 'node:http';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import { Provider, type ResourceServer } from 'oidc-provider';
@@ -15,107 +16,82 @@ const audience = 'https://items.example.com';
 const backend = await useBackend();
 
 /** The provider on one port: `serve` starts it with the given keys or ends an outage, `stop` begins an outage. */
-class IdentityProvider implements AsyncDisposable {
-  readonly #server: Server;
-  #listener: ReturnType<Provider['callback']> | undefined;
-
-  private constructor(server: Server) {
-    this.#server = server;
-  }
-
-  static async start(): Promise<IdentityProvider> {
-    const server = createServer((incoming, outgoing) => {
-      if (provider.#listener === undefined) incoming.socket.destroy();
-      else void provider.#listener(incoming, outgoing);
-    });
-    const provider = new IdentityProvider(server);
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    return provider;
-  }
-
-  get #port(): number {
-    return (this.#server.address() as AddressInfo).port;
-  }
-
-  get issuer(): string {
-    return `http://127.0.0.1:${this.#port}`;
-  }
-
-  serve(alg: 'RS256' | 'ES256', ...pairs: readonly Pair[]): void {
-    const info: ResourceServer = {
-      scope: 'items.read items.write',
-      audience,
-      accessTokenTTL: 600,
-      accessTokenFormat: 'jwt',
-      jwt: { sign: { alg } },
-    };
-    const provider = new Provider(this.issuer, {
-      clients: [
-        {
-          client_id: 'program',
-          client_secret: 'secret',
-          grant_types: ['client_credentials'],
-          redirect_uris: [],
-          response_types: [],
-          id_token_signed_response_alg: alg,
+async function startProvider() {
+  let listener: ReturnType<Provider['callback']> | undefined;
+  const server = createServer((incoming, outgoing) => {
+    if (listener === undefined) incoming.socket.destroy();
+    else void listener(incoming, outgoing);
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const { port } = server.address() as AddressInfo;
+  const host = `127.0.0.1:${port}`;
+  return {
+    port,
+    host,
+    serve: (alg: 'RS256' | 'ES256', ...pairs: readonly Pair[]): void => {
+      const info: ResourceServer = {
+        scope: 'items.read items.write',
+        audience,
+        accessTokenTTL: 600,
+        accessTokenFormat: 'jwt',
+        jwt: { sign: { alg } },
+      };
+      listener = new Provider(`http://${host}`, {
+        clients: [
+          {
+            client_id: 'program',
+            client_secret: 'secret',
+            grant_types: ['client_credentials'],
+            redirect_uris: [],
+            response_types: [],
+            id_token_signed_response_alg: alg,
+          },
+        ],
+        scopes: ['items.read', 'items.write'],
+        jwks: {
+          keys: pairs.map(({ privateKey, kid, alg: own }) => ({
+            ...privateKey.export({ format: 'jwk' }),
+            ...{ kid, alg: own, use: 'sig' },
+          })),
         },
-      ],
-      scopes: ['items.read', 'items.write'],
-      jwks: {
-        keys: pairs.map((pair) => ({
-          ...pair.privateKey.export({ format: 'jwk' }),
-          kid: pair.kid,
-          alg: pair.alg,
-          use: 'sig',
-        })),
-      },
-      features: {
-        devInteractions: { enabled: false },
-        clientCredentials: { enabled: true },
-        resourceIndicators: { enabled: true, getResourceServerInfo: () => info },
-      },
-    });
-    this.#listener = provider.callback();
-  }
-
-  stop(): void {
-    this.#listener = undefined;
-  }
-
-  /** An access token for the work items. */
-  async issue(scope: string): Promise<string> {
-    const reply = await request(this.#port, 'POST', '/token', {
-      headers: [
-        ['Host', `127.0.0.1:${this.#port}`],
-        ['Content-Type', 'application/x-www-form-urlencoded'],
-        ['Authorization', `Basic ${Buffer.from('program:secret').toString('base64')}`],
-      ],
-      body: new URLSearchParams({ grant_type: 'client_credentials', resource: audience, scope }).toString(),
-    });
-    const { access_token: token } = JSON.parse(reply.text) as { access_token?: string };
-    assert.ok(token, reply.text);
-    return token;
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#server.closeAllConnections();
-    await new Promise((resolve) => this.#server.close(resolve));
-  }
+        features: {
+          devInteractions: { enabled: false },
+          clientCredentials: { enabled: true },
+          resourceIndicators: { enabled: true, getResourceServerInfo: () => info },
+        },
+      }).callback();
+    },
+    stop: (): void => {
+      listener = undefined;
+    },
+    /** An access token for the work items. */
+    issue: async (scope: string): Promise<string> => {
+      const reply = await request(port, 'POST', '/token', {
+        headers: [
+          ['Host', host],
+          ['Content-Type', 'application/x-www-form-urlencoded'],
+          ['Authorization', `Basic ${Buffer.from('program:secret').toString('base64')}`],
+        ],
+        body: new URLSearchParams({ grant_type: 'client_credentials', resource: audience, scope }).toString(),
+      });
+      const { access_token: token } = JSON.parse(reply.text) as { access_token?: string };
+      assert.ok(token, reply.text);
+      return token;
+    },
+    [Symbol.asyncDispose]: async () => {
+      server.closeAllConnections();
+      await once(server.close(), 'close');
+    },
+  };
 }
 
 test('tokens of a real provider: scopes, new keys, an outage', async () => {
   const first = createPair('first', 'RS256');
   const second = createPair('second', 'ES256');
-  await using provider = await IdentityProvider.start();
+  await using provider = await startProvider();
   provider.serve('RS256', first);
-  const discovery = await request(
-    Number(new URL(provider.issuer).port),
-    'GET',
-    '/.well-known/openid-configuration',
-    {
-      headers: [['Host', new URL(provider.issuer).host]],
-    },
-  );
+  const headers = [['Host', provider.host]] as const;
+  const discovery = await request(provider.port, 'GET', '/.well-known/openid-configuration', { headers });
   const { issuer, jwks_uri: keysUrl } = JSON.parse(discovery.text) as { issuer: string; jwks_uri: string };
   await using command = await startCommand({
     BACKEND_URL: backend.url,

@@ -1,12 +1,15 @@
-// The rate limit of the built command: log, metrics and API document, clients behind proxies, and workers that count
-// together [D46]. test/guards/hosts.test.ts and test/spec/rate-limit.test.ts test the replies.
+// The rate limit of the built command: log, metrics and API document [D46]; one limit for many gateways, counted by a real
+// Redis, and their behaviour during its outages [D47]. test/guards/hosts.test.ts and test/spec/rate-limit.test.ts test the
+// replies and clients behind proxies; workers.test.ts tests workers.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { isReloaded, useBackend } from '../helpers/command-tests.ts';
-import type { RawClient } from '../helpers/raw-client.ts';
-import { requestBytes } from '../helpers/raw-client.ts';
+import { useBackend } from '../helpers/command-tests.ts';
+import { RawClient, requestBytes } from '../helpers/raw-client.ts';
+import { redisPrograms, RedisServer, withoutRedis } from '../helpers/redis.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
@@ -15,15 +18,11 @@ const backend = await useBackend(answer('{"id":5}'));
 
 const path = '/api/work-items/5';
 
-async function statusOf(command: Command, forwardedFor?: string): Promise<number> {
-  const headers = forwardedFor === undefined ? [] : ([['X-Forwarded-For', forwardedFor]] as const);
-  return (await command.call('GET', path, { headers })).status;
-}
-
 test('log, metrics and API document have the limit; without TRUSTED_PROXIES a forwarded address is ignored', async () => {
   await using command = await startCommand({ BACKEND_URL: backend.url, RATE_LIMIT: '1/1h', DOCS: 'true' });
-  assert.equal(await statusOf(command), 200);
-  assert.equal(await statusOf(command, '1.2.3.4'), 429);
+  const forwarded = { headers: [['X-Forwarded-For', '1.2.3.4']] } as const;
+  assert.equal((await command.call('GET', path)).status, 200);
+  assert.equal((await command.call('GET', path, forwarded)).status, 429);
   const line = await command.log(({ status }) => status === 429, 'the line of the refused request');
   assert.deepEqual(
     [line['level'], line['outcome'], line['operation'], line['client'], line['cause'], line['msg']],
@@ -46,67 +45,371 @@ test('log, metrics and API document have the limit; without TRUSTED_PROXIES a fo
   } // prettier-ignore
 });
 
-test('TRUSTED_PROXIES: the client is the last address that is not a proxy', async () => {
-  await using command = await startCommand({
+async function startGateway(url: string, more: NodeJS.ProcessEnv = {}): Promise<Command> {
+  return await startCommand({
     BACKEND_URL: backend.url,
-    RATE_LIMIT: '1/1h',
-    TRUSTED_PROXIES: '127.0.0.1,10.0.0.0/8',
+    RATE_LIMIT: '100/1h',
+    RATE_LIMIT_REDIS_URL: url,
+    TRUSTED_PROXIES: '127.0.0.1',
+    ...more,
   });
-  for (const [forwardedFor, status] of [
-    ['203.0.113.1', 200],
-    ['203.0.113.1:4711', 429],
-    ['6.6.6.7,203.0.113.1, 10.1.2.3', 429],
-    ['203.0.113.2', 200],
-    // With a malformed entry, the client is the proxy that added the entry.
-    ['203.0.113.3, evil', 200],
-    ['203.0.113.4, evil', 429],
-    ['2001:db8:1:2::1', 200],
-    ['[2001:DB8:1:2:0:0:0:9]:443', 429],
-  ] as const) {
-    assert.equal(await statusOf(command, forwardedFor), status, forwardedFor);
-  }
-  assert.equal(await statusOf(command), 429, 'the proxy itself is over its limit');
-});
+}
 
-describe('with workers', () => {
-  for (const sharing of ['cluster', 'reuse-port']) {
-    test(`PORT_SHARING=${sharing}: all workers count together, and the count continues after a reload`, async () => {
-      await using command = await startCommand({
-        BACKEND_URL: backend.url,
-        WORKERS: '2',
-        PORT_SHARING: sharing,
-        RATE_LIMIT: '100/1h',
-      });
-      // Connections go to both workers; each pipelines all its requests.
-      const clients: RawClient[] = [];
-      for (let index = 0; index < 20; index += 1) clients.push(await command.connect());
-      for (const client of clients) {
-        client.send(Buffer.concat(Array.from({ length: 10 }, () => requestBytes('GET', path))));
+/** The number of replies by status when `client` sends `amount` requests at once to each gateway. */
+async function statusesOf(gateways: readonly Command[], amount: number, client: string) {
+  const counts: Record<number, number> = {};
+  await Promise.all(
+    gateways.map(async ({ port }) => {
+      await using connection = await RawClient.open(port);
+      const request = requestBytes('GET', path, { headers: [['X-Forwarded-For', client]] });
+      connection.send(Buffer.concat(Array.from({ length: amount }, () => request)));
+      for (let index = 0; index < amount; index += 1) {
+        const { status } = await connection.reply();
+        counts[status] = (counts[status] ?? 0) + 1;
       }
-      const counts = new Map<number, number>();
-      await Promise.all(
-        clients.map(async (client) => {
-          for (let index = 0; index < 10; index += 1) {
-            const { status } = await client.reply();
-            counts.set(status, (counts.get(status) ?? 0) + 1);
-          }
-          await client[Symbol.asyncDispose]();
-        }),
+    }),
+  );
+  return counts;
+}
+
+/** A server that calls `onData` when a client has sent bytes. */
+async function serveRaw(onData: (socket: Socket) => unknown) {
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => {
+    sockets.add(socket.on('error', () => undefined).on('data', () => onData(socket)));
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  return {
+    port: (server.address() as AddressInfo).port,
+    [Symbol.asyncDispose]: async () => {
+      for (const socket of sockets) socket.destroy();
+      await once(server.close(), 'close');
+    },
+  };
+}
+
+const isLost = ({ msg }: Readonly<Record<string, unknown>>) => msg === 'Redis does not count requests';
+const isBack = ({ msg }: Readonly<Record<string, unknown>>) => msg === 'Redis counts requests again';
+
+/**
+ * Runs `act`, each time with another client, until no gateway loses Redis during it. On a busy machine a process can
+ * wait longer than 100 ms for the CPU. The gateway then counts without Redis, as it should.
+ */
+async function undisturbed(gateways: readonly Command[], act: (client: string) => Promise<void>) {
+  const outages = () => gateways.flatMap(({ logs }) => logs.filter(isLost)).length;
+  for (let round = 1; ; round += 1) {
+    const before = outages();
+    try {
+      await act(`198.51.100.${round}`);
+      return;
+    } catch (error) {
+      // An outage soon after another is logged up to ten seconds later.
+      const wasDisturbed =
+        outages() > 0 &&
+        (await poll(() => outages() > before, 'an outage is logged', 15_000).then(
+          () => true,
+          () => false,
+        ));
+      if (!wasDisturbed || round === 8) throw error;
+      await poll(async () => {
+        const states = await Promise.all(gateways.map((gateway) => reachable(gateway)));
+        return states.every((state) => state === '1');
+      }, 'Redis counts again');
+    }
+  }
+}
+
+async function reachable(command: Command): Promise<string | undefined> {
+  return /^work_item_gateway_rate_limit_redis_reachable (\d)$/m.exec(await command.metrics())?.[1];
+}
+
+for (const { name, program } of redisPrograms.length > 0
+  ? redisPrograms
+  : [{ name: 'Redis', program: undefined }]) {
+  test(`${name}: three gateways, one with workers, together serve as many requests as the limit`, { skip: withoutRedis }, async () => {
+    await using redis = await RedisServer.start({ ...(program !== undefined && { program }) });
+    await using one = await startGateway(redis.url);
+    await using two = await startGateway(redis.url);
+    await using three = await startGateway(`${redis.url}/0`, { WORKERS: '2' });
+    const gateways = [one, two, three];
+    await undisturbed(gateways, async (client) => {
+      assert.deepEqual(await statusesOf(gateways, 300, client), { 200: 100, 429: 800 });
+    });
+    await undisturbed(gateways, async (client) => {
+      const network = `2001:db8:0:${client.split('.')[3] ?? ''}`;
+      assert.deepEqual(await statusesOf(gateways, 100, `${network}::1`), { 200: 100, 429: 200 });
+      assert.deepEqual(await statusesOf(gateways, 1, `${network}:ffff::9`), { 429: 3 });
+    });
+    await undisturbed(gateways, async () => {
+      assert.equal(await reachable(one), '1');
+      await statusesOf([one], 1, '203.0.113.1');
+      assert.match((await redis.send('KEYS *')) ?? '', /rate:3600:203\.0\.113\.1\r/);
+    });
+    const keys = await redis.send('KEYS *');
+    assert.match(keys ?? '', /work-item-gateway:rate:3600:203\.0\.113\.1\r/);
+    const ttl = Number((await redis.send('PTTL work-item-gateway:rate:3600:203.0.113.1'))?.slice(1));
+    assert.ok(ttl > 3_500_000 && ttl <= 3_600_000, `it expires: ${ttl}`);
+  });
+} // prettier-ignore
+
+describe('while Redis does not count', { skip: withoutRedis }, () => {
+  for (const [what, stop, resume] of [
+    ['is stopped', (redis: RedisServer) => { redis.signal('SIGSTOP'); }, (redis: RedisServer) => { redis.signal('SIGCONT'); }],
+    ['is killed', (redis: RedisServer) => redis.kill(), (redis: RedisServer) => redis.restart()],
+  ] as const) {
+    test(`Redis ${what}: each gateway counts by itself, no call fails, and Redis counts again when it is back`, async () => {
+      await using redis = await RedisServer.start();
+      await using one = await startGateway(redis.url);
+      await using two = await startGateway(redis.url);
+      const gateways = [one, two];
+      assert.deepEqual(await statusesOf(gateways, 40, '203.0.113.1'), { 200: 80 });
+      await stop(redis);
+      // At most the limit, once per gateway.
+      const statuses = await statusesOf(gateways, 300, '203.0.113.1');
+      assert.deepEqual(Object.keys(statuses), ['200', '429']);
+      assert.ok((statuses[200] ?? 0) <= 200, String(statuses[200]));
+      for (const gateway of gateways) {
+        const line = await gateway.log(isLost, 'the outage is logged');
+        assert.deepEqual([line['level'], line['fallback'], line['outages']], ['error', 'local', 1]);
+      }
+      assert.equal(await reachable(one), '0');
+      await resume(redis);
+      // test/unit/shared-count.test.ts tests the delay.
+      await Promise.all(gateways.map((gateway) => gateway.log(isBack, 'it counts again')));
+      for (const { logs } of gateways) {
+        assert.ok(!logs.some(({ status }) => status !== undefined && status !== 200 && status !== 429));
+      }
+      await undisturbed(gateways, async (client) => {
+        assert.deepEqual(await statusesOf(gateways, 100, client), { 200: 100, 429: 100 });
+        assert.equal(await reachable(one), '1');
+      });
+    });
+  } // prettier-ignore
+
+  test('workers count together, in their primary process', async () => {
+    await using redis = await RedisServer.start();
+    await using gateway = await startGateway(redis.url, { WORKERS: '2' });
+    await redis.kill();
+    const all = Array.from({ length: 8 }, () => gateway);
+    // Requests that both workers receive before they notice the outage are counted by the primary process, too.
+    assert.deepEqual(await statusesOf(all, 50, '203.0.113.1'), { 200: 100, 429: 300 });
+  });
+
+  test('Redis closes the connection of an idle gateway: the gateway opens another before the next call and logs nothing', async () => {
+    await using redis = await RedisServer.start();
+    // A client that Redis does not count is refused.
+    await using gateway = await startGateway(redis.url, { RATE_LIMIT_FALLBACK: 'deny' });
+    const connection = async () => {
+      await new Promise((resolve) => setTimeout(resolve, 25));
+      const [, id, age] =
+        /^id=(\d+) .* age=(\d+) .* cmd=eval/m.exec(String(await redis.send('CLIENT LIST'))) ?? [];
+      return id === undefined ? undefined : { id, ageS: Number(age) };
+    };
+    const oldConnection = async () => {
+      // The gateway treats a connection that is closed soon after it opens as an outage.
+      await poll(async () => ((await connection())?.ageS ?? 0) >= 2, 'a connection is two seconds old');
+      return (await connection())?.id;
+    };
+    const closedByRedis = async (close: (id: string | undefined) => Promise<unknown>) => {
+      const id = await oldConnection();
+      await close(id);
+      await poll(
+        async () => ![undefined, id].includes((await connection())?.id),
+        'there is another connection',
       );
-      assert.deepEqual([...counts].toSorted(), [
-        [200, 100],
-        [429, 100],
-      ]);
-      assert.equal(backend.requests.length, 100);
-      // Any status is accepted here: all requests of one worker can be among the first hundred.
-      const answering = () =>
-        new Set(command.logs.filter(({ operation }) => operation === 'read').map(({ pid }) => pid));
-      await poll(() => answering().size === 2, 'both workers have answered some');
-      command.signal('SIGHUP');
-      await command.log(isReloaded, 'the reload ends');
-      assert.equal(await statusOf(command), 429);
+    };
+    await undisturbed([gateway], async (client) => {
+      const from = gateway.logs.length;
+      await closedByRedis((id) => redis.send(`CLIENT KILL ID ${id}`));
+      assert.deepEqual(await statusesOf([gateway], 10, client), { 200: 10 });
+      await closedByRedis(() => redis.send('CONFIG SET timeout 1'));
+      await redis.send('CONFIG SET timeout 0');
+      assert.deepEqual(await statusesOf([gateway], 10, client), { 200: 10 });
+      const lines = gateway.logs.slice(from).filter((line) => isLost(line) || isBack(line));
+      assert.deepEqual(lines, []);
+    });
+  });
+
+  for (const [fallback, statuses] of [
+    ['allow', { 200: 300 }],
+    ['deny', { 429: 300 }],
+  ] as const) {
+    test(`RATE_LIMIT_FALLBACK=${fallback}, with Redis down at the start: ${JSON.stringify(statuses)}`, async () => {
+      await using redis = await RedisServer.start();
+      await redis.kill();
+      await using gateway = await startGateway(redis.url, { RATE_LIMIT_FALLBACK: fallback });
+      assert.deepEqual(await statusesOf([gateway], 300, '203.0.113.1'), statuses);
+      if (fallback === 'deny') {
+        const reply = await gateway.call('GET', path);
+        assert.equal(reply.header('retry-after'), '1');
+        assert.equal(reply.header('ratelimit'), '"default";r=0;t=1');
+      }
+      await redis.restart();
+      await gateway.log(isBack, 'it counts');
+      assert.deepEqual(await statusesOf([gateway], 150, '203.0.113.1'), { 200: 100, 429: 50 });
     });
   }
+
+  test('Redis is emptied: a client known to be over its limit stays refused, others start at zero', async () => {
+    await using redis = await RedisServer.start();
+    await using gateway = await startGateway(redis.url);
+    await undisturbed([gateway], async (client) => {
+      const other = client.replace('198.51.100', '203.0.113');
+      assert.deepEqual(await statusesOf([gateway], 101, client), { 200: 100, 429: 1 });
+      assert.deepEqual(await statusesOf([gateway], 60, other), { 200: 60 });
+      await redis.send('FLUSHALL');
+      await redis.send('SCRIPT FLUSH');
+      assert.deepEqual(await statusesOf([gateway], 5, client), { 429: 5 });
+      assert.deepEqual(await statusesOf([gateway], 101, other), { 200: 100, 429: 1 });
+    });
+  });
+
+  test("an invalid value under one of the gateway's keys: that count starts again, others are unaffected", async () => {
+    await using redis = await RedisServer.start();
+    await using gateway = await startGateway(redis.url);
+    const prefix = 'work-item-gateway:rate:3600:';
+    await undisturbed([gateway], async (client) => {
+      // One client for each invalid value and one with a valid value; the gateway asks for all in one call to Redis.
+      const clientOf = (index: number) => client.replace(/\d+$/, String(100 + index));
+      const ways = [
+        'SET KEY odd', 'SET KEY ""', 'SET KEY -5 PX 60000', 'SET KEY 1.5 PX 60000', 'SET KEY 007 PX 60000',
+        'SET KEY 99999999 PX 60000', 'SET KEY 9223372036854775807 PX 60000', 'SET KEY " 1" PX 60000', 'SET KEY 1e2 PX 60000',
+        'SET KEY 100', 'SET KEY 100 PX 99999999', 'RPUSH KEY a b', 'HSET KEY a b', 'SADD KEY a', 'ZADD KEY 1 a', 'XADD KEY * a b',
+      ]; // prettier-ignore
+      for (const [index, way] of ways.entries()) {
+        const key = prefix + clientOf(index);
+        await redis.send(`DEL ${key}`);
+        assert.match((await redis.send(way.replace('KEY', key))) ?? '', /^[+:$]/, way);
+      }
+      await using connection = await gateway.connect();
+      const clients = [client, ...ways.map((_, index) => clientOf(index))];
+      for (const each of clients) {
+        connection.send(requestBytes('GET', path, { headers: [['X-Forwarded-For', each]] }));
+      }
+      for (const each of clients) assert.equal((await connection.reply()).status, 200, each);
+      for (const [index, way] of ways.entries()) {
+        const key = prefix + clientOf(index);
+        assert.equal(await redis.send(`GET ${key}`), '$1\r\n1\r\n', way);
+        const left = Number((await redis.send(`PTTL ${key}`))?.slice(1));
+        assert.ok(left > 3_500_000 && left <= 3_600_000, `${way}: ${left}`);
+      }
+      assert.deepEqual(await statusesOf([gateway], 100, client), { 200: 99, 429: 1 });
+    });
+  });
+
+  test('a Redis without memory does not count, until it has memory again', async () => {
+    await using redis = await RedisServer.start();
+    await using gateway = await startGateway(redis.url);
+    await redis.send('CONFIG SET maxmemory 1');
+    assert.deepEqual(await statusesOf([gateway], 1, '203.0.113.3'), { 200: 1 });
+    await gateway.log(({ cause }) => String(cause).includes('OOM'), 'Redis reports that it is full');
+    assert.deepEqual(await statusesOf([gateway], 100, '203.0.113.4'), { 200: 100 });
+    assert.ok(!gateway.logs.some(isBack), 'Redis answers but cannot write, so it does not count');
+    await redis.send('CONFIG SET maxmemory 0');
+    await gateway.log(isBack, 'Redis counts again');
+  });
+
+  test('a wrong password is reported, but not shown in log, metrics, dashboard or start-up lines', async () => {
+    await using redis = await RedisServer.start({ args: ['--requirepass', 'Tr0ub4dor%&'] });
+    const url = (password: string) => `redis://:${encodeURIComponent(password)}@127.0.0.1:${redis.port}/2`;
+    await using gateway = await startGateway(url('hunter2%&'));
+    // A busy machine may not have Redis's answer in time.
+    const { cause } = await gateway.log(isLost, 'the outage is logged');
+    assert.match(String(cause), /WRONGPASS|NOAUTH|^no answer within 100 ms$/);
+    assert.deepEqual(await statusesOf([gateway], 101, '203.0.113.1'), { 200: 100, 429: 1 });
+    assert.match(gateway.output, new RegExp(`redis://127\\.0\\.0\\.1:${redis.port}/2`));
+    const settings = (await gateway.admin('/')).text + (await gateway.admin('/readyz')).text;
+    for (const text of [gateway.output, await gateway.metrics(), settings]) {
+      assert.doesNotMatch(text, /hunter2/);
+    }
+    await using right = await startGateway(url('Tr0ub4dor%&'));
+    assert.deepEqual(await statusesOf([right], 101, '203.0.113.1'), { 200: 100, 429: 1 });
+    assert.ok(!right.logs.some(isLost));
+    assert.doesNotMatch(right.output, /Tr0ub4dor/);
+  });
+});
+
+for (const bytes of ['HTTP/1.1 400 Bad Request\r\n\r\n', '+OK\r\n+OK\r\n', '*2\r\n$1\r\n1\r\n$1\r\n9\r\n', '-ERR AUTH with hunter2\r\n', '']) {
+  test(`a server that answers ${JSON.stringify(bytes)} is not a Redis: the gateway counts by itself and ends in time`, async () => {
+    await using server = await serveRaw((socket) => socket.write(bytes, 'latin1'));
+    await using gateway = await startGateway(`redis://:hunter2@127.0.0.1:${server.port}`);
+    await gateway.log(isLost, 'the outage is logged');
+    assert.deepEqual(await statusesOf([gateway], 101, '203.0.113.1'), { 200: 100, 429: 1 });
+    gateway.signal('SIGTERM');
+    assert.equal(await gateway.exitCode(), 0);
+    assert.doesNotMatch(gateway.output, /hunter2/);
+  });
+} // prettier-ignore
+
+test('`check` reports whether Redis counts, without a password', { skip: withoutRedis }, async () => {
+  await using redis = await RedisServer.start({ args: ['--requirepass', 'Tr0ub4dor'] });
+  const environment = { BACKEND_URL: backend.url, RATE_LIMIT: '1/1s' };
+  for (const [password, code, expected] of [
+    ['Tr0ub4dor', 0, /^rate limit: Redis at redis:\/\/127\.0\.0\.1:\d+ counted a request in [\d.]+ ms \((Redis|Valkey) \d+\.\d/m],
+    ['hunter2', 1, /^rate limit: Redis at redis:\/\/127\.0\.0\.1:\d+ does not count: WRONGPASS/m],
+  ] as const) {
+    const url = `redis://:${password}@127.0.0.1:${redis.port}`;
+    const ended = await runHere(['check'], { ...environment, RATE_LIMIT_REDIS_URL: url });
+    assert.equal(ended.code, code, ended.output);
+    assert.match(ended.stdout + ended.stderr, expected);
+    assert.match(ended.stdout, /^backend: .* answered 200/m);
+    assert.doesNotMatch(ended.output, /Tr0ub4dor|hunter2/);
+  } // prettier-ignore
+});
+
+for (const [what, onData, cause] of [
+  ['is silent', () => undefined, /does not count: no answer within 100 ms$/m],
+  ['is not Redis', (socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'), /does not count: the answer is not the protocol of Redis/],
+] as readonly (readonly [string, (socket: Socket) => unknown, RegExp])[]) {
+  test(`check reports a server that ${what}, without an error message of ioredis`, async () => {
+    await using server = await serveRaw(onData);
+    const { code, stderr, output } = await runHere(['check'], { BACKEND_URL: backend.url, RATE_LIMIT: '1/1s', RATE_LIMIT_REDIS_URL: `redis://127.0.0.1:${server.port}` });
+    assert.equal(code, 1, output);
+    assert.match(stderr, cause);
+  });
+} // prettier-ignore
+
+test('a password for a Redis that requires none: Redis counts, and one log line and `check` report the password', { skip: withoutRedis }, async () => {
+  await using redis = await RedisServer.start();
+  const url = `redis://:hunter2@127.0.0.1:${redis.port}/3`;
+  const text =
+    'RATE_LIMIT_REDIS_URL has a password, but Redis requires none: check that it is the right Redis and that its password is set';
+  await using gateway = await startGateway(url);
+  const line = await gateway.log(({ msg }) => msg === text, 'the line');
+  assert.equal(line['level'], 'warn');
+  await undisturbed([gateway], async (client) => {
+    assert.deepEqual(await statusesOf([gateway], 101, client), { 200: 100, 429: 1 });
+    assert.match((await redis.send('INFO keyspace')) ?? '', /^db3:/m);
+  });
+  // The next connection logs no second line.
+  await redis.restart();
+  await poll(async () => String(await redis.send('CLIENT LIST')).includes('cmd=eval'), 'there is a connection');
+  await undisturbed([gateway], async (client) => {
+    const other = client.replace('198.51.100', '203.0.113');
+    assert.deepEqual(await statusesOf([gateway], 101, other), { 200: 100, 429: 1 });
+  });
+  assert.equal(gateway.logs.filter(({ msg }) => msg === text).length, 1);
+  assert.equal(gateway.stderr, '');
+  assert.doesNotMatch(gateway.output, /hunter2/);
+  await poll(async () => {
+    const { code, stdout, output } = await runHere(['check'], { BACKEND_URL: backend.url, RATE_LIMIT: '1/1s', RATE_LIMIT_REDIS_URL: url });
+    assert.doesNotMatch(output, /hunter2|WARN/);
+    return code === 0 && stdout.includes(`\n  ${text}\n`);
+  }, 'check reports it');
+  await using stranger = await startGateway(`redis://stranger:hunter2@127.0.0.1:${redis.port}`);
+  await stranger.log(({ cause }) => /WRONGPASS|wrong number of arguments/.test(String(cause)), 'an unknown user is refused');
+}); // prettier-ignore
+
+test('an invalid RATE_LIMIT_REDIS_URL is a problem at the start, and its value is not shown', async () => {
+  for (const url of [
+    'http://user:hunter2@127.0.0.1', 'redis://user:hunter2@', 'redis://:hunter2@a/x', 'redis://:hunter2@a/0?tls=1',
+    'redis://:hunter2@a#b', 'redis://:hunter2%zz@a', 'hunter2', '/tmp/hunter2.sock',
+  ]) {
+    const { code, stderr, output } = await runHere(['serve'], { RATE_LIMIT: '1/1s', RATE_LIMIT_REDIS_URL: url });
+    assert.equal(code, 1);
+    assert.match(stderr, /^error: RATE_LIMIT_REDIS_URL must be an address such as redis:/m);
+    assert.doesNotMatch(output, /hunter2/);
+  } // prettier-ignore
 });
 
 test('an invalid rate limit is a problem at the start', async () => {

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
-import { isDraining, isReloaded, useBackend, useFolder } from '../helpers/command-tests.ts';
+import { isDraining, isReloaded, logged, useBackend, useFolder } from '../helpers/command-tests.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { holdCall } from '../helpers/held-call.ts';
 import { createPair, keySetOf } from '../helpers/issuer.ts';
@@ -78,7 +78,7 @@ for (const WORKERS of ['1', '2']) {
       assert.ok(!command.logs.some(isReloaded), 'the reload waits for the call in flight');
       if (WORKERS === '1') {
         assert.equal(await shownSetting(command, 'REQUEST_BYTES_MAX'), '10');
-        await command.log(({ msg }) => String(msg).startsWith('SIGHUP: new connections'), 'its log line');
+        await logged(command, /^SIGHUP: new connections/);
       }
       held.open();
       const reply = await held.client.reply();
@@ -290,7 +290,7 @@ describe('SIGHUP with one process', () => {
     assertReply(reply, 200, '[]');
     assert.equal(reply.header('connection'), 'keep-alive');
     assert.equal(await shownSetting(command, 'LOG_LEVEL'), 'info');
-    await command.log(({ msg }) => msg === 'request', 'the line of the call');
+    await logged(command, 'request');
   });
 
   test('an idle connection is closed after a second; an earlier request on it is answered by the old settings', async () => {

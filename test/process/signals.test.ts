@@ -9,6 +9,7 @@ import {
   figureOf,
   isDraining,
   isReloaded,
+  logged,
   runToEnd,
   useBackend,
   useFolder,
@@ -124,7 +125,7 @@ describe('a reload', () => {
     open();
     assertReply(await client.reply(), 200, '{"id":5}');
     client.destroy();
-    await new Promise((resolve_) => setTimeout(resolve_, 2_500));
+    await new Promise((resolve_) => setTimeout(resolve_, 1_700));
     command.signal('SIGCONT');
     await command.log(isReloaded, 'the reload ends');
     await isServedBy(command, 2);
@@ -158,10 +159,7 @@ describe('a reload', () => {
         assertReply(await client.reply(), 200, '{"id":5}');
         client.destroy();
       }
-      const line = await command.log(
-        ({ msg }) => String(msg).startsWith('SIGHUP: the reload failed'),
-        'its log line',
-      );
+      const line = await logged(command, /^SIGHUP: the reload failed/);
       assert.equal(line['level'], 'error');
       await poll(() => childrenOf(command.process.pid)?.length === 2, 'two processes');
       await isServedBy(command, 2);

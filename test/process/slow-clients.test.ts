@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { figureOf } from '../helpers/command-tests.ts';
+import { figureOf, logged } from '../helpers/command-tests.ts';
 import { assertReply, requestTimeout, succeeded } from '../helpers/expected.ts';
 import { requestBytes, type RawClient } from '../helpers/raw-client.ts';
 import { answer, latency, ScriptedBackend } from '../helpers/scripted-backend.ts';
@@ -128,10 +128,7 @@ describe('slow readers', () => {
     await client.receives(1);
     client.pause();
     const started = performance.now();
-    const line = await command.log(
-      ({ msg }) => String(msg).startsWith('disconnected a client that stopped reading'),
-      'the cut-off is logged',
-    );
+    const line = await logged(command, /^disconnected a client that stopped reading/);
     assertCutOff(started, stallMs);
     client.resume();
     await client.closed();

@@ -7,7 +7,7 @@ import { createServer, type AddressInfo } from 'node:net';
 import { resolve } from 'node:path';
 import { describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { runToEnd, useBackend } from '../helpers/command-tests.ts';
+import { logged, runToEnd, useBackend } from '../helpers/command-tests.ts';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { RawClient, request } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
@@ -71,7 +71,7 @@ describe('settings', () => {
       ITEM_ID_PARSING: 'leading',
       REQUEST_BYTES_MAX: '',
     });
-    const ready = await command.log((line) => line['msg'] === 'ready', 'ready');
+    const ready = await logged(command, 'ready');
     const port = Number(new URL(String(ready['url'])).port);
     assert.equal((await request(port, 'GET', '/api/work-items')).status, 200);
     assert.equal((await request(port, 'GET', '/api/work-items/5x')).status, 400);

@@ -10,7 +10,7 @@ import { poll } from '../helpers/changes.ts';
 import { useBackend, useFolder } from '../helpers/command-tests.ts';
 import { holdCall } from '../helpers/held-call.ts';
 import { assertReply } from '../helpers/expected.ts';
-import { childrenOf, stateOf } from '../helpers/process-figures.ts';
+import { stateOf, treeOf } from '../helpers/process-figures.ts';
 import { isRefused, RawClient, request } from '../helpers/raw-client.ts';
 
 const { stdout: version } = spawnSync('script', ['--version']);
@@ -84,7 +84,7 @@ class OnTerminal {
   }
 
   close(): void {
-    for (const pid of descendantsOf(this.#terminal.pid ?? 0)) started.add(pid);
+    for (const pid of treeOf(this.#terminal.pid).slice(1)) started.add(pid);
     this.#terminal.kill('SIGKILL');
   }
 
@@ -100,10 +100,6 @@ class OnTerminal {
     }, 'the process ends');
     return Number(text);
   }
-}
-
-function descendantsOf(pid: number): number[] {
-  return (childrenOf(pid) ?? []).flatMap((each) => [each, ...descendantsOf(each)]);
 }
 
 const gateway = `${process.execPath} dist/command/main.js`;
@@ -213,7 +209,7 @@ describe('on a terminal', { skip }, () => {
     for (let call = 0; call < 500; call += 1) {
       assert.equal((await client.call('GET', '/nowhere')).status, 404);
     }
-    const gateways = descendantsOf(terminal.pid).filter((pid) =>
+    const gateways = treeOf(terminal.pid).filter((pid) =>
       readFileSync(`/proc/${pid}/cmdline`, 'latin1').startsWith(process.execPath),
     );
     assert.equal(gateways.length, 1);

@@ -11,6 +11,7 @@ import { after, before, describe, test } from 'node:test';
 import type { ConnectionOptions } from 'node:tls';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { createGate, poll } from '../helpers/changes.ts';
+import { logged } from '../helpers/command-tests.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { RawClient, request } from '../helpers/raw-client.ts';
 import { answer, behind, ScriptedBackend } from '../helpers/scripted-backend.ts';
@@ -45,9 +46,14 @@ describe('new certificate files', { skip: noOpenssl }, () => {
   function place(issued: Issued) {
     const name = `place-${(count += 1)}`;
     mkdirSync(folder.file(name));
-    const certFile = folder.write(join(name, 'tls.crt'), issued.cert);
-    const keyFile = folder.write(join(name, 'tls.key'), issued.key);
-    return { certFile, keyFile, environment: { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile } };
+    const [certFile, keyFile] = [folder.file(join(name, 'tls.crt')), folder.file(join(name, 'tls.key'))];
+    // The key first: then no state between the two writes is the same as an earlier pair.
+    const put = ({ cert, key }: Pick<Issued, 'cert' | 'key'>): void => {
+      writeFileSync(keyFile, key);
+      writeFileSync(certFile, cert);
+    };
+    put(issued);
+    return { certFile, keyFile, put, environment: { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile } };
   }
 
   async function start(environment: NodeJS.ProcessEnv) {
@@ -84,8 +90,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
       open.secureSocket.on('session', (next: Buffer) => (session = next));
       assertReply(await open.call('GET', '/api/work-items/7'), 200, item);
       await poll(() => session !== undefined, 'a session comes');
-      writeFileSync(files.certFile, second.cert);
-      writeFileSync(files.keyFile, second.key);
+      files.put(second);
       const [line] = await linesOf(gateway, taken, 1);
       assert.equal(line?.['use'], 'clients');
       assert.equal(line['subject'], 'CN=second');
@@ -142,9 +147,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
       [expired.cert, expired.key, `the certificate in ${cert} expired on ${date}`],
     ];
     for (const [index, [certText, keyText, problem]] of steps.entries()) {
-      // The key first: then no state between the two writes is the same as another row.
-      writeFileSync(files.keyFile, keyText);
-      writeFileSync(files.certFile, certText);
+      files.put({ cert: certText, key: keyText });
       const lines = await linesOf(gateway, refused, index + 1);
       assert.equal(lines.length, index + 1);
       assert.deepEqual(lines.at(-1)?.['problems'], [problem]);
@@ -158,8 +161,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
       /^work_item_gateway_certificate_reloads_total\{use="clients",result="refused"\} 6$/m,
     );
     assert.match(metrics, /^work_item_gateway_certificate_days_left\{use="clients"\} 29\.\d+$/m);
-    writeFileSync(files.keyFile, second.key);
-    writeFileSync(files.certFile, second.cert);
+    files.put(second);
     await linesOf(gateway, taken, 1);
     assert.equal(await shownName(gateway), 'CN=second');
     assert.match(
@@ -183,8 +185,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     await callAs(known);
     await assert.rejects(callAs(other));
     // A new certificate with the same authorities.
-    writeFileSync(files.certFile, second.cert);
-    writeFileSync(files.keyFile, second.key);
+    files.put(second);
     await linesOf(gateway, taken, 1);
     await assert.rejects(callAs());
     await assert.rejects(callAs(other));
@@ -199,8 +200,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
   test('files are read on SIGHUP; two SIGHUPs close together are one', async () => {
     const files = place(first);
     await using gateway = await start({ ...files.environment, TLS_RELOAD_MS: '3600000' });
-    writeFileSync(files.certFile, second.cert);
-    writeFileSync(files.keyFile, second.key);
+    files.put(second);
     gateway.signal('SIGHUP');
     gateway.signal('SIGHUP');
     await linesOf(gateway, taken, 1);
@@ -225,9 +225,8 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     const reply = client.call('GET', '/api/work-items/7');
     await backend.until(() => backend.requests.length === calls + 1, 'the backend has the call');
     gateway.signal('SIGTERM');
-    await gateway.log(({ msg }) => String(msg).startsWith('draining'), 'the drain begins');
-    writeFileSync(files.certFile, second.cert);
-    writeFileSync(files.keyFile, second.key);
+    await logged(gateway, /^draining/);
+    files.put(second);
     await linesOf(gateway, taken, 1);
     gate.open();
     assertReply(await reply, 200, item);

@@ -7,6 +7,7 @@ import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
+import { logged } from '../helpers/command-tests.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
@@ -52,7 +53,7 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
   for (const workers of ['1', '2']) {
     test(`the same replies as over plain HTTP, and any worker resumes a session: WORKERS=${workers} [D36]`, async () => {
       await using gateway = await startCommand({ ...environment(), WORKERS: workers, HOST: 'localhost' });
-      const ready = await gateway.log(({ msg }) => msg === 'ready', 'ready');
+      const ready = await logged(gateway, 'ready');
       assert.equal(ready['url'], `https://localhost:${gateway.port}`);
       let session: Buffer | undefined;
       for (const host of ['127.0.0.1', '::1']) {

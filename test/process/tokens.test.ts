@@ -6,7 +6,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import { isReloaded, useBackend, useFolder } from '../helpers/command-tests.ts';
+import { isReloaded, logged, useBackend, useFolder } from '../helpers/command-tests.ts';
 import {
   audience,
   createPair,
@@ -16,7 +16,7 @@ import {
   KeyServer,
   sending,
 } from '../helpers/issuer.ts';
-import { printOpenApi, readOpenApi } from '../helpers/openapi.ts';
+import { readOpenApi } from '../helpers/openapi.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { startCommand } from '../helpers/targets.ts';
 import { assertInvalidToken, assertNoKeys, assertNoScope, assertNoToken, bearer } from '../helpers/tokens.ts';
@@ -101,16 +101,13 @@ test('an issuer that is down: the gateway starts, logs each cause once, and serv
   const headers = [bearer(goodToken(pair))];
   assertNoKeys(await command.call('GET', '/api/work-items', { headers }));
   assertNoToken(await command.call('GET', '/api/work-items'));
-  await command.log(({ msg }) => msg === 'the keys of the issuer cannot be fetched', 'the outage');
+  await logged(command, 'the keys of the issuer cannot be fetched');
   await poll(() => keys.count >= 2, 'the keys are requested again');
   keys.respond = sending('{"keys":[]}');
   await command.log(({ cause }) => String(cause).startsWith('it has no key'), 'another cause');
   assertNoKeys(await command.call('GET', '/api/work-items', { headers }));
   keys.respond = sending(keySetOf(pair));
-  await command.log(
-    ({ msg }) => msg === 'the keys of the issuer can be fetched again',
-    'the end of the outage',
-  );
+  await logged(command, 'the keys of the issuer can be fetched again');
   assert.equal((await command.call('GET', '/api/work-items', { headers })).status, 200);
   const errors = command.logs.filter(({ level }) => level === 'error');
   assert.deepEqual(
@@ -225,14 +222,14 @@ type PathItem = Record<
   { security?: unknown; responses: Record<string, { headers: object } | undefined> } | undefined
 >;
 
-test('the OpenAPI document has the security scheme, scopes and replies for tokens only if tokens are on', () => {
+test('the OpenAPI document has the security scheme, scopes and replies for tokens only if tokens are on', async () => {
   const settings = {
     AUTH_ISSUER: issuerName,
     AUTH_AUDIENCE: audience,
     AUTH_JWKS_URL: 'https://issuer.example/keys',
     AUTH_SCOPES: 'update=items.write',
   };
-  const text = printOpenApi(settings);
+  const { stdout: text } = await runHere(['openapi'], settings);
   const document = JSON.parse(text) as {
     security: unknown;
     paths: Record<string, PathItem | undefined>;
@@ -259,5 +256,5 @@ test('the OpenAPI document has the security scheme, scopes and replies for token
       );
     }
   }
-  assert.doesNotMatch(printOpenApi(), /401|bearer|www-authenticate/i);
+  assert.doesNotMatch((await runHere(['openapi'])).stdout, /401|bearer|www-authenticate/i);
 });

@@ -7,7 +7,7 @@ import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { createGate, poll } from '../helpers/changes.ts';
 import { Collector, takes } from '../helpers/collector.ts';
-import { figureOf, useBackend } from '../helpers/command-tests.ts';
+import { figureOf, logged, useBackend } from '../helpers/command-tests.ts';
 import { requestBytes, type Headers } from '../helpers/raw-client.ts';
 import { answer, behind, noContent, resetPeer } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
@@ -41,6 +41,13 @@ describe('spans', () => {
     await command.stop();
     await collector.stop();
   });
+
+  /** Makes a read with these headers; returns its spans and the call of the backend. */
+  async function read(...more: Headers) {
+    const { id, headers } = withId(...more);
+    await command.call('GET', path, { headers });
+    return { ...(await collector.pair(id)), request: backend.requests.at(-1) };
+  }
 
   test('a call has a server and a client span with the attributes of the conventions and no others [D49]', async () => {
     const { id, headers } = withId(['Authorization', 'Bearer secret'], ['Cookie', 'a=secret']);
@@ -84,10 +91,7 @@ describe('spans', () => {
   });
 
   test('the backend receives the trace context of the client span [D49]', async () => {
-    const { id, headers } = withId();
-    await command.call('GET', path, { headers });
-    const { server, client } = await collector.pair(id);
-    const [request] = backend.requests;
+    const { server, client, request } = await read();
     assert.equal(request?.header('traceparent'), `00-${server.traceId}-${client.spanId}-03`);
     assert.equal(request.header('tracestate'), undefined);
     assert.match(server.traceId, /^(?!0{32})[0-9a-f]{32}$/);
@@ -95,18 +99,15 @@ describe('spans', () => {
 
   test("a client's trace and its trace state are continued [D49]", async () => {
     const state = 'congo=t61rcWkgMzE, rojo=00f067aa0ba902b7';
-    const { id, headers } = withId(
+    const { server, client, request } = await read(
       ['Traceparent', `00-${parentTrace}-${parentSpan}-01`],
       ['Tracestate', 'congo=t61rcWkgMzE'],
       ['Tracestate', ' rojo=00f067aa0ba902b7'],
     );
-    await command.call('GET', path, { headers });
-    const { server, client } = await collector.pair(id);
     assert.deepEqual(
       [server.traceId, server.parentSpanId, client.traceId],
       [parentTrace, parentSpan, parentTrace],
     );
-    const [request] = backend.requests;
     assert.equal(request?.header('traceparent'), `00-${parentTrace}-${client.spanId}-01`);
     assert.equal(request.header('tracestate')?.replaceAll(' ', ''), state.replaceAll(' ', ''));
     assert.deepEqual(
@@ -126,9 +127,7 @@ describe('spans', () => {
         new RegExp(`^00-${parentTrace}-(?!${parentSpan})[0-9a-f]{16}-0[02]$`),
       );
     }
-    const next = withId();
-    await command.call('GET', path, { headers: next.headers });
-    await collector.pair(next.id);
+    await read();
     const exported = collector.spans.map(({ attributes }) => attributes['work_item_gateway.request_id']);
     assert.ok(!exported.some((id) => unsampled.includes(id)));
   });
@@ -158,9 +157,8 @@ describe('spans', () => {
       assert.equal(server.traceState, '', traceparent);
     }
     // A later version may have more fields.
-    const { id, headers } = withId(['Traceparent', `cc-${parentTrace}-${parentSpan}-01-what-comes`]);
-    await command.call('GET', path, { headers });
-    assert.equal((await collector.pair(id)).server.parentSpanId, parentSpan);
+    const later = await read(['Traceparent', `cc-${parentTrace}-${parentSpan}-01-what-comes`]);
+    assert.equal(later.server.parentSpanId, parentSpan);
   });
 
   test('a failed call is an error in the spans of the party at fault [D49, D51]', async () => {
@@ -208,9 +206,7 @@ describe('spans', () => {
       assert.equal((await command.call(method, target, { headers })).status, status);
       ids.push(id);
     }
-    const next = withId();
-    await command.call('GET', path, { headers: next.headers });
-    await collector.pair(next.id);
+    await read();
     for (const [index, [method, , , name, route]] of rows.entries()) {
       const span = collector.spans.find(
         ({ attributes }) => attributes['work_item_gateway.request_id'] === ids[index],
@@ -310,8 +306,7 @@ test('OTEL_TRACES_SAMPLER sets the sampler, and OTEL_TRACES_SAMPLER_ARG its rati
 });
 
 describe('collectors', () => {
-  const failing = (command: Command) =>
-    command.log(({ msg }) => String(msg).startsWith('trace export failed'), 'the line of the outage');
+  const failing = (command: Command) => logged(command, /^trace export failed/);
 
   /** Makes 200 calls. If a call waited for the collector, the test would time out. */
   async function assertUnharmed(command: Command): Promise<void> {
@@ -362,10 +357,7 @@ describe('collectors', () => {
     await poll(async () => (await dropped(command)) === 800, 'these are counted, too');
     collector.reply = takes;
     await command.call('GET', path);
-    await command.log(
-      ({ msg }) => String(msg).startsWith('trace export works again'),
-      'the log line of the recovery',
-    );
+    await logged(command, /^trace export works again/);
     assert.equal(command.logs.filter(({ msg }) => String(msg).startsWith('trace export')).length, 2);
     assert.doesNotMatch(command.output, /a secret/);
     assert.equal(await dropped(command), 800);
@@ -405,10 +397,7 @@ describe('collectors', () => {
     collector.reply = takes;
     for (const release of held) release();
     await collector.until((spans) => (spans.length === 2_048 ? true : undefined), 'the others arrive');
-    const end = await command.log(
-      ({ msg }) => String(msg).startsWith('trace export works again'),
-      'the log line of the recovery',
-    );
+    const end = await logged(command, /^trace export works again/);
     // Each lost span is in exactly one line.
     assert.equal(Number(line['spans']) + Number(end['spans']), 2 * calls - 2_048);
     await assertEndsInTime(command);

@@ -267,6 +267,32 @@ test('SIGHUP with another WORKERS in the settings file changes the number of wor
   }
 });
 
+for (const sharing of ['cluster', 'reuse-port']) {
+  test(`all workers count one rate limit together, also after a reload, PORT_SHARING=${sharing} [D46]`, async () => {
+    await using command = await start({ PORT_SHARING: sharing, RATE_LIMIT: '100/1h' });
+    // Connections go to both workers; each pipelines all its requests.
+    const clients: RawClient[] = [];
+    for (let index = 0; index < 20; index += 1) clients.push(await command.connect());
+    const request = requestBytes('GET', '/api/work-items/5');
+    for (const client of clients) client.send(Buffer.concat(Array.from({ length: 10 }, () => request)));
+    const counts: Record<number, number> = {};
+    for (const client of clients) {
+      for (let index = 0; index < 10; index += 1) {
+        const { status } = await client.reply();
+        counts[status] = (counts[status] ?? 0) + 1;
+      }
+      client.destroy();
+    }
+    assert.deepEqual(counts, { 200: 100, 429: 100 });
+    assert.equal(backend.requests.length, 100);
+    // Any status is accepted here: all requests of one worker can be among the first hundred.
+    await poll(() => workersSeen(command).size === 2, 'both workers have answered some');
+    command.signal('SIGHUP');
+    await command.log(isReloaded, 'the reload ends');
+    assert.equal((await command.call('GET', '/api/work-items/5')).status, 429);
+  });
+}
+
 test('a reload ends although a worker hangs', async () => {
   await using command = await start({ SHUTDOWN_TIMEOUT_MS: '500' });
   const [victim = 0] = await reachWorkers(command, 2);
