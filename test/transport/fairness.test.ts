@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 import type { Guard } from '../../packages/core/call/guard.ts';
 import { createRateLimit } from '../../packages/core/guards/rate-limit/rate-limit.ts';
-import { createGate, poll } from '../helpers/changes.ts';
+import { createGate } from '../helpers/changes.ts';
 import { assertReply, invalidId, succeeded } from '../helpers/expected.ts';
 import { serveGuarded, serveInProcess, type EventListener } from '../helpers/in-process.ts';
 import { audience, createPair, issuerName, keySetOf } from '../helpers/issuer.ts';
@@ -55,7 +55,7 @@ async function serve(start: Start = async (listener) => await serveInProcess({},
   };
 }
 
-const refusals: [string, Buffer, number][] = [
+const refusals: [string, Buffer, number, Start?][] = [
   ['a bad id', requestBytes('GET', '/api/work-items/a'), 400],
   ['OPTIONS', requestBytes('OPTIONS', '/api/work-items'), 204],
   ['an unknown method', requestBytes('PATCH', '/api/work-items/1'), 405],
@@ -114,59 +114,24 @@ const asyncGuards: [string, Start, number][] = [
 ];
 
 describe('at most 16 pipelined requests are answered in one event-loop turn', () => {
-  for (const [what, bytes, status] of refusals) {
+  const promised = requestBytes('GET', '/api/work-items', { headers: [['Authorization', 'Bearer x']] });
+  for (const [what, bytes, status, start] of [
+    ...refusals,
+    ...asyncGuards.map(([name, start, status]) => [`${name} [D58]`, promised, status, start] as const),
+  ]) {
     test(what, async () => {
-      await using server = await serve();
+      await using server = await serve(start);
       await using client = await RawClient.open(server.port);
-      const count = 2000;
+      // Not a multiple of 16.
+      const count = 1015;
       client.send(Buffer.concat(Array.from({ length: count }, () => bytes)));
       for (let index = 0; index < count; index += 1) assert.equal((await client.reply()).status, status);
       assert.equal(server.answered(), count);
       assert.ok(server.mostInTurn() <= 16, `${server.mostInTurn()} in one turn`);
       // The connection can still be used.
-      assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
+      if (start === undefined) assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
     });
   }
-
-  for (const [what, start, status] of asyncGuards) {
-    test(`${what} [D58]`, async () => {
-      await using server = await serve(start);
-      await using client = await RawClient.open(server.port);
-      const count = 1015;
-      const bytes = requestBytes('GET', '/api/work-items', { headers: [['Authorization', 'Bearer x']] });
-      client.send(Buffer.concat(Array.from({ length: count }, () => bytes)));
-      for (let index = 0; index < count; index += 1) assert.equal((await client.reply()).status, status);
-      assert.equal(server.answered(), count);
-      assert.ok(server.mostInTurn() <= 16, `${server.mostInTurn()} in one turn`);
-    });
-  }
-
-  test('requests of every kind, in order', async () => {
-    await using server = await serve();
-    await using client = await RawClient.open(server.port);
-    const kinds = [
-      ['GET', '/api/work-items/a', {}, 400],
-      ['GET', '/api/work-items/1', {}, 200],
-      ['PUT', '/api/work-items/1', { body: '[1,\r\n\r\n\n\n2]' }, 200],
-      ['PUT', '/api/work-items/1', { body: '[1' }, 500],
-      ['OPTIONS', '/api/work-items', {}, 204],
-      ['DELETE', '/api/work-items/x', { body: 'x'.repeat(3000) }, 400],
-    ] as const;
-    const count = 1200;
-    const all = Array.from({ length: count }, (_, index) => {
-      const [method, path, options] = kinds[index % kinds.length] ?? assert.fail();
-      return requestBytes(method, path, { ...options, headers: [['X-Request-Id', `r${index}`]] });
-    });
-    client.send(Buffer.concat(all));
-    for (let index = 0; index < count; index += 1) {
-      const reply = await client.reply();
-      assert.deepEqual(
-        [reply.status, reply.header('x-request-id')],
-        [kinds[index % kinds.length]?.[3], `r${index}`],
-      );
-    }
-    assert.ok(server.mostInTurn() <= 16, `${server.mostInTurn()} in one turn`);
-  });
 
   test('30 connections: at most 16 waiting requests, plus one new request from each connection', async () => {
     await using server = await serve();
@@ -183,21 +148,6 @@ describe('at most 16 pipelined requests are answered in one event-loop turn', ()
       }),
     );
     assert.ok(server.mostInTurn() <= 16 + clients.length, `${server.mostInTurn()} in one turn`);
-  });
-
-  test('requests that waited for the answer to an earlier request', async () => {
-    await using server = await serve();
-    const gate = createGate();
-    server.backend.answersOnce(behind(gate, answer('[]')));
-    await using client = await RawClient.open(server.port);
-    const count = 200;
-    client.send(requestBytes('GET', '/api/work-items'));
-    client.send(Buffer.concat(Array.from({ length: count }, () => requestBytes('GET', '/api/work-items/a'))));
-    await server.backend.nextRequest();
-    gate.open();
-    assertReply(await client.reply(), 200, '[]');
-    for (let index = 0; index < count; index += 1) assertReply(await client.reply(), 400, invalidId);
-    assert.ok(server.mostInTurn() <= 16, `${server.mostInTurn()} in one turn`);
   });
 });
 
@@ -251,23 +201,4 @@ test('pipelined requests are read correctly wherever their bytes are split', asy
       ],
     );
   }
-});
-
-test('waiting requests are dropped when their client leaves', async () => {
-  await using server = await serve();
-  const bytes = Buffer.concat(Array.from({ length: 2000 }, () => requestBytes('GET', '/api/work-items/a')));
-  for (let round = 0; round < 20; round += 1) {
-    const client = await RawClient.open(server.port);
-    client.send(bytes);
-    await client.receives(1);
-    if (round % 2 === 0) client.destroy();
-    else client.reset();
-  }
-  let answered = -1;
-  await poll(async () => {
-    const before = answered;
-    assertReply(await request(server.port, 'GET', '/api/work-items'), 200, '[]');
-    answered = server.answered();
-    return answered === before + 1;
-  }, 'only the calls of the test are answered');
 });

@@ -198,25 +198,15 @@ test('a reset is reported once, at any point of a request, and no waiting reques
   assert.deepEqual(faults, []);
 });
 
-test('cut closes the connection at once, and the client is reported as gone', async (t) => {
-  const { connect, request, received } = await serve(t);
-  const client = await connect();
-  client.send(gets(2));
-  const first = await request(0);
-  first.transport.cut();
-  await client.closed();
-  await poll(() => first.events.includes('gone'), 'the client has gone');
-  assert.equal(client.unread.length, 0);
-  assert.equal(received.length, 1);
-});
-
 for (const [what, count] of [
   ['its handler replies and cuts it', 50],
   ['its handler replies and cuts it later', 2],
+  ['its handler cuts it later, without a reply', 2],
   ['the server closes it', 50],
 ] as const) {
   test(`a connection starts no pipelined request after ${what} [D21]`, async (t) => {
-    const isLater = what.endsWith('later');
+    const hasNoReply = what.endsWith('without a reply');
+    const isLater = what.includes('later');
     const { connect, request, server, received } = await serve(t, {
       onStart: (each) => {
         if (isLater) return;
@@ -229,12 +219,14 @@ for (const [what, count] of [
     client.send(gets(count));
     if (isLater) {
       const first = await request(0);
-      first.reply('1');
+      if (!hasNoReply) first.reply('1');
       first.transport.cut();
     }
     await client.closed();
     await poll(() => server.size === 0, 'the connection has closed');
     assert.equal(received.length, 1);
+    assert.equal(received[0]?.events.includes('gone'), hasNoReply);
+    if (hasNoReply) assert.equal(client.unread.length, 0);
   });
 }
 
