@@ -6,6 +6,9 @@ import { assertReply, invalidId, itemNotFound, operations, passing } from '../he
 import { answer, resetPeer, type Answer } from '../helpers/scripted-backend.ts';
 import { forEveryProtocol } from '../helpers/targets.ts';
 
+const ofTheBackend = [
+  ['X-Secret', 'SECRET'], ['Retry-After', '120'], ['Set-Cookie', 'a=SECRET'], ['WWW-Authenticate', 'Basic realm="SECRET"'],
+] as const; // prettier-ignore
 const failureStatuses = [400, 401, 403, 404, 405, 409, 410, 415, 418, 422, 429, 500, 501, 502, 503, 504];
 
 forEveryProtocol((target) => {
@@ -15,8 +18,8 @@ forEveryProtocol((target) => {
       const title = isMapped
         ? `operation ${name}: a backend 404 is 404 Work item not found`
         : `operation ${name}: a backend ${status} is 500 ${failure}`;
-      test(`${title} [spec 7]`, async () => {
-        target().backend.answersOnce(answer('{"error":"of the backend","trace":"at Line 1"}', { status }));
+      test(`${title}, without a header or a body of the backend [spec 7, rules 1 and 2]`, async () => {
+        target().backend.answersOnce(answer('{"error":"SECRET"}', { status, headers: ofTheBackend }));
         const reply = await target().call(method, path, options);
         assertReply(reply, isMapped ? 404 : 500, isMapped ? itemNotFound : failure);
         assert.equal(target().backend.requests.length, 1, 'no status leads to a second call');
@@ -92,27 +95,6 @@ forEveryProtocol((target) => {
         target().call(method, '/api/work-items/abc', options),
       );
       assertReply(reply, 400, invalidId);
-    });
-  }
-
-  for (const { name, method, path, options } of operations) {
-    test(`operation ${name}: the backend's status, headers and body are never returned in an error [spec 7, rule 2]`, async () => {
-      target().backend.answersOnce(
-        answer('{"detail":"SECRET"}', {
-          status: 503,
-          headers: [
-            ['X-Secret', 'SECRET'],
-            ['Retry-After', '120'],
-            ['Set-Cookie', 'a=SECRET'],
-            ['WWW-Authenticate', 'Basic realm="SECRET"'],
-          ],
-        }),
-      );
-      const reply = await target().call(method, path, options);
-      assert.equal(reply.status, 500);
-      // The gateway's own request id and date may contain any digits.
-      const headers = reply.headers.filter(([header]) => !/^(?:x-request-id|date)$/i.test(header));
-      assert.doesNotMatch(JSON.stringify([reply.statusLine, headers, reply.text]), /SECRET|120|503/);
     });
   }
 });

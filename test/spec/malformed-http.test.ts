@@ -130,7 +130,8 @@ const requestLines = [
   'GET /api/work-items/5\x0c HTTP/1.1', 'GET /api/work-items/5\x1f HTTP/1.1', 'GET /api/work-items/5\x7f HTTP/1.1',
   'GET /api/work-items/5\x80 HTTP/1.1', 'GET /api/work-items/5\xff HTTP/1.1', 'GET /api/work-items/5\xc3\xa9 HTTP/1.1',
   'GET /api/work-items?q=\xc3\xa9 HTTP/1.1', 'GET gateway.test:80 HTTP/1.1', 'GET ftp://a/api/work-items HTTP/1.1',
-  'GET http:/api/work-items HTTP/1.1', 'GET http://a\\b/api/work-items HTTP/1.1',
+  'GET http:/api/work-items HTTP/1.1', 'GET http://a\\b/api/work-items HTTP/1.1', 'GET /api/work-items# HTTP/1.1',
+  'DELETE /api/work-items/5#? HTTP/1.1',
 ]; // prettier-ignore
 const wholeHeads = [
   `${list}Host: a\r\n b\r\n\r\n`, `${list} ${host}\r\n`, `${list} X: 1\r\n${host}\r\n`, `${list} \r\n${host}\r\n`,
@@ -199,36 +200,10 @@ forEachTarget((target) => {
     });
   }
 
-  for (const [name, bytes] of [
-    ['a body with a length', `${update}${host}Content-Length: 10\r\n\r\n{"a":1}`],
-    ['a chunked body, between two chunks', `${chunkedUpdate}7\r\n{"a":1}\r\n`],
-    ['a chunk', `${chunkedUpdate}7\r\n{"a"`],
-    ['the head', `${update}${host}Content-Le`],
-  ] as const) {
-    test(`a request that is cut off in ${name} is not sent to the backend [D27]`, async () => {
-      await target().withoutBackendCall(async () => {
-        await using client = await target().connect();
-        client.send(bytes);
-        client.end();
-        await client.closed();
-      });
-    });
-  }
-
   test('a request after a malformed one is not served [D27]', async () => {
     for (const bytes of [get('Host: a\r\nHost: b'), put('Content-Length: +7'), chunkedUpdate + 'zz\r\n']) {
       await assertRefused(target(), bytes + smuggled);
     }
-  });
-
-  test('a good request, then a malformed one: 200, then 400, then the connection closes [D27]', async () => {
-    await using client = await target().connect();
-    client.send(`${list}${host}\r\n${get('Host: a\r\nHost: b')}${smuggled}`);
-    assertReply(await client.reply(), 200, '[]');
-    assertReply(await client.reply(), 400, badRequest);
-    await client.closed();
-    await target().settle();
-    assert.ok(!target().backend.requests.some((call) => call.target.endsWith('666')));
   });
 
   for (const [name, bytes] of [
@@ -267,14 +242,8 @@ forEachTarget((target) => {
     'a:65535', 'a', 'localhost', 'localhost:3000', '127.0.0.1:80', '[::1]:3000', '[2001:db8::1]',
     'A.b-c_d.example', 'xn--bcher-kva.example', 'a.example.:443',
   ]; // prettier-ignore
-  for (const name of validHosts) {
-    // prettier-ignore
-    test(`Host: ${name} is valid [D27]`, async () => {
-      assertReply(await target().call('GET', '/api/work-items', { headers: [['Host', name]] }), 200, '[]');
-    });
-  }
-
   for (const [name, bytes] of [
+    ...validHosts.map((name) => [`Host: ${name}`, get(`Host: ${name}`)] as const),
     ['empty lines before it', `\r\n\r\n${list}${host}\r\n`],
     ['header names in any case', `${list}hOsT: a\r\n\r\n`],
     ['no space after a colon', `${list}Host:a\r\n\r\n`],
@@ -386,22 +355,6 @@ forEachTarget((target) => {
     });
   }
 
-  for (const [line, status, body] of [
-    ['OPTIONS *', 404, '{"error":"Not found"}'],
-    ['GET *', 400, badRequest],
-    ['PUT *', 400, badRequest],
-    ['GET /api/work-items#', 400, badRequest],
-    ['DELETE /api/work-items/5#?', 400, badRequest],
-  ] as const) {
-    test(`"${line}" is ${status}, and the backend is not called [D27]`, async () => {
-      await target().withoutBackendCall(async () => {
-        await using client = await target().connect();
-        client.send(`${line} HTTP/1.1\r\n${host}\r\n`);
-        assertReply(await client.reply(), status, body);
-      });
-    });
-  }
-
   for (const expectation of ['100-continue', '100-Continue']) {
     test(`Expect: ${expectation} gets 100 Continue before the body is sent [D27]`, async () => {
       await using client = await target().connect();
@@ -430,13 +383,15 @@ forEachTarget((target) => {
     [`${list}${host}\r\n`, 200, '[]'],
     [`GET /nope HTTP/1.1\r\n${host}\r\n`, 404, '{"error":"Not found"}'],
   ] as const) {
-    for (const garbage of ['xx', 'BAD\r\n\r\n', '\0\x01\x02\r\n\r\n', 'B'.repeat(20_000)]) {
+    const twoHosts = get('Host: a\r\nHost: b') + smuggled;
+    for (const garbage of ['xx', 'BAD\r\n\r\n', '\0\x01\x02\r\n\r\n', 'B'.repeat(20_000), twoHosts]) {
       test(`${JSON.stringify(garbage.slice(0, 10))} after ${before.split(' HTTP')[0]} in one packet is 400 [D27]`, async () => {
         await using client = await target().connect();
         client.send(before + garbage);
         assertReply(await client.reply(), status, body);
         assertReply(await client.reply(), 400, badRequest);
         await client.closed();
+        assert.equal(client.unread.length, 0);
       });
     }
     for (const method of ['MISSING', 'X', 'POS', 'DELET', 'GETS']) {
@@ -471,9 +426,10 @@ forEachTarget((target) => {
     });
   }
 
-  for (const requestTarget of ['http://x', 'http://x?/api/work-items', 'http://x/']) {
-    test(`GET ${requestTarget} has no operation: 404 [D5, D27]`, async () => {
-      assertReply(await target().call('GET', requestTarget), 404, '{"error":"Not found"}');
+  for (const line of ['OPTIONS *', 'GET http://x', 'GET http://x?/api/work-items', 'GET http://x/']) {
+    test(`${line} has no operation: 404 [D5, D27]`, async () => {
+      const [method = '', requestTarget = ''] = line.split(' ');
+      assertReply(await target().call(method, requestTarget), 404, '{"error":"Not found"}');
     });
   }
 

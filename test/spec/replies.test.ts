@@ -3,18 +3,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { createGate } from '../helpers/changes.ts';
-import {
-  assertHeaders,
-  assertReply,
-  badRequest,
-  invalidId,
-  methodNotAllowed,
-  notFound,
-  operations,
-  unavailable,
-} from '../helpers/expected.ts';
+import { assertHeaders, assertReply, operations, unavailable } from '../helpers/expected.ts';
 import { type Answer, answer, behind } from '../helpers/scripted-backend.ts';
-import { forEachTarget, isBeyondRequest, withFetch } from '../helpers/targets.ts';
+import { forEachTarget, withFetch } from '../helpers/targets.ts';
 
 forEachTarget(
   (target) => {
@@ -38,47 +29,13 @@ forEachTarget(
     }); // prettier-ignore
     }
 
-    test('content-length counts bytes, not characters [D24]', async () => {
-      target().backend.answers(answer('"\u00e9\u20ac\u{1f600}"'));
-      const reply = await target().call('GET', '/api/work-items');
-      assert.equal(reply.header('content-length'), '11');
-      assert.equal(reply.header('transfer-encoding'), undefined);
-    });
-
-    test('no reply is compressed, whatever the client accepts [D24]', async () => {
-      target().backend.answers(answer(`"${'x'.repeat(10_000)}"`));
-      const reply = await target().call('GET', '/api/work-items', {
-        headers: [['Accept-Encoding', 'gzip, br, *']],
-      });
-      assertReply(reply, 200, `"${'x'.repeat(10_000)}"`);
-    });
-
-    test('a client gets JSON, whatever its Accept header [D24]', async () => {
+    test('a reply is JSON and not compressed, whatever the client accepts [D24]', async () => {
+      const body = `"${'x'.repeat(10_000)}"`;
+      target().backend.answers(answer(body));
       for (const accept of ['text/html', 'application/xml;q=1, */*;q=0', 'garbage', '']) {
-        assertReply(
-          await target().call('GET', '/api/work-items', { headers: [['Accept', accept]] }),
-          200,
-          '[]',
-        );
+        const headers = [['Accept', accept], ['Accept-Encoding', 'gzip, br, *']] as const; // prettier-ignore
+        assertReply(await target().call('GET', '/api/work-items', { headers }), 200, body);
       }
-    });
-
-    test('an error without a backend call has the same headers [D24]', async (context) => {
-      if (isBeyondRequest(context, target(), 'the host answers malformed HTTP')) return;
-      assertReply(await target().call('GET', '/nowhere'), 404, notFound);
-      assertReply(await target().call('GET', '/api/work-items/x'), 400, invalidId);
-      assertReply(await target().call('PATCH', '/api/work-items'), 405, methodNotAllowed, ['allow']);
-      await using client = await target().connect();
-      client.send('nonsense\r\n\r\n');
-      assertReply(await client.reply(), 400, badRequest);
-    });
-
-    test('HTTP/1.1 keeps the connection open, and Connection: close closes it [D24]', async () => {
-      await using client = await target().connect();
-      assert.notEqual((await client.call('GET', '/api/work-items')).header('connection'), 'close');
-      const last = await client.call('GET', '/api/work-items', { headers: [['Connection', 'close']] });
-      assert.equal(last.header('connection'), 'close');
-      await client.closed();
     });
   },
   {},
