@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { TokenMemory } from '../../packages/core/guards/tokens/token-memory.ts';
+import type { RequestHead } from '../../packages/core/http1/head.ts';
 import { poll } from '../helpers/changes.ts';
 import { assertReply, badRequest } from '../helpers/expected.ts';
 import { HandClock, settle } from '../helpers/hand-clock.ts';
@@ -23,6 +24,11 @@ const pair = createPair('one', 'ES256');
 const other = createPair('two', 'ES256');
 const read = ['GET', '/api/work-items/5'] as const;
 
+const headWith = (token: string): RequestHead => ({
+  ...{ method: 'GET', target: '/', bodyLength: 0, expectation: 'none', persists: true, version: '1.1' },
+  fields: ['authorization', `Bearer ${token}`],
+});
+
 /** A server that has fetched the key of `pair`, and a client's connection. */
 async function start(options: TokenServerOptions = {}, keyText = keySetOf(pair)) {
   const server = await serveWithTokens(keyText, options);
@@ -31,6 +37,14 @@ async function start(options: TokenServerOptions = {}, keyText = keySetOf(pair))
   return {
     ...server,
     client,
+    /** Asks the guard about a read with `token`. */
+    admit: (token: string) =>
+      server.guard.admit({
+        head: headWith(token),
+        operation: 'read',
+        client: undefined,
+        identity: undefined,
+      }),
     [Symbol.asyncDispose]: async () => {
       await client[Symbol.asyncDispose]();
       await server[Symbol.asyncDispose]();
@@ -270,22 +284,8 @@ describe('remembered tokens', () => {
 
   test('a remembered token is admitted synchronously', async () => {
     await using server = await start();
-    const value = `Bearer ${goodToken(pair, server.clock.now())}`;
-    const admit = () =>
-      server.guard.admit({
-        head: {
-          method: 'GET',
-          target: '/',
-          bodyLength: 0,
-          expectation: 'none',
-          persists: true,
-          version: '1.1',
-          fields: ['authorization', value],
-        },
-        operation: 'read',
-        client: undefined,
-        identity: undefined,
-      });
+    const token = goodToken(pair, server.clock.now());
+    const admit = () => server.admit(token);
     const first = admit();
     assert.ok(first instanceof Promise);
     const admission = await first;
@@ -350,20 +350,7 @@ describe('remembered tokens', () => {
   test('a token verified while the keys change is not remembered', async () => {
     await using server = await start();
     const token = goodToken(pair, server.clock.now());
-    const admission = server.guard.admit({
-      head: {
-        method: 'GET',
-        target: '/',
-        bodyLength: 0,
-        expectation: 'none',
-        persists: true,
-        version: '1.1',
-        fields: ['authorization', `Bearer ${token}`],
-      },
-      operation: 'read',
-      client: undefined,
-      identity: undefined,
-    });
+    const admission = server.admit(token);
     // The verification runs in another thread: it cannot end in this turn of the event loop.
     await Promise.resolve();
     await Promise.resolve();

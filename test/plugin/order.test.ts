@@ -141,27 +141,6 @@ for (const host of hosts) {
       );
     });
 
-    test('300 pipelined requests through hooks of random duration keep their order', async () => {
-      const app = host.create();
-      let seed = 1;
-      for (const hookName of hookNames) {
-        app.addHook(hookName as 'onRequest', async () => {
-          seed = (seed * 48_271) % 2_147_483_647;
-          for (let turns = seed % 5; turns > 0; turns -= 1)
-            await new Promise((resolve) => setImmediate(resolve));
-        });
-      }
-      await using server = await serve(app);
-      await using client = await RawClient.open(server.port);
-      const ids = Array.from({ length: 300 }, (_, index) => index + 1);
-      client.send(Buffer.concat(ids.map((id) => put(id))));
-      for (const id of ids) assert.equal((await client.reply()).text, succeeded, String(id));
-      assert.deepEqual(
-        targetsOf(server.backend),
-        ids.map((id) => `PUT /api/WorkItem/${id}`),
-      );
-    });
-
     test('the order is kept on each address of localhost, and with an asynchronous route constraint', async () => {
       const app = host.create({
         router: {
