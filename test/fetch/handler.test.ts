@@ -10,15 +10,7 @@ import { promisify } from 'node:util';
 import { createFetchHandler, type FetchHandlerOptions } from '../../packages/core/hosts/fetch/fetch.ts';
 import { createFetchHandler as createOnEdge } from '../../packages/core/hosts/fetch/fetch-edge.ts';
 import { createGate, poll } from '../helpers/changes.ts';
-import {
-  badRequest,
-  forbidden,
-  notFound,
-  operations,
-  requestTimeout,
-  succeeded,
-  tooLarge,
-} from '../helpers/expected.ts';
+import { badRequest, forbidden, notFound, requestTimeout, succeeded, tooLarge } from '../helpers/expected.ts';
 import { createObserver } from '../helpers/in-process.ts';
 import { answer, behind, resetPeer, ScriptedBackend } from '../helpers/scripted-backend.ts';
 
@@ -54,27 +46,12 @@ function streaming(method: string, body: RequestInit['body']): RequestInit {
   return { method, body, duplex: 'half' } as RequestInit;
 }
 
-test('the five operations are served, with the headers that every reply has and no connection headers [D24, D50]', async () => {
+test('a reply has the headers that every reply has and no connection headers [D24, D50]', async () => {
   await using server = await serve();
-  for (const { method, path, options, status, body } of operations) {
-    const response = await server.call(path, {
-      method,
-      ...(options.body !== undefined && { body: options.body as string }),
-    });
-    assert.deepEqual([...response.headers].map(([name]) => name).sort(), [
-      'cache-control',
-      'content-length',
-      'content-type',
-      'x-content-type-options',
-      'x-request-id',
-    ]);
-    assert.equal(response.headers.get('content-length'), String(body.length));
-    await assertResponse(response, status, body);
-  }
-  assert.deepEqual(
-    server.backend.requests.map(({ method, target }) => `${method} ${target}`),
-    operations.map(({ method, backendTarget }) => `${method} ${backendTarget}`),
-  );
+  const response = await server.call('/api/work-items/5');
+  const names = ['cache-control', 'content-length', 'content-type', 'x-content-type-options', 'x-request-id'];
+  assert.deepEqual([...response.headers].map(([name]) => name).sort(), names);
+  assert.equal(response.headers.get('content-length'), '8');
 });
 
 test("the id is decoded from the URL's path without loss of digits, also under a prefix [D1, D50]", async () => {
@@ -162,16 +139,19 @@ test('a content-length that is 0 or invalid is ignored, and the body is read to 
   }
 });
 
-test('a body that fails, or that was read before, is 400 without a backend call', async () => {
+test('a body that fails with any value, or that was read before, is 400 without a backend call', async () => {
   await using server = await serve();
-  const broken = new ReadableStream({
-    start: (controller) => {
-      controller.enqueue(Buffer.from('{'));
-      controller.error(new Error('SECRET'));
-    },
-  });
-  const init = streaming('PUT', broken);
-  await assertResponse(server.call('/api/work-items/5', init), 400, badRequest);
+  for (const reason of [new Error('SECRET'), undefined, null, 'a word', { code: 'E' }]) {
+    for (const first of [[], [Buffer.from('{')]]) {
+      const body = new ReadableStream({
+        start: (controller) => {
+          for (const piece of first) controller.enqueue(piece);
+          controller.error(reason);
+        },
+      });
+      await assertResponse(server.call('/api/work-items/5', streaming('PUT', body)), 400, badRequest);
+    }
+  }
   const read = new Request(`${base}/api/work-items/5`, { method: 'PUT', body: '{}' });
   await read.text();
   await assertResponse(server.handler(read), 400, badRequest);
@@ -248,20 +228,6 @@ for (const size of [0, 1]) {
     assert.ok(others > 1, `${others} other calls`);
   });
 }
-
-test('a body whose stream fails with any value is 400 without a backend call', async () => {
-  await using server = await serve();
-  for (const reason of [undefined, null, 'a word', { code: 'E' }]) {
-    const body = new ReadableStream({
-      pull: (controller) => {
-        controller.error(reason);
-      },
-    });
-    const init = streaming('PUT', body);
-    await assertResponse(server.call('/api/work-items/5', init), 400, badRequest);
-  }
-  assert.equal(server.backend.requests.length, 0);
-});
 
 test('an argument that is not a Request is a TypeError with advice, and no bug is reported [D50]', async () => {
   await using server = await serve();
@@ -410,14 +376,8 @@ test('clientAddress may return anything: everything but the text of an address i
   );
 });
 
-test('cross-site writes and host names that are not allowed are 403 [D56, D57]', async () => {
+test('host names that are not allowed are 403 [D57]', async () => {
   await using server = await serve({ allowedHosts: ['items.example'] });
-  const crossSite = { 'sec-fetch-site': 'cross-site' };
-  await assertResponse(
-    server.call('/api/work-items/5', { method: 'DELETE', headers: crossSite }),
-    403,
-    forbidden,
-  );
   await assertResponse(server.handler(new Request('http://evil.example/api/work-items')), 403, forbidden);
   assert.equal((await server.handler(new Request('http://items.example/api/work-items'))).status, 200);
   // The Host header takes precedence over the URL.
@@ -464,25 +424,6 @@ test("without an observer each failure is a line on stderr; a client's mistake i
   }
 });
 
-test('invalid options are reported all at once [D32]', () => {
-  assert.throws(
-    () =>
-      createFetchHandler({ backendUrl: 'ftp://x', prefix: 'items/', inFlightMax: 0, timeout: 1 } as never),
-    /^TypeError: Cannot create the gateway: prefix must .*; backendUrl must be .*; inFlightMax must be .*; timeout is unknown/,
-  );
-});
-
-test('close fails the calls in flight and closes the backend connections', async () => {
-  const server = await serve();
-  server.backend.answers(behind(createGate(), answer('{}')));
-  const response = server.call('/api/work-items/5');
-  await server.backend.nextRequest();
-  await server.handler.close();
-  await assertResponse(response, 500, '{"error":"Failed to fetch work item"}');
-  await server.backend.connectionClosed(0);
-  await server.backend.stop();
-});
-
 test('a handler works again after close, and does not send again the calls that close cut off [D50]', async () => {
   const server = await serve();
   server.backend.answers(behind(createGate(), answer('{}')));
@@ -493,6 +434,7 @@ test('a handler works again after close, and does not send again the calls that 
   const closes = [server.handler.close(), server.handler.close()];
   const next = server.call('/api/work-items/6');
   await assertResponse(cut, 500, '{"error":"Failed to fetch work item"}');
+  await server.backend.connectionClosed(0);
   await assertResponse(next, 200, '{"id":6}');
   await Promise.all(closes);
   for (const id of [7, 8]) {

@@ -304,11 +304,7 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'attacks by HTTP/2',
-    files: [
-      'test/transport/http2-heads.test.ts',
-      'test/transport/http2-attacks.test.ts',
-      'test/transport/http2-guards.test.ts',
-    ],
+    files: ['test/transport/http2-memory.test.ts', 'test/transport/http2-attacks.test.ts'],
     of: /packages\/core\/hosts\/http2\/(http2|paced)/,
     isTimed: true,
   },

@@ -16,7 +16,7 @@ import {
   tooLarge,
 } from '../helpers/expected.ts';
 import { requestBytes, type Headers, type Reply } from '../helpers/raw-client.ts';
-import { createGatewayServer, workItemGateway } from '../../packages/core/hosts/index.ts';
+import { workItemGateway } from '../../packages/core/hosts/index.ts';
 import { Fastify } from '../helpers/fastify.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { forEachTarget, Target, targetKinds } from '../helpers/targets.ts';
@@ -363,27 +363,6 @@ for (const kind of targetKinds) {
     assertReply(reply, 403, forbidden, ['vary', 'access-control-allow-origin', 'access-control-expose-headers']); // prettier-ignore
   });
 }
-
-test('invalid CORS options of the server are refused, each with its reason [D32, D45]', () => {
-  const backendUrl = 'http://localhost:5104';
-  for (const corsOrigins of ['*', app, [`${app}/`], ['null'], ['*', app], [5], {}, null]) {
-    const options = { backendUrl, corsOrigins: corsOrigins as string[] };
-    assert.throws(() => createGatewayServer(options), /corsOrigins must be an array of origins such as/);
-  }
-  for (const [options, problem] of [
-    [{ corsCredentials: true }, /corsCredentials is true, but corsOrigins is empty/],
-    [{ corsMaxAgeS: 5 }, /corsMaxAgeS is set, but corsOrigins is empty/],
-    [
-      { corsOrigins: ['*'], corsCredentials: true },
-      /corsCredentials cannot be true when corsOrigins is \*: name the origins instead/,
-    ],
-    [{ corsOrigins: [app], corsMaxAgeS: 86_401 }, /corsMaxAgeS must be a whole number from 0 to 86400/],
-    [{ corsOrigins: [app], corsCredentials: 'yes' as unknown as boolean }, /corsCredentials must be true or/],
-  ] as const) {
-    assert.throws(() => createGatewayServer({ backendUrl, ...options }), problem);
-  }
-  createGatewayServer({ backendUrl, corsOrigins: [], corsCredentials: false, corsMaxAgeS: 600 });
-});
 
 test('the plugin has no CORS options: its host handles CORS [D45]', async () => {
   const host = Fastify();

@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createGatewayServer, type CallRecord } from '../../packages/core/hosts/index.ts';
+import { type CallRecord } from '../../packages/core/hosts/index.ts';
 import { startBlackHole } from '../helpers/black-hole.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { serveInProcess } from '../helpers/in-process.ts';
@@ -429,15 +429,5 @@ test("a record has the path without the query, and the client's address by trust
     });
     const [record] = server.records;
     assert.deepEqual([record?.path, record?.client], ['/api/work-items/5', client]);
-  }
-});
-
-test('invalid trustedProxies are refused [D52]', () => {
-  for (const wrong of [['10.0.0.0/99'], ['localhost'], ['10.0.0.1', ''], '10.0.0.1', [7]]) {
-    const options = { backendUrl: 'http://localhost:5104', trustedProxies: wrong as string[] };
-    assert.throws(
-      () => createGatewayServer(options),
-      /trustedProxies must be an array of IP addresses and ranges/,
-    );
   }
 });

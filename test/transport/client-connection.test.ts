@@ -128,6 +128,19 @@ async function serve(t: TestContext, { isPaused = false } = {}) {
   };
 }
 
+/** Sends a request on a new connection. `isStuck`: the server reads none of it, and its body exceeds all buffers. */
+async function begin(
+  t: TestContext,
+  { faultAt, isStuck = false }: { faultAt?: string; isStuck?: boolean } = {},
+) {
+  const served = await serve(t, { isPaused: isStuck });
+  const opened = served.connect();
+  const exchange = new Exchange(faultAt);
+  if (isStuck) opened.connection.send('PUT / HTTP/1.1\r\n\r\n', Buffer.alloc(30_000_000), exchange);
+  else opened.connection.send(head, undefined, exchange);
+  return { ...served, ...opened, exchange };
+}
+
 const head = 'GET / HTTP/1.1\r\nhost: x\r\n\r\n';
 const small = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]';
 
@@ -152,11 +165,8 @@ for (const [what, answer, body, isReusable] of [
   ['a 204 answer with a body', 'HTTP/1.1 204 x\r\nContent-Length: 2\r\n\r\n[]', '', false],
 ] as const) {
   test(`${what}: the connection ${isReusable ? 'can' : 'cannot'} be used again`, async (t) => {
-    const { connect, socket, received } = await serve(t);
-    const { connection, closeCount } = connect();
+    const { connection, closeCount, exchange: first, socket, received } = await begin(t);
     assert.equal(connection.isConnecting, true);
-    const first = new Exchange();
-    connection.send(head, undefined, first);
     const end = await socket(0);
     await poll(() => received[0] === head, 'the request');
     assert.equal(connection.isReusedAndSilent, false);
@@ -202,11 +212,7 @@ test('the close of the connection ends an answer without a length, and breaks an
 });
 
 test('an answer cut off while its request is being sent breaks the exchange at once [D19]', async (t) => {
-  const { connect, socket } = await serve(t, { isPaused: true });
-  const { connection } = connect();
-  const exchange = new Exchange();
-  // More bytes than the socket buffers can take.
-  connection.send('PUT / HTTP/1.1\r\n\r\n', Buffer.alloc(30_000_000), exchange);
+  const { exchange, socket } = await begin(t, { isStuck: true });
   (await socket(0)).write('HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n[]');
   await poll(() => exchange.events.includes('body'), 'a part of the answer');
   (await socket(0)).end();
@@ -216,10 +222,7 @@ test('an answer cut off while its request is being sent breaks the exchange at o
 });
 
 test('an answer that arrives before its whole request is sent is valid, and its connection is not used again', async (t) => {
-  const { connect, socket } = await serve(t, { isPaused: true });
-  const { connection } = connect();
-  const exchange = new Exchange();
-  connection.send('PUT / HTTP/1.1\r\n\r\n', Buffer.alloc(30_000_000), exchange);
+  const { connection, exchange, socket } = await begin(t, { isStuck: true });
   (await socket(0)).write(small);
   await poll(() => exchange.last === 'end', 'the answer');
   assert.equal(connection.isClosed, true);
@@ -273,10 +276,7 @@ test('an owner that destroys the connection in onAnswerHead gets no more events,
 });
 
 test('a malformed answer breaks the exchange with its `Flaw`, and no event follows [D18]', async (t) => {
-  const { connect, socket } = await serve(t);
-  const { connection } = connect();
-  const exchange = new Exchange();
-  connection.send(head, undefined, exchange);
+  const { connection, exchange, socket } = await begin(t);
   (await socket(0)).write('HTTP/1.1 200 OK\n');
   await poll(() => exchange.last === 'broken', 'the break is reported');
   assert.ok(exchange.error !== undefined && 'kind' in exchange.error);
@@ -370,10 +370,7 @@ test('when the server resets the connection, the request has been sent or can be
 
 for (const faultAt of ['sent', 'head', 'body', 'end, reusable', 'broken']) {
   test(`an error thrown by the owner at "${faultAt}" is passed to onFault, and closes the connection unless the exchange is over [D28]`, async (t) => {
-    const { connect, socket } = await serve(t);
-    const { connection } = connect();
-    const exchange = new Exchange(faultAt);
-    connection.send(head, undefined, exchange);
+    const { connection, exchange, socket } = await begin(t, { faultAt });
     (await socket(0)).write(faultAt === 'broken' ? 'nonsense' : small);
     await poll(() => exchange.events.includes('fault'), 'the fault is reported');
     assert.equal(exchange.last, 'fault');
@@ -429,10 +426,7 @@ test('breakOff of an idle connection reports its close at once', async (t) => {
 });
 
 test('a connection that breaks reports the error code of the OS', async (t) => {
-  const { connect, socket } = await serve(t);
-  const { connection } = connect();
-  const exchange = new Exchange();
-  connection.send(head, undefined, exchange);
+  const { exchange, socket } = await begin(t);
   const end = await socket(0);
   await poll(() => exchange.last === 'sent', 'the request');
   end.resetAndDestroy();

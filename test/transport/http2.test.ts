@@ -7,13 +7,11 @@ import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { createGate, poll, within } from '../helpers/changes.ts';
 import {
-  assertHeaders,
   assertReply,
   badRequest,
   headersTooLarge,
   methodNotAllowed,
   operation,
-  operations,
   requestTimeout,
   succeeded,
   tooLarge,
@@ -82,25 +80,14 @@ async function assertMalformed(...frames: readonly Buffer[]): Promise<void> {
 }
 
 describe('HTTP/2', { skip: noHttp2 }, () => {
-  for (const { name, method, path, options, backendTarget, status, body } of operations) {
-    test(`operation ${name}: the reply has exactly the bytes and header fields of D24 [D39]`, async () => {
-      await using server = await serveHttp2InProcess();
-      await using client = await server.connect();
-      const reply = await client.call(method, path, options);
-      assertReply(reply, status, body);
-      const names = reply.headers.map(([header]) => header);
-      assert.ok(!names.includes('connection') && !names.includes('keep-alive'));
-      assert.match(
-        reply.header('date') ?? '',
-        /^[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT$/,
-      );
-      const call = await server.backend.nextRequest();
-      assert.equal(
-        `${call.method} ${call.target} ${call.body.toString()}`,
-        `${method} ${backendTarget} ${String(options.body ?? '')}`,
-      );
-    });
-  }
+  test('a reply has a date and no connection field [D24, D39]', async () => {
+    await using server = await serveHttp2InProcess();
+    await using client = await server.connect();
+    const reply = await client.call('GET', item);
+    assertReply(reply, 200, '{"id":5}');
+    assert.deepEqual([reply.header('connection'), reply.header('keep-alive')], [undefined, undefined]);
+    assert.match(reply.header('date') ?? '', /^[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT$/);
+  });
 
   test('a client that does not offer h2 is served HTTP/1.1 on the same port [D39]', async () => {
     await using server = await serveHttp2InProcess();
@@ -131,31 +118,6 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       headers: [['Connection', 'Upgrade, HTTP2-Settings'], ['Upgrade', 'h2c'], ['HTTP2-Settings', 'AAMAAABkAAQCAAAAAAIAAAAA']], // prettier-ignore
     });
     assertReply(reply, 200, '{"id":5}');
-  });
-
-  test('HEAD gets the head of GET without a body, and the connection stays open [D7]', async () => {
-    await using server = await serveHttp2InProcess();
-    await using client = await server.connect();
-    for (const [path, status, length] of [
-      [item, 200, '8'],
-      ['/api/work-items/abc', 400, '29'],
-      ['/nowhere', 404, '21'],
-    ] as const) {
-      const reply = await client.call('HEAD', path);
-      assert.deepEqual(
-        [reply.status, reply.body.length, reply.header('content-length')],
-        [status, 0, length],
-      );
-    }
-    assertReply(await client.call('GET', item), 200, '{"id":5}');
-  });
-
-  test('OPTIONS is 204 without content-length [D6]', async () => {
-    await using server = await serveHttp2InProcess();
-    await using client = await server.connect();
-    const reply = await client.call('OPTIONS', collection);
-    assert.equal(reply.status, 204);
-    assertHeaders(reply, ['allow']);
   });
 
   test('the backend gets a valid request id and the trace context, and no other header of the client [D12, D25]', async () => {

@@ -20,30 +20,22 @@ import {
 } from '../helpers/served-connections.ts';
 
 describe('a client that sends its FIN [D21]', () => {
-  test('before a request or during one is disconnected, and `gone` is reported', async (t) => {
-    const { server, connect, request } = await serve(t);
+  test('before a request or during one is disconnected, and `gone` is reported once, before the close', async (t) => {
+    const states: boolean[] = [];
+    const { server, connect, connectBoth, request } = await serve(t, {
+      onGone: () => states.push(connection.socket.destroyed),
+    });
     const idle = await connect();
     idle.end();
     assert.equal(await idle.closed(), 'end');
-    const waiting = await connect();
-    waiting.send(get('/1'));
-    const first = await request(0);
-    waiting.end();
-    assert.equal(await waiting.closed(), 'end');
-    await poll(() => server.size === 0, 'both have closed');
-    assert.deepEqual(first.events, ['start', 'gone'], 'reported once');
-  });
-
-  test('is reported as gone before its connection closes', async (t) => {
-    const states: boolean[] = [];
-    let isClosed = (): boolean => true;
-    const { connectBoth, request } = await serve(t, { onGone: () => states.push(isClosed()) });
+    await poll(() => server.size === 0, 'it has closed');
     const { client, connection } = await connectBoth();
-    isClosed = () => connection.socket.destroyed;
     client.send(get('/1'));
-    await request(0);
+    const first = await request(0);
     client.end();
     assert.equal(await client.closed(), 'end');
+    await poll(() => server.size === 0, 'both have closed');
+    assert.deepEqual(first.events, ['start', 'gone']);
     assert.deepEqual(states, [false]);
   });
 
@@ -278,44 +270,25 @@ describe('an error thrown by the handler closes its connection, is reported once
     assert.deepEqual(faults, [theFault]);
   });
 
-  for (const [what, script, bytes] of [
-    ['in refuse, after a FIN', { onRefuse: fault }, 'GET / HT'],
-    ['in onBroken, after a FIN', { onBroken: fault }, `${put('/', 5)}ab`],
-    ['in onGone', { onGone: fault }, get('/1')],
+  for (const [what, script, bytes, end] of [
+    ['in refuse, after a FIN', { onRefuse: fault }, 'GET / HT', 'FIN'],
+    ['in onBroken, after a FIN', { onBroken: fault }, `${put('/', 5)}ab`, 'FIN'],
+    ['in onGone, after a FIN', { onGone: fault }, get('/1'), 'FIN'],
+    ['in onGone, after a reset', { onGone: fault }, get('/1'), 'reset'],
+    ['in refuse, after the timeout of a head', { onRefuse: fault }, 'GET / HT', 'timeout'],
+    ['in onBroken, after the timeout of a body', { onBroken: fault }, `${put('/', 5)}ab`, 'timeout'],
   ] as const) {
     test(what, async (t) => {
-      const { connect, faults, server } = await serve(t, script);
-      const client = await connect();
-      client.send(bytes);
-      client.end();
-      await client.closed();
-      assert.equal(client.unread.length, 0);
-      await poll(() => server.size === 0, 'the connection is no longer counted');
-      assert.deepEqual(faults, [theFault]);
-    });
-  }
-
-  test('in onGone, after a reset', async (t) => {
-    const { connect, request, faults, server } = await serve(t, { onGone: fault });
-    const client = await connect();
-    client.send(get('/1'));
-    await request(0);
-    client.reset();
-    await poll(() => server.size === 0, 'the connection is no longer counted');
-    assert.deepEqual(faults, [theFault]);
-  });
-
-  for (const [what, script, bytes] of [
-    ['in refuse, after the timeout of a head', { onRefuse: fault }, 'GET / HT'],
-    ['in onBroken, after the timeout of a body', { onBroken: fault }, `${put('/', 5)}ab`],
-  ] as const) {
-    test(what, async (t) => {
-      const { connectBoth, faults } = await serve(t, script);
+      const { connectBoth, faults, server } = await serve(t, script);
       const { client, connection } = await connectBoth();
       client.send(bytes);
       await poll(() => connection.socket.bytesRead === bytes.length, 'the bytes are read');
-      connection.checkTime(performance.now() + 60_000);
+      if (end === 'FIN') client.end();
+      else if (end === 'reset') client.reset();
+      else connection.checkTime(performance.now() + 60_000);
       await client.closed();
+      assert.equal(client.unread.length, 0);
+      await poll(() => server.size === 0, 'the connection is no longer counted');
       assert.deepEqual(faults, [theFault]);
     });
   }

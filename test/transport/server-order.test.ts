@@ -7,7 +7,6 @@ import { poll } from '../helpers/changes.ts';
 import { requestBytes } from '../helpers/raw-client.ts';
 import {
   assertEchoes,
-  assertEnds,
   assertLastReply,
   assertReplies,
   echo,
@@ -262,22 +261,5 @@ describe('the last reply [D27]', () => {
     broken.reply('broken', { status: 400 });
     await assertLastReply(client, 400);
     assert.equal(received.length, 1);
-  });
-
-  test('the last reply arrives complete, however much the client sends after its request: no reset', async (t) => {
-    const body = Buffer.alloc(1_000_000, '1');
-    const { connect } = await serve(t, {
-      onStart: (each) => {
-        each.reply('', { pieces: [body] });
-      },
-    });
-    const more = gets(20_000);
-    for (let round = 0; round < 5; round += 1) {
-      const client = await connect();
-      client.send(get('/', [['Connection', 'close']]));
-      client.send(more);
-      assert.ok((await client.reply()).body.equals(body));
-      await assertEnds(client);
-    }
   });
 });

@@ -63,14 +63,14 @@ for (const [host, name, rule, wrong, right] of [
     'server',
     'allowedHosts',
     'must be an array of host names without ports',
-    ['a.example', ['a.example:80'], ['a.example,b.example'], ['a.example', ''], [5]],
+    ['a.example', ['a.example:80'], ['a.example,b.example'], ['a.example', ''], [5], [undefined], {}, null],
     [[], ['a.example', 'b.example']],
   ],
   [
     'server',
     'trustedProxies',
     'must be an array of IP addresses and ranges such as 10.0.0.0/8',
-    ['10.0.0.0/8', ['10.0.0.0/8', 'proxy'], [10]],
+    ['10.0.0.0/8', ['10.0.0.0/8', 'proxy'], ['10.0.0.0/99'], ['10.0.0.1', ''], [10]],
     [[], ['10.0.0.0/8', '::1']],
   ],
   [
@@ -80,10 +80,20 @@ for (const [host, name, rule, wrong, right] of [
     [
       ...['*', 'https://a.example', [5], ['*', '*'], ['*', 'https://a.example'], ['https://*.example']],
       ...[['https://a.example/'], ['https://a.example:443'], ['https://A.example'], ['http://']],
-      ...[['file://a'], ['app://a/b'], ['xhttps://a.example/b'], ['app://a:123456'], ['-app://a'], ['null']],
+      ...[
+        ['file://a'],
+        ['app://a/b'],
+        ['xhttps://a.example/b'],
+        ['app://a:123456'],
+        ['-app://a'],
+        ['null'],
+        {},
+        null,
+      ],
     ],
     [[], ['*'], ['https://a.example', 'http://localhost:5173'], ['capacitor://localhost', 'a+b-c.d://e:80']],
   ],
+  ['server', 'corsMaxAgeS', 'must be a whole number from 0 to 86400', [-1, 86_401], []],
   ['server', 'corsCredentials', 'must be true or false', ['true', 1, null], [false]],
   ['server', 'authIssuer', textRule, ['', 5, null], []],
   ['server', 'authAudience', textsRule, [[], '', 'a', ['a', ''], [5], null], []],
@@ -174,19 +184,22 @@ test('options that cannot be combined are refused with the reason', () => {
 });
 
 test('every problem is in one message: texts first, then numbers, combinations and unknown names', () => {
-  assert.equal(
-    problemsOf(
-      { requestTimeoutMs: 0, backendUrl: 'x', corsMaxAgeS: 5, inFlightMx: 1, connectionsMax: 1, zzz: 1 },
-      'node',
-    ),
-    [
-      `backendUrl ${addressRule}`,
-      `requestTimeoutMs ${msWish}`,
-      'corsMaxAgeS is set, but corsOrigins is empty',
-      'inFlightMx is unknown: did you mean inFlightMax?',
-      'connectionsMax is unknown',
-      'zzz is unknown',
-    ].join('; '),
-  );
+  const wrong = {
+    requestTimeoutMs: 0,
+    backendUrl: 'x',
+    corsMaxAgeS: 5,
+    inFlightMx: 1,
+    connectionsMax: 1,
+    zzz: 1,
+  };
+  const problems = [
+    `backendUrl ${addressRule}`,
+    `requestTimeoutMs ${msWish}`,
+    'corsMaxAgeS is set, but corsOrigins is empty',
+    'inFlightMx is unknown: did you mean inFlightMax?',
+    'connectionsMax is unknown',
+    'zzz is unknown',
+  ];
+  for (const host of ['node', 'fetch'] as const) assert.equal(problemsOf(wrong, host), problems.join('; '));
   assert.equal(problemsOf({ prefix: '/a' }), 'prefix is unknown');
 });

@@ -1,11 +1,12 @@
-// Request heads over HTTP/2: the limits on the size of one head and on the bytes of all buffered heads. D39.
+// Memory over HTTP/2: limits on heads, and on bodies that wait for a guard, per connection and not per stream. D39, D58.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { Admission, Guard } from '../../packages/core/call/guard.ts';
 import { headBytesMax } from '../../packages/core/hosts/http2/http2.ts';
 import { fieldsMax } from '../../packages/core/hosts/http2/http2-head.ts';
-import { poll } from '../helpers/changes.ts';
-import { assertReply } from '../helpers/expected.ts';
+import { createGate, poll } from '../helpers/changes.ts';
+import { assertReply, succeeded } from '../helpers/expected.ts';
 import { noHttp2, serveHttp2InProcess } from '../helpers/http2-client.ts';
 import {
   errorCodes,
@@ -18,7 +19,9 @@ import {
   headers,
   indexedField,
   requestFields,
+  resetStream,
   settingIds,
+  windowUpdate,
 } from '../helpers/http2-frames.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 
@@ -48,6 +51,76 @@ function resets(client: FrameClient): number[] {
   return client.frames
     .filter(({ type }) => type === frameTypes.resetStream)
     .map(({ payload }) => payload.readUInt32BE(0));
+}
+
+const admitted: Admission = { isAdmitted: true, identity: undefined };
+/** Calls of another client while the guard waits. They take more event-loop turns than the sender needs. */
+const rounds = 100;
+/** Initial window of a connection and of a stream, in bytes [RFC 9113, 6.9.2]. */
+const firstWindow = 65_535;
+/** Limit on the bytes that the gateway reads ahead from one client [D58]. */
+const aheadMax = 65_536;
+
+async function serveGuarded() {
+  const gate = createGate();
+  const asked = { count: 0 };
+  const guard: Guard = {
+    admit: async ({ head }) => {
+      asked.count += 1;
+      if (head.method === 'PUT') await gate.opened;
+      return admitted;
+    },
+  };
+  return { ...(await serveHttp2InProcess({}, { guards: [guard] })), gate, asked };
+}
+
+/** Total bytes that the gateway's window updates allow on the connection (0) or on one stream. */
+function allowed(client: FrameClient, of = 0): number {
+  return client.frames
+    .filter(({ type, stream }) => type === frameTypes.windowUpdate && stream === of)
+    .reduce((sum, { payload }) => sum + payload.readUInt32BE(0), firstWindow);
+}
+
+const pieceBytes = 16_000;
+
+/** Opens the streams, and sends one piece of each body as soon as the connection's window allows. */
+class Sender {
+  readonly #client: FrameClient;
+  #sent = 0;
+  #pieces = 0;
+
+  constructor(client: FrameClient) {
+    this.#client = client;
+    client.send(
+      ...Array.from({ length: streams }, (_, index) =>
+        headers(1 + 2 * index, requestFields('PUT', item), flags.endHeaders),
+      ),
+    );
+  }
+
+  get sent(): number {
+    return this.#sent;
+  }
+
+  /** Returns true when all pieces have been sent. */
+  sendMore(): boolean {
+    while (this.#pieces < streams && this.#sent + pieceBytes <= allowed(this.#client)) {
+      const stream = 1 + 2 * (this.#pieces % streams);
+      this.#client.send(frame(frameTypes.data, 0, stream, Buffer.alloc(pieceBytes, ' ')));
+      this.#pieces += 1;
+      this.#sent += pieceBytes;
+    }
+    return this.#pieces === streams;
+  }
+
+  /** Ends all bodies. */
+  end(): void {
+    this.#client.send(
+      ...Array.from({ length: streams }, (_, index) =>
+        frame(frameTypes.data, flags.endStream, 1 + 2 * index, Buffer.from('{}')),
+      ),
+    );
+  }
 }
 
 describe('heads over HTTP/2', { skip: noHttp2 }, () => {
@@ -148,5 +221,78 @@ describe('heads over HTTP/2', { skip: noHttp2 }, () => {
     assert.equal(await client.resetCode(1), errorCodes.cancel);
     assert.equal(await client.resetCode(3), errorCodes.cancel);
     await poll(() => server.gateway.budget.bytes === 0, 'the budget is released');
+  });
+});
+
+describe('bodies that wait for a guard', { skip: noHttp2 }, () => {
+  test('while guards decide, at most 64 KiB of all bodies of a connection are buffered [D58]', async () => {
+    await using server = await serveGuarded();
+    const { gate, asked } = server;
+    await using client = await FrameClient.begin(server.port);
+    const sender = new Sender(client);
+    await poll(() => asked.count === streams, 'the guard is called for each stream');
+    const ofHeads = server.gateway.budget.bytes;
+    sender.sendMore();
+    // Proves that no further byte is read: reading would take far fewer turns than these calls.
+    await using other = await server.connect();
+    for (let round = 0; round < rounds; round += 1) {
+      assertReply(await other.call('GET', item), 200, '{"id":5}');
+      sender.sendMore();
+    }
+    assert.ok(sender.sent <= firstWindow + aheadMax, `${sender.sent} bytes could be sent`);
+    assert.equal(server.gateway.budget.bytes, ofHeads);
+    gate.open();
+    await poll(() => sender.sendMore(), 'the rest can be sent');
+    sender.end();
+    await poll(
+      () => server.told.ended.filter(({ status }) => status === 200).length >= streams + rounds,
+      'each request is answered',
+    );
+    assert.equal(server.backend.requests.filter(({ method }) => method === 'PUT').length, streams);
+    assert.deepEqual(server.told.bugs, []);
+  });
+
+  test('resetting a stream releases its buffered body, and other streams are served [D58]', async () => {
+    await using server = await serveGuarded();
+    const { gate, asked } = server;
+    await using client = await FrameClient.begin(server.port);
+    const fill = frame(frameTypes.data, 0, 1, Buffer.alloc(pieceBytes, ' '));
+    client.send(headers(1, requestFields('PUT', item), flags.endHeaders), fill, fill, fill, fill);
+    await poll(() => asked.count === 1, 'the guard is called');
+    client.send(resetStream(1, errorCodes.cancel), headers(3, requestFields('GET', item)));
+    await client.replies(3);
+    gate.open();
+    await poll(() => server.told.ended.length === 2, 'both calls have ended');
+    assert.deepEqual(server.told.ended.map(({ outcome }) => outcome).sort(), ['client-gone', 'ok']);
+  });
+
+  test('a body that follows an unread reply is dropped and not buffered [D58]', async () => {
+    await using server = await serveHttp2InProcess({ requestBytesMax: 1000 });
+    await using client = await FrameClient.begin(server.port, [[settingIds.initialWindowSize, 0]]);
+    const tooLong = requestFields('PUT', item, [['content-length', '1000000']]);
+    client.send(headers(1, tooLong, flags.endHeaders));
+    await client.receives(
+      ({ type, stream }) => type === frameTypes.headers && stream === 1,
+      'the head of the 413',
+    );
+    // More bytes than the stream's initial window.
+    for (let pieces = 0; pieces < 20; pieces += 1) {
+      await poll(() => pieces * pieceBytes + pieceBytes <= allowed(client, 1), 'the stream may send more');
+      await client.sent(frame(frameTypes.data, 0, 1, Buffer.alloc(pieceBytes, ' ')));
+    }
+    client.send(windowUpdate(1, 100));
+    assert.equal(await client.resetCode(1), errorCodes.noError);
+  });
+
+  test('a body of 3 MB reaches the backend complete after the guard has admitted its request', async () => {
+    await using server = await serveGuarded();
+    const { gate, asked } = server;
+    await using client = await server.connect();
+    const body = `"${'x'.repeat(3_000_000)}"`;
+    const reply = client.call('PUT', item, { body });
+    await poll(() => asked.count === 1, 'the guard is called');
+    gate.open();
+    assertReply(await reply, 200, succeeded);
+    assert.ok((await server.backend.nextRequest()).body.equals(Buffer.from(body)));
   });
 });
