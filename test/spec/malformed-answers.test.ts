@@ -17,18 +17,24 @@ const wholeHeads = [
 const headerLines = [
   'X-Extra: a\nContent-Length: 3\r\nContent-Length: 8', 'X-Extra: a\r\r\nContent-Length: 8', 'X-Extra: a\r\n b\r\nContent-Length: 8',
   'X-Extra: a\r\n\tb\r\nContent-Length: 8', ' X-Extra: 1\r\nContent-Length: 8', 'Content-Length\t: 8', 'Transfer-Encoding:\r\nContent-Length: 8',
-  'X\0: 1\r\nContent-Length: 8', 'X\xe9: 1\r\nContent-Length: 8', 'X-Extra: a\x01\r\nContent-Length: 8',
+  'X\0: 1\r\nContent-Length: 8', 'X\xe9: 1\r\nContent-Length: 8', 'X-Extra: a\x01\r\nContent-Length: 8', 'Content-Length : 8',
+  'Content-Length: 8\r\nContent-Length: 3', 'X-Extra\r\nContent-Length: 8', ': 1\r\nContent-Length: 8', 'X Extra: 1\r\nContent-Length: 8',
+  'X-Extra: a\0b\r\nContent-Length: 8', 'X-Extra: a\rb\r\nContent-Length: 8', 'X-Extra: a\rContent-Length: 3\r\nContent-Length: 8',
+  'Transfer-Encoding: identity\r\nConnection: close',
 ]; // prettier-ignore
 const lengths = [
   '\x0b8', '\xa08', '8\0', '8,', '8;', '0o8', '1e1', '8,9', '"8"', '-0', '18446744073709551624', '8 8',
+  '8, 8', '+8', '0x8', '8x', '0 8', '8.0', '', '9'.repeat(30), '\r\n 8',
 ]; // prettier-ignore
 const codings = [
   '\x0bchunked', '\xa0chunked', ',chunked', 'chunked,', 'chunked;q=1', '"chunked"', 'chunk', 'chunked \xa0', '', 'gzip, chunked',
-  'chunked\r\nTransfer-Encoding: chunked',
+  'chunked\r\nTransfer-Encoding: chunked', 'chunked, chunked', 'chunked, identity', 'chunked\r\nTransfer-Encoding: identity',
+  '\r\n chunked', 'chunked\r\nContent-Length: 8',
 ]; // prettier-ignore
 const statusLines = [
   'HTTP/1.1200 OK', 'HTTP/1.1  200 OK', 'HTTP/1.1\t200 OK', 'HTTP/1.1 +200 OK', 'HTTP/1.1 200OK', ' HTTP/1.1 200 OK', '\r\nHTTP/1.1 200 OK',
   'HTTP/1.1 200 O\rK', 'HTTP/1.1 200 O\0K', 'HTTP/1.1 200 OK\x01', 'HTTP/1.2 200 OK', 'HTTP/1.10 200 OK', 'HTTP/1.1 200.0 OK', 'HTTPS/1.1 200 OK',
+  'HTTP/1.1 OK', 'HTTP/1.1 2000 OK', 'HTTP/1.1 2x0 OK', 'http/1.1 200 OK', 'ICY 200 OK',
 ]; // prettier-ignore
 const heads: [head: string, backendAnswer: Answer][] = [
   ...wholeHeads.map((head): [string, Answer] => [head, raw(head + item)]),
@@ -52,6 +58,9 @@ const chunkSizes = [
   '8;a\rb',
   '8\r',
   '10000000000000008',
+  '-8',
+  '0x8',
+  'fffffffffffffffff',
 ];
 const bodies: string[] = [
   ...chunkSizes.map((size) => `${size}\r\n${item}\r\n0\r\n\r\n`),
