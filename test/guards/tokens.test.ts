@@ -37,6 +37,8 @@ async function start(options: TokenServerOptions = {}, keyText = keySetOf(pair))
   return {
     ...server,
     client,
+    /** Reads an item with `token`. */
+    get: (token: string) => client.call(...read, { headers: [bearer(token)] }),
     /** Asks the guard about a read with `token`. */
     admit: (token: string) =>
       server.guard.admit({
@@ -157,20 +159,15 @@ describe('with keys', () => {
 
   test('AUTH_TOKEN_TYPE=at+jwt accepts only access tokens of RFC 9068', async () => {
     await using server = await start({ type: 'at+jwt' });
-    const { client } = server;
     for (const typ of ['at+jwt', 'AT+JWT', 'application/at+jwt']) {
-      const reply = await client.call(...read, {
-        headers: [bearer(goodToken(pair, undefined, {}, { typ }))],
-      });
+      const reply = await server.get(goodToken(pair, undefined, {}, { typ }));
       assert.equal(reply.status, 200, typ);
     }
     const refusedTypes = [
       undefined, 'JWT', 'jwt', '', 'at+jwt ', 'application/jwt', 'id+jwt', 7, null, ['at+jwt'],
     ]; // prettier-ignore
     for (const typ of refusedTypes) {
-      assertInvalidToken(
-        await client.call(...read, { headers: [bearer(goodToken(pair, undefined, {}, { typ }))] }),
-      );
+      assertInvalidToken(await server.get(goodToken(pair, undefined, {}, { typ })));
       assert.equal(server.last(), 'invalid-token type', String(typ));
     }
   });
@@ -252,8 +249,7 @@ describe('scopes', () => {
       ['toString', {}, false],
     ] as const) {
       await using server = await start({ scopes, scopeClaim });
-      const { client } = server;
-      const reply = await client.call(...read, { headers: [bearer(goodToken(pair, undefined, more))] });
+      const reply = await server.get(goodToken(pair, undefined, more));
       assert.equal(reply.status, isAllowed ? 200 : 403, scopeClaim);
       if (!isAllowed) assert.equal(server.last(), 'insufficient-scope it lacks the scope items.read');
     }
@@ -263,10 +259,9 @@ describe('scopes', () => {
 describe('remembered tokens', () => {
   test('a valid token is remembered, and similar tokens are refused', async () => {
     await using server = await start();
-    const { client } = server;
     const token = goodToken(pair, server.clock.now());
     for (let round = 0; round < 5; round += 1) {
-      assert.equal((await client.call(...read, { headers: [bearer(token)] })).status, 200);
+      assert.equal((await server.get(token)).status, 200);
     }
     assert.equal(server.guard.remembered, 1);
     // The last character of an ES256 signature in base64url has four unused bits.
@@ -277,7 +272,7 @@ describe('remembered tokens', () => {
       token.toLowerCase(),
       `x${token}`,
     ]) {
-      assertInvalidToken(await client.call(...read, { headers: [bearer(like)] }));
+      assertInvalidToken(await server.get(like));
     }
     assert.equal(server.guard.remembered, 1);
   });
@@ -295,14 +290,13 @@ describe('remembered tokens', () => {
 
   test('a token is remembered until its exp, then verified each time', async () => {
     await using server = await start();
-    const { client } = server;
     const now = server.clock.now();
     const token = signToken(
       pair,
       { alg: 'ES256', kid: 'one' },
       claimsAt(now, { exp: Math.floor(now / 1_000) + 60 }),
     );
-    const call = async () => (await client.call(...read, { headers: [bearer(token)] })).status;
+    const call = async () => (await server.get(token)).status;
     assert.equal(await call(), 200);
     server.clock.set(now + 61_000);
     // Within the skew: valid, but no longer remembered.
@@ -315,9 +309,8 @@ describe('remembered tokens', () => {
 
   test('a token is remembered for at most 5 minutes of monotonic time', async () => {
     await using server = await start();
-    const { client } = server;
     const token = goodToken(pair, server.clock.now(), { exp: 9_999_999_999 });
-    const call = async () => (await client.call(...read, { headers: [bearer(token)] })).status;
+    const call = async () => (await server.get(token)).status;
     assert.equal(await call(), 200);
     // The wall clock is set back, and the issuer is down.
     server.clock.set(0);
@@ -335,15 +328,14 @@ describe('remembered tokens', () => {
 
   test('when the keys change, all tokens are forgotten: a token signed with a removed key is refused', async () => {
     await using server = await start();
-    const { client } = server;
     const now = server.clock.now();
-    const headers = [bearer(goodToken(pair, now, { exp: 9_999_999_999 }))];
-    assert.equal((await client.call(...read, { headers })).status, 200);
+    const token = goodToken(pair, now, { exp: 9_999_999_999 });
+    assert.equal((await server.get(token)).status, 200);
     server.issuer.read = () => Promise.resolve(keySetOf(other));
     await server.clock.pass(300_000);
     await poll(() => server.keys.current.has('two'), 'the new keys');
     assert.equal(server.guard.remembered, 0);
-    assertInvalidToken(await client.call(...read, { headers }));
+    assertInvalidToken(await server.get(token));
     assert.equal(server.last(), 'invalid-token unknown-key');
   });
 
@@ -362,10 +354,9 @@ describe('remembered tokens', () => {
 
   test('a token with a long subject is verified each time', async () => {
     await using server = await start();
-    const { client } = server;
     const call = async (length: number) => {
       const token = goodToken(pair, server.clock.now(), { sub: 'a'.repeat(length) });
-      assert.equal((await client.call(...read, { headers: [bearer(token)] })).status, 200);
+      assert.equal((await server.get(token)).status, 200);
       return server.guard.remembered;
     };
     assert.equal(await call(1_025), 0);
@@ -383,10 +374,9 @@ describe('remembered tokens', () => {
     assert.equal(memory.find('99999'), 99_999);
     assert.equal(memory.find('0'), undefined);
     await using server = await start({ entriesMax: 10 });
-    const { client } = server;
     for (let index = 0; index < 50; index += 1) {
-      const headers = [bearer(goodToken(pair, server.clock.now(), { jti: index }))];
-      assert.equal((await client.call(...read, { headers })).status, 200);
+      const token = goodToken(pair, server.clock.now(), { jti: index });
+      assert.equal((await server.get(token)).status, 200);
       assert.ok(server.guard.remembered <= 10);
     }
   });
@@ -427,13 +417,13 @@ describe('the issuer', () => {
     await using server = await start({ staleMs: 400_000 });
     const { client } = server;
     await server.clock.pass(200_000);
-    const headers = [bearer(goodToken(pair, undefined, { exp: 9_999_999_999 }))];
-    assert.equal((await client.call(...read, { headers })).status, 200);
+    const token = goodToken(pair, undefined, { exp: 9_999_999_999 });
+    assert.equal((await server.get(token)).status, 200);
     server.issuer.read = () => Promise.reject(new Error('down'));
     await server.clock.pass(199_999);
-    assert.equal((await client.call(...read, { headers })).status, 200);
+    assert.equal((await server.get(token)).status, 200);
     await server.clock.pass(1);
-    assertNoKeys(await client.call(...read, { headers }));
+    assertNoKeys(await server.get(token));
     assertNoToken(await client.call(...read));
     assert.equal(server.backend.requests.length, 2);
   });
@@ -508,10 +498,9 @@ describe('the issuer', () => {
 
   test('a token with a known key id, or without one, causes no fetch', async () => {
     await using server = await start();
-    const { client } = server;
     for (const kid of ['one', undefined]) {
       const token = goodToken(pair, server.clock.now(), {}, { kid });
-      assert.equal((await client.call(...read, { headers: [bearer(token)] })).status, 200);
+      assert.equal((await server.get(token)).status, 200);
     }
     assert.equal(server.issuer.fetches, 1);
   });
@@ -530,9 +519,8 @@ describe('the issuer', () => {
 
   test('a call is 503 if the fetch for its unknown key removes all keys', async () => {
     await using server = await start();
-    const { client } = server;
     server.issuer.read = () => Promise.resolve('{"keys":[]}');
-    assertNoKeys(await client.call(...read, { headers: [bearer(goodToken(other))] }));
+    assertNoKeys(await server.get(goodToken(other)));
     assert.equal(server.last(), 'no-keys undefined');
   });
 
@@ -547,9 +535,7 @@ describe('the issuer', () => {
     const work = async (client: RawClient) => {
       while (!isDone) {
         signedWith.set(client, current);
-        const reply = await client.call(...read, {
-          headers: [bearer(goodToken(current, now, { jti: good % 7 }))],
-        });
+        const reply = await server.get(goodToken(current, now, { jti: good % 7 }));
         assert.equal(reply.status, 200, server.last());
         good += 1;
       }
@@ -573,10 +559,7 @@ describe('the issuer', () => {
       server.issuer.read = () => Promise.resolve(keySetOf(next));
       await server.clock.pass(300_000);
       await poll(() => server.keys.current.keys.length === 1, 'the old key is gone');
-      await using client = await server.connect();
-      assertInvalidToken(
-        await client.call(...read, { headers: [bearer(goodToken(before, now, { jti: 0 }))] }),
-      );
+      assertInvalidToken(await server.get(goodToken(before, now, { jti: 0 })));
       server.clock.set(now);
     }
     isDone = true;
@@ -632,10 +615,9 @@ describe('identity for the backend [D48]', () => {
 
   test('without the setting the backend gets no identity', async () => {
     await using server = await start();
-    const { client } = server;
     // Not `ada`: the hexadecimal digits of a traceparent may contain it.
     const sub = 'grace.hopper';
-    await client.call(...read, { headers: [bearer(goodToken(pair, undefined, { sub }))] });
+    await server.get(goodToken(pair, undefined, { sub }));
     assert.equal(server.backend.requests.length, 1);
     assert.equal(server.backend.requests[0]?.head.includes(sub), false);
   });

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { assertReply, invalidId } from '../helpers/expected.ts';
-import { forEachTarget, isBeyondRequest, withHttp2 } from '../helpers/targets.ts';
+import { forEachTarget, isBeyondRequest, withHttp2, type Target } from '../helpers/targets.ts';
 
 const digits30 = '123456789012345678901234567890';
 const digits200 = '9'.repeat(200);
@@ -38,13 +38,27 @@ const refused = [
   '12%80', '%u0031', '12%u0031',
 ]; // prettier-ignore
 
+const methods = [
+  ['GET', {}],
+  ['PUT', { body: '{}' }],
+  ['DELETE', {}],
+] as const;
+
+/** Asserts that each operation on this item is 400 without a backend call. */
+async function assertRefused(target: Target, segment: string): Promise<void> {
+  await target.withoutBackendCall(async () => {
+    for (const [method, options] of methods) {
+      assertReply(await target.call(method, `/api/work-items/${segment}`, options), 400, invalidId);
+    }
+  });
+}
+
 describe('ITEM_ID_PARSING=leading (default)', () => {
   forEachTarget(
     (target) => {
       for (const [segment, id] of accepted) {
         test(`the segment ${shorten(segment)} is the integer ${shorten(id)} [spec 4, rules 1 and 2; D1, D2]`, async () => {
-          for (const method of ['GET', 'PUT', 'DELETE']) {
-            const options = method === 'PUT' ? { body: '{}' } : {};
+          for (const [method, options] of methods) {
             const reply = await target().call(method, `/api/work-items/${segment}`, options);
             assert.equal(reply.status, 200, `${method}: ${reply.text}`);
             const call = await target().backend.nextRequest();
@@ -55,17 +69,9 @@ describe('ITEM_ID_PARSING=leading (default)', () => {
 
       for (const segment of refused) {
         test(`the segment ${segment} is not an integer: 400, and the backend is not called [spec 4, rule 1; D1]`, async (context) => {
-          if (
-            /^(?:\.|%2e){2}$/i.test(segment) &&
-            isBeyondRequest(context, target(), 'a URL has no dot segments')
-          )
-            return;
-          await target().withoutBackendCall(async () => {
-            for (const method of ['GET', 'PUT', 'DELETE']) {
-              const options = method === 'PUT' ? { body: '{}' } : {};
-              assertReply(await target().call(method, `/api/work-items/${segment}`, options), 400, invalidId);
-            }
-          });
+          const isDots = /^(?:\.|%2e){2}$/i.test(segment);
+          if (isDots && isBeyondRequest(context, target(), 'a URL has no dot segments')) return;
+          await assertRefused(target(), segment);
         });
       }
     },
@@ -95,12 +101,7 @@ describe('ITEM_ID_PARSING=whole', () => {
       ]; // prettier-ignore
       for (const segment of refusedAsWhole) {
         test(`the whole segment ${segment || '(empty)'} is not an integer: 400, and the backend is not called [D3]`, async () => {
-          await target().withoutBackendCall(async () => {
-            for (const method of ['GET', 'PUT', 'DELETE']) {
-              const options = method === 'PUT' ? { body: '{}' } : {};
-              assertReply(await target().call(method, `/api/work-items/${segment}`, options), 400, invalidId);
-            }
-          });
+          await assertRefused(target(), segment);
         });
       }
     },

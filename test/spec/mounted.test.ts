@@ -232,37 +232,6 @@ for (const [version, Fastify] of Object.entries(versions)) {
         { backendUrl: 'http://localhost:5104', idleTimeoutMs: 5, shutdownTimeoutMs: 0 },
         /shutdownTimeoutMs must be a whole number from 1 to 2147483647; idleTimeoutMs is unknown\.$/,
       ],
-      [
-        'an observer that lacks functions',
-        { backendUrl: 'http://localhost:5104', observer: { onCallEnd: () => undefined } },
-        /observer must be an object with the functions onCallEnd, onMalformed, onStall, onBug\.$/,
-      ],
-      [
-        'an observer that is not an object',
-        { backendUrl: 'http://localhost:5104', observer: 5 },
-        /observer must be/,
-      ],
-      [
-        'an address without a scheme',
-        { backendUrl: 'localhost:5104' },
-        /backendUrl must be an http or https address/,
-      ],
-      [
-        'an address with a query, and invalid numbers',
-        {
-          backendUrl: 'ftp://x/?a',
-          backendTimeoutMs: NaN,
-          inFlightMax: 0,
-          requestBytesMax: 1.5,
-          replyStallTimeoutMs: 2 ** 31,
-        },
-        /Cannot create the gateway: backendUrl must be an http or https address and an address without query and fragment, .*; requestBytesMax must be a whole number from 1 to 2147483647; inFlightMax must .*; backendTimeoutMs must .*; replyStallTimeoutMs must be a whole number from 1 to 2147483647\.$/,
-      ],
-      [
-        'an unknown itemIdParsing',
-        { backendUrl: 'http://x', itemIdParsing: 'some' },
-        /itemIdParsing must be/,
-      ],
     ] as const) {
       test(`invalid options fail the registration, and the error names them all: ${name}`, async () => {
         const app = Fastify();

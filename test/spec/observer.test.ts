@@ -4,7 +4,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type CallRecord } from '../../packages/core/hosts/index.ts';
-import { startBlackHole } from '../helpers/black-hole.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { serveInProcess } from '../helpers/in-process.ts';
 import { RawClient, type CallOptions } from '../helpers/raw-client.ts';
@@ -27,6 +26,11 @@ type Told = Pick<
 
 type ServerSettings = GatewaySettings & { readonly trustedProxies?: readonly string[] };
 
+const copied = [
+  ...(['operation', 'method', 'path', 'client', 'status', 'outcome', 'cause', 'backendOutcome'] as const),
+  ...(['durationMs', 'backendDurationMs', 'requestBytes', 'replyBytes'] as const),
+] as const;
+
 /** Starts a server whose observer copies each record: a record is the call object itself, which changes later. */
 async function serve(settings: ServerSettings = {}) {
   const records: CallRecord[] = [];
@@ -34,13 +38,7 @@ async function serve(settings: ServerSettings = {}) {
     ...settings,
     observer: {
       onCallEnd: (record) => {
-        const { requestId, operation, method, path, client, status, outcome, cause, backendOutcome } = record;
-        const { durationMs, backendDurationMs, backendStatus, requestBytes, replyBytes } = record;
-        records.push({
-          ...{ requestId, operation, method, path, client, status, outcome, cause, backendOutcome },
-          ...{ durationMs, backendDurationMs, backendStatus, requestBytes, replyBytes },
-          ...{ subject: record.subject, agent: record.agent, http: record.http },
-        });
+        records.push(Object.fromEntries(copied.map((name) => [name, record[name]])) as unknown as CallRecord);
       },
       onMalformed: (requestId, { status }, reason, client) =>
         server.told.malformed.push({ requestId, status, reason, client }),
@@ -58,21 +56,12 @@ function only(records: readonly CallRecord[]): Told {
   assert.equal(records.length, 1);
   const [record] = records;
   assert.ok(record);
-  const { operation, method, status, outcome, cause, backendOutcome, requestBytes, replyBytes } = record;
-  assert.ok(record.durationMs >= 0 && record.durationMs < 60_000);
-  if (backendOutcome === undefined) assert.equal(record.backendDurationMs, undefined);
-  else
-    assert.ok((record.backendDurationMs ?? -1) >= 0 && (record.backendDurationMs ?? 0) <= record.durationMs);
-  return {
-    operation: operation?.name,
-    method,
-    status,
-    outcome,
-    cause,
-    backendOutcome,
-    requestBytes,
-    replyBytes,
-  };
+  const { durationMs, backendDurationMs, path, client, ...told } = record;
+  assert.deepEqual([typeof path, client], ['string', '127.0.0.1']);
+  assert.ok(durationMs >= 0 && durationMs < 60_000);
+  if (told.backendOutcome === undefined) assert.equal(backendDurationMs, undefined);
+  else assert.ok((backendDurationMs ?? -1) >= 0 && (backendDurationMs ?? 0) <= durationMs);
+  return { ...told, operation: told.operation?.name };
 }
 
 const failedList = '{"error":"Failed to fetch work items"}'.length;
@@ -217,19 +206,6 @@ for (const [hostName, cause] of [
     assert.match(String(told.cause), new RegExp(`^${cause.replaceAll('PORT', String(down.port))}`));
   });
 }
-
-test('a backend connection that does not open by its deadline is "timed-out" [D19]', async (context) => {
-  await using hole = await startBlackHole();
-  if (!hole) {
-    context.skip('this system accepts connections without limit');
-    return;
-  }
-  const backendUrl = `http://127.0.0.1:${hole.port}`;
-  await using server = await serve({ backendUrl, backendConnectTimeoutMs: 100 });
-  await server.call('GET', '/api/work-items');
-  const { outcome, cause } = only(server.records);
-  assert.deepEqual({ outcome, cause }, { outcome: 'timed-out', cause: 'no connection within 100 ms' });
-});
 
 /** Requests that the gateway answers without a backend call. */
 const refusals: [name: string, method: string, path: string, options: CallOptions, told: Partial<Told>][] = [

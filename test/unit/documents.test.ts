@@ -147,69 +147,67 @@ test('the documents are there', () => {
   }
 });
 
+const variables = new Set([...settingNames.map(variableOf), ...otherVariables]);
+const flags = new Set([...settingNames.map(flagOf), ...otherFlags]);
+
 for (const document of documents) {
   describe(document, () => {
     const text = read(document);
-    const codes = namesIn(withoutFences(text), /`([^`\n]+)`/g);
+    const folder = dirname(document);
+    const prose = withoutFences(text);
+    const codes = namesIn(prose, /`([^`\n]+)`/g);
+    const manifest = join(folder, 'package.json');
+    const own = existsSync(join(root, manifest)) ? (JSON.parse(read(manifest)) as { scripts?: object }) : {};
+    const isOutside = (target: string) => /^https?:/.test(target);
+    const hasHeading = (target: string): boolean => {
+      const [path = '', anchor = ''] = target.split('#');
+      return anchorsOf(read(path === '' ? document : join(folder, path))).includes(anchor);
+    };
 
-    test('every link to a file leads to one', () => {
-      for (const target of namesIn(withoutFences(text), /\]\(([^)#\s]+)[^)]*\)/g)) {
-        assert.ok(
-          /^https?:/.test(target) || existsSync(join(root, dirname(document), target)),
-          `${target} does not exist`,
+    for (const [what, names, isKnown] of [
+      [
+        'link to a file leads to one',
+        namesIn(prose, /\]\(([^)#\s]+)[^)]*\)/g),
+        (target: string) => isOutside(target) || existsSync(join(root, folder, target)),
+      ],
+      [
+        'link to a heading leads to one',
+        namesIn(prose, /\]\(([^)\s]*#[^)\s]+)\)/g),
+        (target: string) => isOutside(target) || hasHeading(target),
+      ],
+      [
+        'path of the repository in backticks exists',
+        codes.filter((each) => /^(?:packages|test|scripts|docs|bench|deploy|examples)\//.test(each)),
+        (path: string) => existsSync(join(root, path)),
+      ],
+      [
+        'file name in backticks exists',
+        codes.filter((each) => /^[\w.-]+\.(?:ts|js|json|md)$/.test(each)),
+        (name: string) => fileNames.has(name),
+      ],
+      [
+        'npm script exists',
+        [...namesIn(text, /npm run (?:-\S+ )?([\w:-]+)/g), ...namesIn(text, /npm (start|test)\b/g)],
+        (script: string) => [scripts, own.scripts ?? {}].some((each) => Object.hasOwn(each, script)),
+      ],
+      [
+        'variable is a setting',
+        namesIn(text, /(?<![\w-])([A-Z]+(?:_[A-Z]+)+)(?![\w-])/g),
+        (variable: string) => variables.has(variable),
+      ],
+      [
+        'flag belongs to a setting',
+        namesIn(text, /(?<![\w-])(--[a-z][a-z0-9-]*)/g),
+        (flag: string) => flags.has(flag),
+      ],
+    ] as const) {
+      test(`every ${what}`, () => {
+        assert.deepEqual(
+          names.filter((name) => !isKnown(name)),
+          [],
         );
-      }
-    });
-
-    test('every link to a heading leads to one', () => {
-      for (const target of namesIn(withoutFences(text), /\]\(([^)\s]*#[^)\s]+)\)/g)) {
-        if (/^https?:/.test(target)) continue;
-        const [path = '', anchor = ''] = target.split('#');
-        const file = path === '' ? document : join(dirname(document), path);
-        assert.ok(anchorsOf(read(file)).includes(anchor), `${target}: no heading of ${file} has this anchor`);
-      }
-    });
-
-    test('every path of the repository in backticks exists', () => {
-      for (const code of codes.filter((each) =>
-        /^(?:packages|test|scripts|docs|bench|deploy|examples)\//.test(each),
-      )) {
-        assert.ok(existsSync(join(root, code)), `${code} does not exist`);
-      }
-    });
-
-    test('every file name in backticks exists', () => {
-      for (const code of codes.filter((each) => /^[\w.-]+\.(?:ts|js|json|md)$/.test(each))) {
-        assert.ok(fileNames.has(code), `no file is called ${code}`);
-      }
-    });
-
-    test('every npm script exists', () => {
-      const named = namesIn(text, /npm run (?:-\S+ )?([\w:-]+)/g);
-      named.push(...namesIn(text, /npm (start|test)\b/g));
-      const manifest = join(dirname(document), 'package.json');
-      const own = existsSync(join(root, manifest))
-        ? (JSON.parse(read(manifest)) as { scripts?: object })
-        : {};
-      for (const script of named) {
-        const exists = [scripts, own.scripts ?? {}].some((each) => Object.hasOwn(each, script));
-        assert.ok(exists, `there is no npm run ${script}`);
-      }
-    });
-
-    test('every variable is a setting', () => {
-      const known = [...settingNames.map(variableOf), ...otherVariables];
-      for (const variable of namesIn(text, /(?<![\w-])([A-Z]+(?:_[A-Z]+)+)(?![\w-])/g)) {
-        assert.ok(known.includes(variable), `${variable} is not a setting`);
-      }
-    });
-
-    test('every flag belongs to a setting', () => {
-      const known = [...settingNames.map(flagOf), ...otherFlags];
-      for (const flag of namesIn(text, /(?<![\w-])(--[a-z][a-z0-9-]*)/g)) {
-        assert.ok(known.includes(flag), `${flag} is not a flag`);
-      }
-    });
+      });
+    }
   });
 }
 
@@ -335,44 +333,20 @@ test('the command in README.md that tests everything is the command in .ci/run',
 });
 
 describe('figures are the same in a document and in the code', () => {
+  const operating = 'docs/operating.md';
+  const decisions = 'docs/decisions.md';
+  const performance = 'docs/performance.md';
+  const lifecycle = 'packages/command/service/lifecycle.ts';
+  const server = 'packages/core/http1/server.ts';
+  const memory = 'packages/command/settings/memory.ts';
   const places = [
-    [
-      'docs/operating.md',
-      /a second one within ([\d,]+) ms of the first/,
-      'packages/command/service/lifecycle.ts',
-      /repetitionByNpmMsMax = ([\d_]+)/,
-    ],
-    [
-      'docs/decisions.md',
-      /here it is every ([\d,]+) ms/,
-      'packages/core/http1/server.ts',
-      /sweepMs = ([\d_]+)/,
-    ],
-    [
-      'docs/decisions.md',
-      /nothing has arrived for ([\d,]+) ms/,
-      'packages/core/http1/server.ts',
-      /drainQuietMs = ([\d_]+)/,
-    ],
-    [
-      'docs/performance.md',
-      /each idle connection about (\d+) KB/,
-      'packages/command/settings/memory.ts',
-      /plain: ([\d_]+)_000/,
-    ],
-    ['docs/performance.md', /(\d+) KB over TLS/, 'packages/command/settings/memory.ts', /tls: ([\d_]+)_000/],
-    [
-      'docs/performance.md',
-      /(\d+) KB with HTTP\/2/,
-      'packages/command/settings/memory.ts',
-      /http2: ([\d_]+)_000/,
-    ],
-    [
-      'docs/operating.md',
-      /(\d+) MB for each process/,
-      'packages/command/settings/memory.ts',
-      /processBytes = ([\d_]+)_000_000/,
-    ],
+    [operating, /a second one within ([\d,]+) ms of the first/, lifecycle, /repetitionByNpmMsMax = ([\d_]+)/],
+    [decisions, /here it is every ([\d,]+) ms/, server, /sweepMs = ([\d_]+)/],
+    [decisions, /nothing has arrived for ([\d,]+) ms/, server, /drainQuietMs = ([\d_]+)/],
+    [performance, /each idle connection about (\d+) KB/, memory, /plain: ([\d_]+)_000/],
+    [performance, /(\d+) KB over TLS/, memory, /tls: ([\d_]+)_000/],
+    [performance, /(\d+) KB with HTTP\/2/, memory, /http2: ([\d_]+)_000/],
+    [operating, /(\d+) MB for each process/, memory, /processBytes = ([\d_]+)_000_000/],
   ] as const;
   for (const [document, said, source, meant] of places) {
     test(`${document} and ${source}: ${String(said)}`, () => {

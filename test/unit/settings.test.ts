@@ -287,21 +287,16 @@ test('the help has a placeholder for each kind of value', () => {
 });
 
 describe('precedence', () => {
-  test('a variable overrides the default', () => {
-    const { settings, sources } = resolveSettings('serve', {}, { PORT: '8080' });
-    assert.equal(settings.port, 8080);
-    assert.equal(sources.port, 'environment');
-  });
-
-  test('a flag overrides a variable', () => {
-    const { settings, sources } = resolveSettings('serve', { port: '8081' }, { PORT: '8080' });
-    assert.equal(settings.port, 8081);
-    assert.equal(sources.port, 'flag');
-  });
-
-  test('a flag overrides an invalid variable', () => {
-    assert.equal(resolveSettings('serve', { port: '8081' }, { PORT: 'x' }).settings.port, 8081);
-  });
+  for (const [what, flags, environment, port, source] of [
+    ['a variable overrides the default', {}, { PORT: '8080' }, 8080, 'environment'],
+    ['a flag overrides a variable', { port: '8081' }, { PORT: '8080' }, 8081, 'flag'],
+    ['a flag overrides an invalid variable', { port: '8081' }, { PORT: 'x' }, 8081, 'flag'],
+  ] as const) {
+    test(what, () => {
+      const { settings, sources } = resolveSettings('serve', flags, environment);
+      assert.deepEqual([settings.port, sources.port], [port, source]);
+    });
+  }
 
   for (const [name, , variable, value] of expected) {
     test(`an empty ${variable} is treated as unset`, () => {

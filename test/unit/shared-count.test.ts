@@ -70,6 +70,13 @@ function create(fallback?: Count, clock = new HandClock()) {
   return { clock, counter, changes, count, take, takeAll, resultsOf, [Symbol.dispose]: () => { count.close(); } }; // prettier-ignore
 }
 
+/** As `create`, started. */
+async function begin(fallback?: Count) {
+  const shared = create(fallback);
+  await shared.count.start();
+  return shared;
+}
+
 /** Milliseconds that the caller has to wait: 0 if admitted. */
 const wait = (taken: Taken | undefined) => (taken === undefined || taken.left >= 0 ? 0 : taken.msLeft);
 /** Like `wait`, for a synchronous result. */
@@ -82,8 +89,7 @@ const admitted = (answers: readonly number[]) => answers.filter((msLeft) => msLe
 
 describe('while the counter answers', () => {
   test('requests of one event-loop turn are one question, which has each key once', async () => {
-    using shared = create();
-    await shared.count.start();
+    using shared = await begin();
     const answers = await shared.takeAll(['a', 'b', 'a', 'c', 'a']);
     assert.deepEqual(answers, [0, 0, 0, 0, 0]);
     assert.deepEqual(shared.counter.questions, [{ rate, keys: ['a', 'b', 'c'], wanted: [3, 1, 1] }]);
@@ -91,8 +97,7 @@ describe('while the counter answers', () => {
   });
 
   test('the first requests are admitted; a key over its limit is refused without a question until its window ends', async () => {
-    using shared = create();
-    await shared.count.start();
+    using shared = await begin();
     assert.deepEqual(await shared.takeAll(times(12, 'a')), [...Array<number>(10).fill(0), 60_000, 60_000]);
     await shared.clock.pass(59_998);
     assert.deepEqual(shared.count.take('a'), { left: -1, msLeft: 1 }, 'at once');
@@ -102,8 +107,7 @@ describe('while the counter answers', () => {
   });
 
   test('each result has the number left after it; requests of other gateways are subtracted', async () => {
-    using shared = create();
-    await shared.count.start();
+    using shared = await begin();
     const lefts = async (keys: readonly string[]) => (await shared.resultsOf(keys)).map((each) => each?.left);
     assert.deepEqual(await lefts(['a', 'b', 'a', 'a']), [9, 9, 8, 7]);
     shared.counter.count({ rate, keys: ['a'], wanted: [4] });
@@ -112,8 +116,7 @@ describe('while the counter answers', () => {
   });
 
   test('1,000 requests, ten at a time: only those within the limit are admitted', async () => {
-    using shared = create();
-    await shared.count.start();
+    using shared = await begin();
     const answers: number[] = [];
     for (let round = 0; round < 100; round += 1) {
       answers.push(...(await shared.takeAll(times(10, `key ${round % 3}`))));
@@ -122,8 +125,7 @@ describe('while the counter answers', () => {
   });
 
   test('many keys are split into several questions', async () => {
-    using shared = create();
-    await shared.count.start();
+    using shared = await begin();
     await shared.takeAll(Array.from({ length: 1_001 }, (_, index) => String(index)));
     assert.deepEqual(
       shared.counter.questions.map(({ keys }) => keys.length),
@@ -132,8 +134,7 @@ describe('while the counter answers', () => {
   });
 
   test('no answer blocks a key for longer than a window', async () => {
-    using shared = create();
-    await shared.count.start();
+    using shared = await begin();
     shared.counter.answer = () => Promise.resolve([0, 10 ** 12, 0]);
     assert.equal(await shared.take('a'), 60_000);
     assert.deepEqual(shared.count.take('a'), { left: -1, msLeft: 59_999 });
@@ -155,8 +156,7 @@ describe('when the counter fails', () => {
     ['answers null', () => Promise.resolve(null as unknown as number[]), 'the answer is malformed'],
   ] as const) {
     test(`a counter that ${title}: the fallback counts, the outage is reported once, and later requests do not wait`, async () => {
-      using shared = create();
-      await shared.count.start();
+      using shared = await begin();
       shared.counter.answer = answer;
       shared.counter.onRevive = () => Promise.reject(new Error('still down'));
       assert.equal(await shared.take('a', answer === silent ? 100 : 0), 0);
@@ -177,8 +177,7 @@ describe('when the counter fails', () => {
   } // prettier-ignore
 
   test('all waiting requests are released together, and a late answer is ignored', async () => {
-    using shared = create();
-    await shared.count.start();
+    using shared = await begin();
     const late: (() => void)[] = [];
     shared.counter.answer = (question) =>
       new Promise((resolve) => late.push(() => { resolve(question.wanted.flatMap(() => [0, 60_000, 0])); })); // prettier-ignore
@@ -199,8 +198,7 @@ describe('when the counter fails', () => {
   });
 
   test('after a late wake-up, an answer that has already arrived is used', async () => {
-    using shared = create();
-    await shared.count.start();
+    using shared = await begin();
     let answer = (): void => undefined;
     shared.counter.answer = (question) =>
       new Promise((resolve) => {
@@ -250,8 +248,7 @@ describe('when the counter fails', () => {
   } // prettier-ignore
 
   test('an asynchronous fallback is awaited', async () => {
-    using shared = create({ take: async () => await Promise.resolve({ left: -1, msLeft: 7 }) });
-    await shared.count.start();
+    using shared = await begin({ take: async () => await Promise.resolve({ left: -1, msLeft: 7 }) });
     shared.counter.answer = () => Promise.reject(new Error('gone'));
     assert.equal(await shared.take('a'), 7);
   });
@@ -259,8 +256,7 @@ describe('when the counter fails', () => {
 
 describe('when the connection to the counter is closed', () => {
   test('while idle, a new connection is opened at once, without a report', async () => {
-    using shared = create();
-    await shared.count.start();
+    using shared = await begin();
     for (let round = 0; round < 5; round += 1) {
       await shared.clock.pass(500);
       shared.counter.lose();
@@ -273,9 +269,8 @@ describe('when the connection to the counter is closed', () => {
   });
 
   test('pending and new requests wait for the new connection and are counted on it', async () => {
-    using shared = create();
+    using shared = await begin();
     const { clock, counter, count } = shared;
-    await count.start();
     await clock.pass(500);
     counter.answer = () => new Promise(() => undefined);
     const pending = [count.take('a'), count.take('b')];
@@ -292,9 +287,8 @@ describe('when the connection to the counter is closed', () => {
   });
 
   test('requests wait for the new connection no longer than for an answer; then the fallback counts', async () => {
-    using shared = create();
+    using shared = await begin();
     const { clock, counter, count } = shared;
-    await count.start();
     await clock.pass(500);
     counter.onRevive = () => new Promise(() => undefined);
     counter.lose();
@@ -311,9 +305,8 @@ describe('when the connection to the counter is closed', () => {
   });
 
   test('the wait for a new connection is part of the time limit of the answer', async () => {
-    using shared = create();
+    using shared = await begin();
     const { clock, counter, count } = shared;
-    await count.start();
     await clock.pass(500);
     counter.onRevive = () => new Promise((resolve) => clock.after(90, resolve));
     counter.answer = () => new Promise(() => undefined);
@@ -326,8 +319,7 @@ describe('when the connection to the counter is closed', () => {
   });
 
   test('a failed reconnect is an outage', async () => {
-    using shared = create();
-    await shared.count.start();
+    using shared = await begin();
     await shared.clock.pass(500);
     shared.counter.onRevive = () => Promise.reject(new Error('refused'));
     shared.counter.lose();
@@ -341,9 +333,8 @@ describe('when the connection to the counter is closed', () => {
   });
 
   test('connections that are closed right after opening are an outage, and are retried slowly', async () => {
-    using shared = create();
-    const { clock, counter, count } = shared;
-    await count.start();
+    using shared = await begin();
+    const { clock, counter } = shared;
     for (let round = 0; round < 40; round += 1) {
       counter.lose();
       await clock.pass(250);
@@ -355,8 +346,7 @@ describe('when the connection to the counter is closed', () => {
 });
 
 test('close releases all waiting requests at once and asks no more questions', async () => {
-  using shared = create();
-  await shared.count.start();
+  using shared = await begin();
   shared.counter.answer = () => new Promise(() => undefined);
   const pending = shared.count.take('a');
   await settle();

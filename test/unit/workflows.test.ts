@@ -163,6 +163,13 @@ test('the gateway is tested on the oldest Node of engines, and on two others', (
   assert.equal(`>=${nodes[0] ?? ''}`, `${engines.node}.0`);
 });
 
+function assertAscending(order: readonly number[]): void {
+  assert.deepEqual(
+    order,
+    order.toSorted((one, other) => one - other),
+  );
+}
+
 describe('a release', () => {
   const { on, jobs } = read('release.yml');
   const { check, image, try: trial, sign, publish } = jobs;
@@ -229,10 +236,7 @@ describe('a release', () => {
       indexOf(trial, ({ run = '' }) => run.includes('"libc6", "node", "swagger-ui-dist", "uplot"')),
       indexOf(trial, ({ uses = '' }) => uses.startsWith('actions/upload-artifact@')),
     ];
-    assert.deepEqual(
-      order,
-      order.toSorted((one, other) => one - other),
-    );
+    assertAscending(order);
     assert.ok(Object.values(trial.permissions ?? {}).every((level) => level === 'read'));
   });
 
@@ -247,10 +251,7 @@ describe('a release', () => {
       ...attests.map((step) => sign.steps.indexOf(step)),
       indexOf(sign, ({ run = '' }) => run.includes('--tag "$NAME:$VERSION"')),
     ];
-    assert.deepEqual(
-      order,
-      order.toSorted((one, other) => one - other),
-    );
+    assertAscending(order);
     assert.equal(order.at(-1), sign.steps.length - 1);
   });
 
