@@ -197,7 +197,6 @@ export const batches: readonly Batch[] = [
     name: 'listening',
     files: [
       'test/transport/listen.test.ts',
-      'test/transport/names-for-developers.test.ts',
       'test/spec/closing.test.ts',
       'test/embedded-backend/listening.test.ts',
     ],

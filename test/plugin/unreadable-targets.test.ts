@@ -3,6 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { FastifyInstance } from 'fastify';
 import { frameworkErrors, workItemGateway } from '../../packages/core/hosts/index.ts';
 import { createObserver } from '../helpers/in-process.ts';
 import { hosts, serve, serveApp } from '../helpers/hosts.ts';
@@ -12,16 +13,22 @@ import { RawClient } from '../helpers/raw-client.ts';
 const malformedIds = ['%zz', '12%zz', '5%', '%ff', '12%C3'];
 const withId = operations.filter(({ path }) => path !== '/api/work-items');
 
+/** Counts the requests that reach the hooks of `app`. */
+function countHooks(app: FastifyInstance): () => number {
+  let hooks = 0;
+  app.addHook('onRequest', (_request, _reply, done) => {
+    hooks += 1;
+    done();
+  });
+  return () => hooks;
+}
+
 for (const { name, create } of hosts) {
   describe(name, () => {
     test("a malformed escape in an id is Fastify's own 400, before any hook, and the connection stays open [D1, D60]", async () => {
       const { told, observer } = createObserver();
       const app = create();
-      let hooks = 0;
-      app.addHook('onRequest', (_request, _reply, done) => {
-        hooks += 1;
-        done();
-      });
+      const hooks = countHooks(app);
       await using server = await serve(app, { observer });
       await using client = await RawClient.open(server.port);
       for (const { method, options } of withId) {
@@ -38,21 +45,17 @@ for (const { name, create } of hosts) {
           assert.equal(reply.header('x-request-id'), undefined);
         }
       }
-      assert.equal(hooks, 0);
+      assert.equal(hooks(), 0);
       assert.deepEqual(server.backend.requests, []);
       assert.deepEqual(told, { ended: [], bugs: [], malformed: [], stalled: [] });
       // The gateway refuses a decoded id that is not an integer.
       assertReply(await client.call('GET', '/api/work-items/%25zz'), 400, invalidId);
-      assert.equal(hooks, 1);
+      assert.equal(hooks(), 1);
     });
 
     test("with `frameworkErrors` a malformed escape in an id gets the gateway's reply, under each prefix [D1, D24, D60]", async () => {
       const app = create({ frameworkErrors });
-      let hooks = 0;
-      app.addHook('onRequest', (_request, _reply, done) => {
-        hooks += 1;
-        done();
-      });
+      const hooks = countHooks(app);
       await using server = await serveApp(app, async (backendUrl) => {
         await app.register(workItemGateway, { backendUrl });
         await app.register(workItemGateway, { backendUrl, prefix: '/v1', itemIdParsing: 'whole' });
@@ -81,7 +84,7 @@ for (const { name, create } of hosts) {
       await using client = await RawClient.open(server.port);
       client.send('DELETE http://%ff/api/work-items/5 HTTP/1.1\r\nHost: x\r\n\r\n');
       assert.equal((await client.reply()).status, 400);
-      assert.equal(hooks, 0);
+      assert.equal(hooks(), 0);
       assert.deepEqual(server.backend.requests, []);
       assertReply(await server.call('GET', '/v1/api/work-items/5'), 200, '{"id":5}');
     });

@@ -124,22 +124,4 @@ forEveryTarget((target) => {
       }
     });
   }
-
-  test("while the backend is down every operation is its 500, and the first call after the backend's return succeeds", async () => {
-    const { backend } = target();
-    await target().settle();
-    await backend.stop();
-    try {
-      for (let round = 0; round < 20; round += 1) {
-        for (const { method, path, options, failure } of operations) {
-          assertReply(await target().call(method, path, options), 500, failure);
-        }
-      }
-    } finally {
-      await backend.restart();
-    }
-    for (const { method, path, options, status } of operations) {
-      assert.equal((await target().call(method, path, options)).status, status);
-    }
-  });
 }, settings);

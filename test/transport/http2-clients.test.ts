@@ -1,5 +1,5 @@
 // HTTP/2 against other implementations of RFC 9113: h2load, and python3-h2, which checks every frame that it receives.
-// Tests with curl and nghttp are in http2.test.ts. D39.
+// A test with curl is in http2.test.ts. D39.
 
 import assert from 'node:assert/strict';
 import { execFile, spawnSync } from 'node:child_process';

@@ -3,12 +3,16 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { openSync } from 'node:fs';
-import { BoundSocket, connect, createServer, Server } from 'node:net';
+import { BoundSocket, connect, createServer, Server, type AddressInfo } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { text as readText } from 'node:stream/consumers';
 import { test, type TestContext } from 'node:test';
+import { createServer as createTlsServer } from 'node:tls';
 import { listen, listenOnPassed } from '../../packages/core/hosts/common/listen.ts';
+import { createGatewayServer } from '../../packages/core/hosts/index.ts';
 import { StartError } from '../../packages/core/hosts/common/start-error.ts';
+import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
+import { serveInProcess } from '../helpers/in-process.ts';
 import { isRefused } from '../helpers/raw-client.ts';
 
 const hasIpv6 = Object.values(networkInterfaces()).some((all) =>
@@ -157,4 +161,38 @@ test('a passed descriptor that is not a TCP socket fails, and the sockets before
     });
     assert.equal(await isRefused(ports[0] ?? 0), true);
   }
+});
+
+// Errors for embedders name options of `createGatewayServer`, not variables of the command.
+
+test('a server listens on localhost by default; the error for a foreign address names the arguments of listen', async () => {
+  const server = createGatewayServer({ backendUrl: 'http://localhost:1' });
+  await assert.rejects(server.listen(0, '192.0.2.1'), /its own addresses with listen\(port, host\)$/);
+  const { port, url } = await server.listen(0);
+  assert.equal(url, `http://localhost:${port}`);
+  await server.close();
+});
+
+test('a port that is in use: the error names the arguments of listen', async () => {
+  const taken = await listen(echo(), '127.0.0.1', 0, names);
+  const server = createGatewayServer({ backendUrl: 'http://localhost:1' });
+  await assert.rejects(server.listen(taken.port, '127.0.0.1'), {
+    message: `port ${taken.port} on 127.0.0.1 is in use: stop the program that uses it, or choose another port with listen(port, host)`,
+  });
+  await taken.close();
+});
+
+test('an untrusted backend: the cause names backendTls.ca', { skip: noOpenssl }, async () => {
+  using folder = new CertificateFolder();
+  const { cert, key } = folder.issue(folder.authority('authority'), 'server');
+  const backend = createTlsServer({ cert, key }).listen(0, '127.0.0.1');
+  await once(backend, 'listening');
+  const { port } = backend.address() as AddressInfo;
+  await using server = await serveInProcess({ backendUrl: `https://127.0.0.1:${port}` });
+  await using client = await server.connect();
+  assert.equal((await client.call('GET', '/api/work-items/5')).status, 500);
+  const cause = String(server.told.ended[0]?.cause);
+  assert.match(cause, /: set backendTls\.ca to the authorities to trust$/);
+  assert.doesNotMatch(cause, /[A-Z]+_[A-Z]+|--\w/);
+  backend.close();
 });

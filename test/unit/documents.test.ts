@@ -34,13 +34,11 @@ const fileNames = new Set(
 const otherVariables = [
   'NO_COLOR',
   'NODE_EXTRA_CA_CERTS',
-  'NODE_OPTIONS',
   'NODE_TLS_REJECT_UNAUTHORIZED',
   'TEST_TARGETS',
   'TEST_FASTIFY',
   'TEST_PICTURES',
   'GATEWAY_NODE',
-  'SHUT_WR',
   // examples/fastify
   'JWT_SECRET',
   // Build arguments of the Dockerfile.
@@ -62,34 +60,23 @@ const otherFlags: string[] = [
   '--before',
   '--sabotage',
   // bench/run.ts and bench/guards.ts
-  '--contenders',
-  '--workloads',
-  '--attack',
   '--only',
-  '--rounds',
-  '--rates',
   '--seconds',
-  '--silent',
   '--quick',
   '--record',
   '--minutes',
   '--clients',
   '--seed',
   // test/fleet/fleet.ts
-  '--calls',
-  '--rate',
   '--publish',
   '--help',
-  '--version',
   '--package',
   '--ignore-scripts',
-  '--loglevel',
   '--omit',
   // Deno
   '--allow-net',
   '--allow-env',
   '--test',
-  '--max-http-header-size',
   // curl
   '--cacert',
   '--cert',
@@ -109,10 +96,7 @@ const otherFlags: string[] = [
   '--time',
   '--timestamp',
   '--env-file',
-  // kubectl
-  '--from-literal',
   // npm and cosign, for a release
-  '--no-git-tag-version',
   '--certificate-oidc-issuer',
   '--certificate-identity',
 ];

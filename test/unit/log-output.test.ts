@@ -46,7 +46,8 @@ class Disk {
   }
 }
 
-function create(disk: Disk, { gatherBytesMax = 10, heldBytesMax = 1_000_000 } = {}) {
+function create({ gatherBytesMax = 10, heldBytesMax = 1_000_000 } = {}) {
+  const disk = new Disk();
   const output = new LogOutput({
     write: disk.write,
     gatherMs: 100,
@@ -57,6 +58,7 @@ function create(disk: Disk, { gatherBytesMax = 10, heldBytesMax = 1_000_000 } = 
   let dropped = 0;
   output.onDrop = (lines) => (dropped += lines);
   return {
+    disk,
     output,
     get dropped() {
       return dropped;
@@ -66,8 +68,7 @@ function create(disk: Disk, { gatherBytesMax = 10, heldBytesMax = 1_000_000 } = 
 
 describe('gathering', () => {
   test('lines are written whole, in order, in pieces up to the limit', async () => {
-    const disk = new Disk();
-    const { output } = create(disk);
+    const { disk, output } = create();
     for (const line of ['1234\n', '5678\n', 'é\n', 'ééé\n', 'a line longer than a piece\n', 'b\n']) {
       output.write(line);
     }
@@ -103,9 +104,8 @@ describe('gathering', () => {
   });
 
   test('few waiting lines take little memory', () => {
-    const disk = new Disk();
+    const { disk, output } = create({ gatherBytesMax: 1_048_576, heldBytesMax: 100_000 });
     disk.isStalled = true;
-    const { output } = create(disk, { gatherBytesMax: 1_048_576, heldBytesMax: 100_000 });
     const before = process.memoryUsage().arrayBuffers;
     for (let count = 0; count < 100; count += 1) {
       output.write('one line\n');
@@ -115,8 +115,8 @@ describe('gathering', () => {
   });
 
   test('a single line is written', async () => {
-    const disk = new Disk();
-    create(disk).output.write('alone\n');
+    const { disk, output } = create();
+    output.write('alone\n');
     await poll(() => disk.text === 'alone\n', 'the line is written');
   });
 });
@@ -124,9 +124,8 @@ describe('gathering', () => {
 describe('partial writes', () => {
   for (const takes of [1, 2, 3, 7, 9, 10, 11]) {
     test(`every byte is written once and in order, ${takes} at a time`, async () => {
-      const disk = new Disk();
+      const { disk, output } = create();
       disk.takes = takes;
-      const { output } = create(disk);
       const lines = Array.from({ length: 50 }, (_, index) => `line ${index}\n`);
       for (const line of lines) output.write(line);
       await output.end(5_000);
@@ -135,10 +134,9 @@ describe('partial writes', () => {
   }
 
   test('a few EAGAIN errors lose no line', async () => {
-    const disk = new Disk();
+    const gateway = create();
+    const { disk, output } = gateway;
     disk.takes = 'EAGAIN';
-    const gateway = create(disk);
-    const { output } = gateway;
     for (let index = 0; index < 10; index += 1) output.write(`line ${index}\n`);
     await poll(() => disk.writes >= 3, 'three attempts');
     disk.takes = 3;
@@ -148,9 +146,8 @@ describe('partial writes', () => {
   });
 
   test('after many EAGAIN errors, retries become rare', async () => {
-    const disk = new Disk();
+    const { disk, output } = create();
     disk.takes = 'EAGAIN';
-    const { output } = create(disk);
     output.write('line\n');
     await output.end(400);
     // Retries wait 1, 2, 4, 8, 16, 32, 64, 100, 100 ... ms.
@@ -160,10 +157,9 @@ describe('partial writes', () => {
 
 describe('the limit on buffered lines', () => {
   test('over it, lines are dropped until half of the buffer is written, and their number is written instead', async () => {
-    const disk = new Disk();
+    const gateway = create({ heldBytesMax: 100 });
+    const { disk, output } = gateway;
     disk.isStalled = true;
-    const gateway = create(disk, { heldBytesMax: 100 });
-    const { output } = gateway;
     for (let index = 10; index < 60; index += 1) output.write(`line ${index}\n`);
     assert.ok(output.isFull);
     // 12 lines of 8 bytes fit.
@@ -178,8 +174,8 @@ describe('the limit on buffered lines', () => {
   });
 
   test('a line larger than the limit is dropped, the next line is not', async () => {
-    const disk = new Disk();
-    const gateway = create(disk, { heldBytesMax: 100 });
+    const gateway = create({ heldBytesMax: 100 });
+    const { disk } = gateway;
     gateway.output.write(`${'x'.repeat(100)}\n`);
     gateway.output.write('next\n');
     await gateway.output.end(1_000);
@@ -190,10 +186,9 @@ describe('the limit on buffered lines', () => {
 
 describe('failing writes', () => {
   test('lines are dropped at once and counted, and their number is written before the next line', async () => {
-    const disk = new Disk();
+    const gateway = create();
+    const { disk, output } = gateway;
     disk.takes = 'ENOSPC';
-    const gateway = create(disk);
-    const { output } = gateway;
     for (let index = 0; index < 5; index += 1) output.write(`line ${index}\n`);
     await poll(() => gateway.dropped === 5, 'all five are counted');
     // The line with the number is lost, too, but not counted.
@@ -207,9 +202,8 @@ describe('failing writes', () => {
   });
 
   test('after a line that was cut, the next line begins on a new line', async () => {
-    const disk = new Disk();
-    const gateway = create(disk, { gatherBytesMax: 100 });
-    const { output } = gateway;
+    const gateway = create({ gatherBytesMax: 100 });
+    const { disk, output } = gateway;
     disk.takes = 10;
     output.write('line 1\n');
     output.write('line 2\n');
@@ -226,9 +220,9 @@ describe('failing writes', () => {
   });
 
   test('each failing batch is tried once', async () => {
-    const disk = new Disk();
+    const gateway = create();
+    const { disk } = gateway;
     disk.takes = 'EPIPE';
-    const gateway = create(disk);
     for (let index = 0; index < 1_000; index += 1) gateway.output.write('12345678\n');
     await gateway.output.end(1_000);
     assert.equal(gateway.dropped, 1_000);
@@ -238,9 +232,8 @@ describe('failing writes', () => {
 
 describe('end', () => {
   test('waits for a hanging write no longer than its limit', async () => {
-    const disk = new Disk();
+    const { disk, output } = create();
     disk.isStalled = true;
-    const { output } = create(disk);
     output.write('line\n');
     const from = performance.now();
     await output.end(50);
@@ -248,7 +241,7 @@ describe('end', () => {
   });
 
   test('returns at once if no line waits', async () => {
-    const { output } = create(new Disk());
+    const { output } = create();
     await output.end(1_000_000);
   });
 });
