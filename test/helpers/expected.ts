@@ -97,7 +97,6 @@ export function allowed(reply: Reply): string[] {
 }
 
 export const collectionMethods = ['GET', 'HEAD', 'OPTIONS', 'POST'];
-export const itemMethods = ['DELETE', 'GET', 'HEAD', 'OPTIONS', 'PUT'];
 
 /** Header lines in alphabetical order, names in lower case, for comparison as a set. */
 export function sorted(headers: Headers): string[] {

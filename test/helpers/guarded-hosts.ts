@@ -20,8 +20,6 @@ type WithBackend = HostOptions & { readonly backendUrl: string | URL };
 
 export const hostNames = ['server', 'plugin', 'fetch', 'node'] as const;
 export type HostName = (typeof hostNames)[number];
-export type GuardedHost = Awaited<ReturnType<typeof serveHost>>;
-
 /** Creates a host with these options without starting it; rejects if the options are invalid. */
 export async function makeHost(name: HostName, options: HostOptions): Promise<void> {
   const { clientAddress, ...others } = { backendUrl: 'http://localhost:5104', ...options };

@@ -180,14 +180,6 @@ export function informational(statuses: readonly number[], final: string | Uint8
   return raw(Buffer.concat([bytesOf(heads), bytesOf(final)]));
 }
 
-/** A valid head and an endless body of chunks with the content `inside`. */
-export function endlessBody(status = 200, inside = ' '.repeat(4096)): Answer {
-  return endless(
-    `HTTP/1.1 ${status} Scripted\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n`,
-    `${inside.length.toString(16)}\r\n${inside}\r\n`,
-  );
-}
-
 /** `start`, then `again` every millisecond until the connection is closed. */
 export function endless(start: string, again: string): Answer {
   return async (exchange) => {

@@ -18,11 +18,7 @@ export interface Batch {
 export const batches: readonly Batch[] = [
   {
     name: 'JSON',
-    files: [
-      'test/unit/json-vectors.test.ts',
-      'test/unit/json-pieces.test.ts',
-      'test/unit/json-memory.test.ts',
-    ],
+    files: ['test/unit/json-pieces.test.ts', 'test/unit/json-memory.test.ts'],
     of: /packages\/core\/json\//,
   },
   { name: 'JSON properties', files: ['test/unit/json-properties.test.ts'], of: /packages\/core\/json\// },
@@ -131,10 +127,9 @@ export const batches: readonly Batch[] = [
       'test/unit/cors.test.ts',
       'test/unit/cross-site.test.ts',
       'test/unit/host-names.test.ts',
-      'test/unit/rate.test.ts',
       'test/unit/shared-count.test.ts',
       'test/unit/token-settings.test.ts',
-      'test/unit/window-table.test.ts',
+      'test/unit/rate-limit.test.ts',
       'test/guards/key-set.test.ts',
       'test/guards/key-source.test.ts',
     ],
@@ -309,7 +304,7 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'counting for workers',
-    files: ['test/unit/primary-counter.test.ts', 'test/unit/primary-state.test.ts'],
+    files: ['test/unit/primary-state.test.ts'],
     of: /packages\/(core\/guards\/rate-limit\/joined-count|command\/cluster\/primary-counter)\.ts/,
   },
   {

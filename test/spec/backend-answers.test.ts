@@ -14,10 +14,14 @@ import {
   type Operation,
 } from '../helpers/expected.ts';
 import { bytesOf, type Reply } from '../helpers/raw-client.ts';
-import { answer, chunked, endlessBody, rawThenClose, type Answer } from '../helpers/scripted-backend.ts';
+import { answer, chunked, endless, rawThenClose, type Answer } from '../helpers/scripted-backend.ts';
 import { forEachTarget, forEveryTarget, type Target } from '../helpers/targets.ts';
 
 const item = '{"id":5}';
+const endlessBody = endless(
+  'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n',
+  `1000\r\n${' '.repeat(4096)}\r\n`,
+);
 /** Tests each operation with `backendAnswer`, on a new and on a reused backend connection. `assertIt` checks the reply. */
 function testEach(
   target: () => Target,
@@ -110,7 +114,7 @@ describe('RESPONSE_BYTES_MAX=1000', () => {
       testEach(
         target,
         'an endless body is not passed on: the client gets 500 [D18]',
-        endlessBody(),
+        endlessBody,
         (reply, { failure }) => {
           assertReply(reply, 500, failure);
         },
@@ -118,7 +122,7 @@ describe('RESPONSE_BYTES_MAX=1000', () => {
       ); // prettier-ignore
 
       test('an answer over the limit closes its backend connection [D18]', async () => {
-        target().backend.answersOnce(endlessBody());
+        target().backend.answersOnce(endlessBody);
         assertReply(await target().call('GET', '/api/work-items'), 500, operation(1).failure);
         const { connection } = await target().backend.nextRequest();
         await target().backend.connectionClosed(connection);

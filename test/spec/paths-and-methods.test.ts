@@ -8,7 +8,6 @@ import {
   assertReply,
   collectionMethods,
   invalidId,
-  itemMethods,
   itemNotFound,
   methodNotAllowed,
   notFound,
@@ -18,6 +17,7 @@ import type { Reply } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
 import { forEachTarget, withHttp2 } from '../helpers/targets.ts';
 
+const itemMethods = ['DELETE', 'GET', 'HEAD', 'OPTIONS', 'PUT'];
 const unknownPaths = [
   '/', '/api', '/api/', '/api/work-item', '/api/work-items2', '/api/work-itemsX/5', '/api/Work-Items',
   '/API/work-items', '/api/work-Items/5', '/api/WorkItem', '/api/WorkItem/5', '//api/work-items',

@@ -379,28 +379,21 @@ for (const faultAt of ['sent', 'head', 'body', 'end, reusable', 'broken']) {
 }
 
 test('destroy causes no event; breakOff causes `broken`', async (t) => {
-  const { connect, socket } = await serve(t);
-  const destroyed = connect();
-  const first = new Exchange();
-  destroyed.connection.send(head, undefined, first);
-  await socket(0);
-  await poll(() => first.last === 'sent', 'the request');
+  const destroyed = await begin(t);
+  await poll(() => destroyed.exchange.last === 'sent', 'the request');
   destroyed.connection.destroy();
   assert.equal(destroyed.connection.isClosed, true);
   await poll(() => destroyed.closeCount() > 0, 'the connection has closed');
-  assert.deepEqual(first.events, ['sent']);
+  assert.deepEqual(destroyed.exchange.events, ['sent']);
 
-  const brokenOff = connect();
-  const second = new Exchange();
-  brokenOff.connection.send(head, undefined, second);
-  await socket(1);
-  await poll(() => second.last === 'sent', 'the request');
+  const { connection, exchange, closeCount } = await begin(t);
+  await poll(() => exchange.last === 'sent', 'the request');
   let isClosed = false;
-  brokenOff.connection.breakOff(() => (isClosed = true));
-  assert.equal(brokenOff.connection.isClosed, true);
-  assert.equal(brokenOff.closeCount(), 0);
-  await poll(() => second.last === 'broken' && isClosed, 'both are reported');
-  assert.equal(brokenOff.connection.hasDiedUnsent, false);
+  connection.breakOff(() => (isClosed = true));
+  assert.equal(connection.isClosed, true);
+  assert.equal(closeCount(), 0);
+  await poll(() => exchange.last === 'broken' && isClosed, 'both are reported');
+  assert.equal(connection.hasDiedUnsent, false);
 });
 
 test('breakOff before a request is sent: the request is not sent [D20]', async (t) => {

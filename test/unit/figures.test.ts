@@ -1,10 +1,11 @@
-// Counts of replies by status. A status without its own label would be counted as a client that left.
+// Labels of metrics: statuses of replies (one without a label would be counted as a client that left), and causes of a
+// worker's end.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-
 import { Figures, statuses } from '../../packages/figures/figures.ts';
 import { failureReplies, notFoundReplies, replies } from '../../packages/core/replies.ts';
+import { causeOfDeath } from '../../packages/figures/worker-deaths.ts';
 
 test('every status of a reply is counted under its own label', () => {
   const all = [
@@ -18,5 +19,18 @@ test('every status of a reply is counted under its own label', () => {
     const figures = new Figures();
     figures.recordMalformed(status);
     assert.equal(figures.requests('none', known), 1, String(status));
+  }
+});
+
+test("a worker's end has one of five causes [D63]", () => {
+  for (const [signal, isFrozen, cause] of [
+    [null, false, 'exit'],
+    ['SIGKILL', false, 'killed'],
+    ['SIGKILL', true, 'frozen'],
+    ['SIGABRT', false, 'aborted'],
+    ['SIGSEGV', false, 'signal'],
+    ['SIGTERM', false, 'signal'],
+  ] as const) {
+    assert.equal(causeOfDeath(signal, isFrozen), cause, String(signal));
   }
 });

@@ -1,10 +1,12 @@
-// A text in pieces gets the same result as the whole text [D13]. The oracle is JSON.parse (json-oracle.ts).
+// The texts of json-vectors.ts get their expected results, and a text in pieces gets the same result as the whole text
+// [D13]. The oracle is JSON.parse (json-oracle.ts).
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createJsonChecker, isJson } from '../../packages/core/json/json.ts';
 import { bytesOf, isJsonByOracle, isJsonByteByByte, isJsonInPieces, shown } from '../helpers/json-oracle.ts';
 import { createRandom, everyToken, mutate } from '../helpers/json-texts.ts';
+import { jsonVectors } from '../helpers/json-vectors.ts';
 
 const windowBytes = 65_536; // the scanner reads longer texts in slices of this size
 
@@ -178,4 +180,16 @@ test('any view of bytes is accepted, and its bytes are not changed', () => {
   assert.equal(isJson(view), true);
   assert.equal(isJsonInPieces(view, [1, 50]), true);
   assert.deepEqual(Buffer.from(view), everyToken);
+});
+
+test('every text gets its expected result: whole, byte by byte, and split at any byte [D13]', () => {
+  for (const { name, bytes, isValid } of jsonVectors) {
+    if (name.endsWith('.json')) assert.match(name, /^[yn]_/);
+    assert.equal(isJsonByOracle(bytes), isValid, `${name}: the oracle`);
+    assert.equal(isJson(bytes), isValid, `${name}: whole`);
+    assert.equal(isJsonByteByByte(bytes), isValid, `${name}: byte by byte`);
+    for (let cut = 0; cut <= bytes.length; cut += 1) {
+      assert.equal(isJsonInPieces(bytes, [cut]), isValid, `${name}: cut at ${cut}`);
+    }
+  }
 });
