@@ -208,6 +208,8 @@ test('only keys that an allowed algorithm can use are accepted', async () => {
     ['RSA of 1,024 bits', createPair('short', 'RS256', 1_024).jwk, []],
     ['a shared secret', { kty: 'oct', k: 'c2VjcmV0', alg: 'HS256', kid: 'x' }, []],
     ['of another curve', createPair('p384', 'ES384').jwk, []],
+    ['without its curve', { ...first.jwk, crv: undefined }, []],
+    ['of type OKP', { ...first.jwk, kty: 'OKP' }, []],
     ['of another type than its algorithm', { ...first.jwk, alg: 'RS256' }, []],
     ['an invalid coordinate', { ...first.jwk, x: 'AAAA' }, []],
     ['RSA without its numbers', { kty: 'RSA', kid: 'x', alg: 'RS256' }, []],

@@ -168,37 +168,3 @@ test('a pipelined body in one-byte chunks arrives unchanged, and other clients a
   assertReply(await client.reply(), 200, succeeded);
   assert.ok(server.backend.requests[1]?.body.equals(Buffer.alloc(count, '1')));
 });
-
-test('pipelined requests are read correctly wherever their bytes are split', async () => {
-  await using server = await serve();
-  const bytes = Buffer.concat([
-    bytesOf('\r\n'),
-    requestBytes('PUT', '/api/work-items/1', { body: '[\r\n\r\n1]' }),
-    requestBytes('GET', '/api/work-items/a'),
-    requestBytes('POST', '/api/work-items', { headers: [['Transfer-Encoding', 'chunked']] }),
-    chunk('['),
-    chunk('\r\n\r\n\n\n'),
-    chunk('1]'),
-    bytesOf('0\r\nTrailer: 1\r\n\r\n'),
-    requestBytes('DELETE', '/api/work-items/2', { body: 'GET / HTTP/1.1\r\nHost: x\r\n\r\n' }),
-    requestBytes('GET', '/api/work-items/3'),
-  ]);
-  const expected = [200, 400, 201, 200, 200];
-  for (let split = 1; split < bytes.length; split += 1) {
-    await using client = await RawClient.open(server.port);
-    await client.sendPieces([bytes.subarray(0, split), bytes.subarray(split)]);
-    const statuses: number[] = [];
-    while (statuses.length < expected.length) statuses.push((await client.reply()).status);
-    assert.deepEqual(statuses, expected, `split at ${split}`);
-    const calls = server.backend.requests.splice(0);
-    assert.deepEqual(
-      calls.map(({ method, target, body }) => `${method} ${target} ${body.toString()}`),
-      [
-        'PUT /api/WorkItem/1 [\r\n\r\n1]',
-        'POST /api/WorkItem [\r\n\r\n\n\n1]',
-        'DELETE /api/WorkItem/2 ',
-        'GET /api/WorkItem/3 ',
-      ],
-    );
-  }
-});

@@ -88,17 +88,6 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
     assert.match(reply.header('date') ?? '', /^[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT$/);
   });
 
-  test('a client that does not offer h2 is served HTTP/1.1 on the same port [D39]', async () => {
-    await using server = await serveHttp2InProcess();
-    for (const protocols of [undefined, ['http/1.1'], ['http/1.0']]) {
-      await using client = await RawClient.openSecure(server.port, {
-        rejectUnauthorized: false,
-        ...(protocols && { ALPNProtocols: protocols }),
-      });
-      assertReply(await client.call('GET', item), 200, '{"id":5}');
-    }
-  });
-
   test('h2c is refused, with prior knowledge and as an upgrade [D39]', async () => {
     await using server = await serveHttp2InProcess();
     // Without TLS the gateway sends no reply. Over TLS with HTTP/1.1 the preface is a malformed request.
