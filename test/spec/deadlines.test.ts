@@ -121,11 +121,6 @@ forEveryTarget(
       });
     }
 
-    test('an answer that is complete before the deadline is passed on [D19]', async () => {
-      target().backend.answers(latency(timeoutMs / 2, answer('{"id":5}')));
-      assertReply(await target().call('GET', '/api/work-items/5'), 200, '{"id":5}');
-    });
-
     test('a 404 before the deadline is a 404, even if its body never ends [D17, D19]', async () => {
       target().backend.answers(async (exchange) => {
         await exchange.write('HTTP/1.1 404 Not Found\r\nContent-Length: 100\r\n\r\n');
