@@ -55,7 +55,7 @@ export interface Variations {
 const shipped = readFileSync(join(import.meta.dirname, '../../deploy/haproxy.cfg'), 'utf8');
 /** deploy/haproxy.cfg. Only root can change the user and the root directory. */
 export const shippedConfiguration =
-  process.getuid?.() === 0 ? shipped : shipped.replace(/^  (user|group|chroot) .*\n/gm, '');
+  process.getuid?.() === 0 ? shipped : shipped.replace(/^ {2}(user|group|chroot) .*\n/gm, '');
 const placesMax = 3;
 
 /** The shipped configuration with these addresses and variations. */

@@ -34,8 +34,11 @@ export interface GatewaySettings {
 /** One line of the command's log. */
 export type LogLine = Readonly<Record<string, unknown>>;
 
-/** For example, TEST_TARGETS=in-process selects one target. */
-const wantedKinds = process.env['TEST_TARGETS']?.split(',');
+/** For example, TEST_TARGETS=in-process selects one target. npm sets the other variable. */
+const wantedTargets =
+  process.env['TEST_TARGETS'] ??
+  (process.env['npm_lifecycle_event'] === 'test:quick' ? 'in-process' : undefined);
+const wantedKinds = wantedTargets?.split(',');
 const isWanted = (kind: TargetKind): boolean => wantedKinds?.includes(kind) ?? true;
 const root = resolve(import.meta.dirname, '../..');
 
