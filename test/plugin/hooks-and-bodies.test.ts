@@ -301,6 +301,7 @@ for (const host of hosts) {
     for (const type of ['text/plain', 'nonsense', 'application/json; charset=x', undefined]) {
       test(`every hook sees the client's content-type, which the gateway ignores: ${type} [D10]`, async () => {
         const app = host.create();
+        app.addHttpMethod('PROPFIND');
         const seen: unknown[] = [];
         for (const hookName of ['onRequest', 'preParsing', 'preValidation', 'preHandler', 'onResponse']) {
           app.addHook(hookName as 'onRequest', (incoming) => {
@@ -316,6 +317,11 @@ for (const host of hosts) {
           await poll(() => seen.length === 5, 'all hooks have run');
           assert.deepEqual(seen, [type, type, type, type, type], method);
         }
+        seen.length = 0;
+        // Fastify reads no body of it.
+        await server.call('PROPFIND', read.path, { headers });
+        await poll(() => seen.length === 5, 'all hooks have run');
+        assert.deepEqual(seen.at(-1), type);
       });
     }
 
