@@ -104,7 +104,7 @@ test('an issuer that is down: the gateway starts, logs each cause once, and serv
   await logged(command, 'the keys of the issuer cannot be fetched');
   await poll(() => keys.count >= 2, 'the keys are requested again');
   keys.respond = sending('{"keys":[]}');
-  await command.log(({ cause }) => String(cause).startsWith('it has no key'), 'another cause');
+  await command.log(({ cause }) => String(cause).startsWith('the key set has no'), 'another cause');
   assertNoKeys(await command.call('GET', '/api/work-items', { headers }));
   keys.respond = sending(keySetOf(pair));
   await logged(command, 'the keys of the issuer can be fetched again');
