@@ -6,7 +6,7 @@ export default tseslint.config(
     ignores: [
       'dist/',
       'build/',
-      'bench/',
+      'bench/contenders/next*/build/',
       'examples/',
       'test/mutation/',
       'scripts/release/',
@@ -42,6 +42,10 @@ export default tseslint.config(
     files: ['scripts/**/*.cjs'],
     languageOptions: { globals: { require: 'readonly', process: 'readonly', __dirname: 'readonly' } },
     rules: { '@typescript-eslint/no-require-imports': 'off' },
+  },
+  {
+    files: ['bench/contenders/**/*.js'],
+    languageOptions: { globals: { process: 'readonly', fetch: 'readonly', Response: 'readonly' } },
   },
   // It must load on any Node, to say that one is too old.
   { files: ['scripts/start.cjs', 'scripts/node/link.cjs'], languageOptions: { ecmaVersion: 2020 } },

@@ -1,16 +1,21 @@
 // The backend of every contender: fixed answers over plain node:net in a separate process. It is so fast that it never limits
 // a run, but it parses only requests of well-behaved gateways. The parent process sets the list and reads the counts over IPC.
 import { createServer, type Socket } from 'node:net';
-import { CREATED_ITEM, EXACT_PROBE, ITEM, LISTS, NOT_JSON, PROBE_IDS } from './work-items.ts';
+import { CREATED_ITEM, EXACT_PROBE, ITEM, makeList, NOT_JSON, PROBE_IDS } from './work-items.ts';
 
-export type ListName = keyof typeof LISTS | 'notJson';
-export type BackendOrder = { list: ListName } | { report: true };
+/** `list` is the number of items in the list, or -1 for a list that is not JSON. `held` withholds all answers but those of items. */
+export interface BackendOrder {
+  list?: number;
+  held?: boolean;
+}
 export interface BackendReport {
   port: number;
   requests: number;
   /** The body of the last request that had one. */
   lastBody: string;
-  lastHead: string;
+  /** Connections with a withheld answer, and the time when the last of them closed, on the clock of `hrtime`. */
+  held: number;
+  emptyAtMs: number;
 }
 
 const COMMON =
@@ -18,17 +23,11 @@ const COMMON =
 
 function makeAnswer(status: string, body?: Buffer): Buffer {
   const head = body
-    ? `HTTP/1.1 ${status}\r\n${COMMON}Content-Length: ${String(body.length)}\r\n\r\n`
+    ? `HTTP/1.1 ${status}\r\n${COMMON}Content-Length: ${body.length}\r\n\r\n`
     : `HTTP/1.1 ${status}\r\nDate: Sat, 14 Mar 2026 09:26:53 GMT\r\nServer: Kestrel\r\n\r\n`;
   return body ? Buffer.concat([Buffer.from(head), body]) : Buffer.from(head);
 }
 
-const lists: Record<ListName, Buffer> = {
-  list100: makeAnswer('200 OK', LISTS.list100),
-  list1000: makeAnswer('200 OK', LISTS.list1000),
-  list10000: makeAnswer('200 OK', LISTS.list10000),
-  notJson: makeAnswer('200 OK', NOT_JSON),
-};
 const item = makeAnswer('200 OK', ITEM);
 const exactProbe = makeAnswer('200 OK', EXACT_PROBE);
 const notJson = makeAnswer('200 OK', NOT_JSON);
@@ -36,10 +35,12 @@ const missing = makeAnswer('404 Not Found', Buffer.from('{"title":"Not Found","s
 const created = makeAnswer('201 Created', CREATED_ITEM);
 const done = makeAnswer('204 No Content');
 
-let list = lists.list100;
+let list = makeAnswer('200 OK', makeList(100));
+let isHeld = false;
+let emptyAtMs = 0;
+const held = new Set<Socket>();
 let requests = 0;
 let lastBody = '';
-let lastHead = '';
 
 function chooseAnswer(head: string): Buffer {
   switch (head.charCodeAt(0)) {
@@ -87,9 +88,10 @@ function answerAll(socket: Socket, text: string): string {
     else if (/\r\ntransfer-encoding: *chunked/i.test(head)) end = findEndOfChunks(text, bodyStart);
     if (end < 0 || end > text.length) return text;
     requests += 1;
-    lastHead = head;
     if (end > bodyStart) lastBody = text.slice(bodyStart, end);
-    socket.write(chooseAnswer(head));
+    const answer = chooseAnswer(head);
+    if (isHeld && answer !== item) held.add(socket);
+    else socket.write(answer);
     if (end === text.length) return '';
     text = text.slice(end);
   }
@@ -101,16 +103,20 @@ const server = createServer({ noDelay: true }, (socket) => {
     rest = answerAll(socket, rest + chunk.toString('latin1'));
   });
   socket.on('error', () => socket.destroy());
+  socket.on('close', () => {
+    if (held.delete(socket) && held.size === 0) emptyAtMs = Number(process.hrtime.bigint()) / 1e6;
+  });
 });
 
 function report(): void {
   const address = server.address();
   const port = typeof address === 'object' && address ? address.port : 0;
-  process.send?.({ port, requests, lastBody, lastHead } satisfies BackendReport);
+  process.send?.({ port, requests, lastBody, held: held.size, emptyAtMs } satisfies BackendReport);
 }
 
 process.on('message', (order: BackendOrder) => {
-  if ('list' in order) list = lists[order.list];
+  if (order.list !== undefined) list = makeAnswer('200 OK', order.list < 0 ? NOT_JSON : makeList(order.list));
+  isHeld = order.held ?? isHeld;
   report();
 });
 process.on('disconnect', () => process.exit());

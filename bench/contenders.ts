@@ -49,104 +49,46 @@ export function hasProgram(name: string): boolean {
   return SEARCH_PATH.split(':').some((folder) => folder !== '' && existsSync(join(folder, name)));
 }
 
-function needProgram(name: string, packages = name): () => string | undefined {
-  return () => (hasProgram(name) ? undefined : `${name} is not installed: apt-get install ${packages}`);
-}
-
 function needBuild(): string | undefined {
   return existsSync(join(root, 'dist/command/main.js')) ? undefined : 'dist/ is missing: npm run build';
-}
-
-function needPackage(name: string): () => string | undefined {
-  return () =>
-    existsSync(join(here, 'node_modules', name))
-      ? undefined
-      : `the package ${name} is missing: npm --prefix bench ci`;
-}
-
-function readVersion(command: string, args: string[]): string {
-  const { stdout, stderr } = spawnSync(command, args, {
-    encoding: 'utf8',
-    env: { ...process.env, PATH: SEARCH_PATH },
-  });
-  return /\d+\.\d+(\.\d+)?/.exec(`${stdout}${stderr}`)?.[0] ?? 'unknown';
 }
 
 function readPackageVersion(folder: string): string {
   return (JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8')) as { version: string }).version;
 }
 
-/** A Next.js site in contenders/, which is built once. */
-function inNext(site: string): Pick<Contender, 'prepare' | 'start'> {
-  const folder = join(here, 'contenders', site);
-  return {
-    prepare: () => {
-      rmSync(join(folder, 'build'), { recursive: true, force: true });
-      execFileSync(process.execPath, [require.resolve('next/dist/bin/next'), 'build'], {
-        cwd: folder,
-        env: { ...process.env, NEXT_TELEMETRY_DISABLED: '1' },
-        stdio: 'ignore',
-      });
-    },
-    start: ({ port, backendPort }) => ({
-      command: process.execPath,
-      args: [
-        require.resolve('next/dist/bin/next'),
-        'start',
-        '--port',
-        String(port),
-        '--hostname',
-        '127.0.0.1',
-      ],
-      cwd: folder,
-      env: {
-        NODE_ENV: 'production',
-        NEXT_TELEMETRY_DISABLED: '1',
-        BACKEND_URL: `http://127.0.0.1:${String(backendPort)}`,
-      },
-    }),
-  };
-}
-
-function peerVersion(name: string): () => string {
-  return () => readPackageVersion(join(here, 'node_modules', name));
-}
-
-const nodeVersion = (): string => process.versions.node;
-const nothingMissing = (): undefined => undefined;
-
-export function runNode(script: string, env: Record<string, string> = {}): (place: Place) => Command {
+export function runNode(script: string, env: Record<string, string> = {}): Contender['start'] {
   return ({ port, backendPort }) => ({
     command: process.execPath,
     args: [join(here, script)],
     env: {
       NODE_ENV: 'production',
       PORT: String(port),
-      BACKEND_URL: `http://127.0.0.1:${String(backendPort)}`,
+      BACKEND_URL: `http://127.0.0.1:${backendPort}`,
       ...env,
     },
   });
 }
 
 /** Starts the built command with the settings in `env`. */
-function runGateway(env: Record<string, string>): (place: Place) => Command {
+function runGateway(env: Record<string, string> = {}): Contender['start'] {
   return (place) => {
-    const base = runNode('../dist/command/main.js', {
+    const settings = {
       HOST: '127.0.0.1',
       ADMIN_HOST: '127.0.0.1',
       ADMIN_PORT: '0',
+      LOG_LEVEL: 'warn',
       ...env,
-    })(place);
-    return { ...base, args: [...base.args, 'serve'] };
+    };
+    const command = runNode('../dist/command/main.js', settings)(place);
+    return { ...command, args: [...command.args, 'serve'] };
   };
 }
 
 /** Writes the configuration `name` for `place`. Returns its path. */
-export function writeConfiguration(name: string, place: Place): string {
-  const names: Record<string, string> = {
-    port: String(place.port),
-    backendPort: String(place.backendPort),
-    folder: place.folder,
+function writeConfiguration(name: string, place: Place): string {
+  const names: Record<string, string | number> = {
+    ...place,
     contenders: join(here, 'contenders'),
     modules: NGINX_MODULES,
   };
@@ -155,132 +97,114 @@ export function writeConfiguration(name: string, place: Place): string {
   mkdirSync(place.folder, { recursive: true });
   writeFileSync(
     file,
-    text.replace(/\{\{(\w+)\}\}/g, (_, key: string) => names[key] ?? ''),
+    text.replace(/\{\{(\w+)\}\}/g, (_, key: string) => String(names[key] ?? '')),
   );
   return file;
 }
 
-function runNginx(configuration: string): (place: Place) => Command {
+function runNginx(configuration: string): Contender['start'] {
   return (place) => ({
     command: 'nginx',
     args: ['-p', place.folder, '-e', 'stderr', '-c', writeConfiguration(configuration, place)],
   });
 }
 
-export const CONTENDERS: Contender[] = [
-  {
-    name: 'direct',
-    title: 'no gateway: load straight to the backend',
-    job: 'none',
-    checksJson: false,
-    exact: true,
-    findMissing: nothingMissing,
-    version: nodeVersion,
-    start: () => ({ command: '', args: [] }),
-  },
-  {
-    name: 'node-net',
-    title: 'floor: node:net on both sides, no HTTP',
-    job: 'none',
-    checksJson: false,
-    exact: true,
-    findMissing: nothingMissing,
-    version: nodeVersion,
-    start: runNode('contenders/node-net.ts'),
-  },
-  {
-    name: 'node-http',
-    title: 'floor: node:http on both sides',
+export function runHaproxy(configuration: string): Contender['start'] {
+  return (place) => ({ command: 'haproxy', args: ['-db', '-f', writeConfiguration(configuration, place)] });
+}
+
+/** A Next.js site in contenders/, which is built once. */
+function inNext(site: string): Pick<Contender, 'prepare' | 'start'> {
+  const cwd = join(here, 'contenders', site);
+  const env = { NODE_ENV: 'production', NEXT_TELEMETRY_DISABLED: '1' };
+  const next = (): string => require.resolve('next/dist/bin/next');
+  return {
+    prepare: () => {
+      rmSync(join(cwd, 'build'), { recursive: true, force: true });
+      const options = { cwd, env: { ...process.env, ...env }, stdio: 'ignore' } as const;
+      execFileSync(process.execPath, [next(), 'build'], options);
+    },
+    start: ({ port, backendPort }) => ({
+      command: process.execPath,
+      args: [next(), 'start', '--port', String(port), '--hostname', '127.0.0.1'],
+      cwd,
+      env: { ...env, BACKEND_URL: `http://127.0.0.1:${backendPort}` },
+    }),
+  };
+}
+
+type Shared = Pick<Contender, 'job' | 'checksJson' | 'exact' | 'findMissing' | 'version'>;
+
+const floor: Shared = {
+  job: 'none',
+  checksJson: false,
+  exact: true,
+  findMissing: () => undefined,
+  version: () => process.versions.node,
+};
+const gateway: Shared = {
+  job: 'gateway',
+  checksJson: true,
+  exact: true,
+  findMissing: needBuild,
+  version: () => readPackageVersion(root),
+};
+
+/** A program of the system: a proxy that passes bytes on. */
+function program(name: string, versionFlag: string): Shared {
+  return {
     job: 'proxy',
     checksJson: false,
     exact: true,
-    findMissing: nothingMissing,
-    version: nodeVersion,
-    start: runNode('contenders/node-http.ts'),
-  },
+    findMissing: () => (hasProgram(name) ? undefined : `${name} is not installed: apt-get install ${name}`),
+    version: () => {
+      const options = { encoding: 'utf8', env: { ...process.env, PATH: SEARCH_PATH } } as const;
+      const { stdout, stderr } = spawnSync(name, [versionFlag], options);
+      return /\d+\.\d+(\.\d+)?/.exec(`${stdout}${stderr}`)?.[0] ?? 'unknown';
+    },
+  };
+}
+
+/** A package of npm: a proxy, or a framework on which the gateway's job is written by hand. */
+function npmPackage(name: string, job: 'proxy' | 'gateway'): Shared {
+  const folder = join(here, 'node_modules', name);
+  return {
+    job,
+    checksJson: job === 'gateway',
+    exact: job === 'proxy',
+    findMissing: () =>
+      existsSync(folder) ? undefined : `the package ${name} is missing: npm --prefix bench ci`,
+    version: () => readPackageVersion(folder),
+  };
+}
+
+const nginx = program('nginx', '-v');
+const nextPackage = npmPackage('next', 'gateway');
+
+export const CONTENDERS: Contender[] = [
+  { ...floor, name: 'node-net', title: 'node:net alone', start: runNode('contenders/node-net.ts') },
+  { ...floor, name: 'node-http', title: 'node:http alone', job: 'proxy', start: runNode('contenders/node-http.ts') },
+  { ...gateway, name: 'gateway', title: 'Work Item Gateway', start: runGateway() },
+  { ...gateway, name: 'gateway-plugin', title: 'Fastify plugin', start: runNode('contenders/plugin.js') },
+  { ...gateway, name: 'gateway-info', title: 'Work Item Gateway, log at info', workloads: ['item'], start: runGateway({ LOG_LEVEL: 'info' }) },
   {
-    name: 'gateway',
-    title: 'Work Item Gateway',
-    job: 'gateway',
-    checksJson: true,
-    exact: true,
-    findMissing: needBuild,
-    version: () => readPackageVersion(root),
-    start: runGateway({ LOG_LEVEL: 'warn' }),
-  },
-  {
-    name: 'gateway-plugin',
-    title: 'Work Item Gateway as a Fastify plugin',
-    job: 'gateway',
-    checksJson: true,
-    exact: true,
-    findMissing: needBuild,
-    version: () => readPackageVersion(root),
-    start: runNode('contenders/plugin.ts'),
-  },
-  {
-    name: 'gateway-info',
-    title: 'Work Item Gateway, metrics on, log at info',
-    job: 'gateway',
-    checksJson: true,
-    exact: true,
-    workloads: ['item'],
-    findMissing: needBuild,
-    version: () => readPackageVersion(root),
-    start: runGateway({ LOG_LEVEL: 'info' }),
-  },
-  {
-    name: 'gateway-workers',
-    title: 'Work Item Gateway, two workers',
-    job: 'gateway',
-    checksJson: true,
-    exact: true,
-    workloads: ['item'],
-    findMissing: needBuild,
-    version: () => readPackageVersion(root),
-    start: runGateway({ LOG_LEVEL: 'warn', WORKERS: '2' }),
-  },
-  {
+    ...nginx,
     name: 'nginx-lua',
-    title: 'nginx + Lua (cjson)',
+    title: 'nginx + Lua',
     job: 'gateway',
     checksJson: true,
-    exact: true,
     findMissing: () =>
       hasProgram('nginx') && existsSync(join(NGINX_MODULES, 'ngx_http_lua_module.so'))
         ? undefined
         : 'nginx with Lua is not installed: apt-get install nginx libnginx-mod-http-lua lua-cjson',
-    version: () => readVersion('nginx', ['-v']),
     start: runNginx('nginx-lua.conf'),
   },
+  { ...program('haproxy', '-v'), name: 'haproxy', title: 'HAProxy', start: runHaproxy('haproxy.cfg') },
+  { ...nginx, name: 'nginx', title: 'nginx proxy_pass', start: runNginx('nginx.conf') },
   {
-    name: 'haproxy',
-    title: 'HAProxy',
-    job: 'proxy',
-    checksJson: false,
-    exact: true,
-    findMissing: needProgram('haproxy'),
-    version: () => readVersion('haproxy', ['-v']),
-    start: (place) => ({ command: 'haproxy', args: ['-db', '-f', writeConfiguration('haproxy.cfg', place)] }),
-  },
-  {
-    name: 'nginx',
-    title: 'nginx proxy_pass',
-    job: 'proxy',
-    checksJson: false,
-    exact: true,
-    findMissing: needProgram('nginx'),
-    version: () => readVersion('nginx', ['-v']),
-    start: runNginx('nginx.conf'),
-  },
-  {
+    ...program('caddy', 'version'),
     name: 'caddy',
     title: 'Caddy',
-    job: 'proxy',
-    checksJson: false,
-    exact: true,
-    findMissing: needProgram('caddy'),
-    version: () => readVersion('caddy', ['version']),
     start: (place) => ({
       command: 'caddy',
       args: ['run', '--adapter', 'caddyfile', '--config', writeConfiguration('Caddyfile', place)],
@@ -288,53 +212,30 @@ export const CONTENDERS: Contender[] = [
     }),
   },
   {
+    ...npmPackage('@fastify/http-proxy', 'proxy'),
     name: 'fastify-http-proxy',
     title: '@fastify/http-proxy',
-    job: 'proxy',
-    checksJson: false,
-    exact: true,
-    findMissing: needPackage('@fastify/http-proxy'),
-    version: peerVersion('@fastify/http-proxy'),
-    start: runNode('contenders/fastify-http-proxy.ts'),
+    start: runNode('contenders/fastify-http-proxy.js'),
   },
   {
+    ...npmPackage('http-proxy-middleware', 'proxy'),
     name: 'express',
-    title: 'http-proxy-middleware on Express',
-    job: 'proxy',
-    checksJson: false,
-    exact: true,
-    findMissing: needPackage('http-proxy-middleware'),
-    version: peerVersion('http-proxy-middleware'),
-    start: runNode('contenders/express.ts'),
+    title: 'http-proxy-middleware',
+    start: runNode('contenders/express.js'),
   },
+  { ...npmPackage('hono', 'gateway'), name: 'hono', title: 'Hono, fetch', start: runNode('contenders/hono.js') },
+  { ...nextPackage, name: 'next', title: 'Next.js handlers', ...inNext('next') },
   {
-    name: 'hono',
-    title: 'Hono on Node, fetch',
-    job: 'gateway',
-    checksJson: true,
-    exact: false,
-    findMissing: needPackage('hono'),
-    version: peerVersion('hono'),
-    start: runNode('contenders/hono.ts'),
-  },
-  {
-    name: 'next',
-    title: 'Next.js route handlers',
-    job: 'gateway',
-    checksJson: true,
-    exact: false,
-    findMissing: needPackage('next'),
-    version: peerVersion('next'),
-    ...inNext('next'),
-  },
-  {
+    ...gateway,
     name: 'next-gateway',
-    title: 'Work Item Gateway in a Next.js route',
-    job: 'gateway',
-    checksJson: true,
-    exact: true,
-    findMissing: () => needBuild() ?? needPackage('next')(),
-    version: () => readPackageVersion(root),
+    title: 'Next.js route',
+    findMissing: () => needBuild() ?? nextPackage.findMissing(),
     ...inNext('next-gateway'),
   },
-];
+]; // prettier-ignore
+
+export function findContender(name: string): Contender {
+  const found = CONTENDERS.find((one) => one.name === name);
+  if (found === undefined) throw new Error(`there is no contender ${name}`);
+  return found;
+}

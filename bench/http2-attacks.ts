@@ -18,25 +18,6 @@ import {
   windowUpdate,
 } from '../test/helpers/http2-frames.ts';
 
-export const HTTP2_ATTACKS = {
-  'rapid reset': 'connections that send requests and take each back at once',
-  'many streams':
-    'each connection has 100 streams, and opens another for each that is answered; ids that are bad',
-  'SETTINGS flood': 'connections that send SETTINGS without a pause and read the acknowledgements',
-  'PING flood': 'the same with PING',
-  'CONTINUATION flood': 'heads that go on in 16 KB frames without end',
-  'zero windows':
-    'each connection has 100 streams and lets no byte of a reply come; 25 of the replies have 4 MB',
-  'HPACK bombs': 'heads of 16 KB that unpack to 64 MB, one stream after the other',
-  'heads that stay': 'each connection has 100 requests without their bodies, of 80 fields in 80 bytes',
-} as const;
-export type Http2AttackName = keyof typeof HTTP2_ATTACKS;
-
-/** The initial SETTINGS of an attack's connections. */
-export function settingsOf(attack: Http2AttackName): (readonly [id: number, value: number])[] {
-  return attack === 'zero windows' ? [[settingIds.initialWindowSize, 0]] : [];
-}
-
 const STREAMS_AT_ONCE = 100;
 // With 100 connections these are 500 reads. Above IN_FLIGHT_MAX, the gateway would refuse good clients too.
 const READS_AT_ONCE = 5;
@@ -57,19 +38,21 @@ const LARGE = Buffer.concat([fieldBlock(ITEM), indexedField('x-large', 'x'.repea
 const STAYING = Buffer.concat([fieldBlock(requestFields('POST', '/api/work-items')), firstOfTable(76)]);
 const BOMB = Buffer.concat([fieldBlock(ITEM), firstOfTable(16_000)]);
 
+/** Called with each number of opened streams. */
 type OnStreams = (count: number) => void;
 
-/** Attacks over connection number `index` until it is closed. Calls `onStreams` with each number of opened streams. */
-export async function attackOver(
-  client: FrameClient,
-  attack: Http2AttackName,
-  index: number,
-  onStreams: OnStreams,
-): Promise<void> {
-  // Discards all frames received.
-  client.onFrame = () => undefined;
-  switch (attack) {
-    case 'rapid reset':
+export interface Http2Attack {
+  /** Default: 100. */
+  connections?: number;
+  /** The initial SETTINGS of its connections. */
+  settings?: (readonly [id: number, value: number])[];
+  /** Attacks over connection number `index` until it is closed. */
+  run: (client: FrameClient, onStreams: OnStreams, index: number) => Promise<void>;
+}
+
+export const HTTP2_ATTACKS: Readonly<Record<string, Http2Attack>> = {
+  'rapid reset': {
+    run: async (client, onStreams) => {
       for (let stream = 1; client.isOpen; stream += 2 * 50) {
         const pairs = Array.from({ length: 50 }, (_, at) => [
           headers(stream + 2 * at, ITEM),
@@ -78,26 +61,48 @@ export async function attackOver(
         onStreams(50);
         await client.sent(...pairs.flat());
       }
-      return;
-    case 'many streams':
+    },
+  },
+  // Each connection has 100 streams with a bad id, and opens another for each that is answered.
+  'many streams': {
+    run: (client, onStreams) => {
       client.send(windowUpdate(0, 2 ** 30));
       return keepStreams(client, STREAMS_AT_ONCE, () => REFUSED, onStreams);
-    case 'SETTINGS flood':
-      return flood(client, MANY_SETTINGS);
-    case 'PING flood':
-      return flood(client, MANY_PINGS);
-    case 'CONTINUATION flood':
+    },
+  },
+  'SETTINGS flood': { run: (client) => flood(client, MANY_SETTINGS) },
+  'PING flood': { run: (client) => flood(client, MANY_PINGS) },
+  'CONTINUATION flood': {
+    run: (client, onStreams) => {
       onStreams(1);
       client.send(headers(1, ITEM, flags.endStream));
       return flood(client, CONTINUATIONS);
-    case 'zero windows':
-      return keepStreams(
+    },
+  },
+  // Each connection has 100 streams and accepts no byte of a reply; 25 of the replies have 4 MB.
+  'zero windows': {
+    settings: [[settingIds.initialWindowSize, 0]],
+    run: (client, onStreams, index) =>
+      keepStreams(
         client,
         READS_AT_ONCE,
         (stream) => (stream === 1 && index % 4 === 0 ? LIST : ITEM),
         onStreams,
-      );
-    case 'heads that stay':
+      ),
+  },
+  // Heads of 16 KB that unpack to 64 MB.
+  'HPACK bombs': {
+    run: async (client, onStreams) => {
+      for (let stream = 1; client.isOpen; stream += 2) {
+        onStreams(1);
+        await client.sent(frame(frameTypes.headers, WHOLE, stream, stream === 1 ? LARGE : BOMB));
+      }
+    },
+  },
+  // Each connection has 100 requests without their bodies, of 80 fields in 80 bytes.
+  'heads that stay': {
+    connections: 150,
+    run: async (client, onStreams) => {
       onStreams(STREAMS_AT_ONCE);
       client.send(
         headers(1, [...requestFields('POST', '/api/work-items')], flags.endHeaders),
@@ -107,14 +112,9 @@ export async function attackOver(
         ),
       );
       if (client.isOpen) await once(client.socket, 'close');
-      return;
-    case 'HPACK bombs':
-      for (let stream = 1; client.isOpen; stream += 2) {
-        onStreams(1);
-        await client.sent(frame(frameTypes.headers, WHOLE, stream, stream === 1 ? LARGE : BOMB));
-      }
-  }
-}
+    },
+  },
+};
 
 async function flood(client: FrameClient, bytes: Buffer): Promise<void> {
   while (client.isOpen) await client.sent(bytes);

@@ -1,11 +1,11 @@
 // The load generator: keep-alive connections over plain node:net or node:tls, each with one request at a time. Checks the
-// status and length of every reply; a wrong reply ends the run. In a closed loop, a connection sends its next request after
+// status and length of every reply (of a chunked one, the status); a wrong reply ends the run. In a closed loop, a connection sends its next request after
 // each reply. At a constant rate, requests are due by a schedule, and the latency is measured from the due time. So a stall of
 // the contender shows in every call that it delays. The parent process orders one run at a time over IPC.
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { Worker } from 'node:worker_threads';
-import { listProcessTree, readBusyMs, readProcessorMs } from './processes.ts';
+import { processorMs } from './processes.ts';
 
 export interface Shot {
   /** The whole request, head and body. */
@@ -29,8 +29,6 @@ export interface LoadOrder {
   rate: number;
   /** Root of the process tree whose CPU time is counted; 0 for none. */
   pid: number;
-  /** The benchmark's other processes, whose CPU time is not a disturbance. */
-  ownPids: number[];
 }
 
 export interface LoadResult {
@@ -38,18 +36,13 @@ export interface LoadResult {
   /** Actual length of the measured time. */
   elapsedMs: number;
   processorMs: number;
-  /** CPU time of other programs during the measured time, as a share of one core. */
-  disturbance: number;
-  /** Number of connections that the contender closed between two requests. */
-  reconnects: number;
   /** Constant rate only: the latency of each request, from the time it was due. */
-  latenciesMs: Float64Array;
+  latenciesMs: number[];
   /** Constant rate only: requests without a reply two seconds after the end of the measured time. */
   unanswered: number;
 }
 
-export type LoadReport = { ready: true } | { result: LoadResult } | { failure: string };
-
+const LAST_CHUNK = '\r\n0\r\n\r\n';
 const SLOT_MS = 0.25;
 const RUN_LIMIT_MS = 120_000;
 const WARMUP_LIMIT_MS = 10_000;
@@ -65,16 +58,13 @@ interface Owner {
 class Connection {
   shotIndex: number;
   dueAt = 0;
-  reconnects = 0;
   private socket: Socket;
   private expected: Shot | undefined;
   private head = '';
   /** Remaining bytes of the body; -1 while the head is read, -2 for a chunked body. */
   private remaining = -1;
-  private sizeLine = '';
-  private chunkedLength = 0;
-  private skip = 0;
-  private lastChunk = false;
+  /** The last bytes of a chunked body. */
+  private end = '';
   private closing = false;
   private closeAfterReply = false;
   private readonly port: number;
@@ -115,8 +105,12 @@ class Connection {
       },
     };
     const socket = this.ca === undefined ? connect(options) : connectTls({ ...options, ca: this.ca });
-    socket.on('error', (error) => this.lose(socket, error.message));
-    socket.on('end', () => this.lose(socket, 'closed by the contender'));
+    socket.on('error', (error) => {
+      this.lose(socket, error.message);
+    });
+    socket.on('end', () => {
+      this.lose(socket, 'closed by the contender');
+    });
     return socket;
   }
 
@@ -126,7 +120,6 @@ class Connection {
       this.owner.onFailure(`a connection was lost before the reply: ${reason}`);
       return;
     }
-    this.reconnects += 1;
     this.socket = this.open();
   }
 
@@ -165,46 +158,20 @@ class Connection {
       return false;
     }
     this.closeAfterReply = /\r\nconnection: *close/i.test(text);
-    this.sizeLine = '';
-    this.chunkedLength = 0;
-    this.skip = 0;
-    this.lastChunk = false;
+    this.end = '';
     return true;
   }
 
-  /** Reads the sizes of chunks and skips their bytes. `sizeLine` keeps an incomplete size line. */
+  /** Sees only the end of the last chunk: verify.ts has compared the bytes. */
   private readChunks(text: string): void {
-    let at = 0;
-    for (;;) {
-      const skipped = Math.min(this.skip, text.length - at);
-      this.skip -= skipped;
-      at += skipped;
-      if (this.skip > 0) return;
-      if (this.lastChunk) {
-        if (this.chunkedLength === this.expected?.bodyLength) this.remaining = 0;
-        else this.owner.onFailure(`a reply of ${String(this.chunkedLength)} bytes, not the expected length`);
-        return;
-      }
-      text = this.sizeLine + text.slice(at);
-      this.sizeLine = '';
-      const lineEnd = text.indexOf('\r\n');
-      if (lineEnd < 0) {
-        this.sizeLine = text;
-        return;
-      }
-      const size = Number.parseInt(text.slice(0, lineEnd), 16);
-      this.chunkedLength += size;
-      this.lastChunk = size === 0;
-      this.skip = size + 2;
-      at = lineEnd + 2;
-    }
+    this.end = (this.end + text).slice(-LAST_CHUNK.length);
+    if (this.end === LAST_CHUNK) this.remaining = 0;
   }
 
   private finish(): void {
     this.expected = undefined;
     if (this.closeAfterReply) {
       this.socket.destroy();
-      this.reconnects += 1;
       this.socket = this.open();
     }
     this.owner.onReply(this);
@@ -217,11 +184,8 @@ async function run(order: LoadOrder): Promise<LoadResult> {
   let requests = 0;
   let measuring = false;
   let startedAt = 0;
-  let processorAtStart = new Map<number, number>();
-  let busyAtStart = 0;
-  let ownAtStart = 0;
-  const latencies = new Float64Array(rate === 0 ? 0 : Math.ceil((rate * order.measureMs) / 1000) + 64);
-
+  let processorAtStart = 0;
+  const latencies: number[] = [];
   const connections: Connection[] = [];
   const idle: Connection[] = [];
   const waiting: number[] = [];
@@ -236,7 +200,9 @@ async function run(order: LoadOrder): Promise<LoadResult> {
   }
 
   const owner: Owner = {
-    onFailure: (message) => reject(new Error(message)),
+    onFailure: (message) => {
+      reject(new Error(message));
+    },
     onReply:
       rate === 0
         ? (connection) => {
@@ -244,8 +210,8 @@ async function run(order: LoadOrder): Promise<LoadResult> {
             connection.send(nextShot(connection));
           }
         : (connection) => {
-            if (connection.dueAt >= startedAt && measuring && requests < latencies.length)
-              latencies[requests++] = performance.now() - connection.dueAt;
+            if (measuring && connection.dueAt >= startedAt)
+              requests = latencies.push(performance.now() - connection.dueAt);
             const dueAt = waiting.shift();
             if (dueAt === undefined) idle.push(connection);
             else sendDue(connection, dueAt);
@@ -257,37 +223,17 @@ async function run(order: LoadOrder): Promise<LoadResult> {
     connection.send(nextShot(connection));
   }
 
-  function readOwnMs(): number {
-    return [...readProcessorMs([...order.ownPids, process.pid]).values()].reduce((sum, ms) => sum + ms, 0);
-  }
-
   function startMeasuring(): void {
     requests = 0;
-    busyAtStart = readBusyMs();
-    ownAtStart = readOwnMs();
-    processorAtStart = order.pid ? readProcessorMs(listProcessTree(order.pid)) : new Map();
+    processorAtStart = processorMs(order.pid);
     measuring = true;
     startedAt = performance.now();
   }
 
   function finishMeasuring(unanswered: number): void {
     const elapsedMs = performance.now() - startedAt;
-    let processorMs = 0;
-    if (order.pid)
-      for (const [pid, ms] of readProcessorMs(listProcessTree(order.pid)))
-        processorMs += ms - (processorAtStart.get(pid) ?? 0);
-    const others = readBusyMs() - busyAtStart - (readOwnMs() - ownAtStart) - processorMs;
-    const disturbance = Math.max(0, others / elapsedMs);
-    const reconnects = connections.reduce((sum, connection) => sum + connection.reconnects, 0);
-    resolve({
-      requests,
-      elapsedMs,
-      processorMs,
-      disturbance,
-      reconnects,
-      unanswered,
-      latenciesMs: latencies.slice(0, requests),
-    });
+    const spentMs = processorMs(order.pid) - processorAtStart;
+    resolve({ requests, elapsedMs, processorMs: spentMs, unanswered, latenciesMs: latencies });
   }
 
   for (let index = 0; index < order.connections; index++)
@@ -303,7 +249,11 @@ async function run(order: LoadOrder): Promise<LoadResult> {
         return;
       }
       startMeasuring();
-      timers.push(setTimeout(() => finishMeasuring(0), order.measureMs));
+      timers.push(
+        setTimeout(() => {
+          finishMeasuring(0);
+        }, order.measureMs),
+      );
     };
     timers.push(setTimeout(warmUp, order.warmupMs));
   } else {
@@ -345,7 +295,11 @@ async function run(order: LoadOrder): Promise<LoadResult> {
       }
     });
   }
-  timers.push(setTimeout(() => reject(new Error('the run took too long')), RUN_LIMIT_MS));
+  timers.push(
+    setTimeout(() => {
+      reject(new Error('the run took too long'));
+    }, RUN_LIMIT_MS),
+  );
 
   try {
     return await promise;
@@ -358,15 +312,11 @@ async function run(order: LoadOrder): Promise<LoadResult> {
   }
 }
 
-function send(report: LoadReport): void {
-  process.send?.(report);
-}
-
 process.on('message', (order: LoadOrder) => {
   run(order).then(
-    (result) => send({ result }),
-    (error: unknown) => send({ failure: error instanceof Error ? error.message : String(error) }),
+    (result) => process.send?.(result),
+    (error: unknown) => process.send?.({ failure: error instanceof Error ? error.message : String(error) }),
   );
 });
 process.on('disconnect', () => process.exit());
-send({ ready: true });
+process.send?.({});

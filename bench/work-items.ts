@@ -1,11 +1,6 @@
 // Fixed work items, with the same bytes in every run: answers of the backend, bodies of clients, and probes. A probe shows
 // whether a gateway passes bytes on unchanged or writes the JSON again.
 
-export interface WorkItem {
-  id: number;
-  [field: string]: unknown;
-}
-
 const PEOPLE = ['Zoë Müller', 'Łukasz Nowak', 'Ana García', 'Sam Okafor', '田中 美咲', 'Priya Nair'];
 const TITLES = [
   'Import stops after the first page',
@@ -21,7 +16,7 @@ const NOTES =
   'the page shows the old values until it is loaded again. See C:\\logs\\web.log and the report of 12 March. ';
 
 /** A realistic work item. Its description is padded, so that the item has exactly `bytes` bytes of JSON. */
-function makeWorkItem(id: number, bytes: number): WorkItem {
+function makeWorkItem(id: number, bytes: number) {
   const item = {
     id,
     title: TITLES[id % TITLES.length],
@@ -49,17 +44,17 @@ function makeWorkItem(id: number, bytes: number): WorkItem {
   return item;
 }
 
-function makeList(length: number): Buffer {
-  return Buffer.from(JSON.stringify(Array.from({ length }, (_, index) => makeWorkItem(index + 1, 416))));
+const lists = new Map<number, Buffer>();
+
+/** A list of items, of about 417 bytes each. */
+export function makeList(length: number): Buffer {
+  const items = (): object[] => Array.from({ length }, (_, index) => makeWorkItem(index + 1, 416));
+  const list = lists.get(length) ?? Buffer.from(JSON.stringify(items()));
+  lists.set(length, list);
+  return list;
 }
 
 export const ITEM = Buffer.from(JSON.stringify(makeWorkItem(17, 432)));
-
-export const LISTS = {
-  list100: makeList(100),
-  list1000: makeList(1_000),
-  list10000: makeList(10_000),
-};
 
 /** The body of PUT and POST. */
 export const SENT_ITEM = Buffer.from(JSON.stringify({ ...makeWorkItem(17, 400), id: undefined }));

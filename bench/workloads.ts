@@ -1,8 +1,9 @@
 // The workloads: requests, expected replies and number of connections.
-import type { ListName } from './backend.ts';
 import type { Shot } from './load.ts';
-import { CREATED_ITEM, ITEM, LISTS, SENT_ITEM } from './work-items.ts';
+import { existing, formatBytes } from './tables.ts';
+import { CREATED_ITEM, ITEM, makeList, SENT_ITEM } from './work-items.ts';
 
+/** The gateway's job, a proxy that passes the backend's answers on, or a relay that does not read HTTP. */
 export type Job = 'gateway' | 'proxy' | 'none';
 
 interface Call {
@@ -19,32 +20,23 @@ interface Call {
 export interface Workload {
   name: string;
   title: string;
-  list: ListName;
+  /** The number of items in the backend's list. */
+  list: number;
   connections: number;
   /** The calls, made in turn. A mix spreads each kind of call evenly. */
   calls: Call[];
 }
 
 const NOTHING = Buffer.alloc(0);
-const SUCCESS = Buffer.from('{"success":true}');
-const passedOn = { status: 204, body: NOTHING };
-
+const proxied = { status: 204, body: NOTHING };
 const IDS = Array.from({ length: 16 }, (_, index) => index * 613 + 17);
-const items = IDS.map((id): Call => ({
-  method: 'GET',
-  path: `/api/work-items/${String(id)}`,
-  status: 200,
-  replyBody: ITEM,
-}));
-const puts = IDS.map((id): Call => ({
-  method: 'PUT',
-  path: `/api/work-items/${String(id)}`,
-  body: SENT_ITEM,
-  status: 200,
-  replyBody: SUCCESS,
-  proxied: passedOn,
-}));
-const deletes = puts.map(({ body: _, ...call }): Call => ({ ...call, method: 'DELETE' }));
+
+const onItem = (method: string, rest: Omit<Call, 'method' | 'path'>): Call[] =>
+  IDS.map((id) => ({ method, path: `/api/work-items/${id}`, ...rest }));
+const done = { status: 200, replyBody: Buffer.from('{"success":true}'), proxied };
+const items = onItem('GET', { status: 200, replyBody: ITEM });
+const puts = onItem('PUT', { body: SENT_ITEM, ...done });
+const deletes = onItem('DELETE', done);
 const post: Call = {
   method: 'POST',
   path: '/api/work-items',
@@ -52,42 +44,49 @@ const post: Call = {
   status: 201,
   replyBody: CREATED_ITEM,
 };
-
-function makeListCall(name: keyof typeof LISTS): Call {
-  return { method: 'GET', path: '/api/work-items', status: 200, replyBody: LISTS[name] };
-}
+const listCall = (length: number): Call => ({
+  method: 'GET',
+  path: '/api/work-items',
+  status: 200,
+  replyBody: makeList(length),
+});
 
 /** 16 reads of an item, 2 of the list, 1 PUT and 1 POST in 20 calls. */
 function makeMix(): Call[] {
   const mix = items.slice(0, 16);
-  mix.splice(3, 0, makeListCall('list100'));
+  mix.splice(3, 0, listCall(100));
   mix.splice(8, 0, ...puts.slice(0, 1));
-  mix.splice(13, 0, makeListCall('list100'));
+  mix.splice(13, 0, listCall(100));
   mix.splice(18, 0, post);
   return mix;
 }
 
-const kilobytes = (body: Buffer): string =>
-  body.length < 1_000
-    ? `${String(body.length)} B`
-    : body.length < 1_000_000
-      ? `${String(Math.round(body.length / 1_000))} KB`
-      : `${(body.length / 1_000_000).toFixed(1)} MB`;
+const workload = (name: string, title: string, calls: Call[]): Workload => ({
+  name,
+  title,
+  list: 100,
+  connections: 64,
+  calls,
+});
 
-export const WORKLOADS: Workload[] = [
-  { name: 'item', title: `GET item ${kilobytes(ITEM)}`, list: 'list100', connections: 64, calls: items },
-  ...(['list100', 'list1000', 'list10000'] as const).map((name): Workload => ({
-    name,
-    title: `GET list ${kilobytes(LISTS[name])}`,
-    list: name,
-    // With 64 connections, the memory for 64 copies of the largest list would be the limit.
-    connections: name === 'list10000' ? 16 : 64,
-    calls: [makeListCall(name)],
-  })),
-  { name: 'put', title: `PUT ${kilobytes(SENT_ITEM)}`, list: 'list100', connections: 64, calls: puts },
-  { name: 'post', title: `POST ${kilobytes(SENT_ITEM)}`, list: 'list100', connections: 64, calls: [post] },
-  { name: 'delete', title: 'DELETE', list: 'list100', connections: 64, calls: deletes },
-  { name: 'mixed', title: 'mixed', list: 'list100', connections: 64, calls: makeMix() },
+/** Reads of a list of some items. */
+export function listWorkload(length: number): Workload {
+  const call = listCall(length);
+  // With 64 connections, the memory for 64 copies of a large list would be the limit.
+  const connections = length > 50_000 ? 2 : length > 5_000 ? 16 : 64;
+  const title = `GET list ${formatBytes(call.replyBody.length)}`;
+  return { ...workload(`list${length}`, title, [call]), list: length, connections };
+}
+
+export const ITEM_WORKLOAD = workload('item', `GET item ${formatBytes(ITEM.length)}`, items);
+export const MIXED_WORKLOAD = workload('mixed', 'mixed', makeMix());
+export const WORKLOADS: readonly Workload[] = [
+  ITEM_WORKLOAD,
+  listWorkload(100),
+  listWorkload(1_000),
+  workload('put', `PUT ${formatBytes(SENT_ITEM.length)}`, puts),
+  workload('post', `POST ${formatBytes(SENT_ITEM.length)}`, [post]),
+  workload('delete', 'DELETE', deletes),
 ];
 
 /** Returns the expected reply of a contender with this job. */
@@ -96,16 +95,19 @@ export function expectReply(call: Call, job: Job): { status: number; body: Buffe
   return { status: call.status, body: call.replyBody };
 }
 
-/** Returns the requests of a workload as bytes, each with its expected reply. */
-export function makeShots(workload: Workload, job: Job): Shot[] {
-  return workload.calls.map((call) => {
+/** Returns the requests of a workload as bytes, each with its expected reply. `lines` are header lines, used in turn. */
+export function makeShots({ calls }: Workload, job: Job, lines: readonly string[] = ['']): Shot[] {
+  return Array.from({ length: Math.max(calls.length, lines.length) }, (_, index) => {
+    const call = existing(calls[index % calls.length]);
+    const line = lines[index % lines.length];
     const { status, body } = expectReply(call, job);
     const head = [
       `${call.method} ${call.path} HTTP/1.1`,
+      ...(line ? [line] : []),
       'Host: 127.0.0.1',
       'Accept: application/json',
       'User-Agent: bench',
-      ...(call.body ? ['Content-Type: application/json', `Content-Length: ${String(call.body.length)}`] : []),
+      ...(call.body ? ['Content-Type: application/json', `Content-Length: ${call.body.length}`] : []),
     ];
     const request = Buffer.concat([Buffer.from(`${head.join('\r\n')}\r\n\r\n`), call.body ?? NOTHING]);
     return { request, status, bodyLength: body.length };

@@ -38,7 +38,9 @@ createServer((incoming, response) => {
       ...(length === undefined ? {} : { 'content-length': length }),
     },
   });
-  outgoing.on('response', (answer) => relay(answer, response));
+  outgoing.on('response', (answer) => {
+    relay(answer, response);
+  });
   outgoing.on('error', () => response.writeHead(502).end());
   if (length === undefined) outgoing.end();
   else incoming.pipe(outgoing);

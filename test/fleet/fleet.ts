@@ -184,19 +184,21 @@ async function report({ fleet, load, verdict, tookS }: Run): Promise<void> {
   writeFileSync(join(output, 'fleet.svg'), picture);
   if (values.publish) {
     writeFileSync(resolve(import.meta.dirname, '../../docs/images/fleet.svg'), picture);
-    await record('fleet', {
-      date: machine.date,
-      machine: `${machine.processors} cores, Node ${machine.node.slice(1)}, HAProxy ${machine.haproxy}, Redis ${machine.redis}, ${machine.hosts}`,
-      calls: verdict.calls,
-      seconds: Math.round(tookS),
-      writesTwice: writesTwice.length,
-      lostOtherwise: lostOtherwise.length,
-      rows: verdict.losses.map(({ name, lost: count, lostButDone, recoveredMs }) => ({
-        fault: name,
-        lost: count,
-        done: lostButDone,
-        recoveredMs: Math.round(recoveredMs),
-      })),
+    await record({
+      fleet: {
+        date: machine.date,
+        machine: `${machine.processors} cores, Node ${machine.node.slice(1)}, HAProxy ${machine.haproxy}, Redis ${machine.redis}, ${machine.hosts}`,
+        calls: verdict.calls,
+        seconds: Math.round(tookS),
+        writesTwice: writesTwice.length,
+        lostOtherwise: lostOtherwise.length,
+        rows: verdict.losses.map(({ name, lost: count, lostButDone, recoveredMs }) => ({
+          fault: name,
+          lost: count,
+          done: lostButDone,
+          recoveredMs: Math.round(recoveredMs),
+        })),
+      },
     });
   }
 

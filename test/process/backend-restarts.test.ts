@@ -1,5 +1,5 @@
 // A backend that restarts under load: killed, stopped by SIGTERM, or closing its idle connections. D20, D34.
-// `npm run bench:restart` compares the gateway with other proxies.
+// `npm run bench -- restart` compares the gateway with other proxies.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

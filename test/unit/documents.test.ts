@@ -59,7 +59,7 @@ const otherFlags: string[] = [
   // test/fleet/fleet.ts
   '--before',
   '--sabotage',
-  // bench/run.ts and bench/guards.ts
+  // bench/run.ts
   '--only',
   '--seconds',
   '--quick',

@@ -7,10 +7,10 @@ const app = express();
 app.disable('x-powered-by');
 app.use(
   createProxyMiddleware({
-    target: process.env['BACKEND_URL'] ?? '',
+    target: process.env.BACKEND_URL,
     agent: new Agent({ keepAlive: true, maxSockets: 128 }),
     pathFilter: '/api/work-items',
     pathRewrite: { '^/api/work-items': '/api/WorkItem' },
   }),
 );
-app.listen(Number(process.env['PORT']), '127.0.0.1');
+app.listen(Number(process.env.PORT), '127.0.0.1');

@@ -1,12 +1,10 @@
-// Draws a flame graph of the CPU time of a GET of one item. Runs the built command with --cpu-prof under load and draws
-// the frames, widest first, without those below 0.3 %. `npm run bench:flame` writes docs/images/flame-graph.svg.
-import { spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+// Draws a flame graph of the CPU time of a GET of one item in docs/images/flame-graph.svg. Runs the built command with --cpu-prof
+// under load and draws the frames, widest first, without those below 0.3 %.
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
-import { Backend, call, findFreePort, isPinned, Load, stopAll } from './running.ts';
-import { makeShots, WORKLOADS } from './workloads.ts';
+import type { Scenario } from '../bench.ts';
+import { escapeText } from '../tables.ts';
+import { ITEM_WORKLOAD } from '../workloads.ts';
 
 interface ProfileNode {
   id: number;
@@ -36,11 +34,10 @@ const OWNERS = {
   other: 'V8 and the event loop: reads, polling, garbage collection',
 };
 const WARMUP_MS = 3_000;
-const MEASURE_MS = 6_000;
 const WIDTH = 1_100;
 const ROW = 17;
 const LEAST_SHARE = 0.003;
-const file = join(import.meta.dirname, '../docs/images/flame-graph.svg');
+const FILE = join(import.meta.dirname, '../../docs/images/flame-graph.svg');
 
 const STYLE = `
   text { font: 11px ui-monospace, monospace; fill: #1f2328; pointer-events: none; }
@@ -90,10 +87,6 @@ function makeTree({ nodes, samples, timeDeltas }: Profile): Frame {
   return root;
 }
 
-function escapeText(text: string): string {
-  return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;');
-}
-
 function draw(root: Frame, title: string): string {
   const boxes: string[] = [];
   let depth = 0;
@@ -107,10 +100,8 @@ function draw(root: Frame, title: string): string {
       frame.name.length <= room ? frame.name : room > 4 ? `${frame.name.slice(0, room - 1)}…` : '';
     boxes.push(
       `<g><title>${escapeText(frame.name)}: ${share} %</title>` +
-        `<rect class="${frame.owner}" x="${x.toFixed(1)}" y="${String(y)}" width="${width.toFixed(1)}" height="${String(ROW - 1)}"/>` +
-        (label === ''
-          ? ''
-          : `<text x="${(x + 3).toFixed(1)}" y="${String(y + 12)}">${escapeText(label)}</text>`) +
+        `<rect class="${frame.owner}" x="${x.toFixed(1)}" y="${y}" width="${width.toFixed(1)}" height="${ROW - 1}"/>` +
+        (label === '' ? '' : `<text x="${(x + 3).toFixed(1)}" y="${y + 12}">${escapeText(label)}</text>`) +
         '</g>',
     );
     let left = x;
@@ -123,13 +114,13 @@ function draw(root: Frame, title: string): string {
   put(root, 0, 0);
   let left = 0;
   const legend = (Object.entries(OWNERS) as [Frame['owner'], string][]).map(([owner, label]) => {
-    const item = `<rect class="${owner}" x="${String(left)}" y="28" width="12" height="12"/><text class="note" x="${String(left + 17)}" y="38">${label}</text>`;
+    const item = `<rect class="${owner}" x="${left}" y="28" width="12" height="12"/><text class="note" x="${left + 17}" y="38">${label}</text>`;
     left += 34 + label.length * 6.2;
     return item;
   });
   const height = 60 + (depth + 1) * ROW + 4;
   return [
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${String(WIDTH)} ${String(height)}" role="img" aria-label="${escapeText(title)}">`,
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="${escapeText(title)}">`,
     `<style>${STYLE}</style>`,
     `<text class="note" x="0" y="14">${escapeText(title)}</text>`,
     ...legend,
@@ -153,57 +144,28 @@ function sumOwners(root: Frame): Map<Frame['owner'], number> {
   return sums;
 }
 
-const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
-try {
-  const [backend, load, port] = [await Backend.start(), await Load.start(), await findFreePort()];
-  const workload = WORKLOADS.find(({ name }) => name === 'item');
-  if (!workload) throw new Error('there is no workload item');
-  const node = [process.execPath, '--cpu-prof', `--cpu-prof-dir=${folder}`];
-  const main = join(import.meta.dirname, '../dist/command/main.js');
-  const [program = '', ...args] = [...(isPinned ? ['taskset', '-c', '0'] : []), ...node, main, 'serve'];
-  const child = spawn(program, args, {
-    env: {
-      PATH: process.env['PATH'],
-      HOST: '127.0.0.1',
-      PORT: String(port),
-      ADMIN_PORT: '0',
-      LOG_LEVEL: 'warn',
-      BACKEND_URL: `http://127.0.0.1:${String(backend.port)}`,
-    },
-    stdio: 'ignore',
-  });
-  const exited = new Promise((resolve) => child.once('exit', resolve));
-  while ((await call(port, 'GET', '/api/work-items/17').catch(() => undefined))?.status !== 200)
-    await delay(20);
-  const result = await load.run({
-    port,
-    connections: workload.connections,
-    shots: makeShots(workload, 'gateway'),
-    warmupMs: WARMUP_MS,
-    warmupRequests: 0,
-    measureMs: MEASURE_MS,
-    rate: 0,
-    pid: child.pid ?? 0,
-    ownPids: [],
-  });
-  child.kill('SIGTERM');
-  await exited;
-  const [name = ''] = readdirSync(folder);
-  const root = makeTree(JSON.parse(readFileSync(join(folder, name), 'utf8')) as Profile);
-  mkdirSync(join(file, '..'), { recursive: true });
-  writeFileSync(
-    file,
-    draw(
-      root,
-      `GET of an item, processor time of the gateway: 100 % is ${((result.processorMs / result.requests) * 1000).toFixed(0)} µs a request (Node ${process.versions.node}, sampled while it ran)`,
-    ),
-  );
-  for (const [owner, share] of [...sumOwners(root)].sort((a, b) => b[1] - a[1])) {
-    console.log(`${(share * 100).toFixed(1).padStart(5)} %  ${OWNERS[owner]}`);
-  }
-  console.log(`written: ${file}`);
-} finally {
-  await stopAll();
-  rmSync(folder, { recursive: true });
-}
-process.exit();
+export const scenario: Scenario = {
+  title: 'draws a flame graph of reads of an item',
+  rounds: 1,
+  seconds: 6,
+  minutes: 0.5,
+  isApart: true,
+  run: async (bench) => {
+    const folder = join(bench.folder, 'profile');
+    const one = await bench.start('gateway', { nodeArgs: ['--cpu-prof', `--cpu-prof-dir=${folder}`] });
+    const warmup = { warmupMs: WARMUP_MS, warmupRequests: 0 };
+    const { us } = await bench.load({ one, workload: ITEM_WORKLOAD }, warmup);
+    await one.stop();
+    const [name = ''] = readdirSync(folder);
+    const root = makeTree(JSON.parse(readFileSync(join(folder, name), 'utf8')) as Profile);
+    const title = `GET of an item, processor time of the gateway: 100 % is ${us.toFixed(0)} µs a request (Node ${process.versions.node}, sampled while it ran)`;
+    writeFileSync(FILE, draw(root, title));
+    const shares = [...sumOwners(root)].sort((a, b) => b[1] - a[1]);
+    bench.print(
+      FILE,
+      ['', '%'],
+      shares.map(([owner, share]) => [OWNERS[owner], (share * 100).toFixed(1)]),
+    );
+    return undefined;
+  },
+};

@@ -1,0 +1,84 @@
+// The cost of open dashboards: the gateway's CPU time per call with and without open streams, the CPU time of the streams on an
+// idle gateway, and the time to the page's first paint.
+import { setTimeout as delay } from 'node:timers/promises';
+import { TestBrowser } from '../../test/helpers/browser.ts';
+import { findFreePort } from '../../test/helpers/haproxy.ts';
+import { Viewer } from '../../test/helpers/viewer.ts';
+import { WARMUP, type Scenario } from '../bench.ts';
+import { processorMs } from '../processes.ts';
+import { formatUs, median } from '../tables.ts';
+import { ITEM_WORKLOAD } from '../workloads.ts';
+
+const STREAMS = 10;
+const SHARE_MAX = 0.02;
+const FIRST_PAINT_MS_MAX = 1_000;
+const REST_MS = 5_000;
+const PAINTS = 5;
+
+export const scenario: Scenario = {
+  title: 'cost of open dashboards',
+  rounds: 10,
+  seconds: 4,
+  minutes: 2,
+  isApart: true,
+  run: async (bench) => {
+    const port = await findFreePort();
+    const one = await bench.start('gateway', { env: { ADMIN_PORT: String(port) } });
+    const cases = [
+      { name: 'no dashboard', count: 0 },
+      { name: `${STREAMS} dashboards`, count: STREAMS },
+    ];
+    const open = (count: number): Promise<Viewer[]> =>
+      Promise.all(Array.from({ length: count }, () => Viewer.open(port)));
+    const close = (viewers: readonly Viewer[]) =>
+      Promise.all(viewers.map((viewer) => viewer[Symbol.asyncDispose]()));
+
+    const results = await bench.takeTurns(
+      cases,
+      async ({ count }, round) => {
+        const viewers = await open(count);
+        const { us } = await bench.load({ one, workload: ITEM_WORKLOAD }, round === 0 ? WARMUP : undefined);
+        if (bench.seconds > 2 && viewers.some(({ messages }) => messages.length < 2))
+          throw new Error('a stream stood still');
+        await close(viewers);
+        return us;
+      },
+      (us) => `${us.toFixed(1)} µs`,
+    );
+    const [without = [], withStreams = []] = results.values();
+    const share = median(withStreams.map((us, round) => us / (without[round] ?? NaN) - 1));
+
+    const restShares: number[] = [];
+    for (const { count } of cases) {
+      const viewers = await open(count);
+      const before = processorMs(one.pid);
+      await delay(REST_MS);
+      restShares.push((processorMs(one.pid) - before) / REST_MS);
+      await close(viewers);
+    }
+    bench.print(
+      'CPU time',
+      ['', 'µs a call', 'cores when idle', 'other work, cores'],
+      [...results].map(([{ name }, all], index) => [
+        name,
+        formatUs(median(all)),
+        restShares[index]?.toFixed(4),
+        bench.noise(name),
+      ]),
+    );
+    bench.note(`${(share * 100).toFixed(1)} % more in the median round`);
+    if (share > SHARE_MAX) bench.miss(`${(share * 100).toFixed(1)} % more instead of ${SHARE_MAX * 100} %`);
+
+    await using browser = await TestBrowser.start();
+    const paints: number[] = [];
+    for (let paint = 0; paint < PAINTS; paint++) {
+      await using watched = await browser.open(`http://127.0.0.1:${port}/`);
+      await watched.page.locator('#connection[data-state=live]').waitFor();
+      const time = "performance.getEntriesByName('first-contentful-paint')[0].startTime";
+      paints.push(await watched.page.evaluate<number>(time));
+    }
+    bench.note(`first paint: ${paints.map((ms) => ms.toFixed(0)).join(', ')} ms`);
+    if (median(paints) > FIRST_PAINT_MS_MAX) bench.miss(`first paint after ${median(paints).toFixed(0)} ms`);
+    return undefined;
+  },
+};

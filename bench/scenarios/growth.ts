@@ -1,0 +1,81 @@
+// The gateway's cost per call for several sizes of a list, and numbers of connections, idle connections and workers.
+import { connect, type Socket } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Bench, LoadCase, Scenario } from '../bench.ts';
+import { memoryMb } from '../processes.ts';
+import { median } from '../tables.ts';
+import { ITEM_WORKLOAD, listWorkload } from '../workloads.ts';
+
+/** The lists have 4.2 KB to 35 MB. */
+const LENGTHS = [10, 100, 1_000, 10_000, 84_000];
+const CONNECTIONS = [16, 64, 256, 1_000];
+const IDLE_CONNECTIONS = 5_000;
+
+/** Measures the cases in turns and prints a table. Returns the CPU time per call of each in µs. */
+async function measure(
+  bench: Bench,
+  title: string,
+  cases: readonly LoadCase[],
+): Promise<Record<string, number>> {
+  const results = await bench.loadInTurns(cases);
+  bench.printCosts(title, results);
+  return Object.fromEntries(
+    [...results].map(([{ name }, costs]) => [name, median(costs.map(({ us }) => us))]),
+  );
+}
+
+/** Opens connections that make one call each and then stay idle. */
+async function openIdle(port: number, count: number): Promise<Socket[]> {
+  const sockets: Socket[] = [];
+  while (sockets.length < count) {
+    const missing = Math.min(100, count - sockets.length);
+    await Promise.all(
+      Array.from({ length: missing }, async () => {
+        const socket = connect({ port, host: '127.0.0.1' });
+        sockets.push(socket);
+        socket.write('GET /api/work-items/17 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n');
+        await new Promise((resolve, reject) => socket.once('data', resolve).once('error', reject));
+      }),
+    );
+  }
+  return sockets;
+}
+
+export const scenario: Scenario = {
+  title: 'cost of larger lists, more connections, more workers',
+  rounds: 3,
+  seconds: 1,
+  minutes: 2,
+  run: async (bench) => {
+    const one = await bench.start();
+    const workloads = [ITEM_WORKLOAD, ...LENGTHS.map(listWorkload)];
+    const sizeCases = workloads.map((workload) => ({
+      name: workload.title.replace(/^GET (?:item|list) /, ''),
+      one,
+      workload,
+    }));
+    const onItem = { one, workload: ITEM_WORKLOAD };
+    const counts = CONNECTIONS.map((connections) => ({ ...onItem, name: String(connections), connections }));
+    const sizes = await measure(bench, 'Size of the reply', sizeCases);
+    const connections = await measure(bench, 'Connections, reading an item', counts);
+    const restMb = memoryMb(one.pid, 'VmRSS');
+    const idle = await openIdle(one.port, IDLE_CONNECTIONS);
+    const idleKb = ((memoryMb(one.pid, 'VmRSS') - restMb) * 1_024) / IDLE_CONNECTIONS;
+    const withIdle = { ...onItem, name: `64 and ${IDLE_CONNECTIONS.toLocaleString('en')} idle` };
+    Object.assign(connections, await measure(bench, 'Idle connections', [withIdle]));
+    const open = idle.filter((socket) => !socket.destroyed && socket.readable).length;
+    bench.note(`${open} idle connections were still open at the end. Each needs ${idleKb.toFixed(1)} KB.`);
+    for (const socket of idle) socket.destroy();
+    await one.stop();
+
+    // Backend and load use most of a core, so only the CPU time shows the capacity of two workers.
+    const single = await bench.start('gateway', { onAllCores: true });
+    const pair = await bench.start('gateway', { onAllCores: true, env: { WORKERS: '2' } });
+    await delay(1_000);
+    const workers = await measure(bench, 'Workers, reading an item, on all cores', [
+      { ...onItem, name: '1', one: single },
+      { ...onItem, name: '2', one: pair },
+    ]);
+    return { growth: { ...bench.section, sizes, connections, workers } };
+  },
+};
