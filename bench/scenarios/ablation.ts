@@ -1,5 +1,5 @@
-// What each part of a call costs: the built gateway without that part, beside the whole gateway. Each variant is a copy of dist/
-// in which one piece of text is replaced. No variant is safe to use.
+// Measures the cost of each part of a call: compares the built gateway with a copy that lacks the part. Each copy of dist/ has one
+// piece of text replaced. No copy is safe to use.
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { LoadCase, Scenario } from '../bench.ts';
