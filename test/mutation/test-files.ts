@@ -315,6 +315,12 @@ export const batches: readonly Batch[] = [
     isTimed: true,
   },
   {
+    name: 'a worker and its primary',
+    files: ['test/unit/member.test.ts', 'test/unit/worker.test.ts'],
+    of: /packages\/command\/cluster\/(member|worker)\.ts/,
+    isTimed: true,
+  },
+  {
     name: 'pool of workers',
     files: ['test/process/pool.test.ts'],
     of: /packages\/command\/cluster\/(member|pool|untaken-connections)\.ts/,

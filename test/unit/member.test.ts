@@ -1,0 +1,189 @@
+// A worker, as its primary process sees it. The worker is a real process that follows this test.
+
+import assert from 'node:assert/strict';
+import cluster, { type Worker } from 'node:cluster';
+import { join } from 'node:path';
+import { afterEach, beforeEach, test } from 'node:test';
+import { Member, type MemberObserver } from '../../packages/command/cluster/member.ts';
+import type { FromWorker } from '../../packages/command/cluster/messages.ts';
+import { resolveSettings } from '../../packages/command/settings/resolve.ts';
+import { Changes, poll } from '../helpers/changes.ts';
+
+const flags = { backendUrl: 'http://127.0.0.1:1', workers: '2', connectionsMax: '5', inFlightMax: '6' };
+const { settings } = resolveSettings('serve', flags, {});
+const sharing = 'cluster' as const;
+const question = { withProcessMetrics: true, probesBackend: true };
+
+let member: Member;
+let worker: Worker;
+let events: unknown[][];
+let printed: string;
+const changes = new Changes();
+
+const told = (...event: unknown[]): void => {
+  events.push(event);
+  changes.notify();
+};
+const observer: MemberObserver = {
+  onReady: () => {
+    told('ready');
+  },
+  onCount: (_, id, asked) => {
+    told('count', id, asked);
+  },
+  onKeys: (_, keys) => {
+    told('keys', keys);
+  },
+  onRefused: () => {
+    told('refused');
+  },
+  onUnreachable: () => {
+    told('unreachable');
+  },
+  onGone: () => {
+    told('gone');
+  },
+  onExit: (_, code, signal) => {
+    told('exit', code, signal);
+  },
+};
+
+beforeEach(() => {
+  [events, printed] = [[], ''];
+  cluster.setupPrimary({ exec: join(import.meta.dirname, '../helpers/scripted-worker.ts'), silent: true });
+  member = new Member(settings, { sharing, tls: {}, passed: [], keys: undefined }, observer);
+  worker = Object.values(cluster.workers ?? {}).at(-1) ?? assert.fail('no worker');
+  worker.process.stdout?.on('data', (data: Buffer) => {
+    printed += data.toString();
+    changes.notify();
+  });
+});
+afterEach(async () => {
+  member.kill();
+  await member.exited;
+});
+
+function say(message: FromWorker): void {
+  worker.send({ say: message });
+}
+
+/** The kinds and contents of the messages that the worker has got, when there are `count`. */
+function received(count: number): Promise<Record<string, unknown>[]> {
+  return changes.until(
+    () => {
+      const lines = printed.split('\n').slice(0, -1);
+      return lines.length < count
+        ? undefined
+        : lines.map((line) => JSON.parse(line) as Record<string, unknown>);
+    },
+    () => `${count} messages; got ${printed}`,
+  );
+}
+
+async function becomeReady(): Promise<void> {
+  say({ kind: 'ready', url: 'http://127.0.0.1:2' });
+  assert.deepEqual(await member.started, { kind: 'ready', url: 'http://127.0.0.1:2' });
+}
+
+test('a worker starts with its share of the limits', async () => {
+  const [start] = await received(1);
+  const {
+    kind,
+    settings: share,
+    sharing: sent,
+  } = start as { kind: string; settings: object; sharing: string };
+  assert.deepEqual([kind, sent], ['start', sharing]);
+  const { connectionsMax, inFlightMax, backendUrl } = share as Record<string, unknown>;
+  assert.deepEqual([connectionsMax, inFlightMax, backendUrl], [3, 3, 'http://127.0.0.1:1/']);
+});
+
+test('new certificates are sent once, and not before the worker is ready', async () => {
+  const [first, second] = [{ backend: { ca: 'one' } }, { backend: { ca: 'two' } }];
+  member.renewTls(first);
+  await becomeReady();
+  member.renewTls(first);
+  member.renewTls(first);
+  member.renewTls(second);
+  const messages = (await received(3)).slice(1);
+  assert.deepEqual(messages, [
+    { kind: 'renew-tls', tls: first },
+    { kind: 'renew-tls', tls: second },
+  ]);
+});
+
+test('a report is the one for its request', async () => {
+  await becomeReady();
+  const reports = [member.report(question), member.report(question)];
+  const asked = (await received(3)).slice(1);
+  assert.deepEqual(
+    asked.map(({ kind, request }) => [kind, request]),
+    [
+      ['report', question],
+      ['report', question],
+    ],
+  );
+  const [one, two] = asked.map(({ id }) => id as number);
+  assert.ok(one !== undefined && two !== undefined && one !== two);
+  say({ kind: 'reports', id: two, reports: [{ pid: 2 } as never] });
+  say({ kind: 'reports', id: one, reports: [{ pid: 1 } as never] });
+  assert.deepEqual(await Promise.all(reports), [{ pid: 1 }, { pid: 2 }]);
+  assert.deepEqual(member.lastReport, { pid: 1 });
+  say({ kind: 'reports', id: -1, reports: [] });
+  say({ kind: 'keys', keys: { text: 'k' } as never });
+  await poll(() => events.at(-1)?.[0] === 'keys', 'the last message has come');
+  assert.deepEqual(member.lastReport, { pid: 1 }, 'an empty report does not replace it');
+});
+
+test('there is no report from a worker that does not answer, or that ends', async () => {
+  await becomeReady();
+  assert.equal(await member.report(question), undefined);
+  const report = member.report(question);
+  member.kill();
+  assert.equal(await report, undefined);
+  assert.equal(await member.report(question), undefined);
+});
+
+test('a ready worker gets each heartbeat as a request for a report without probes; ten may be unanswered', async () => {
+  await becomeReady();
+  for (let beats = 0; beats < 10; beats += 1) assert.equal(member.beat(), undefined);
+  assert.equal(member.beat(), 10);
+  const messages = (await received(11)).slice(1);
+  assert.deepEqual(
+    messages.map(({ request }) => request),
+    Array.from({ length: 10 }, () => ({ withProcessMetrics: false, probesBackend: false })),
+  );
+  say({ kind: 'count', id: 7, question: { rate: { limit: 1, windowMs: 1 }, keys: [], wanted: [] } });
+  await poll(() => events.at(-1)?.[0] === 'count', 'the worker asks the counter');
+  assert.equal(member.beat(), undefined, 'any message answers all heartbeats');
+});
+
+test('a starting worker gets no heartbeat, and sixty may pass', async () => {
+  await received(1);
+  for (let beats = 0; beats < 60; beats += 1) assert.equal(member.beat(), undefined);
+  assert.equal(member.beat(), 60);
+  await becomeReady();
+  member.send({ kind: 'cut' });
+  assert.deepEqual((await received(2)).slice(1), [{ kind: 'cut' }]);
+});
+
+test('the end of a worker is reported once, with its signal; a message to it is ignored', async () => {
+  say({ kind: 'start-error', message: 'the port is in use' });
+  assert.deepEqual(await member.started, { kind: 'failed', message: 'the port is in use' });
+  member.kill();
+  await member.exited;
+  await poll(() => events.at(-1)?.[0] === 'exit', 'the exit is reported');
+  assert.deepEqual(events, [['gone'], ['exit', null, 'SIGKILL']]);
+  member.send({ kind: 'cut' });
+});
+
+for (const [signal, kind] of [
+  ['SIGTERM', 'interrupted'],
+  ['SIGKILL', 'failed'],
+] as const) {
+  test(`a worker that ends by ${signal} during its start: ${kind}`, async () => {
+    await received(1);
+    worker.process.kill(signal);
+    const message = `a worker ended during its start with signal ${signal}`;
+    assert.deepEqual(await member.started, { kind, message });
+  });
+}
