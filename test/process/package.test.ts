@@ -380,7 +380,7 @@ test('the installation in an empty folder prints no warning, and the installed c
   const tarball = pack(local);
   const target = join(folder, 'target');
   mkdirSync(target);
-  const printed = npm(['install', '--offline', tarball], target);
+  const printed = npm(['install', '--offline', '--prefix', target, tarball], target);
   assert.doesNotMatch(printed, /warn/i);
   for (const path of productPackages()) cpSync(join(root, path), join(target, path), { recursive: true });
   const command = join(target, 'node_modules/.bin/work-item-gateway');
@@ -427,7 +427,7 @@ describe('@work-item-gateway/core, one package without dependencies for embeddin
     mkdirSync(user);
     npm(['pack', '--pack-destination', user, join(root, 'dist/core')], user);
     const [tarball = ''] = globSync('*.tgz', { cwd: user });
-    npm(['install', '--offline', join(user, tarball)], user);
+    npm(['install', '--offline', '--prefix', user, join(user, tarball)], user);
     installed = join(user, 'node_modules/@work-item-gateway/core');
   });
   after(() => backend.stop());
