@@ -50,7 +50,8 @@ const observer: MemberObserver = {
 
 beforeEach(() => {
   [events, printed] = [[], ''];
-  cluster.setupPrimary({ exec: join(import.meta.dirname, '../helpers/scripted-worker.ts'), silent: true });
+  const exec = join(import.meta.dirname, '../helpers/scripted-worker.ts');
+  cluster.setupPrimary({ exec, execArgv: [], silent: true });
   member = new Member(settings, { sharing, tls: {}, passed: [], keys: undefined }, observer);
   worker = Object.values(cluster.workers ?? {}).at(-1) ?? assert.fail('no worker');
   worker.process.stdout?.on('data', (data: Buffer) => {

@@ -30,7 +30,7 @@ class TestedWorker implements AsyncDisposable {
   readonly #changes = new Changes();
 
   constructor(flags: Readonly<Record<string, string>> = {}, changes: Partial<Start> = {}) {
-    this.process = killAtExit(fork(main, { stdio: ['ignore', 'pipe', 'pipe', 'ipc'] }));
+    this.process = killAtExit(fork(main, { execArgv: [], stdio: ['ignore', 'pipe', 'pipe', 'ipc'] }));
     this.exited = once(this.process, 'exit');
     this.process.on('message', (message: FromWorker) => {
       this.messages.push(message);
