@@ -315,22 +315,22 @@ export const batches: readonly Batch[] = [
     isTimed: true,
   },
   {
-    name: 'a worker and its primary',
-    files: ['test/unit/member.test.ts', 'test/unit/worker.test.ts'],
-    of: /packages\/command\/cluster\/(member|worker)\.ts/,
+    name: 'a worker, seen by its primary',
+    files: ['test/unit/member.test.ts'],
+    of: /packages\/command\/cluster\/member\.ts/,
+    isTimed: true,
+  },
+  {
+    name: 'a worker process',
+    files: ['test/unit/worker.test.ts'],
+    of: /packages\/command\/cluster\/worker\.ts/,
+    isCommand: true,
     isTimed: true,
   },
   {
     name: 'pool of workers',
     files: ['test/process/pool.test.ts'],
-    of: /packages\/command\/cluster\/(member|pool|untaken-connections)\.ts/,
-    isTimed: true,
-  },
-  {
-    name: 'workers',
-    files: ['test/process/workers.test.ts'],
-    of: /packages\/command\/cluster\/worker\.ts/,
-    isCommand: true,
+    of: /packages\/command\/cluster\/(pool|untaken-connections)\.ts/,
     isTimed: true,
   },
 ];
