@@ -245,6 +245,7 @@ export const batches: readonly Batch[] = [
       'test/plugin/log-and-ids.test.ts',
       'test/plugin/hook-replies.test.ts',
       'test/plugin/order.test.ts',
+      'test/plugin/described-routes.test.ts',
       'test/plugin/hooks-and-bodies.test.ts',
       'test/plugin/connections.test.ts',
       'test/spec/mounted.test.ts',
