@@ -88,10 +88,7 @@ function many(start: string, line = ''): Buffer {
   return Buffer.from(`${start} HTTP/1.1\r\nHost: x\r\n${line}\r\n`.repeat(1_000));
 }
 
-const flooding = (bytes: Buffer): Attack['run'] =>
-  keeping(100, (socket) => {
-    flood(socket, bytes);
-  });
+const flooding = (bytes: Buffer): Attack['run'] => keeping(100, (socket) => flood(socket, bytes));
 
 async function closed(socket: Socket): Promise<void> {
   if (!socket.destroyed) await once(socket, 'close').catch(() => undefined);
@@ -162,9 +159,9 @@ const plain: Record<string, Attack['run']> = {
 const withTokens: Record<string, Attack['run']> = {
   'no token sent ahead': flooding(many('GET /api/work-items')),
   'Bearer x sent ahead': flooding(many('GET /api/work-items', 'Authorization: Bearer x\r\n')),
-  'forged tokens sent ahead': keeping(100, (socket, forged) => {
-    flood(socket, many('GET /api/work-items', `Authorization: Bearer ${forged}\r\n`));
-  }),
+  'forged tokens sent ahead': keeping(100, (socket, forged) =>
+    flood(socket, many('GET /api/work-items', `Authorization: Bearer ${forged}\r\n`)),
+  ),
 };
 
 const withDoor = (door: Attack['door'], attacks: Record<string, Attack['run']>): [string, Attack][] =>

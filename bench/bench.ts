@@ -114,13 +114,7 @@ export class Bench implements AsyncDisposable {
   get section(): Run & { rounds: number; seconds: number } {
     const noisy = this.noisyCases;
     const rounds = Math.min(this.rounds, this.#roundsDone);
-    return {
-      date: today,
-      machine,
-      rounds,
-      seconds: this.seconds,
-      ...(noisy.length > 0 && { noisy }),
-    };
+    return { date: today, machine, rounds, seconds: this.seconds, ...(noisy.length > 0 && { noisy }) };
   }
 
   get noisyCases(): string[] {
@@ -128,10 +122,7 @@ export class Bench implements AsyncDisposable {
   }
 
   /** The cases that `--only` names; all if it names none of them. */
-  choose<Case extends { name: string }>(
-    cases: readonly Case[],
-    extra: (one: Case) => boolean = () => false,
-  ): Case[] {
+  choose<Case extends { name: string }>(cases: readonly Case[], extra: (one: Case) => boolean = () => false): Case[] {
     this.#names.push(...cases.map(({ name }) => name));
     const chosen = cases.filter((one) => this.flags.only.includes(one.name) || extra(one));
     for (const { name } of chosen) this.#unknown.delete(name);
@@ -154,10 +145,7 @@ export class Bench implements AsyncDisposable {
   }
 
   /** Sends one load to a contender: measures the cost of a call, and at a constant rate the latencies. */
-  async load(
-    { one, workload, headers, ...more }: Omit<LoadCase, 'name'>,
-    warmup: Warmup = SETTLE,
-  ): Promise<Cost> {
+  async load({ one, workload, headers, ...more }: Omit<LoadCase, 'name'>, warmup: Warmup = SETTLE): Promise<Cost> {
     this.#load ??= (await Helper.start<LoadOrder, LoadResult>('load.ts'))[0];
     const { port, pid, ca, contender } = one;
     const shots = makeShots(workload, contender.job, headers);
@@ -195,15 +183,7 @@ export class Bench implements AsyncDisposable {
         const perSecond = formatCount(median(costs.map((cost) => cost.perSecond)));
         const peakMb = formatCount(Math.max(...costs.map((cost) => cost.peakMb)));
         const cells = Object.values(more).map((cellOf) => cellOf(one, median(all)));
-        return [
-          one.name,
-          formatUs(median(all)),
-          formatRange(all),
-          ...cells,
-          perSecond,
-          peakMb,
-          this.noise(one.name),
-        ];
+        return [one.name, formatUs(median(all)), formatRange(all), ...cells, perSecond, peakMb, this.noise(one.name)];
       }),
     );
   }
@@ -218,9 +198,7 @@ export class Bench implements AsyncDisposable {
     describe: (figure: Figure) => string,
   ): Promise<Map<Case, Figure[]>> {
     if (this.#unknown.size > 0)
-      throw new Error(
-        `--only: there is no ${[...this.#unknown].join('; ')}. There are: ${this.#names.join('; ')}`,
-      );
+      throw new Error(`--only: there is no ${[...this.#unknown].join('; ')}. There are: ${this.#names.join('; ')}`);
     const figures = new Map<Case, Figure[]>(cases.map((one) => [one, []]));
     for (let round = 0; round < this.rounds; round++) {
       if (round > 0 && performance.now() > this.#session.endsAt) {
@@ -232,9 +210,7 @@ export class Bench implements AsyncDisposable {
         const { figure, cores } = await this.#measureQuietly(() => measure(one, round));
         figures.get(one)?.push(figure);
         this.#others.set(one.name, Math.max(cores, this.#others.get(one.name) ?? 0));
-        this.say(
-          `${round + 1}/${this.rounds} ${one.name}: ${describe(figure)}; other work: ${cores.toFixed(2)} cores`,
-        );
+        this.say(`${round + 1}/${this.rounds} ${one.name}: ${describe(figure)}; other work: ${cores.toFixed(2)} cores`);
       }
     }
     return figures;

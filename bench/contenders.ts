@@ -61,25 +61,14 @@ export function runNode(script: string, env: Record<string, string> = {}): Conte
   return ({ port, backendPort }) => ({
     command: process.execPath,
     args: [join(here, script)],
-    env: {
-      NODE_ENV: 'production',
-      PORT: String(port),
-      BACKEND_URL: `http://127.0.0.1:${backendPort}`,
-      ...env,
-    },
+    env: { NODE_ENV: 'production', PORT: String(port), BACKEND_URL: `http://127.0.0.1:${backendPort}`, ...env },
   });
 }
 
 /** Starts the built command with the settings in `env`. */
 function runGateway(env: Record<string, string> = {}): Contender['start'] {
   return (place) => {
-    const settings = {
-      HOST: '127.0.0.1',
-      ADMIN_HOST: '127.0.0.1',
-      ADMIN_PORT: '0',
-      LOG_LEVEL: 'warn',
-      ...env,
-    };
+    const settings = { HOST: '127.0.0.1', ADMIN_HOST: '127.0.0.1', ADMIN_PORT: '0', LOG_LEVEL: 'warn', ...env };
     const command = runNode('../dist/command/main.js', settings)(place);
     return { ...command, args: [...command.args, 'serve'] };
   };
@@ -172,8 +161,7 @@ function npmPackage(name: string, job: 'proxy' | 'gateway'): Shared {
     job,
     checksJson: job === 'gateway',
     exact: job === 'proxy',
-    findMissing: () =>
-      existsSync(folder) ? undefined : `the package ${name} is missing: npm --prefix bench ci`,
+    findMissing: () => (existsSync(folder) ? undefined : `the package ${name} is missing: npm --prefix bench ci`),
     version: () => readPackageVersion(folder),
   };
 }

@@ -44,15 +44,11 @@ function peerLines(results: Results): Line[] {
     return [title, `${values.join(', ')} µs`, ''];
   };
   const ratios = (title: string, one: string, other: string, goals: readonly number[] = []): Line => {
-    const values = COLUMNS.map((workload, index) =>
-      judge(ratioOf(results, one, other, workload), 2, '', goals[index]),
-    );
+    const values = COLUMNS.map((workload, index) => judge(ratioOf(results, one, other, workload), 2, '', goals[index]));
     return [title, values.join(', '), goals.join(', ')];
   };
   const p99 = (name: string): string =>
-    ['item', 'mixed']
-      .map((workload) => findPeer(results, name)?.paced?.[workload]?.p99Ms.toFixed(1) ?? '–')
-      .join(', ');
+    ['item', 'mixed'].map((workload) => findPeer(results, name)?.paced?.[workload]?.p99Ms.toFixed(1) ?? '–').join(', ');
   return [
     costs('gateway', 'gateway'),
     costs('Fastify plugin', 'gateway-plugin'),
@@ -126,11 +122,7 @@ function startLines({ startup }: Results): Line[] {
     return [title, `${judge(built, 0, '', GOALS[field])}, ${others}`, `${GOALS[field]} ${unit}`];
   };
   return [
-    line(
-      'time to the first reply: built command, command from source, bare node:http server',
-      'firstReplyMs',
-      'ms',
-    ),
+    line('time to the first reply: built command, command from source, bare node:http server', 'firstReplyMs', 'ms'),
     line('idle memory of these three programs', 'idleMb', 'MB'),
   ];
 }
@@ -223,8 +215,7 @@ function makeReliability({ restart }: Results): string {
     const { recoveryMs = NaN, recoveryMaxMs = NaN } = rowOf(contender, 'kill') ?? {};
     return `${recoveryMs.toFixed(0)} (${recoveryMaxMs.toFixed(0)})`;
   };
-  const twice = (contender: string): Cell =>
-    judge(rowOf(contender, 'fail-over')?.writtenTwice ?? NaN, 0, '', 0);
+  const twice = (contender: string): Cell => judge(rowOf(contender, 'fail-over')?.writtenTwice ?? NaN, 0, '', 0);
   const lines: [string, (contender: string) => Cell][] = [
     ['down 300 ms: failed calls sent after its return', late],
     ['killed: recovery, ms (worst)', recovery],
@@ -233,9 +224,7 @@ function makeReliability({ restart }: Results): string {
     ['stopped, another listens: failed reads / writes', failed('hand-over')],
     ['closes idle connections: failed reads / writes', failed('close-idle')],
   ];
-  const titles = contenders.map(({ name, version }) =>
-    name === 'gateway' ? 'Gateway' : `${name} ${version}`,
-  );
+  const titles = contenders.map(({ name, version }) => (name === 'gateway' ? 'Gateway' : `${name} ${version}`));
   const table = makeTable(
     ['Backend', ...titles],
     lines.map(([title, cellOf]) => [title, ...contenders.map(({ name }) => cellOf(name))]),

@@ -25,14 +25,10 @@ const ITEM = requestFields('GET', '/api/work-items/17');
 const LIST = requestFields('GET', '/api/work-items');
 const REFUSED = requestFields('GET', '/api/work-items/a');
 
-const repeat = (bytes: Uint8Array, count: number): Buffer =>
-  Buffer.concat(Array.from({ length: count }, () => bytes));
+const repeat = (bytes: Uint8Array, count: number): Buffer => Buffer.concat(Array.from({ length: count }, () => bytes));
 const MANY_SETTINGS = repeat(settings([[settingIds.initialWindowSize, 65_535]]), 3_000);
 const MANY_PINGS = repeat(frame(frameTypes.ping, 0, 0, Buffer.alloc(8)), 3_000);
-const CONTINUATIONS = repeat(
-  frame(frameTypes.continuation, 0, 1, fieldBlock([['x-a', 'x'.repeat(16_000)]])),
-  4,
-);
+const CONTINUATIONS = repeat(frame(frameTypes.continuation, 0, 1, fieldBlock([['x-a', 'x'.repeat(16_000)]])), 4);
 const WHOLE = flags.endHeaders | flags.endStream;
 const LARGE = Buffer.concat([fieldBlock(ITEM), indexedField('x-large', 'x'.repeat(4_000))]);
 const STAYING = Buffer.concat([fieldBlock(requestFields('POST', '/api/work-items')), firstOfTable(76)]);
@@ -83,12 +79,7 @@ export const HTTP2_ATTACKS: Readonly<Record<string, Http2Attack>> = {
   'zero windows': {
     settings: [[settingIds.initialWindowSize, 0]],
     run: (client, onStreams, index) =>
-      keepStreams(
-        client,
-        READS_AT_ONCE,
-        (stream) => (stream === 1 && index % 4 === 0 ? LIST : ITEM),
-        onStreams,
-      ),
+      keepStreams(client, READS_AT_ONCE, (stream) => (stream === 1 && index % 4 === 0 ? LIST : ITEM), onStreams),
   },
   // Heads of 16 KB that unpack to 64 MB.
   'HPACK bombs': {

@@ -105,12 +105,8 @@ class Connection {
       },
     };
     const socket = this.ca === undefined ? connect(options) : connectTls({ ...options, ca: this.ca });
-    socket.on('error', (error) => {
-      this.lose(socket, error.message);
-    });
-    socket.on('end', () => {
-      this.lose(socket, 'closed by the contender');
-    });
+    socket.on('error', (error) => this.lose(socket, error.message));
+    socket.on('end', () => this.lose(socket, 'closed by the contender'));
     return socket;
   }
 
@@ -137,8 +133,7 @@ class Connection {
       if (!this.readHead(text, end)) return;
     }
     if (this.remaining === -2) this.readChunks(readBuffer.toString('latin1', at, length));
-    else if (length - at > this.remaining)
-      this.owner.onFailure('the reply is longer than its content-length');
+    else if (length - at > this.remaining) this.owner.onFailure('the reply is longer than its content-length');
     else this.remaining -= length - at;
     if (this.remaining === 0) this.finish();
   }
@@ -200,9 +195,7 @@ async function run(order: LoadOrder): Promise<LoadResult> {
   }
 
   const owner: Owner = {
-    onFailure: (message) => {
-      reject(new Error(message));
-    },
+    onFailure: (message) => reject(new Error(message)),
     onReply:
       rate === 0
         ? (connection) => {
@@ -236,8 +229,7 @@ async function run(order: LoadOrder): Promise<LoadResult> {
     resolve({ requests, elapsedMs, processorMs: spentMs, unanswered, latenciesMs: latencies });
   }
 
-  for (let index = 0; index < order.connections; index++)
-    connections.push(new Connection(order, index * 7, owner));
+  for (let index = 0; index < order.connections; index++) connections.push(new Connection(order, index * 7, owner));
 
   if (rate === 0) {
     for (const connection of connections) connection.send(nextShot(connection));
@@ -249,11 +241,7 @@ async function run(order: LoadOrder): Promise<LoadResult> {
         return;
       }
       startMeasuring();
-      timers.push(
-        setTimeout(() => {
-          finishMeasuring(0);
-        }, order.measureMs),
-      );
+      timers.push(setTimeout(() => finishMeasuring(0), order.measureMs));
     };
     timers.push(setTimeout(warmUp, order.warmupMs));
   } else {
@@ -264,9 +252,7 @@ async function run(order: LoadOrder): Promise<LoadResult> {
     let slot = 0;
     let owed = 0;
     const perSlot = (rate * SLOT_MS) / 1000;
-    metronome = new Worker(new URL('./metronome.ts', import.meta.url), {
-      workerData: { slotMs: SLOT_MS, stop },
-    });
+    metronome = new Worker(new URL('./metronome.ts', import.meta.url), { workerData: { slotMs: SLOT_MS, stop } });
     metronome.on('error', reject);
     metronome.on('message', () => {
       const now = performance.now();
@@ -295,11 +281,7 @@ async function run(order: LoadOrder): Promise<LoadResult> {
       }
     });
   }
-  timers.push(
-    setTimeout(() => {
-      reject(new Error('the run took too long'));
-    }, RUN_LIMIT_MS),
-  );
+  timers.push(setTimeout(() => reject(new Error('the run took too long')), RUN_LIMIT_MS));
 
   try {
     return await promise;

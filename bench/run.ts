@@ -41,10 +41,7 @@ const { values, positionals } = parseArgs({
 const HELP = `npm run bench -- [SCENARIO...] [flags]
 
 ${Object.entries(SCENARIOS)
-  .map(
-    ([name, { title, isApart }]) =>
-      `  ${name.padEnd(12)} ${title}${isApart ? ' (not in the complete run)' : ''}`,
-  )
+  .map(([name, { title, isApart }]) => `  ${name.padEnd(12)} ${title}${isApart ? ' (not in the complete run)' : ''}`)
   .join('\n')}
 
   --rounds N    rounds of each case
@@ -77,8 +74,7 @@ async function main(): Promise<void> {
   }
   const unknown = positionals.filter((name) => !(name in SCENARIOS));
   if (unknown.length > 0) throw new Error(`there is no scenario ${unknown.join(', ')}\n\n${HELP}`);
-  if (values.record && (values.quick || values.only.length > 0))
-    throw new Error('--record needs a whole scenario');
+  if (values.record && (values.quick || values.only.length > 0)) throw new Error('--record needs a whole scenario');
   const flags: Flags = {
     rounds: readNumber('rounds', values.quick ? 1 : undefined),
     seconds: readNumber('seconds', values.quick ? 0.5 : undefined),
@@ -90,10 +86,7 @@ async function main(): Promise<void> {
   const chosen = Object.entries(SCENARIOS).filter(([name, { isApart }]) =>
     positionals.length === 0 ? !isApart : positionals.includes(name),
   );
-  if (
-    chosen.some(([, { needsPeers }]) => needsPeers) &&
-    !existsSync(join(import.meta.dirname, 'node_modules'))
-  )
+  if (chosen.some(([, { needsPeers }]) => needsPeers) && !existsSync(join(import.meta.dirname, 'node_modules')))
     execFileSync('npm', ['ci', '--no-audit', '--no-fund'], { cwd: import.meta.dirname, stdio: 'ignore' });
   for (const [index, [name, scenario]] of chosen.entries()) {
     console.log(`\n# ${name}: ${scenario.title}`);

@@ -17,9 +17,7 @@ const STOP_LIMIT_MS = 3_000;
 
 /** True if the machine has two cores and a tool to pin processes to them. */
 export const isPinned =
-  process.platform === 'linux' &&
-  availableParallelism() > 1 &&
-  spawnSync('taskset', ['-c', '0', 'true']).status === 0;
+  process.platform === 'linux' && availableParallelism() > 1 && spawnSync('taskset', ['-c', '0', 'true']).status === 0;
 
 export function pin(core: number, command: string, args: string[]): [string, string[]] {
   return isPinned ? ['taskset', ['-c', String(core), command, ...args]] : [command, args];
@@ -49,9 +47,7 @@ export async function call(port: number, path: string, options: CallOptions = {}
     outgoing.on('error', reject).on('response', (answer) => {
       const chunks: Buffer[] = [];
       answer.on('data', (chunk: Buffer) => chunks.push(chunk)).on('error', reject);
-      answer.on('end', () => {
-        resolve({ status: answer.statusCode ?? 0, body: Buffer.concat(chunks) });
-      });
+      answer.on('end', () => resolve({ status: answer.statusCode ?? 0, body: Buffer.concat(chunks) }));
     });
   });
 }
@@ -171,9 +167,7 @@ export class Helper<Order extends object, Report extends object> {
 
   #next(): Promise<Report> {
     return new Promise((resolve, reject) => {
-      const onExit = (): void => {
-        reject(new Error('a helper process of the benchmark ended'));
-      };
+      const onExit = (): void => reject(new Error('a helper process of the benchmark ended'));
       this.#child.once('exit', onExit);
       this.#child.once('message', (message: Report | { failure: string }) => {
         this.#child.off('exit', onExit);

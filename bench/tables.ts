@@ -4,11 +4,7 @@ export type Cell = string | number | undefined;
 
 export function makeTable(header: readonly string[], rows: readonly (readonly Cell[])[]): string {
   const line = (cells: readonly Cell[]): string => `| ${cells.map((cell) => cell ?? '–').join(' | ')} |`;
-  return [
-    line(header),
-    line(header.map((_, index) => (index === 0 ? '---' : '---:'))),
-    ...rows.map(line),
-  ].join('\n');
+  return [line(header), line(header.map((_, index) => (index === 0 ? '---' : '---:'))), ...rows.map(line)].join('\n');
 }
 
 export function formatUs(us: number | undefined): string | undefined {

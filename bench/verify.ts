@@ -13,21 +13,12 @@ function expectBytes(what: string, reply: Reply, status: number, body: Buffer | 
   throw new Error(`${what}: ${describeReply(reply)} instead of ${describeReply(expected)}`);
 }
 
-async function verifyCalls(
-  { contender, port }: Running,
-  bench: Bench,
-  { calls, list }: Workload,
-): Promise<void> {
+async function verifyCalls({ contender, port }: Running, bench: Bench, { calls, list }: Workload): Promise<void> {
   await bench.backend({ list });
   for (const one of calls) {
     const { method, path, body } = one;
     const expected = expectReply(one, contender.job);
-    expectBytes(
-      `${method} ${path}`,
-      await call(port, path, { method, body }),
-      expected.status,
-      expected.body,
-    );
+    expectBytes(`${method} ${path}`, await call(port, path, { method, body }), expected.status, expected.body);
     if (!body) continue;
     const { lastBody } = await bench.backend();
     if (!Buffer.from(lastBody, 'latin1').includes(body))
@@ -57,8 +48,7 @@ export async function verify(running: Running, bench: Bench, workloads: readonly
   const { contender, port } = running;
   for (const workload of workloads) await verifyCalls(running, bench, workload);
   const exact = await call(port, `/api/work-items/${PROBE_IDS.exact}`);
-  if (exact.body.equals(EXACT_PROBE) !== contender.exact)
-    throw new Error('its row is wrong about exact bytes');
+  if (exact.body.equals(EXACT_PROBE) !== contender.exact) throw new Error('its row is wrong about exact bytes');
   const notJson = await call(port, `/api/work-items/${PROBE_IDS.notJson}`);
   if ((notJson.status !== 200) !== contender.checksJson) throw new Error('its row is wrong about JSON');
   if (contender.job === 'gateway') await verifyErrors(running, bench);

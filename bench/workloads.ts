@@ -37,13 +37,7 @@ const done = { status: 200, replyBody: Buffer.from('{"success":true}'), proxied 
 const items = onItem('GET', { status: 200, replyBody: ITEM });
 const puts = onItem('PUT', { body: SENT_ITEM, ...done });
 const deletes = onItem('DELETE', done);
-const post: Call = {
-  method: 'POST',
-  path: '/api/work-items',
-  body: SENT_ITEM,
-  status: 201,
-  replyBody: CREATED_ITEM,
-};
+const post: Call = { method: 'POST', path: '/api/work-items', body: SENT_ITEM, status: 201, replyBody: CREATED_ITEM };
 const listCall = (length: number): Call => ({
   method: 'GET',
   path: '/api/work-items',

@@ -19,9 +19,7 @@ cpSync('LICENSE', 'dist/core/LICENSE');
 embedScanner();
 // The API reference: its page, and the files of Swagger UI that `npm run build:docs` copied.
 cpSync('packages/command/api-reference/page', 'dist/command/api-reference/page', { recursive: true });
-cpSync('packages/command/api-reference/swagger-ui', 'dist/command/api-reference/swagger-ui', {
-  recursive: true,
-});
+cpSync('packages/command/api-reference/swagger-ui', 'dist/command/api-reference/swagger-ui', { recursive: true });
 // The dashboard's page is not compiled: browsers load the sources.
 if (existsSync('packages/dashboard')) {
   cpSync('packages/dashboard/page', 'dist/dashboard/page', {

@@ -49,40 +49,26 @@ const parts: Readonly<Record<string, Part>> = {
     mention: /rate.?limit/i,
   },
   fastify: { folder: 'packages/core/hosts/fastify', mention: /fastify|plugin/i },
-  http2: {
-    folder: 'packages/core/hosts/http2',
-    wish: { environment: { HTTP2: 'true' } },
-    mention: /http2/i,
-  },
+  http2: { folder: 'packages/core/hosts/http2', wish: { environment: { HTTP2: 'true' } }, mention: /http2/i },
   fetch: { folder: 'packages/core/hosts/fetch', mention: /fetch-host|createFetchHandler|fetch\.ts/ },
   traces: {
     folder: 'packages/command/traces',
     wish: { environment: { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://localhost:4318' } },
     mention: /otel|opentelemetry|traces/i,
   },
-  cluster: {
-    folder: 'packages/command/cluster',
-    wish: { environment: { WORKERS: '2' } },
-    mention: /workers|cluster/i,
-  },
+  cluster: { folder: 'packages/command/cluster', wish: { environment: { WORKERS: '2' } }, mention: /workers|cluster/i },
 };
 
 const root = resolve(import.meta.dirname, '..');
 // Built by `npm ci`, and not in git.
 const built = ['packages/core/json/scanner.wasm', 'packages/command/api-reference/swagger-ui'];
-const lists = [
-  'packages/command/parts.ts',
-  'packages/core/guards/parts.ts',
-  'packages/core/hosts/index.ts',
-] as const;
+const lists = ['packages/command/parts.ts', 'packages/core/guards/parts.ts', 'packages/core/hosts/index.ts'] as const;
 
 const names = process.argv.slice(2).filter((word) => word !== '--suites');
 const runsSuites = process.argv.includes('--suites');
 const unknown = names.filter((name) => !Object.hasOwn(parts, name));
 if (unknown.length > 0) {
-  process.stderr.write(
-    `error: unknown part: ${unknown.join(', ')}; parts: ${Object.keys(parts).join(', ')}\n`,
-  );
+  process.stderr.write(`error: unknown part: ${unknown.join(', ')}; parts: ${Object.keys(parts).join(', ')}\n`);
   process.exit(1);
 }
 for (const [name, part] of Object.entries(parts)) {
@@ -106,9 +92,7 @@ async function leaveOut(name: string, part: Part): Promise<void> {
     }
     const seconds = ((performance.now() - startedAt) / 1_000).toFixed(0);
     const suites = runsSuites ? `, ${tests.length} test files pass` : '';
-    process.stdout.write(
-      `${name}: without it ${rest} files compile, the command serves${suites} (${seconds} s)\n`,
-    );
+    process.stdout.write(`${name}: without it ${rest} files compile, the command serves${suites} (${seconds} s)\n`);
   } finally {
     rmSync(copy, { recursive: true, force: true });
   }
@@ -116,10 +100,7 @@ async function leaveOut(name: string, part: Part): Promise<void> {
 
 function copyTree(): string {
   const copy = mkdtempSync(join(tmpdir(), 'leave-out-'));
-  const listed = execFileSync('git', ['ls-files', '-co', '--exclude-standard'], {
-    cwd: root,
-    encoding: 'utf8',
-  });
+  const listed = execFileSync('git', ['ls-files', '-co', '--exclude-standard'], { cwd: root, encoding: 'utf8' });
   for (const path of [...listed.split('\n'), ...built]) {
     if (path !== '' && existsSync(join(root, path))) {
       cpSync(join(root, path), join(copy, path), { recursive: true });
@@ -178,10 +159,7 @@ function checkTypes(copy: string, { folder, mention }: Part): { rest: number; te
   for (let before = -1; before !== needsPart.size;) {
     before = needsPart.size;
     for (const path of texts.keys()) {
-      if (
-        !path.startsWith('packages/') &&
-        importsOf(path).some((each) => needsPart.has(each) || isLeftOut(each))
-      ) {
+      if (!path.startsWith('packages/') && importsOf(path).some((each) => needsPart.has(each) || isLeftOut(each))) {
         needsPart.add(path);
       }
     }
@@ -192,19 +170,12 @@ function checkTypes(copy: string, { folder, mention }: Part): { rest: number; te
     'scripts/release',
     ...[...needsPart].filter((path) => !path.startsWith('packages/')),
   ];
-  writeFileSync(
-    join(copy, 'tsconfig.leave-out.json'),
-    JSON.stringify({ extends: './tsconfig.json', exclude }),
-  );
+  writeFileSync(join(copy, 'tsconfig.leave-out.json'), JSON.stringify({ extends: './tsconfig.json', exclude }));
   const compiler = join(root, 'node_modules/typescript-7/bin/tsc');
-  const { status, stdout } = spawnSync(
-    process.execPath,
-    [compiler, '--noEmit', '-p', 'tsconfig.leave-out.json'],
-    {
-      cwd: copy,
-      encoding: 'utf8',
-    },
-  );
+  const { status, stdout } = spawnSync(process.execPath, [compiler, '--noEmit', '-p', 'tsconfig.leave-out.json'], {
+    cwd: copy,
+    encoding: 'utf8',
+  });
   if (status !== 0) {
     throw new Error(`types do not compile without ${folder}:\n${stdout}`);
   }
@@ -227,13 +198,7 @@ async function checkServing(copy: string, name: string): Promise<string> {
   const backendUrl = `http://127.0.0.1:${(backend.address() as AddressInfo).port}`;
   const command = spawn(process.execPath, ['packages/command/main.ts', 'serve'], {
     cwd: copy,
-    env: {
-      PATH: process.env['PATH'],
-      PORT: '0',
-      ADMIN_PORT: '0',
-      LOG_FORMAT: 'json',
-      BACKEND_URL: backendUrl,
-    },
+    env: { PATH: process.env['PATH'], PORT: '0', ADMIN_PORT: '0', LOG_FORMAT: 'json', BACKEND_URL: backendUrl },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   try {
@@ -254,8 +219,7 @@ async function checkServing(copy: string, name: string): Promise<string> {
     }
     const page = await fetch(`${adminUrl}/`);
     const text = await page.text();
-    const isRight =
-      name === 'dashboard' ? page.status === 404 && text.includes('packages/dashboard') : page.ok;
+    const isRight = name === 'dashboard' ? page.status === 404 && text.includes('packages/dashboard') : page.ok;
     if (!isRight) {
       throw new Error(`without ${name}, / of the admin listener gets ${page.status}: ${text.slice(0, 200)}`);
     }
@@ -291,23 +255,12 @@ function checkMessage(copy: string, { folder, wish = {} }: Part, backendUrl: str
     cwd: copy,
     encoding: 'utf8',
     timeout: 30_000,
-    env: {
-      PATH: process.env['PATH'],
-      PORT: '0',
-      ADMIN_PORT: '0',
-      BACKEND_URL: backendUrl,
-      ...environment,
-      ...tls,
-    },
+    env: { PATH: process.env['PATH'], PORT: '0', ADMIN_PORT: '0', BACKEND_URL: backendUrl, ...environment, ...tls },
   });
   const lines = stderr
     .split('\n')
     .filter((line) => line !== '' && !line.startsWith('(node:') && !line.startsWith('(Use'));
-  if (
-    status === 0 ||
-    lines.length !== 1 ||
-    !lines[0]?.includes(`needs ${folder}, which this build leaves out`)
-  ) {
+  if (status === 0 || lines.length !== 1 || !lines[0]?.includes(`needs ${folder}, which this build leaves out`)) {
     throw new Error(`a command that needs ${folder} exits with ${String(status)} and prints:\n${stderr}`);
   }
 }
@@ -316,17 +269,9 @@ function makeCertificate(copy: string): NodeJS.ProcessEnv {
   const [key, cert] = [join(copy, 'key.pem'), join(copy, 'cert.pem')];
   execFileSync(
     'openssl',
-    [
-      'req',
-      '-x509',
-      '-newkey',
-      'ec',
-      '-pkeyopt',
-      'ec_paramgen_curve:P-256',
-      '-nodes',
-      '-subj',
-      '/CN=localhost',
-    ].concat(['-addext', 'subjectAltName=DNS:localhost', '-days', '2', '-keyout', key, '-out', cert]),
+    ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-subj', '/CN=localhost'].concat(
+      ['-addext', 'subjectAltName=DNS:localhost', '-days', '2', '-keyout', key, '-out', cert],
+    ),
     { stdio: 'ignore' },
   );
   return { TLS_CERT_FILE: cert, TLS_KEY_FILE: key };

@@ -6,11 +6,7 @@ import { fileURLToPath } from 'node:url';
 
 interface TestEvent {
   readonly type: string;
-  readonly data: {
-    readonly name: string;
-    readonly skip?: string | boolean;
-    readonly todo?: string | boolean;
-  };
+  readonly data: { readonly name: string; readonly skip?: string | boolean; readonly todo?: string | boolean };
 }
 
 interface Allowed {

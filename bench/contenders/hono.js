@@ -18,14 +18,10 @@ const answering = (verb, act) => async (c) => {
     if (verb === 'update' || verb === 'delete') return c.json({ success: true });
     return c.json(await answer.json(), verb === 'create' ? 201 : 200);
   } catch {
-    return c.json(
-      { error: `Failed to ${verb} work item${verb === 'fetch' && id === undefined ? 's' : ''}` },
-      500,
-    );
+    return c.json({ error: `Failed to ${verb} work item${verb === 'fetch' && id === undefined ? 's' : ''}` }, 500);
   }
 };
-const send = async (c, url, method) =>
-  fetch(url, { method, headers, body: JSON.stringify(await c.req.json()) });
+const send = async (c, url, method) => fetch(url, { method, headers, body: JSON.stringify(await c.req.json()) });
 
 app.get('/api/work-items', answering('fetch', () => fetch(backend, { headers }))); // prettier-ignore
 app.post('/api/work-items', answering('create', (c) => send(c, backend, 'POST'))); // prettier-ignore

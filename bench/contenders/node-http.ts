@@ -33,14 +33,9 @@ createServer((incoming, response) => {
     port: backend.port,
     method: incoming.method,
     path: (incoming.url ?? '').replace('/api/work-items', '/api/WorkItem'),
-    headers: {
-      'content-type': 'application/json',
-      ...(length === undefined ? {} : { 'content-length': length }),
-    },
+    headers: { 'content-type': 'application/json', ...(length === undefined ? {} : { 'content-length': length }) },
   });
-  outgoing.on('response', (answer) => {
-    relay(answer, response);
-  });
+  outgoing.on('response', (answer) => relay(answer, response));
   outgoing.on('error', () => response.writeHead(502).end());
   if (length === undefined) outgoing.end();
   else incoming.pipe(outgoing);

@@ -58,20 +58,11 @@ export const scenario: Scenario = {
     bench.print(
       `Time until ${CLIENTS} reads are cancelled`,
       ['', 'ms', 'range', 'other work, cores'],
-      [...results].map(([{ name }, all]) => [
-        name,
-        median(all).toFixed(0),
-        formatRange(all, 0),
-        bench.noise(name),
-      ]),
+      [...results].map(([{ name }, all]) => [name, median(all).toFixed(0), formatRange(all, 0), bench.noise(name)]),
     );
     const [ours = NaN, bare = NaN] = [...results.values()].map(median);
     if (ours > GOALS.cancelledMs && ours > FACTOR_MAX * bare)
-      bench.miss(
-        `${ours.toFixed(0)} ms instead of ${GOALS.cancelledMs} ms, or ${FACTOR_MAX} times the relay`,
-      );
-    return {
-      aborts: { ...bench.section, clients: CLIENTS, cancelledMs: { gateway: ours, 'node-net': bare } },
-    };
+      bench.miss(`${ours.toFixed(0)} ms instead of ${GOALS.cancelledMs} ms, or ${FACTOR_MAX} times the relay`);
+    return { aborts: { ...bench.section, clients: CLIENTS, cancelledMs: { gateway: ours, 'node-net': bare } } };
   },
 };

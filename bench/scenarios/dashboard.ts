@@ -30,8 +30,7 @@ export const scenario: Scenario = {
     ];
     const open = (count: number): Promise<Viewer[]> =>
       Promise.all(Array.from({ length: count }, () => Viewer.open(port)));
-    const close = (viewers: readonly Viewer[]) =>
-      Promise.all(viewers.map((viewer) => viewer[Symbol.asyncDispose]()));
+    const close = (viewers: readonly Viewer[]) => Promise.all(viewers.map((viewer) => viewer[Symbol.asyncDispose]()));
 
     const results = await bench.takeTurns(
       cases,

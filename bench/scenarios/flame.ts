@@ -96,8 +96,7 @@ function draw(root: Frame, title: string): string {
     const y = 60 + level * ROW;
     const share = ((frame.us / root.us) * 100).toFixed(1);
     const room = Math.floor(width / 6.8) - 1;
-    const label =
-      frame.name.length <= room ? frame.name : room > 4 ? `${frame.name.slice(0, room - 1)}…` : '';
+    const label = frame.name.length <= room ? frame.name : room > 4 ? `${frame.name.slice(0, room - 1)}…` : '';
     boxes.push(
       `<g><title>${escapeText(frame.name)}: ${share} %</title>` +
         `<rect class="${frame.owner}" x="${x.toFixed(1)}" y="${y}" width="${width.toFixed(1)}" height="${ROW - 1}"/>` +

@@ -12,16 +12,10 @@ const CONNECTIONS = [16, 64, 256, 1_000];
 const IDLE_CONNECTIONS = 5_000;
 
 /** Measures the cases in turns and prints a table. Returns the CPU time per call of each in µs. */
-async function measure(
-  bench: Bench,
-  title: string,
-  cases: readonly LoadCase[],
-): Promise<Record<string, number>> {
+async function measure(bench: Bench, title: string, cases: readonly LoadCase[]): Promise<Record<string, number>> {
   const results = await bench.loadInTurns(cases);
   bench.printCosts(title, results);
-  return Object.fromEntries(
-    [...results].map(([{ name }, costs]) => [name, median(costs.map(({ us }) => us))]),
-  );
+  return Object.fromEntries([...results].map(([{ name }, costs]) => [name, median(costs.map(({ us }) => us))]));
 }
 
 /** Opens connections that make one call each and then stay idle. */

@@ -43,19 +43,16 @@ interface Variant {
 
 /** Starts a collector that accepts everything. */
 async function startCollector(): Promise<string> {
-  const server = createServer((incoming, response) => {
-    incoming.resume().on('end', () => response.end());
-  }).listen(0, '127.0.0.1');
+  const server = createServer((incoming, response) => incoming.resume().on('end', () => response.end())).listen(
+    0,
+    '127.0.0.1',
+  );
   await once(server, 'listening');
   server.unref();
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
-async function makeVariants(
-  folder: string,
-  certificate: Certificate | undefined,
-  redisUrl: string | undefined,
-) {
+async function makeVariants(folder: string, certificate: Certificate | undefined, redisUrl: string | undefined) {
   const { tokens, settings: tokenSettings } = makeTokens(folder, 64);
   const headers = Array.from({ length: CLIENTS }, (_, index) => `X-Forwarded-For: 203.0.113.${index + 1}`);
   const byProxy = { TRUSTED_PROXIES: '127.0.0.1' };
@@ -104,15 +101,12 @@ async function measureWithH2load({ port, pid, ca }: Running, seconds: number, ar
   const url = `${ca === undefined ? 'http' : 'https'}://127.0.0.1:${port}/api/work-items/17`;
   const calls = String(Math.round(H2LOAD_RATE * seconds * 1_000));
   const before = processorMs(pid);
-  const child = spawn(...pin(1, 'h2load', [...args, '-n', calls, url]), {
-    stdio: ['ignore', 'pipe', 'ignore'],
-  });
+  const child = spawn(...pin(1, 'h2load', [...args, '-n', calls, url]), { stdio: ['ignore', 'pipe', 'ignore'] });
   let text = '';
   child.stdout.on('data', (data: Buffer) => (text += data.toString()));
   await once(child, 'close');
   const [, succeeded = '0'] = /(\d+) succeeded/.exec(text) ?? [];
-  if (succeeded === '0' || !text.includes(' 0 failed') || !text.includes(' 0 5xx'))
-    throw new Error(`h2load: ${text}`);
+  if (succeeded === '0' || !text.includes(' 0 failed') || !text.includes(' 0 5xx')) throw new Error(`h2load: ${text}`);
   return ((processorMs(pid) - before) * 1_000) / Number(succeeded);
 }
 

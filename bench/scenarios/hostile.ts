@@ -54,23 +54,14 @@ export const scenario: Scenario = {
       },
       ...(certificate === undefined
         ? []
-        : [
-            {
-              door: 'TLS',
-              rest: 'no attack, TLS',
-              env: { ...certificate.settings, HTTP2: 'true' },
-              lines: [''],
-            },
-          ]),
+        : [{ door: 'TLS', rest: 'no attack, TLS', env: { ...certificate.settings, HTTP2: 'true' }, lines: [''] }]),
     ];
     const all = doors.flatMap(({ door, rest, ...more }) => {
       const names = Object.keys(ATTACKS).filter((name) => ATTACKS[name]?.door === door);
       return [rest, ...names].map((name) => ({ name, rest, door, ...more }));
     });
     const { only } = bench.flags;
-    const cases = bench.choose(all, ({ name }) =>
-      all.some((one) => one.rest === name && only.includes(one.name)),
-    );
+    const cases = bench.choose(all, ({ name }) => all.some((one) => one.rest === name && only.includes(one.name)));
     const gateways = new Map<string, Running>();
     for (const { door, env } of doors.filter((one) => cases.some(({ door }) => door === one.door))) {
       const ca = door === 'TLS' ? certificate?.ca : undefined;
@@ -121,8 +112,7 @@ export const scenario: Scenario = {
           Math.max(...rounds.map((each) => each[field])).toFixed(0);
         const [p99 = NaN, restP99 = NaN] = [p99s.get(name), p99s.get(rest)];
         const goal = GOALS.hostileP99Ms(restP99);
-        if (!(p99 <= goal))
-          bench.miss(`${name}: p99 of ${p99.toFixed(0)} ms instead of ${goal.toFixed(0)} ms [D58]`);
+        if (!(p99 <= goal)) bench.miss(`${name}: p99 of ${p99.toFixed(0)} ms instead of ${goal.toFixed(0)} ms [D58]`);
         return [
           name,
           most('connections'),
@@ -141,9 +131,7 @@ export const scenario: Scenario = {
     );
     const factor = (p99s.get('Bearer x sent ahead') ?? NaN) / (p99s.get('no token sent ahead') ?? NaN);
     if (factor > BEARER_FACTOR_MAX)
-      bench.miss(
-        `p99 with Bearer x: ${factor.toFixed(1)} times that without a token, not ${BEARER_FACTOR_MAX}`,
-      );
+      bench.miss(`p99 with Bearer x: ${factor.toFixed(1)} times that without a token, not ${BEARER_FACTOR_MAX}`);
     const rows = cases.map(({ name, rest }) => ({ name, rest, p99Ms: p99s.get(name) ?? NaN }));
     return { hostile: { ...bench.section, rate, rows } };
   },

@@ -30,10 +30,7 @@ function makeDocuments(): { name: string; bytes: Buffer; check: Check }[] {
     list,
     { ...list, name: `${list.name}, in pieces of 64 KiB`, check: inPieces },
     text('pretty-printed, 2 spaces', JSON.stringify(JSON.parse(makeList(100).toString()), null, 2)),
-    text(
-      'integers, 1 to 9 digits',
-      JSON.stringify(many(8_000, (index) => (index * 7_919) % 10 ** (1 + (index % 9)))),
-    ),
+    text('integers, 1 to 9 digits', JSON.stringify(many(8_000, (index) => (index * 7_919) % 10 ** (1 + (index % 9))))),
     text('doubles, 17 digits', JSON.stringify(many(3_000, (index) => Math.sqrt(index)))),
     text('deep: objects and arrays', '{"a":['.repeat(5_000) + '1' + ']}'.repeat(5_000)),
     text('escapes among text', JSON.stringify(makeList(100).toString())),
@@ -84,10 +81,7 @@ export const scenario: Scenario = {
         const samples: { scannerNs: number; oracleNs: number }[] = [];
         const until = performance.now() + bench.seconds * 1_000;
         do {
-          samples.push({
-            scannerNs: time(check, bytes, scanner),
-            oracleNs: time(isJsonByOracle, bytes, oracle),
-          });
+          samples.push({ scannerNs: time(check, bytes, scanner), oracleNs: time(isJsonByOracle, bytes, oracle) });
         } while (performance.now() < until);
         const scannerNs = median(samples.map((sample) => sample.scannerNs));
         return Promise.resolve({ scannerNs, oracleNs: median(samples.map((sample) => sample.oracleNs)) });

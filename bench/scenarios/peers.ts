@@ -44,11 +44,7 @@ export const scenario: Scenario = {
         await one.stop();
       }
     }
-    const rows = running.map(({ contender: { name, version } }): PeerRow => ({
-      name,
-      version: version(),
-      us: {},
-    }));
+    const rows = running.map(({ contender: { name, version } }): PeerRow => ({ name, version: version(), us: {} }));
     const rowOf = (one: Running): PeerRow => existing(rows[running.indexOf(one)]);
     const recorded = readResults().peers.rows;
 
@@ -59,11 +55,9 @@ export const scenario: Scenario = {
         const other = rows.find((row) => row.name === name)?.us[workload.name];
         return other && (us / other).toFixed(2);
       };
-      for (const [{ one }, costs] of results)
-        rowOf(one).us[workload.name] = median(costs.map(({ us }) => us));
+      for (const [{ one }, costs] of results) rowOf(one).us[workload.name] = median(costs.map(({ us }) => us));
       bench.printCosts(`${workload.title}, ${workload.connections} connections`, results, {
-        recorded: ({ one }) =>
-          formatUs(recorded.find((row) => row.name === one.contender.name)?.us[workload.name]),
+        recorded: ({ one }) => formatUs(recorded.find((row) => row.name === one.contender.name)?.us[workload.name]),
         '÷ nginx + Lua': dividedBy('nginx-lua'),
         '÷ @fastify/http-proxy': dividedBy('fastify-http-proxy'),
       });

@@ -97,9 +97,7 @@ function findMisses({ mode, recoveryMaxMs }: RestartRow, verdicts: readonly Verd
   const lostReads = count(verdicts, isGentle ? ['cut', 'after'] : ['after'], true);
   return [
     ...(lostReads > 0 ? [`${mode}: ${lostReads} reads failed although a backend was there`] : []),
-    ...(hasOutage && recoveryMaxMs > RECOVERY_MS_MAX
-      ? [`${mode}: recovery took ${recoveryMaxMs.toFixed(0)} ms`]
-      : []),
+    ...(hasOutage && recoveryMaxMs > RECOVERY_MS_MAX ? [`${mode}: recovery took ${recoveryMaxMs.toFixed(0)} ms`] : []),
   ];
 }
 
@@ -114,9 +112,7 @@ export const scenario: Scenario = {
     const [execPath, execArgv] = pin(1, process.execPath, []);
     await using backend = await RestartingBackend.start({ answerMs: ANSWER_MS, execPath, execArgv });
     const running: Running[] = [];
-    for (const { contender, env } of bench.choose(
-      contenders.map((one) => ({ ...one, name: one.contender.name })),
-    )) {
+    for (const { contender, env } of bench.choose(contenders.map((one) => ({ ...one, name: one.contender.name })))) {
       const missing = contender.findMissing();
       if (missing === undefined)
         running.push(await bench.start(contender, { backendPort: backend.port, ...(env && { env }) }));
@@ -138,8 +134,7 @@ export const scenario: Scenario = {
           bench.miss(`${mode}: ${verdict.writtenTwice} writes were sent twice`);
         return verdict;
       },
-      ({ calls, failures }) =>
-        `${Object.values(failures).reduce((sum, failed) => sum + failed, 0)} of ${calls} calls`,
+      ({ calls, failures }) => `${Object.values(failures).reduce((sum, failed) => sum + failed, 0)} of ${calls} calls`,
     );
     const rows = [...results].map(([one, verdicts]) => makeRow(one, verdicts));
     bench.print(
@@ -158,8 +153,7 @@ export const scenario: Scenario = {
         const { reads, writes, late, writtenTwice, recoveryMs, recoveryMaxMs } = existing(rows[index]);
         const readTwice = verdicts.reduce((sum, verdict) => sum + verdict.readTwice, 0);
         const recovery = `${recoveryMs.toFixed(0)} (${recoveryMaxMs.toFixed(0)})`;
-        const misses =
-          one.one.contender.name === 'gateway' ? findMisses(existing(rows[index]), verdicts) : [];
+        const misses = one.one.contender.name === 'gateway' ? findMisses(existing(rows[index]), verdicts) : [];
         for (const miss of misses) bench.miss(miss);
         return [one.name, reads, writes, late, writtenTwice, readTwice, recovery, bench.noise(one.name)];
       }),

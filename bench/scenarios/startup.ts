@@ -56,11 +56,7 @@ export const scenario: Scenario = {
         bench.noise(name),
       ]),
     );
-    const section = rows.map(({ name, replies, idleMb }) => ({
-      name,
-      firstReplyMs: median(replies),
-      idleMb,
-    }));
+    const section = rows.map(({ name, replies, idleMb }) => ({ name, firstReplyMs: median(replies), idleMb }));
     const own = section.find(({ name }) => name === 'built');
     for (const field of ['firstReplyMs', 'idleMb'] as const)
       if (own !== undefined && own[field] > GOALS[field])

@@ -5,13 +5,7 @@ import swagger from '@fastify/swagger';
 import Fastify from 'fastify';
 import { frameworkErrors, workItemGateway } from 'work-item-gateway';
 
-const {
-  BACKEND_URL = 'http://localhost:5104',
-  JWT_SECRET,
-  ORIGIN,
-  RATE_LIMIT = 100,
-  PORT = 3000,
-} = process.env;
+const { BACKEND_URL = 'http://localhost:5104', JWT_SECRET, ORIGIN, RATE_LIMIT = 100, PORT = 3000 } = process.env;
 const app = Fastify({ logger: true, return503OnClosing: false, frameworkErrors });
 
 await app.register(swagger, { openapi: { info: { title: 'Our site', version: '1.0.0' } } });

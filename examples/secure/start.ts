@@ -19,9 +19,7 @@ function openssl(args: string): void {
     execFileSync('openssl', args.split(' '), { cwd: folder, stdio: ['ignore', 'ignore', 'pipe'] });
   } catch (error) {
     const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT';
-    process.stderr.write(
-      isMissing ? 'error: this needs `openssl` to make certificates\n' : `${String(error)}\n`,
-    );
+    process.stderr.write(isMissing ? 'error: this needs `openssl` to make certificates\n' : `${String(error)}\n`);
     rmSync(folder, { recursive: true });
     process.exit(1);
   }
@@ -29,9 +27,7 @@ function openssl(args: string): void {
 
 // A CA, and a certificate from it for this machine.
 const ecKey = '-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes';
-openssl(
-  `req -x509 ${ecKey} -days 90 -subj /CN=throw-away-authority -keyout authority.key -out authority.pem`,
-);
+openssl(`req -x509 ${ecKey} -days 90 -subj /CN=throw-away-authority -keyout authority.key -out authority.pem`);
 openssl(`req ${ecKey} -subj /CN=localhost -keyout server.key -out server.csr`);
 writeFileSync(file('names'), 'subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1\n');
 openssl(

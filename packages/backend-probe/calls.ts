@@ -10,13 +10,7 @@ import { createGateway, gatewayRows, type GatewayValues } from '../core/hosts/op
 import { defaultsOf } from '../core/hosts/options/rows.ts';
 import type { ClientTls, SocketTap } from '../core/http1/client-connection.ts';
 import type { Transport } from '../core/http1/transport.ts';
-import {
-  backendPath,
-  collectionPath,
-  operations,
-  type Operation,
-  type OperationName,
-} from '../core/operations.ts';
+import { backendPath, collectionPath, operations, type Operation, type OperationName } from '../core/operations.ts';
 import type { CallOutcome } from '../core/outcomes.ts';
 import type { Reason } from '../core/reasons.ts';
 import { withoutEndSlashes } from '../core/text/addresses.ts';
@@ -79,9 +73,7 @@ export class Calls {
       { ...settings, ...ofClients, backendTls: backendUrl.protocol === 'https:' ? tls : undefined },
       {
         observer: {
-          onCallEnd: (record) => {
-            this.#onEnd(record);
-          },
+          onCallEnd: (record) => this.#onEnd(record),
           onMalformed: () => undefined,
           onStall: () => undefined,
           onBug: (error) => {
@@ -177,9 +169,7 @@ export class Calls {
     if (last?.socket.destroyed === false) {
       const over = new AbortController();
       // A referenced timer keeps the process alive; `AbortSignal.timeout` and an idle socket do not.
-      const timer = setTimeout(() => {
-        over.abort();
-      }, ms);
+      const timer = setTimeout(() => over.abort(), ms);
       await once(last.socket, 'close', { signal: over.signal }).catch(() => undefined);
       clearTimeout(timer);
     }

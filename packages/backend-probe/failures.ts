@@ -80,9 +80,7 @@ const failures: Readonly<Record<string, Failure>> = {
   'empty-success': [
     isNotJson(({ answer, reason }) => answer?.status === 204 || reason === 'empty-body'),
     ({ operation }) =>
-      operation.name === 'create'
-        ? 'creates succeed, but clients get 500'
-        : 'the answer is a success without a body',
+      operation.name === 'create' ? 'creates succeed, but clients get 500' : 'the answer is a success without a body',
     (call) =>
       call.operation.name === 'create'
         ? `The item is created, yet clients see a failure and may create it twice. The backend must answer a create with the new item as JSON${fieldOf(call, 'location') === '' ? '' : '; the gateway does not follow its location header'}.`
@@ -100,8 +98,7 @@ const failures: Readonly<Record<string, Failure>> = {
   html: [
     isNotJson(
       (call, start) =>
-        /html|xml/i.test(fieldOf(call, 'content-type')) ||
-        start.toString('latin1').trimStart().startsWith('<'),
+        /html|xml/i.test(fieldOf(call, 'content-type')) || start.toString('latin1').trimStart().startsWith('<'),
     ),
     'the answer is a page, not JSON',
     'Usually this is a sign-in page, an error page with status 200, or another site. Is BACKEND_URL the address of the work-item backend itself, with the right base path?',
@@ -220,9 +217,7 @@ function adviseOnRedirect(call: Call, backendUrl: URL): string {
     return 'The redirect names no valid location.';
   }
   const belowBase = call.path.slice(basePathOf(backendUrl).length);
-  const base = to.pathname.endsWith(belowBase)
-    ? to.origin + to.pathname.slice(0, -belowBase.length)
-    : undefined;
+  const base = to.pathname.endsWith(belowBase) ? to.origin + to.pathname.slice(0, -belowBase.length) : undefined;
   return base !== undefined &&
     /^https?:$/.test(to.protocol) &&
     to.search === '' &&

@@ -4,9 +4,7 @@
 // Checked first, because on an older Node, loading the rest fails with an unhelpful stack.
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
 if (major < 22 || (major === 22 && minor < 19)) {
-  process.stderr.write(
-    `error: work-item-gateway needs Node 22.19 or newer; this is Node ${process.versions.node}\n`,
-  );
+  process.stderr.write(`error: work-item-gateway needs Node 22.19 or newer; this is Node ${process.versions.node}\n`);
   process.exit(1);
 }
 

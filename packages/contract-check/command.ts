@@ -27,9 +27,7 @@ export function findProblems(flags: GivenFlags): readonly string[] {
   const has = (flag: string): boolean => Object.hasOwn(flags, flag);
   const template = templateOf(flags);
   return [
-    ...(has('--contract') ? [] : ['--write', '--body', '--json'].filter(has)).map(
-      (flag) => `${flag} needs --contract`,
-    ),
+    ...(has('--contract') ? [] : ['--write', '--body', '--json'].filter(has)).map((flag) => `${flag} needs --contract`),
     ...(has('--contract') && has('--body') && !has('--write')
       ? ['--body needs --write: without --write nothing is created']
       : []),
@@ -70,12 +68,7 @@ export async function runContractCheck(
   }
   const report = await checkContract({ settings, tls, write, stop: stop.signal, cut: cut.signal });
   const exitCode = signalCode ?? exitCodeOf(report);
-  const run = {
-    version,
-    backend: `${withoutEndSlashes(url)}${backendPath}`,
-    write: write !== undefined,
-    exitCode,
-  };
+  const run = { version, backend: `${withoutEndSlashes(url)}${backendPath}`, write: write !== undefined, exitCode };
   print(Object.hasOwn(flags, '--json') ? writeContract(report, run) : describeContract(report, run));
   return exitCode;
 }

@@ -35,8 +35,7 @@ export async function tryConnection(session: Session): Promise<ConnectionFacts> 
   const answered = session.calls.made.filter(({ answer }) => answer !== undefined);
   const last = answered.at(-1);
   const { version, fields } = last?.answer ?? {};
-  const closesAlways =
-    answered.length > 0 && answered.every((call) => call.answer?.closesConnection === true);
+  const closesAlways = answered.length > 0 && answered.every((call) => call.answer?.closesConnection === true);
   const promise = parseKeepAliveSeconds(fields?.get('keep-alive') ?? '');
   const unwatched = {
     httpVersion: version,
@@ -51,8 +50,7 @@ export async function tryConnection(session: Session): Promise<ConnectionFacts> 
     return unwatched;
   }
   if (closesAlways || promise === 0 || promise === 1) {
-    const why =
-      version === '1.0' ? 'the backend uses HTTP/1.0' : 'the backend does not keep connections open';
+    const why = version === '1.0' ? 'the backend uses HTTP/1.0' : 'the backend does not keep connections open';
     session.tell(last, 'connection-closes', why);
     return unwatched;
   }

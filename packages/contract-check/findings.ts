@@ -149,8 +149,7 @@ export type FindingName = keyof typeof breaking | keyof typeof warnings;
 export function findingOf(call: Call, name: FindingName, values: readonly (string | number)[]): Finding {
   const [title, advice, clients]: Row = { ...breaking, ...warnings }[name];
   const [code = name] = name.split(':');
-  const fill = (text: string): string =>
-    text.replace(/\{(\d)\}/g, (_, index: string) => String(values[Number(index)]));
+  const fill = (text: string): string => text.replace(/\{(\d)\}/g, (_, index: string) => String(values[Number(index)]));
   return createFinding(
     call,
     { code, title: fill(title), advice: fill(advice) },

@@ -15,9 +15,7 @@ export type Item = Readonly<Record<string, unknown>>;
 export function readJson(bytes: Buffer): unknown {
   try {
     const text = new TextDecoder().decode(bytes);
-    return /\d{16}/.test(text)
-      ? (JSON.parse(text, keepLongNumber) as unknown)
-      : (JSON.parse(text) as unknown);
+    return /\d{16}/.test(text) ? (JSON.parse(text, keepLongNumber) as unknown) : (JSON.parse(text) as unknown);
   } catch {
     // The gateway accepts this JSON, but it is nested too deeply for the platform's parser.
     return undefined;
@@ -74,7 +72,5 @@ function readId(value: unknown, parsing: ItemIdParsing): ItemId {
 
 /** Returns true if a top-level string of the item contains `marker`. */
 export function carries(item: unknown, marker: string): item is Item {
-  return (
-    isItem(item) && Object.values(item).some((value) => typeof value === 'string' && value.includes(marker))
-  );
+  return isItem(item) && Object.values(item).some((value) => typeof value === 'string' && value.includes(marker));
 }

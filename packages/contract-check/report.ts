@@ -20,9 +20,7 @@ interface Run {
  * otherwise.
  */
 export function exitCodeOf({ findings, leftovers, isInterrupted }: ContractReport): 0 | 1 {
-  return isInterrupted || leftovers.length > 0 || findings.some(({ severity }) => severity === 'breaks')
-    ? 1
-    : 0;
+  return isInterrupted || leftovers.length > 0 || findings.some(({ severity }) => severity === 'breaks') ? 1 : 0;
 }
 
 /** The report for people. */
@@ -33,9 +31,7 @@ export function describeContract(report: ContractReport, run: Run): string {
   const left = leftovers.length === 0 ? '' : `, ${leftovers.length} left behind`;
   return [
     `backend: ${run.backend}\n`,
-    ...operations.map(
-      (operation) => `  ${operation.name.padEnd(8)}${describeVerdict(report, operation, run)}\n`,
-    ),
+    ...operations.map((operation) => `  ${operation.name.padEnd(8)}${describeVerdict(report, operation, run)}\n`),
     `  ${describeConnection(report)}\n`,
     ...broken.map((finding) => describeFinding(finding, 'BROKEN')),
     ...warnings.map((finding) => describeFinding(finding, 'warning')),

@@ -124,8 +124,7 @@ export class Session {
   /** Adds a finding. Equal findings of several operations become one. */
   add(finding: Finding): void {
     const same = this.findings.findIndex(
-      ({ code, title, advice }) =>
-        code === finding.code && title === finding.title && advice === finding.advice,
+      ({ code, title, advice }) => code === finding.code && title === finding.title && advice === finding.advice,
     );
     const first = this.findings[same];
     if (first === undefined) {

@@ -46,8 +46,7 @@ export function readTemplate(given: string): Template | string {
     return `--body must not have ${JSON.stringify(id)}, because a backend could overwrite the item with that id`;
   }
   const texts = Object.keys(item).filter((name) => typeof item[name] === 'string');
-  const property =
-    likely.flatMap((each) => texts.filter((name) => name.toLowerCase() === each))[0] ?? texts[0];
+  const property = likely.flatMap((each) => texts.filter((name) => name.toLowerCase() === each))[0] ?? texts[0];
   return property === undefined
     ? '--body must have a string among its top-level properties, because the check puts its marker there to find the item again'
     : { item, property };

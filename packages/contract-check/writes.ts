@@ -112,8 +112,7 @@ export class OwnItem {
   async #proof(id: string): Promise<{ readonly call: Call; readonly item: Item | undefined }> {
     const call = await this.#session.look('read', id);
     const item = call.outcome === 'ok' ? readJson(call.reply.body) : undefined;
-    const isOwn =
-      !this.#found.ids.has(id) && carries(item, this.marker) && this.#session.hasNoOtherId(item, id);
+    const isOwn = !this.#found.ids.has(id) && carries(item, this.marker) && this.#session.hasNoOtherId(item, id);
     return { call, item: isOwn ? item : undefined };
   }
 
@@ -188,10 +187,7 @@ export class OwnItem {
     const call = await session.call('delete', id);
     if (!session.judge(call)) {
       const { status } = call.answer ?? {};
-      this.#stuck.set(
-        id,
-        status === undefined ? 'its delete had no answer' : `its delete was answered with ${status}`,
-      );
+      this.#stuck.set(id, status === undefined ? 'its delete had no answer' : `its delete was answered with ${status}`);
       return;
     }
     const after = await session.call('read', id);

@@ -70,11 +70,7 @@ export const rejectedStatuses: readonly number[] = [
   400, 404, 405, 406, 409, 410, 411, 412, 413, 414, 415, 422, 428, 431,
 ];
 
-export const unsuccessfulAnswers = [
-  'not-found',
-  'rejected',
-  'refused',
-] as const satisfies readonly BackendOutcome[];
+export const unsuccessfulAnswers = ['not-found', 'rejected', 'refused'] as const satisfies readonly BackendOutcome[];
 
 /** Returns the outcome for an answer of the backend without success. */
 export function outcomeOfAnswer(

@@ -34,11 +34,7 @@ export interface Pages {
 }
 
 function errorReply(status: number, message: string, headers: readonly string[] = []): FixedReply {
-  return createFixedReply(
-    status,
-    replyHeaders(json, headers),
-    Buffer.from(JSON.stringify({ error: message })),
-  );
+  return createFixedReply(status, replyHeaders(json, headers), Buffer.from(JSON.stringify({ error: message })));
 }
 
 function optionsReply(methods: string): FixedReply {
@@ -99,18 +95,14 @@ export function replyToBroken(reason: BrokenReason): FixedReply {
 }
 
 /** The heads of replies that pass on the backend's JSON, by operation [spec 4]. */
-export const answerHeads = perOperation(({ successStatus }) =>
-  createReplyHead(successStatus, replyHeaders(json)),
-);
+export const answerHeads = perOperation(({ successStatus }) => createReplyHead(successStatus, replyHeaders(json)));
 
 /** The 500 of each operation [spec 7]. */
 export const failureReplies = perOperation((operation) => errorReply(500, operation.failureMessage));
 
 /** The reply of each operation to a backend's 404: a 404 for `read`, a 500 for all others [spec 7, rule 1]. */
 export const notFoundReplies = perOperation((operation) =>
-  operation.notFoundMessage === undefined
-    ? failureReplies[operation.name]
-    : errorReply(404, operation.notFoundMessage),
+  operation.notFoundMessage === undefined ? failureReplies[operation.name] : errorReply(404, operation.notFoundMessage),
 );
 
 function perOperation<Part>(build: (operation: Operation) => Part): Record<OperationName, Part> {

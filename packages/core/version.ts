@@ -2,8 +2,6 @@
 
 import { readFileSync } from 'node:fs';
 
-const manifest = JSON.parse(readFileSync(new URL('./package.json', import.meta.url), 'utf8')) as {
-  version: string;
-};
+const manifest = JSON.parse(readFileSync(new URL('./package.json', import.meta.url), 'utf8')) as { version: string };
 
 export const version = manifest.version;

@@ -107,9 +107,7 @@ class Dashboard implements DashboardPort {
     }
     const body = await readFile(url);
     const contentType = contentTypes[url.pathname.replace(/.*\./, '')];
-    response
-      .writeHead(200, { ...headers, 'content-type': contentType, 'content-length': body.length })
-      .end(body);
+    response.writeHead(200, { ...headers, 'content-type': contentType, 'content-length': body.length }).end(body);
     return 'answered';
   }
 
@@ -145,9 +143,7 @@ class Dashboard implements DashboardPort {
     response.flushHeaders();
     const viewer: Viewer = { response, behindSince: undefined, needsAll: true };
     this.#viewers.add(viewer);
-    response.on('close', () => {
-      this.#viewers.delete(viewer);
-    });
+    response.on('close', () => this.#viewers.delete(viewer));
     response.on('error', () => undefined);
     // A new viewer gets the event of the last round at once and does not cause another round.
     if (this.#whole !== undefined && performance.now() - this.#roundAt < roundMs) {
@@ -165,9 +161,7 @@ class Dashboard implements DashboardPort {
       this.#round = setTimeout(() => {
         this.#roundAt = performance.now();
         this.#send()
-          .catch((error: unknown) => {
-            this.#sources.onFault(error);
-          })
+          .catch((error: unknown) => this.#sources.onFault(error))
           .finally(() => {
             this.#round = undefined;
             this.#schedule();
@@ -199,8 +193,7 @@ class Dashboard implements DashboardPort {
     this.#lastFacts = factsText;
     const allPoints = this.#points.after(0);
     let wholeEvent: Buffer | undefined;
-    const whole = (): Buffer =>
-      (wholeEvent ??= Buffer.from(eventOf({ now, facts, points: allPoints, failures })));
+    const whole = (): Buffer => (wholeEvent ??= Buffer.from(eventOf({ now, facts, points: allPoints, failures })));
     this.#whole = whole;
     for (const viewer of this.#viewers) {
       // Only an event with the whole state has the facts. The facts change after a reload, or with new certificates.
@@ -288,9 +281,7 @@ function hasRoom(viewer: Viewer): boolean {
 }
 
 function requestsOf(figures: Figures): number {
-  const counts = figureNames.flatMap((name) =>
-    callOutcomes.map((outcome) => figures.outcomes(name, outcome)),
-  );
+  const counts = figureNames.flatMap((name) => callOutcomes.map((outcome) => figures.outcomes(name, outcome)));
   return counts.reduce((sum, count) => sum + count, 0);
 }
 

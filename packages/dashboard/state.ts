@@ -134,11 +134,7 @@ export interface Now {
   readonly at: number;
   readonly isDraining: boolean;
   readonly workers: readonly Worker[];
-  readonly backend: {
-    readonly isReachable: boolean;
-    readonly since: number;
-    readonly cause: string | undefined;
-  };
+  readonly backend: { readonly isReachable: boolean; readonly since: number; readonly cause: string | undefined };
   readonly inFlight: number;
   readonly bufferedBytes: number;
   readonly clientConnections: number;

@@ -1,12 +1,7 @@
 // Monitors whether the backend answers, by the last call or, if that call is old, by a probe, which is a connection without
 // an HTTP request [D34]. The gateway stays ready while the backend is down.
 
-import {
-  describeError,
-  isShortOfDescriptors,
-  reasonOfError,
-  type Peer,
-} from '../core/backend/describe-error.ts';
+import { describeError, isShortOfDescriptors, reasonOfError, type Peer } from '../core/backend/describe-error.ts';
 import type { OpenSocket } from '../core/http1/client-connection.ts';
 import type { Reason } from '../core/reasons.ts';
 
@@ -119,9 +114,7 @@ async function probe(open: OpenSocket): Promise<Seen | undefined> {
   const { promise, resolve } = Promise.withResolvers<Seen | undefined>();
   const socket = open(
     () => undefined,
-    () => {
-      resolve({ cause: undefined });
-    },
+    () => resolve({ cause: undefined }),
   ).on('error', (error) => {
     resolve(
       isShortOfDescriptors(error)

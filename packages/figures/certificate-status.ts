@@ -4,8 +4,7 @@ export interface CertificateStatus {
   /** TLS towards clients, or towards the backend. */
   readonly use: 'clients' | 'backend';
   /** The gateway's own certificate; undefined if only CA certificates are set. */
-  readonly own:
-    { readonly subject: string; readonly names: readonly string[]; readonly expiresAt: number } | undefined;
+  readonly own: { readonly subject: string; readonly names: readonly string[]; readonly expiresAt: number } | undefined;
   /** Why the current files were refused; empty if they are in use. */
   readonly problems: readonly string[];
   /** `taken`: how many times since the start new files were accepted. `refused`: how many times they were refused. */

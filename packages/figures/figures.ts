@@ -20,9 +20,7 @@ export type FigureName = OperationName | 'none';
 export const figureNames: readonly FigureName[] = [...operations.map(({ name }) => name), 'none'];
 
 /** All statuses of replies; 0 stands for a request without a reply. */
-export const statuses = [
-  0, 200, 201, 204, 400, 401, 403, 404, 405, 408, 413, 417, 429, 431, 500, 503,
-] as const;
+export const statuses = [0, 200, 201, 204, 400, 401, 403, 404, 405, 408, 413, 417, 429, 431, 500, 503] as const;
 
 /** Upper bounds of the published duration buckets, in seconds. They are public, as labels of the metrics. */
 export const publishedBounds: readonly number[] = [
@@ -37,9 +35,7 @@ const partsOfBucket = 5;
 const boundsMs: readonly number[] = publishedBounds.flatMap((bound, index) => {
   const from = publishedBounds[index - 1] ?? bound / 10;
   return Array.from({ length: partsOfBucket }, (_, part) =>
-    part === partsOfBucket - 1
-      ? bound * 1_000
-      : from * 1_000 * (bound / from) ** ((part + 1) / partsOfBucket),
+    part === partsOfBucket - 1 ? bound * 1_000 : from * 1_000 * (bound / from) ** ((part + 1) / partsOfBucket),
   );
 });
 

@@ -93,8 +93,7 @@ export class History {
     const count = (outcome: BackendOutcome): number =>
       figureNames.reduce((sum, name) => sum + passed.backendOutcomes(name, outcome), 0);
     return (
-      count('ok') === 0 &&
-      unsuccessfulAnswers.reduce((sum, outcome) => sum + count(outcome), 0) >= noSuccessAnswersMin
+      count('ok') === 0 && unsuccessfulAnswers.reduce((sum, outcome) => sum + count(outcome), 0) >= noSuccessAnswersMin
     );
   }
 
@@ -104,9 +103,7 @@ export class History {
     const count = countCalls(counted);
     const describe = (fault: Culprit): LastFailure | null => {
       const last = failures.find(({ party }) => party === fault);
-      return last === undefined
-        ? null
-        : { at: last.at, callsSince: count[fault].well - this.#marks[fault].well };
+      return last === undefined ? null : { at: last.at, callsSince: count[fault].well - this.#marks[fault].well };
     };
     return { backend: describe('backend'), gateway: describe('gateway') };
   }
@@ -124,12 +121,7 @@ export class History {
 }
 
 function stretchOf(from: Step, counted: Figures): Stretch {
-  return {
-    from: from.at,
-    at: Date.now(),
-    passed: counted.since(from.figures),
-    isIdle: !counted.isOther(from.figures),
-  };
+  return { from: from.at, at: Date.now(), passed: counted.since(from.figures), isIdle: !counted.isOther(from.figures) };
 }
 
 /**

@@ -86,9 +86,7 @@ export function createReporter(
         return [];
       }
       // The number of open streams of each HTTP/2 connection.
-      const streams = all.flatMap(({ connections }) =>
-        [...connections].flatMap((each) => each.streams ?? []),
-      );
+      const streams = all.flatMap(({ connections }) => [...connections].flatMap((each) => each.streams ?? []));
       const sum = (valueOf: (serving: ReportedServing) => number): number =>
         all.reduce((total, serving) => total + valueOf(serving), 0);
       const [backend, processMetrics] = await Promise.all([

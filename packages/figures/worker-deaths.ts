@@ -14,11 +14,5 @@ export function causeOfDeath(signal: string | null, isFrozen: boolean): DeathCau
   if (isFrozen) {
     return 'frozen';
   }
-  return signal === null
-    ? 'exit'
-    : signal === 'SIGKILL'
-      ? 'killed'
-      : signal === 'SIGABRT'
-        ? 'aborted'
-        : 'signal';
+  return signal === null ? 'exit' : signal === 'SIGKILL' ? 'killed' : signal === 'SIGABRT' ? 'aborted' : 'signal';
 }

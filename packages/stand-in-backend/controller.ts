@@ -88,9 +88,7 @@ async function readItem(request: IncomingMessage): Promise<ItemText | Answer> {
   return (
     readItemText(body) ??
     problem(request, 400, {
-      errors: {
-        $: [body.length === 0 ? 'A non-empty request body is required.' : 'The body is not a JSON object.'],
-      },
+      errors: { $: [body.length === 0 ? 'A non-empty request body is required.' : 'The body is not a JSON object.'] },
     })
   );
 }

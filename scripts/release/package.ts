@@ -54,10 +54,7 @@ export async function packAndInstall(folder: string): Promise<Installed> {
   const tarball = join(folder, name);
   const target = join(folder, 'installed');
   mkdirSync(target);
-  writeFileSync(
-    join(target, 'package.json'),
-    JSON.stringify({ name: 'installed', version: '1.0.0', private: true }),
-  );
+  writeFileSync(join(target, 'package.json'), JSON.stringify({ name: 'installed', version: '1.0.0', private: true }));
   const usual = (await run('npm', ['prefix'], target)).stderr.split('\n');
   const { stdout, stderr } = await runWell('npm', ['install', '--no-audit', '--no-fund', tarball], target);
   const warnings = `${stdout}\n${stderr}`
@@ -76,10 +73,7 @@ interface Lock {
  * Creates the package's software bill of materials (SBOM) as JSON. It lists the packages that npm installs, and Swagger UI,
  * whose files the package contains. The dependency of Swagger UI is left out.
  */
-export async function createSbom(
-  { folder }: Installed,
-  format: (typeof sbomFormats)[number],
-): Promise<string> {
+export async function createSbom({ folder }: Installed, format: (typeof sbomFormats)[number]): Promise<string> {
   const source = join(folder, 'node_modules/work-item-gateway');
   const target = join(mkdtempSync(join(folder, 'sbom-')), 'work-item-gateway');
   mkdirSync(target);

@@ -96,9 +96,7 @@ test('/metrics is made once a second, and all requests until then get the same t
     },
     async (port) => {
       const inFlightOf = async (): Promise<string | undefined> =>
-        /^work_item_gateway_requests_in_flight (\d+)$/m.exec(
-          (await request(port, 'GET', '/metrics')).text,
-        )?.[1];
+        /^work_item_gateway_requests_in_flight (\d+)$/m.exec((await request(port, 'GET', '/metrics')).text)?.[1];
       const waiting = Array.from({ length: 20 }, inFlightOf);
       await poll(() => made === 1, 'the first text is being made');
       gate.open();
@@ -199,11 +197,7 @@ test('malformed requests and heads of more than 8 KiB are refused at once [D59]'
     ['GET /livez HTTP/1.1\nHost: localhost\n\n', 400, 'Bad request'],
     ['hello\r\n', 400, 'Bad request'],
     ['\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03', 400, 'Bad request'],
-    [
-      `GET /livez HTTP/1.1\r\n${host}Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n`,
-      400,
-      'Bad request',
-    ],
+    [`GET /livez HTTP/1.1\r\n${host}Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n`, 400, 'Bad request'],
     ['PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 400, 'Bad request'],
     [`CONNECT localhost:80 HTTP/1.1\r\n${host}\r\n`, 405, 'Method not allowed'],
     [`GET /livez HTTP/1.1\r\n${host}X: ${'x'.repeat(8_192)}\r\n\r\n`, 431, 'Request header fields too large'],
@@ -291,9 +285,7 @@ describe('limits on time', { concurrency: true }, () => {
           await using client = await RawClient.open(port);
           const startedAt = performance.now();
           client.send(first);
-          const timer = setInterval(() => {
-            client.send(next);
-          }, 100);
+          const timer = setInterval(() => client.send(next), 100);
           try {
             await client.closed(unusedMs + 2_000);
           } finally {
@@ -324,16 +316,9 @@ describe('limits on time', { concurrency: true }, () => {
       // The limit is reached. The slow clients are closed last.
       const others = await openMany(port, 200);
       assert.equal((await request(port, 'GET', '/livez')).status, 200);
-      await poll(
-        () => openOf(others) <= connectionsMax - slow.length,
-        'connections over the limit are closed',
-      );
+      await poll(() => openOf(others) <= connectionsMax - slow.length, 'connections over the limit are closed');
       const ends = slow.map((client) => client.closed(15_000));
-      await poll(
-        () => performance.now() - startedAt > 10_000 + 500,
-        'the time for a reply has passed',
-        15_000,
-      );
+      await poll(() => performance.now() - startedAt > 10_000 + 500, 'the time for a reply has passed', 15_000);
       for (const client of slow) client.resume();
       await Promise.all(ends);
       for (const client of slow) assert.ok(client.bytesReceived < help.length, 'it was cut off');
@@ -350,10 +335,7 @@ describe('limits on time', { concurrency: true }, () => {
         assert.equal((await request(port, 'GET', '/livez')).status, 200);
         assert.equal(openOf(few), 30, 'dashboards take none of the 64');
         const many = await openMany(port, 200);
-        await poll(
-          () => openOf([...few, ...many]) <= connectionsMax,
-          'connections over the limit are closed',
-        );
+        await poll(() => openOf([...few, ...many]) <= connectionsMax, 'connections over the limit are closed');
         const before = viewers.map(({ messages }) => messages.length);
         assert.equal((await request(port, 'GET', events)).status, 503);
         // Waits longer than the time limits of other connections.

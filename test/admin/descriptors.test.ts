@@ -31,9 +31,7 @@ for (const WORKERS of ['1', '2']) {
     // Sends the first byte of each request, so that its connection is open.
     for (const asker of askers) await asker.sendPieces(['G']);
     const clients = await Promise.all(
-      Array.from({ length: 200 }, () =>
-        WORKERS === '1' ? command.connect() : RawClient.open(command.adminPort),
-      ),
+      Array.from({ length: 200 }, () => (WORKERS === '1' ? command.connect() : RawClient.open(command.adminPort))),
     );
     await poll(() => (countDescriptors(command.process.pid) ?? 64) >= 60, 'no descriptor is left');
     const replies: (Reply | undefined)[] = [];

@@ -34,18 +34,12 @@ async function ask(port: number, head: string, method = 'GET'): Promise<Reply> {
 }
 
 function get(path: string, ...hosts: readonly string[]): Promise<Reply> {
-  return ask(
-    command.adminPort,
-    `GET ${path} HTTP/1.1\r\n${hosts.map((host) => `Host: ${host}\r\n`).join('')}\r\n`,
-  );
+  return ask(command.adminPort, `GET ${path} HTTP/1.1\r\n${hosts.map((host) => `Host: ${host}\r\n`).join('')}\r\n`);
 }
 
 function assertRefused(reply: Reply, what: string): void {
   assert.equal(reply.status, 403, what);
-  assert.equal(
-    reply.text,
-    '{"error":"Host not allowed: use the IP address, or add the name to ADMIN_ALLOWED_HOSTS"}',
-  );
+  assert.equal(reply.text, '{"error":"Host not allowed: use the IP address, or add the name to ADMIN_ALLOWED_HOSTS"}');
   assert.equal(reply.header('content-type'), 'application/json; charset=utf-8');
 }
 
@@ -56,11 +50,7 @@ test('another Host is 403, whatever the path and method [D57]', async () => {
     }
   }
   for (const method of ['HEAD', 'POST', 'DELETE', 'OPTIONS']) {
-    const reply = await ask(
-      command.adminPort,
-      `${method} /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n`,
-      method,
-    );
+    const reply = await ask(command.adminPort, `${method} /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n`, method);
     assert.equal(reply.status, 403, method);
   }
 });

@@ -128,8 +128,7 @@ describe('check --contract --json', () => {
   });
 });
 
-const shape = (names: string, type = 'string') =>
-  Object.fromEntries(names.split(' ').map((name) => [name, type]));
+const shape = (names: string, type = 'string') => Object.fromEntries(names.split(' ').map((name) => [name, type]));
 
 /** The type of each value; an array has the type of its first element. */
 function shapeOf(value: unknown): unknown {
@@ -192,10 +191,7 @@ describe('exit codes', { concurrency: 2 }, () => {
   for (const [title, flags, says, environment] of wrong) {
     test(`2 for ${title}, and the backend is not called [D61]`, async () => {
       await using backend = await ItemBackend.start();
-      const { code, stdout, stderr } = await check(flags, {
-        BACKEND_URL: backend.scripted.url,
-        ...environment,
-      });
+      const { code, stdout, stderr } = await check(flags, { BACKEND_URL: backend.scripted.url, ...environment });
       assert.equal(code, 2, stdout + stderr);
       assert.equal(stdout, '');
       for (const pattern of says) {

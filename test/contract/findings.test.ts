@@ -62,8 +62,7 @@ const everything = (given: Answer): Case['instead'] => ({
 
 /** A create stores the item; `given` makes the answer from its id. */
 const creates = (given: (id: string) => Answer): Case['instead'] => ({
-  create: ({ request }, backend) =>
-    given(String(backend.add(JSON.parse(request.body.toString()) as Item)['id'])),
+  create: ({ request }, backend) => given(String(backend.add(JSON.parse(request.body.toString()) as Item)['id'])),
 });
 
 const listItems = (items: unknown[]): Instead => always(answer(JSON.stringify(items)));

@@ -153,9 +153,7 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
           ? undefined
           : answer(JSON.stringify([...items.values()].map((item) => ({ ...item, title: marker })))),
       read: (_exchange, { items }, id) =>
-        marker === '' || !items.has(id)
-          ? undefined
-          : answer(JSON.stringify({ ...items.get(id), title: marker })),
+        marker === '' || !items.has(id) ? undefined : answer(JSON.stringify({ ...items.get(id), title: marker })),
     };
     await runContract(backend.scripted.url);
     assert.deepEqual(backend.writes, []);
@@ -165,8 +163,7 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
     await using backend = await ItemBackend.start();
     backend.items.set('50', { id: 50, title: 'of another owner, created meanwhile' });
     backend.instead = {
-      list: (_exchange, { items }) =>
-        answer(JSON.stringify([...items.values()].filter(({ id }) => id !== 50))),
+      list: (_exchange, { items }) => answer(JSON.stringify([...items.values()].filter(({ id }) => id !== 50))),
       create: (exchange) => {
         backend.add(bodyOf(exchange));
         return answer('{"id":50}', { status: 201 });
@@ -181,9 +178,7 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
 
   test('a create that drops fields is reported, and no update or delete is sent [D61]', async () => {
     await using backend = await ItemBackend.start();
-    backend.instead = {
-      create: () => answer(JSON.stringify(backend.add({ name: 'dropped' })), { status: 201 }),
-    };
+    backend.instead = { create: () => answer(JSON.stringify(backend.add({ name: 'dropped' })), { status: 201 }) };
     const report = await runContract(backend.scripted.url);
     assert.deepEqual(backend.writes, []);
     assert.deepEqual(codesOf(report), ['breaks create: not-proven']);
@@ -215,8 +210,7 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
       test(`a delete answered with ${status}, then a read that shows ${title}: the item is gone [D61]`, async () => {
         await using backend = await ItemBackend.start();
         backend.instead = {
-          read: (_exchange, { items, created }, id) =>
-            created.has(id) && !items.has(id) ? answer(body) : undefined,
+          read: (_exchange, { items, created }, id) => (created.has(id) && !items.has(id) ? answer(body) : undefined),
           delete: (exchange, _backend, id) => {
             const usual = backend.usual('delete', exchange.request.body, id);
             return status === 500 ? answer('{}', { status }) : usual;
@@ -237,8 +231,7 @@ describe('a backend that names the wrong item', { concurrency: 4 }, () => {
     let isDeleted = false;
     backend.instead = {
       list: () => (isDeleted ? answer('{}', { status: 500 }) : undefined),
-      read: (_exchange, _backend, id) =>
-        isDeleted ? answer(`{"id":${id},"title":"of another owner"}`) : undefined,
+      read: (_exchange, _backend, id) => (isDeleted ? answer(`{"id":${id},"title":"of another owner"}`) : undefined),
       delete: () => {
         isDeleted = true;
         return undefined;

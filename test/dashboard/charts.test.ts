@@ -152,10 +152,7 @@ describe('the charts', () => {
           return 1 - plot.valToPos(${ms}, 'y') / plot.over.clientHeight;
         })()`);
       const [p50, p99, spike] = [await share(8), await share(20), await share(150)];
-      assert.ok(
-        p50 > 0.05 && p99 - p50 > 0.15 && spike - p99 > 0.3 && spike <= 1,
-        `${p50}, ${p99}, ${spike}`,
-      );
+      assert.ok(p50 > 0.05 && p99 - p50 > 0.15 && spike - p99 > 0.3 && spike <= 1, `${p50}, ${p99}, ${spike}`);
       await reads(watched, '#drawn .latency figcaption', /Latency ms, logarithmic scale/);
     });
   });
@@ -201,10 +198,7 @@ describe('the charts', () => {
       const high = await readColumn(watched, 'Failed requests', 60);
       const heights = [client, gateway, backend].map((color) => high.filter((each) => each === color).length);
       const [ofClients = 0, ofGateway = 0, ofBackend = 0] = heights;
-      assert.ok(
-        Math.abs(ofGateway - 2 * ofClients) <= 2 && Math.abs(ofBackend - 3 * ofClients) <= 3,
-        heights.join(),
-      );
+      assert.ok(Math.abs(ofGateway - 2 * ofClients) <= 2 && Math.abs(ofBackend - 3 * ofClients) <= 3, heights.join());
       assert.deepEqual(
         [...new Set(high.filter((each) => [client, gateway, backend].includes(each)))],
         [client, gateway, backend],
@@ -230,9 +224,7 @@ describe('the charts', () => {
         return [box.left + plot.valToPos(${(now - (steps - 91) * stepMs) / 1_000}, 'x'), box.top + 20];
       })()`);
       await page.mouse.move(left, top);
-      const time = await page.evaluate<string>(
-        `new Date(${now - (steps - 91) * stepMs}).toTimeString().slice(0, 8)`,
-      );
+      const time = await page.evaluate<string>(`new Date(${now - (steps - 91) * stepMs}).toTimeString().slice(0, 8)`);
       for (const chart of ['requests', 'failed-requests', 'latency']) {
         await reads(watched, `#drawn .${chart} .when`, new RegExp(`^at ${time}$`));
         await reads(watched, `#drawn .${chart} .pointed`, new RegExp(`^${time}$`));
@@ -258,11 +250,7 @@ describe('the charts', () => {
       await gateway.stop();
       await reads(watched, '#connection', /^Connection lost$/);
       const before = await countTimes(watched);
-      gateway = await startCommand({
-        BACKEND_URL: backend.url,
-        PORT: String(port),
-        ADMIN_PORT: String(adminPort),
-      });
+      gateway = await startCommand({ BACKEND_URL: backend.url, PORT: String(port), ADMIN_PORT: String(adminPort) });
       await reads(watched, '#connection', /^Live$/);
       await page.locator('.requests .area[aria-label*=", restarted "]').waitFor();
       assert.match(
@@ -270,10 +258,7 @@ describe('the charts', () => {
         /, restarted \d\d:\d\d\. Read its values with the arrow keys/,
       );
       assert.ok((await countTimes(watched)) >= before, 'the earlier values are still drawn');
-      assert.ok(
-        await page.locator('#traffic').isVisible(),
-        'visible, although the new process has served no call',
-      );
+      assert.ok(await page.locator('#traffic').isVisible(), 'visible, although the new process has served no call');
     } finally {
       await gateway.stop();
     }
@@ -288,19 +273,13 @@ describe('the charts', () => {
         await using watched = await openDashboard(browser, { adminPort });
         figures.recordWorkerDeath('killed');
         figures.recordWorkerDeath('frozen');
-        await watched.page
-          .locator('.requests .area[aria-label*=", 2 workers died "]')
-          .waitFor({ timeout: 15_000 });
+        await watched.page.locator('.requests .area[aria-label*=", 2 workers died "]').waitFor({ timeout: 15_000 });
       },
     );
   });
 
   test('the small chart of the memory shows its scale', async () => {
     const more = { residentBytes: 60 * 1_048_576 };
-    await withPage(
-      (page) => reads(page, '#loads > div:nth-child(3) .spark', /^60\.0\sMiB0$/, 15_000),
-      {},
-      more,
-    );
+    await withPage((page) => reads(page, '#loads > div:nth-child(3) .spark', /^60\.0\sMiB0$/, 15_000), {}, more);
   });
 });

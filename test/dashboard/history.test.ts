@@ -51,12 +51,8 @@ function call(name: string, more: Partial<CallRecord> = {}): CallRecord {
   });
 }
 
-beforeEach(() => {
-  mock.timers.enable({ apis: ['Date'], now: 0 });
-});
-afterEach(() => {
-  mock.timers.reset();
-});
+beforeEach(() => mock.timers.enable({ apis: ['Date'], now: 0 }));
+afterEach(() => mock.timers.reset());
 
 test('a step has the sum over all processes since the previous step', () => {
   const history = new History(0, stepMs);
@@ -146,13 +142,7 @@ test('failures caused by clients are counted for the clients, even with a 500 [D
   assert.equal(flows.all.requests, 5);
   assert.equal(flows.all.backendFailed, 0);
   assert.deepEqual(flows.none.failed, { ...nobody, client: 3 });
-  assert.deepEqual(failures, {
-    'not-found': 1,
-    rejected: 1,
-    'invalid-body': 1,
-    'no-operation': 2,
-    'bad-request': 1,
-  });
+  assert.deepEqual(failures, { 'not-found': 1, rejected: 1, 'invalid-body': 1, 'no-operation': 2, 'bad-request': 1 });
 });
 
 test('calls that succeeded since the last failure are counted, for the backend and the gateway', () => {
@@ -192,8 +182,7 @@ test('hasNoSuccess is true after at least ten answers in five minutes without a 
     count: number,
     ...[name, outcome]: [string, 'ok' | 'not-found' | 'rejected' | 'refused' | 'timed-out']
   ): void => {
-    for (let made = 0; made < count; made += 1)
-      figures.record(call(name, { outcome, backendOutcome: outcome }));
+    for (let made = 0; made < count; made += 1) figures.record(call(name, { outcome, backendOutcome: outcome }));
   };
   const pass = (ms: number): void => {
     for (let passed = 0; passed < ms; passed += stepMs) {

@@ -123,9 +123,7 @@ describe('the dashboard on a screen', () => {
       assert.equal(rows.length, 50);
       for (const { height } of rows) assert.ok(height <= heightMax, `${height} px`);
       const parts = await Promise.all(
-        ['td.path', 'td.client', '.copy'].map(
-          async (part) => (await boxesOf(watched, `#failure-rows ${part}`))[0],
-        ),
+        ['td.path', 'td.client', '.copy'].map(async (part) => (await boxesOf(watched, `#failure-rows ${part}`))[0]),
       );
       const [path, client, copy] = parts;
       assert.ok(path && client && copy);

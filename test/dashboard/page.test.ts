@@ -74,11 +74,7 @@ describe('the dashboard', () => {
       const { page } = watched;
       await reads(watched, '#verdict-title', /^All is well$/);
       await reads(watched, '#welcome', /No calls yet/);
-      await reads(
-        watched,
-        '#welcome-command',
-        new RegExp(`^curl http://127.0.0.1:${command.port}/api/work-items$`),
-      );
+      await reads(watched, '#welcome-command', new RegExp(`^curl http://127.0.0.1:${command.port}/api/work-items$`));
       assert.equal(await page.locator('#charts').isVisible(), false, 'no empty chart');
       if (colorScheme === 'light') await assertAccessible(watched);
       await watched.savePicture(`dashboard-no-traffic-${colorScheme}`);
@@ -92,12 +88,7 @@ describe('the dashboard', () => {
     await reads(watched, '#operation-rows .list td:first-of-type', /^0\.\d|^[1-9]/);
     await reads(watched, '#operation-rows .create', /\d\sms/);
     await reads(watched, '#kind-tables', /refused.*1/s);
-    await reads(
-      watched,
-      '#charts figure:first-of-type li:first-of-type',
-      /from clients (?:0\.\d|[1-9])/,
-      15_000,
-    );
+    await reads(watched, '#charts figure:first-of-type li:first-of-type', /from clients (?:0\.\d|[1-9])/, 15_000);
     await reads(watched, '#verdict-title', /^The backend fails calls$/);
     await reads(watched, '#parties .blamed .said', /^answers, 2 failures/);
     await reads(watched, '#fact-failure', /^not JSON, /);
@@ -117,22 +108,17 @@ describe('the dashboard', () => {
       // Stops updates, so that all texts are of one moment.
       await page.getByRole('button', { name: 'Pause' }).click();
       const all = await readOperation(watched, 'all');
-      const legend = async (selector: string) =>
-        await page.locator(`#charts ${selector} b`).allTextContents();
+      const legend = async (selector: string) => await page.locator(`#charts ${selector} b`).allTextContents();
       assert.deepEqual(await legend('.requests [data-party=gateway]'), [all['rate']]);
       assert.deepEqual(await legend('.failed-requests [data-party=backend]'), [all['backend']]);
       assert.deepEqual(await legend('.latency [data-party=gateway]'), [all['p50'], all['p99']]);
-      assert.deepEqual(await legend('.latency [data-party=backend]'), [
-        all['backend p50'],
-        all['backend p99'],
-      ]);
+      assert.deepEqual(await legend('.latency [data-party=backend]'), [all['backend p50'], all['backend p99']]);
       if (name === 'in the last minute') {
         assert.equal(all['backend'], '2');
         const detail = (await page.locator('#verdict-detail').textContent()) ?? '';
-        const calls =
-          /^2 of (\d+) backend calls failed in the last minute \(\d\d:\d\d:\d\d to \d\d:\d\d:\d\d\): /.exec(
-            detail,
-          );
+        const calls = /^2 of (\d+) backend calls failed in the last minute \(\d\d:\d\d:\d\d to \d\d:\d\d:\d\d\): /.exec(
+          detail,
+        );
         assert.ok(calls, detail);
         assert.equal(all['backend failed'], `${(200 / Number(calls[1])).toFixed(1)}\u00a0%`);
         assert.equal(
@@ -190,11 +176,7 @@ describe('the dashboard', () => {
       '#kind-tables [data-party=gateway] .hint',
       /^Did not occur: no keys, overload, internal error\.$/,
     );
-    await reads(
-      watched,
-      '#kind-tables [data-party=backend] .hint',
-      /^Did not occur: unreachable, timed out, /,
-    );
+    await reads(watched, '#kind-tables [data-party=backend] .hint', /^Did not occur: unreachable, timed out, /);
   });
 
   test('a backend that has recovered is shown as recovered, with the time, and not in red', async (t) => {
@@ -414,12 +396,7 @@ describe('the dashboard', () => {
         await watched.savePicture('dashboard-backend-down-dark');
       }
       await backend.restart();
-      await reads(
-        watched,
-        '#parties',
-        /(?:answers|reachable)(?!.*unreachable)/,
-        backendShownWithinMs + 1_000,
-      );
+      await reads(watched, '#parties', /(?:answers|reachable)(?!.*unreachable)/, backendShownWithinMs + 1_000);
     }
     assert.equal(backend.requests.length, calls, 'the gateway connects to find out, and makes no call');
     watched.assertClean(address(command));
@@ -492,11 +469,7 @@ describe('the dashboard', () => {
     try {
       const file = join(folder, 'settings.env');
       writeFileSync(file, 'IN_FLIGHT_MAX=60\n');
-      await using reloading = await startCommand({
-        BACKEND_URL: backend.url,
-        WORKERS: '2',
-        SETTINGS_FILE: file,
-      });
+      await using reloading = await startCommand({ BACKEND_URL: backend.url, WORKERS: '2', SETTINGS_FILE: file });
       await using watched = await open({}, reloading);
       await reads(watched, '#setting-rows tr.chosen', /IN_FLIGHT_MAX.*60 calls.*settings file/);
       writeFileSync(file, 'IN_FLIGHT_MAX=50\n');
@@ -518,10 +491,7 @@ describe('the dashboard', () => {
         viewers.push(viewer);
         viewer.send(requestBytes('GET', path));
       }
-      await poll(
-        async () => (await request(command.adminPort, 'HEAD', path)).status === 503,
-        'every place is taken',
-      );
+      await poll(async () => (await request(command.adminPort, 'HEAD', path)).status === 503, 'every place is taken');
       await using watched = await browser.open(address(command));
       await reads(watched, '#lost', /^Too many dashboards are open/);
       await viewers.pop()?.[Symbol.asyncDispose]();

@@ -27,27 +27,16 @@ test('the page and its files are served with their types, in less than 300 KB, a
   assert.equal(page.status, 200);
   assert.equal(page.header('content-type'), 'text/html; charset=utf-8');
   let bytes = page.body.length;
-  const names = new Set(
-    [...page.text.matchAll(/(?:href|src)="(dashboard\/[^"]+)"/g)].map(([, name = '']) => name),
-  );
+  const names = new Set([...page.text.matchAll(/(?:href|src)="(dashboard\/[^"]+)"/g)].map(([, name = '']) => name));
   assert.ok(names.size >= 9);
   for (const name of names) {
     const file = await command.admin(`/${name}`);
     assert.equal(file.status, 200, name);
-    const type = {
-      js: 'text/javascript; charset=utf-8',
-      css: 'text/css; charset=utf-8',
-      svg: 'image/svg+xml',
-    };
+    const type = { js: 'text/javascript; charset=utf-8', css: 'text/css; charset=utf-8', svg: 'image/svg+xml' };
     assert.equal(file.header('content-type'), type[name.split('.').at(-1) as keyof typeof type], name);
     bytes += file.body.length;
-    for (const [, imported] of file.text.matchAll(
-      /^(?:import|export) .*from '\.\/([^']+)'|^\} from '\.\/([^']+)'/gm,
-    )) {
-      assert.ok(
-        imported === undefined || names.has(`dashboard/${imported}`),
-        `${imported ?? ''} is preloaded`,
-      );
+    for (const [, imported] of file.text.matchAll(/^(?:import|export) .*from '\.\/([^']+)'|^\} from '\.\/([^']+)'/gm)) {
+      assert.ok(imported === undefined || names.has(`dashboard/${imported}`), `${imported ?? ''} is preloaded`);
     }
   }
   assert.ok(bytes < filesBytesMax, `${bytes} bytes`);
@@ -106,11 +95,7 @@ test('the facts identify the gateway: INSTANCE_NAME or the host name, and the pr
     [unnamed.instanceName, unnamed.hostName, unnamed.pid],
     [hostname(), hostname(), command.process.pid],
   );
-  await using named = await startCommand({
-    BACKEND_URL: backend.url,
-    INSTANCE_NAME: 'Größe <b> 2',
-    WORKERS: '2',
-  });
+  await using named = await startCommand({ BACKEND_URL: backend.url, INSTANCE_NAME: 'Größe <b> 2', WORKERS: '2' });
   const { instanceName, hostName, pid } = await factsOf(named);
   assert.deepEqual([instanceName, hostName, pid], ['Größe <b> 2', hostname(), named.process.pid]);
 });
@@ -155,10 +140,7 @@ test('fifty viewers are served; the next one is refused until a viewer leaves', 
     assert.equal((await request(command.adminPort, 'HEAD', events)).status, 503);
     for (const viewer of viewers) await viewer.message(() => true, 'the first message');
     await viewers.pop()?.[Symbol.asyncDispose]();
-    await poll(
-      async () => (await request(command.adminPort, 'HEAD', events)).status === 200,
-      'a place is free',
-    );
+    await poll(async () => (await request(command.adminPort, 'HEAD', events)).status === 200, 'a place is free');
   } finally {
     for (const viewer of viewers) await viewer[Symbol.asyncDispose]();
   }

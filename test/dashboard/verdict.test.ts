@@ -238,12 +238,7 @@ test('a gateway that accepts calls again after an overload is shown as recovered
 test('a certificate is shown with its remaining days, and marked when it must be renewed [D37]', () => {
   const day = 86_400_000;
   const now = Date.parse('2026-11-22T12:00:00Z');
-  const certificate: ShownCertificate = {
-    use: 'clients',
-    names: '',
-    expiresAt: now + 14 * day,
-    problems: [],
-  };
+  const certificate: ShownCertificate = { use: 'clients', names: '', expiresAt: now + 14 * day, problems: [] };
   for (const [more, text, isUnwell] of [
     [{}, 'until 2026-12-06, 14 days left', false],
     [{ expiresAt: now + 14 * day - 1 }, 'until 2026-12-06, 13 days left', true],

@@ -20,16 +20,11 @@ function partsOf(kustomization: string): string[] {
     patches?: { path?: string }[];
   };
   const names = [...resources, ...patches.flatMap(({ path }) => path ?? [])];
-  return [
-    kustomization,
-    ...names.map((name) => join(dirname(kustomization), name)).filter((path) => isFile(path)),
-  ];
+  return [kustomization, ...names.map((name) => join(dirname(kustomization), name)).filter((path) => isFile(path))];
 }
 
 // kubernetes.test.ts renders and decodes all of these.
-const kustomized = new Set(
-  globSync('deploy/kubernetes/*/kustomization.yaml', { cwd: root }).flatMap(partsOf),
-);
+const kustomized = new Set(globSync('deploy/kubernetes/*/kustomization.yaml', { cwd: root }).flatMap(partsOf));
 
 /** True when a test or a script names the file: by its path, or by its folder and name. */
 function isUsed(path: string): boolean {

@@ -11,13 +11,7 @@ import { startBlackHole } from '../helpers/black-hole.ts';
 import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
 import { sorted } from '../helpers/expected.ts';
-import {
-  findFreePort,
-  Haproxy,
-  haproxyProgram,
-  shippedConfiguration,
-  type Variations,
-} from '../helpers/haproxy.ts';
+import { findFreePort, Haproxy, haproxyProgram, shippedConfiguration, type Variations } from '../helpers/haproxy.ts';
 import { isRefused, RawClient, request, requestBytes, type Reply } from '../helpers/raw-client.ts';
 import { answer, behind, resetPeer, ScriptedBackend, timeout } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
@@ -38,9 +32,7 @@ describe('the time limits of HAProxy fit the defaults of the gateway', () => {
   };
 
   test('HAProxy waits longer for a reply than the gateway waits for the backend', () => {
-    assert.ok(
-      ofHaproxy('timeout server') > settings.backendConnectTimeoutMs + settings.backendTimeoutMs + 1_000,
-    );
+    assert.ok(ofHaproxy('timeout server') > settings.backendConnectTimeoutMs + settings.backendTimeoutMs + 1_000);
   });
 
   test('HAProxy waits longer for clients than the gateway does', () => {
@@ -58,9 +50,8 @@ describe('the time limits of HAProxy fit the defaults of the gateway', () => {
     assert.ok(ofHaproxy('inter') * ofHaproxy('fall') + 1_000 < Number(delayMs));
   });
 
-  test('HAProxy tries another gateway before it marks one as down', () => {
-    assert.ok(ofHaproxy('timeout connect') <= ofHaproxy('inter') * ofHaproxy('fall'));
-  });
+  test('HAProxy tries another gateway before it marks one as down', () =>
+    assert.ok(ofHaproxy('timeout connect') <= ofHaproxy('inter') * ofHaproxy('fall')));
 
   test('HAProxy sends a call again only if the connection failed', () => {
     const lines = shippedConfiguration.split('\n').filter((line) => /^\s*(?:retry-on|option redispatch|http-request .*retry)/.test(line)); // prettier-ignore
@@ -95,12 +86,9 @@ describe('a call to a gateway that dies is not sent again', { skip }, () => {
     await Promise.all([...gateways, admin].map((each) => each.stop()));
   });
   const timesOf = (marker: string): number =>
-    gateways
-      .flatMap(({ requests }) => requests)
-      .filter((request) => request.header('x-request-id') === marker).length;
-  const send = (client: RawClient, method: string, marker: string): void => {
+    gateways.flatMap(({ requests }) => requests).filter((request) => request.header('x-request-id') === marker).length;
+  const send = (client: RawClient, method: string, marker: string): void =>
     client.send(requestBytes(method, '/api/work-items', { headers: [['X-Request-Id', marker]], body: '{}' }));
-  };
 
   for (const method of ['GET', 'POST', 'PUT', 'DELETE']) {
     test(`${method}, a client's first call: 502, sent once`, async () => {
@@ -180,9 +168,7 @@ describe('the errors of HAProxy are JSON of the fixed form [D66]', { skip }, () 
     gateway.answersOnce(resetPeer());
     assertError(await request(haproxy.port, 'GET', '/api/work-items'), 502, unavailable);
     const { promise: isSent, resolve: setSent } = Promise.withResolvers<undefined>();
-    gateway.answersAtHead = () => {
-      setSent(undefined);
-    };
+    gateway.answersAtHead = () => setSent(undefined);
     await using client = await RawClient.open(haproxy.port);
     client.send('POST /api/work-items HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n');
     await isSent;
@@ -194,10 +180,7 @@ describe('the errors of HAProxy are JSON of the fixed form [D66]', { skip }, () 
     const pod = await ScriptedBackend.start();
     t.after(() => pod.stop());
     pod.answers(timeout);
-    const manifest = readFileSync(
-      join(import.meta.dirname, '../../deploy/kubernetes/ingress/ingress.yaml'),
-      'utf8',
-    );
+    const manifest = readFileSync(join(import.meta.dirname, '../../deploy/kubernetes/ingress/ingress.yaml'), 'utf8');
     const { metadata } = parse(manifest) as { metadata: { annotations: Record<string, string> } };
     const snippet = metadata.annotations['haproxy.org/backend-config-snippet'] ?? '';
     assert.ok(snippet.includes('timeout server 40s'));
@@ -312,10 +295,7 @@ describe('the variations of deploy/haproxy.cfg', { skip: skip || noOpenssl }, ()
       TRUSTED_PROXIES: '127.0.0.1',
     });
     const variations = {
-      clientTls: {
-        port: await findFreePort(),
-        file: folder.write('both.pem', forClients.cert + forClients.key),
-      },
+      clientTls: { port: await findFreePort(), file: folder.write('both.pem', forClients.cert + forClients.key) },
       proxyProtocol: { port: await findFreePort() },
       gatewayTls: { file: authority.certFile },
     } satisfies Variations;

@@ -52,8 +52,7 @@ function run(program: string, args: readonly string[]): string {
 }
 const storage = (): string[] => ['--root', join(folder, 'store'), '--runroot', join(folder, 'run'), '--storage-driver', 'vfs']; // prettier-ignore
 const buildah = (...args: readonly string[]): string => run('buildah', [...storage(), ...args]);
-const podman = (...args: readonly string[]): string =>
-  run('podman', [...storage(), '--runtime', 'runc', ...args]);
+const podman = (...args: readonly string[]): string => run('podman', [...storage(), '--runtime', 'runc', ...args]);
 
 /** The parts of the official Node image that the Dockerfile uses: Node.js, npm, a shell, binutils. */
 function makeBuildBase(): void {
@@ -229,8 +228,7 @@ describe('the image', { skip }, () => {
       readFileSync(join(mounted, 'var/lib/dpkg/status.d', name), 'utf8'),
     );
     const names = packages.map((text) => /^Package: (.*)$/m.exec(text)?.[1] ?? '');
-    for (const name of ['libatomic1', 'libc6', 'libgcc-s1', 'libstdc++6'])
-      assert.ok(names.includes(name), name);
+    for (const name of ['libatomic1', 'libc6', 'libgcc-s1', 'libstdc++6']) assert.ok(names.includes(name), name);
     for (const text of packages) assert.match(text, /^Version: \S+$/m);
     for (const path of ['dist/command/api-reference/swagger-ui', 'node_modules/uplot', '.']) {
       const file = join(mounted, 'opt/work-item-gateway', path, 'package.json');
@@ -245,10 +243,7 @@ describe('the image', { skip }, () => {
       JSON.parse(podman('image', 'inspect', 'localhost/first')) as [{ Config: Record<string, unknown> }]
     )[0];
     assert.equal(Config['User'], '65532:65532');
-    assert.equal(
-      (Config['Labels'] as Record<string, string>)['org.opencontainers.image.title'],
-      'Work Item Gateway',
-    );
+    assert.equal((Config['Labels'] as Record<string, string>)['org.opencontainers.image.title'], 'Work Item Gateway');
     assert.deepEqual(Config['Cmd'], ['serve']);
   });
 

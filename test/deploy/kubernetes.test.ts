@@ -116,9 +116,7 @@ function settingsIn(...names: readonly string[]): Record<string, string> {
 describe('the Kubernetes manifests', () => {
   test('every file is part of a kustomization', () => {
     const used = [...resourceFiles, ...patchFiles].toSorted();
-    const there = globSync('*/*.yaml', { cwd: folder }).filter(
-      (path) => basename(path) !== 'kustomization.yaml',
-    );
+    const there = globSync('*/*.yaml', { cwd: folder }).filter((path) => basename(path) !== 'kustomization.yaml');
     assert.deepEqual(used, there.toSorted());
   });
 
@@ -149,10 +147,7 @@ const freeNames = ['labels', 'annotations', 'matchLabels', 'selector', 'limits',
 function misspell(value: unknown, path = ''): { path: string; manifest: unknown }[] {
   if (Array.isArray(value)) {
     return value.flatMap((item, index) =>
-      misspell(item, `${path}[${index}]`).map((each) => ({
-        ...each,
-        manifest: value.with(index, each.manifest),
-      })),
+      misspell(item, `${path}[${index}]`).map((each) => ({ ...each, manifest: value.with(index, each.manifest) })),
     );
   }
   if (typeof value !== 'object' || value === null) {
@@ -166,9 +161,7 @@ function misspell(value: unknown, path = ''): { path: string; manifest: unknown 
     const others = Object.fromEntries(Object.entries(value).filter(([other]) => other !== key));
     return [
       ...(isKind ? [] : [{ path: at, manifest: { ...others, [`${key}x`]: field } }]),
-      ...(isFree
-        ? []
-        : misspell(field, at).map((each) => ({ ...each, manifest: { ...value, [key]: each.manifest } }))),
+      ...(isFree ? [] : misspell(field, at).map((each) => ({ ...each, manifest: { ...value, [key]: each.manifest } }))),
     ];
   });
 }
@@ -183,9 +176,7 @@ describe('the output of kustomize', () => {
 
   const rendered = new Map<string, Manifest[]>();
   function render(name: string): Manifest[] {
-    const { status, stdout, stderr } = spawnSync('kubectl', ['kustomize', resolve(folder, name)], {
-      encoding: 'utf8',
-    });
+    const { status, stdout, stderr } = spawnSync('kubectl', ['kustomize', resolve(folder, name)], { encoding: 'utf8' });
     assert.equal(status, 0, stderr);
     const manifests = readDocuments(stdout);
     rendered.set(name, manifests);
@@ -269,13 +260,8 @@ describe('the manifests fit the gateway', () => {
     const { terminationGracePeriodSeconds } = deployment.spec.template.spec;
     // After the drain, the stop takes at most this long.
     const stopS = 4;
-    assert.ok(
-      terminationGracePeriodSeconds > (settings.shutdownDelayMs + settings.shutdownTimeoutMs) / 1_000 + stopS,
-    );
-    assert.ok(
-      settings.shutdownDelayMs >= 3_000,
-      'load balancers detect the shutdown before the listener closes',
-    );
+    assert.ok(terminationGracePeriodSeconds > (settings.shutdownDelayMs + settings.shutdownTimeoutMs) / 1_000 + stopS);
+    assert.ok(settings.shutdownDelayMs >= 3_000, 'load balancers detect the shutdown before the listener closes');
   });
 
   for (const names of [[], ['auth'], ['ingress'], ['tls'], ['tls', 'auth', 'prometheus', 'production']]) {
@@ -306,9 +292,8 @@ describe('the manifests fit the gateway', () => {
     assert.ok(most <= spec.maxReplicas, `${most} pods`);
   });
 
-  test('one late answer of a probe does not remove a pod', () => {
-    assert.ok(Number(gateway['readinessProbe']?.failureThreshold) > 1);
-  });
+  test('one late answer of a probe does not remove a pod', () =>
+    assert.ok(Number(gateway['readinessProbe']?.failureThreshold) > 1));
 
   test('the Ingress: the gateway trusts few proxies, not every pod', () => {
     const { settings } = resolveSettings('serve', {}, settingsIn('ingress'));

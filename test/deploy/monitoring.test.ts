@@ -26,13 +26,9 @@ interface GrafanaDashboard {
   readonly panels: readonly Panel[];
   readonly templating: { readonly list: readonly { readonly name: string; readonly definition?: string }[] };
 }
-const dashboard = JSON.parse(
-  readFileSync(join(root, 'deploy/grafana-dashboard.json'), 'utf8'),
-) as GrafanaDashboard;
+const dashboard = JSON.parse(readFileSync(join(root, 'deploy/grafana-dashboard.json'), 'utf8')) as GrafanaDashboard;
 
-const alertExpressions = [...alertsText.matchAll(/^ +expr: +(\S.*)$/gm)].map(
-  ([, expression = '']) => expression,
-);
+const alertExpressions = [...alertsText.matchAll(/^ +expr: +(\S.*)$/gm)].map(([, expression = '']) => expression);
 const panelExpressions = dashboard.panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
 const variableQueries = dashboard.templating.list.flatMap(({ definition }) => definition ?? []);
 
@@ -71,11 +67,7 @@ before(async () => {
     const held = command.call('GET', '/api/work-items', withToken);
     await backend.nextRequest();
     await backend.until(() => backend.requests.length === 2, 'the held call has reached the backend');
-    assert.equal(
-      (await command.call('GET', '/api/work-items', withToken)).status,
-      503,
-      'a call over the limit',
-    );
+    assert.equal((await command.call('GET', '/api/work-items', withToken)).status, 503, 'a call over the limit');
     gate.open();
     await held;
     // The first scrape has no sample of the event loop.
@@ -120,9 +112,7 @@ function problemsOf(expression: string): string[] {
   // Checks and removes the selectors; the names in the rest have no labels.
   const rest = expression.replace(/([a-z_][a-z0-9_]*)\{([^}]*)\}/g, (_, name: string, matchers: string) => {
     checkName(name);
-    for (const [, label = '', operator = '', value = ''] of matchers.matchAll(
-      /(\w+)(=~|!~|!=|=)"([^"]*)"/g,
-    )) {
+    for (const [, label = '', operator = '', value = ''] of matchers.matchAll(/(\w+)(=~|!~|!=|=)"([^"]*)"/g)) {
       const values = published.get(name)?.get(label);
       if (labelsOfTargets.includes(label) || value.startsWith('$')) {
         if (values === undefined && !labelsOfTargets.includes(label)) {
@@ -180,10 +170,7 @@ describe('deploy/', () => {
         'work_item_gateway_backend_reachable{operation="list"}',
         'work_item_gateway_backend_reachable has no label operation',
       ],
-      [
-        'work_item_gateway_requests_total{status="502"}',
-        'work_item_gateway_requests_total has no status 502',
-      ],
+      ['work_item_gateway_requests_total{status="502"}', 'work_item_gateway_requests_total has no status 502'],
       ['sum by (outcome) (work_item_gateway_requests_total)', 'nothing here has a label outcome'],
       [
         'sum(work_item_gateway_backend_outcomes_total{outcome!~"ok|missing"})',
@@ -195,9 +182,7 @@ describe('deploy/', () => {
   });
 
   for (const expression of [...alertExpressions, ...panelExpressions, ...variableQueries]) {
-    test(`/metrics has the metrics and labels of ${expression}`, () => {
-      assert.deepEqual(problemsOf(expression), []);
-    });
+    test(`/metrics has the metrics and labels of ${expression}`, () => assert.deepEqual(problemsOf(expression), []));
   }
 
   test('every alert has advice and a severity', () => {
@@ -215,22 +200,17 @@ const skip = hasPromtool ? false : 'promtool is missing; on Debian: apt-get inst
 
 describe('promtool', { skip }, () => {
   const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-promtool-'));
-  after(() => {
-    rmSync(folder, { recursive: true });
-  });
+  after(() => rmSync(folder, { recursive: true }));
 
   function promtool(...args: string[]): void {
     const { status, stdout, stderr } = spawnSync('promtool', args, { encoding: 'utf8', cwd: root });
     assert.equal(status, 0, `${stdout}\n${stderr}`);
   }
 
-  test('accepts the alert rules', () => {
-    promtool('check', 'rules', alertsFile);
-  });
+  test('accepts the alert rules', () => promtool('check', 'rules', alertsFile));
 
-  test('finds that each alert fires when it should, and only then', () => {
-    promtool('test', 'rules', 'test/deploy/alerts.promtool.yml');
-  });
+  test('finds that each alert fires when it should, and only then', () =>
+    promtool('test', 'rules', 'test/deploy/alerts.promtool.yml'));
 
   test('accepts every expression of the Grafana dashboard', () => {
     const rules = panelExpressions.map((expression, index) => {

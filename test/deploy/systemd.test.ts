@@ -33,9 +33,7 @@ const skipWithout = (program: string): string | false =>
 
 const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
 const backend = await useBackend();
-after(() => {
-  rmSync(folder, { recursive: true });
-});
+after(() => rmSync(folder, { recursive: true }));
 
 function readUnit(name: string): string {
   return readFileSync(join(root, 'deploy/systemd', name), 'utf8');
@@ -49,10 +47,7 @@ describe('the systemd units', () => {
       const path = join(folder, name);
       const text = readUnit(name);
       assert.equal(text.includes(`ExecStart=${program}`), name.endsWith('.service'));
-      writeFileSync(
-        path,
-        text.replace(`ExecStart=${program}`, `ExecStart=${process.execPath} dist/command/main.js `),
-      );
+      writeFileSync(path, text.replace(`ExecStart=${program}`, `ExecStart=${process.execPath} dist/command/main.js `));
       return path;
     });
     const { status, stdout, stderr } = spawnSync('systemd-analyze', ['verify', '--man=no', ...paths], {
@@ -67,21 +62,15 @@ describe('the systemd units', () => {
   test('the exposure of the service is at most 1.5 of 10', { skip: skipWithout('systemd-analyze') }, () => {
     const { status, stdout, stderr } = spawnSync(
       'systemd-analyze',
-      [
-        'security',
-        '--offline=true',
-        '--threshold=15',
-        join(root, 'deploy/systemd/work-item-gateway.service'),
-      ],
+      ['security', '--offline=true', '--threshold=15', join(root, 'deploy/systemd/work-item-gateway.service')],
       { encoding: 'utf8' },
     );
     assert.match(stdout, /Overall exposure level for work-item-gateway\.service: \d/);
     assert.equal(status, 0, stdout + stderr);
   });
 
-  test('the service may write machine code, which V8 requires', () => {
-    assert.doesNotMatch(readUnit('work-item-gateway.service'), /^MemoryDenyWriteExecute/m);
-  });
+  test('the service may write machine code, which V8 requires', () =>
+    assert.doesNotMatch(readUnit('work-item-gateway.service'), /^MemoryDenyWriteExecute/m));
 
   test('the sockets have the names that the gateway requires', () => {
     assert.match(readUnit('work-item-gateway.socket'), /^FileDescriptorName=clients$/m);
@@ -116,10 +105,7 @@ describe('the systemd units', () => {
 
 describe('the secrets file', () => {
   test('is read by systemd as root, and its examples are valid settings', () => {
-    assert.match(
-      readUnit('work-item-gateway.service'),
-      /^EnvironmentFile=-\/etc\/work-item-gateway\/secrets\.env$/m,
-    );
+    assert.match(readUnit('work-item-gateway.service'), /^EnvironmentFile=-\/etc\/work-item-gateway\/secrets\.env$/m);
     const text = readUnit('secrets.env');
     const examples = Object.fromEntries(
       [...text.matchAll(/^#([A-Z_]+)=(.*)$/gm)].map(([, name = '', value = '']) => [name, value]),
@@ -245,10 +231,7 @@ describe('inherited sockets', { skip: !isLinux && 'only Linux has systemd' }, ()
     using other = new BoundSocket({ host: '127.0.0.1', port: 0 });
     using manager = new Manager();
     for (const workers of ['1', '2']) {
-      await using gateway = await manager.start(
-        { WORKERS: workers, LISTEN_FDNAMES: 'admin:clients:clients' },
-        other,
-      );
+      await using gateway = await manager.start({ WORKERS: workers, LISTEN_FDNAMES: 'admin:clients:clients' }, other);
       for (const port of [manager.port, other.address().port]) {
         assert.equal((await request(port, 'GET', '/api/work-items')).status, 200);
       }
@@ -311,10 +294,7 @@ describe('inherited sockets', { skip: !isLinux && 'only Linux has systemd' }, ()
         { passed: [0] },
       );
       assert.equal(await command.exitCode(), 1);
-      assert.match(
-        command.stderr,
-        /error: descriptor \d, passed with LISTEN_FDS, is not a listening TCP socket: /,
-      );
+      assert.match(command.stderr, /error: descriptor \d, passed with LISTEN_FDS, is not a listening TCP socket: /);
     }
   });
 
@@ -366,9 +346,7 @@ describe('notifications to systemd', { skip: skipNotify }, () => {
       socket,
       // Removes the barrier that systemd-notify adds.
       notes: () => (existsSync(file) ? readFileSync(file, 'utf8').replaceAll('BARRIER=1', '') : ''),
-      [Symbol.dispose]: () => {
-        reader.kill('SIGKILL');
-      },
+      [Symbol.dispose]: () => reader.kill('SIGKILL'),
     };
   }
 

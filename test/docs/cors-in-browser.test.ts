@@ -23,9 +23,9 @@ let forAll: Command;
 
 // Serves an empty page of another site.
 const site = () =>
-  createServer((_request, response) => {
-    response.setHeader('content-type', 'text/html').end('<!doctype html><title>elsewhere</title>');
-  });
+  createServer((_request, response) =>
+    response.setHeader('content-type', 'text/html').end('<!doctype html><title>elsewhere</title>'),
+  );
 const sites = [site(), site()] as const;
 /** The origin of a site. The gateways allow only the first. */
 const originOf = (index: 0 | 1): string => `http://127.0.0.1:${(sites[index].address() as AddressInfo).port}`;

@@ -25,9 +25,7 @@ describe('HAProxy with the lines of docs/security.md', { skip }, () => {
   before(() => {
     folder = new CertificateFolder();
   });
-  after(() => {
-    folder[Symbol.dispose]();
-  });
+  after(() => folder[Symbol.dispose]());
 
   test('in front of a rate limit: each client has its own limit, whatever its headers claim', async () => {
     const command = codeBlock(document, '--trusted-proxies').trim();

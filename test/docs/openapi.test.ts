@@ -20,9 +20,7 @@ const root = resolve(import.meta.dirname, '../..');
 // Within the repository, so that generated code can import packages.
 const folder = join(root, `test-output/openapi-${process.pid}`);
 mkdirSync(folder, { recursive: true });
-after(() => {
-  rmSync(folder, { recursive: true });
-});
+after(() => rmSync(folder, { recursive: true }));
 
 async function printOpenApi(environment: NodeJS.ProcessEnv, ...flags: readonly string[]): Promise<string> {
   const { code, stdout, output } = await runHere(['openapi', ...flags], environment);
@@ -65,9 +63,7 @@ describe('the OpenAPI document', () => {
     ] as const) {
       assert.equal(printed.split(`"error": "${message}"`).length - 1, 1, message);
       const all = Object.values(document.paths).flatMap((path) => Object.values(path));
-      const having = all.filter(({ responses }) =>
-        JSON.stringify(responses).includes(`"error":"${message}"`),
-      );
+      const having = all.filter(({ responses }) => JSON.stringify(responses).includes(`"error":"${message}"`));
       assert.equal(having.length, operations, message);
     }
   });
@@ -94,8 +90,8 @@ describe('the OpenAPI document', () => {
     assert.deepEqual(rateHeadersOf('/api/work-items', 'post'), [201, 400, 408, 413, 429, 500, 503]);
     assert.deepEqual(rateHeadersOf('/api/work-items/{id}', 'get'), [200, 400, 404, 408, 429, 500, 503]);
     assert.deepEqual(rateHeadersOf('/api/work-items', 'options'), [408]);
-    const shared = (JSON.parse(text) as { components: { responses: Record<string, { headers: object }> } })
-      .components.responses;
+    const shared = (JSON.parse(text) as { components: { responses: Record<string, { headers: object }> } }).components
+      .responses;
     assert.deepEqual(
       Object.keys(shared).filter((each) => Object.hasOwn(shared[each]?.headers ?? {}, 'ratelimit')),
       ['RequestTimeout', 'ServiceUnavailable'],
@@ -222,10 +218,7 @@ export async function misuse(baseUrl: string) {
 
 describe('a typed client made from the document', () => {
   test('it compiles, and works against the gateway', async () => {
-    writeFileSync(
-      join(folder, 'schema.ts'),
-      astToString(await openapiTypescript(JSON.parse(printed) as OpenAPI3)),
-    );
+    writeFileSync(join(folder, 'schema.ts'), astToString(await openapiTypescript(JSON.parse(printed) as OpenAPI3)));
     writeFileSync(join(folder, 'client.ts'), client);
     writeFileSync(
       join(folder, 'recipe.ts'),

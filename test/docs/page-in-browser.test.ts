@@ -54,8 +54,7 @@ async function tryOut(
 }
 
 /** Completes the form of an operation. */
-const withId = (id: string) => (operation: Locator) =>
-  operation.getByPlaceholder('id', { exact: true }).fill(id);
+const withId = (id: string) => (operation: Locator) => operation.getByPlaceholder('id', { exact: true }).fill(id);
 const withBody = (body: string) => (operation: Locator) =>
   operation.getByRole('textbox', { name: 'Request body' }).fill(body);
 
@@ -75,10 +74,7 @@ describe('the API reference', () => {
     assert.equal(created.status, '201');
     const { id, title } = JSON.parse(created.body) as { id: number; title: string };
     assert.equal(title, 'Paint the fence');
-    assert.equal(
-      (await request(port, 'GET', `/api/work-items/${id}`)).text,
-      `{"id":${id},"title":"Paint the fence"}`,
-    );
+    assert.equal((await request(port, 'GET', `/api/work-items/${id}`)).text, `{"id":${id},"title":"Paint the fence"}`);
 
     const read = await tryOut(reference, 'readWorkItem', withId(String(id)));
     assert.equal(read.status, '200');
@@ -169,10 +165,7 @@ describe('the API reference', () => {
       });
       await shown.waitFor();
       assert.equal((await status.textContent())?.trim(), '400', `id "${id}"`);
-      assert.equal(
-        await operation.locator('.reply .microlight').textContent(),
-        '{"error":"Invalid ID format"}',
-      );
+      assert.equal(await operation.locator('.reply .microlight').textContent(), '{"error":"Invalid ID format"}');
     }
     await withId('')(operation);
     await operation.getByRole('button', { name: 'Execute' }).click();
@@ -240,8 +233,7 @@ describe('the API reference', () => {
       assert.ok(texts.length >= 4 && buttons.length >= 3, `${texts.length} texts, ${buttons.length} buttons`);
       for (const text of texts) {
         for (const button of buttons) {
-          const isBeside =
-            button.bottom <= text.top || button.top >= text.bottom || button.left >= text.right;
+          const isBeside = button.bottom <= text.top || button.top >= text.bottom || button.left >= text.right;
           assert.ok(isBeside, `a button at ${button.x}, ${button.y} covers a text at ${text.x}, ${text.y}`);
         }
       }
@@ -334,8 +326,7 @@ describe('the API reference', () => {
 
   test('an open page follows the system from light to dark and back', async () => {
     await using reference = await openReference();
-    const background = () =>
-      reference.page.evaluate<string>('getComputedStyle(document.body).backgroundColor');
+    const background = () => reference.page.evaluate<string>('getComputedStyle(document.body).backgroundColor');
     const light = await background();
     await reference.page.emulateMedia({ colorScheme: 'dark' });
     await poll(async () => (await background()) !== light, 'a dark page');

@@ -167,11 +167,7 @@ describe('DOCS', () => {
       ['::', false],
     ] as const) {
       const adminPort = await findFreePort();
-      await using command = await startCommand({
-        DOCS: 'true',
-        ADMIN_HOST: adminHost,
-        ADMIN_PORT: String(adminPort),
-      });
+      await using command = await startCommand({ DOCS: 'true', ADMIN_HOST: adminHost, ADMIN_PORT: String(adminPort) });
       const page = (await command.call('GET', '/docs')).text;
       const named = ` data-dashboard="http://${adminHost}:${adminPort}/"`;
       assert.equal(page.includes(named), isNamed, adminHost);

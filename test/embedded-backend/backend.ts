@@ -16,12 +16,7 @@ export async function startBackend(
   t: TestContext,
   options: Partial<EmbeddedBackendOptions> = {},
 ): Promise<EmbeddedBackend> {
-  const backend = await startEmbeddedBackend({
-    host: '127.0.0.1',
-    port: 0,
-    database: ':memory:',
-    ...options,
-  });
+  const backend = await startEmbeddedBackend({ host: '127.0.0.1', port: 0, database: ':memory:', ...options });
   t.after(() => backend.stop());
   return backend;
 }
@@ -29,9 +24,7 @@ export async function startBackend(
 /** The path of a database in a temporary folder, which is removed after the test. */
 export function databaseFile(t: TestContext): string {
   const folder = mkdtempSync(join(tmpdir(), 'embedded-backend-'));
-  t.after(() => {
-    rmSync(folder, { recursive: true, force: true });
-  });
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
   return join(folder, 'work-items.sqlite');
 }
 
@@ -52,11 +45,7 @@ export async function send(
     method,
     ...(body === undefined ? {} : { body: typeof body === 'string' ? Buffer.from(body) : body, headers }),
   });
-  return {
-    status: response.status,
-    headers: response.headers,
-    body: Buffer.from(await response.arrayBuffer()),
-  };
+  return { status: response.status, headers: response.headers, body: Buffer.from(await response.arrayBuffer()) };
 }
 
 /** Asserts the exact bytes of a JSON answer. */

@@ -17,16 +17,7 @@ function withId(text: string, id: number): string {
 // The JSON text is generated in pieces, so that the expected text can be made without a parser.
 const space = fc.constantFrom('', '', '', ' ', '\n  ', '\t', '\r\n');
 const key = fc.oneof(
-  fc.constantFrom(
-    '"id"',
-    '"\\u0069d"',
-    '"i\\u0064"',
-    '"\\u0069\\u0064"',
-    '"Id"',
-    '"id "',
-    '"i\\\\d"',
-    '"__proto__"',
-  ),
+  fc.constantFrom('"id"', '"\\u0069d"', '"i\\u0064"', '"\\u0069\\u0064"', '"Id"', '"id "', '"i\\\\d"', '"__proto__"'),
   fc.string({ unit: 'binary' }).map((text) => JSON.stringify(text)),
 );
 const scalar = fc.oneof(
@@ -48,10 +39,9 @@ const { value } = fc.letrec<{ value: string }>((tie) => ({
       .map((members) => `{${members.map((m) => m.join('')).join()}}`),
   ),
 }));
-const members = fc.array(
-  fc.record({ before: space, key, colon: fc.tuple(space, space), value, after: space }),
-  { maxLength: 6 },
-);
+const members = fc.array(fc.record({ before: space, key, colon: fc.tuple(space, space), value, after: space }), {
+  maxLength: 6,
+});
 type Member = typeof members extends fc.Arbitrary<(infer M)[]> ? M : never;
 
 function objectText(given: Member[]): string {
@@ -90,9 +80,7 @@ describe('the text of an item', () => {
     ['{"a":1,"a":2}', '{"id":7,"a":1,"a":2}'],
     ['{"z":1.0,"b":1e400,"a":12345678901234567890}', '{"id":7,"z":1.0,"b":1e400,"a":12345678901234567890}'],
   ] as const) {
-    test(`${JSON.stringify(given)} becomes ${expected}`, () => {
-      assert.equal(withId(given, 7), expected);
-    });
+    test(`${JSON.stringify(given)} becomes ${expected}`, () => assert.equal(withId(given, 7), expected));
   }
 
   test('any object keeps its members byte for byte, except its id', () => {

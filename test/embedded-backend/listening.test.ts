@@ -11,9 +11,7 @@ import { describe, test, type TestContext } from 'node:test';
 import { startEmbeddedBackend } from '../../packages/stand-in-backend/server.ts';
 import { assertJson, databaseFile, send, startBackend } from './backend.ts';
 
-const hasIpv6 = Object.values(networkInterfaces()).some((all) =>
-  all?.some(({ address }) => address === '::1'),
-);
+const hasIpv6 = Object.values(networkInterfaces()).some((all) => all?.some(({ address }) => address === '::1'));
 const needsIpv6 = { skip: hasIpv6 ? false : 'this system has no ::1' };
 
 async function takePort(t: TestContext, host: string): Promise<number> {
@@ -59,18 +57,14 @@ describe('listening', () => {
     // eslint-disable-next-line @typescript-eslint/unbound-method -- always called with its server
     const { listen } = Server.prototype;
     const taken: number[] = [];
-    t.mock.method(
-      Server.prototype,
-      'listen',
-      function (this: Server, options: { host: string; port: number }) {
-        if (options.host !== '::1' || taken.length === 2) return listen.call(this, options);
-        taken.push(options.port);
-        const other = createServer();
-        t.after(() => other.close());
-        listen.call(other, options);
-        return listen.call(this, options);
-      },
-    );
+    t.mock.method(Server.prototype, 'listen', function (this: Server, options: { host: string; port: number }) {
+      if (options.host !== '::1' || taken.length === 2) return listen.call(this, options);
+      taken.push(options.port);
+      const other = createServer();
+      t.after(() => other.close());
+      listen.call(other, options);
+      return listen.call(this, options);
+    });
     const { port } = await startBackend(t, { host: 'localhost' });
     assert.equal(taken.length, 2);
     assert.ok(!taken.includes(port));
@@ -125,9 +119,7 @@ describe('stopping', () => {
       }),
     );
     await Promise.all(sockets.map(({ socket, awaited }) => once(socket, awaited)));
-    const closed = sockets.map(
-      ({ socket }) => new Promise((resolve) => socket.resume().once('close', resolve)),
-    );
+    const closed = sockets.map(({ socket }) => new Promise((resolve) => socket.resume().once('close', resolve)));
     const started = performance.now();
     await Promise.all([stop(), stop()]);
     await Promise.all(closed);
@@ -193,15 +185,11 @@ test('1,000 requests in a row use one connection and cause no warning', async (t
   t.after(() => process.off('warning', onWarning));
   const { port } = await startBackend(t, { host: 'localhost' });
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
-  t.after(() => {
-    agent.destroy();
-  });
+  t.after(() => agent.destroy());
   const ports = new Set<number | undefined>();
   const call = async (method: string, path: string, body = ''): Promise<[number | undefined, string]> => {
     const headers = { 'content-type': 'application/json', 'content-length': body.length };
-    const sent = request({ agent, host: hasIpv6 ? '::1' : '127.0.0.1', port, method, path, headers }).end(
-      body,
-    );
+    const sent = request({ agent, host: hasIpv6 ? '::1' : '127.0.0.1', port, method, path, headers }).end(body);
     const [answer] = (await once(sent, 'response')) as [IncomingMessage];
     ports.add(answer.socket.localPort);
     return [answer.statusCode, (await buffer(answer)).toString()];

@@ -22,11 +22,7 @@ describe('the database of the embedded backend', () => {
     assert.ok(!existsSync(`${database}-wal`));
 
     const second = await startBackend(t, { database });
-    assertJson(
-      await send(second.url, 'GET', '/api/WorkItem'),
-      200,
-      '[{"id":1,"n":1.0,"text":"日本語 \\ud800"}]',
-    );
+    assertJson(await send(second.url, 'GET', '/api/WorkItem'), 200, '[{"id":1,"n":1.0,"text":"日本語 \\ud800"}]');
     assertJson(await send(second.url, 'POST', '/api/WorkItem', '{}'), 201, '{"id":3}');
   });
 
@@ -59,8 +55,7 @@ describe('the database of the embedded backend', () => {
     assert.ok(acknowledged.size >= 100);
 
     const second = await startBackend(t, { database });
-    for (const [id, text] of acknowledged)
-      assertJson(await send(second.url, 'GET', `/api/WorkItem/${id}`), 200, text);
+    for (const [id, text] of acknowledged) assertJson(await send(second.url, 'GET', `/api/WorkItem/${id}`), 200, text);
   });
 
   test('only a new database gets the sample items, and only on request', async (t) => {

@@ -198,8 +198,7 @@ describe('the routes of the embedded backend', () => {
 
   test('ids ascend from 1 and are not reused', async (t) => {
     const { url } = await startBackend(t);
-    for (const id of [1, 2, 3])
-      assertJson(await send(url, 'POST', '/api/WorkItem', '{}'), 201, `{"id":${id}}`);
+    for (const id of [1, 2, 3]) assertJson(await send(url, 'POST', '/api/WorkItem', '{}'), 201, `{"id":${id}}`);
     await send(url, 'DELETE', '/api/WorkItem/3');
     assertJson(await send(url, 'POST', '/api/WorkItem', '{"id":1}'), 201, '{"id":4}');
   });
@@ -241,9 +240,7 @@ describe('the routes of the embedded backend', () => {
         `${get}${put('{"n":1}')}${get}${put('{"n":2}')}${get}`,
     );
     const answers = (await buffer(socket)).toString();
-    const shown = [...answers.matchAll(/HTTP\/1\.1 (\d+)|(\{.*?\})/g)].map(
-      ([, status, body]) => status ?? body,
-    );
+    const shown = [...answers.matchAll(/HTTP\/1\.1 (\d+)|(\{.*?\})/g)].map(([, status, body]) => status ?? body);
     const item = (n: number) => `200 {"id":1,"n":${n}}`;
     assert.equal(shown.join(' '), `201 {"id":1,"n":0} ${item(0)} 204 ${item(1)} 204 ${item(2)}`);
   });

@@ -178,9 +178,7 @@ async function runTls(place: Place, block: string): Promise<string[]> {
   await poll(() => server.output.includes('Ctrl-C'), 'the server is ready');
   const printed = [];
   for (const line of others) {
-    printed.push(
-      await place.output(line).catch((error: unknown) => `exit ${(error as { code: number }).code}`),
-    );
+    printed.push(await place.output(line).catch((error: unknown) => `exit ${(error as { code: number }).code}`));
   }
   return printed;
 }
@@ -231,10 +229,7 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
       await needsToken(await place.startFile('server.mjs', code));
     },
     'backendUrl: process.env.BACKEND_URL': async (place, block) => {
-      example.write(
-        'route.mjs',
-        place.here(`import { createFetchHandler } from 'work-item-gateway/fetch';\n${block}`),
-      );
+      example.write('route.mjs', place.here(`import { createFetchHandler } from 'work-item-gateway/fetch';\n${block}`));
       const code = `import { serve } from '@hono/node-server';\nimport { GET } from './route.mjs';\n`;
       await needsToken(await place.startFile('server.mjs', `${code}serve({ fetch: GET, port: 3000 });\n`));
     },
@@ -378,8 +373,7 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
     '"msg":"backend call failed"': async (place, block) => {
       const server = await place.start('work-item-gateway serve');
       await server.call('PUT', `${list}/12`, { body: '{}', headers: [['User-Agent', 'curl/8.5.0']] });
-      const lines = (): string[] =>
-        server.output.split('\n').filter((each) => each.endsWith('"backend call failed"}'));
+      const lines = (): string[] => server.output.split('\n').filter((each) => each.endsWith('"backend call failed"}'));
       await poll(() => lines().length > 0, 'the line of the failure');
       const withoutToken = keysOf(block).filter((key) => key !== 'subject');
       assert.deepEqual(keysOf(lines()[0] ?? ''), withoutToken);

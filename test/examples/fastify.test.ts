@@ -47,10 +47,7 @@ describe('in Fastify', { skip: typeof example === 'string' && example }, () => {
       const reply = await server.call(method, path, { ...options, headers });
       assertReply(reply, status, body, hostHeaders);
       assert.equal(reply.header('access-control-allow-origin'), origin);
-      assert.equal(
-        `${backend.requests[0]?.method} ${backend.requests[0]?.target}`,
-        `${method} ${backendTarget}`,
-      );
+      assert.equal(`${backend.requests[0]?.method} ${backend.requests[0]?.target}`, `${method} ${backendTarget}`);
       assert.equal(backend.requests[0]?.header('authorization'), undefined);
     });
 

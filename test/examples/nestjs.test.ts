@@ -87,8 +87,7 @@ describe('in NestJS', { skip: typeof example === 'string' && example }, () => {
         assert.notEqual(other.text, notFound);
         backend.answers(answer('{}', { status: 503 }));
         await server.call('GET', '/api/work-items/5');
-        if (platform === 'Express')
-          await poll(() => server.output.includes('status 503'), 'the line of the failure');
+        if (platform === 'Express') await poll(() => server.output.includes('status 503'), 'the line of the failure');
       });
     });
   }

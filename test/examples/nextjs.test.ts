@@ -8,15 +8,7 @@ import { after, before, describe, test } from 'node:test';
 import { TestBrowser } from '../helpers/browser.ts';
 import { createGate } from '../helpers/changes.ts';
 import { Example, linesOfDocument, type RunningExample } from '../helpers/examples.ts';
-import {
-  forbidden,
-  invalidId,
-  itemNotFound,
-  notFound,
-  operations,
-  succeeded,
-  tooLarge,
-} from '../helpers/expected.ts';
+import { forbidden, invalidId, itemNotFound, notFound, operations, succeeded, tooLarge } from '../helpers/expected.ts';
 import { RawClient, type CallOptions, type Reply } from '../helpers/raw-client.ts';
 import { answer, behind, noContent, resetPeer } from '../helpers/scripted-backend.ts';
 import { useBackend } from '../helpers/suites.ts';
@@ -65,11 +57,7 @@ describe('in Next.js', { skip: typeof example === 'string' && example, timeout: 
     assertBytes(await site.call('GET', '/api/work-items/5/6'), 404, notFound);
     assertBytes(await site.call('PATCH', '/api/work-items/5'), 405, '{"error":"Method not allowed"}');
     const create = { body: '{"a":' };
-    assertBytes(
-      await site.call('POST', '/api/work-items', create),
-      500,
-      '{"error":"Failed to create work item"}',
-    );
+    assertBytes(await site.call('POST', '/api/work-items', create), 500, '{"error":"Failed to create work item"}');
     assert.equal(backend.requests.length, 0);
     backend.answersOnce(answer('', { status: 404 }), resetPeer(), answer('<p>'));
     assertBytes(await site.call('GET', '/api/work-items/5'), 404, itemNotFound);

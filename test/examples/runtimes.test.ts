@@ -117,9 +117,7 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
         assertReply(await server.call('GET', `/api/work-items/${path}`), 400, invalidId);
       }
       assertReply(await server.call('GET', '/api/work-items/5/6'), 404, notFound);
-      assertReply(await server.call('PATCH', '/api/work-items/5', { body: '{}' }), 405, methodNotAllowed, [
-        'allow',
-      ]);
+      assertReply(await server.call('PATCH', '/api/work-items/5', { body: '{}' }), 405, methodNotAllowed, ['allow']);
       const headers = [['Sec-Fetch-Site', 'cross-site']] as const;
       assertReply(await server.call('DELETE', '/api/work-items/5', { headers }), 403, forbidden);
       assert.deepEqual(calls(), []);
@@ -161,10 +159,7 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
       backend.answers(answer(json));
       await using client = await RawClient.open(server.port);
       client.send('POST /api/work-items HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
-      await client.sendPieces([
-        ...Array.from(Buffer.from(json), (byte) => chunk(Uint8Array.of(byte))),
-        '0\r\n\r\n',
-      ]);
+      await client.sendPieces([...Array.from(Buffer.from(json), (byte) => chunk(Uint8Array.of(byte))), '0\r\n\r\n']);
       assertReply(await client.reply(), 201, json);
       assert.equal(backend.requests.at(-1)?.body.toString(), json);
     });
@@ -181,9 +176,7 @@ for (const [name, [host, program, ...args]] of Object.entries(programs)) {
     test('a list of 5 MB is complete, in many concurrent calls', async () => {
       const list = Buffer.from(`[1${',"Ünïcode"'.repeat(400_000)}]`);
       backend.answers(answer(list));
-      const replies = await Promise.all(
-        Array.from({ length: 8 }, () => server.call('GET', '/api/work-items')),
-      );
+      const replies = await Promise.all(Array.from({ length: 8 }, () => server.call('GET', '/api/work-items')));
       for (const reply of replies) assert.ok(reply.body.equals(list));
     });
 

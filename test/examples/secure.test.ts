@@ -42,11 +42,7 @@ test(
     child.stdout.on('data', (data: Buffer) => (output += data.toString()));
     child.stderr.on('data', (data: Buffer) => (output += data.toString()));
     try {
-      await poll(
-        () => output.includes('may: 201') || child.exitCode !== null,
-        'the advice is printed',
-        30_000,
-      );
+      await poll(() => output.includes('may: 201') || child.exitCode !== null, 'the advice is printed', 30_000);
       const lines = [...output.matchAll(/^ {2}(curl .*)$/gm)].map(([, line = '']) => line);
       // The output has no warnings, and no command that cannot work.
       assert.doesNotMatch(output, /"level":"(?:warn|error)"|curl https/);

@@ -107,8 +107,7 @@ const after = (lines: string) => (secret: string) => raw(head(secret, lines) + b
 
 const sizeOf = (secret: string): string => bodyOf(secret).length.toString(16);
 const chunks = (secret: string): string => `${sizeOf(secret)}\r\n${bodyOf(secret)}\r\n0\r\n\r\n`;
-const chunkedHead = (secret: string, status = 200): string =>
-  head(secret, 'Transfer-Encoding: chunked', status);
+const chunkedHead = (secret: string, status = 200): string => head(secret, 'Transfer-Encoding: chunked', status);
 
 /** A piece every 20 ms, while the connection is open. */
 function drip(start: string, piece: string): Answer {

@@ -6,14 +6,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { createGate } from '../helpers/changes.ts';
-import {
-  assertReply,
-  itemNotFound,
-  operation,
-  operations,
-  succeeded,
-  type Operation,
-} from '../helpers/expected.ts';
+import { assertReply, itemNotFound, operation, operations, succeeded, type Operation } from '../helpers/expected.ts';
 import type { Headers, RawClient, Reply } from '../helpers/raw-client.ts';
 import {
   answer,
@@ -105,9 +98,7 @@ class Matrix implements Disposable {
     await closeConnections(backend);
     if (connection === 'reused') await this.#fill(cells.length);
 
-    const runs = await this.#call(cells, (run, reply) => {
-      this.#assertReply(run, reply, connection);
-    });
+    const runs = await this.#call(cells, (run, reply) => this.#assertReply(run, reply, connection));
     for (const { cell, marker, exchange } of runs) {
       if (cell.fault?.late) await exchange?.write(cell.fault.late(marker));
     }
@@ -130,9 +121,7 @@ class Matrix implements Disposable {
       assert.deepEqual(lost, [], 'a connection without a fault stays open');
       assert.ok(round < 1000, `connections ${[...kept].join(', ')} are used again`);
       while (followers.length < backend.connectionsOpen) followers.push(goodCall(operation(1)));
-      for (const { exchange } of await this.#call(followers, (run, reply) => {
-        this.#assertReply(run, reply, 'reused');
-      })) {
+      for (const { exchange } of await this.#call(followers, (run, reply) => this.#assertReply(run, reply, 'reused'))) {
         const { connection: number = -1 } = exchange?.request ?? {};
         assert.ok(!closed.includes(number), 'a connection of a fault is never used again');
         kept.delete(number);
@@ -164,9 +153,7 @@ class Matrix implements Disposable {
       connection === 'fresh' ? [] : operations.map(({ method }) => method).sort(),
       'each call arrived once, on its reused connection, and was refused when it was sent again',
     );
-    await this.#call(operations.map(goodCall), (run, reply) => {
-      this.#assertReply(run, reply, 'fresh');
-    });
+    await this.#call(operations.map(goodCall), (run, reply) => this.#assertReply(run, reply, 'fresh'));
   }
 
   /** Makes the cells' calls in parallel. The backend answers when all have arrived, so each has its own connection. */
@@ -201,11 +188,7 @@ class Matrix implements Disposable {
   }
 
   /** Asserts exactly the reply of the specification. */
-  #assertReply(
-    { cell: { name, each, fault, recovers }, marker }: Run,
-    reply: Reply,
-    connection: Connection,
-  ): void {
+  #assertReply({ cell: { name, each, fault, recovers }, marker }: Run, reply: Reply, connection: Connection): void {
     const isWell = !fault || (recovers && mayBeSentAgain(each, connection));
     const [status, body] = isWell
       ? [each.status, each.passesBody ? bodyOf(marker) : each.body]

@@ -33,11 +33,7 @@ async function serve(options: Partial<FetchHandlerOptions> = {}) {
   };
 }
 
-async function assertResponse(
-  response: Response | Promise<Response>,
-  status: number,
-  body: string,
-): Promise<void> {
+async function assertResponse(response: Response | Promise<Response>, status: number, body: string): Promise<void> {
   const reply = await response;
   assert.deepEqual([reply.status, await reply.text()], [status, body]);
 }
@@ -95,11 +91,7 @@ test('a body of any kind is accepted if its bytes are JSON: bytes, a blob, a str
 
 test('a body over the limit is 413, with or without content-length, and is no longer read [D11]', async () => {
   await using server = await serve({ requestBytesMax: 1_000 });
-  await assertResponse(
-    server.call('/api/work-items', { method: 'POST', body: `"${'x'.repeat(999)}"` }),
-    413,
-    tooLarge,
-  );
+  await assertResponse(server.call('/api/work-items', { method: 'POST', body: `"${'x'.repeat(999)}"` }), 413, tooLarge);
   let pulled = 0;
   let isCancelled = false;
   const body = new ReadableStream({
@@ -111,11 +103,7 @@ test('a body over the limit is 413, with or without content-length, and is no lo
       isCancelled = true;
     },
   });
-  await assertResponse(
-    server.call('/api/work-items', { method: 'POST', body, duplex: 'half' }),
-    413,
-    tooLarge,
-  );
+  await assertResponse(server.call('/api/work-items', { method: 'POST', body, duplex: 'half' }), 413, tooLarge);
   await poll(() => isCancelled, 'the body is cancelled');
   assert.ok(pulled <= 5, `${pulled} pieces`);
   const headers = { 'content-length': '1001' };
@@ -169,12 +157,7 @@ test('a body that stalls or drips is 408 after its time limit, and its bytes are
     cancelled += 1;
   };
   const stalled = () =>
-    new ReadableStream({
-      start: (controller) => {
-        controller.enqueue(new Uint8Array(600).fill(0x20));
-      },
-      cancel,
-    });
+    new ReadableStream({ start: (controller) => controller.enqueue(new Uint8Array(600).fill(0x20)), cancel });
   const dripping = () =>
     new ReadableStream({
       pull: async (controller) => {
@@ -333,10 +316,7 @@ test('a client that leaves cancels a read but not a write [D21]', async () => {
 
 test('large answers are complete: their buffers are reused only after their bytes are copied', async () => {
   await using server = await serve();
-  const lists = Array.from(
-    { length: 20 },
-    (_, index) => `[${100 + index}${`,"${'x'.repeat(997)}"`.repeat(300)}]`,
-  );
+  const lists = Array.from({ length: 20 }, (_, index) => `[${100 + index}${`,"${'x'.repeat(997)}"`.repeat(300)}]`);
   let next = 0;
   server.backend.answers((exchange) => answer(lists[next++] ?? '')(exchange));
   const responses: Response[] = [];
@@ -494,8 +474,5 @@ test('an idle connection to the backend does not keep the process alive [D50]', 
 });
 
 test('a runtime without sockets gets an error with advice', () => {
-  assert.throws(
-    () => createOnEdge({ backendUrl: 'http://localhost:5104' }),
-    /needs sockets.*runtime = 'nodejs'/,
-  );
+  assert.throws(() => createOnEdge({ backendUrl: 'http://localhost:5104' }), /needs sockets.*runtime = 'nodejs'/);
 });

@@ -58,13 +58,7 @@ export class FleetClient {
   async call(turn: number, marker: string): Promise<FleetCall> {
     const [method, path, body] = turns[turn % turns.length] ?? turns[0];
     let sentAt = performance.now();
-    const ended = (end: FleetCall['end']): FleetCall => ({
-      method,
-      marker,
-      sentAt,
-      endedAt: performance.now(),
-      end,
-    });
+    const ended = (end: FleetCall['end']): FleetCall => ({ method, marker, sentAt, endedAt: performance.now(), end });
     // A connection that was closed while idle is not a failure: the client opens another one.
     if (this.#connection?.isOpen !== true) {
       this.close();
@@ -86,9 +80,7 @@ export class FleetClient {
       const reply = await connection.reply({ limitMs: timeoutMs });
       if (reply.header('connection')?.toLowerCase() === 'close') this.close();
       const expected = method === 'GET' || method === 'POST' ? `{"marker":"${marker}"}` : '{"success":true}';
-      return ended(
-        reply.status === expectedStatus[method] && reply.text !== expected ? 'wrong reply' : reply.status,
-      );
+      return ended(reply.status === expectedStatus[method] && reply.text !== expected ? 'wrong reply' : reply.status);
     } catch {
       const isLate = connection.isOpen;
       this.close();

@@ -49,11 +49,7 @@ const gatewayHosts = ['gateway-1', 'gateway-2', 'gateway-3', 'gateway-4', 'gatew
 const root = resolve(import.meta.dirname, '../..');
 
 /** deploy/haproxy.cfg for `count` gateways, with the lines for TLS, and for Redis if there are namespaces. */
-export function configureBalancer(
-  count: number,
-  authorityFile: string,
-  changes: Sabotage['balancer'] = {},
-): string {
+export function configureBalancer(count: number, authorityFile: string, changes: Sabotage['balancer'] = {}): string {
   const last = '  server gateway-3 192.0.2.3:3000 port 9464\n';
   const more = [4, 5]
     .slice(0, count - 3)
@@ -108,9 +104,7 @@ export class BalancerHost implements AsyncDisposable {
 
   /** True if it has the shared address. */
   get isActive(): boolean {
-    const states = [
-      ...(this.programs.at(-1)?.output ?? '').matchAll(/Entering (BACKUP|MASTER|FAULT) STATE/g),
-    ];
+    const states = [...(this.programs.at(-1)?.output ?? '').matchAll(/Entering (BACKUP|MASTER|FAULT) STATE/g)];
     return states.at(-1)?.[1] === 'MASTER';
   }
 
@@ -201,11 +195,7 @@ export class Fleet implements AsyncDisposable {
       this.balancers.push(balancer);
     }
     if (isSeparate)
-      await poll(
-        () => this.balancers.some(({ isActive }) => isActive),
-        'a balancer has the address',
-        stepLimitMs,
-      );
+      await poll(() => this.balancers.some(({ isActive }) => isActive), 'a balancer has the address', stepLimitMs);
 
     this.#environment = {
       BACKEND_URL: `http://${isSeparate ? 'backends.example.com' : addressOf('backend-1')}:${backendPort}`,
@@ -265,10 +255,7 @@ export class Fleet implements AsyncDisposable {
     if (primary === undefined) throw new Error('there is no replica');
     this.#relay = await startPeer('relay', 'collector', 6_380, addressOf(primary), '6379', String(ms));
     const through = `server redis-2 ${addressOf('collector')}:6380`;
-    const configuration = this.configuration(3).replace(
-      `server redis-2 ${addressOf('redis-2')}:6379`,
-      through,
-    );
+    const configuration = this.configuration(3).replace(`server redis-2 ${addressOf('redis-2')}:6379`, through);
     for (const balancer of this.balancers) balancer.reload(configuration);
     await this.#reconnectRedis();
   }
@@ -324,11 +311,7 @@ export class Fleet implements AsyncDisposable {
       // Each worker fetches once a second.
       const workers = this.gateways.length * 2;
       const before = this.issuer.count(/keys/g);
-      await poll(
-        () => this.issuer.count(/keys/g) >= before + 2 * workers,
-        'the keys are fetched',
-        stepLimitMs,
-      );
+      await poll(() => this.issuer.count(/keys/g) >= before + 2 * workers, 'the keys are fetched', stepLimitMs);
     };
     this.#folder.write('keys.json', keySetOf(this.#keys, next));
     await fetched();
@@ -376,9 +359,7 @@ export class Fleet implements AsyncDisposable {
       );
       const tookMs = performance.now() - from;
       const all = ends.flat();
-      const [served = 0, refused = 0] = ['200', '429'].map(
-        (end) => all.filter((each) => each === end).length,
-      );
+      const [served = 0, refused = 0] = ['200', '429'].map((end) => all.filter((each) => each === end).length);
       // A gateway logs at most once in ten seconds that Redis did not answer in time.
       if (served > limit) await new Promise((done) => setTimeout(done, 12_000));
       // Not a test of the limit if it took longer than a window or a gateway counted by itself.
@@ -401,9 +382,7 @@ export class Fleet implements AsyncDisposable {
       records: this.backends.map((backend) => backend.readRecord()),
       faults: this.faults,
       outcomes: new Map(
-        commands
-          .flatMap(({ logs }) => logs)
-          .map(({ requestId, outcome }) => [String(requestId), String(outcome)]),
+        commands.flatMap(({ logs }) => logs).map(({ requestId, outcome }) => [String(requestId), String(outcome)]),
       ),
       probes: this.probes,
     };

@@ -52,15 +52,11 @@ const [rate, minutes] = [values.rate, values.minutes].map(Number) as [number, nu
 if (!(rate >= 50 && rate <= 5_000) || !(minutes > 0)) fail(usage);
 const { before } = values;
 if (before !== undefined && !existsSync(join(before, 'dist/command/main.js')))
-  fail(
-    `--before: there is no built version in ${before} (dist/command/main.js); run npm ci && npm run build there`,
-  );
+  fail(`--before: there is no built version in ${before} (dist/command/main.js); run npm ci && npm run build there`);
 const only = values.only?.split(',');
 for (const text of only ?? []) {
   if (!steps.some(({ name }) => name.includes(text)))
-    fail(
-      `--only: no step has "${text}" in its name; the steps:\n${steps.map(({ name }) => `  ${name}`).join('\n')}`,
-    );
+    fail(`--only: no step has "${text}" in its name; the steps:\n${steps.map(({ name }) => `  ${name}`).join('\n')}`);
 }
 const missing = [
   haproxyProgram === undefined && 'haproxy is not installed (apt-get install haproxy)',
@@ -72,19 +68,14 @@ if (missing.length > 0) fail(`the fleet cannot run here: ${missing.join('; ')}`)
 const noNamespaces = withoutNamespaces();
 if (!isSeparate && noNamespaces === undefined) {
   process.exit(
-    await runInNamespaces({
-      'backends.example.com': ['backend-1', 'backend-2'],
-      'issuer.example.com': ['issuer'],
-    }),
+    await runInNamespaces({ 'backends.example.com': ['backend-1', 'backend-2'], 'issuer.example.com': ['issuer'] }),
   );
 }
 if (!isSeparate) {
   console.log(`on the loopback interface, without cuts and with one balancer: ${noNamespaces ?? ''}`);
   const folder = mkdtempSync(join(tmpdir(), 'fleet-'));
   process.env['TMPDIR'] = folder;
-  process.on('exit', () => {
-    rmSync(folder, { recursive: true, force: true });
-  });
+  process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
 }
 // Child processes end with this one only if it exits by itself, not by a signal.
 for (const signal of stopSignals) process.once(signal, () => process.exit(1));
@@ -234,9 +225,7 @@ if (values.sabotage) {
     console.error(
       `the machine had ${load.toFixed(0)} processes for ${availableParallelism()} cores: repeat the run when nothing else runs`,
     );
-  console.log(
-    done.verdict.problems.length === 0 ? 'All requirements are met.' : 'Some requirements are violated.',
-  );
+  console.log(done.verdict.problems.length === 0 ? 'All requirements are met.' : 'Some requirements are violated.');
   process.exitCode = done.verdict.problems.length === 0 ? 0 : 1;
 }
 clearTimeout(deadline);

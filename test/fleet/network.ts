@@ -43,8 +43,7 @@ export function withoutNamespaces(): string | undefined {
   if (process.platform !== 'linux') return 'only Linux has network namespaces';
   if (process.getuid?.() !== 0) return 'only root can create network namespaces';
   const missing = ['ip', 'nft', 'keepalived'].filter((name) => spawnSync(name, ['-V']).error !== undefined);
-  if (missing.length > 0)
-    return `not installed: ${missing.join(', ')} (apt-get install iproute2 nftables keepalived)`;
+  if (missing.length > 0) return `not installed: ${missing.join(', ')} (apt-get install iproute2 nftables keepalived)`;
   return undefined;
 }
 
@@ -160,11 +159,8 @@ function inHost(host: HostName, ...args: string[]): void {
 
 /** Drops the host's packets without a word to either side, until `heal`. */
 export function cutOff(host: HostName, direction: Direction): void {
-  const chain = (hook: string): string =>
-    `chain ${hook} { type filter hook ${hook} priority 0; policy drop; };`;
-  const chains = [direction !== 'out' && chain('input'), direction !== 'in' && chain('output')].filter(
-    Boolean,
-  );
+  const chain = (hook: string): string => `chain ${hook} { type filter hook ${hook} priority 0; policy drop; };`;
+  const chains = [direction !== 'out' && chain('input'), direction !== 'in' && chain('output')].filter(Boolean);
   inHost(host, 'nft', `table inet cut { ${chains.join(' ')} }`);
 }
 
@@ -174,13 +170,5 @@ export function heal(host: HostName): void {
 
 /** Removes the shared address, which outlives a killed keepalived, from a host. */
 export function forgetSharedAddress(host: HostName): void {
-  spawnSync('ip', [
-    '-n',
-    `${prefix ?? ''}-${host}`,
-    'address',
-    'delete',
-    `${sharedAddress}/32`,
-    'dev',
-    'eth0',
-  ]);
+  spawnSync('ip', ['-n', `${prefix ?? ''}-${host}`, 'address', 'delete', `${sharedAddress}/32`, 'dev', 'eth0']);
 }

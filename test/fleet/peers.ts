@@ -24,19 +24,14 @@ const server =
   kind === 'relay'
     ? relay
     : kind === 'issuer'
-      ? createTlsServer(
-          { cert: readFileSync(certFile), key: readFileSync(keyFile) },
-          (_request, response) => {
-            console.log('keys');
-            response.setHeader('content-type', 'application/json').end(readFileSync(keySetFile));
-          },
-        )
+      ? createTlsServer({ cert: readFileSync(certFile), key: readFileSync(keyFile) }, (_request, response) => {
+          console.log('keys');
+          response.setHeader('content-type', 'application/json').end(readFileSync(keySetFile));
+        })
       : createServer((request, response) => {
           request.resume().on('end', () => {
             console.log('traces');
             response.setHeader('content-type', 'application/x-protobuf').end();
           });
         });
-server.listen(Number(port), address, () => {
-  console.log('ready');
-});
+server.listen(Number(port), address, () => console.log('ready'));

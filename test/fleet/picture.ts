@@ -61,8 +61,7 @@ export function drawPicture({ title, note, seconds, marks }: Picture): string {
   const lastS = seconds.length;
   const timeStep = lastS > 240 ? 60 : lastS > 120 ? 20 : 10;
   const times = Array.from({ length: Math.floor(lastS / timeStep) + 1 }, (_, index) => index * timeStep).map(
-    (second) =>
-      `<text class="note" x="${x(second)}" y="${bottom + 16}" text-anchor="middle">${second} s</text>`,
+    (second) => `<text class="note" x="${x(second)}" y="${bottom + 16}" text-anchor="middle">${second} s</text>`,
   );
   // The height shows the number; it is at least 4, to be visible.
   const lost = seconds.flatMap(({ lost: count }, index) => {

@@ -44,8 +44,7 @@ export class Program implements AsyncDisposable {
     const started = new Program(killAtExit(spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] })));
     await poll(
       () => {
-        if (started.child.exitCode !== null)
-          throw new Error(`${command.join(' ')} ended:\n${started.output}`);
+        if (started.child.exitCode !== null) throw new Error(`${command.join(' ')} ended:\n${started.output}`);
         return ready.test(started.output);
       },
       `${command[0] ?? ''} on ${host} prints ${String(ready)}`,
@@ -79,11 +78,7 @@ export async function startPeer(
   ...rest: readonly string[]
 ): Promise<Program> {
   const script = join(import.meta.dirname, 'peers.ts');
-  return await Program.start(
-    host,
-    [process.execPath, script, kind, addressOf(host), String(port), ...rest],
-    /ready/,
-  );
+  return await Program.start(host, [process.execPath, script, kind, addressOf(host), String(port), ...rest], /ready/);
 }
 
 const redisPort = 6379;
@@ -214,9 +209,7 @@ export class Gateway implements AsyncDisposable {
   async metrics(): Promise<string> {
     // The gateway makes a new text once a second.
     await new Promise((done) => setTimeout(done, 100));
-    const response = await fetch(`http://${addressOf(this.host)}:9464/metrics`, {
-      signal: AbortSignal.timeout(5_000),
-    });
+    const response = await fetch(`http://${addressOf(this.host)}:9464/metrics`, { signal: AbortSignal.timeout(5_000) });
     return await response.text();
   }
 

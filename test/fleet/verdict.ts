@@ -73,8 +73,7 @@ const endsWith: Readonly<Record<Fault['what'], readonly FleetCall['end'][]>> = {
 const backendOutcomes: ReadonlySet<string | undefined> = new Set(['unreachable', 'timed-out']);
 
 export function judge({ isComplete, calls, records, faults, outcomes, probes }: Evidence): Verdict {
-  const timesOf = (marker: string): number =>
-    records.reduce((sum, record) => sum + (record.get(marker) ?? 0), 0);
+  const timesOf = (marker: string): number => records.reduce((sum, record) => sum + (record.get(marker) ?? 0), 0);
   const explains = ({ what, from, limitMs }: Fault, call: FleetCall): boolean =>
     call.sentAt <= from + limitMs &&
     call.endedAt >= from &&

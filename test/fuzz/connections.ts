@@ -8,22 +8,14 @@ import { connect, type AddressInfo, type Socket } from 'node:net';
 import { parseArgs } from 'node:util';
 import type { RequestHead } from '../../packages/core/http1/head.ts';
 import { ClientServer } from '../../packages/core/http1/server.ts';
-import type {
-  Client,
-  RequestReceiver,
-  RequestHandler,
-  Transport,
-} from '../../packages/core/http1/transport.ts';
+import type { Client, RequestReceiver, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
 import { createReplyHead } from '../../packages/core/http1/writer.ts';
 import { createChoices, createRequests, httpParts } from '../helpers/http-messages.ts';
 import { readRequests } from '../helpers/http-readings.ts';
 import { createRandom, mutate } from '../helpers/json-texts.ts';
 
 const { values } = parseArgs({
-  options: {
-    seconds: { type: 'string', default: '60' },
-    seed: { type: 'string', default: String(Date.now()) },
-  },
+  options: { seconds: { type: 'string', default: '60' }, seed: { type: 'string', default: String(Date.now()) } },
 });
 const random = createRandom(Number(values.seed));
 const choices = createChoices(random);
@@ -103,10 +95,7 @@ class Received implements RequestReceiver {
   start(): void {
     const before = this.#connection.received.at(-2);
     this.#expect(this.state === 'new', 'started twice');
-    this.#expect(
-      before === undefined || before.isReplied,
-      'started before the previous request had its reply',
-    );
+    this.#expect(before === undefined || before.isReplied, 'started before the previous request had its reply');
     this.state = 'coming';
     if (this.#asks) this.#transport.readBody();
     if (this.#moment === 'later') setTimeout(this.#answer, below(8));
@@ -116,10 +105,7 @@ class Received implements RequestReceiver {
   }
 
   onBody(piece: Buffer): void {
-    this.#expect(
-      this.state === 'coming' && !this.isGone && piece.length > 0,
-      'must not get a piece of its body now',
-    );
+    this.#expect(this.state === 'coming' && !this.isGone && piece.length > 0, 'must not get a piece of its body now');
     if (this.#moment === 'body') this.#answer();
   }
 
@@ -163,8 +149,7 @@ const byClient = new WeakMap<Client, Connection>();
 function connectionOf(client: Client): Connection {
   const known = byClient.get(client);
   const { socket } = client as Client & { readonly socket: Socket };
-  const connection =
-    known ?? byPort.get(socket.remotePort) ?? new Connection('(unknown, because the client has gone)');
+  const connection = known ?? byPort.get(socket.remotePort) ?? new Connection('(unknown, because the client has gone)');
   byClient.set(client, connection);
   return connection;
 }
@@ -195,9 +180,7 @@ const handler: RequestHandler = {
       drains: false,
     };
   },
-  onFault: (error) => {
-    report(`a fault: ${String(error)}`, new Connection('unknown'));
-  },
+  onFault: (error) => report(`a fault: ${String(error)}`, new Connection('unknown')),
 };
 
 const server = new ClientServer(

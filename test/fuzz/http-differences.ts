@@ -141,9 +141,7 @@ function firstLine(text: string): string {
 
 function valuesOf(difference: Difference, name: string): string[] {
   const { judged } = difference;
-  return judged === undefined
-    ? []
-    : judged.fields.filter((field) => field[0] === name).map(([, value]) => value);
+  return judged === undefined ? [] : judged.fields.filter((field) => field[0] === name).map(([, value]) => value);
 }
 
 function isHeadFlaw({ flaw }: Difference, reason: string): boolean {
@@ -232,8 +230,7 @@ const otherVersion: KnownDifference = {
   why: 'messages of these versions have another form: RFC 9112, 2.3 [D18, D27]',
   applies: ({ kind, flaw, text }) =>
     kind === 'refused' &&
-    (flaw === 'an answer that is not HTTP/1.1' ||
-      flaw === 'a version that is neither HTTP/1.0 nor HTTP/1.1') &&
+    (flaw === 'an answer that is not HTTP/1.1' || flaw === 'a version that is neither HTTP/1.0 nor HTTP/1.1') &&
     /HTTP\/(?:0\.9|2\.0)/.test(text),
 };
 
@@ -385,16 +382,12 @@ export const knownAnswerDifferences: readonly KnownDifference[] = [
     name: 'an interim answer in HTTP/1.0',
     why: 'HTTP/1.0 has no interim answers: RFC 9110, 15.2 [D18]',
     applies: ({ kind, flaw, text }) =>
-      kind === 'refused' &&
-      flaw === 'an answer with an interim status in HTTP/1.0' &&
-      /HTTP\/1\.0 1\d\d/.test(text),
+      kind === 'refused' && flaw === 'an answer with an interim status in HTTP/1.0' && /HTTP\/1\.0 1\d\d/.test(text),
   },
   {
     name: 'empty lines before an answer',
     why: 'only a server skips empty lines: RFC 9112, 2.2 [D18]',
     applies: ({ kind, flaw, text }) =>
-      kind === 'refused' &&
-      flaw === 'an answer that is not HTTP/1.1' &&
-      /(?:^|\r\n\r\n)[\r\n]+HTTP/.test(text),
+      kind === 'refused' && flaw === 'an answer that is not HTTP/1.1' && /(?:^|\r\n\r\n)[\r\n]+HTTP/.test(text),
   },
 ];

@@ -14,14 +14,7 @@ import {
   requestTexts,
 } from '../helpers/http-messages.ts';
 import { judgeAnswers, judgeRequests, type Judgement } from '../helpers/http-oracle.ts';
-import {
-  byteByByte,
-  comparable,
-  cutAt,
-  readAnswers,
-  readRequests,
-  type Reading,
-} from '../helpers/http-readings.ts';
+import { byteByByte, comparable, cutAt, readAnswers, readRequests, type Reading } from '../helpers/http-readings.ts';
 import type { Vector } from '../helpers/http-vectors.ts';
 import { createRandom, mutate } from '../helpers/json-texts.ts';
 import { compare, knownAnswerDifferences, knownRequestDifferences } from './http-differences.ts';
@@ -245,14 +238,12 @@ function lookAtGrowth(it: Case): void {
 // Keeps texts with a new combination of readings and mutates them further.
 const seen = new Set<string>();
 const corpus: Record<Role, Buffer[]> = {
-  requests: [
-    ...Object.values(requestTexts),
-    ...Object.values(flawedRequestTexts).map((parts) => parts.join('')),
-  ].map((text) => Buffer.from(text, 'latin1')),
-  answers: [
-    ...Object.values(answerTexts),
-    ...Object.values(flawedAnswerTexts).map((parts) => parts.join('')),
-  ].map((text) => Buffer.from(text, 'latin1')),
+  requests: [...Object.values(requestTexts), ...Object.values(flawedRequestTexts).map((parts) => parts.join(''))].map(
+    (text) => Buffer.from(text, 'latin1'),
+  ),
+  answers: [...Object.values(answerTexts), ...Object.values(flawedAnswerTexts).map((parts) => parts.join(''))].map(
+    (text) => Buffer.from(text, 'latin1'),
+  ),
 };
 
 function keepIfNew({ role, bytes }: Case, judgement: Judgement, { flaw, messages }: Reading<object>): void {

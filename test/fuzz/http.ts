@@ -26,10 +26,7 @@ const bytesMax = 1_048_576;
 const hangMs = 20_000;
 
 const { values } = parseArgs({
-  options: {
-    seconds: { type: 'string', default: '60' },
-    seed: { type: 'string', default: String(Date.now()) },
-  },
+  options: { seconds: { type: 'string', default: '60' }, seed: { type: 'string', default: String(Date.now()) } },
 });
 const vectors = new URL('../vectors/http/', import.meta.url);
 
@@ -76,6 +73,4 @@ worker
     console.error(error);
     process.exitCode = 1;
   })
-  .on('exit', () => {
-    clearInterval(watch);
-  });
+  .on('exit', () => clearInterval(watch));

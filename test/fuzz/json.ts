@@ -11,15 +11,11 @@ import { isJsonByOracle, isJsonByteByByte, isJsonInPieces, shown } from '../help
 import { createRandom, everyToken, fragments, mutate } from '../helpers/json-texts.ts';
 
 const { values } = parseArgs({
-  options: {
-    seconds: { type: 'string', default: '60' },
-    seed: { type: 'string', default: String(Date.now()) },
-  },
+  options: { seconds: { type: 'string', default: '60' }, seed: { type: 'string', default: String(Date.now()) } },
 });
 const seconds = Number(values.seconds);
 const seed = Number(values.seed);
-if (!(seconds > 0) || !Number.isInteger(seed))
-  throw new Error('usage: npm run fuzz -- json --seconds N [--seed N]');
+if (!(seconds > 0) || !Number.isInteger(seed)) throw new Error('usage: npm run fuzz -- json --seconds N [--seed N]');
 
 const kept = 4000;
 const longest = 3000;

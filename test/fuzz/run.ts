@@ -8,10 +8,7 @@ import { parseArgs } from 'node:util';
 const fuzzers = ['json', 'http', 'connections'];
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: {
-    seconds: { type: 'string', default: '60' },
-    seed: { type: 'string', default: String(Date.now()) },
-  },
+  options: { seconds: { type: 'string', default: '60' }, seed: { type: 'string', default: String(Date.now()) } },
 });
 if (
   positionals.some((name) => !fuzzers.includes(name)) ||

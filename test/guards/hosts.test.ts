@@ -15,15 +15,7 @@ import { rowOf } from '../../packages/command/settings/settings.ts';
 import { poll } from '../helpers/changes.ts';
 import { assertReply, badRequest, operations } from '../helpers/expected.ts';
 import { hostNames, makeHost, serveHost, type HostOptions } from '../helpers/guarded-hosts.ts';
-import {
-  audience,
-  createPair,
-  goodToken,
-  issuerName,
-  KeyServer,
-  keySetOf,
-  sending,
-} from '../helpers/issuer.ts';
+import { audience, createPair, goodToken, issuerName, KeyServer, keySetOf, sending } from '../helpers/issuer.ts';
 import { createObserver } from '../helpers/in-process.ts';
 import { RedisServer, withoutRedis } from '../helpers/redis.ts';
 import { requestBytes, type Reply } from '../helpers/raw-client.ts';
@@ -113,11 +105,7 @@ for (const name of hostNames) {
 
     test('the options set the accepted algorithms, token type and clock skew', async () => {
       await using keys = await KeyServer.start(keySetOf(pair));
-      const more = {
-        authAlgorithms: ['RS256', 'ES256'],
-        authTokenType: 'at+jwt',
-        authClockSkewMs: 600_000,
-      } as const;
+      const more = { authAlgorithms: ['RS256', 'ES256'], authTokenType: 'at+jwt', authClockSkewMs: 600_000 } as const;
       await using host = await serveHost(name, withTokens(keys.url, more));
       const late = { exp: Math.floor(Date.now() / 1_000) - 60 };
       const call = async (token: string) => await host.call('GET', item, { headers: [bearer(token)] });
@@ -148,10 +136,7 @@ for (const name of hostNames) {
       }
       assert.deepEqual(host.outages, [['keys', 'the issuer answered with status 500']]);
       keys.respond = sending(keySetOf(pair));
-      await poll(
-        async () => (await host.call('GET', item, { headers })).status === 200,
-        'keys are fetched again',
-      );
+      await poll(async () => (await host.call('GET', item, { headers })).status === 200, 'keys are fetched again');
       assert.equal(host.backend.requests.length, 1);
       assert.deepEqual(host.outages.slice(1), [['keys', undefined]]);
       assert.ok(host.told.ended.some(({ outcome }) => outcome === 'no-keys'));
@@ -201,9 +186,7 @@ for (const name of hostNames) {
     test('a limit without tokens counts by the address that a trusted proxy reports', async () => {
       await using host = await serveHost(name, { rateLimit: '1/1h', trustedProxies: ['127.0.0.1'] });
       const from = async (...addresses: string[]) =>
-        await host.call('GET', item, {
-          headers: addresses.map((each) => ['X-Forwarded-For', each] as const),
-        });
+        await host.call('GET', item, { headers: addresses.map((each) => ['X-Forwarded-For', each] as const) });
       assert.equal((await from('203.0.113.1')).status, 200);
       assertTooMany(await from('203.0.113.1'), 1, 3_600);
       assertTooMany(await from('198.51.100.7, 203.0.113.1'), 1, 3_600);
@@ -243,8 +226,7 @@ for (const name of hostNames) {
       await using host = await serveHost(name, withTokens(keys.url));
       await using client = await host.connect();
       const good = bearer(goodToken(pair));
-      const headers = (index: number) =>
-        index % 3 === 0 ? [good] : index % 3 === 1 ? [] : [bearer('x.y.z')];
+      const headers = (index: number) => (index % 3 === 0 ? [good] : index % 3 === 1 ? [] : [bearer('x.y.z')]);
       const total = 90;
       client.send(
         Buffer.concat(
@@ -273,9 +255,7 @@ for (const name of hostNames) {
       const fetched = Promise.withResolvers<undefined>();
       const left = Promise.withResolvers<undefined>();
       keys.respond = (response) => {
-        response.on('close', () => {
-          left.resolve(undefined);
-        });
+        response.on('close', () => left.resolve(undefined));
         fetched.resolve(undefined);
       };
       await using host = await serveHost(name, withTokens(keys.url));
@@ -391,11 +371,7 @@ for (const name of hostNames) {
     describe('with Redis', { skip: withoutRedis }, () => {
       test('two hosts share one count; an outage of Redis is reported and fails no call', async () => {
         await using redis = await RedisServer.start();
-        const options = {
-          rateLimit: '3/1h',
-          rateLimitRedisUrl: redis.url,
-          rateLimitFallback: 'allow',
-        } as const;
+        const options = { rateLimit: '3/1h', rateLimitRedisUrl: redis.url, rateLimitFallback: 'allow' } as const;
         await using one = await serveHost(name, options);
         await using two = await serveHost(name, options);
         for (const [left, host] of [[2, one], [1, two], [0, one]] as const) {
@@ -467,9 +443,7 @@ describe('the fetch handler', () => {
       ...{ authIssuer: issuerName, authAudience: [audience], authJwksUrl: keys.url },
     });
     const call = async (by: typeof pair) =>
-      await handler(
-        new Request(`http://x.localhost${item}`, { headers: { authorization: bearer(goodToken(by))[1] } }),
-      );
+      await handler(new Request(`http://x.localhost${item}`, { headers: { authorization: bearer(goodToken(by))[1] } }));
     assert.equal(keys.count, 0, 'nothing is fetched before the first call');
     assert.deepEqual([(await call(pair)).status, (await call(pair)).status], [200, 429]);
     await handler.close();
@@ -483,17 +457,13 @@ describe('the fetch handler', () => {
   test('close() during the first call, which waits for keys: the call is 503, and keys are fetched only once', async () => {
     await using keys = await KeyServer.start('');
     const fetched = Promise.withResolvers<undefined>();
-    keys.respond = () => {
-      fetched.resolve(undefined);
-    };
+    keys.respond = () => fetched.resolve(undefined);
     const { told, observer } = createObserver();
     const handler = createFetchHandler({
       ...{ backendUrl: 'http://localhost:1', authIssuer: issuerName, authAudience: [audience] },
       ...{ authJwksUrl: keys.url, observer },
     });
-    const call = handler(
-      new Request(`http://x.localhost${item}`, { headers: { authorization: 'Bearer a.b.c' } }),
-    );
+    const call = handler(new Request(`http://x.localhost${item}`, { headers: { authorization: 'Bearer a.b.c' } }));
     await fetched.promise;
     await handler.close();
     assert.equal((await call).status, 503);

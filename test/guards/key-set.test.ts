@@ -85,9 +85,7 @@ test('without any key the fetch is repeated after 1 s, then 2, 4, 8, 16 and 30 s
 });
 
 test('in an outage the last keys stay valid for staleMs; after the outage they are valid again', async () => {
-  const { keys, clock, state, ended, kids, told } = createKeySet(giving(keySetOf(first)), {
-    staleMs: 700_000,
-  });
+  const { keys, clock, state, ended, kids, told } = createKeySet(giving(keySetOf(first)), { staleMs: 700_000 });
   await keys.start();
   state.source = down;
   await clock.pass(699_999);
@@ -232,9 +230,7 @@ test('only keys that an allowed algorithm can use are accepted', async () => {
 
 test('inherited keys are valid at once, for the rest of staleMs, and are fetched again', async () => {
   const shared: FetchedKeys[] = [];
-  const { keys: other } = createKeySet(giving(keySetOf(first)), {
-    share: (each) => shared.push(each),
-  });
+  const { keys: other } = createKeySet(giving(keySetOf(first)), { share: (each) => shared.push(each) });
   await other.start();
   other.close();
   const [{ text, ageMs } = { text: '', ageMs: NaN }] = shared;

@@ -22,9 +22,7 @@ let folder = '';
 before(() => {
   folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
 });
-after(() => {
-  rmSync(folder, { recursive: true });
-});
+after(() => rmSync(folder, { recursive: true }));
 
 /** Calls `use` with a URL source and with a file source of the same bytes. */
 async function withSources(bytes: string | Buffer, use: (source: KeySource) => Promise<void>): Promise<void> {

@@ -41,12 +41,7 @@ async function start(options: TokenServerOptions = {}, keyText = keySetOf(pair))
     get: (token: string) => client.call(...read, { headers: [bearer(token)] }),
     /** Asks the guard about a read with `token`. */
     admit: (token: string) =>
-      server.guard.admit({
-        head: headWith(token),
-        operation: 'read',
-        client: undefined,
-        identity: undefined,
-      }),
+      server.guard.admit({ head: headWith(token), operation: 'read', client: undefined, identity: undefined }),
     [Symbol.asyncDispose]: async () => {
       await client[Symbol.asyncDispose]();
       await server[Symbol.asyncDispose]();
@@ -134,9 +129,7 @@ describe('with keys', () => {
     assertNoToken(await client.call('GET', '/api/work-items/abc'));
     assertNoToken(await client.call('PUT', '/api/work-items/5', { body: '{' }));
     // A refused call gets no 100 Continue.
-    client.send(
-      'PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n',
-    );
+    client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n');
     assertNoToken(await client.reply());
     await using second = await server.connect();
     second.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n');
@@ -150,10 +143,7 @@ describe('with keys', () => {
     assert.equal(reply.status, 401);
     assert.equal(reply.header('www-authenticate'), 'Bearer realm="work-items"');
     assert.equal(reply.header('content-length'), String(unauthorized.length));
-    assert.equal(
-      (await client.call('HEAD', '/api/work-items', { headers: [bearer(goodToken(pair))] })).status,
-      200,
-    );
+    assert.equal((await client.call('HEAD', '/api/work-items', { headers: [bearer(goodToken(pair))] })).status, 200);
     assert.equal(server.backend.requests.length, 1);
   });
 
@@ -180,9 +170,7 @@ describe('with keys', () => {
       const own = createPair('own', alg);
       for (const isAllowed of [true, false]) {
         const algorithms = [isAllowed ? alg : alg === 'RS512' ? 'RS384' : 'RS512'] as const;
-        await using server = await serveWithTokens(keySetOf(own, createPair('x', algorithms[0])), {
-          algorithms,
-        });
+        await using server = await serveWithTokens(keySetOf(own, createPair('x', algorithms[0])), { algorithms });
         await server.keys.start();
         await using client = await server.connect();
         const reply = await client.call(...read, { headers: [bearer(goodToken(own))] });
@@ -265,13 +253,7 @@ describe('remembered tokens', () => {
     }
     assert.equal(server.guard.remembered, 1);
     // The last character of an ES256 signature in base64url has four unused bits.
-    for (const like of [
-      `${token.slice(0, -1)}_`,
-      token.slice(0, -1),
-      `${token}A`,
-      token.toLowerCase(),
-      `x${token}`,
-    ]) {
+    for (const like of [`${token.slice(0, -1)}_`, token.slice(0, -1), `${token}A`, token.toLowerCase(), `x${token}`]) {
       assertInvalidToken(await server.get(like));
     }
     assert.equal(server.guard.remembered, 1);
@@ -291,11 +273,7 @@ describe('remembered tokens', () => {
   test('a token is remembered until its exp, then verified each time', async () => {
     await using server = await start();
     const now = server.clock.now();
-    const token = signToken(
-      pair,
-      { alg: 'ES256', kid: 'one' },
-      claimsAt(now, { exp: Math.floor(now / 1_000) + 60 }),
-    );
+    const token = signToken(pair, { alg: 'ES256', kid: 'one' }, claimsAt(now, { exp: Math.floor(now / 1_000) + 60 }));
     const call = async () => (await server.get(token)).status;
     assert.equal(await call(), 200);
     server.clock.set(now + 61_000);

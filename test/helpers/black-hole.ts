@@ -57,11 +57,7 @@ const dyingListener = `
 /** A backend that answers one call and dies: after its answer (`idle`) or at the second call (`asked`). */
 export async function startDyingBackend(dies: 'idle' | 'asked'): Promise<DyingBackend> {
   const { child, port, dispose } = await start(dyingListener, dies);
-  const isFull = new Promise<boolean>((resolve) => {
-    child.stdout.once('data', () => {
-      resolve(fill(port, child));
-    });
-  });
+  const isFull = new Promise<boolean>((resolve) => child.stdout.once('data', () => resolve(fill(port, child))));
   const die = () => child.stdin.write('x');
   return { port, isFull, die, [Symbol.asyncDispose]: dispose };
 }
@@ -76,11 +72,9 @@ async function start(program: string, ...args: string[]) {
     kill();
     await gone;
   };
-  const port = await new Promise<number>((resolve) => {
-    child.stdout.once('data', (data: Buffer) => {
-      resolve(Number(data.toString()));
-    });
-  });
+  const port = await new Promise<number>((resolve) =>
+    child.stdout.once('data', (data: Buffer) => resolve(Number(data.toString()))),
+  );
   return { child, port, dispose };
 }
 
@@ -91,9 +85,7 @@ async function fill(port: number, child: ChildProcess): Promise<boolean> {
     child.once('exit', () => filler.destroy());
     filler.on('error', () => undefined);
     const isTaken = await new Promise<boolean>((resolve) => {
-      const timer = setTimeout(() => {
-        resolve(false);
-      }, 250);
+      const timer = setTimeout(() => resolve(false), 250);
       filler.once('connect', () => {
         clearTimeout(timer);
         resolve(true);

@@ -46,17 +46,15 @@ export class WatchedPage implements AsyncDisposable {
     page.on('request', (request) => {
       if (!request.url().startsWith('data:')) this.requests.push(request.url());
     });
-    page.on('requestfailed', (request) => {
-      this.problems.push(`failed: ${request.url()} ${request.failure()?.errorText ?? ''}`);
-    });
+    page.on('requestfailed', (request) =>
+      this.problems.push(`failed: ${request.url()} ${request.failure()?.errorText ?? ''}`),
+    );
     page.on('console', (message) => {
       if (message.type() === 'error' || message.type() === 'warning') {
         this.problems.push(`${message.type()}: ${message.text()}`);
       }
     });
-    page.on('pageerror', (error) => {
-      this.problems.push(`exception: ${error.stack ?? error.message}`);
-    });
+    page.on('pageerror', (error) => this.problems.push(`exception: ${error.stack ?? error.message}`));
   }
 
   /** Fails if there was a problem, or a request to another origin than that of `url`. */
@@ -102,11 +100,7 @@ export class WatchedPage implements AsyncDisposable {
   async savePicture(name: string, { fullPage = true } = {}): Promise<void> {
     if (!process.env['TEST_PICTURES']) return;
     mkdirSync(picturesFolder, { recursive: true });
-    await this.page.screenshot({
-      path: join(picturesFolder, `${name}.png`),
-      fullPage,
-      animations: 'disabled',
-    });
+    await this.page.screenshot({ path: join(picturesFolder, `${name}.png`), fullPage, animations: 'disabled' });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

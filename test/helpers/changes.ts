@@ -45,9 +45,7 @@ export class Changes {
 export async function within<T>(promise: Promise<T>, expected: string, limitMs = DEADLINE_MS): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const deadline = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => {
-      reject(new Error(`not within ${limitMs} ms: ${expected}`));
-    }, limitMs);
+    timer = setTimeout(() => reject(new Error(`not within ${limitMs} ms: ${expected}`)), limitMs);
   });
   try {
     return await Promise.race([promise, deadline]);
@@ -59,12 +57,7 @@ export async function within<T>(promise: Promise<T>, expected: string, limitMs =
 /** A gate: a promise that resolves when the test calls `open`. */
 export function createGate(): { opened: Promise<void>; open: () => void } {
   const { promise, resolve } = Promise.withResolvers<undefined>();
-  return {
-    opened: promise,
-    open: () => {
-      resolve(undefined);
-    },
-  };
+  return { opened: promise, open: () => resolve(undefined) };
 }
 
 // Taken before a test can replace it by a mock.
@@ -82,8 +75,6 @@ export async function poll(
   const end = performance.now() + limitMs;
   for (let round = 0; !(await isSo()); round += 1) {
     if (performance.now() > end) throw new Error(`not within ${limitMs} ms: ${expected}`);
-    await new Promise((resolve) =>
-      round < 20 ? setImmediate(resolve) : pause(resolve, Math.min(round - 19, 20)),
-    );
+    await new Promise((resolve) => (round < 20 ? setImmediate(resolve) : pause(resolve, Math.min(round - 19, 20))));
   }
 }

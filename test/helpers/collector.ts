@@ -70,8 +70,7 @@ export class Collector implements AsyncDisposable {
   until<T>(find: (spans: readonly ReceivedSpan[]) => T | undefined, expected: string): Promise<T> {
     return this.#changes.until(
       () => find(this.spans),
-      () =>
-        `${expected}; ${this.spans.length} spans received, the last is ${this.spans.at(-1)?.name ?? 'nothing'}`,
+      () => `${expected}; ${this.spans.length} spans received, the last is ${this.spans.at(-1)?.name ?? 'nothing'}`,
     );
   }
 
@@ -94,9 +93,8 @@ export class Collector implements AsyncDisposable {
   }
 }
 
-export const takes: CollectorReply = (response) => {
+export const takes: CollectorReply = (response) =>
   response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end();
-};
 
 // Decodes by the field numbers in opentelemetry/proto/trace/v1/trace.proto.
 function decodeSpans(body: Buffer): ReceivedSpan[] {
@@ -131,10 +129,7 @@ function decodeSpan(fields: readonly WireField[], resource: ReceivedSpan['resour
   };
 }
 
-function attributesIn(
-  fields: readonly WireField[],
-  number: number,
-): Record<string, string | number | boolean> {
+function attributesIn(fields: readonly WireField[], number: number): Record<string, string | number | boolean> {
   return Object.fromEntries(
     bytesIn(fields, number).map((keyValue) => {
       const [key, value] = [1, 2].map((each) => bytesIn(readMessage(keyValue), each)[0]);

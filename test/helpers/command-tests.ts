@@ -23,9 +23,7 @@ export async function useBackend(script: Answer = answer('[]')): Promise<Scripte
 /** A folder that is removed after the tests of a file. */
 export function useFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
-  after(() => {
-    rmSync(folder, { recursive: true });
-  });
+  after(() => rmSync(folder, { recursive: true }));
   return folder;
 }
 
@@ -52,8 +50,7 @@ export function isDraining(command: Command): Promise<void> {
 
 /** Resolves with the first log line that has this message. */
 export function logged(command: Command, message: string | RegExp, limitMs?: number): Promise<LogLine> {
-  const isIt = ({ msg }: LogLine) =>
-    typeof message === 'string' ? msg === message : message.test(String(msg));
+  const isIt = ({ msg }: LogLine) => (typeof message === 'string' ? msg === message : message.test(String(msg)));
   return command.log(isIt, `the log line ${String(message)}`, limitMs);
 }
 

@@ -16,12 +16,7 @@ export async function openDashboard(
 }
 
 /** Waits until a visible element at `selector` has a text that matches. */
-export async function reads(
-  watched: WatchedPage,
-  selector: string,
-  text: RegExp,
-  limitMs = 30_000,
-): Promise<void> {
+export async function reads(watched: WatchedPage, selector: string, text: RegExp, limitMs = 30_000): Promise<void> {
   const found = watched.page.locator(selector).filter({ hasText: text, visible: true }).first();
   await found.waitFor({ timeout: limitMs }).catch(async () => {
     const is = await watched.page.locator(selector).allTextContents();

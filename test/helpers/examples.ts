@@ -99,9 +99,7 @@ export class Example {
 
   static #create(): Example {
     const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-example-'));
-    process.once('exit', () => {
-      rmSync(folder, { recursive: true, force: true });
-    });
+    process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
     return new Example(folder);
   }
 
@@ -165,10 +163,7 @@ export class Example {
   }
 
   get #environment(): NodeJS.ProcessEnv {
-    return {
-      ...environment,
-      PATH: [dirname(process.execPath), this.#programs, environment['PATH']].join(delimiter),
-    };
+    return { ...environment, PATH: [dirname(process.execPath), this.#programs, environment['PATH']].join(delimiter) };
   }
 }
 
@@ -188,9 +183,7 @@ export class RunningExample implements AsyncDisposable {
       });
     }
     this.#exited = new Promise((resolve) => child.on('close', resolve));
-    child.on('close', () => {
-      this.#changes.notify();
-    });
+    child.on('close', () => this.#changes.notify());
   }
 
   get url(): string {

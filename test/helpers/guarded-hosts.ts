@@ -5,11 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { serve } from '@hono/node-server';
 import { createFetchHandler, type FetchHandlerOptions } from '../../packages/core/hosts/fetch/fetch.ts';
 import { createNodeHandler } from '../../packages/core/hosts/node/node.ts';
-import {
-  createGatewayServer,
-  workItemGateway,
-  type GatewayServerOptions,
-} from '../../packages/core/hosts/index.ts';
+import { createGatewayServer, workItemGateway, type GatewayServerOptions } from '../../packages/core/hosts/index.ts';
 import { Fastify } from './fastify.ts';
 import { beforeBackend, createObserver } from './in-process.ts';
 import { startNode } from './node-host.ts';
@@ -24,8 +20,7 @@ export type HostName = (typeof hostNames)[number];
 export async function makeHost(name: HostName, options: HostOptions): Promise<void> {
   const { clientAddress, ...others } = { backendUrl: 'http://localhost:5104', ...options };
   if (name === 'server') createGatewayServer(others);
-  else if (name === 'fetch')
-    createFetchHandler({ clientAddress: clientAddress ?? (() => undefined), ...others });
+  else if (name === 'fetch') createFetchHandler({ clientAddress: clientAddress ?? (() => undefined), ...others });
   else if (name === 'node') createNodeHandler(others);
   else await Fastify().register(workItemGateway, others);
 }

@@ -22,9 +22,7 @@ export class HandClock implements Clock {
   after(ms: number, action: () => void): () => void {
     const alarm = { at: this.#steady + ms, ring: action };
     this.#alarms.add(alarm);
-    return () => {
-      this.#alarms.delete(alarm);
-    };
+    return () => this.#alarms.delete(alarm);
   }
 
   /** The milliseconds until each alarm, in ascending order. */

@@ -17,9 +17,7 @@ import { isRefused } from './raw-client.ts';
 const folders = [...(process.env['PATH'] ?? '').split(':'), '/usr/local/sbin', '/usr/sbin'];
 
 /** The program, or undefined if it is not installed. */
-export const haproxyProgram = folders
-  .map((folder) => join(folder, 'haproxy'))
-  .find((program) => existsSync(program));
+export const haproxyProgram = folders.map((folder) => join(folder, 'haproxy')).find((program) => existsSync(program));
 
 /** A free port below the OS's ephemeral ports, which other tests and outgoing connections get. */
 export async function findFreePort(): Promise<number> {
@@ -79,9 +77,7 @@ export function configure(
     ...(clientTls && {
       '  #-bind :443 ssl crt /etc/haproxy/items.pem ': `  bind 127.0.0.1:${clientTls.port} ssl crt ${clientTls.file} `,
     }),
-    ...(proxyProtocol && {
-      '  #-bind :81 accept-proxy\n': `  bind 127.0.0.1:${proxyProtocol.port} accept-proxy\n`,
-    }),
+    ...(proxyProtocol && { '  #-bind :81 accept-proxy\n': `  bind 127.0.0.1:${proxyProtocol.port} accept-proxy\n` }),
     ...(gatewayTls && {
       '  #-default-server ssl verify required ca-file /etc/haproxy/authority.pem ': `  default-server ssl verify required ca-file ${gatewayTls.file} `,
       '  #-timeout connect 5s\n': '  timeout connect 5s\n',
@@ -97,12 +93,7 @@ export class Haproxy implements AsyncDisposable {
   readonly stopSoftly: () => void;
   readonly #stop: () => Promise<void>;
 
-  private constructor(
-    port: number,
-    lines: () => readonly string[],
-    stopSoftly: () => void,
-    stop: () => Promise<void>,
-  ) {
+  private constructor(port: number, lines: () => readonly string[], stopSoftly: () => void, stop: () => Promise<void>) {
     this.port = port;
     this.lines = lines;
     this.stopSoftly = stopSoftly;

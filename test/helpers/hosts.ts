@@ -27,10 +27,7 @@ export const hosts: readonly Host[] = (['newest', 'oldest'] as const).map((versi
 
 /** Every host in which node:http parses the requests: a Fastify server of each version, and the Node handler. */
 export const nodeHosts = [
-  ...hosts.map(({ name, create }) => ({
-    name,
-    serve: (options?: PluginOptions) => serve(create(), options),
-  })),
+  ...hosts.map(({ name, create }) => ({ name, serve: (options?: PluginOptions) => serve(create(), options) })),
   { name: 'the Node handler', serve: (options?: PluginOptions) => serveNode(options) },
 ];
 

@@ -33,8 +33,7 @@ export const requestTexts: Readonly<Record<string, string>> = {
   'an upgrade': 'GET /a HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\nPRI',
   'a head that is not whole': 'GET /a HTTP/1.1\r\nHost: x\r\nContent-Le',
   'a body that is not whole': 'PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 7\r\n\r\n{"a"',
-  'trailers that are not whole':
-    'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n\r',
+  'trailers that are not whole': 'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n\r',
 };
 
 const chunked = 'PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
@@ -129,10 +128,7 @@ export const flawedAnswerTexts: Readonly<Record<string, readonly [upTo: string, 
   'a line that ends in a line feed alone': ['HTTP/1.1 200 OK\n', '\n'],
   'a control character in the reason': ['HTTP/1.1 200 O\0', 'K\r\n\r\n'],
   'two lengths': ['HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n', '1'],
-  'a length and chunks': [
-    'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n',
-    '0\r\n\r\n',
-  ],
+  'a length and chunks': ['HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n', '0\r\n\r\n'],
   'chunks in HTTP/1.0': ['HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n', '0\r\n\r\n'],
   'another coding': ['HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n', '0\r\n\r\n'],
   'an interim answer with two lengths': [
@@ -168,11 +164,7 @@ export interface Choices {
 
 export function createChoices(random: () => number): Choices {
   const below = (limit: number): number => Math.floor(random() * limit);
-  return {
-    below,
-    pick: (values) => values[below(values.length)] ?? values[0],
-    chance: (part) => random() < part,
-  };
+  return { below, pick: (values) => values[below(values.length)] ?? values[0], chance: (part) => random() < part };
 }
 
 const common = ['PUT', 'POST', 'DELETE', 'HEAD', 'OPTIONS', 'PATCH'];
@@ -221,9 +213,7 @@ export function createRequests(choices: Choices): Buffer {
   for (let count = 1 + below(4); count > 0; count -= 1) {
     const method = pick(methods);
     const target =
-      method === 'CONNECT'
-        ? 'a.example:1'
-        : pick(['/', '/a/b?c=d', 'http://a.example/x', '/%20;=@!$', '/"<>^`{|}\\']);
+      method === 'CONNECT' ? 'a.example:1' : pick(['/', '/a/b?c=d', 'http://a.example/x', '/%20;=@!$', '/"<>^`{|}\\']);
     text += `${chance(0.1) ? '\r\n' : ''}${method} ${target} HTTP/1.${chance(0.85) ? 1 : 0}\r\n`;
     text += createFields(choices, below(3));
     text += `Host: ${pick(['x', 'a.example:80', '[::1]', ''])}\r\n${createFields(choices, below(3))}`;

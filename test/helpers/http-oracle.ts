@@ -105,9 +105,7 @@ function onRequest(message: IncomingMessage, response: ServerResponse): void {
 for (const event of ['request', 'checkContinue', 'checkExpectation']) {
   server.on(event, onRequest);
 }
-server.on('connect', (message: IncomingMessage, socket: Duplex) => {
-  wires.get(socket)?.record(message, undefined);
-});
+server.on('connect', (message: IncomingMessage, socket: Duplex) => wires.get(socket)?.record(message, undefined));
 server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
   const wire = wires.get(socket);
   if (wire !== undefined) {
@@ -133,12 +131,8 @@ function openAnswer(bytes: Uint8Array, isEnded: boolean): Wire {
   });
   sent.maxHeadersCount = 0;
   sent
-    .on('response', (message) => {
-      wire.record(message, sent.shouldKeepAlive);
-    })
-    .on('upgrade', (message) => {
-      wire.record(message, undefined);
-    })
+    .on('response', (message) => wire.record(message, sent.shouldKeepAlive))
+    .on('upgrade', (message) => wire.record(message, undefined))
     .on('error', (error: NodeJS.ErrnoException) => {
       wire.error ??= error.code ?? error.message;
     })
@@ -170,11 +164,7 @@ export function judgeRequests(texts: readonly Uint8Array[], turns = 4): Promise<
 }
 
 /** Reads each of `texts` with Node's client, as the answer to a GET. */
-export function judgeAnswers(
-  texts: readonly Uint8Array[],
-  isEnded: boolean,
-  turns = 6,
-): Promise<Judgement[]> {
+export function judgeAnswers(texts: readonly Uint8Array[], isEnded: boolean, turns = 6): Promise<Judgement[]> {
   return judgeAll(
     texts.map((bytes) => openAnswer(bytes, isEnded)),
     turns,

@@ -6,11 +6,7 @@ import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } f
 import { serveHttp2 } from '../../packages/core/hosts/http2/http2.ts';
 import { corsRows } from '../../packages/core/hosts/options/cors-options.ts';
 import { limitRows } from '../../packages/core/hosts/options/limits.ts';
-import {
-  createGateway,
-  gatewayRows,
-  type GatewaySurroundings,
-} from '../../packages/core/hosts/options/options.ts';
+import { createGateway, gatewayRows, type GatewaySurroundings } from '../../packages/core/hosts/options/options.ts';
 import { readOptions, type ValuesOf } from '../../packages/core/hosts/options/rows.ts';
 import type { GatewayServerOptions } from '../../packages/core/hosts/index.ts';
 import { listen } from '../../packages/core/hosts/common/listen.ts';
@@ -38,9 +34,7 @@ function versionOfCommand(): string {
 export function anyCertificate(): { cert: string; key: string; certFile: string; keyFile: string } {
   if (made === undefined) {
     const folder = new CertificateFolder();
-    process.once('exit', () => {
-      folder[Symbol.dispose]();
-    });
+    process.once('exit', () => folder[Symbol.dispose]());
     made = folder.issue(folder.authority('authority'), 'server');
   }
   return made;
@@ -111,9 +105,7 @@ export class Http2Client implements AsyncDisposable {
     });
     // The streams report the error, too.
     session.on('error', () => undefined);
-    await new Promise((resolve, reject) => {
-      session.once('connect', resolve).once('error', reject);
-    });
+    await new Promise((resolve, reject) => session.once('connect', resolve).once('error', reject));
     return new Http2Client(session);
   }
 
@@ -143,9 +135,7 @@ export class Http2Client implements AsyncDisposable {
       [':authority', host],
       [':path', path],
       ...others,
-      ...(body === undefined
-        ? []
-        : [['content-length', String(Buffer.byteLength(Buffer.from(body)))] as const]),
+      ...(body === undefined ? [] : [['content-length', String(Buffer.byteLength(Buffer.from(body)))] as const]),
     ];
     const stream = this.session.request(fields.flat(), { endStream: false });
     return { stream, reply: readReply(stream) };
@@ -168,13 +158,9 @@ function readReply(stream: ClientHttp2Stream): Promise<Reply> {
   let isWhole = false;
   stream
     .on('response', (_headers, _flags, fields: readonly string[]) => {
-      headers = fields.flatMap((name, index) =>
-        index % 2 === 0 ? [[name, fields[index + 1] ?? ''] as const] : [],
-      );
+      headers = fields.flatMap((name, index) => (index % 2 === 0 ? [[name, fields[index + 1] ?? ''] as const] : []));
     })
-    .on('data', (piece: Buffer) => {
-      pieces.push(piece);
-    })
+    .on('data', (piece: Buffer) => pieces.push(piece))
     .on('end', () => {
       isWhole = headers.length > 0 && stream.rstCode === constants.NGHTTP2_NO_ERROR;
     })

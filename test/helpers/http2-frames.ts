@@ -45,12 +45,7 @@ export interface Frame {
 
 export const preface = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1');
 
-export function frame(
-  type: number,
-  frameFlags = 0,
-  stream = 0,
-  payload: Uint8Array = Buffer.alloc(0),
-): Buffer {
+export function frame(type: number, frameFlags = 0, stream = 0, payload: Uint8Array = Buffer.alloc(0)): Buffer {
   const head = Buffer.alloc(9);
   head.writeUIntBE(payload.length, 0, 3);
   head.writeUInt8(type, 3);
@@ -87,20 +82,12 @@ export type Fields = readonly (readonly [name: string, value: string])[];
 
 /** The pseudo-header fields of a request, then `others`. */
 export function requestFields(method: string, path: string, others: Fields = []): Fields {
-  return [
-    [':method', method],
-    [':scheme', 'https'],
-    [':authority', 'gateway.localhost'],
-    [':path', path],
-    ...others,
-  ];
+  return [[':method', method], [':scheme', 'https'], [':authority', 'gateway.localhost'], [':path', path], ...others];
 }
 
 /** A block of literal fields without indexing [RFC 7541, 6.2.2]; one byte per character. */
 export function fieldBlock(fields: Fields): Buffer {
-  return Buffer.concat(
-    fields.flatMap(([name, value]) => [Buffer.of(0), ...hpackString(name), ...hpackString(value)]),
-  );
+  return Buffer.concat(fields.flatMap(([name, value]) => [Buffer.of(0), ...hpackString(name), ...hpackString(value)]));
 }
 
 /** A literal field that becomes entry 62, the first of the dynamic table [RFC 7541, 6.2.1]. */
@@ -164,17 +151,12 @@ export class FrameClient implements AsyncDisposable {
   static async open(port: number): Promise<FrameClient> {
     const socket = connect({ port, host: '127.0.0.1', ALPNProtocols: ['h2'], rejectUnauthorized: false });
     const client = new FrameClient(socket);
-    await new Promise((resolve, reject) => {
-      socket.once('secureConnect', resolve).once('error', reject);
-    });
+    await new Promise((resolve, reject) => socket.once('secureConnect', resolve).once('error', reject));
     return client;
   }
 
   /** Opens a connection and exchanges settings. */
-  static async begin(
-    port: number,
-    values?: readonly (readonly [id: number, value: number])[],
-  ): Promise<FrameClient> {
+  static async begin(port: number, values?: readonly (readonly [id: number, value: number])[]): Promise<FrameClient> {
     const client = await FrameClient.open(port);
     client.send(preface, settings(values));
     try {
@@ -213,8 +195,7 @@ export class FrameClient implements AsyncDisposable {
     return this.#changes.until(
       () => {
         const found = this.frames.find(isIt);
-        if (found === undefined && this.#isClosed)
-          throw new Error(`closed before ${expected}; ${this.#seen()}`);
+        if (found === undefined && this.#isClosed) throw new Error(`closed before ${expected}; ${this.#seen()}`);
         return found;
       },
       () => `${expected}; ${this.#seen()}`,
@@ -225,10 +206,7 @@ export class FrameClient implements AsyncDisposable {
   /** Waits for DATA on each of these streams: the body of a reply. */
   async replies(...streams: readonly number[]): Promise<void> {
     for (const stream of streams) {
-      await this.receives(
-        (each) => each.type === frameTypes.data && each.stream === stream,
-        `a reply on ${stream}`,
-      );
+      await this.receives((each) => each.type === frameTypes.data && each.stream === stream, `a reply on ${stream}`);
     }
   }
 

@@ -5,11 +5,7 @@ import type { Backend } from '../../packages/core/call/call.ts';
 import { Gateway, type GatewayObserver } from '../../packages/core/call/gateway.ts';
 import type { Guard } from '../../packages/core/call/guard.ts';
 import { BufferBudget } from '../../packages/core/body/budget.ts';
-import {
-  createGatewayServer,
-  type CallRecord,
-  type GatewayServerOptions,
-} from '../../packages/core/hosts/index.ts';
+import { createGatewayServer, type CallRecord, type GatewayServerOptions } from '../../packages/core/hosts/index.ts';
 import { limitRows, timeLimitRows } from '../../packages/core/hosts/options/limits.ts';
 import { defaultsOf } from '../../packages/core/hosts/options/rows.ts';
 import { listen } from '../../packages/core/hosts/common/listen.ts';
@@ -28,10 +24,7 @@ export interface Told {
 /** Called after the observer has recorded an event. */
 export type EventListener = (event: keyof Told) => void;
 
-export function createObserver(onEvent: EventListener = () => undefined): {
-  told: Told;
-  observer: GatewayObserver;
-} {
+export function createObserver(onEvent: EventListener = () => undefined): { told: Told; observer: GatewayObserver } {
   const told: Told = { ended: [], bugs: [], malformed: [], stalled: [] };
   const keep = <Event extends keyof Told>(event: Event, entry: Told[Event][number]): number => {
     const count = told[event].push(entry as never);
@@ -41,8 +34,7 @@ export function createObserver(onEvent: EventListener = () => undefined): {
   const observer: GatewayObserver = {
     onCallEnd: (record) => keep('ended', record),
     onBug: (error, record) => keep('bugs', [error, record]),
-    onMalformed: (requestId, { status }, reason, client) =>
-      keep('malformed', { requestId, status, reason, client }),
+    onMalformed: (requestId, { status }, reason, client) => keep('malformed', { requestId, status, reason, client }),
     onStall: (record) => keep('stalled', record),
   };
   return { told, observer };

@@ -69,9 +69,5 @@ export const jsonVectors = [
     bytes: bytesOf(text),
     isValid: index < valid.length,
   })),
-  ...findings.map((name) => ({
-    name,
-    bytes: readFileSync(new URL(name, folder)),
-    isValid: name.startsWith('y_'),
-  })),
+  ...findings.map((name) => ({ name, bytes: readFileSync(new URL(name, folder)), isValid: name.startsWith('y_') })),
 ];

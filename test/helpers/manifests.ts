@@ -24,10 +24,8 @@ const modules: Readonly<Record<string, string>> = {
   'policy/v1 PodDisruptionBudget': 'kubernetes-models/policy/v1',
   'networking.k8s.io/v1 Ingress': 'kubernetes-models/networking.k8s.io/v1',
   'networking.k8s.io/v1 NetworkPolicy': 'kubernetes-models/networking.k8s.io/v1',
-  'monitoring.coreos.com/v1 ServiceMonitor':
-    '@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1',
-  'monitoring.coreos.com/v1 PrometheusRule':
-    '@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1',
+  'monitoring.coreos.com/v1 ServiceMonitor': '@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1',
+  'monitoring.coreos.com/v1 PrometheusRule': '@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1',
 };
 
 function moduleOf({ apiVersion, kind }: Manifest): string {

@@ -50,17 +50,11 @@ export class MarkedLoad {
   constructor(port: number, options: MarkedLoadOptions) {
     this.#port = port;
     this.#options = { connectionsMax: 256, timeoutMs: 5_000, ...options };
-    this.#timer = setInterval(() => {
-      this.#makeDue();
-    }, 1);
+    this.#timer = setInterval(() => this.#makeDue(), 1);
   }
 
   /** Resolves when `count` more calls that `isOne` accepts have ended. */
-  async more(
-    count: number,
-    isOne: (call: MarkedCall) => boolean = () => true,
-    limitMs?: number,
-  ): Promise<void> {
+  async more(count: number, isOne: (call: MarkedCall) => boolean = () => true, limitMs?: number): Promise<void> {
     let from = this.calls.length;
     let seen = 0;
     await this.#changes.until(
@@ -114,10 +108,7 @@ export class MarkedLoad {
       sentAt = now();
     }
     client.send(
-      requestBytes(method, path, {
-        headers: [['X-Request-Id', marker]],
-        ...(body !== undefined && { body }),
-      }),
+      requestBytes(method, path, { headers: [['X-Request-Id', marker]], ...(body !== undefined && { body }) }),
     );
     try {
       const reply = await client.reply({ limitMs: this.#options.timeoutMs });
@@ -169,11 +160,7 @@ export interface Verdict {
 }
 
 /** Evaluates the calls and the backend's record for one outage. */
-export function judge(
-  calls: readonly MarkedCall[],
-  record: ReadonlyMap<string, number>,
-  outage: Outage,
-): Verdict {
+export function judge(calls: readonly MarkedCall[], record: ReadonlyMap<string, number>, outage: Outage): Verdict {
   const cut: Record<string, number> = {};
   const down: Record<string, number> = {};
   const after: Record<string, number> = {};

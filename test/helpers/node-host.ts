@@ -5,11 +5,7 @@ import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import connect from 'connect';
 import express from 'express';
-import {
-  createNodeHandler,
-  type NodeHandler,
-  type NodeHandlerOptions,
-} from '../../packages/core/hosts/node/node.ts';
+import { createNodeHandler, type NodeHandler, type NodeHandlerOptions } from '../../packages/core/hosts/node/node.ts';
 import { beforeBackend, createObserver } from './in-process.ts';
 
 type Mount = (handler: NodeHandler) => RequestListener;

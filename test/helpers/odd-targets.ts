@@ -64,8 +64,7 @@ export function oddTargets(prefix = ''): readonly string[] {
   const mount = (target: string) => target.replaceAll(/\/(?=api\/work-items)/gi, `${prefix}/`);
   const targets = new Set<string>();
   for (const target of collections.map(mount)) targets.add(target).add(`${target}/5`).add(`${target}?x`);
-  for (const id of ids)
-    targets.add(`${prefix}/api/work-items/${id}`).add(`http://x${prefix}/api/work-items/${id}`);
+  for (const id of ids) targets.add(`${prefix}/api/work-items/${id}`).add(`http://x${prefix}/api/work-items/${id}`);
   for (const authority of authorities) {
     for (const path of paths) targets.add(`http://${authority}${mount(path)}`);
     targets.add(`//${authority}${prefix}/api/work-items/5`);
@@ -93,9 +92,7 @@ export async function sendAll(
     for (const { method, target, headers } of left) {
       client = client?.isOpen === true ? client : await RawClient.open(port);
       try {
-        const options = takesBody.has(method)
-          ? { headers: [type, ...headers], body: '{"a":1}' }
-          : { headers };
+        const options = takesBody.has(method) ? { headers: [type, ...headers], body: '{"a":1}' } : { headers };
         const reply = await client.call(method, target, options);
         each({ method, target }, reply.status);
         // The server reads nothing more on this connection.

@@ -45,9 +45,7 @@ export function readMessage(bytes: Buffer): WireField[] {
 
 /** All values of a field that is a message, a string or bytes. */
 export function bytesIn(fields: readonly WireField[], number: number): Buffer[] {
-  return fields.flatMap((field) =>
-    field.number === number && typeof field.value !== 'bigint' ? [field.value] : [],
-  );
+  return fields.flatMap((field) => (field.number === number && typeof field.value !== 'bigint' ? [field.value] : []));
 }
 
 /** The value of a number field; 0, protobuf's default, if it is missing. */

@@ -129,16 +129,12 @@ export class RawClient implements AsyncDisposable {
    * The next reply on this connection, 1xx included. `hasBody: false` is for the reply to a HEAD.
    * Rejects when the connection ends first, or when the reply is incomplete after `limitMs`.
    */
-  reply({
-    hasBody = true,
-    limitMs = DEADLINE_MS,
-  }: { hasBody?: boolean; limitMs?: number } = {}): Promise<Reply> {
+  reply({ hasBody = true, limitMs = DEADLINE_MS }: { hasBody?: boolean; limitMs?: number } = {}): Promise<Reply> {
     let needed = 0;
     return this.#changes.until(
       () => {
         // Joins and parses a large reply once, not for each of its pieces.
-        if (this.#ending === undefined && this.#received.length + this.#arrivingLength < needed)
-          return undefined;
+        if (this.#ending === undefined && this.#received.length + this.#arrivingLength < needed) return undefined;
         const parsed = parseReply(this.unread, hasBody, this.#ending !== undefined);
         if (typeof parsed === 'object') {
           this.#received = this.#received.subarray(parsed.length);
@@ -230,12 +226,7 @@ export async function isRefused(port: number): Promise<boolean> {
 }
 
 /** Sends one request on a new connection. */
-export async function request(
-  port: number,
-  method: string,
-  path: string,
-  options: CallOptions = {},
-): Promise<Reply> {
+export async function request(port: number, method: string, path: string, options: CallOptions = {}): Promise<Reply> {
   await using client = await RawClient.open(port);
   return await client.call(method, path, options);
 }
@@ -248,11 +239,7 @@ export function headerOf(headers: Headers, name: string): string | undefined {
 }
 
 /** The reply at the start of `bytes` and its length, or the bytes that the complete reply needs (0: unknown). */
-function parseReply(
-  bytes: Buffer,
-  hasBody: boolean,
-  isEnded: boolean,
-): { reply: Reply; length: number } | number {
+function parseReply(bytes: Buffer, hasBody: boolean, isEnded: boolean): { reply: Reply; length: number } | number {
   const headEnd = bytes.indexOf('\r\n\r\n');
   if (headEnd < 0) return 0;
   const [statusLine = '', ...lines] = bytes.toString('latin1', 0, headEnd).split('\r\n');

@@ -18,8 +18,7 @@ export const redisPrograms = ['valkey-server', 'redis-server'].flatMap((name) =>
 });
 
 export const withoutRedis =
-  redisPrograms.length === 0 &&
-  'no redis-server and no valkey-server is installed (apt-get install redis-server)';
+  redisPrograms.length === 0 && 'no redis-server and no valkey-server is installed (apt-get install redis-server)';
 
 export interface RedisOptions {
   /** Arguments of its command line. */
@@ -87,18 +86,14 @@ export class RedisServer implements AsyncDisposable {
         if (output.includes('Ready to accept connections')) resolve(undefined);
       });
     }
-    child.once('error', reject).once('close', () => {
-      reject(new Error(`${program} ended: ${output}`));
-    });
+    child.once('error', reject).once('close', () => reject(new Error(`${program} ended: ${output}`)));
     await within(ready, 'the server accepts connections');
   }
 
   /** The first piece of the server's answer to an inline command; undefined if nothing listens. */
   async send(command: string): Promise<string | undefined> {
     const closed = new AbortController();
-    const socket = connect(this.port, '127.0.0.1').once('close', () => {
-      closed.abort();
-    });
+    const socket = connect(this.port, '127.0.0.1').once('close', () => closed.abort());
     try {
       await once(socket, 'connect');
       socket.write(`${command}\r\n`);

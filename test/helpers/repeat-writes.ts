@@ -7,10 +7,7 @@ registerHooks({
     const loaded = next(url, context);
     if (!url.endsWith('/dist/core/backend/client.js')) return loaded;
     const source = Buffer.from(loaded.source as Uint8Array).toString('utf8');
-    const changed = source.replace(
-      "this.#request.method === 'GET' && isReusedAndSilent",
-      'isReusedAndSilent',
-    );
+    const changed = source.replace("this.#request.method === 'GET' && isReusedAndSilent", 'isReusedAndSilent');
     if (changed === source) throw new Error('the condition for a resend was not found');
     return { ...loaded, source: changed };
   },

@@ -61,10 +61,7 @@ export interface AnswerParts {
 }
 
 /** The bytes of a well-formed answer with an exact length; a string body is UTF-8. */
-export function answerBytes(
-  body: string | Uint8Array,
-  { status = 200, headers = [] }: AnswerParts = {},
-): Buffer {
+export function answerBytes(body: string | Uint8Array, { status = 200, headers = [] }: AnswerParts = {}): Buffer {
   const bytes = Buffer.from(body);
   const lines = [
     `HTTP/1.1 ${String(status).padStart(3, '0')} Scripted`,
@@ -130,11 +127,7 @@ export function slicer(bytes: string | Uint8Array, size = 1): Answer {
   return inPieces(bytes, size, () => new Promise((resolve) => setImmediate(resolve)));
 }
 
-function inPieces(
-  text: string | Uint8Array,
-  size: number,
-  pause: (exchange: Exchange) => Promise<void>,
-): Answer {
+function inPieces(text: string | Uint8Array, size: number, pause: (exchange: Exchange) => Promise<void>): Answer {
   return async (exchange) => {
     const bytes = bytesOf(text);
     for (let start = 0; start < bytes.length && !exchange.isClosed; start += size) {
@@ -194,9 +187,7 @@ export function endless(start: string, again: string): Answer {
 /** An answer whose `content-length` is wrong by `difference`; then FIN. */
 export function wrongLength(difference: number, body: string): Answer {
   const length = Buffer.byteLength(body) + difference;
-  return rawThenClose(
-    `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n${body}`,
-  );
+  return rawThenClose(`HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n${body}`);
 }
 
 /** A chunked answer from raw chunk bytes, malformed or not. */
@@ -332,9 +323,7 @@ export class ScriptedBackend {
 
   /** Listens again, on the same port. */
   async restart(): Promise<void> {
-    const server = createServer({ noDelay: true, allowHalfOpen: false }, (socket) => {
-      this.#take(socket);
-    });
+    const server = createServer({ noDelay: true, allowHalfOpen: false }, (socket) => this.#take(socket));
     server.listen({ port: this.#port, host: this.#host, ipv6Only: this.#host === '::1' });
     await once(server, 'listening');
     this.#server = server;
@@ -383,9 +372,7 @@ export class ScriptedBackend {
       const respond = isHeadAnswered ? () => undefined : (this.#once.shift() ?? this.#answer);
       isHeadAnswered = false;
       void Promise.resolve(respond(whole))
-        .catch((error: unknown) => {
-          this.#errors.push(error instanceof Error ? error : new Error(String(error)));
-        })
+        .catch((error: unknown) => this.#errors.push(error instanceof Error ? error : new Error(String(error))))
         .then(() => {
           isAnswering = false;
           read();
@@ -418,8 +405,7 @@ function parseHead(bytes: Buffer) {
     const colon = line.indexOf(':');
     return [line.slice(0, colon), line.slice(colon + 1).trim()];
   });
-  const valuesOf = (name: string) =>
-    headers.filter(([key]) => key.toLowerCase() === name).map(([, value]) => value);
+  const valuesOf = (name: string) => headers.filter(([key]) => key.toLowerCase() === name).map(([, value]) => value);
   const lengths = valuesOf('content-length');
   const isPlain =
     match &&

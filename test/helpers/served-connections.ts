@@ -7,12 +7,7 @@ import type { TestContext } from 'node:test';
 import { fieldValue, type RequestHead } from '../../packages/core/http1/head.ts';
 import type { ServerLimits } from '../../packages/core/http1/connection.ts';
 import { ClientServer } from '../../packages/core/http1/server.ts';
-import type {
-  BrokenReason,
-  RequestReceiver,
-  RequestHandler,
-  Transport,
-} from '../../packages/core/http1/transport.ts';
+import type { BrokenReason, RequestReceiver, RequestHandler, Transport } from '../../packages/core/http1/transport.ts';
 import { createReplyHead } from '../../packages/core/http1/writer.ts';
 import { poll } from './changes.ts';
 import { bytesOf, RawClient, requestBytes } from './raw-client.ts';
@@ -155,9 +150,7 @@ export async function serve(t: TestContext, script: Script = {}, limits: Partial
   const { port } = server.listener.address() as AddressInfo;
   const connect = async (): Promise<RawClient> => {
     const client = await RawClient.open(port);
-    t.after(() => {
-      client.destroy();
-    });
+    t.after(() => client.destroy());
     return client;
   };
   /** Waits for the request with this index. */
@@ -197,9 +190,7 @@ export const echo: Script = {
   onStart: (received) => {
     if (received.head.bodyLength === 0) received.reply(received.head.target);
   },
-  onBodyEnd: (received) => {
-    received.reply(`${received.head.target} ${received.body}`);
-  },
+  onBodyEnd: (received) => received.reply(`${received.head.target} ${received.body}`),
 };
 
 export function get(target: string, headers: readonly [string, string][] = []): Buffer {

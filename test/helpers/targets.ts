@@ -36,8 +36,7 @@ export type LogLine = Readonly<Record<string, unknown>>;
 
 /** For example, TEST_TARGETS=in-process selects one target. npm sets the other variable. */
 const wantedTargets =
-  process.env['TEST_TARGETS'] ??
-  (process.env['npm_lifecycle_event'] === 'test:quick' ? 'in-process' : undefined);
+  process.env['TEST_TARGETS'] ?? (process.env['npm_lifecycle_event'] === 'test:quick' ? 'in-process' : undefined);
 const wantedKinds = wantedTargets?.split(',');
 const isWanted = (kind: TargetKind): boolean => wantedKinds?.includes(kind) ?? true;
 const root = resolve(import.meta.dirname, '../..');
@@ -205,9 +204,7 @@ export class Command implements AsyncDisposable {
   async stop(): Promise<void> {
     if (this.#isExited) return;
     this.signal('SIGTERM');
-    const timer = setTimeout(() => {
-      this.signal('SIGKILL');
-    }, 5000);
+    const timer = setTimeout(() => this.signal('SIGKILL'), 5000);
     await this.exited;
     clearTimeout(timer);
   }
@@ -247,14 +244,7 @@ export async function startCommand(
 ): Promise<Command> {
   const command = runCommand(
     ['serve'],
-    {
-      HOST: '127.0.0.1',
-      PORT: '0',
-      ADMIN_HOST: '127.0.0.1',
-      ADMIN_PORT: '0',
-      LOG_FORMAT: 'json',
-      ...environment,
-    },
+    { HOST: '127.0.0.1', PORT: '0', ADMIN_HOST: '127.0.0.1', ADMIN_PORT: '0', LOG_FORMAT: 'json', ...environment },
     limits,
   );
   const ready = await command
@@ -310,11 +300,7 @@ export class Target implements AsyncDisposable {
     this.command = command;
   }
 
-  static async start(
-    kind: TargetKind,
-    settings: GatewaySettings,
-    environment: NodeJS.ProcessEnv,
-  ): Promise<Target> {
+  static async start(kind: TargetKind, settings: GatewaySettings, environment: NodeJS.ProcessEnv): Promise<Target> {
     let command: Command | undefined;
     const server = await beforeBackend(async ({ url }) => {
       const options = { backendUrl: url, ...settings };

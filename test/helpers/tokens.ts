@@ -26,10 +26,7 @@ export function assertInvalidToken(reply: Reply): void {
 
 export function assertNoScope(reply: Reply, scope: string): void {
   assertReply(reply, 403, '{"error":"Forbidden"}', ['www-authenticate']);
-  assert.equal(
-    reply.header('www-authenticate'),
-    `${challenge}, error="insufficient_scope", scope="${scope}"`,
-  );
+  assert.equal(reply.header('www-authenticate'), `${challenge}, error="insufficient_scope", scope="${scope}"`);
 }
 
 export function assertNoKeys(reply: Reply): void {
@@ -51,11 +48,7 @@ export interface TokenServerOptions {
   readonly waitingMax?: number;
 }
 
-export async function serveWithTokens(
-  keyText: string,
-  options: TokenServerOptions = {},
-  listener?: EventListener,
-) {
+export async function serveWithTokens(keyText: string, options: TokenServerOptions = {}, listener?: EventListener) {
   const clock = new HandClock();
   const { staleMs = 86_400_000, identityHeader, entriesMax, waitingMax } = options;
   const algorithms = options.algorithms ?? ['RS256', 'ES256'];
@@ -71,12 +64,7 @@ export async function serveWithTokens(
     refreshMs: 300_000,
     staleMs,
     clock,
-    observer: {
-      onKeys: () => {
-        guard.forgetAll();
-      },
-      onFetch: () => undefined,
-    },
+    observer: { onKeys: () => guard.forgetAll(), onFetch: () => undefined },
   });
   const guard = new TokenGuard(
     {

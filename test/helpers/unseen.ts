@@ -7,20 +7,11 @@ import { findFreePort } from './haproxy.ts';
 import { runCommand, type Command, type ProcessLimits } from './targets.ts';
 
 /** Starts the gateway on free ports; resolves when its admin listener reports that it is ready. */
-export async function startUnseen(
-  environment: NodeJS.ProcessEnv,
-  limits: ProcessLimits = {},
-): Promise<Command> {
+export async function startUnseen(environment: NodeJS.ProcessEnv, limits: ProcessLimits = {}): Promise<Command> {
   const [port, adminPort] = [await findFreePort(), await findFreePort()];
   const command = runCommand(
     ['serve'],
-    {
-      HOST: '127.0.0.1',
-      PORT: `${port}`,
-      ADMIN_HOST: '127.0.0.1',
-      ADMIN_PORT: `${adminPort}`,
-      ...environment,
-    },
+    { HOST: '127.0.0.1', PORT: `${port}`, ADMIN_HOST: '127.0.0.1', ADMIN_PORT: `${adminPort}`, ...environment },
     limits,
   );
   command.port = port;

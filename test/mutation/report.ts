@@ -50,9 +50,7 @@ if (process.argv[1] === import.meta.filename) {
     .map(reportOf)
     .filter((path) => existsSync(path))
     .flatMap((path) =>
-      Object.entries(
-        (JSON.parse(readFileSync(path, 'utf8')) as { files: Record<string, ReportedFile> }).files,
-      ),
+      Object.entries((JSON.parse(readFileSync(path, 'utf8')) as { files: Record<string, ReportedFile> }).files),
     );
   console.log('| file | mutants | killed | timed out | survived | not covered | score |');
   console.log('| --- | --: | --: | --: | --: | --: | --: |');

@@ -49,9 +49,7 @@ function apply({ replacement, location }: ReportedMutant): string {
 
 /** The flags of `npm run build:scanner` with less optimisation: the same program, compiled in a third of a second. */
 function compilerFlags(): string[] {
-  const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as {
-    scripts: { 'build:scanner': string };
-  };
+  const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as { scripts: { 'build:scanner': string } };
   const words = scripts['build:scanner'].split(' ');
   return words
     .slice(words.indexOf('-o') + 2)
@@ -82,10 +80,7 @@ async function runWith(scanner: string, sandbox: string): Promise<TestsResult | 
   writeFileSync(join(sandbox, 'packages/core/json/scanner.wasm'), code);
   let result: TestsResult | undefined;
   for (const { files } of batches.filter((batch) => batch.of.test(source))) {
-    result = await runTests(files, {
-      cwd: sandbox,
-      nodeArguments: ['--import', join(import.meta.dirname, 'seed.js')],
-    });
+    result = await runTests(files, { cwd: sandbox, nodeArguments: ['--import', join(import.meta.dirname, 'seed.js')] });
     if (result.kind !== 'passed') break;
   }
   return result;
@@ -101,9 +96,7 @@ async function runMutant(mutant: ReportedMutant, sandbox: string): Promise<Repor
 if (isMainThread) {
   const { values } = parseArgs({ options: { lines: { type: 'string', default: '1-9999' } } });
   const [first = 1, last = first] = values.lines.split('-').map(Number);
-  const all = (await listMutants()).filter(
-    ({ location: { start } }) => start.line >= first && start.line <= last,
-  );
+  const all = (await listMutants()).filter(({ location: { start } }) => start.line >= first && start.line <= last);
   const done: ReportedMutant[] = [];
   const waiting = all.entries();
   await Promise.all(
@@ -122,10 +115,7 @@ if (isMainThread) {
     }),
   );
   done.sort((a, b) => Number(a.id) - Number(b.id));
-  writeFileSync(
-    reportOf('scanner'),
-    JSON.stringify({ files: { [source]: { source: text, mutants: done } } }),
-  );
+  writeFileSync(reportOf('scanner'), JSON.stringify({ files: { [source]: { source: text, mutants: done } } }));
 } else {
   const sandbox = join(outputDirectory, `scanner-${String(workerData)}`);
   makeSandbox(sandbox);

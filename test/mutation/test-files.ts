@@ -104,11 +104,7 @@ export const batches: readonly Batch[] = [
     ],
     of: /packages\/core\/(backend|call|http1)\//,
   },
-  {
-    name: 'connections',
-    files: ['test/transport/connections.test.ts'],
-    of: /packages\/core\/(backend|call|body)\//,
-  },
+  { name: 'connections', files: ['test/transport/connections.test.ts'], of: /packages\/core\/(backend|call|body)\// },
   {
     name: 'deadlines',
     files: ['test/spec/deadlines.test.ts'],
@@ -190,11 +186,7 @@ export const batches: readonly Batch[] = [
   },
   {
     name: 'listening',
-    files: [
-      'test/transport/listen.test.ts',
-      'test/spec/closing.test.ts',
-      'test/embedded-backend/listening.test.ts',
-    ],
+    files: ['test/transport/listen.test.ts', 'test/spec/closing.test.ts', 'test/embedded-backend/listening.test.ts'],
     of: /packages\/core\/hosts\/(common\/(listen|start-error)|server)/,
     isTimed: true,
   },
@@ -222,11 +214,7 @@ export const batches: readonly Batch[] = [
     target: 'fetch',
     of: /packages\/core\/hosts\/fetch\//,
   },
-  {
-    name: 'Node handler',
-    files: ['test/node/handler.test.ts'],
-    of: /packages\/core\/hosts\/node\//,
-  },
+  { name: 'Node handler', files: ['test/node/handler.test.ts'], of: /packages\/core\/hosts\/node\// },
   {
     name: 'calls of the Node handler',
     files: [

@@ -48,9 +48,7 @@ function allMutants(sources: RegExp): Record<string, number> {
   const texts = globSync('packages/**/*.ts')
     .filter((path) => sources.test(path))
     .map((path) => readFileSync(path, 'utf8'));
-  return Object.fromEntries(
-    [...texts.join('').matchAll(/stryMutAct_9fa48\("(\d+)"\)/g)].map((match) => [match[1], 1]),
-  );
+  return Object.fromEntries([...texts.join('').matchAll(/stryMutAct_9fa48\("(\d+)"\)/g)].map((match) => [match[1], 1]));
 }
 
 /** Makes the tests start the source instead of the built command, with the mutant active. */
@@ -173,10 +171,7 @@ class NodeTestRunner implements TestRunner {
         names: wanted.names,
         environment: isCommand
           ? commandEnvironment(activeMutant.id)
-          : {
-              [INSTRUMENTER_CONSTANTS.ACTIVE_MUTANT_ENV_VARIABLE]: activeMutant.id,
-              ...targetEnvironment(target),
-            },
+          : { [INSTRUMENTER_CONSTANTS.ACTIVE_MUTANT_ENV_VARIABLE]: activeMutant.id, ...targetEnvironment(target) },
       });
       if (result.kind === 'hung') {
         return { status: MutantRunStatus.Timeout, reason: result.test };

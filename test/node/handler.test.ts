@@ -136,11 +136,7 @@ describe('a mounted handler sees the path that the client sent [D50]', () => {
   for (const [name, prefix, mount] of [
     ["app.use('/api/work-items', handler)", '', (handler) => createExpress().use('/api/work-items', handler)],
     ["Connect's use('/api', handler)", '', (handler) => connect().use('/api', handler)],
-    [
-      'a route of Express',
-      '',
-      (handler) => createExpress().all(['/api/work-items', '/api/work-items/*rest'], handler),
-    ],
+    ['a route of Express', '', (handler) => createExpress().all(['/api/work-items', '/api/work-items/*rest'], handler)],
     [
       'a router in a router, with a prefix',
       '/v1/of',
@@ -297,9 +293,7 @@ describe('middleware before the handler', () => {
     );
     await using client = await RawClient.open(server.port);
     const ids = Array.from({ length: 100 }, (_, index) => index + 1);
-    client.send(
-      Buffer.concat(ids.map((id) => requestBytes('PUT', `/api/work-items/${id}`, { body: `[${id}]` }))),
-    );
+    client.send(Buffer.concat(ids.map((id) => requestBytes('PUT', `/api/work-items/${id}`, { body: `[${id}]` }))));
     for (const id of ids) assert.equal((await client.reply()).text, succeeded, String(id));
     assert.deepEqual(
       server.backend.requests.map(({ target, body }) => `${target} ${body.toString()}`),
@@ -336,9 +330,7 @@ describe('a body that middleware has read', () => {
     ],
   ] as const) {
     test(`a write gets the 500 of its operation, and the cause explains the fix: ${name} [D28, D50]`, async () => {
-      await using server = await serveNode(guards, (handler) =>
-        createExpress().use(express.json()).use(handler),
-      );
+      await using server = await serveNode(guards, (handler) => createExpress().use(express.json()).use(handler));
       for (const { method, path, failure } of [operation(2), operation(4)]) {
         const reply = await server.call(method, path, { headers: json, body: '{"a":1}' });
         assertReply(reply, 500, failure, added);

@@ -190,10 +190,7 @@ for (const { name, create, options } of kinds) {
       client.pause();
       client.send(requestBytes('GET', '/api/work-items'));
       await server.backend.nextRequest();
-      await poll(
-        () => sockets.some(({ writableLength }) => writableLength > 0),
-        'a part of the reply is waiting',
-      );
+      await poll(() => sockets.some(({ writableLength }) => writableLength > 0), 'a part of the reply is waiting');
       const closing = close(app);
       await new Promise((resolve) => setTimeout(resolve, 100));
       client.resume();
@@ -251,8 +248,7 @@ for (const { name, create, options } of kinds) {
     });
 
     test('close works without listen, before the start, and twice', async () => {
-      const add = (app: FastifyInstance) =>
-        app.register(workItemGateway, { backendUrl: 'http://localhost:5104' });
+      const add = (app: FastifyInstance) => app.register(workItemGateway, { backendUrl: 'http://localhost:5104' });
       const unused = create(options);
       await add(unused);
       await within(unused.close(), 'it closes');
@@ -274,16 +270,13 @@ test('the example in docs/hosts.md closes gracefully [D55]', async () => {
     backend.answers(behind(gate, answer('{"id":5}')));
     const code = codeBlock('docs/hosts.md', 'const app = Fastify(')
       .replace("'fastify'", JSON.stringify(import.meta.resolve('fastify')))
-      .replace(
-        "'work-item-gateway'",
-        JSON.stringify(new URL('../../packages/core/hosts/index.ts', import.meta.url)),
-      )
+      .replace("'work-item-gateway'", JSON.stringify(new URL('../../packages/core/hosts/index.ts', import.meta.url)))
       .replace('logger: true', 'logger: false')
       .replace('http://localhost:5104', backend.url)
       .replace('port: 3000', 'port: 0');
-    const { app } = (await import(
-      `data:text/javascript,${encodeURIComponent(`${code}\nexport { app };`)}`
-    )) as { app: FastifyInstance };
+    const { app } = (await import(`data:text/javascript,${encodeURIComponent(`${code}\nexport { app };`)}`)) as {
+      app: FastifyInstance;
+    };
     const { port, address } = app.server.address() as AddressInfo;
     const replies = operations.map(async ({ method, path, options }) => {
       await using client = await RawClient.open(port, address);

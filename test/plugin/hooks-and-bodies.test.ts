@@ -30,12 +30,7 @@ const readAlong: preParsingHookHandler = (_request, _reply, payload, done) => {
 };
 
 const readers: readonly (readonly [name: string, add: (app: FastifyInstance) => void])[] = [
-  [
-    'listens to the body',
-    (app) => {
-      app.addHook('preParsing', readAlong);
-    },
-  ],
+  ['listens to the body', (app) => app.addHook('preParsing', readAlong)],
   [
     'listens to the body, before a slow hook',
     (app) => {
@@ -51,9 +46,7 @@ const readers: readonly (readonly [name: string, add: (app: FastifyInstance) => 
         const { promise, resolve } = Promise.withResolvers<Buffer>();
         const pieces: Buffer[] = [];
         payload.on('data', (piece: Buffer) => pieces.push(piece));
-        payload.on('end', () => {
-          resolve(Buffer.concat(pieces));
-        });
+        payload.on('end', () => resolve(Buffer.concat(pieces)));
         seen.set(request, promise);
         done(null, payload);
       });
@@ -66,28 +59,21 @@ const readers: readonly (readonly [name: string, add: (app: FastifyInstance) => 
   ],
   [
     'reads all of the body and passes on another stream',
-    (app) => {
-      app.addHook('preParsing', async (_request, _reply, payload) => Readable.from([await readAll(payload)]));
-    },
+    (app) => app.addHook('preParsing', async (_request, _reply, payload) => Readable.from([await readAll(payload)])),
   ],
   [
     'passes on a stream of many pieces, some of them strings',
     (app) => {
       app.addHook('preParsing', async (_request, _reply, payload) => {
         const all = String(await readAll(payload));
-        return Readable.from(
-          Array.from(all, (piece, index) => (index % 2 === 0 ? piece : Buffer.from(piece))),
-        );
+        return Readable.from(Array.from(all, (piece, index) => (index % 2 === 0 ? piece : Buffer.from(piece))));
       });
     },
   ],
   [
     'pipes the body through a stream of its own',
-    (app) => {
-      app.addHook('preParsing', (_request, _reply, payload, done) => {
-        done(null, payload.pipe(new PassThrough()));
-      });
-    },
+    (app) =>
+      app.addHook('preParsing', (_request, _reply, payload, done) => done(null, payload.pipe(new PassThrough()))),
   ],
   [
     'listens for `readable` only',
@@ -127,9 +113,7 @@ for (const host of hosts) {
 
     test('a hook may decompress the body: the stream that it passes on is checked and sent', async () => {
       const app = host.create();
-      app.addHook('preParsing', (_request, _reply, payload, done) => {
-        done(null, payload.pipe(createGunzip()));
-      });
+      app.addHook('preParsing', (_request, _reply, payload, done) => done(null, payload.pipe(createGunzip())));
       await using server = await serve(app);
       await using client = await RawClient.open(server.port);
       assertReply(await client.call('PUT', update.path, { body: gzipSync(text) }), 200, succeeded);
@@ -142,9 +126,7 @@ for (const host of hosts) {
 
     test('if a hook reads the body and passes nothing on, the client gets 500, and the log has the reason', async () => {
       const lines: string[] = [];
-      const app = host.create({
-        logger: { level: 'warn', stream: { write: (line: string) => lines.push(line) } },
-      });
+      const app = host.create({ logger: { level: 'warn', stream: { write: (line: string) => lines.push(line) } } });
       app.addHook('preParsing', async (_request, _reply, payload) => {
         await readAll(payload);
       });
@@ -224,19 +206,13 @@ for (const host of hosts) {
       app.addHook('preParsing', ({ method }, _reply, payload, done) => {
         const objects = new Transform({
           readableObjectMode: true,
-          transform: (_piece, _encoding, next) => {
-            next(null, { no: 'bytes' });
-          },
+          transform: (_piece, _encoding, next) => next(null, { no: 'bytes' }),
         });
         done(null, method === 'PUT' ? payload.pipe(objects) : payload);
       });
       await using server = await serve(app);
       await using client = await RawClient.open(server.port);
-      assertReply(
-        await client.call('PUT', update.path, { body: 'x'.repeat(5_000_000) }),
-        500,
-        update.failure,
-      );
+      assertReply(await client.call('PUT', update.path, { body: 'x'.repeat(5_000_000) }), 500, update.failure);
       assertReply(await client.call('GET', read.path), 200, read.body);
     });
 
@@ -268,10 +244,7 @@ for (const host of hosts) {
       assert.deepEqual(server.backend.requests, []);
       const [largest, larger] = ['{}'.padEnd(1_000), '{}'.padEnd(1_001)];
       assertReply(await server.call('PUT', update.path, { body: largest }), 200, succeeded);
-      const shortened = await server.call('PUT', update.path, {
-        body: larger,
-        headers: [['X-Shorten', '1']],
-      });
+      const shortened = await server.call('PUT', update.path, { body: larger, headers: [['X-Shorten', '1']] });
       assertReply(shortened, 200, succeeded);
       assert.deepEqual(
         server.backend.requests.map(({ body }) => String(body)),
@@ -355,9 +328,7 @@ for (const host of hosts) {
       for (let count = 0; count < 10; count += 1) {
         const client = await RawClient.open(server.port);
         const ahead = requestBytes('GET', read.path);
-        client.send(
-          Buffer.concat([ahead, ...[1, 2].map(() => requestBytes('PUT', update.path, { body: text }))]),
-        );
+        client.send(Buffer.concat([ahead, ...[1, 2].map(() => requestBytes('PUT', update.path, { body: text }))]));
         await server.backend.nextRequest();
         client.reset();
         // The read is cancelled when its client leaves.
@@ -406,9 +377,9 @@ for (const host of hosts) {
         begun.open();
         await left.opened;
       });
-      app.addHook('preParsing', ({ headers }, _reply, payload, done) => {
-        done(null, headers['x-other'] === undefined ? Readable.from([Buffer.alloc(600, ' ')]) : payload);
-      });
+      app.addHook('preParsing', ({ headers }, _reply, payload, done) =>
+        done(null, headers['x-other'] === undefined ? Readable.from([Buffer.alloc(600, ' ')]) : payload),
+      );
       await using server = await serve(app, { bufferedBytesMax: 1_000 });
       const client = await RawClient.open(server.port);
       client.send(requestBytes('PUT', update.path, { body: text }));

@@ -9,17 +9,7 @@ import { requestsFor, sendAll } from '../helpers/odd-targets.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 
 const ordinaryMethods = ['GET', 'DELETE', 'PUT', 'POST'];
-const allMethods = [
-  ...ordinaryMethods,
-  'HEAD',
-  'OPTIONS',
-  'PATCH',
-  'TRACE',
-  'QUERY',
-  'PROPFIND',
-  'FOO',
-  'CONNECT',
-];
+const allMethods = [...ordinaryMethods, 'HEAD', 'OPTIONS', 'PATCH', 'TRACE', 'QUERY', 'PROPFIND', 'FOO', 'CONNECT'];
 
 /** All methods for the newest Fastify, two for the oldest: all methods for both would take too long. */
 function few({ name }: Host, methods: readonly string[]): readonly string[] {

@@ -45,26 +45,20 @@ function onBothAddresses() {
     { address: '::1', family: 6 },
   ];
   let isUsed = false;
-  const mocked = mock.method(
-    dns,
-    'lookup',
-    (name: string, options: { all?: boolean }, ...others: unknown[]) => {
-      if (name !== 'localhost' || !options.all) {
-        (lookup as (...all: unknown[]) => void)(name, options, ...others);
-        return;
-      }
-      isUsed = true;
-      const [callback] = others as [(error: null, addresses: typeof both) => void];
-      callback(null, both);
-    },
-  );
+  const mocked = mock.method(dns, 'lookup', (name: string, options: { all?: boolean }, ...others: unknown[]) => {
+    if (name !== 'localhost' || !options.all) {
+      (lookup as (...all: unknown[]) => void)(name, options, ...others);
+      return;
+    }
+    isUsed = true;
+    const [callback] = others as [(error: null, addresses: typeof both) => void];
+    callback(null, both);
+  });
   return {
     get isUsed() {
       return isUsed;
     },
-    [Symbol.dispose]: () => {
-      mocked.mock.restore();
-    },
+    [Symbol.dispose]: () => mocked.mock.restore(),
   };
 }
 
@@ -195,10 +189,7 @@ for (const host of hosts) {
       const closed = await server.call('GET', '/api/work-items', { headers: [['X-At-Once', '1']] });
       assert.equal(closed.status, 200);
       gate.open();
-      assert.equal(
-        (await server.call('GET', '/api/work-items', { headers: [['X-At-Once', '1']] })).status,
-        200,
-      );
+      assert.equal((await server.call('GET', '/api/work-items', { headers: [['X-At-Once', '1']] })).status, 200);
       assert.deepEqual(targetsOf(server.backend), ['GET /api/WorkItem', 'GET /api/WorkItem']);
     });
   });

@@ -32,11 +32,7 @@ for (const { name, serve } of nodeHosts) {
   describe(name, () => {
     test('a stalled body is 408 without a backend call, the connection closes, and no byte stays buffered [D35, D26]', async () => {
       const { told, observer } = createObserver();
-      await using server = await serve({
-        observer,
-        bufferedBytesMax: 1_000,
-        requestTimeoutMs: 300,
-      });
+      await using server = await serve({ observer, bufferedBytesMax: 1_000, requestTimeoutMs: 300 });
       const piece = ' '.repeat(600);
       for (const head of [
         'POST /api/work-items HTTP/1.1\r\nContent-Length: 700',
@@ -73,9 +69,7 @@ for (const { name, create } of hosts) {
       await using server = await serve(app, { requestTimeoutMs: 300 });
       await using client = await RawClient.open(server.port);
       client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n');
-      const timer = setInterval(() => {
-        client.send('1\r\n \r\n');
-      }, 1);
+      const timer = setInterval(() => client.send('1\r\n \r\n'), 1);
       try {
         const reply = await client.reply();
         assertReply(reply, 408, requestTimeout, ['x-hook']);

@@ -62,10 +62,7 @@ for (const { name, create } of hosts) {
       });
       const headers = [['X-Request-Id', 'mine']] as const;
       for (const { method, options } of withId) {
-        for (const path of malformedIds.flatMap((id) => [
-          `/api/work-items/${id}`,
-          `/v1/api/work-items/${id}?x=1`,
-        ])) {
+        for (const path of malformedIds.flatMap((id) => [`/api/work-items/${id}`, `/v1/api/work-items/${id}?x=1`])) {
           const reply = await server.call(method, path, { ...options, headers });
           assertReply(reply, 400, invalidId);
           assert.equal(reply.header('x-request-id'), 'mine');

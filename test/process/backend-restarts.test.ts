@@ -71,9 +71,7 @@ test('a backend that closes idle connections under load: no read fails, and no w
   const calls = await clients.stop();
   const verdict = judge(calls, backend.readRecord(), { from, to: from });
   const failedReads = calls.filter((call) => isFailed(call) && call.method === 'GET');
-  const logged = command.logs.filter((line) =>
-    failedReads.some(({ marker }) => marker === line['requestId']),
-  );
+  const logged = command.logs.filter((line) => failedReads.some(({ marker }) => marker === line['requestId']));
   assert.deepEqual(failedReads, [], `of ${verdict.calls} calls; ${JSON.stringify(logged)}`);
   assert.equal(verdict.writtenTwice, 0, 'no write is sent twice');
 });

@@ -18,8 +18,7 @@ function trace(name: string): { nodeFlags: string[]; countCompiled: () => number
   const file = join(folder, name);
   return {
     nodeFlags: ['--trace-opt', '--redirect-code-traces', `--redirect-code-traces-to=${file}`],
-    countCompiled: () =>
-      existsSync(file) ? readFileSync(file, 'latin1').split('[compiling method').length - 1 : 0,
+    countCompiled: () => (existsSync(file) ? readFileSync(file, 'latin1').split('[compiling method').length - 1 : 0),
   };
 }
 

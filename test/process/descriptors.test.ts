@@ -15,9 +15,7 @@ let backend: ScriptedBackend;
 before(async () => {
   backend = await ScriptedBackend.start();
 });
-afterEach(() => {
-  assert.deepEqual(backend.violations, []);
-});
+afterEach(() => assert.deepEqual(backend.violations, []));
 after(() => backend.stop());
 
 async function openMany(command: Command, count: number): Promise<RawClient[]> {
@@ -25,12 +23,7 @@ async function openMany(command: Command, count: number): Promise<RawClient[]> {
 }
 
 /** The reply, or undefined if its connection was closed. */
-async function tryCall(
-  command: Command,
-  method: string,
-  path: string,
-  body?: string,
-): Promise<Reply | undefined> {
+async function tryCall(command: Command, method: string, path: string, body?: string): Promise<Reply | undefined> {
   try {
     return await command.call(method, path, body === undefined ? {} : { body });
   } catch {
@@ -84,10 +77,7 @@ describe('ulimit -n 64', () => {
         ['warn', 'overload', 'turned away', undefined],
       );
       for (const client of clients) client.destroy();
-      await poll(
-        async () => (await tryCall(command, 'GET', '/api/work-items'))?.status === 200,
-        'it serves again',
-      );
+      await poll(async () => (await tryCall(command, 'GET', '/api/work-items'))?.status === 200, 'it serves again');
       await assertServesAll(command);
       await backend.until(() => backend.connectionsOpen === 0, 'no connection to the backend');
       await poll(
@@ -159,10 +149,7 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
         assert.equal(figureIn(text, 'work_item_gateway_workers'), 2);
         assert.equal((await command.admin('/readyz')).status, 200);
         for (const client of clients) client.destroy();
-        await poll(
-          async () => (await tryCall(command, 'GET', '/api/work-items'))?.status === 200,
-          'it serves again',
-        );
+        await poll(async () => (await tryCall(command, 'GET', '/api/work-items'))?.status === 200, 'it serves again');
         const before = command.logs.length;
         const isSeen = (pid: number) =>
           command.logs.slice(before).some((line) => line['pid'] === pid && line['outcome'] === 'ok');
@@ -174,10 +161,7 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
           () => (countDescriptors(command.process.pid) ?? 0) <= base + 1,
           `descriptors of the primary process are back to base, round ${round}`,
         );
-        await poll(
-          async () => (await figureOf(command, 'client_connections')) === 0,
-          'no client is connected',
-        );
+        await poll(async () => (await figureOf(command, 'client_connections')) === 0, 'no client is connected');
       }
       assert.deepEqual(workersOf(command), pids);
       if (sharing === 'cluster') {

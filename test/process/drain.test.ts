@@ -206,9 +206,7 @@ test('slow calls on keep-alive connections all get their replies, and each write
   await Promise.all(clients);
   assert.deepEqual(lost, [], `of ${served} calls`);
   assert.equal(await command.exitCode(), 0);
-  const sent = backend.requests
-    .filter(({ method }) => method !== 'GET')
-    .map((each) => each.header('x-request-id'));
+  const sent = backend.requests.filter(({ method }) => method !== 'GET').map((each) => each.header('x-request-id'));
   assert.deepEqual(sent.toSorted(), writes.toSorted());
 });
 

@@ -63,10 +63,7 @@ async function isIdle(): Promise<void> {
   );
   if (base !== undefined) {
     const limit = base;
-    await poll(
-      () => (countDescriptors(command.process.pid) ?? 0) <= limit + 2,
-      'descriptors are back to base',
-    );
+    await poll(() => (countDescriptors(command.process.pid) ?? 0) <= limit + 2, 'descriptors are back to base');
   }
 }
 
@@ -170,9 +167,7 @@ describe('good clients are served during an attack', () => {
         socket.pause();
         socket.write(requestBytes('GET', '/api/work-items/4000000'));
       }
-      await Promise.all(
-        sockets.map((socket) => Promise.race([once(socket, 'readable'), once(socket, 'close')])),
-      );
+      await Promise.all(sockets.map((socket) => Promise.race([once(socket, 'readable'), once(socket, 'close')])));
       for (let round = 0; round < 10; round += 1) {
         for (const socket of sockets) socket.read(100);
         await new Promise((resolve) => setTimeout(resolve, 100));

@@ -25,25 +25,13 @@ const backend = await useBackend(answer('{"id":5}'));
 
 function start(environment: NodeJS.ProcessEnv = { HTTP2: 'true' }): Promise<Command> {
   const { certFile, keyFile } = anyCertificate();
-  return startCommand({
-    BACKEND_URL: backend.url,
-    TLS_CERT_FILE: certFile,
-    TLS_KEY_FILE: keyFile,
-    ...environment,
-  });
+  return startCommand({ BACKEND_URL: backend.url, TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile, ...environment });
 }
 
 /** The protocol that the gateway agrees on with a client that offers both. */
 async function protocolOf(port: number): Promise<string | false | null> {
-  const socket = connect({
-    port,
-    host: '127.0.0.1',
-    ALPNProtocols: ['h2', 'http/1.1'],
-    rejectUnauthorized: false,
-  });
-  await new Promise((resolve, reject) => {
-    socket.once('secureConnect', resolve).once('error', reject);
-  });
+  const socket = connect({ port, host: '127.0.0.1', ALPNProtocols: ['h2', 'http/1.1'], rejectUnauthorized: false });
+  await new Promise((resolve, reject) => socket.once('secureConnect', resolve).once('error', reject));
   socket.destroy();
   return socket.alpnProtocol;
 }
@@ -95,10 +83,7 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
       }
       const line = await command.log(({ path }) => path === item, 'a line of a request');
       assert.deepEqual([line['client'], line['http']], ['127.0.0.1', '2']);
-      assert.match(
-        await command.metrics(),
-        /work_item_gateway_requests_total\{[^}]*operation="read"[^}]*\} 4/,
-      );
+      assert.match(await command.metrics(), /work_item_gateway_requests_total\{[^}]*operation="read"[^}]*\} 4/);
       assert.equal(command.stderr, '');
     });
   }
@@ -122,10 +107,7 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
     const clients = await Promise.all(Array.from({ length: 3 }, () => Http2Client.open(command.port)));
     await using other = await RawClient.openSecure(command.port, { rejectUnauthorized: false });
     await has(['4', '3', '0'], 'all are idle');
-    const calls = clients.flatMap((client) => [
-      client.call('GET', item),
-      client.call('PUT', item, { body: '{}' }),
-    ]);
+    const calls = clients.flatMap((client) => [client.call('GET', item), client.call('PUT', item, { body: '{}' })]);
     other.send(requestBytes('GET', item));
     await has(['4', '3', '6'], 'all call');
     gate.open();
@@ -181,13 +163,7 @@ describe('HTTP/2 of the command', { skip: noHttp2OfCommand }, () => {
   const app = 'https://app.example.com';
   const pair = createPair('key-1', 'ES256');
   const startWithTokens = (keys: KeyServer, more: NodeJS.ProcessEnv) =>
-    start({
-      HTTP2: 'true',
-      AUTH_ISSUER: issuerName,
-      AUTH_AUDIENCE: audience,
-      AUTH_JWKS_URL: keys.url,
-      ...more,
-    });
+    start({ HTTP2: 'true', AUTH_ISSUER: issuerName, AUTH_AUDIENCE: audience, AUTH_JWKS_URL: keys.url, ...more });
 
   test('tokens: none, invalid, without the scope, in two fields, and valid [D41 to D43, D48]', async () => {
     await using keys = await KeyServer.start(keySetOf(pair));

@@ -46,17 +46,14 @@ async function startBackend(tls: ServerOptions = { key, cert: readFileSync(certi
       // The list is sent in chunks, as by ASP.NET, and the item with a length.
       outgoing.writeHead(200, { 'content-type': 'application/json' });
       if (incoming.url === '/api/WorkItem') {
-        for (let from = 0; from < list.length; from += 30_000)
-          outgoing.write(list.subarray(from, from + 30_000));
+        for (let from = 0; from < list.length; from += 30_000) outgoing.write(list.subarray(from, from + 30_000));
         outgoing.end();
       } else {
         outgoing.end(item);
       }
     });
   });
-  server.on('secureConnection', (socket) => {
-    subjects.push(socket.getPeerX509Certificate()?.subject);
-  });
+  server.on('secureConnection', (socket) => subjects.push(socket.getPeerX509Certificate()?.subject));
   await once(server.listen(0, '127.0.0.1'), 'listening');
   return {
     calls,
@@ -73,10 +70,7 @@ async function startBackend(tls: ServerOptions = { key, cert: readFileSync(certi
 
 test('a backend over TLS: its bytes pass unchanged, on one persistent connection', async () => {
   await using backend = await startBackend();
-  await using gateway = await startCommand({
-    BACKEND_URL: backend.url,
-    NODE_EXTRA_CA_CERTS: certificatePath,
-  });
+  await using gateway = await startCommand({ BACKEND_URL: backend.url, NODE_EXTRA_CA_CERTS: certificatePath });
   await using client = await RawClient.open(gateway.port);
   for (let round = 0; round < 3; round += 1) {
     assertReply(await client.call('GET', '/api/work-items/7'), 200, item);
@@ -101,10 +95,7 @@ test('a backend whose certificate is not trusted receives no call', async () => 
   assertReply(reply, 500, failed);
   assert.deepEqual(backend.calls, []);
   const line = await logged(gateway, 'backend call failed');
-  assert.equal(
-    line['cause'],
-    'self-signed certificate: BACKEND_CA_FILE names a file with the authorities to trust',
-  );
+  assert.equal(line['cause'], 'self-signed certificate: BACKEND_CA_FILE names a file with the authorities to trust');
 });
 
 for (const [what, onBytes, cause] of [
@@ -200,13 +191,7 @@ describe('a backend that requires a client certificate', { skip: noOpenssl }, ()
     stranger = folder.issue(folder.authority('others'), 'stranger');
     const own = folder.issue(authority, 'backend', { names: ['DNS:items.internal'] });
     const ca = authority.cert;
-    backend = await startBackend({
-      cert: own.cert,
-      key: own.key,
-      ca,
-      requestCert: true,
-      rejectUnauthorized: true,
-    });
+    backend = await startBackend({ cert: own.cert, key: own.key, ca, requestCert: true, rejectUnauthorized: true });
   });
   after(async () => {
     await backend[Symbol.asyncDispose]();

@@ -152,10 +152,7 @@ test('TRUSTED_PROXIES: the client is the forwarded address; an invalid address i
   }
   const { code, stderr } = await runHere(['serve'], { TRUSTED_PROXIES: '10.0.0.0/8,proxy.internal' });
   assert.equal(code, 1);
-  assert.match(
-    stderr,
-    /^error: TRUSTED_PROXIES is "10\.0\.0\.0\/8,proxy\.internal", but must be IP addresses/,
-  );
+  assert.match(stderr, /^error: TRUSTED_PROXIES is "10\.0\.0\.0\/8,proxy\.internal", but must be IP addresses/);
 });
 
 test('LOG_CLIENT=false: no line and no failure on the dashboard has an address or an agent [D52, D62]', async () => {
@@ -191,9 +188,7 @@ test('an IPv6 listener logs the IPv6 address of an IPv6 client and the IPv4 addr
     const socket = connect(command.port, '::1', () => {
       socket.destroy();
       resolve(true);
-    }).on('error', () => {
-      resolve(false);
-    });
+    }).on('error', () => resolve(false));
   });
   if (!hasIpv6) {
     context.skip('no IPv6 here');

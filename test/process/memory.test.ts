@@ -52,9 +52,7 @@ async function measureReply(port: number): Promise<number> {
     if (!piece.equals(body.subarray(from, from + piece.length))) reject(new Error(`other bytes at ${from}`));
     if (length === headLength + body.length) resolve(length - headLength);
   });
-  socket.on('close', () => {
-    reject(new Error(`closed after ${length} bytes`));
-  });
+  socket.on('close', () => reject(new Error(`closed after ${length} bytes`)));
   socket.write(requestBytes('GET', '/api/work-items'));
   try {
     return await promise;
@@ -83,10 +81,7 @@ test('64 lists of 8 MB at once need at most 1.3 times their bytes', async (t) =>
 });
 
 test('2,000 reads whose clients leave: the backend calls are cancelled, descriptors and memory are released [D21]', async (t) => {
-  const { command, pid, base, descriptors } = await start(t, {
-    IN_FLIGHT_MAX: '2000',
-    BACKEND_IDLE_TIMEOUT_MS: '500',
-  });
+  const { command, pid, base, descriptors } = await start(t, { IN_FLIGHT_MAX: '2000', BACKEND_IDLE_TIMEOUT_MS: '500' });
   for (let round = 0; round < 2; round += 1) {
     backend.answers(timeout);
     const clients = await Promise.all(Array.from({ length: 2000 }, () => command.connect()));
@@ -99,9 +94,7 @@ test('2,000 reads whose clients leave: the backend calls are cancelled, descript
     }
     const left = performance.now();
     await backend.until(() => backend.connectionsOpen === 0, 'all calls are cancelled');
-    t.diagnostic(
-      `the last call was cancelled ${(performance.now() - left).toFixed()} ms after the last client left`,
-    );
+    t.diagnostic(`the last call was cancelled ${(performance.now() - left).toFixed()} ms after the last client left`);
     assert.ok(performance.now() - left < 5000);
     await poll(async () => (await figureOf(command, 'requests_in_flight')) === 0, 'no call is in flight');
     await poll(
@@ -130,9 +123,7 @@ test('large bodies beyond BUFFERED_BYTES_MAX: some calls get 503, the others are
     return await client.reply().catch(() => undefined);
   });
   await poll(async () => {
-    const count = /requests_total\{operation="update",status="503"\} (\d+)/.exec(
-      await command.metrics(),
-    )?.[1];
+    const count = /requests_total\{operation="update",status="503"\} (\d+)/.exec(await command.metrics())?.[1];
     return Number(count) >= 36;
   }, '36 calls are refused');
   gate.open();
@@ -155,11 +146,7 @@ test('large bodies beyond BUFFERED_BYTES_MAX: some calls get 503, the others are
 });
 
 test('limits that need more memory than the machine has: check and serve warn with both figures', async () => {
-  const environment = {
-    BACKEND_URL: backend.url,
-    BUFFERED_BYTES_MAX: String(2 ** 40),
-    CONNECTIONS_MAX: '1000',
-  };
+  const environment = { BACKEND_URL: backend.url, BUFFERED_BYTES_MAX: String(2 ** 40), CONNECTIONS_MAX: '1000' };
   const needed = Math.ceil((2 ** 40 * 4) / 3) + 200_000_000 + 1_000 * 5_000;
   backend.answers(answer('[]'));
   await using gateway = await startCommand(environment);
@@ -170,8 +157,7 @@ test('limits that need more memory than the machine has: check and serve warn wi
   assert.ok(limit > 0 && limit <= totalmem());
   const check = await runHere(['check'], environment);
   assert.equal(check.code, 0, check.output);
-  const warning =
-    /^warning: too little memory .*: .* lower BUFFERED_BYTES_MAX, CONNECTIONS_MAX or WORKERS \((.*)\)$/m;
+  const warning = /^warning: too little memory .*: .* lower BUFFERED_BYTES_MAX, CONNECTIONS_MAX or WORKERS \((.*)\)$/m;
   assert.equal(
     warning.exec(check.stdout)?.[1],
     `limit ${limit}, needed ${needed}, bufferedBytesMax ${2 ** 40}, connectionsMax 1000, workers 1`,

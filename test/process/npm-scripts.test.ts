@@ -64,18 +64,17 @@ interface Ended {
 
 /** Runs a program until it exits. */
 function run(program: string, args: readonly string[], environment: NodeJS.ProcessEnv): Promise<Ended> {
-  return new Promise((resolve_) => {
-    execFile(program, args, { env: environment, cwd: root }, (error, stdout, stderr) => {
-      resolve_({ code: error === null ? 0 : Number(error.code), stdout, stderr });
-    });
-  });
+  return new Promise((resolve_) =>
+    execFile(program, args, { env: environment, cwd: root }, (error, stdout, stderr) =>
+      resolve_({ code: error === null ? 0 : Number(error.code), stdout, stderr }),
+    ),
+  );
 }
 
 describe('the npm scripts', () => {
   for (const name of startScripts) {
-    test(`${name} runs the gateway without a shell in between [D33]`, () => {
-      assert.equal(scripts[name], `exec node scripts/start.cjs ${name === 'start' ? 'dev' : name}`);
-    });
+    test(`${name} runs the gateway without a shell in between [D33]`, () =>
+      assert.equal(scripts[name], `exec node scripts/start.cjs ${name === 'start' ? 'dev' : name}`));
   }
 
   test('no script uses syntax that cmd.exe lacks', () => {
@@ -118,10 +117,7 @@ const backend = await useBackend();
 
 describe('signals under npm run serve', () => {
   const startUnderNpm = async () => {
-    const command = await startCommand(
-      { ...npmEnvironment(), BACKEND_URL: backend.url },
-      { isUnderNpm: true },
-    );
+    const command = await startCommand({ ...npmEnvironment(), BACKEND_URL: backend.url }, { isUnderNpm: true });
     const { client, open } = await holdCall(backend, command);
     return { command, client, open, [Symbol.asyncDispose]: () => command[Symbol.asyncDispose]() };
   };
@@ -153,8 +149,7 @@ describe('signals under npm run serve', () => {
     command.signalGroup('SIGINT');
     await command.log(isDrainLine, 'the drain begins');
     // Each Ctrl-C sends two signals, and the OS merges a signal with a pending one of its kind.
-    const hasHeard = (): boolean =>
-      command.logs.some((line) => String(line['msg']).startsWith('second signal'));
+    const hasHeard = (): boolean => command.logs.some((line) => String(line['msg']).startsWith('second signal'));
     while (command.isRunning && !hasHeard()) {
       command.signalGroup('SIGINT');
       await Promise.race([command.exited, new Promise((again) => setTimeout(again, 100))]);
@@ -174,10 +169,7 @@ describe('signals under npm run serve', () => {
 describe('a clone with something missing', () => {
   // A clone with only the files that the scripts check before they run the gateway.
   let clone = '';
-  const built = [
-    'packages/core/json/scanner.wasm',
-    'packages/command/api-reference/swagger-ui/swagger-ui-bundle.js',
-  ];
+  const built = ['packages/core/json/scanner.wasm', 'packages/command/api-reference/swagger-ui/swagger-ui-bundle.js'];
   const put = (path: string): void => {
     mkdirSync(dirname(join(clone, path)), { recursive: true });
     writeFileSync(join(clone, path), '{}');
@@ -185,15 +177,10 @@ describe('a clone with something missing', () => {
   beforeEach(() => {
     clone = mkdtempSync(join(folder, 'clone-'));
     cpSync(join(root, 'package.json'), join(clone, 'package.json'));
-    for (const path of ['scripts/start.cjs', 'scripts/node/package.json'])
-      cpSync(join(root, path), join(clone, path));
-    for (const name of ['commander', 'assemblyscript', 'swagger-ui-dist'])
-      put(`node_modules/${name}/package.json`);
+    for (const path of ['scripts/start.cjs', 'scripts/node/package.json']) cpSync(join(root, path), join(clone, path));
+    for (const name of ['commander', 'assemblyscript', 'swagger-ui-dist']) put(`node_modules/${name}/package.json`);
     built.forEach(put);
-    writeFileSync(
-      join(clone, 'packages/command/main.ts'),
-      "console.log('runs with', ...process.argv.slice(2));\n",
-    );
+    writeFileSync(join(clone, 'packages/command/main.ts'), "console.log('runs with', ...process.argv.slice(2));\n");
   });
 
   async function start(version?: string): Promise<Ended> {
@@ -242,16 +229,13 @@ describe('a clone with something missing', () => {
   });
 
   test('a Node that is new enough', async () => {
-    for (const version of ['22.19.0', '23.0.0', '100.1.0'])
-      assert.equal((await start(version)).code, 0, version);
+    for (const version of ['22.19.0', '23.0.0', '100.1.0']) assert.equal((await start(version)).code, 0, version);
   });
 
   for (const path of built) {
     test(`no ${path}: the error names the script that builds it`, async () => {
       rmSync(join(clone, path));
-      await assertRefused(
-        new RegExp(`^error: ${path} has not been built\n.*\`npm run dependencies\` builds this`),
-      );
+      await assertRefused(new RegExp(`^error: ${path} has not been built\n.*\`npm run dependencies\` builds this`));
     });
   }
 
@@ -264,10 +248,7 @@ describe('a clone with something missing', () => {
 
   test('the scripts look for the files that the build writes', () => {
     for (const path of built) assert.ok(existsSync(join(root, path)), path);
-    assert.equal(
-      scripts['dependencies'],
-      'node scripts/node/link.cjs && npm run build:scanner && npm run build:docs',
-    );
+    assert.equal(scripts['dependencies'], 'node scripts/node/link.cjs && npm run build:scanner && npm run build:docs');
   });
 });
 
@@ -286,13 +267,7 @@ describe('the Node of the npm scripts', () => {
       assert.notEqual(entry.hasInstallScript, true, name);
       return [entry.os, entry.cpu].flat().join(' ');
     });
-    assert.deepEqual(locked.toSorted(), [
-      'darwin arm64',
-      'darwin x64',
-      'linux arm64',
-      'linux x64',
-      'win32 x64',
-    ]);
+    assert.deepEqual(locked.toSorted(), ['darwin arm64', 'darwin x64', 'linux arm64', 'linux x64', 'win32 x64']);
   });
 
   test('this Node is new enough for the package', () => {

@@ -15,10 +15,7 @@ import { Viewer } from '../helpers/viewer.ts';
 
 const verdictModule = new URL('../../packages/dashboard/page/verdict.js', import.meta.url).href;
 const { judge, describeParties } = (await import(verdictModule)) as {
-  judge: (
-    now: Now,
-    facts: Facts,
-  ) => { level: string; party: string | undefined; title: string; detail: string };
+  judge: (now: Now, facts: Facts) => { level: string; party: string | undefined; title: string; detail: string };
   describeParties: (now: Now, facts: Facts) => Record<string, { text: string; isUnwell: boolean }>;
 };
 
@@ -27,9 +24,7 @@ const backend = await useBackend(answer('{"id":5}'));
 /** The outcome counters that are not zero. */
 async function countersOf(command: Command): Promise<Record<string, number>> {
   const text = await command.metrics();
-  const counters = text.matchAll(
-    /^work_item_gateway_((?:request|backend)_outcomes_total\{.*\}) ([1-9]\d*)$/gm,
-  );
+  const counters = text.matchAll(/^work_item_gateway_((?:request|backend)_outcomes_total\{.*\}) ([1-9]\d*)$/gm);
   return Object.fromEntries([...counters].map(([, name = '', value]) => [name, Number(value)]));
 }
 
@@ -115,8 +110,7 @@ describe('the log line and the counters of every outcome', () => {
       const { level, status: replied, outcome, msg, cause, operation = 'none', durationMs } = line ?? {};
       assert.ok(counted[0]?.includes(`{operation="${String(operation)}",`), String(operation));
       assert.equal(typeof durationMs, 'number');
-      const why =
-        typeof cause !== 'string' || outcome === 'not-found' ? '' : `, ${cause.split('; ')[0] ?? ''}`;
+      const why = typeof cause !== 'string' || outcome === 'not-found' ? '' : `, ${cause.split('; ')[0] ?? ''}`;
       assert.equal(`${String(level)} ${String(replied)} ${String(outcome)}: ${String(msg)}${why}`, expected);
     });
   }
@@ -132,10 +126,7 @@ describe('the log line and the counters of every outcome', () => {
       const id = (await client.reply()).header('x-request-id');
       count(request('none', outcome.slice(4), 'client'));
       const line = await command.log(({ requestId }) => requestId === id, 'its line');
-      assert.deepEqual(
-        [line['level'], `${String(line['status'])} ${String(line['outcome'])}`],
-        ['info', outcome],
-      );
+      assert.deepEqual([line['level'], `${String(line['status'])} ${String(line['outcome'])}`], ['info', outcome]);
     });
   }
 
@@ -147,11 +138,7 @@ describe('the log line and the counters of every outcome', () => {
     await command.call('GET', '/api/work-items/6', { headers: [['X-Request-Id', 'too-many']] });
     gate.open();
     await held;
-    count(
-      request('read', 'ok', 'nobody'),
-      call('read', 'ok', 'nobody'),
-      request('read', 'overload', 'gateway'),
-    );
+    count(request('read', 'ok', 'nobody'), call('read', 'ok', 'nobody'), request('read', 'overload', 'gateway'));
     const line = await command.log(({ requestId }) => requestId === 'too-many', 'its line');
     assert.deepEqual([line['level'], line['status'], line['msg']], ['warn', 503, 'turned away']);
   });

@@ -13,8 +13,7 @@ import { startCommand } from '../helpers/targets.ts';
 import { assertNoKeys, bearer } from '../helpers/tokens.ts';
 
 const path = '/api/work-items/5';
-const whatToDo =
-  'set NODE_EXTRA_CA_CERTS, in the environment at the start, to a file with the authority to trust';
+const whatToDo = 'set NODE_EXTRA_CA_CERTS, in the environment at the start, to a file with the authority to trust';
 
 describe('a private authority', { skip: noOpenssl }, () => {
   let backend: ScriptedBackend;
@@ -151,10 +150,7 @@ describe('a private authority', { skip: noOpenssl }, () => {
       await using keys = await KeyServer.start(keySetOf(pair), 0, server);
       const settings = environment(keys.url, right);
       await using gateway = await startCommand(settings);
-      await poll(
-        async () => (await gateway.call('GET', path, { headers })).status === 200,
-        'the keys are fetched',
-      );
+      await poll(async () => (await gateway.call('GET', path, { headers })).status === 200, 'the keys are fetched');
       const { code, stdout } = await check(settings);
       assert.equal(code, 0);
       assert.ok(stdout.includes(`keys: ${keys.url} has 1 usable key\n  key-1: ES256\n`), stdout);
@@ -172,11 +168,7 @@ describe('a private authority', { skip: noOpenssl }, () => {
         [keys.url, undefined, new RegExp(`^[\\w -]+: ${whatToDo}$`)],
         [elsewhere.url, right, /does not match certificate's altnames: .*DNS:elsewhere\.example/],
         [old.url, right, /^certificate has expired$/],
-        [
-          plain.url.replace('http:', 'https:'),
-          right,
-          /^the issuer does not speak TLS: did you mean http:\?$/,
-        ],
+        [plain.url.replace('http:', 'https:'), right, /^the issuer does not speak TLS: did you mean http:\?$/],
       ] as const) {
         const settings = environment(url, authority);
         await using gateway = await startCommand(settings);

@@ -91,9 +91,7 @@ before(() => {
     .map((entry) => join(entry.parentPath, entry.name).slice(unpacked.length + 1));
   manifest = JSON.parse(readFileSync(join(unpacked, 'package.json'), 'utf8')) as Manifest;
 });
-after(() => {
-  rmSync(folder, { recursive: true });
-});
+after(() => rmSync(folder, { recursive: true }));
 
 describe('the packed files', () => {
   test('the package includes every file that a document links to, except those for contributors only', () => {
@@ -135,9 +133,7 @@ describe('the packed files', () => {
       assert.ok(files.includes(file), file);
     }
     assert.deepEqual(
-      files.filter(
-        (file) => onlyInRepository.test(file) || /^(?:scripts|node_modules)\/|\.(?:tgz|sqlite)$/.test(file),
-      ),
+      files.filter((file) => onlyInRepository.test(file) || /^(?:scripts|node_modules)\/|\.(?:tgz|sqlite)$/.test(file)),
       [],
     );
   });
@@ -239,8 +235,7 @@ describe('types and code for users of the package', () => {
     consumer = join(folder, 'consumer');
     const modules = join(consumer, 'node_modules');
     cpSync(unpacked, join(modules, 'work-item-gateway'), { recursive: true });
-    for (const name of ['fastify', '@types'])
-      symlinkSync(join(root, 'node_modules', name), join(modules, name));
+    for (const name of ['fastify', '@types']) symlinkSync(join(root, 'node_modules', name), join(modules, name));
     for (const [name, text] of Object.entries(sources)) writeFileSync(join(consumer, name), text);
   });
 
@@ -261,19 +256,12 @@ describe('types and code for users of the package', () => {
       if (!parsed.has(key)) parsed.set(key, getSourceFile(name, languageVersion, ...others));
       return parsed.get(key);
     };
-    const program = ts.createProgram({
-      rootNames: names.map((name) => join(consumer, name)),
-      options: all,
-      host,
-    });
+    const program = ts.createProgram({ rootNames: names.map((name) => join(consumer, name)), options: all, host });
     const ours = program.getSourceFiles().filter(({ fileName }) => fileName.startsWith(consumer));
     assert.ok(ours.length > 2, 'the package has types');
     const problems = [
       ...program.getOptionsDiagnostics().filter(({ category }) => category === ts.DiagnosticCategory.Error),
-      ...ours.flatMap((file) => [
-        ...program.getSyntacticDiagnostics(file),
-        ...program.getSemanticDiagnostics(file),
-      ]),
+      ...ours.flatMap((file) => [...program.getSyntacticDiagnostics(file), ...program.getSemanticDiagnostics(file)]),
     ];
     assert.equal(
       ts.formatDiagnostics(problems, {
@@ -289,11 +277,7 @@ describe('types and code for users of the package', () => {
   const { ModuleKind, ModuleResolutionKind } = ts;
   let program: ts.Program | undefined;
   for (const [name, files, options] of [
-    [
-      'node16',
-      Object.keys(sources),
-      { module: ModuleKind.Node16, moduleResolution: ModuleResolutionKind.Node16 },
-    ],
+    ['node16', Object.keys(sources), { module: ModuleKind.Node16, moduleResolution: ModuleResolutionKind.Node16 }],
     [
       'nodenext',
       Object.keys(sources),
@@ -345,9 +329,7 @@ describe('types and code for users of the package', () => {
     assert.ok(program);
     const checker = program.getTypeChecker();
     const [forRequire, forImport] = ['index.d.cts', 'index.d.ts'].map((name) => {
-      const file = program?.getSourceFile(
-        join(consumer, 'node_modules/work-item-gateway/dist/core/hosts', name),
-      );
+      const file = program?.getSourceFile(join(consumer, 'node_modules/work-item-gateway/dist/core/hosts', name));
       assert.ok(file);
       const symbol = checker.getSymbolAtLocation(file);
       assert.ok(symbol);
@@ -372,10 +354,7 @@ test('the installation in an empty folder prints no warning, and the installed c
   // Without its dependencies, which would come from a registry; they are copied after the installation.
   const local = join(folder, 'local');
   cpSync(unpacked, local, { recursive: true });
-  writeFileSync(
-    join(local, 'package.json'),
-    JSON.stringify({ ...manifest, dependencies: {}, devDependencies: {} }),
-  );
+  writeFileSync(join(local, 'package.json'), JSON.stringify({ ...manifest, dependencies: {}, devDependencies: {} }));
   rmSync(join(folder, `${manifest.name}-${manifest.version}.tgz`));
   const tarball = pack(local);
   const target = join(folder, 'target');
@@ -435,9 +414,7 @@ describe('@work-item-gateway/core, one package without dependencies for embeddin
   /** Runs a module that uses the package; returns its output. */
   async function run(text: string): Promise<{ stdout: string; stderr: string }> {
     writeFileSync(join(user, 'index.mjs'), text);
-    return await promisify(execFile)(process.env['GATEWAY_NODE'] ?? process.execPath, ['index.mjs'], {
-      cwd: user,
-    });
+    return await promisify(execFile)(process.env['GATEWAY_NODE'] ?? process.execPath, ['index.mjs'], { cwd: user });
   }
 
   test('one package of at most 1 MB, without a dependency', () => {

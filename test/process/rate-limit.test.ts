@@ -75,9 +75,9 @@ async function statusesOf(gateways: readonly Command[], amount: number, client: 
 /** A server that calls `onData` when a client has sent bytes. */
 async function serveRaw(onData: (socket: Socket) => unknown) {
   const sockets = new Set<Socket>();
-  const server = createServer((socket) => {
-    sockets.add(socket.on('error', () => undefined).on('data', () => onData(socket)));
-  });
+  const server = createServer((socket) =>
+    sockets.add(socket.on('error', () => undefined).on('data', () => onData(socket))),
+  );
   await once(server.listen(0, '127.0.0.1'), 'listening');
   return {
     port: (server.address() as AddressInfo).port,
@@ -154,7 +154,7 @@ for (const { name, program } of redisPrograms.length > 0
 
 describe('while Redis does not count', { skip: withoutRedis }, () => {
   for (const [what, stop, resume] of [
-    ['is stopped', (redis: RedisServer) => { redis.signal('SIGSTOP'); }, (redis: RedisServer) => { redis.signal('SIGCONT'); }],
+    ['is stopped', (redis: RedisServer) => redis.signal('SIGSTOP'), (redis: RedisServer) => redis.signal('SIGCONT')],
     ['is killed', (redis: RedisServer) => redis.kill(), (redis: RedisServer) => redis.restart()],
   ] as const) {
     test(`Redis ${what}: each gateway counts by itself, no call fails, and Redis counts again when it is back`, async () => {
@@ -201,8 +201,7 @@ describe('while Redis does not count', { skip: withoutRedis }, () => {
     await using gateway = await startGateway(redis.url, { RATE_LIMIT_FALLBACK: 'deny' });
     const connection = async () => {
       await new Promise((resolve) => setTimeout(resolve, 25));
-      const [, id, age] =
-        /^id=(\d+) .* age=(\d+) .* cmd=eval/m.exec(String(await redis.send('CLIENT LIST'))) ?? [];
+      const [, id, age] = /^id=(\d+) .* age=(\d+) .* cmd=eval/m.exec(String(await redis.send('CLIENT LIST'))) ?? [];
       return id === undefined ? undefined : { id, ageS: Number(age) };
     };
     const oldConnection = async () => {
@@ -213,10 +212,7 @@ describe('while Redis does not count', { skip: withoutRedis }, () => {
     const closedByRedis = async (close: (id: string | undefined) => Promise<unknown>) => {
       const id = await oldConnection();
       await close(id);
-      await poll(
-        async () => ![undefined, id].includes((await connection())?.id),
-        'there is another connection',
-      );
+      await poll(async () => ![undefined, id].includes((await connection())?.id), 'there is another connection');
     };
     await undisturbed([gateway], async (client) => {
       const from = gateway.logs.length;

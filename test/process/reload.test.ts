@@ -25,9 +25,7 @@ let files = 0;
 /** A gateway with a settings file of these lines; `write` replaces the lines. */
 async function start(environment: NodeJS.ProcessEnv, ...lines: readonly string[]) {
   const file = join(folder, `${(files += 1)}.env`);
-  const write = (...next: readonly string[]): void => {
-    writeFileSync(file, next.map((line) => `${line}\n`).join(''));
-  };
+  const write = (...next: readonly string[]): void => writeFileSync(file, next.map((line) => `${line}\n`).join(''));
   write(...lines);
   const command = await startCommand({ SETTINGS_FILE: file, BACKEND_URL: backend.url, ...environment });
   return { command, write, [Symbol.asyncDispose]: async () => command[Symbol.asyncDispose]() };
@@ -101,10 +99,7 @@ for (const WORKERS of ['1', '2']) {
       const held = await holdCall(backend, command);
       write(`BACKEND_URL=${other.url}`);
       command.signal('SIGHUP');
-      await poll(
-        async () => (await command.call('GET', list)).text === '["other"]',
-        'the new backend answers',
-      );
+      await poll(async () => (await command.call('GET', list)).text === '["other"]', 'the new backend answers');
       held.open();
       assertReply(await held.client.reply(), 200, '{"id":5}');
       held.client.destroy();
@@ -143,9 +138,7 @@ for (const WORKERS of ['1', '2']) {
       await reload(command);
       assert.deepEqual(await statuses(1), [200]);
       assert.equal((await command.call('GET', '/openapi.json')).status, 404);
-      assert.ok(
-        !command.logs.some(({ msg }) => String(msg).startsWith('the primary process does not answer')),
-      );
+      assert.ok(!command.logs.some(({ msg }) => String(msg).startsWith('the primary process does not answer')));
     });
 
     test('the file of keys is read again', async () => {
@@ -209,10 +202,7 @@ for (const WORKERS of ['1', '2']) {
       }
       write('REQUEST_BYTES_MAX=10', 'OTEL_EXPORTER_OTLP_HEADERS=key=hunter2');
       const { changed } = await reload(command);
-      assert.deepEqual(changed, {
-        requestBytesMax: '10485760 → 10',
-        otelExporterOtlpHeaders: ' → (not shown)',
-      });
+      assert.deepEqual(changed, { requestBytesMax: '10485760 → 10', otelExporterOtlpHeaders: ' → (not shown)' });
       assert.equal(await postsALongItem(command), 413);
       assert.doesNotMatch(command.output, /hunter2/);
     });
@@ -265,9 +255,7 @@ describe('SIGHUP with one process', () => {
     write('WORKERS=2');
     const { changed } = await reload(command);
     assert.deepEqual(changed, {});
-    assert.deepEqual(command.logs.find(({ level }) => level === 'warn')?.['notApplied'], {
-      workers: '1 → 2',
-    });
+    assert.deepEqual(command.logs.find(({ level }) => level === 'warn')?.['notApplied'], { workers: '1 → 2' });
     const lines = command.logs.map(({ msg }) => String(msg));
     assert.ok(lines.includes('SIGHUP: the settings are unchanged'));
     assert.ok(!lines.some((line) => line.startsWith('SIGHUP: new connections')));

@@ -23,8 +23,7 @@ const skip = haproxyProgram === undefined && 'haproxy is not installed; on Debia
 async function startPlain(program: string, places: readonly GatewayPlace[]): Promise<Haproxy> {
   const port = await findFreePort();
   const servers = places.map(
-    (place, index) =>
-      `  server gateway-${index} 127.0.0.1:${place.port} check port ${place.adminPort} inter 500ms\n`,
+    (place, index) => `  server gateway-${index} 127.0.0.1:${place.port} check port ${place.adminPort} inter 500ms\n`,
   );
   const configuration = `defaults
   mode http
@@ -52,10 +51,7 @@ async function restartInTurn(startHaproxy: typeof startPlain, t: TestContext): P
   assert.ok(haproxyProgram !== undefined);
   await using backend = await RestartingBackend.start();
   const places = await Promise.all(
-    [1, 2].map(async (): Promise<GatewayPlace> => ({
-      port: await findFreePort(),
-      adminPort: await findFreePort(),
-    })),
+    [1, 2].map(async (): Promise<GatewayPlace> => ({ port: await findFreePort(), adminPort: await findFreePort() })),
   );
   const [first, second] = places;
   assert.ok(first && second);

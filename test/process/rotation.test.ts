@@ -9,15 +9,7 @@ import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import { CertificateFolder, noOpenssl, type Issued } from '../helpers/certificates.ts';
 import { poll } from '../helpers/changes.ts';
-import {
-  audience,
-  createPair,
-  goodToken,
-  issuerName,
-  keySetOf,
-  KeyServer,
-  sending,
-} from '../helpers/issuer.ts';
+import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer, sending } from '../helpers/issuer.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { startCommand } from '../helpers/targets.ts';
 import { bearer } from '../helpers/tokens.ts';
@@ -36,9 +28,7 @@ const limitMs = 240_000;
 const path = '/api/work-items/7';
 
 async function startBackend() {
-  const server = createServer((incoming, outgoing) => {
-    incoming.resume().on('end', () => outgoing.end('{"id":7}'));
-  });
+  const server = createServer((incoming, outgoing) => incoming.resume().on('end', () => outgoing.end('{"id":7}')));
   await once(server.listen(0, '127.0.0.1'), 'listening');
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
@@ -158,11 +148,7 @@ test(
         await poll(() => made >= then + 4 * connections, 'all use the new key', limitMs);
         const goneAt = performance.now();
         issuer.respond = sending(keySetOf(next));
-        await poll(
-          async () => (await statusWith(remembered)) === 401,
-          'the old key is refused',
-          refreshMs + 2_000,
-        );
+        await poll(async () => (await statusWith(remembered)) === 401, 'the old key is refused', refreshMs + 2_000);
         longestMs = Math.max(longestMs, performance.now() - goneAt);
         assert.equal(await statusWith(goodToken(old)), 401);
       }
@@ -175,9 +161,7 @@ test(
       await Promise.all(callers);
     }
     const seconds = ((performance.now() - startedAt) / 1_000).toFixed(0);
-    t.diagnostic(
-      `${made} calls in ${seconds} s; an old key was refused after ${longestMs.toFixed(0)} ms at most`,
-    );
+    t.diagnostic(`${made} calls in ${seconds} s; an old key was refused after ${longestMs.toFixed(0)} ms at most`);
     assert.deepEqual(failures, [], `of ${made} calls`);
     assert.equal(gateway.logs.filter(({ msg }) => msg !== 'new certificate files refused: the certificates in force stay').filter(({ level }) => level === 'error').length, 0, gateway.output); // prettier-ignore
   },

@@ -5,15 +5,7 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { describe, test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
-import {
-  figureOf,
-  isDraining,
-  isReloaded,
-  logged,
-  runToEnd,
-  useBackend,
-  useFolder,
-} from '../helpers/command-tests.ts';
+import { figureOf, isDraining, isReloaded, logged, runToEnd, useBackend, useFolder } from '../helpers/command-tests.ts';
 import { holdCall } from '../helpers/held-call.ts';
 import { assertReply } from '../helpers/expected.ts';
 import { childrenOf, stateOf } from '../helpers/process-figures.ts';

@@ -29,9 +29,7 @@ before(async () => {
     IDLE_TIMEOUT_MS: String(idleMs),
   });
   const late = latency(requestMs + 1000, answer('"late"'));
-  backend.answers((exchange) =>
-    exchange.request.target.endsWith('/16') ? late(exchange) : answer('[]')(exchange),
-  );
+  backend.answers((exchange) => (exchange.request.target.endsWith('/16') ? late(exchange) : answer('[]')(exchange)));
   // The first call of a process is its slowest.
   await command.call('GET', '/api/work-items');
 });
@@ -141,25 +139,20 @@ describe('slow readers', () => {
     );
   });
 
-  const onlyLinux =
-    process.platform === 'linux' ? false : 'only Linux reports the bytes that the kernel still holds';
+  const onlyLinux = process.platform === 'linux' ? false : 'only Linux reports the bytes that the kernel still holds';
 
-  test(
-    'a client that reads slowly but steadily gets its complete reply [D35]',
-    { skip: onlyLinux },
-    async () => {
-      backend.answersOnce(answer(body));
-      using client = await connectSlowReader(command.port);
-      client.socket.write(requestBytes('GET', '/api/work-items'));
-      const started = performance.now();
-      // A few megabytes a second. The kernel buffers megabytes, so it takes bytes from the gateway only now and then.
-      while (performance.now() - started < 4 * stallMs) {
-        client.take(65_536);
-        await pause(25);
-      }
-      assert.equal(await client.takeAll(body.length), true, 'the complete reply has arrived');
-    },
-  );
+  test('a client that reads slowly but steadily gets its complete reply [D35]', { skip: onlyLinux }, async () => {
+    backend.answersOnce(answer(body));
+    using client = await connectSlowReader(command.port);
+    client.socket.write(requestBytes('GET', '/api/work-items'));
+    const started = performance.now();
+    // A few megabytes a second. The kernel buffers megabytes, so it takes bytes from the gateway only now and then.
+    while (performance.now() - started < 4 * stallMs) {
+      client.take(65_536);
+      await pause(25);
+    }
+    assert.equal(await client.takeAll(body.length), true, 'the complete reply has arrived');
+  });
 });
 
 /** A client that reads only when `take` is called and leaves all other bytes in the kernel. */
@@ -181,9 +174,7 @@ async function connectSlowReader(port: number) {
       await poll(() => taken > length || socket.destroyed, 'the reply is whole or has ended');
       return taken > length;
     },
-    [Symbol.dispose]: () => {
-      socket.destroy();
-    },
+    [Symbol.dispose]: () => socket.destroy(),
   };
 }
 

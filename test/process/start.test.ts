@@ -204,10 +204,7 @@ describe('check', () => {
     const origins = 'https://app.example.com,http://app.example.com';
     const some = await runHere(['check', '--cors-origins', origins], environment);
     assert.equal(some.code, 0, some.output);
-    assert.match(
-      some.output,
-      /^cors: pages of https:\/\/app\.example\.com, http:\/\/app\.example\.com may call/m,
-    );
+    assert.match(some.output, /^cors: pages of https:\/\/app\.example\.com, http:\/\/app\.example\.com may call/m);
     assert.match(some.output, /^ {2}http:\/\/app\.example\.com is not https/m);
   });
 });
@@ -215,13 +212,7 @@ describe('check', () => {
 async function hasIpv6(): Promise<boolean> {
   const server = createServer();
   return await new Promise((resolve_) => {
-    server.once('error', () => {
-      resolve_(false);
-    });
-    server.listen(0, '::1', () => {
-      server.close(() => {
-        resolve_(true);
-      });
-    });
+    server.once('error', () => resolve_(false));
+    server.listen(0, '::1', () => server.close(() => resolve_(true)));
   });
 }

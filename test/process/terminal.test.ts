@@ -16,8 +16,7 @@ import { isRefused, RawClient, request } from '../helpers/raw-client.ts';
 const { stdout: version } = spawnSync('script', ['--version']);
 const skip =
   // eslint-disable-next-line @typescript-eslint/no-unnecessary-condition -- null where there is no such program
-  !version?.includes('util-linux') &&
-  '`script` of util-linux is not installed; on Debian: apt-get install bsdutils';
+  !version?.includes('util-linux') && '`script` of util-linux is not installed; on Debian: apt-get install bsdutils';
 
 const root = resolve(import.meta.dirname, '../..');
 const folder = useFolder();
@@ -67,11 +66,7 @@ class OnTerminal {
   /** Waits until `pattern` is shown and returns its first group. */
   async shows(pattern: RegExp): Promise<string> {
     let match: RegExpExecArray | null = null;
-    await poll(
-      () => (match = pattern.exec(this.output)) !== null,
-      `${String(pattern)} in\n${this.output}`,
-      30_000,
-    );
+    await poll(() => (match = pattern.exec(this.output)) !== null, `${String(pattern)} in\n${this.output}`, 30_000);
     return (match as RegExpExecArray | null)?.[1] ?? '';
   }
 
@@ -168,9 +163,7 @@ describe('on a terminal', { skip }, () => {
   for (const workers of ['1', '2']) {
     test(`serve shows its addresses, the backend and the settings, then short lines: WORKERS=${workers} [D31]`, async () => {
       const terminal = new OnTerminal(`${gateway} serve`, { WORKERS: workers, DOCS: 'true' });
-      const port = await terminal.shows(
-        /Work Item Gateway +http:\/\/127\.0\.0\.1:(\d+)\/api\/work-items\r?\n/,
-      );
+      const port = await terminal.shows(/Work Item Gateway +http:\/\/127\.0\.0\.1:(\d+)\/api\/work-items\r?\n/);
       const adminPort = await terminal.shows(/Dashboard +http:\/\/127\.0\.0\.1:(\d+)\/\r?\n/);
       await terminal.shows(/(Ctrl-C stops\.)/);
       for (const part of [
@@ -183,9 +176,7 @@ describe('on a terminal', { skip }, () => {
         assert.ok(terminal.output.includes(part), `${part} in\n${terminal.output}`);
       }
       await request(Number(port), 'GET', '/nowhere?secret', { headers: [['X-Request-Id', 'one']] });
-      await terminal.shows(
-        /INFO: (GET) \/nowhere 404 no-operation \([\d.]+ ms, 21 bytes\) 127\.0\.0\.1 one\r?\n/,
-      );
+      await terminal.shows(/INFO: (GET) \/nowhere 404 no-operation \([\d.]+ ms, 21 bytes\) 127\.0\.0\.1 one\r?\n/);
       for (const line of terminal.output.split(/\r?\n/)) assert.ok(line.length <= 120, line);
       assert.doesNotMatch(terminal.output, /[{}]|secret/);
       terminal.close();

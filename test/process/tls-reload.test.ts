@@ -61,11 +61,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
   }
 
   async function connect(gateway: Command, options: ConnectionOptions = {}) {
-    return await RawClient.openSecure(gateway.port, {
-      ca: authority.cert,
-      servername: 'localhost',
-      ...options,
-    });
+    return await RawClient.openSecure(gateway.port, { ca: authority.cert, servername: 'localhost', ...options });
   }
 
   /** The subject of the certificate on a new connection. */
@@ -116,10 +112,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     }
     const link = folder.file('current');
     symlinkSync('v1', link);
-    await using gateway = await start({
-      TLS_CERT_FILE: join(link, 'tls.crt'),
-      TLS_KEY_FILE: join(link, 'tls.key'),
-    });
+    await using gateway = await start({ TLS_CERT_FILE: join(link, 'tls.crt'), TLS_KEY_FILE: join(link, 'tls.key') });
     assert.equal(await shownName(gateway), 'CN=first');
     symlinkSync('v2', folder.file('next'));
     renameSync(folder.file('next'), link);
@@ -156,18 +149,12 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     }
     const metrics = await gateway.metrics();
     assert.match(metrics, /^work_item_gateway_certificate_files_refused\{use="clients"\} 1$/m);
-    assert.match(
-      metrics,
-      /^work_item_gateway_certificate_reloads_total\{use="clients",result="refused"\} 6$/m,
-    );
+    assert.match(metrics, /^work_item_gateway_certificate_reloads_total\{use="clients",result="refused"\} 6$/m);
     assert.match(metrics, /^work_item_gateway_certificate_days_left\{use="clients"\} 29\.\d+$/m);
     files.put(second);
     await linesOf(gateway, taken, 1);
     assert.equal(await shownName(gateway), 'CN=second');
-    assert.match(
-      await gateway.metrics(),
-      /^work_item_gateway_certificate_files_refused\{use="clients"\} 0$/m,
-    );
+    assert.match(await gateway.metrics(), /^work_item_gateway_certificate_files_refused\{use="clients"\} 0$/m);
     assert.equal((await linesOf(gateway, refused, 6)).length, 6);
   });
 
@@ -245,14 +232,8 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     const files = place(expired);
     await using gateway = await start(files.environment);
     const line = await gateway.log(({ level, use }) => level === 'error' && use === 'clients', 'an error');
-    assert.match(
-      String(line['msg']),
-      /^certificate in force, but the certificate in TLS_CERT_FILE .* expired on /,
-    );
-    assert.match(
-      await gateway.metrics(),
-      /^work_item_gateway_certificate_days_left\{use="clients"\} -1\.\d+$/m,
-    );
+    assert.match(String(line['msg']), /^certificate in force, but the certificate in TLS_CERT_FILE .* expired on /);
+    assert.match(await gateway.metrics(), /^work_item_gateway_certificate_days_left\{use="clients"\} -1\.\d+$/m);
     await assert.rejects(connect(gateway), /certificate has expired/);
     await using client = await connect(gateway, { rejectUnauthorized: false });
     assertReply(await client.call('GET', '/api/work-items/7'), 200, item);
@@ -261,10 +242,7 @@ describe('new certificate files', { skip: noOpenssl }, () => {
     await linesOf(gateway, refused, 1);
     writeFileSync(files.certFile, expired.cert);
     await linesOf(gateway, 'certificate files match the ones in force again', 1);
-    assert.match(
-      await gateway.metrics(),
-      /^work_item_gateway_certificate_files_refused\{use="clients"\} 0$/m,
-    );
+    assert.match(await gateway.metrics(), /^work_item_gateway_certificate_files_refused\{use="clients"\} 0$/m);
   });
 
   test("files of the backend's authorities take effect for new connections to the backend [D40]", async () => {

@@ -20,9 +20,7 @@ const noScan = spawnSync('sslscan', ['--version']).error === undefined ? false :
 /** The attributes of each element with this name. */
 function elements(xml: string, name: string): Record<string, string>[] {
   return [...xml.matchAll(new RegExp(`<${name} (.*?)/?>`, 'g'))].map(([, text = '']) =>
-    Object.fromEntries(
-      [...text.matchAll(/([a-z-]+)="([^"]*)"/g)].map(([, key = '', value = '']) => [key, value]),
-    ),
+    Object.fromEntries([...text.matchAll(/([a-z-]+)="([^"]*)"/g)].map(([, key = '', value = '']) => [key, value])),
   );
 }
 
@@ -73,11 +71,7 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
   }
 
   test('PORT_SHARING=reuse-port: both workers serve TLS, and plain HTTP is closed without a reply [D36]', async () => {
-    await using gateway = await startCommand({
-      ...environment(),
-      WORKERS: '2',
-      PORT_SHARING: 'reuse-port',
-    });
+    await using gateway = await startCommand({ ...environment(), WORKERS: '2', PORT_SHARING: 'reuse-port' });
     // The kernel spreads connections over the listeners.
     for (let round = 0; round < 40; round += 1) {
       await using client = await RawClient.openSecure(gateway.port, trust());
@@ -87,9 +81,7 @@ describe('clients over TLS', { skip: noOpenssl }, () => {
     plain.send('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
     await plain.closed();
     assert.equal(plain.bytesReceived, 0);
-    const workers = new Set(
-      gateway.logs.filter(({ path }) => path === '/api/work-items/7').map(({ pid }) => pid),
-    );
+    const workers = new Set(gateway.logs.filter(({ path }) => path === '/api/work-items/7').map(({ pid }) => pid));
     assert.equal(workers.size, 2);
   });
 
@@ -178,11 +170,7 @@ error: BACKEND_SERVER_NAME needs an https address in BACKEND_URL
 `,
     );
     assert.equal(
-      await problemsOf({
-        TLS_CLIENT_CA_FILE: authority.certFile,
-        TLS_MIN_VERSION: '1.2',
-        TLS_RELOAD_MS: '5',
-      }),
+      await problemsOf({ TLS_CLIENT_CA_FILE: authority.certFile, TLS_MIN_VERSION: '1.2', TLS_RELOAD_MS: '5' }),
       `error: TLS_CLIENT_CA_FILE needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients use plain http
 error: TLS_MIN_VERSION needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients use plain http
 `,
@@ -209,10 +197,7 @@ error: BACKEND_CA_FILE ("${empty}") has no certificate in PEM format
   });
 
   test('check shows the certificates, the days until they expire, and their problems', async () => {
-    const plain = folder.issue(authority, 'plain', {
-      names: ['DNS:items.example.com', 'IP:10.0.0.1'],
-      days: 2,
-    });
+    const plain = folder.issue(authority, 'plain', { names: ['DNS:items.example.com', 'IP:10.0.0.1'], days: 2 });
     const full = folder.write('full-chain.pem', plain.cert + authority.cert);
     const good = await runHere(['check'], {
       TLS_CERT_FILE: full,

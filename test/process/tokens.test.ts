@@ -7,15 +7,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { isReloaded, logged, useBackend, useFolder } from '../helpers/command-tests.ts';
-import {
-  audience,
-  createPair,
-  goodToken,
-  issuerName,
-  keySetOf,
-  KeyServer,
-  sending,
-} from '../helpers/issuer.ts';
+import { audience, createPair, goodToken, issuerName, keySetOf, KeyServer, sending } from '../helpers/issuer.ts';
 import { readOpenApi } from '../helpers/openapi.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { startCommand } from '../helpers/targets.ts';
@@ -37,11 +29,7 @@ function environment(more: Record<string, string>) {
 test('log and metrics have the reason for a refusal, and nothing of the token except a verified subject [D43, D62]', async () => {
   await using keys = await KeyServer.start(keySetOf(pair));
   await using command = await startCommand(
-    environment({
-      AUTH_JWKS_URL: keys.url,
-      AUTH_SCOPES: 'list=items.read',
-      BACKEND_IDENTITY_HEADER: 'x-user',
-    }),
+    environment({ AUTH_JWKS_URL: keys.url, AUTH_SCOPES: 'list=items.read', BACKEND_IDENTITY_HEADER: 'x-user' }),
   );
   const now = Date.now();
   const expired = goodToken(pair, now, { sub: 'SECRET-SUBJECT', exp: 1 });
@@ -130,10 +118,7 @@ test('AUTH_JWKS_FILE: a new file is read when a token names its key; a file with
     assertNoToken(await command.call('GET', '/api/work-items'));
     const next = createPair('key-2', 'RS256');
     writeFileSync(file, keySetOf(next));
-    assert.equal(
-      (await command.call('GET', '/api/work-items', { headers: [bearer(goodToken(next))] })).status,
-      200,
-    );
+    assert.equal((await command.call('GET', '/api/work-items', { headers: [bearer(goodToken(next))] })).status, 200);
     assertInvalidToken(await command.call('GET', '/api/work-items', { headers }));
   }
   for (const [name, text, expected] of [
@@ -178,9 +163,7 @@ test('during an outage of the issuer, new workers get the keys of the old ones u
 });
 
 test('`check` lists the keys, or the reason why there are none', async () => {
-  await using keys = await KeyServer.start(
-    keySetOf(pair, createPair('other\n', 'ES256'), createPair('x', 'ES384')),
-  );
+  await using keys = await KeyServer.start(keySetOf(pair, createPair('other\n', 'ES256'), createPair('x', 'ES384')));
   const check = (more: Record<string, string>) => runHere(['check'], environment(more));
   const well = await check({ AUTH_JWKS_URL: `${keys.url}?p=SECRET` });
   assert.deepEqual([well.code, well.stderr], [0, '']);
@@ -194,12 +177,9 @@ test('`check` lists the keys, or the reason why there are none', async () => {
   assert.match(none.stderr, /AUTH_ALGORITHMS \(PS512\)/);
   const sets: Readonly<Record<string, RegExp>> = {
     '{"keys":[]}': /has no keys\n {2}Check that AUTH_JWKS_FILE /,
-    [JSON.stringify({
-      keys: [{ ...rsaJwk(1_024), kid: 'short' }],
-    })]: /has no usable key\n {2}short: an RSA key of 1024 bits, not 2048 to 8192\n/,
-    [JSON.stringify({
-      keys: [{ ...rsaJwk(2_048), use: 'enc' }],
-    })]: /\n {2}\(no kid\): not for signatures\n/,
+    [JSON.stringify({ keys: [{ ...rsaJwk(1_024), kid: 'short' }] })]:
+      /has no usable key\n {2}short: an RSA key of 1024 bits, not 2048 to 8192\n/,
+    [JSON.stringify({ keys: [{ ...rsaJwk(2_048), use: 'enc' }] })]: /\n {2}\(no kid\): not for signatures\n/,
     '{"keys":[{"kid":"d","kty":"RSA","d":"x"}]}': /\n {2}d: a private key, /,
     '{"keys":[{"kty":"EC","crv":"P-256","x":1}]}': /\n {2}\(no kid\): malformed\n/,
   };
@@ -230,10 +210,7 @@ test('the OpenAPI document has the security scheme, scopes and replies for token
     AUTH_SCOPES: 'update=items.write',
   };
   const { stdout: text } = await runHere(['openapi'], settings);
-  const document = JSON.parse(text) as {
-    security: unknown;
-    paths: Record<string, PathItem | undefined>;
-  };
+  const document = JSON.parse(text) as { security: unknown; paths: Record<string, PathItem | undefined> };
   assert.deepEqual(document.security, [{ bearer: [] }]);
   assert.match(readOpenApi(text).openapi, /^3\.1/);
   const rows = [
@@ -249,11 +226,7 @@ test('the OpenAPI document has the security scheme, scopes and replies for token
     ]);
     assert.deepEqual([operation?.security, method], [security, method]);
     for (const [status, hasChallenge] of Object.entries(challenges)) {
-      assert.deepEqual(
-        new Map(found as [string, boolean][]).get(status) ?? false,
-        hasChallenge,
-        `${method} ${status}`,
-      );
+      assert.deepEqual(new Map(found as [string, boolean][]).get(status) ?? false, hasChallenge, `${method} ${status}`);
     }
   }
   assert.doesNotMatch((await runHere(['openapi'])).stdout, /401|bearer|www-authenticate/i);

@@ -104,10 +104,7 @@ describe('spans', () => {
       ['Tracestate', 'congo=t61rcWkgMzE'],
       ['Tracestate', ' rojo=00f067aa0ba902b7'],
     );
-    assert.deepEqual(
-      [server.traceId, server.parentSpanId, client.traceId],
-      [parentTrace, parentSpan, parentTrace],
-    );
+    assert.deepEqual([server.traceId, server.parentSpanId, client.traceId], [parentTrace, parentSpan, parentTrace]);
     assert.equal(request?.header('traceparent'), `00-${parentTrace}-${client.spanId}-01`);
     assert.equal(request.header('tracestate')?.replaceAll(' ', ''), state.replaceAll(' ', ''));
     assert.deepEqual(
@@ -208,9 +205,7 @@ describe('spans', () => {
     }
     await read();
     for (const [index, [method, , , name, route]] of rows.entries()) {
-      const span = collector.spans.find(
-        ({ attributes }) => attributes['work_item_gateway.request_id'] === ids[index],
-      );
+      const span = collector.spans.find(({ attributes }) => attributes['work_item_gateway.request_id'] === ids[index]);
       assert.ok(span);
       assert.deepEqual([span.name, span.attributes['http.route'], span.status], [name, route, 'unset']);
       assert.equal(span.attributes['http.request.method'], method === 'BREW' ? '_OTHER' : method);
@@ -229,10 +224,7 @@ describe('spans', () => {
     client.destroy();
     const spans = await collector.pair(id);
     gate.open();
-    assert.deepEqual(
-      [spans.server.status, spans.server.attributes['http.response.status_code']],
-      ['unset', undefined],
-    );
+    assert.deepEqual([spans.server.status, spans.server.attributes['http.response.status_code']], ['unset', undefined]);
     assert.equal(spans.server.attributes['work_item_gateway.outcome'], 'client-gone');
     assert.deepEqual([spans.client.status, spans.client.attributes['error.type']], ['error', 'cancelled']);
   });
@@ -289,8 +281,7 @@ test('OTEL_TRACES_SAMPLER sets the sampler, and OTEL_TRACES_SAMPLER_ARG its rati
     const settings = { OTEL_TRACES_SAMPLER: sampler, OTEL_TRACES_SAMPLER_ARG: ratio };
     await using command = await start(collector.url, settings);
     await using client = await command.connect();
-    const headers: Headers =
-      flags === undefined ? [] : [['Traceparent', `00-${parentTrace}-${parentSpan}-${flags}`]];
+    const headers: Headers = flags === undefined ? [] : [['Traceparent', `00-${parentTrace}-${parentSpan}-${flags}`]];
     for (let count = 0; count < (flags === undefined ? 400 : 10); count += 1) {
       assert.equal((await client.call('GET', path, { headers })).status, 200);
     }
@@ -348,10 +339,7 @@ describe('collectors', () => {
     await using command = await start(collector.url);
     await assertUnharmed(command);
     const line = await failing(command);
-    assert.deepEqual(
-      [line['level'], line['cause'], line['endpoint']],
-      ['warn', 'status 400', `${collector.url}/`],
-    );
+    assert.deepEqual([line['level'], line['cause'], line['endpoint']], ['warn', 'status 400', `${collector.url}/`]);
     await poll(async () => (await dropped(command)) === 400, 'all are counted');
     await assertUnharmed(command);
     await poll(async () => (await dropped(command)) === 800, 'these are counted, too');
@@ -378,11 +366,7 @@ describe('collectors', () => {
   test('a collector that is slow: 2,048 spans wait, all others are dropped and counted [D49]', async () => {
     await using collector = await Collector.start();
     const held: (() => void)[] = [];
-    collector.reply = (response) => {
-      held.push(() => {
-        takes(response);
-      });
-    };
+    collector.reply = (response) => held.push(() => takes(response));
     await using command = await start(collector.url);
     await using client = await command.connect();
     const calls = 1_500;
@@ -407,16 +391,12 @@ describe('collectors', () => {
     await using collector = await Collector.start();
     // ExportTraceServiceResponse { partial_success { rejected_spans: 1, error_message: "a secret" } }
     const rejected = Buffer.from([0x0a, 12, 0x08, 1, 0x12, 8, ...Buffer.from('a secret')]);
-    collector.reply = (response) =>
-      response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end(rejected);
+    collector.reply = (response) => response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end(rejected);
     await using command = await start(collector.url);
     await using client = await command.connect();
     for (let count = 0; count < 5; count += 1) await client.call('GET', path);
     const line = await failing(command);
-    assert.deepEqual(
-      [line['level'], line['cause'], line['spans']],
-      ['warn', 'the collector rejected some spans', 1],
-    );
+    assert.deepEqual([line['level'], line['cause'], line['spans']], ['warn', 'the collector rejected some spans', 1]);
     assert.ok(((await dropped(command)) ?? 0) >= 1);
     assert.doesNotMatch(command.output, /a secret/);
     await assertEndsInTime(command);
@@ -461,9 +441,7 @@ test('LOG_CLIENT=false leaves the client out of spans [D49, D52]', async () => {
 /** Accepts connections and never answers. */
 async function silentServer() {
   const sockets = new Set<Socket>();
-  const server = createServer((socket) => {
-    sockets.add(socket.on('error', () => undefined).resume());
-  });
+  const server = createServer((socket) => sockets.add(socket.on('error', () => undefined).resume()));
   await once(server.listen(0, '127.0.0.1'), 'listening');
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,

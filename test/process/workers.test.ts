@@ -214,9 +214,7 @@ test('a worker that hangs is killed and replaced; /readyz is 503 while no worker
 /** True with `count` workers and no other child process. */
 async function hasWorkers(command: Command, count: number): Promise<boolean> {
   const children = childrenOf(command.process.pid);
-  return (
-    (children === undefined || children.length === count) && (await metric(command, 'workers ')) === count
-  );
+  return (children === undefined || children.length === count) && (await metric(command, 'workers ')) === count;
 }
 
 test('25 SIGHUPs close together: the last settings take effect in fewer than 12 reloads, with two workers at the end', async () => {
@@ -320,9 +318,7 @@ for (const sharing of ['cluster', 'reuse-port'] as const) {
     command.signal('SIGKILL');
     await poll(() => isRefused(command.port), 'no new connection is accepted');
     await poll(
-      () =>
-        command.logs.filter(({ msg }) => String(msg).startsWith('the primary process has ended')).length ===
-        2,
+      () => command.logs.filter(({ msg }) => String(msg).startsWith('the primary process has ended')).length === 2,
       'both workers have noticed',
     );
     assert.ok(pids.every(isAlive));

@@ -144,19 +144,11 @@ export class GatewayProcess {
   async #collectGarbage(): Promise<void> {
     const socket = new WebSocket(this.#inspectorUrl);
     const { promise: done, resolve: say, reject } = Promise.withResolvers<undefined>();
-    socket.addEventListener('open', () => {
-      socket.send('{"id":1,"method":"HeapProfiler.collectGarbage"}');
-    });
-    socket.addEventListener('message', () => {
-      say(undefined);
-    });
-    socket.addEventListener('error', () => {
-      reject(new Error('the inspector does not answer'));
-    });
+    socket.addEventListener('open', () => socket.send('{"id":1,"method":"HeapProfiler.collectGarbage"}'));
+    socket.addEventListener('message', () => say(undefined));
+    socket.addEventListener('error', () => reject(new Error('the inspector does not answer')));
     await within(done, 'a garbage collection');
-    const closed = new Promise((resolveClose) => {
-      socket.addEventListener('close', resolveClose);
-    });
+    const closed = new Promise((resolveClose) => socket.addEventListener('close', resolveClose));
     socket.close();
     await within(closed, 'the connection to the inspector is closed');
   }

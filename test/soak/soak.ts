@@ -154,10 +154,7 @@ class Client {
     const run = this.#plan(kind < 0.35 ? this.#pick(faults) : undefined);
     if (kind > 0.92) return this.#abandon(connection, run);
     const { marker, each, path, body } = run;
-    const bytes = requestBytes(each.method, path, {
-      headers: [['X-Request-Id', marker]],
-      ...(body && { body }),
-    });
+    const bytes = requestBytes(each.method, path, { headers: [['X-Request-Id', marker]], ...(body && { body }) });
     const cut = this.#chance(0.1) ? this.#below(bytes.length) : 0;
     await connection.sendPieces(cut > 0 ? [bytes.subarray(0, cut), bytes.subarray(cut)] : [bytes]);
     const started = performance.now();
@@ -222,10 +219,7 @@ class Client {
   async #abandon(connection: RawClient, run: Run): Promise<void> {
     counts.abandoned += 1;
     const { marker, each, path, body } = run;
-    const bytes = requestBytes(each.method, path, {
-      headers: [['X-Request-Id', marker]],
-      ...(body && { body }),
-    });
+    const bytes = requestBytes(each.method, path, { headers: [['X-Request-Id', marker]], ...(body && { body }) });
     const isWhole = this.#chance(0.7);
     const length = isWhole ? bytes.length : 1 + this.#below(bytes.length - 1);
     runs.set(marker, { ...run, isCallable: isWhole });
@@ -415,12 +409,8 @@ function compare(base: Holdings, end: Holdings): [line: string, hasGrown: boolea
     bytes('heap after a garbage collection', base.heapBytes, end.heapBytes, 4 * 1_048_576),
     bytes('memory outside the heap', base.externalBytes, end.externalBytes, 8 * 1_048_576),
     bytes('memory of the process', base.rssBytes, end.rssBytes, 64 * 1_048_576),
-    ...(base.files === undefined || end.files === undefined
-      ? []
-      : [exact('open files', base.files, end.files, 1)]),
-    ...types.map((type) =>
-      exact(`active ${type}`, base.resources.get(type) ?? 0, end.resources.get(type) ?? 0, 1),
-    ),
+    ...(base.files === undefined || end.files === undefined ? [] : [exact('open files', base.files, end.files, 1)]),
+    ...types.map((type) => exact(`active ${type}`, base.resources.get(type) ?? 0, end.resources.get(type) ?? 0, 1)),
     exact('requests in flight', 0, end.requestsInFlight),
     exact('bytes of bodies held', 0, end.bufferedBytes),
     exact('backend connections', 0, end.backendConnections),

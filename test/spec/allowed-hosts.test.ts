@@ -55,11 +55,7 @@ describe('with ALLOWED_HOSTS', () => {
             ['GET', '/docs'],
             ['GET', '/openapi.json'],
           ] as const) {
-            assertReply(
-              await target().call(method, path, { headers: under('evil.example') }),
-              403,
-              forbidden,
-            );
+            assertReply(await target().call(method, path, { headers: under('evil.example') }), 403, forbidden);
           }
           const head = await target().call('HEAD', '/api/work-items', { headers: under('evil.example') });
           assert.equal(head.status, 403);
@@ -79,9 +75,7 @@ describe('with ALLOWED_HOSTS', () => {
             assertReply(reply, 403, forbidden);
           }
         });
-        const reply = await target().call('GET', absolute('ITEMS.example:80'), {
-          headers: under('items.example'),
-        });
+        const reply = await target().call('GET', absolute('ITEMS.example:80'), { headers: under('items.example') });
         assertReply(reply, 200, '[]');
       });
 
@@ -90,11 +84,7 @@ describe('with ALLOWED_HOSTS', () => {
           const two = under('items.example', 'evil.example');
           assertReply(await target().call('GET', '/api/work-items', { headers: two }), 400, badRequest);
           const large: Headers = [...under('evil.example'), ['X', 'x'.repeat(20_000)]];
-          assertReply(
-            await target().call('GET', '/api/work-items', { headers: large }),
-            431,
-            headersTooLarge,
-          );
+          assertReply(await target().call('GET', '/api/work-items', { headers: large }), 431, headersTooLarge);
           assert.equal((await send('GET /api/work-items HTTP/1.1\r\n\r\n')).status, 400);
         });
       });

@@ -18,10 +18,7 @@ import { answer, chunked, endless, rawThenClose, type Answer } from '../helpers/
 import { forEachTarget, forEveryTarget, type Target } from '../helpers/targets.ts';
 
 const item = '{"id":5}';
-const endlessBody = endless(
-  'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n',
-  `1000\r\n${' '.repeat(4096)}\r\n`,
-);
+const endlessBody = endless('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n', `1000\r\n${' '.repeat(4096)}\r\n`);
 /** Tests each operation with `backendAnswer`, on a new and on a reused backend connection. `assertIt` checks the reply. */
 function testEach(
   target: () => Target,
@@ -63,10 +60,7 @@ describe('RESPONSE_BYTES_MAX=1000', () => {
       const atLimit = `"${'x'.repeat(998)}"`;
       const framings: [name: string, make: (body: string, status: number) => Answer][] = [
         ['content-length', (body, status) => answer(body, { status })],
-        [
-          'chunked',
-          (body, status) => chunked(`${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`, { status }),
-        ],
+        ['chunked', (body, status) => chunked(`${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`, { status })],
         ['until close', (body, status) => rawThenClose(`HTTP/1.1 ${status} X\r\n\r\n${body}`)],
       ];
       for (const [framing, make] of framings) {
@@ -74,9 +68,7 @@ describe('RESPONSE_BYTES_MAX=1000', () => {
           target,
           `a body as large as the limit is passed on, ${framing} [D18]`,
           make(atLimit, 200),
-          (reply, { status }) => {
-            assertReply(reply, status, atLimit);
-          },
+          (reply, { status }) => assertReply(reply, status, atLimit),
           passing,
         );
 
@@ -84,9 +76,7 @@ describe('RESPONSE_BYTES_MAX=1000', () => {
           target,
           `a body over the limit is not passed on: the client gets 500, ${framing} [D18]`,
           make(`${atLimit} `, 200),
-          (reply, { failure }) => {
-            assertReply(reply, 500, failure);
-          },
+          (reply, { failure }) => assertReply(reply, 500, failure),
           passing,
         );
 
@@ -94,9 +84,7 @@ describe('RESPONSE_BYTES_MAX=1000', () => {
           target,
           `a body over the limit is ignored if the operation discards bodies, ${framing} [D17]`,
           make(`"${'x'.repeat(300_000)}"`, 200),
-          (reply) => {
-            assertReply(reply, 200, succeeded);
-          },
+          (reply) => assertReply(reply, 200, succeeded),
           discarding,
         );
 
@@ -104,9 +92,7 @@ describe('RESPONSE_BYTES_MAX=1000', () => {
           target,
           `a 404 with a body over the limit is a 404, ${framing} [D17]`,
           make(`"${'x'.repeat(300_000)}"`, 404),
-          (reply) => {
-            assertReply(reply, 404, itemNotFound);
-          },
+          (reply) => assertReply(reply, 404, itemNotFound),
           [operation(3)],
         );
       }
@@ -115,9 +101,7 @@ describe('RESPONSE_BYTES_MAX=1000', () => {
         target,
         'an endless body is not passed on: the client gets 500 [D18]',
         endlessBody,
-        (reply, { failure }) => {
-          assertReply(reply, 500, failure);
-        },
+        (reply, { failure }) => assertReply(reply, 500, failure),
         passing,
       ); // prettier-ignore
 

@@ -353,11 +353,7 @@ for (const kind of targetKinds) {
   });
 
   test(`${kind}: a preflight to a host name that is not allowed is 403 [D45, D57]`, async () => {
-    await using target = await Target.start(
-      kind,
-      { corsOrigins: [app], allowedHosts: ['items.example'] },
-      {},
-    );
+    await using target = await Target.start(kind, { corsOrigins: [app], allowedHosts: ['items.example'] }, {});
     const headers: Headers = [['Host', 'evil.example'], ...asking(app)];
     const reply = await target.call('OPTIONS', '/api/work-items', { headers });
     assertReply(reply, 403, forbidden, ['vary', 'access-control-allow-origin', 'access-control-expose-headers']); // prettier-ignore

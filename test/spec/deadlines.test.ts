@@ -8,15 +8,7 @@ import { BufferBudget } from '../../packages/core/body/budget.ts';
 import { within } from '../helpers/changes.ts';
 import { startBlackHole, startDyingBackend } from '../helpers/black-hole.ts';
 import { assertReply, itemNotFound, operations } from '../helpers/expected.ts';
-import {
-  answer,
-  answerBytes,
-  bandwidth,
-  latency,
-  raw,
-  timeout,
-  type Answer,
-} from '../helpers/scripted-backend.ts';
+import { answer, answerBytes, bandwidth, latency, raw, timeout, type Answer } from '../helpers/scripted-backend.ts';
 import { forEveryTarget, Target, targetKinds } from '../helpers/targets.ts';
 
 const backlogIsEndless = 'this system accepts connections without limit';
@@ -67,8 +59,7 @@ async function assertOnTime(measure: () => Promise<[name: string, ms: number][]>
     const delayMs = delay.max / 1e6;
     for (const [name, ms] of times) {
       if (ms >= timeoutMs - toleranceMs && ms <= timeoutMs + toleranceMs + 2 * delayMs) late.set(name, '');
-      else if (late.get(name) !== '')
-        late.set(name, `${name}: ${ms.toFixed()} ms, delay ${delayMs.toFixed()} ms`);
+      else if (late.get(name) !== '') late.set(name, `${name}: ${ms.toFixed()} ms, delay ${delayMs.toFixed()} ms`);
     }
     if ([...late.values()].every((each) => each === '')) return;
   }
@@ -106,11 +97,7 @@ forEveryTarget(
               await using client = await target().connect();
               const headers = [['X-Request-Id', String(index)]] as const;
               return await time(async () => {
-                assertReply(
-                  await client.call(each.method, each.path, { ...each.options, headers }),
-                  500,
-                  each.failure,
-                );
+                assertReply(await client.call(each.method, each.path, { ...each.options, headers }), 500, each.failure);
               });
             }),
           );
@@ -148,10 +135,7 @@ for (const kind of targetKinds) {
       context.skip(backlogIsEndless);
       return;
     }
-    const settings = {
-      backendUrl: `http://127.0.0.1:${hole.port}`,
-      backendConnectTimeoutMs: timeoutMs,
-    };
+    const settings = { backendUrl: `http://127.0.0.1:${hole.port}`, backendConnectTimeoutMs: timeoutMs };
     await using target = await Target.start(kind, settings, {});
     await assertOnTime(() =>
       Promise.all(
@@ -204,8 +188,7 @@ test('after an idle connection has died, BACKEND_CONNECT_TIMEOUT_MS limits the n
     traceContext: [],
     needsAnswer: true,
   } as const;
-  const send = () =>
-    new Promise<Outcome>((resolve, onFault) => client.send(call, { onOutcome: resolve, onFault }));
+  const send = () => new Promise<Outcome>((resolve, onFault) => client.send(call, { onOutcome: resolve, onFault }));
   assert.equal((await send()).kind, 'ok');
   if (await backend.isFull) {
     backend.die();

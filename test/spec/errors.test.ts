@@ -91,9 +91,7 @@ forEveryProtocol((target) => {
   for (const method of ['GET', 'PUT', 'DELETE']) {
     test(`${method} with an invalid id is 400 Invalid ID format and the backend is not called [spec 7]`, async () => {
       const options = method === 'PUT' ? { body: '{}' } : {};
-      const reply = await target().withoutBackendCall(() =>
-        target().call(method, '/api/work-items/abc', options),
-      );
+      const reply = await target().withoutBackendCall(() => target().call(method, '/api/work-items/abc', options));
       assertReply(reply, 400, invalidId);
     });
   }

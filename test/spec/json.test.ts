@@ -37,10 +37,7 @@ forEveryTarget((target) => {
       const created = await client.call('POST', create.path, { body: bytes });
       const sent = target().backend.requests.map(({ body }) => body);
       const fetched = await client.call('GET', read.path);
-      const replies = [updated, created, fetched].map(({ status, body }) => [
-        status,
-        body.toString('latin1'),
-      ]);
+      const replies = [updated, created, fetched].map(({ status, body }) => [status, body.toString('latin1')]);
       const text = bytes.toString('latin1');
       assert.deepEqual(
         [name, ...replies],
@@ -75,10 +72,7 @@ forEveryTarget((target) => {
   }
 
   test('a body in two chunks is one JSON text, wherever it is cut [D13]', async () => {
-    const bytes = Buffer.from(
-      `\xef\xbb\xbf {"\xc3\xa9\\u00e9\\n":[-1.5e+3,true,null,"\xf0\x9f\x98\x80"]} `,
-      'latin1',
-    );
+    const bytes = Buffer.from(`\xef\xbb\xbf {"\xc3\xa9\\u00e9\\n":[-1.5e+3,true,null,"\xf0\x9f\x98\x80"]} `, 'latin1');
     await using client = await target().connect();
     for (let cut = 1; cut < bytes.length; cut += 1) {
       client.send(requestBytes('PUT', update.path, { headers: [['Transfer-Encoding', 'chunked']] }));
@@ -156,7 +150,5 @@ forEveryTarget((target) => {
 /** Cuts `bytes` at `places` into non-empty pieces: an empty chunk would end the body. */
 function cut(bytes: Buffer, places: readonly number[]): Buffer[] {
   const at = [0, ...places.map((place) => place % (bytes.length + 1)), bytes.length].sort((a, b) => a - b);
-  return at
-    .map((start, index) => bytes.subarray(start, at[index + 1] ?? start))
-    .filter((piece) => piece.length > 0);
+  return at.map((start, index) => bytes.subarray(start, at[index + 1] ?? start)).filter((piece) => piece.length > 0);
 }

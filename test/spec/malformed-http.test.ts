@@ -47,20 +47,7 @@ const hostValues = [
   'a b', 'a/b', 'user@a', 'a?b', 'a#b', 'a\\b', 'a,b', 'http://a', 'a:b', 'a:1:2', '[::1', '[::1]a', '[xyz]', 'a%zz', '<a>',
   '"a"', '\xe9', 'a\tb', 'a\0b', ':80', 'a:65536', 'a:8 0', '//a', '::1', '[fe80::1%eth0]', 'a,', 'a\x0b',
 ]; // prettier-ignore
-const authorities = [
-  'a:zz',
-  '[',
-  '',
-  'user:p@x',
-  'a:99999',
-  '[:::::]',
-  ':80',
-  '%ff',
-  '%zz',
-  '%',
-  '%C3',
-  'x%ff:80',
-];
+const authorities = ['a:zz', '[', '', 'user:p@x', 'a:99999', '[:::::]', ':80', '%ff', '%zz', '%', '%C3', 'x%ff:80'];
 const hosts: Row[] = [
   ...rowsOf(hostValues, (value) => get(`Host: ${value}`)),
   ...rowsOf(authorities, (authority) => `GET http://${authority}/api/work-items HTTP/1.1\r\nHost: x\r\n\r\n`),
@@ -251,14 +238,8 @@ forEachTarget((target) => {
     ['an empty value', `${list}${host}X-Extra:\r\n\r\n`],
     ['an empty Host', `${list}Host:\r\n\r\n`],
     ['headers named by Connection', `${list}${host}Connection: Host, X-Extra\r\nX-Extra: 1\r\n\r\n`],
-    [
-      'headers for other software',
-      `${list}${host}X-HTTP-Method-Override: DELETE\r\nX-Original-URL: /x\r\n\r\n`,
-    ],
-    [
-      'a body that the operation does not use',
-      `${list}${host}Content-Length: ${smuggled.length}\r\n\r\n${smuggled}`,
-    ],
+    ['headers for other software', `${list}${host}X-HTTP-Method-Override: DELETE\r\nX-Original-URL: /x\r\n\r\n`],
+    ['a body that the operation does not use', `${list}${host}Content-Length: ${smuggled.length}\r\n\r\n${smuggled}`],
     ['a thousand empty lines before it', `${'\r\n'.repeat(1000)}${list}${host}\r\n`],
     ['bytes above ASCII in a value', `${list}${host}X-Extra: \xe9\xff\r\n\r\n`],
     ['HTTP/1.0 with a Host', `GET /api/work-items HTTP/1.0\r\n${host}\r\n`],
@@ -268,10 +249,7 @@ forEachTarget((target) => {
       'an offer of HTTP/2',
       `${list}${host}Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n\r\n`,
     ],
-    [
-      'an absolute-form target',
-      'GET http://gateway.test/api/work-items HTTP/1.1\r\nHost: gateway.test\r\n\r\n',
-    ],
+    ['an absolute-form target', 'GET http://gateway.test/api/work-items HTTP/1.1\r\nHost: gateway.test\r\n\r\n'],
     [
       'an absolute-form target with a port',
       'GET http://gateway.test:80/api/work-items HTTP/1.1\r\nHost: gateway.test:80\r\n\r\n',
@@ -304,10 +282,7 @@ forEachTarget((target) => {
     ['leading zeros in a size', '0007\r\n{"a":1}\r\n000\r\n\r\n'],
     ['extensions', '7;a;b=c;d="e;f"\r\n{"a":1}\r\n0;last\r\n\r\n'],
     ['trailers', '7\r\n{"a":1}\r\n0\r\nX-Trailer: 1\r\nHost: b\r\n\r\n'],
-    [
-      'single bytes',
-      Array.from('{"a":1}', (character) => chunk(character).toString()).join('') + '0\r\n\r\n',
-    ],
+    ['single bytes', Array.from('{"a":1}', (character) => chunk(character).toString()).join('') + '0\r\n\r\n'],
   ] as const) {
     test(`a well-formed chunked body is served: ${name} [D27]`, async () => {
       await using client = await target().connect();
@@ -320,9 +295,7 @@ forEachTarget((target) => {
 
   test('the id in the path of an absolute-form target is used [D27]', async () => {
     await using client = await target().connect();
-    client.send(
-      `PUT http://gateway.test/api/work-items/%31%32?x HTTP/1.1\r\n${host}Content-Length: 2\r\n\r\n{}`,
-    );
+    client.send(`PUT http://gateway.test/api/work-items/%31%32?x HTTP/1.1\r\n${host}Content-Length: 2\r\n\r\n{}`);
     assertReply(await client.reply(), 200, succeeded);
     assert.equal((await target().backend.nextRequest()).target, '/api/WorkItem/12');
     client.send(`GET http://gateway.test/api/work-items/abc HTTP/1.1\r\n${host}\r\n`);
@@ -371,9 +344,7 @@ forEachTarget((target) => {
 
   test('Expect: 100-continue in HTTP/1.0 is ignored [D27]', async () => {
     await using client = await target().connect();
-    client.send(
-      `PUT /api/work-items/5 HTTP/1.0\r\n${host}Content-Length: 2\r\nExpect: 100-continue\r\n\r\n{}`,
-    );
+    client.send(`PUT /api/work-items/5 HTTP/1.0\r\n${host}Content-Length: 2\r\nExpect: 100-continue\r\n\r\n{}`);
     assertReply(await client.reply(), 200, succeeded);
     await client.closed();
   });

@@ -37,9 +37,8 @@ async function serve(settings: ServerSettings = {}) {
   const server = await serveInProcess({
     ...settings,
     observer: {
-      onCallEnd: (record) => {
-        records.push(Object.fromEntries(copied.map((name) => [name, record[name]])) as unknown as CallRecord);
-      },
+      onCallEnd: (record) =>
+        records.push(Object.fromEntries(copied.map((name) => [name, record[name]])) as unknown as CallRecord),
       onMalformed: (requestId, { status }, reason, client) =>
         server.told.malformed.push({ requestId, status, reason, client }),
       onStall: () => assert.fail('no client stalls here'),

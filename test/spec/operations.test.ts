@@ -66,9 +66,7 @@ forEveryProtocol((target) => {
 
   for (const status of [200, 201, 202, 206]) {
     test(`operation 2 answers 201, not the backend's own ${status}, with the backend's body [spec 4, rule 3]`, async () => {
-      target().backend.answersOnce(
-        answer('{"id":6}', { status, headers: [['Location', '/api/WorkItem/6']] }),
-      );
+      target().backend.answersOnce(answer('{"id":6}', { status, headers: [['Location', '/api/WorkItem/6']] }));
       const { method, path, options } = operation(2);
       assertReply(await target().call(method, path, options), 201, '{"id":6}');
     });
@@ -76,12 +74,7 @@ forEveryProtocol((target) => {
 
   for (const { name, method, path, options } of discarding) {
     test(`operation ${name}: the backend's body is discarded and the client gets { success: true } [spec 4, rule 4]`, async () => {
-      for (const backendAnswer of [
-        noContent,
-        answer('{"success":false}'),
-        answer('<p>done</p>'),
-        answer(''),
-      ]) {
+      for (const backendAnswer of [noContent, answer('{"success":false}'), answer('<p>done</p>'), answer('')]) {
         target().backend.answersOnce(backendAnswer);
         assertReply(await target().call(method, path, options), 200, '{"success":true}');
       }

@@ -48,12 +48,7 @@ forEachTarget(
 
     test("POST to an item's path is 405, whatever its id [D4]", async () => {
       await target().withoutBackendCall(async () => {
-        for (const path of [
-          '/api/work-items/',
-          '/api/work-items/5',
-          '/api/work-items/abc',
-          '/api/work-items/%zz',
-        ]) {
+        for (const path of ['/api/work-items/', '/api/work-items/5', '/api/work-items/abc', '/api/work-items/%zz']) {
           const reply = await target().call('POST', path, { body: '{}' });
           assertReply(reply, 405, methodNotAllowed, ['allow']);
           assert.deepEqual(allowed(reply), itemMethods);

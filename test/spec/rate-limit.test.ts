@@ -25,10 +25,7 @@ test('over the limit every operation is 429, byte for byte, without a backend ca
   assert.equal((await client.call('GET', '/api/work-items/5')).status, 200);
   server.clock.now += 48_000;
   for (const { method, path, options } of operations) {
-    const reply = await client.call(method, path, {
-      ...options,
-      headers: [['X-Request-Id', `limited-${method}`]],
-    });
+    const reply = await client.call(method, path, { ...options, headers: [['X-Request-Id', `limited-${method}`]] });
     assertReply(reply, 429, tooMany, limitHeaders);
     const headers = reply.headers.filter(([field]) => !['Date', 'date'].includes(field));
     assert.deepEqual(headers, [
@@ -53,9 +50,7 @@ test('over the limit every operation is 429, byte for byte, without a backend ca
   }
   assert.equal(server.backend.requests.length, 1);
   assert.deepEqual(
-    server.told.ended
-      .slice(1, 1 + operations.length)
-      .map(({ status, outcome, cause }) => [status, outcome, cause]),
+    server.told.ended.slice(1, 1 + operations.length).map(({ status, outcome, cause }) => [status, outcome, cause]),
     operations.map(() => [429, 'rate-limited', 'more than 1 requests in 60 s']),
   );
 });
@@ -152,9 +147,6 @@ test('1,000 pipelined requests: exactly as many as the limit are served, and the
   for (let index = 0; index < 1_000; index += 1) {
     statuses.push((await client.reply()).status);
   }
-  assert.deepEqual(statuses, [
-    ...Array.from({ length: 100 }, () => 200),
-    ...Array.from({ length: 900 }, () => 429),
-  ]);
+  assert.deepEqual(statuses, [...Array.from({ length: 100 }, () => 200), ...Array.from({ length: 900 }, () => 429)]);
   assert.equal(server.backend.requests.length, 100);
 });

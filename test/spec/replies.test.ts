@@ -51,10 +51,7 @@ describe('IN_FLIGHT_MAX=2', () => {
         const gate = createGate();
         const held: Answer = behind(gate, answer('[]'));
         backend.answersOnce(held, held);
-        const replies = [
-          target().call('GET', '/api/work-items'),
-          target().call('DELETE', '/api/work-items/5'),
-        ];
+        const replies = [target().call('GET', '/api/work-items'), target().call('DELETE', '/api/work-items/5')];
         await backend.nextRequest();
         await backend.nextRequest();
         return {

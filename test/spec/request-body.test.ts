@@ -13,22 +13,9 @@ import {
   succeeded,
   tooLarge,
 } from '../helpers/expected.ts';
-import {
-  bytesOf,
-  chunk,
-  forever,
-  requestBytes,
-  type Headers,
-  type RawClient,
-} from '../helpers/raw-client.ts';
+import { bytesOf, chunk, forever, requestBytes, type Headers, type RawClient } from '../helpers/raw-client.ts';
 import { answer } from '../helpers/scripted-backend.ts';
-import {
-  forEachTarget,
-  forEveryProtocol,
-  forEveryTarget,
-  isBeyondRequest,
-  withFetch,
-} from '../helpers/targets.ts';
+import { forEachTarget, forEveryProtocol, forEveryTarget, isBeyondRequest, withFetch } from '../helpers/targets.ts';
 
 const chunkedHeader: Headers = [['Transfer-Encoding', 'chunked']];
 const lastChunk = bytesOf('0\r\n\r\n');
@@ -200,19 +187,12 @@ forEveryProtocol((target) => {
   for (const encoding of ['gzip', 'deflate', 'br', 'identity', 'zstd', 'nonsense', 'gzip, gzip']) {
     test(`Content-Encoding: ${encoding} is ignored: JSON is accepted, compressed bytes are not JSON [D10]`, async () => {
       const headers: Headers = [['Content-Encoding', encoding]];
-      assertReply(
-        await target().call('PUT', '/api/work-items/5', { headers, body: '{"a":1}' }),
-        200,
-        succeeded,
-      );
+      assertReply(await target().call('PUT', '/api/work-items/5', { headers, body: '{"a":1}' }), 200, succeeded);
       const call = await target().backend.nextRequest();
       assert.equal(call.body.toString(), '{"a":1}');
       assert.equal(call.header('content-encoding'), undefined);
       await target().withoutBackendCall(async () => {
-        const reply = await target().call('PUT', '/api/work-items/5', {
-          headers,
-          body: gzipSync('{"a":1}'),
-        });
+        const reply = await target().call('PUT', '/api/work-items/5', { headers, body: gzipSync('{"a":1}') });
         assertReply(reply, 500, operation(4).failure);
       });
     });

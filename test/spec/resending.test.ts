@@ -4,13 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { assertReply, operations } from '../helpers/expected.ts';
 import { createGate } from '../helpers/changes.ts';
-import {
-  answer,
-  limitData,
-  resetPeer,
-  type Answer,
-  type BackendRequest,
-} from '../helpers/scripted-backend.ts';
+import { answer, limitData, resetPeer, type Answer, type BackendRequest } from '../helpers/scripted-backend.ts';
 import { forEveryTarget, type Target } from '../helpers/targets.ts';
 
 const good = answer('{"id":5}');

@@ -244,8 +244,7 @@ test('a call that is cancelled while its connection opens leaves no socket open'
     return;
   }
   await using one = await start({ backendUrl: `http://127.0.0.1:${hole.port}` });
-  const socketCount = () =>
-    process.getActiveResourcesInfo().filter((name) => name === 'TCPSocketWrap').length;
+  const socketCount = () => process.getActiveResourcesInfo().filter((name) => name === 'TCPSocketWrap').length;
   const before = socketCount();
   const { exchange, outcomes } = one.send(get);
   await poll(() => socketCount() > before, 'the connection is opening');
@@ -422,12 +421,7 @@ test('the outcome is reported after send has returned, even when the backend is 
   await away.stop();
   let isSent = false;
   const { promise, resolve, reject } = Promise.withResolvers<boolean>();
-  one.client.send(get, {
-    onOutcome: () => {
-      resolve(isSent);
-    },
-    onFault: reject,
-  });
+  one.client.send(get, { onOutcome: () => resolve(isSent), onFault: reject });
   isSent = true;
   assert.equal(await within(promise, 'an outcome'), true);
 });
@@ -464,20 +458,12 @@ for (const [name, answers, state] of [
 
 for (const [bytes, cause] of [
   ['200 O\x01K\r\nContent-Length: 2', 'an answer with a control character in its status line'],
-  [
-    '200 OK\r\nTransfer-Encoding: gzip, chunked',
-    'an answer with a transfer-encoding other than one "chunked"',
-  ],
+  ['200 OK\r\nTransfer-Encoding: gzip, chunked', 'an answer with a transfer-encoding other than one "chunked"'],
 ] as const) {
   test(`the outcome has the cause: ${cause} [D18]`, async () => {
     await using one = await start();
     one.backend.answersOnce(raw(`HTTP/1.1 ${bytes}\r\n\r\n{}`));
-    assert.deepEqual(await one.call(get), {
-      kind: 'unreachable',
-      status: undefined,
-      reason: 'malformed',
-      cause,
-    });
+    assert.deepEqual(await one.call(get), { kind: 'unreachable', status: undefined, reason: 'malformed', cause });
   });
 }
 
@@ -507,11 +493,7 @@ test('while a connection opens, only the connect timeout applies [D19]', async (
     context.skip('this system accepts any number of connections');
     return;
   }
-  await using one = await start({
-    backendUrl: `http://127.0.0.1:${hole.port}`,
-    timeoutMs: 50,
-    connectTimeoutMs: 300,
-  });
+  await using one = await start({ backendUrl: `http://127.0.0.1:${hole.port}`, timeoutMs: 50, connectTimeoutMs: 300 });
   assert.deepEqual(await one.call(get), {
     kind: 'timed-out',
     status: undefined,

@@ -3,13 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import {
-  connect as connectTcp,
-  createServer,
-  type AddressInfo,
-  type LookupFunction,
-  type Socket,
-} from 'node:net';
+import { connect as connectTcp, createServer, type AddressInfo, type LookupFunction, type Socket } from 'node:net';
 import { test, type TestContext } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
@@ -104,15 +98,10 @@ async function serve(t: TestContext, { isPaused = false } = {}) {
     port,
     received,
     /** `tap` is called with the opened socket; the function that it returns is called when bytes arrive. */
-    connect: (
-      tap: SocketTap = () => () => undefined,
-      open = createOpenSocket(new URL(`http://127.0.0.1:${port}`)),
-    ) => {
+    connect: (tap: SocketTap = () => () => undefined, open = createOpenSocket(new URL(`http://127.0.0.1:${port}`))) => {
       let closeCount = 0;
       const connection = new ClientConnection(tapSockets(open, tap), () => (closeCount += 1));
-      t.after(() => {
-        connection.destroy();
-      });
+      t.after(() => connection.destroy());
       return { connection, closeCount: () => closeCount };
     },
     socket,
@@ -129,10 +118,7 @@ async function serve(t: TestContext, { isPaused = false } = {}) {
 }
 
 /** Sends a request on a new connection. `isStuck`: the server reads none of it, and its body exceeds all buffers. */
-async function begin(
-  t: TestContext,
-  { faultAt, isStuck = false }: { faultAt?: string; isStuck?: boolean } = {},
-) {
+async function begin(t: TestContext, { faultAt, isStuck = false }: { faultAt?: string; isStuck?: boolean } = {}) {
   const served = await serve(t, { isPaused: isStuck });
   const opened = served.connect();
   const exchange = new Exchange(faultAt);
@@ -234,9 +220,7 @@ test('a request that is flushed in the event-loop turn of its answer, as over TL
   let onArrival = (): void => undefined;
   const { connection } = connect((opened) => {
     own = opened;
-    return () => {
-      onArrival();
-    };
+    return () => onArrival();
   });
   const ask = async (): Promise<Exchange> => {
     const exchange = new Exchange();
@@ -250,9 +234,7 @@ test('a request that is flushed in the event-loop turn of its answer, as over TL
     return exchange;
   };
   // Runs before the connection checks again whether its request has been sent.
-  onArrival = () => {
-    setImmediate(() => own?.uncork());
-  };
+  onArrival = () => setImmediate(() => own?.uncork());
   for (const exchange of [await ask(), await ask()]) {
     assert.deepEqual(exchange.events, ['sent', 'head', 'body', 'end, reusable']);
   }
@@ -265,9 +247,7 @@ test('an owner that destroys the connection in onAnswerHead gets no more events,
   const { connect, socket } = await serve(t);
   const { connection, closeCount } = connect();
   const exchange = new Exchange();
-  exchange.onAnswerHead = () => {
-    connection.destroy();
-  };
+  exchange.onAnswerHead = () => connection.destroy();
   connection.send(head, undefined, exchange);
   (await socket(0)).write(small);
   await poll(() => closeCount() > 0, 'the connection closes');
@@ -305,9 +285,7 @@ test('nothing is sent on a failed connection, and the request can be sent on ano
   const end = await makeIdle(connection);
   const second = new Exchange();
   // Runs between the `error` and the `close` of the socket.
-  own?.once('error', () => {
-    connection.send('PUT / HTTP/1.1\r\n\r\n', Buffer.from('body'), second);
-  });
+  own?.once('error', () => connection.send('PUT / HTTP/1.1\r\n\r\n', Buffer.from('body'), second));
   end.resetAndDestroy();
   await poll(() => second.last === 'broken', 'the break is reported');
   assert.deepEqual(second.events, ['broken']);
@@ -454,9 +432,7 @@ test('a request waits for its connection to open', async (t) => {
   let isFound: (() => void) | undefined;
   const { connection } = connect(undefined, (_onArrival, onConnected) => {
     const lookup: LookupFunction = (_host, _options, callback) => {
-      isFound = () => {
-        callback(null, '127.0.0.1', 4);
-      };
+      isFound = () => callback(null, '127.0.0.1', 4);
     };
     return connectTcp({ host: 'held', port, lookup, autoSelectFamily: false }, onConnected);
   });
@@ -479,13 +455,8 @@ test('a refused connection ends the exchange as broken', async (t) => {
   const { port } = server.address() as AddressInfo;
   server.close();
   await once(server, 'close');
-  const connection = new ClientConnection(
-    createOpenSocket(new URL(`http://127.0.0.1:${port}`)),
-    () => undefined,
-  );
-  t.after(() => {
-    connection.destroy();
-  });
+  const connection = new ClientConnection(createOpenSocket(new URL(`http://127.0.0.1:${port}`)), () => undefined);
+  t.after(() => connection.destroy());
   const exchange = new Exchange();
   connection.send(head, undefined, exchange);
   await poll(() => exchange.last === 'broken', 'the break is reported');

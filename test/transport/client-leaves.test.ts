@@ -15,9 +15,9 @@ const isRead = ({ method }: Operation) => method === 'GET';
 const atOnceMs = 1000;
 
 const leavings: [name: string, leave: (client: RawClient) => void][] = [
-  ['closes', (client) => { client.destroy(); }],
-  ['resets', (client) => { client.reset(); }],
-  ['sends its FIN and still reads', (client) => { client.end(); }],
+  ['closes', (client) => client.destroy()],
+  ['resets', (client) => client.reset()],
+  ['sends its FIN and still reads', (client) => client.end()],
 ]; // prettier-ignore
 
 forEachTarget((target) => {

@@ -9,9 +9,7 @@ import { answer } from '../helpers/scripted-backend.ts';
 import { forEveryTarget, type Target } from '../helpers/targets.ts';
 
 const warnings: string[] = [];
-const note = (warning: Error) => {
-  warnings.push(`${warning.name}: ${warning.message}`);
-};
+const note = (warning: Error) => warnings.push(`${warning.name}: ${warning.message}`);
 before(() => process.on('warning', note));
 after(() => {
   process.off('warning', note);
@@ -59,11 +57,7 @@ forEveryTarget((target) => {
         for (let count = 0; count < rounds; count += 1) {
           const id = index * 50 + count;
           if (count % 5 === 4) {
-            assertReply(
-              await client.call('PUT', `/api/work-items/${id}`, { body: `[${id}]` }),
-              200,
-              succeeded,
-            );
+            assertReply(await client.call('PUT', `/api/work-items/${id}`, { body: `[${id}]` }), 200, succeeded);
           } else {
             assertReply(await client.call('GET', `/api/work-items/${id}`), 200, `"/api/WorkItem/${id}"`);
           }
@@ -115,11 +109,7 @@ forEveryTarget((target) => {
         await backend.restart();
         assertReply(await client.call('GET', '/api/work-items'), 200, '[]');
         for (const { method, path, options, status } of operations) {
-          assert.equal(
-            (await client.call(method, path, options)).status,
-            status,
-            `${method} after a restart`,
-          );
+          assert.equal((await client.call(method, path, options)).status, status, `${method} after a restart`);
         }
       }
     });

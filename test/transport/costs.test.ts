@@ -13,14 +13,13 @@ import type { Counts } from './counted-gateway.ts';
 const backend = await useBackend();
 const item = '{"id":5}';
 const json: CallOptions = { headers: [['Content-Type', 'application/json']], body: item };
-const calls: readonly [name: string, method: string, path: string, answer: Answer, options?: CallOptions][] =
-  [
-    ['list', 'GET', '/api/work-items', answer('[]')],
-    ['create', 'POST', '/api/work-items', answer(item, { status: 201 }), json],
-    ['read', 'GET', '/api/work-items/5', answer(item)],
-    ['update', 'PUT', '/api/work-items/5', noContent, json],
-    ['delete', 'DELETE', '/api/work-items/5', noContent],
-  ];
+const calls: readonly [name: string, method: string, path: string, answer: Answer, options?: CallOptions][] = [
+  ['list', 'GET', '/api/work-items', answer('[]')],
+  ['create', 'POST', '/api/work-items', answer(item, { status: 201 }), json],
+  ['read', 'GET', '/api/work-items/5', answer(item)],
+  ['update', 'PUT', '/api/work-items/5', noContent, json],
+  ['delete', 'DELETE', '/api/work-items/5', noContent],
+];
 
 /** A gateway in a thread, and one connection to it. */
 async function start(countsResources: boolean) {
@@ -53,9 +52,7 @@ async function start(countsResources: boolean) {
         bytes: each(({ bytes }) => bytes),
         clockReads: each(({ clockReads }) => clockReads),
         writes: each(({ writes }) => writes),
-        resources: Object.fromEntries(
-          names.map((name) => [name, each(({ resources }) => resources[name] ?? 0)]),
-        ),
+        resources: Object.fromEntries(names.map((name) => [name, each(({ resources }) => resources[name] ?? 0)])),
       };
     },
     async [Symbol.asyncDispose]() {

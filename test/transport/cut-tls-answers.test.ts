@@ -29,8 +29,7 @@ interface CutAnswer {
   readonly ending: Ending;
 }
 
-const headOf = (status = 200, ...fields: string[]): string =>
-  [`HTTP/1.1 ${status} X`, ...fields, '', ''].join('\r\n');
+const headOf = (status = 200, ...fields: string[]): string => [`HTTP/1.1 ${status} X`, ...fields, '', ''].join('\r\n');
 
 /** A backend over TLS that answers each request as scripted and then ends the connection. */
 async function startBackend(version: SecureVersion = 'TLSv1.3') {
@@ -81,12 +80,8 @@ async function answerWith(tls: TLSSocket, socket: Socket, { pieces, ending }: Cu
 function carry(socket: Socket): Duplex {
   const carrier = new Duplex({
     read: () => undefined,
-    write: (bytes: Buffer, _encoding, done) => {
-      socket.write(bytes, done);
-    },
-    final: (done) => {
-      socket.end(done);
-    },
+    write: (bytes: Buffer, _encoding, done) => socket.write(bytes, done),
+    final: (done) => socket.end(done),
   });
   socket.on('data', (bytes) => carrier.push(bytes)).on('end', () => carrier.push(null));
   return carrier;
@@ -204,9 +199,9 @@ describe('the client of the backend', () => {
           ]) {
             backend.answers({ pieces, ending });
             const calls = backend.calls();
-            const outcome = await new Promise<Outcome>((resolve, reject) => {
-              client.send(request, { onOutcome: resolve, onFault: reject });
-            });
+            const outcome = await new Promise<Outcome>((resolve, reject) =>
+              client.send(request, { onOutcome: resolve, onFault: reject }),
+            );
             assert.equal(outcome.kind, 'unreachable');
             assert.equal(backend.calls() - calls, 1);
             assert.equal(budget.bytes, 0);

@@ -18,9 +18,7 @@ import { serveWithTokens } from '../helpers/tokens.ts';
 
 const pair = createPair('one', 'ES256');
 const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-fairness-'));
-after(() => {
-  rmSync(folder, { recursive: true });
-});
+after(() => rmSync(folder, { recursive: true }));
 
 type Server = AsyncDisposable & { readonly backend: ScriptedBackend; readonly port: number };
 type Start = (onEvent: EventListener) => Promise<Server>;
@@ -94,18 +92,11 @@ const asyncGuards: [string, Start, number][] = [
     async (listener) => {
       const authJwksFile = join(folder, 'keys.json');
       writeFileSync(authJwksFile, keySetOf(pair));
-      return await serveInProcess(
-        { authIssuer: issuerName, authAudience: [audience], authJwksFile },
-        listener,
-      );
+      return await serveInProcess({ authIssuer: issuerName, authAudience: [audience], authJwksFile }, listener);
     },
     401,
   ],
-  [
-    'a request over a shared rate limit',
-    (listener) => serveGuarded([elsewhere(1)], undefined, listener),
-    429,
-  ],
+  ['a request over a shared rate limit', (listener) => serveGuarded([elsewhere(1)], undefined, listener), 429],
   [
     'two guards, of which the second refuses',
     (listener) => serveGuarded([elsewhere(0), elsewhere(1)], undefined, listener),
@@ -137,9 +128,7 @@ describe('at most 16 pipelined requests are answered in one event-loop turn', ()
     await using server = await serve();
     const clients = await Promise.all(Array.from({ length: 30 }, () => RawClient.open(server.port)));
     const count = 500;
-    const bytes = Buffer.concat(
-      Array.from({ length: count }, () => requestBytes('GET', '/api/work-items/a')),
-    );
+    const bytes = Buffer.concat(Array.from({ length: count }, () => requestBytes('GET', '/api/work-items/a')));
     for (const client of clients) client.send(bytes);
     await Promise.all(
       clients.map(async (client) => {

@@ -2,12 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import {
-  joinGuards,
-  type Admission,
-  type Guard,
-  type GuardedRequest,
-} from '../../packages/core/call/guard.ts';
+import { joinGuards, type Admission, type Guard, type GuardedRequest } from '../../packages/core/call/guard.ts';
 import { replies } from '../../packages/core/replies.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 import { assertReply, forbidden, operations } from '../helpers/expected.ts';
@@ -125,9 +120,7 @@ test('a body waits in the socket until its guard has admitted the request', asyn
 test('`100 Continue` is sent after the guard has admitted the request', async () => {
   await using server = await serveWaiting();
   await using client = await server.connect();
-  client.send(
-    'PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n',
-  );
+  client.send('PUT /api/work-items/5 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n');
   await poll(server.isCalled, 'the guard is called');
   assert.equal(client.bytesReceived, 0);
   server.admit();

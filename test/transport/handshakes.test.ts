@@ -29,22 +29,12 @@ describe('TLS handshakes', { skip: noOpenssl }, () => {
     authority = folder.authority('authority');
     issued = folder.issue(authority, 'server');
   });
-  after(() => {
-    folder[Symbol.dispose]();
-  });
+  after(() => folder[Symbol.dispose]());
 
-  const tls = (options: Partial<ServerTls> = {}): ServerTls => ({
-    cert: issued.cert,
-    key: issued.key,
-    ...options,
-  });
+  const tls = (options: Partial<ServerTls> = {}): ServerTls => ({ cert: issued.cert, key: issued.key, ...options });
 
   /** A server for tests without a valid request. A malformed request is 400. */
-  async function listen(
-    t: TestContext,
-    secure: SecureOptions = { tls: tls() },
-    limits: Partial<ServerLimits> = {},
-  ) {
+  async function listen(t: TestContext, secure: SecureOptions = { tls: tls() }, limits: Partial<ServerLimits> = {}) {
     const failures: string[] = [];
     const server = new ClientServer(
       { ...noLimits, ...limits },
@@ -75,16 +65,8 @@ describe('TLS handshakes', { skip: noOpenssl }, () => {
       server.closeAll();
     });
     const start = (options: ConnectionOptions = {}) => {
-      const client = connectTls({
-        port,
-        host: '127.0.0.1',
-        ca: authority.cert,
-        servername: 'localhost',
-        ...options,
-      });
-      t.after(() => {
-        client.destroy();
-      });
+      const client = connectTls({ port, host: '127.0.0.1', ca: authority.cert, servername: 'localhost', ...options });
+      t.after(() => client.destroy());
       return client.on('error', () => undefined);
     };
     return {
@@ -106,9 +88,7 @@ describe('TLS handshakes', { skip: noOpenssl }, () => {
       /** A client that has sent nothing. */
       raw: async (): Promise<Socket> => {
         const client = connect({ port, host: '127.0.0.1', allowHalfOpen: true }).on('error', () => undefined);
-        t.after(() => {
-          client.destroy();
-        });
+        t.after(() => client.destroy());
         await once(client, 'connect');
         return client.resume();
       },
@@ -186,10 +166,7 @@ describe('TLS handshakes', { skip: noOpenssl }, () => {
       [1_000, 0],
       [300, clock.now - 300],
     ] as const) {
-      assert.deepEqual(
-        [handshake.isQuiet(quietMs, since), handshake.isQuiet(quietMs + 1, since)],
-        [true, false],
-      );
+      assert.deepEqual([handshake.isQuiet(quietMs, since), handshake.isQuiet(quietMs + 1, since)], [true, false]);
     }
   });
 
@@ -270,10 +247,7 @@ describe('TLS handshakes', { skip: noOpenssl }, () => {
     const [session] = (await once(client, 'session')) as [Buffer];
     assert.equal(client.isSessionReused(), false);
     const isReused = async ({ secure }: typeof first) => (await secure({ session })).isSessionReused();
-    assert.deepEqual(
-      [await isReused(first), await isReused(second), await isReused(other)],
-      [true, true, false],
-    );
+    assert.deepEqual([await isReused(first), await isReused(second), await isReused(other)], [true, true, false]);
     second.server.renewTls(tls({ ticketKeys }));
     assert.equal(await isReused(second), true);
     second.server.renewTls(tls());
@@ -283,9 +257,7 @@ describe('TLS handshakes', { skip: noOpenssl }, () => {
   test('over TLS, a request cut off by close_notify is 400 [D27]', async (t) => {
     const { server, port, failures } = await listen(t);
     const client = await RawClient.openSecure(port, { ca: authority.cert, servername: 'localhost' });
-    t.after(() => {
-      client.destroy();
-    });
+    t.after(() => client.destroy());
     client.send('GET / HT');
     client.end();
     const reply = await client.reply();

@@ -95,9 +95,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
     const sending = setInterval(() => {
       const streams = Array.from({ length: 10 }, (_, index) => 1 + 2 * (sent + index));
       sent += streams.length;
-      client.send(
-        ...streams.flatMap((each) => [headers(each, request), resetStream(each, errorCodes.cancel)]),
-      );
+      client.send(...streams.flatMap((each) => [headers(each, request), resetStream(each, errorCodes.cancel)]));
     }, 100);
     await Promise.race([client.closed(), poll(() => sent >= 800, '800 resets')]);
     clearInterval(sending);
@@ -121,9 +119,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
         const head = flags.endHeaders | (ends ? flags.endStream : 0);
         const streams = Array.from({ length: 20 }, (_, index) => 1 + 2 * index);
         client.send(
-          ...streams.map((stream) =>
-            Buffer.concat([headers(stream, request, head), resetStream(stream, code)]),
-          ),
+          ...streams.map((stream) => Buffer.concat([headers(stream, request, head), resetStream(stream, code)])),
           headers(41, requestFields('GET', item)),
         );
         await client.replies(41);
@@ -158,18 +154,11 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
       const before = server.backend.requests.length;
       server.backend.answers(timeout);
       // The limit also binds a client that never acknowledges the settings.
-      await using client = hasSettings
-        ? await FrameClient.begin(server.port)
-        : await FrameClient.open(server.port);
+      await using client = hasSettings ? await FrameClient.begin(server.port) : await FrameClient.open(server.port);
       if (!hasSettings) client.send(Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'), settings());
-      const all = Array.from({ length: 150 }, (_, index) =>
-        headers(1 + 2 * index, requestFields('GET', item)),
-      );
+      const all = Array.from({ length: 150 }, (_, index) => headers(1 + 2 * index, requestFields('GET', item)));
       client.send(...all);
-      await Promise.race([
-        client.closed(),
-        poll(() => server.backend.requests.length >= before + 100, '100 calls'),
-      ]);
+      await Promise.race([client.closed(), poll(() => server.backend.requests.length >= before + 100, '100 calls')]);
       assert.ok(server.gateway.inFlight <= 100, `${server.gateway.inFlight} in flight`);
       client.socket.destroy();
       await poll(() => server.gateway.inFlight === 0, 'nothing is left in flight');
@@ -238,10 +227,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
       await servedWhile(server, async () => {
         await using client = await FrameClient.begin(server.port);
         client.send(headers(1, requestFields('GET', item), flags.endStream));
-        const block = Buffer.concat([
-          fieldBlock([['x-a', 'x'.repeat(Math.max(0, size - 20))]]),
-          Buffer.alloc(0),
-        ]);
+        const block = Buffer.concat([fieldBlock([['x-a', 'x'.repeat(Math.max(0, size - 20))]]), Buffer.alloc(0)]);
         const more = frame(frameTypes.continuation, 0, 1, size < 20 ? Buffer.alloc(size) : block);
         await flood(client, () => repeat(more, 4), 1000);
         await client.closed();
@@ -256,9 +242,7 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
         await using client = await FrameClient.begin(server.port);
         const start = fieldBlock(requestFields('GET', item));
         const large = indexedField('x-large', 'x'.repeat(4000));
-        client.send(
-          frame(frameTypes.headers, flags.endHeaders | flags.endStream, 1, Buffer.concat([start, large])),
-        );
+        client.send(frame(frameTypes.headers, flags.endHeaders | flags.endStream, 1, Buffer.concat([start, large])));
         await client.replies(1);
         for (let stream = 3; stream < 400 && client.isOpen; stream += 2) {
           const bomb = Buffer.concat([start, firstOfTable(16_000)]);
@@ -312,16 +296,11 @@ describe('attacks over HTTP/2', { skip: noHttp2 }, () => {
   }
 
   test('replies blocked by a window of 0 stay within the budget, and their memory is released', async () => {
-    await using server = await serveHttp2InProcess({
-      replyStallTimeoutMs: 2000,
-      bufferedBytesMax: 20 * megabyte,
-    });
+    await using server = await serveHttp2InProcess({ replyStallTimeoutMs: 2000, bufferedBytesMax: 20 * megabyte });
     const large = `"${'x'.repeat(megabyte)}"`;
     server.backend.answers(answer(large));
     await using client = await FrameClient.begin(server.port, [[settingIds.initialWindowSize, 0]]);
-    client.send(
-      ...Array.from({ length: 60 }, (_, index) => headers(1 + 2 * index, requestFields('GET', item))),
-    );
+    client.send(...Array.from({ length: 60 }, (_, index) => headers(1 + 2 * index, requestFields('GET', item))));
     await poll(() => server.told.ended.length === 60, 'all calls have ended');
     assert.ok(server.gateway.budget.bytes <= 20 * megabyte, `${server.gateway.budget.bytes} bytes buffered`);
     const overloaded = server.told.ended.filter(({ status }) => status !== 200).length;

@@ -19,9 +19,7 @@ const script = resolve(import.meta.dirname, 'http2-client.py');
 const limits = { timeout: 30_000 };
 
 function skipWithout(command: string, args: readonly string[], what: string): string | false {
-  return noHttp2 === false && spawnSync(command, args).status !== 0
-    ? `there is no ${what} on this machine`
-    : noHttp2;
+  return noHttp2 === false && spawnSync(command, args).status !== 0 ? `there is no ${what} on this machine` : noHttp2;
 }
 
 interface Told {

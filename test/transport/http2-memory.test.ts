@@ -163,9 +163,7 @@ describe('heads over HTTP/2', { skip: noHttp2 }, () => {
     const fields = requestFields('PUT', item, [...others, ['authorization', `Bearer ${'x'.repeat(2048)}`]]);
     const numbers = Array.from({ length: streams }, (_, index) => 1 + 2 * index);
     client.send(...numbers.map((stream) => headers(stream, fields, flags.endHeaders)));
-    client.send(
-      ...numbers.map((stream) => frame(frameTypes.data, flags.endStream, stream, Buffer.from('{}'))),
-    );
+    client.send(...numbers.map((stream) => frame(frameTypes.data, flags.endStream, stream, Buffer.from('{}'))));
     await poll(() => server.told.ended.length === streams, 'all calls have ended');
     assert.ok(server.told.ended.every(({ status }) => status === 200));
     assert.deepEqual(resets(client), []);
@@ -246,10 +244,7 @@ describe('bodies that wait for a guard', { skip: noHttp2 }, () => {
     await using client = await FrameClient.begin(server.port, [[settingIds.initialWindowSize, 0]]);
     const tooLong = requestFields('PUT', item, [['content-length', '1000000']]);
     client.send(headers(1, tooLong, flags.endHeaders));
-    await client.receives(
-      ({ type, stream }) => type === frameTypes.headers && stream === 1,
-      'the head of the 413',
-    );
+    await client.receives(({ type, stream }) => type === frameTypes.headers && stream === 1, 'the head of the 413');
     // More bytes than the stream's initial window.
     for (let pieces = 0; pieces < 20; pieces += 1) {
       await poll(() => pieces * pieceBytes + pieceBytes <= allowed(client, 1), 'the stream may send more');

@@ -223,11 +223,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
         test(`${method}: a client that resets its stream ${how} before the body is complete causes no backend call [D11, D21]`, async () => {
           await using server = await serveHttp2InProcess();
           await using client = await FrameClient.begin(server.port);
-          client.send(
-            headers(1, requestFields(method, path), flags.endHeaders),
-            data(1, bytes),
-            resetStream(1, code),
-          );
+          client.send(headers(1, requestFields(method, path), flags.endHeaders), data(1, bytes), resetStream(1, code));
           client.send(headers(3, requestFields('GET', item)));
           await client.replies(3);
           assertCalls(server, 'GET');
@@ -269,8 +265,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
           headers(9, ofTwo, flags.endHeaders),
           data(9, Uint8Array.from([2, ...Buffer.from('{}'), 0, 0]), flags.endStream | flags.padded),
         );
-        for (const stream of [3, 5, 7])
-          assert.equal(await client.resetCode(stream), errorCodes.protocolError);
+        for (const stream of [3, 5, 7]) assert.equal(await client.resetCode(stream), errorCodes.protocolError);
         gate.open();
         await client.replies(1, 9);
         assert.equal(client.goAway, undefined);
@@ -428,10 +423,10 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
 
   describe('a client that leaves [D21]', () => {
     const leavings: [name: string, leave: (client: FrameClient) => void][] = [
-      ['resets its stream', (client) => { client.send(resetStream(1, errorCodes.cancel)); }],
-      ['resets its stream with NO_ERROR', (client) => { client.send(resetStream(1, errorCodes.noError)); }],
-      ['closes its connection', (client) => { client.socket.destroy(); }],
-      ['sends its FIN', (client) => { client.socket.end(); }],
+      ['resets its stream', (client) => client.send(resetStream(1, errorCodes.cancel))],
+      ['resets its stream with NO_ERROR', (client) => client.send(resetStream(1, errorCodes.noError))],
+      ['closes its connection', (client) => client.socket.destroy()],
+      ['sends its FIN', (client) => client.socket.end()],
     ]; // prettier-ignore
     for (const [how, leave] of leavings) {
       for (const method of ['GET', 'HEAD', 'DELETE']) {
@@ -469,12 +464,8 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       await using server = await serveHttp2InProcess();
       server.backend.answers(answer(jsonOfLength(5_000_000)));
       for (const leave of [
-        (client: FrameClient) => {
-          client.send(resetStream(1, errorCodes.cancel));
-        },
-        (client: FrameClient) => {
-          client.socket.destroy();
-        },
+        (client: FrameClient) => client.send(resetStream(1, errorCodes.cancel)),
+        (client: FrameClient) => client.socket.destroy(),
       ]) {
         // prettier-ignore
         await using client = await FrameClient.begin(server.port);
@@ -503,10 +494,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
       ['half a preface', [preface.subarray(0, 10)]],
       ['a preface and settings', [preface, settings()]],
       ['half a head', [preface, settings(), headers(1, requestFields('GET', item)).subarray(0, 20)]],
-      [
-        'a head without an end',
-        [preface, settings(), headers(1, requestFields('GET', item), flags.endStream)],
-      ],
+      ['a head without an end', [preface, settings(), headers(1, requestFields('GET', item), flags.endStream)]],
     ] as const) {
       test(`a connection that sends ${name} is closed after REQUEST_HEADERS_TIMEOUT_MS`, async () => {
         await using server = await serveHttp2InProcess({ requestHeadersTimeoutMs: 400 });
@@ -562,7 +550,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
         client.send(headers(1, requestFields('GET', item)), headers(3, requestFields('GET', item)));
         await client.receives(({ type, stream }) => type === frameTypes.headers && stream === 1, 'a head');
         // The client accepts a little of the other reply every 100 ms.
-        const taking = setInterval(() => { client.send(windowUpdate(3, 20_000)); }, 100); // prettier-ignore
+        const taking = setInterval(() => client.send(windowUpdate(3, 20_000)), 100); // prettier-ignore
         assert.equal(await client.resetCode(1), errorCodes.cancel);
         clearInterval(taking);
       });
@@ -579,9 +567,7 @@ describe('HTTP/2', { skip: noHttp2 }, () => {
     test('a client that reads nothing from its socket is disconnected after REPLY_STALL_TIMEOUT_MS', async () => {
       await using server = await serveHttp2InProcess({ replyStallTimeoutMs: 500 });
       server.backend.answers(answer(jsonOfLength(30_000_000)));
-      await using client = await FrameClient.begin(server.port, [
-        [settingIds.initialWindowSize, 2 ** 31 - 1],
-      ]);
+      await using client = await FrameClient.begin(server.port, [[settingIds.initialWindowSize, 2 ** 31 - 1]]);
       client.socket.pause();
       client.send(windowUpdate(0, 2 ** 30), headers(1, requestFields('GET', item)));
       await poll(() => server.told.ended.length === 1, 'the call has ended');

@@ -15,16 +15,14 @@ import { CertificateFolder, noOpenssl } from '../helpers/certificates.ts';
 import { serveInProcess } from '../helpers/in-process.ts';
 import { isRefused } from '../helpers/raw-client.ts';
 
-const hasIpv6 = Object.values(networkInterfaces()).some((all) =>
-  all?.some(({ address }) => address === '::1'),
-);
+const hasIpv6 = Object.values(networkInterfaces()).some((all) => all?.some(({ address }) => address === '::1'));
 const names = { host: 'HOST', port: 'PORT' };
 
 /** An echo server. It ends its side one event-loop turn after its client's FIN. */
 function echo(): Server {
-  return createServer({ allowHalfOpen: true }, (socket) => {
-    socket.on('data', (data) => socket.write(data)).on('end', () => setImmediate(() => socket.end('.')));
-  });
+  return createServer({ allowHalfOpen: true }, (socket) =>
+    socket.on('data', (data) => socket.write(data)).on('end', () => setImmediate(() => socket.end('.'))),
+  );
 }
 
 async function echoes(port: number): Promise<string> {
@@ -41,10 +39,7 @@ const bound: BoundSocket[] = [];
 function bind(count: number): { descriptors: number[]; ports: number[] } {
   const sockets = Array.from({ length: count }, () => new BoundSocket({ host: '127.0.0.1', port: 0 }));
   bound.push(...sockets);
-  return {
-    descriptors: sockets.map((socket) => socket.fd()),
-    ports: sockets.map((socket) => socket.address().port),
-  };
+  return { descriptors: sockets.map((socket) => socket.fd()), ports: sockets.map((socket) => socket.address().port) };
 }
 
 test('the URL of a listener can be used on this machine, whatever its address', async () => {

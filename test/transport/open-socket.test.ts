@@ -27,9 +27,7 @@ interface Seen {
 
 async function listen(t: TestContext, server: Server, host = '127.0.0.1'): Promise<number> {
   const sockets = new Set<Socket>();
-  server.on('connection', (socket: Socket) => {
-    sockets.add(socket.on('error', () => undefined));
-  });
+  server.on('connection', (socket: Socket) => sockets.add(socket.on('error', () => undefined)));
   await once(server.listen(0, host), 'listening');
   t.after(() => {
     for (const socket of sockets) socket.destroy();

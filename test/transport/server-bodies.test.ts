@@ -17,11 +17,7 @@ import {
   type Script,
 } from '../helpers/served-connections.ts';
 
-const hold: Script = {
-  onStart: (received) => {
-    received.transport.holdBody();
-  },
-};
+const hold: Script = { onStart: (received) => received.transport.holdBody() };
 
 test('a body arrives unchanged, and the memory of its pieces is not overwritten later', async (t) => {
   const { connect, exchange, request } = await serve(t);
@@ -58,11 +54,7 @@ for (const [what, length, served] of [
   test(`early replies to two requests with a body ${what}; requests served: ${served.length} [D11]`, async (t) => {
     const { connect, received } = await serve(
       t,
-      {
-        onStart: (each) => {
-          each.reply(each.head.target);
-        },
-      },
+      { onStart: (each) => each.reply(each.head.target) },
       { requestBytesMax: 100 },
     );
     const client = await connect();
@@ -79,11 +71,7 @@ for (const [what, length, served] of [
 test('an early reply reaches a client that is still sending a body over the limit: no reset [D11]', async (t) => {
   const { port, received } = await serve(
     t,
-    {
-      onStart: (each) => {
-        each.reply('early', { status: 400 });
-      },
-    },
+    { onStart: (each) => each.reply('early', { status: 400 }) },
     { requestBytesMax: 1_000 },
   );
   for (let round = 0; round < 5; round += 1) {

@@ -62,11 +62,7 @@ describe('a client that sends its FIN [D21]', () => {
   ] as const) {
     test(`within ${what} gets the replies to all earlier requests, and then a last reply [D27]`, async (t) => {
       for (const ahead of [0, 1, 2, 3]) {
-        const { connect, exchange, refused, received } = await serve(t, {
-          onBroken: (each) => {
-            each.reply('cut off');
-          },
-        });
+        const { connect, exchange, refused, received } = await serve(t, { onBroken: (each) => each.reply('cut off') });
         const client = await connect();
         client.send(join(gets(ahead), begun));
         client.end();
@@ -115,9 +111,7 @@ describe('a client that sends its FIN [D21]', () => {
 
   test('gets the replies to all pipelined requests, even if it has not read an earlier reply', async (t) => {
     const { connectBoth, request } = await serve(t, {
-      onStart: (each) => {
-        each.reply('', { pieces: [Buffer.alloc(each.head.target === '/1' ? 20_000_000 : 5, 'b')] });
-      },
+      onStart: (each) => each.reply('', { pieces: [Buffer.alloc(each.head.target === '/1' ? 20_000_000 : 5, 'b')] }),
     });
     const { client, connection } = await connectBoth();
     client.pause();
@@ -132,11 +126,7 @@ describe('a client that sends its FIN [D21]', () => {
   });
 
   test('after a held body is reported as gone when the handler has read the body', async (t) => {
-    const { connectBoth, request } = await serve(t, {
-      onStart: (each) => {
-        each.transport.holdBody();
-      },
-    });
+    const { connectBoth, request } = await serve(t, { onStart: (each) => each.transport.holdBody() });
     const { client, connection } = await connectBoth();
     client.send(`${put('/1', 5)}hello`);
     client.end();

@@ -36,9 +36,7 @@ test('requests are answered in order, and each starts after the reply to the pre
 
 test('the next request starts after the handler of the previous request has returned', async (t) => {
   const log: string[] = [];
-  const { connect, request } = await serve(t, {
-    onStart: (each) => log.push(`${each.head.target} starts`),
-  });
+  const { connect, request } = await serve(t, { onStart: (each) => log.push(`${each.head.target} starts`) });
   const client = await connect();
   client.send(gets(2));
   const first = await request(0);
@@ -66,9 +64,7 @@ test('requests that are split anywhere and exceed the read-ahead limit are all s
   const all = gets(count, [['X-Padding', 'x'.repeat(2_000)]]);
   const size = 9_973;
   await client.sendPieces(
-    Array.from({ length: Math.ceil(all.length / size) }, (_, index) =>
-      all.subarray(index * size, (index + 1) * size),
-    ),
+    Array.from({ length: Math.ceil(all.length / size) }, (_, index) => all.subarray(index * size, (index + 1) * size)),
   );
   await assertEchoes(client, count);
   assert.equal((await client.call('GET', '/last')).text, '/last');
@@ -127,22 +123,16 @@ describe('replies', () => {
   test('a second reply to a request, or a reply after the client has left, throws', async (t) => {
     const { connect, request } = await serve(t);
     const client = await connect();
-    const throws = (reply: () => void): void => {
-      assert.throws(reply, /has been answered, or its client has left/);
-    };
+    const throws = (reply: () => void): void => assert.throws(reply, /has been answered, or its client has left/);
     client.send(get('/1'));
     const first = await request(0);
     first.reply('1');
-    throws(() => {
-      first.reply('again');
-    });
+    throws(() => first.reply('again'));
     client.send(get('/2'));
     const second = await request(1);
     client.reset();
     await poll(() => second.events.includes('gone'), 'the reset');
-    throws(() => {
-      second.reply('2');
-    });
+    throws(() => second.reply('2'));
   });
 });
 
@@ -173,9 +163,7 @@ describe('the last reply [D27]', () => {
 
   test('bytes after the last request are ignored, even malformed ones', async (t) => {
     const { connect, refused, received, faults } = await serve(t, {
-      onStart: (each) => {
-        each.reply('last', { closes: true });
-      },
+      onStart: (each) => each.reply('last', { closes: true }),
     });
     for (const bytes of [
       `${put('/1', 'chunked')}not a chunk\r\n`,
@@ -237,9 +225,7 @@ describe('the last reply [D27]', () => {
   test('a malformed body is reported after all earlier replies, and no later request is served', async (t) => {
     for (const ahead of [0, 1, 2, 3]) {
       const { connect, exchange, received } = await serve(t, {
-        onBroken: (each) => {
-          each.reply('broken', { status: 400 });
-        },
+        onBroken: (each) => each.reply('broken', { status: 400 }),
       });
       const client = await connect();
       client.send(join(gets(ahead), put('/5', 'chunked'), '1\r\na\r\nnone\r\n', get('/never')));

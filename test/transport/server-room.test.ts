@@ -17,9 +17,8 @@ async function start(t: TestContext, connectionsMax: number) {
   return {
     ...served,
     clock,
-    assertCounts: (full: number, shed: number, size: number, why = 'full, shed, size') => {
-      assert.deepEqual([counts.full, counts.shed, served.server.size], [full, shed, size], why);
-    },
+    assertCounts: (full: number, shed: number, size: number, why = 'full, shed, size') =>
+      assert.deepEqual([counts.full, counts.shed, served.server.size], [full, shed, size], why),
     /** Opens a connection that must be accepted; others may be closed for it. */
     admit: async (): Promise<RawClient> => {
       const before = new Set(served.server);

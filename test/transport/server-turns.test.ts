@@ -97,9 +97,7 @@ test('before the reply, at most 64 KiB plus one read are taken from 20 MB of pip
 
 test('no further requests start while a client reads nothing; all start once the client reads again [D58]', async (t) => {
   const { connect, received } = await serve(t, {
-    onStart: (each) => {
-      each.reply('', { pieces: [Buffer.alloc(1_000_000, each.head.target)] });
-    },
+    onStart: (each) => each.reply('', { pieces: [Buffer.alloc(1_000_000, each.head.target)] }),
   });
   const client = await connect();
   client.pause();
@@ -190,11 +188,7 @@ test('1,000 requests that arrive together are read from at most four buffers [D5
   const memories = new Set<ArrayBufferLike>();
   const { connect } = await serve(t, {
     onBody: (_, piece) => memories.add(piece.buffer),
-    onBodyEnd: (each) => {
-      queueMicrotask(() => {
-        each.reply(each.head.target);
-      });
-    },
+    onBodyEnd: (each) => queueMicrotask(() => each.reply(each.head.target)),
   });
   const client = await connect();
   const targets = Array.from({ length: 1_000 }, (_, index) => `/${index}`);
@@ -222,38 +216,20 @@ test('if 60 KB of pipelined requests always wait, each byte is copied at most fo
 // Event-loop turns.
 
 function afterMicrotasks(act: () => void, rounds = 10): void {
-  queueMicrotask(
-    rounds === 1
-      ? act
-      : () => {
-          afterMicrotasks(act, rounds - 1);
-        },
-  );
+  queueMicrotask(rounds === 1 ? act : () => afterMicrotasks(act, rounds - 1));
 }
 
-const atOnce = (reply: () => void): void => {
-  reply();
-};
+const atOnce = (reply: () => void): void => reply();
 for (const [how, create, defer] of [
   ['answered at once', get, atOnce],
   ['answered at once, with a body', (target: string) => requestBytes('PUT', target, { body: 'b' }), atOnce],
   ['answered in a microtask', get, queueMicrotask],
   ['answered after ten microtasks', get, afterMicrotasks],
-  [
-    'answered with process.nextTick',
-    get,
-    (reply: () => void) => {
-      process.nextTick(reply);
-    },
-  ],
+  ['answered with process.nextTick', get, (reply: () => void) => process.nextTick(reply)],
 ] satisfies [string, (target: string) => Buffer, (reply: () => void) => void][]) {
   test(`at most 16 pipelined requests start in one event-loop turn: ${how} [D58]`, async (t) => {
     const started = new TurnCounter();
-    const answer = (each: Received): void => {
-      defer(() => {
-        each.reply(each.head.target);
-      });
-    };
+    const answer = (each: Received): void => defer(() => each.reply(each.head.target));
     const { connect, received } = await serve(t, {
       onStart: (each) => {
         started.count();

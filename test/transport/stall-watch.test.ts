@@ -68,18 +68,11 @@ async function startReply(host = '127.0.0.1') {
   server.listen(0, host);
   await once(server, 'listening');
   const client = connect((server.address() as AddressInfo).port, host);
-  const [[socket]] = (await Promise.all([once(server, 'connection'), once(client, 'connect')])) as [
-    [Socket],
-    unknown,
-  ];
+  const [[socket]] = (await Promise.all([once(server, 'connection'), once(client, 'connect')])) as [[Socket], unknown];
   for (const each of [socket, client]) each.on('error', () => undefined);
   socket.write(Buffer.alloc(replyBytes, '1'));
-  const queued = () =>
-    (socket as unknown as { _handle: { writeQueueSize: number } | null })._handle?.writeQueueSize;
-  await poll(
-    () => client.readableLength >= client.readableHighWaterMark,
-    'the client stops reading by itself',
-  );
+  const queued = () => (socket as unknown as { _handle: { writeQueueSize: number } | null })._handle?.writeQueueSize;
+  await poll(() => client.readableLength >= client.readableHighWaterMark, 'the client stops reading by itself');
   return {
     socket,
     client,
@@ -128,9 +121,7 @@ for (const host of ['127.0.0.1', '::1']) {
       const table = new Map(await readUnacknowledged());
       const inode = inodeOf(slow.socket);
       assert.ok(inode !== undefined && (table.get(inode) ?? 0) > 1_000_000);
-      const { watch, stalled, looksIn, passAndReadTable } = startWatch(context, 400, () =>
-        Promise.resolve(table),
-      );
+      const { watch, stalled, looksIn, passAndReadTable } = startWatch(context, 400, () => Promise.resolve(table));
       watch.watch(slow.socket, call('slow'));
       watch.watch(idle.socket, call('first'));
       watch.watch(idle.socket, call('last'));
@@ -155,9 +146,7 @@ for (const host of ['127.0.0.1', '::1']) {
 
 test('without a table, a client is cut off at the timeout after the watch began', async (context) => {
   using reply = await startReply();
-  const { watch, stalled, looksIn, passAndReadTable } = startWatch(context, 400, () =>
-    Promise.resolve(undefined),
-  );
+  const { watch, stalled, looksIn, passAndReadTable } = startWatch(context, 400, () => Promise.resolve(undefined));
   watch.watch(reply.socket, call('idle'));
   for (let quarter = 0; quarter < 3; quarter += 1) assert.equal(await passAndReadTable(100), 1);
   looksIn(99);
@@ -263,9 +252,7 @@ test(
     using first = await startReply();
     using second = await startReply();
     const table = new Map(await readUnacknowledged());
-    const { watch, stalled, looksIn, passAndReadTable } = startWatch(context, 400, () =>
-      Promise.resolve(table),
-    );
+    const { watch, stalled, looksIn, passAndReadTable } = startWatch(context, 400, () => Promise.resolve(table));
     const stalledNow = () => stalled.map(({ requestId }) => requestId);
     watch.watch(first.socket, call('first'));
     looksIn(50);

@@ -29,13 +29,10 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     authority = folder.authority('authority');
     issued = folder.issue(authority, 'server');
   });
-  after(() => {
-    folder[Symbol.dispose]();
-  });
+  after(() => folder[Symbol.dispose]());
 
   const tls = () => ({ cert: issued.cert, key: issued.key });
-  const serve = async (options: Partial<GatewayServerOptions> = {}) =>
-    await serveInProcess({ tls: tls(), ...options });
+  const serve = async (options: Partial<GatewayServerOptions> = {}) => await serveInProcess({ tls: tls(), ...options });
   const open = async (port: number, options: ConnectionOptions = {}) =>
     await RawClient.openSecure(port, { ca: authority.cert, servername: 'localhost', ...options });
 
@@ -49,26 +46,18 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     gateway.backend.answers(answer(item));
     const ids = Array.from({ length: 100 }, (_, index) => `ahead-${index}`);
     client.send(
-      Buffer.concat(
-        ids.map((id) => requestBytes('GET', '/api/work-items/5', { headers: [['x-request-id', id]] })),
-      ),
+      Buffer.concat(ids.map((id) => requestBytes('GET', '/api/work-items/5', { headers: [['x-request-id', id]] }))),
     );
     for (const id of ids) {
       assert.equal((await client.reply()).header('x-request-id'), id);
     }
     const body = 'x'.repeat(3_000_000);
-    assertReply(
-      await client.call('PUT', '/api/work-items/5', { body: JSON.stringify(body) }),
-      200,
-      succeeded,
-    );
+    assertReply(await client.call('PUT', '/api/work-items/5', { body: JSON.stringify(body) }), 200, succeeded);
   });
 
   test('at most 16 pipelined requests are answered in one event-loop turn, even if each has its own TLS record [D58]', async () => {
     const turns = new TurnCounter();
-    await using server = await serveInProcess({ tls: tls() }, () => {
-      turns.count();
-    });
+    await using server = await serveInProcess({ tls: tls() }, () => turns.count());
     await using client = await open(server.port);
     const recordBytes = 512;
     assert.ok(client.secureSocket.setMaxSendFragment(recordBytes));
@@ -154,9 +143,7 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
     // Reads about 100 KB at a time, with pauses far below the timeout.
     const timer = setInterval(() => {
       slow.pause();
-      setImmediate(() => {
-        slow.resume();
-      });
+      setImmediate(() => slow.resume());
     }, 50);
     try {
       await poll(() => gateway.told.stalled.length > 0, 'the client that reads nothing is cut off');
@@ -180,9 +167,7 @@ describe('connections over TLS', { skip: noOpenssl }, () => {
       /^TypeError: Cannot create the gateway: tls cannot be used: .*; inFlightMax must be .*; backlog is unknown\.$/,
     );
     await using gateway = await serve();
-    assert.throws(() => {
-      gateway.server.renewTls({ cert: issued.cert, key: other.key });
-    });
+    assert.throws(() => gateway.server.renewTls({ cert: issued.cert, key: other.key }));
     await using before = await open(gateway.port);
     assert.equal(before.secureSocket.getPeerX509Certificate()?.subject, 'CN=server');
     gateway.server.renewTls({ cert: other.cert, key: other.key });

@@ -3,11 +3,7 @@
 import assert from 'node:assert/strict';
 import { Socket } from 'node:net';
 import { test } from 'node:test';
-import {
-  BackendMonitor,
-  JoinedBackendStatus,
-  type BackendStatus,
-} from '../../packages/figures/backend-status.ts';
+import { BackendMonitor, JoinedBackendStatus, type BackendStatus } from '../../packages/figures/backend-status.ts';
 
 const down = { isReachable: false, cause: 'refused' };
 const up = { isReachable: true, cause: undefined };
@@ -82,10 +78,7 @@ test('while the backend is down the latest cause is reported [D34]', async () =>
   monitor.report('a certificate that is not trusted');
   const { since } = await monitor.check();
   monitor.report('a reset');
-  assert.deepEqual(
-    [monitor.last().isReachable, monitor.last().cause, monitor.last().since],
-    [false, 'a reset', since],
-  );
+  assert.deepEqual([monitor.last().isReachable, monitor.last().cause, monitor.last().since], [false, 'a reset', since]);
 });
 
 for (const code of ['EMFILE', 'ENFILE']) {

@@ -12,13 +12,7 @@ import { parts } from '../../packages/command/parts.ts';
 import { holdSignals } from '../../packages/command/service/held-signals.ts';
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
 import { settingGroups } from '../../packages/command/options/groups.ts';
-import {
-  briefOf,
-  flagOf,
-  settingNames,
-  settingsOf,
-  variableOf,
-} from '../../packages/command/settings/settings.ts';
+import { briefOf, flagOf, settingNames, settingsOf, variableOf } from '../../packages/command/settings/settings.ts';
 import { findSimilar } from '../../packages/core/hosts/options/similar.ts';
 import Fastify from 'fastify';
 
@@ -65,9 +59,7 @@ let folder = '';
 before(() => {
   folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
 });
-after(() => {
-  rmSync(folder, { recursive: true });
-});
+after(() => rmSync(folder, { recursive: true }));
 
 describe('secrets are not shown', () => {
   const secret = 'hunter2';
@@ -94,35 +86,34 @@ describe('secrets are not shown', () => {
   ]; // prettier-ignore
 
   // Places where a user may put a secret by mistake.
-  const places: Record<string, (spelling: string) => [args: string[], environment?: Record<string, string>]> =
-    {
-      'the variable': (text) => [['serve'], { BACKEND_URL: text }],
-      'the flag': (text) => [['serve', '--backend-url', text]],
-      'the flag after =': (text) => [['serve', `--backend-url=${text}`]],
-      'the flag of check': (text) => [['check', '--backend-url', text]],
-      'the variable of check': (text) => [['check'], { BACKEND_URL: text }],
-      'the variable of openapi': (text) => [['openapi'], { BACKEND_URL: text }],
-      'a misspelt flag': (text) => [['serve', '--bakcend-url', text]],
-      'a misspelt flag after =': (text) => [['serve', `--bakcend-url=${text}`]],
-      'a flag of another command': (text) => [['dev', '--backend-url', text]],
-      'an argument of serve': (text) => [['serve', text]],
-      'a command': (text) => [[text]],
-      'a second argument': (text) => [['serve', 'backend', text]],
-      'an unknown flag': (text) => [['serve', `--${text}`]],
-      'an unknown short flag': (text) => [['serve', `-${text}`]],
-      'a value in a settings file': (text) => [
-        ['serve', '--settings-file', fileOf(`BACKEND_URL='${text.replaceAll('\n', '')}'\n`)],
-      ],
-      'a line without a variable in a settings file': (text) => [
-        ['serve', '--settings-file', fileOf(`${text}\na${text}=1\n`)],
-      ],
-      'a line with a wrong separator in a settings file': (text) => [
-        ['serve', '--settings-file', fileOf(`BACKEND_URL: ${text}\nBACKEND_URL ${text}=\n`)],
-      ],
-      'the database of the embedded backend': (text) => [
-        ['backend', '--embedded-backend-port=0', '--embedded-backend-database', `${folder}/none/${text}`],
-      ],
-    };
+  const places: Record<string, (spelling: string) => [args: string[], environment?: Record<string, string>]> = {
+    'the variable': (text) => [['serve'], { BACKEND_URL: text }],
+    'the flag': (text) => [['serve', '--backend-url', text]],
+    'the flag after =': (text) => [['serve', `--backend-url=${text}`]],
+    'the flag of check': (text) => [['check', '--backend-url', text]],
+    'the variable of check': (text) => [['check'], { BACKEND_URL: text }],
+    'the variable of openapi': (text) => [['openapi'], { BACKEND_URL: text }],
+    'a misspelt flag': (text) => [['serve', '--bakcend-url', text]],
+    'a misspelt flag after =': (text) => [['serve', `--bakcend-url=${text}`]],
+    'a flag of another command': (text) => [['dev', '--backend-url', text]],
+    'an argument of serve': (text) => [['serve', text]],
+    'a command': (text) => [[text]],
+    'a second argument': (text) => [['serve', 'backend', text]],
+    'an unknown flag': (text) => [['serve', `--${text}`]],
+    'an unknown short flag': (text) => [['serve', `-${text}`]],
+    'a value in a settings file': (text) => [
+      ['serve', '--settings-file', fileOf(`BACKEND_URL='${text.replaceAll('\n', '')}'\n`)],
+    ],
+    'a line without a variable in a settings file': (text) => [
+      ['serve', '--settings-file', fileOf(`${text}\na${text}=1\n`)],
+    ],
+    'a line with a wrong separator in a settings file': (text) => [
+      ['serve', '--settings-file', fileOf(`BACKEND_URL: ${text}\nBACKEND_URL ${text}=\n`)],
+    ],
+    'the database of the embedded backend': (text) => [
+      ['backend', '--embedded-backend-port=0', '--embedded-backend-database', `${folder}/none/${text}`],
+    ],
+  };
 
   function fileOf(text: string): string {
     const file = join(folder, 'settings.env');
@@ -206,10 +197,7 @@ describe('secrets are not shown', () => {
       [`http://user:${secret}@h`, /user name and password/],
       [`http:user:${secret}@h`, /user name and password/],
       [`http://h?token=${secret}`, /without query/],
-      [
-        `ftp://user:${secret}@h?a`,
-        /an http or https address and .*user name and password.* and .*without query/,
-      ],
+      [`ftp://user:${secret}@h?a`, /an http or https address and .*user name and password.* and .*without query/],
       [`//user:${secret}@h`, /must be an address, for instance http:/],
     ] as const) {
       assert.match(await firstProblem(['check'], { BACKEND_URL: value }), expected);
@@ -287,10 +275,7 @@ describe('suggestions for misspelt words', () => {
 });
 
 describe('the command to run next', () => {
-  const npm = (event: string, name = 'work-item-gateway') => ({
-    npm_lifecycle_event: event,
-    npm_package_name: name,
-  });
+  const npm = (event: string, name = 'work-item-gateway') => ({ npm_lifecycle_event: event, npm_package_name: name });
   const invocations = [
     ['npm start', npm('start'), '/clone/scripts/start.cjs', ['dev'], 'npm start -- --help'],
     ['npm run serve', npm('serve'), '/clone/scripts/start.cjs', ['serve'], 'npm run serve -- --help'],
@@ -326,11 +311,7 @@ describe('the command to run next', () => {
   });
 
   test('a flag that npm took as its own is reported, not ignored', async () => {
-    const taken = {
-      npm_config_port: '8080',
-      npm_config_backend_url: 'http://user:hunter2@h',
-      npm_config_fund: '',
-    };
+    const taken = { npm_config_port: '8080', npm_config_backend_url: 'http://user:hunter2@h', npm_config_fund: '' };
     const { code, stderr } = await run(['serve'], { ...npm('serve'), ...taken }, '/clone/scripts/start.cjs');
     assert.equal(code, 1);
     assert.deepEqual(stderr.match(/^error: .*/gm), [
@@ -371,8 +352,7 @@ describe('--help', () => {
 
   test('no line is longer than the terminal is wide', async () => {
     const { stdout } = await run(['serve', '--help'], {}, undefined, 80);
-    for (const line of stdout.split('\n'))
-      assert.ok(line.length <= 80 || line.includes(' --host 0.0.0.0 '), line);
+    for (const line of stdout.split('\n')) assert.ok(line.length <= 80 || line.includes(' --host 0.0.0.0 '), line);
   });
 
   test('each command has help and --version', async () => {

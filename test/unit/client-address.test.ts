@@ -47,9 +47,8 @@ describe('x-forwarded-for', () => {
     ['a comma alone is two empty entries', '10.0.0.1', [','], '10.0.0.1'],
   ]; // prettier-ignore
   for (const [title, peer, values, client] of cases) {
-    test(`${title}: ${JSON.stringify(values)} from ${peer} [D46]`, () => {
-      assert.equal(clientAddress(peer, values, trusted), client);
-    });
+    test(`${title}: ${JSON.stringify(values)} from ${peer} [D46]`, () =>
+      assert.equal(clientAddress(peer, values, trusted), client));
   }
 
   const malformedEntries = [
@@ -59,9 +58,8 @@ describe('x-forwarded-for', () => {
     '1', 'localhost', '10.0.0.0/8', '\u000b203.0.113.5', '203.0.113.5\u0000', '\u00a0203.0.113.5',
   ]; // prettier-ignore
   for (const malformed of malformedEntries) {
-    test(`${JSON.stringify(malformed)} is not an address [D46]`, () => {
-      assert.equal(clientAddress('10.0.0.1', [`6.6.6.6, ${malformed}`], trusted), '10.0.0.1');
-    });
+    test(`${JSON.stringify(malformed)} is not an address [D46]`, () =>
+      assert.equal(clientAddress('10.0.0.1', [`6.6.6.6, ${malformed}`], trusted), '10.0.0.1'));
   }
 
   test('40 lists, of 5,000 trusted entries or of 16 KB without an address, are read in 2 s', () => {
@@ -84,9 +82,7 @@ describe('an address', () => {
     ['fe80::1%eth0', 'fe80::1'],
   ]; // prettier-ignore
   for (const [address, normal] of cases) {
-    test(`${address} is written as ${normal} [D46]`, () => {
-      assert.equal(normalizeAddress(address), normal);
-    });
+    test(`${address} is written as ${normal} [D46]`, () => assert.equal(normalizeAddress(address), normal));
   }
 });
 

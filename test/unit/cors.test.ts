@@ -86,11 +86,7 @@ describe('advice of check about origins', () => {
 
   test('no advice without origins, for https, for apps, or for localhost alone', () => {
     assert.deepEqual(describeOrigins({}), []);
-    for (const origins of [
-      [app],
-      ['http://localhost:5173', 'http://127.0.0.1:1'],
-      [app, 'capacitor://localhost'],
-    ]) {
+    for (const origins of [[app], ['http://localhost:5173', 'http://127.0.0.1:1'], [app, 'capacitor://localhost']]) {
       assert.deepEqual(advice(...origins), [], origins.join());
     }
     assert.deepEqual(describeOrigins({ corsOrigins: [app, 'https://b'], corsCredentials: true }), [

@@ -23,9 +23,8 @@ const errors = [
   ],
 ] as const; // prettier-ignore
 for (const [title, error, short] of errors) {
-  test(`${title}: ${short ?? 'no short text'}`, () => {
-    assert.equal(shortTextOf(reasonOfError(error), undefined), short);
-  });
+  test(`${title}: ${short ?? 'no short text'}`, () =>
+    assert.equal(shortTextOf(reasonOfError(error), undefined), short));
 }
 
 const reasons = [
@@ -36,7 +35,5 @@ const reasons = [
   ['certificate', 'connection-failed'],
 ] as const; // prettier-ignore
 for (const [code, reason] of reasons) {
-  test(`${code} is ${reason}`, () => {
-    assert.equal(reasonOfError(errorOf(code)), reason);
-  });
+  test(`${code} is ${reason}`, () => assert.equal(reasonOfError(errorOf(code)), reason));
 }

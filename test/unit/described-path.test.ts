@@ -20,9 +20,8 @@ const cases: [target: string, path: string][] = [
   [`http://host${long}b`, long],
 ]; // prettier-ignore
 for (const [target, path] of cases) {
-  test(`${JSON.stringify(target.slice(0, 60))} (${target.length}) is shown as ${JSON.stringify(path.slice(0, 60))} [D52]`, () => {
-    assert.equal(describePath(target), path);
-  });
+  test(`${JSON.stringify(target.slice(0, 60))} (${target.length}) is shown as ${JSON.stringify(path.slice(0, 60))} [D52]`, () =>
+    assert.equal(describePath(target), path));
 }
 
 test('a path is at most 256 printable ASCII characters [D52]', () => {

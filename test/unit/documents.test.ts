@@ -179,11 +179,7 @@ for (const document of documents) {
         namesIn(text, /(?<![\w-])([A-Z]+(?:_[A-Z]+)+)(?![\w-])/g),
         (variable: string) => variables.has(variable),
       ],
-      [
-        'flag belongs to a setting',
-        namesIn(text, /(?<![\w-])(--[a-z][a-z0-9-]*)/g),
-        (flag: string) => flags.has(flag),
-      ],
+      ['flag belongs to a setting', namesIn(text, /(?<![\w-])(--[a-z][a-z0-9-]*)/g), (flag: string) => flags.has(flag)],
     ] as const) {
       test(`every ${what}`, () => {
         assert.deepEqual(
@@ -267,19 +263,11 @@ describe('ARCHITECTURE.md', () => {
       / from 'node:(?:net|tls|http)'/,
       /^packages\/(?:core\/(?:admission|http1|hosts|guards)|command\/(?!api-reference)|dashboard|stand-in-backend)/,
     ],
-    [
-      'import the Prometheus client',
-      / from '@prometheus-io\/client'/,
-      /^packages\/(?:figures|command\/metrics)\//,
-    ],
+    ['import the Prometheus client', / from '@prometheus-io\/client'/, /^packages\/(?:figures|command\/metrics)\//],
     ['import commander', / from 'commander'/, /^packages\/command\/cli\/cli\.ts$/],
     ['end the process', /process\.exit\(/, /^packages\/command\/(?:main|cluster\/worker)\.ts$/],
     ['read the environment', /process\.env/, /^packages\/command\/(?:main|log\/log)\.ts$/],
-    [
-      'read the settings',
-      /\/settings\.ts'/,
-      /^packages\/command\/(?:cli|cluster|commands|service|settings)\//,
-    ],
+    ['read the settings', /\/settings\.ts'/, /^packages\/command\/(?:cli|cluster|commands|service|settings)\//],
   ] as const) {
     test(`only the allowed files ${what}`, () => {
       const found = sources.filter(({ text }) => pattern.test(text)).map(({ path }) => path);

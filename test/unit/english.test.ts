@@ -25,11 +25,7 @@ const inText: readonly Pattern[] = [
     pattern: /\b(?:whoever|whomever|whom|nobody|somebody|someone|no one)(?:'s)?\b/gi,
     instead: 'the client, the caller, the operator, the process',
   },
-  {
-    name: 'the genitive in front',
-    pattern: /(?:^|[.:;] )Of (?!course\b)[a-z]+/g,
-    instead: 'the subject first',
-  },
+  { name: 'the genitive in front', pattern: /(?:^|[.:;] )Of (?!course\b)[a-z]+/g, instead: 'the subject first' },
   {
     name: 'a word for people',
     pattern:
@@ -135,8 +131,7 @@ for (const [what, pattern, textsOf] of [
 }
 
 test('each pattern finds what it is for', () => {
-  const found = (text: string): string[] =>
-    faults(sourceTexts('a.ts', text)).map((each) => each.split(': ')[1] ?? '');
+  const found = (text: string): string[] => faults(sourceTexts('a.ts', text)).map((each) => each.split(': ')[1] ?? '');
   assert.deepEqual(found('// Who made a call.'), [opening.name]);
   assert.deepEqual(found("test('what a call is', () => {"), [opening.name]);
   assert.deepEqual(found("throw new Error('a method that is none');"), ['"that is none"']);

@@ -5,12 +5,7 @@ import { test } from 'node:test';
 
 import { outageTexts } from '../../packages/core/guards/options/outages.ts';
 import { callOutcomes, outcomes, type CallOutcome } from '../../packages/core/outcomes.ts';
-import {
-  HostMistake,
-  linesMax,
-  periodMs,
-  writeFailureLines,
-} from '../../packages/core/hosts/common/failure-lines.ts';
+import { HostMistake, linesMax, periodMs, writeFailureLines } from '../../packages/core/hosts/common/failure-lines.ts';
 import type { CallRecord } from '../../packages/core/call/call-record.ts';
 import { createCallRecord } from '../helpers/call-record.ts';
 
@@ -42,8 +37,7 @@ const ends: Partial<Record<CallOutcome, string>> = {
   'not-json': "Search the backend's log for the request id: its answer must be JSON.",
   'too-large': 'Make the backend send smaller answers, or raise responseBytesMax or bufferedBytesMax.',
   'no-keys': "Check that this machine can fetch the issuer's keys.",
-  overload:
-    'Raise inFlightMax, bufferedBytesMax or the limit of open files, or spread the load over more gateways.',
+  overload: 'Raise inFlightMax, bufferedBytesMax or the limit of open files, or spread the load over more gateways.',
   bug: 'This is a defect of the gateway: report it with this line.',
 };
 

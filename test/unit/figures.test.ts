@@ -8,11 +8,7 @@ import { failureReplies, notFoundReplies, replies } from '../../packages/core/re
 import { causeOfDeath } from '../../packages/figures/worker-deaths.ts';
 
 test('every status of a reply is counted under its own label', () => {
-  const all = [
-    ...Object.values(replies),
-    ...Object.values(failureReplies),
-    ...Object.values(notFoundReplies),
-  ];
+  const all = [...Object.values(replies), ...Object.values(failureReplies), ...Object.values(notFoundReplies)];
   for (const { status } of all) {
     const known = statuses.find((each) => each === status);
     assert.ok(known !== undefined, `${status} is not among the statuses`);

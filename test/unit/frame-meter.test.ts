@@ -45,10 +45,7 @@ describe('one turn', () => {
   });
 
   test('limits the bytes of several heads and of CONTINUATION frames together', () => {
-    assert.deepEqual(takeAll(begin(), Buffer.concat([head(600, 1), head(600, 3)])), [
-      2 * frameHead + 1000,
-      200,
-    ]);
+    assert.deepEqual(takeAll(begin(), Buffer.concat([head(600, 1), head(600, 3)])), [2 * frameHead + 1000, 200]);
     const inPieces = Buffer.concat([
       frame(frameTypes.headers, 0, 1, Buffer.alloc(600)),
       frame(frameTypes.continuation, flags.endHeaders, 1, Buffer.alloc(600)),
@@ -57,9 +54,7 @@ describe('one turn', () => {
   });
 
   test('limits the numbers of frames and of heads', () => {
-    const pings = Buffer.concat(
-      Array.from({ length: 15 }, () => frame(frameTypes.ping, 0, 0, Buffer.alloc(8))),
-    );
+    const pings = Buffer.concat(Array.from({ length: 15 }, () => frame(frameTypes.ping, 0, 0, Buffer.alloc(8))));
     assert.deepEqual(takeAll(begin(), pings), [10 * 17, 5 * 17]);
     const heads = Buffer.concat([1, 3, 5, 7].map((stream) => head(1, stream)));
     assert.deepEqual(takeAll(begin(), heads), [30, 10]);
@@ -143,12 +138,7 @@ describe('DATA over the expected length', () => {
   const data = (length: number, stream = 1, padding?: number): Buffer =>
     padding === undefined
       ? frame(frameTypes.data, 0, stream, Buffer.alloc(length))
-      : frame(
-          frameTypes.data,
-          flags.padded,
-          stream,
-          Buffer.from([padding, ...Buffer.alloc(length + padding)]),
-        );
+      : frame(frameTypes.data, flags.padded, stream, Buffer.from([padding, ...Buffer.alloc(length + padding)]));
 
   /** A meter that expects 5 bytes on stream 1, and the streams that have exceeded their expected length. */
   function expecting(): { meter: FrameMeter; excess: number[] } {
@@ -164,9 +154,7 @@ describe('DATA over the expected length', () => {
   test('a turn stops after the head of a request with a body, and continues with the rest of its allowance', () => {
     const meter = begin();
     const head = headers(1, [['a', '1']], flags.endHeaders);
-    const pings = Buffer.concat(
-      Array.from({ length: 15 }, () => frame(frameTypes.ping, 0, 0, Buffer.alloc(8))),
-    );
+    const pings = Buffer.concat(Array.from({ length: 15 }, () => frame(frameTypes.ping, 0, 0, Buffer.alloc(8))));
     const left = { ...allowance };
     assert.equal(meter.take(Buffer.concat([head, pings]), left), head.length);
     assert.equal(meter.stop, 'body');

@@ -3,11 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 
-import {
-  isAllowedHost,
-  normalizeHostName,
-  parseHostNames,
-} from '../../packages/core/admission/host-names.ts';
+import { isAllowedHost, normalizeHostName, parseHostNames } from '../../packages/core/admission/host-names.ts';
 
 const allowed = ['gateway.example.com', 'gateway', 'work_items'].map(normalizeHostName);
 
@@ -18,9 +14,7 @@ describe('addresses and names of the local machine are always allowed [D57]', ()
     'localhost:', 'LocalHost', 'localhost.', 'localhost.:9464', 'a.localhost', 'A-1.b.LOCALHOST.:1',
   ]; // prettier-ignore
   for (const host of localHosts) {
-    test(host, () => {
-      assert.equal(isAllowedHost(host, []), true);
-    });
+    test(host, () => assert.equal(isAllowedHost(host, []), true));
   }
 });
 
@@ -40,9 +34,8 @@ describe('an allowed name may have any case, a final dot and any port [D57]', ()
       assert.equal(isAllowedHost(host, []), false);
     });
   }
-  test('a name in the list may also have any case and a final dot', () => {
-    assert.equal(isAllowedHost('gateway.example', [normalizeHostName('GateWay.Example.')]), true);
-  });
+  test('a name in the list may also have any case and a final dot', () =>
+    assert.equal(isAllowedHost('gateway.example', [normalizeHostName('GateWay.Example.')]), true));
 });
 
 describe('all other names are refused [D57]', () => {
@@ -58,9 +51,7 @@ describe('all other names are refused [D57]', () => {
     'l\u00f6calhost', '*',
   ]; // prettier-ignore
   for (const host of others) {
-    test(JSON.stringify(host), () => {
-      assert.equal(isAllowedHost(host, allowed), false);
-    });
+    test(JSON.stringify(host), () => assert.equal(isAllowedHost(host, allowed), false));
   }
 
   test('a very long header is read in less than a second', () => {

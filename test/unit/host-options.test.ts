@@ -80,16 +80,7 @@ for (const [host, name, rule, wrong, right] of [
     [
       ...['*', 'https://a.example', [5], ['*', '*'], ['*', 'https://a.example'], ['https://*.example']],
       ...[['https://a.example/'], ['https://a.example:443'], ['https://A.example'], ['http://']],
-      ...[
-        ['file://a'],
-        ['app://a/b'],
-        ['xhttps://a.example/b'],
-        ['app://a:123456'],
-        ['-app://a'],
-        ['null'],
-        {},
-        null,
-      ],
+      ...[['file://a'], ['app://a/b'], ['xhttps://a.example/b'], ['app://a:123456'], ['-app://a'], ['null'], {}, null],
     ],
     [[], ['*'], ['https://a.example', 'http://localhost:5173'], ['capacitor://localhost', 'a+b-c.d://e:80']],
   ],
@@ -172,26 +163,14 @@ test('options that cannot be combined are refused with the reason', () => {
   const pem = { cert: 'x', key: 'x' };
   assert.match(problemsOf({ backendTls: pem, backendUrl: https }), /^backendTls cannot be used: \w/);
   assert.match(problemsOf({ tls: pem }), /^tls cannot be used: \w/);
-  assert.throws(
-    () => {
-      createGatewayServer({ backendUrl: https }).renewTls({} as never);
-    },
-    {
-      name: 'TypeError',
-      message: `Cannot create the gateway: tls ${tlsWish}.`,
-    },
-  );
+  assert.throws(() => createGatewayServer({ backendUrl: https }).renewTls({} as never), {
+    name: 'TypeError',
+    message: `Cannot create the gateway: tls ${tlsWish}.`,
+  });
 });
 
 test('every problem is in one message: texts first, then numbers, combinations and unknown names', () => {
-  const wrong = {
-    requestTimeoutMs: 0,
-    backendUrl: 'x',
-    corsMaxAgeS: 5,
-    inFlightMx: 1,
-    connectionsMax: 1,
-    zzz: 1,
-  };
+  const wrong = { requestTimeoutMs: 0, backendUrl: 'x', corsMaxAgeS: 5, inFlightMx: 1, connectionsMax: 1, zzz: 1 };
   const problems = [
     `backendUrl ${addressRule}`,
     `requestTimeoutMs ${msWish}`,

@@ -5,12 +5,7 @@ import { describe, test } from 'node:test';
 import { methodBytesMax } from '../../packages/core/http1/grammar.ts';
 import { fieldsMax, readHead } from '../../packages/core/hosts/http2/http2-head.ts';
 
-const whole = {
-  ':method': 'GET',
-  ':scheme': 'https',
-  ':path': '/api/work-items',
-  ':authority': 'items.test',
-};
+const whole = { ':method': 'GET', ':scheme': 'https', ':path': '/api/work-items', ':authority': 'items.test' };
 
 function reasonOf(pseudo: Record<string, string>, ...fields: string[]): string | undefined {
   const head = readHead([...Object.entries(pseudo).flat(), ...fields], true, 16_384);
@@ -18,9 +13,8 @@ function reasonOf(pseudo: Record<string, string>, ...fields: string[]): string |
 }
 
 describe('a malformed head over HTTP/2 [RFC 9113, 8]', () => {
-  test('a valid head is accepted', () => {
-    assert.equal(reasonOf(whole, 'host', 'items.test', 'accept', '*/*'), undefined);
-  });
+  test('a valid head is accepted', () =>
+    assert.equal(reasonOf(whole, 'host', 'items.test', 'accept', '*/*'), undefined));
 
   for (const [pseudo, fields, reason] of [
     [{ ...whole, ':odd': '1' }, [], 'an unknown pseudo-header field'],
@@ -36,9 +30,8 @@ describe('a malformed head over HTTP/2 [RFC 9113, 8]', () => {
     [{ ...whole, ':method': '' }, [], 'an invalid method'],
     [{ ...whole, ':scheme': 'ftp' }, [], 'a scheme other than http and https'],
   ] as const) {
-    test(`${JSON.stringify([...Object.values(pseudo), ...fields])}: ${reason}`, () => {
-      assert.equal(reasonOf(pseudo, ...fields), reason);
-    });
+    test(`${JSON.stringify([...Object.values(pseudo), ...fields])}: ${reason}`, () =>
+      assert.equal(reasonOf(pseudo, ...fields), reason));
   }
 });
 

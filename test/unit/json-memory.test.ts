@@ -99,9 +99,7 @@ test('for random nesting in pieces of any size the checker agrees with JSON.pars
 });
 
 test('a text of 64 MB in pieces needs less than 1 MiB of memory', () => {
-  const piece = Buffer.from(
-    JSON.stringify(Array.from({ length: 1500 }, (_, id) => ({ id, title: 'é'.repeat(9) }))),
-  );
+  const piece = Buffer.from(JSON.stringify(Array.from({ length: 1500 }, (_, id) => ({ id, title: 'é'.repeat(9) }))));
   const checker = createJsonChecker();
   checker.write(Buffer.from('['));
   const before = arrayBuffers();
@@ -136,10 +134,7 @@ test('without its scanner the checker fails with the command that builds it', as
     const copy = join(directory, 'json.ts');
     copyFileSync(new URL('../../packages/core/json/json.ts', import.meta.url), copy);
     await assert.rejects(import(pathToFileURL(copy).href), (error: Error) => {
-      assert.match(
-        error.message,
-        /^The JSON scanner is not built \(.*scanner\.wasm\): run `npm run build:scanner`\.$/,
-      );
+      assert.match(error.message, /^The JSON scanner is not built \(.*scanner\.wasm\): run `npm run build:scanner`\.$/);
       assert.equal((error.cause as NodeJS.ErrnoException).code, 'ENOENT');
       return true;
     });

@@ -55,11 +55,7 @@ test("every token may cross the edge of the scanner's window, and every fault th
     const text = Buffer.concat([mark, space, everyToken.subarray(3)]);
     assert.ok(isJson(text), `${before} bytes before the edge`);
     const broken = Buffer.concat([mark, space, mutate(everyToken.subarray(3), everyToken, random)]);
-    assert.equal(
-      isJson(broken),
-      isJsonByOracle(broken),
-      `${before}: ${shown(broken.subarray(space.length))}`,
-    );
+    assert.equal(isJson(broken), isJsonByOracle(broken), `${before}: ${shown(broken.subarray(space.length))}`);
   }
 });
 
@@ -79,21 +75,7 @@ test("numbers of up to 140 digits get the oracle's result, with different texts 
     '', '[', '[1,', '[12,3,', '[1.5,', `[1,"${'x'.repeat(30)}",`, `[1,${' '.repeat(25)}`,
   ]; // prettier-ignore
   for (const before of befores) {
-    for (const behind of [
-      '',
-      ']',
-      ',1]',
-      'x]',
-      'xx]',
-      'xxx]',
-      '-1]',
-      '"]',
-      '","]',
-      '.5]',
-      '.]',
-      'e1]',
-      '1.1.1]',
-    ]) {
+    for (const behind of ['', ']', ',1]', 'x]', 'xx]', 'xxx]', '-1]', '"]', '","]', '.5]', '.]', 'e1]', '1.1.1]']) {
       // prettier-ignore
       for (let count = 0; count <= 140; count += 1) {
         for (const digits of ['7'.repeat(count), `0.${'7'.repeat(count)}`, `1e${'7'.repeat(count)}`]) {

@@ -31,9 +31,7 @@ const { value } = fc.letrec<{ value: string }>((tie) => ({
       .map((all) => `{${all.map((one) => one.join('')).join(',')}}`),
   ),
 }));
-const json = fc
-  .tuple(fc.constantFrom('', '', '\ufeff'), space, value, space)
-  .map((all) => Buffer.from(all.join('')));
+const json = fc.tuple(fc.constantFrom('', '', '\ufeff'), space, value, space).map((all) => Buffer.from(all.join('')));
 
 const cuts = fc.array(fc.nat({ max: 400 }), { maxLength: 6 });
 

@@ -16,10 +16,7 @@ class Disk {
   #stalled: (() => void) | undefined;
   isStalled = false;
 
-  readonly write = (
-    bytes: Buffer,
-    done: (error: NodeJS.ErrnoException | null, written: number) => void,
-  ): void => {
+  readonly write = (bytes: Buffer, done: (error: NodeJS.ErrnoException | null, written: number) => void): void => {
     const copy = Buffer.from(bytes);
     const finish = (): void => {
       this.writes += 1;

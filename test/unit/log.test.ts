@@ -111,10 +111,7 @@ for (const outcome of ['ok', 'refused', 'bug'] as const) {
       },
     };
     const line = lineOf(record, false);
-    assert.deepEqual(
-      [line?.['client'], line?.['subject'], line?.['agent']],
-      [undefined, undefined, undefined],
-    );
+    assert.deepEqual([line?.['client'], line?.['subject'], line?.['agent']], [undefined, undefined, undefined]);
     assert.deepEqual([line?.['path'], line?.['http']], [read.path, '1.1']);
   });
 }

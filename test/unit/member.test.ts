@@ -25,27 +25,13 @@ const told = (...event: unknown[]): void => {
   changes.notify();
 };
 const observer: MemberObserver = {
-  onReady: () => {
-    told('ready');
-  },
-  onCount: (_, id, asked) => {
-    told('count', id, asked);
-  },
-  onKeys: (_, keys) => {
-    told('keys', keys);
-  },
-  onRefused: () => {
-    told('refused');
-  },
-  onUnreachable: () => {
-    told('unreachable');
-  },
-  onGone: () => {
-    told('gone');
-  },
-  onExit: (_, code, signal) => {
-    told('exit', code, signal);
-  },
+  onReady: () => told('ready'),
+  onCount: (_, id, asked) => told('count', id, asked),
+  onKeys: (_, keys) => told('keys', keys),
+  onRefused: () => told('refused'),
+  onUnreachable: () => told('unreachable'),
+  onGone: () => told('gone'),
+  onExit: (_, code, signal) => told('exit', code, signal),
 };
 
 beforeEach(() => {
@@ -73,9 +59,7 @@ function received(count: number): Promise<Record<string, unknown>[]> {
   return changes.until(
     () => {
       const lines = printed.split('\n').slice(0, -1);
-      return lines.length < count
-        ? undefined
-        : lines.map((line) => JSON.parse(line) as Record<string, unknown>);
+      return lines.length < count ? undefined : lines.map((line) => JSON.parse(line) as Record<string, unknown>);
     },
     () => `${count} messages; got ${printed}`,
   );
@@ -88,11 +72,7 @@ async function becomeReady(): Promise<void> {
 
 test('a worker starts with its share of the limits', async () => {
   const [start] = await received(1);
-  const {
-    kind,
-    settings: share,
-    sharing: sent,
-  } = start as { kind: string; settings: object; sharing: string };
+  const { kind, settings: share, sharing: sent } = start as { kind: string; settings: object; sharing: string };
   assert.deepEqual([kind, sent], ['start', sharing]);
   const { connectionsMax, inFlightMax, backendUrl } = share as Record<string, unknown>;
   assert.deepEqual([connectionsMax, inFlightMax, backendUrl], [3, 3, 'http://127.0.0.1:1/']);

@@ -43,10 +43,7 @@ test('ambiguous names and invalid numbers fail the start', () => {
     ['2', 'clients'],
     ['3', 'x:y:z'],
   ] as const) {
-    assert.throws(
-      () => find(count, names),
-      /^StartError: LISTEN_FDS passes \d sockets, .*FileDescriptorName/,
-    );
+    assert.throws(() => find(count, names), /^StartError: LISTEN_FDS passes \d sockets, .*FileDescriptorName/);
   }
   for (const count of ['-1', '1e1', '2 ', '065', '65', 'two', '999999999']) {
     assert.throws(() => find(count), /LISTEN_FDS must be the number of passed sockets, 0 to 64/, count);
@@ -56,10 +53,7 @@ test('ambiguous names and invalid numbers fail the start', () => {
 test('shown addresses and ports are those of the sockets', () => {
   const [url, adminUrl] = ['https://localhost', 'http://[::1]:9464'];
   assert.deepEqual(settingsOfSockets({ clients: [], admin: [] }, url, adminUrl), {});
-  assert.deepEqual(settingsOfSockets({ clients: [3], admin: [] }, url, adminUrl), {
-    host: 'localhost',
-    port: '443',
-  });
+  assert.deepEqual(settingsOfSockets({ clients: [3], admin: [] }, url, adminUrl), { host: 'localhost', port: '443' });
   assert.deepEqual(settingsOfSockets({ clients: [], admin: [3, 4, 5] }, url, adminUrl), {
     adminHost: '[::1] and 2 more',
     adminPort: '9464 and 2 more',

@@ -19,14 +19,7 @@ const controls = ranges.flatMap(([from, to]) =>
   Array.from({ length: to - from + 1 }, (_, index) => String.fromCharCode(from + index)),
 );
 const escapeOf = (character: string): string => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
-const call = {
-  requestId: 'id',
-  method: 'GET',
-  status: 500,
-  outcome: 'unreachable',
-  durationMs: 1,
-  replyBytes: 2,
-};
+const call = { requestId: 'id', method: 'GET', status: 500, outcome: 'unreachable', durationMs: 1, replyBytes: 2 };
 
 describe('a control character', () => {
   for (const character of controls) {
@@ -34,21 +27,11 @@ describe('a control character', () => {
       const text = `a${character}b`;
       const shown = `a${escapeOf(character)}b`;
       for (const [where, { json, pretty }] of Object.entries({
-        cause: write((logger) => {
-          logger.warn({ ...call, cause: text }, 'backend call failed');
-        }),
-        message: write((logger) => {
-          logger.warn(text);
-        }),
-        value: write((logger) => {
-          logger.warn({ settings: { deep: [text] } }, 'text');
-        }),
-        name: write((logger) => {
-          logger.warn({ [text]: 1 }, 'text');
-        }),
-        error: write((logger) => {
-          logger.error({ err: new TypeError(text, { cause: new Error(text) }) }, 'text');
-        }),
+        cause: write((logger) => logger.warn({ ...call, cause: text }, 'backend call failed')),
+        message: write((logger) => logger.warn(text)),
+        value: write((logger) => logger.warn({ settings: { deep: [text] } }, 'text')),
+        name: write((logger) => logger.warn({ [text]: 1 }, 'text')),
+        error: write((logger) => logger.error({ err: new TypeError(text, { cause: new Error(text) }) }, 'text')),
       })) {
         assert.ok(pretty.includes(shown), `${where}: ${JSON.stringify(pretty)}`);
         for (const line of [json.trimEnd(), ...pretty.split('\n')]) {
@@ -62,9 +45,7 @@ describe('a control character', () => {
 });
 
 test('a stack keeps its lines; a line break in the message of its error is escaped', () => {
-  const { pretty } = write((logger) => {
-    logger.error({ err: new Error('one\n[12:00:00.000] INFO: fake') }, 'text');
-  });
+  const { pretty } = write((logger) => logger.error({ err: new Error('one\n[12:00:00.000] INFO: fake') }, 'text'));
   const lines = pretty.trimEnd().split('\n');
   assert.ok(lines.some((line) => line.trim() === String.raw`Error: one\u000a[12:00:00.000] INFO: fake`));
   assert.ok(lines.filter((line) => /^ +at .*pretty-log\.test\.ts/.test(line)).length > 0);
@@ -75,9 +56,9 @@ test('a stack keeps its lines; a line break in the message of its error is escap
 });
 
 test('other text is unchanged', () => {
-  const { json, pretty } = write((logger) => {
-    logger.warn({ ...call, cause: 'größer "als" \\ 東京 🙂' }, 'backend call failed');
-  });
+  const { json, pretty } = write((logger) =>
+    logger.warn({ ...call, cause: 'größer "als" \\ 東京 🙂' }, 'backend call failed'),
+  );
   assert.ok(json.includes(String.raw`"cause":"größer \"als\" \\ 東京 🙂"`));
   assert.ok(pretty.includes('größer "als" \\ 東京 🙂'));
 });

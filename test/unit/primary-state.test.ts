@@ -90,12 +90,7 @@ test('each question gets its own answer, in any order; other answers are ignored
 });
 
 for (const [what, forget] of [
-  [
-    'close',
-    (counter: PrimaryCounter) => {
-      counter.close();
-    },
-  ],
+  ['close', (counter: PrimaryCounter) => counter.close()],
   ['revive', (counter: PrimaryCounter) => void counter.revive()],
 ] as const) {
   test(`an answer that comes after ${what} is ignored`, async () => {

@@ -33,10 +33,7 @@ test('digits are distributed evenly at each place', () => {
     for (const [digit, count] of counts[place] ?? []) {
       // Six standard deviations of an even distribution.
       const tolerance = 6 * Math.sqrt((draws * (1 - 1 / values)) / values);
-      assert.ok(
-        Math.abs(count - draws / values) <= tolerance,
-        `place ${place}: ${digit} came ${count} times`,
-      );
+      assert.ok(Math.abs(count - draws / values) <= tolerance, `place ${place}: ${digit} came ${count} times`);
     }
   }
 });

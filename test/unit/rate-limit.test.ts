@@ -27,10 +27,7 @@ describe('counts in this process', () => {
     assert.equal(wait(count, 'a'), 0.5);
     assert.equal(wait(count, 'b'), 0, 'other keys are counted separately');
     now = 6_000;
-    assert.deepEqual(
-      [wait(count, 'a'), wait(count, 'a'), wait(count, 'a'), wait(count, 'a')],
-      [0, 0, 0, 1_000],
-    );
+    assert.deepEqual([wait(count, 'a'), wait(count, 'a'), wait(count, 'a'), wait(count, 'a')], [0, 0, 0, 1_000]);
     now = 6_998;
     assert.equal(wait(count, 'b'), 0);
     assert.equal(wait(count, 'b'), 0);

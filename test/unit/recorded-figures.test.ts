@@ -11,9 +11,8 @@ import { findResults, formatResults, readResults } from '../../bench/results.ts'
 const root = join(import.meta.dirname, '../..');
 
 for (const [path, text] of await makeFiles()) {
-  test(`${path} is as \`npm run figures\` writes it`, () => {
-    assert.equal(readFileSync(join(root, path), 'utf8'), text, `${path} is stale: npm run figures`);
-  });
+  test(`${path} is as \`npm run figures\` writes it`, () =>
+    assert.equal(readFileSync(join(root, path), 'utf8'), text, `${path} is stale: npm run figures`));
 }
 
 test('a changed figure changes every file', async () => {
@@ -27,6 +26,5 @@ test('a changed figure changes every file', async () => {
   for (const [path, text] of await makeFiles(results)) assert.notEqual(text, files.get(path), path);
 });
 
-test('the recorded figures are formatted as a benchmark with --record writes them', () => {
-  assert.equal(formatResults(readResults()), readFileSync(findResults(), 'utf8'));
-});
+test('the recorded figures are formatted as a benchmark with --record writes them', () =>
+  assert.equal(formatResults(readResults()), readFileSync(findResults(), 'utf8')));

@@ -20,16 +20,14 @@ after(async () => {
 /** Exports two spans and returns the number of rejected ones known when the exporter reports its result. */
 async function rejectedOfTwo(): Promise<number> {
   const memory = new InMemorySpanExporter();
-  const tracer = new TracerProvider({
-    spanProcessors: [new SimpleSpanProcessor({ exporter: memory })],
-  }).getTracer('test');
+  const tracer = new TracerProvider({ spanProcessors: [new SimpleSpanProcessor({ exporter: memory })] }).getTracer(
+    'test',
+  );
   for (const name of ['one', 'two']) tracer.startSpan(name).end();
   const exporter = new OTLPTraceExporter({ url: `${collector.url}/v1/traces` });
-  const rejected = await new Promise<number>((resolve) => {
-    exporter.export(memory.getFinishedSpans(), () => {
-      resolve(takeRejectedSpans());
-    });
-  });
+  const rejected = await new Promise<number>((resolve) =>
+    exporter.export(memory.getFinishedSpans(), () => resolve(takeRejectedSpans())),
+  );
   await exporter.shutdown();
   return rejected;
 }
@@ -52,12 +50,7 @@ test("a collector's warning and an accepted batch reject no spans", async () => 
 });
 
 test('other log lines are ignored', () => {
-  for (const words of [
-    ['{'],
-    ['{"rejectedSpans":"x"}'],
-    ['{"rejectedSpans":-1}'],
-    ['a', 1, null, undefined],
-  ]) {
+  for (const words of [['{'], ['{"rejectedSpans":"x"}'], ['{"rejectedSpans":-1}'], ['a', 1, null, undefined]]) {
     diag.warn(...(words as [string]));
     assert.equal(takeRejectedSpans(), 0);
   }

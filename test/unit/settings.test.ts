@@ -6,12 +6,7 @@ import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 
-import {
-  defaultOf,
-  describeChanges,
-  describeSettings,
-  showValue,
-} from '../../packages/command/settings/describe.ts';
+import { defaultOf, describeChanges, describeSettings, showValue } from '../../packages/command/settings/describe.ts';
 import { settingGroups } from '../../packages/command/options/groups.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
 import { type Command } from '../../packages/command/options/row.ts';
@@ -145,9 +140,7 @@ describe('names and defaults', () => {
 });
 
 describe('commands', () => {
-  const gatewayAlone: SettingName[] = expected
-    .map(([name]) => name)
-    .filter((name) => !name.startsWith('embedded'));
+  const gatewayAlone: SettingName[] = expected.map(([name]) => name).filter((name) => !name.startsWith('embedded'));
   const expectedOf: Record<Command, SettingName[]> = {
     serve: gatewayAlone,
     check: gatewayAlone,
@@ -167,18 +160,10 @@ describe('commands', () => {
           'settingsFile',
         ].includes(name),
     ),
-    backend: [
-      'logLevel',
-      'logFormat',
-      'embeddedBackendHost',
-      'embeddedBackendPort',
-      'embeddedBackendDatabase',
-    ],
+    backend: ['logLevel', 'logFormat', 'embeddedBackendHost', 'embeddedBackendPort', 'embeddedBackendDatabase'],
   };
   for (const [command, names] of Object.entries(expectedOf) as [Command, SettingName[]][]) {
-    test(`${command} has exactly its settings`, () => {
-      assert.deepEqual(settingsOf(command), names);
-    });
+    test(`${command} has exactly its settings`, () => assert.deepEqual(settingsOf(command), names));
   }
 });
 
@@ -241,10 +226,7 @@ test('HTTP/2 needs Node 26 [D39]', () => {
     assert.equal(findHttp2Problem(version), undefined);
   }
   for (const version of ['22.19.0', '24.21.0', '25.9.0', '3.26.26']) {
-    assert.match(
-      findHttp2Problem(version) ?? '',
-      new RegExp(`needs Node 26 or newer, but this is Node ${version}:`),
-    );
+    assert.match(findHttp2Problem(version) ?? '', new RegExp(`needs Node 26 or newer, but this is Node ${version}:`));
   }
 });
 
@@ -306,9 +288,8 @@ describe('precedence', () => {
     });
   }
 
-  test('an empty flag is not treated as unset: an empty port is invalid', () => {
-    assert.deepEqual(problemsOf({ port: '' }), ['--port is "", but must be a whole number from 0 to 65535']);
-  });
+  test('an empty flag is not treated as unset: an empty port is invalid', () =>
+    assert.deepEqual(problemsOf({ port: '' }), ['--port is "", but must be a whole number from 0 to 65535']));
 
   test('variables of other commands are ignored', () => {
     const environment = { EMBEDDED_BACKEND_PORT: 'x', EMBEDDED_BACKEND_DATABASE: 'a.sqlite' };
@@ -322,17 +303,11 @@ describe('precedence', () => {
 describe('the settings file', () => {
   const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-'));
   const file = join(folder, 'settings.env');
-  after(() => {
-    rmSync(folder, { recursive: true });
-  });
+  after(() => rmSync(folder, { recursive: true }));
 
   test('overrides defaults, and is overridden by variables and flags', () => {
     writeFileSync(file, '# comment\nPORT=1001\nADMIN_PORT=1002\nHOST="gateway.internal"\nLOG_LEVEL=\n');
-    const { settings, sources } = resolveSettings(
-      'serve',
-      { settingsFile: file, adminPort: '2002' },
-      { PORT: '2001' },
-    );
+    const { settings, sources } = resolveSettings('serve', { settingsFile: file, adminPort: '2002' }, { PORT: '2001' });
     assert.deepEqual(
       [settings.port, settings.adminPort, settings.host, settings.logLevel],
       [2001, 2002, 'gateway.internal', 'info'],
@@ -397,9 +372,8 @@ describe('the settings file', () => {
   });
 });
 
-test('WORKERS=auto is one worker for each core', () => {
-  assert.equal(resolveSettings('serve', { workers: 'auto' }, {}).settings.workers, availableParallelism());
-});
+test('WORKERS=auto is one worker for each core', () =>
+  assert.equal(resolveSettings('serve', { workers: 'auto' }, {}).settings.workers, availableParallelism()));
 
 describe('problems', () => {
   test('all mistakes of an address are reported', () => {
@@ -410,10 +384,7 @@ describe('problems', () => {
 
   test('all problems are listed at once, after those that were known before', () => {
     assert.throws(
-      () =>
-        resolveSettings('serve', { port: 'x', logLevel: 'loud' }, { BACKEND_URL: 'ftp://a' }, [
-          'known before',
-        ]),
+      () => resolveSettings('serve', { port: 'x', logLevel: 'loud' }, { BACKEND_URL: 'ftp://a' }, ['known before']),
       (error) => {
         assert.ok(error instanceof SettingsError);
         assert.deepEqual(error.problems, [
@@ -428,9 +399,8 @@ describe('problems', () => {
     );
   });
 
-  test('a problem that was known before is an error by itself', () => {
-    assert.throws(() => resolveSettings('serve', {}, {}, ['known before']), SettingsError);
-  });
+  test('a problem that was known before is an error by itself', () =>
+    assert.throws(() => resolveSettings('serve', {}, {}, ['known before']), SettingsError));
 
   test('a problem names the source of the value', () => {
     assert.match(problemsOf({ port: '-1' })[0] ?? '', /^--port is "-1"/);
@@ -454,30 +424,10 @@ describe('problems', () => {
     docs: ['', 'TRUE', 'yes', '2', ' true'],
     logClient: ['', 'no', '2'],
     trustedProxies: ['proxy.internal', '10.0.0.0/33', '10.0.0.1:80', '[::1]', '10.0.0.1 10.0.0.2', '*'],
-    corsOrigins: [
-      'https://a/',
-      'https://a:443',
-      'https://*.example.com',
-      'null',
-      'https://u:pw@a',
-      '*,http://a',
-    ],
+    corsOrigins: ['https://a/', 'https://a:443', 'https://*.example.com', 'null', 'https://u:pw@a', '*,http://a'],
     corsCredentials: ['', 'yes'],
-    otelExporterOtlpEndpoint: [
-      'localhost:4318',
-      'ftp://a',
-      'http://user:secret@a',
-      'http://a/?key=secret',
-      ' ',
-    ],
-    otelExporterOtlpHeaders: [
-      'secret',
-      '=secret',
-      'a b=secret',
-      'key=secret%0d%0ax:y',
-      'key=%zz',
-      'key=se\ncret',
-    ],
+    otelExporterOtlpEndpoint: ['localhost:4318', 'ftp://a', 'http://user:secret@a', 'http://a/?key=secret', ' '],
+    otelExporterOtlpHeaders: ['secret', '=secret', 'a b=secret', 'key=secret%0d%0ax:y', 'key=%zz', 'key=se\ncret'],
     otelTracesSampler: ['on', 'ALWAYS_ON', 'jaeger_remote', ''],
     otelTracesSamplerArg: ['', '-0.1', '1.1', '1e-3', '10%', 'Infinity', '.'],
     corsMaxAgeS: ['-1', '86401', '10m'],
@@ -540,12 +490,7 @@ describe('problems', () => {
     otelTracesSamplerArg: ['0', '1', '0.01', '.5', '1.0'],
     host: ['0.0.0.0', '::', '::1', 'fe80::1%eth0', 'gateway.internal', 'localhost'],
     embeddedBackendDatabase: [':memory:', 'items.sqlite', '/var/lib/a b/items.sqlite'],
-    backendUrl: [
-      'http://localhost',
-      'https://backend.internal',
-      'http://[::1]:5104',
-      'http://a:80/base/path/',
-    ],
+    backendUrl: ['http://localhost', 'https://backend.internal', 'http://[::1]:5104', 'http://a:80/base/path/'],
   };
   for (const [name, values] of Object.entries(good) as [SettingName, readonly string[]][]) {
     for (const value of values) {

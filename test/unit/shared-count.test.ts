@@ -67,7 +67,7 @@ function create(fallback?: Count, clock = new HandClock()) {
   };
   const takeAll = async (keys: readonly string[], ms?: number) => (await resultsOf(keys, ms)).map(wait);
   const take = async (key: string, ms?: number) => (await takeAll([key], ms))[0];
-  return { clock, counter, changes, count, take, takeAll, resultsOf, [Symbol.dispose]: () => { count.close(); } }; // prettier-ignore
+  return { clock, counter, changes, count, take, takeAll, resultsOf, [Symbol.dispose]: () => count.close() }; // prettier-ignore
 }
 
 /** As `create`, started. */
@@ -180,7 +180,7 @@ describe('when the counter fails', () => {
     using shared = await begin();
     const late: (() => void)[] = [];
     shared.counter.answer = (question) =>
-      new Promise((resolve) => late.push(() => { resolve(question.wanted.flatMap(() => [0, 60_000, 0])); })); // prettier-ignore
+      new Promise((resolve) => late.push(() => resolve(question.wanted.flatMap(() => [0, 60_000, 0])))); // prettier-ignore
     const first = shared.count.take('a');
     await settle();
     await shared.clock.pass(10);
@@ -202,7 +202,7 @@ describe('when the counter fails', () => {
     let answer = (): void => undefined;
     shared.counter.answer = (question) =>
       new Promise((resolve) => {
-        answer = () => { resolve(shared.counter.count(question)); }; // prettier-ignore
+        answer = () => resolve(shared.counter.count(question)); // prettier-ignore
       });
     const taken = shared.count.take('a');
     await settle();

@@ -58,8 +58,7 @@ test('each setting of tokens without AUTH_ISSUER is a problem', () => {
     BACKEND_IDENTITY_HEADER: 'x-user',
   });
   assert.equal(problems.length, 11);
-  for (const problem of problems)
-    assert.match(problem, /^[A-Z_]+ is set, but tokens are off: AUTH_ISSUER is not set$/);
+  for (const problem of problems) assert.match(problem, /^[A-Z_]+ is set, but tokens are off: AUTH_ISSUER is not set$/);
 });
 
 const rows: [title: string, more: Record<string, string>, problem: RegExp][] = [

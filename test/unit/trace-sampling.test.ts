@@ -46,10 +46,6 @@ test("parent-based samplers follow the parent's decision, others ignore it", () 
     ['traceidratio', true, false],
   ] as const; // prettier-ignore
   for (const [name, parent, expected] of cases) {
-    assert.equal(
-      createSampler(name, 0.5)(withLastBits(2 ** 32 - 1), parent),
-      expected,
-      `${name}, ${String(parent)}`,
-    );
+    assert.equal(createSampler(name, 0.5)(withLastBits(2 ** 32 - 1), parent), expected, `${name}, ${String(parent)}`);
   }
 });

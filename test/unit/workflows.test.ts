@@ -28,11 +28,8 @@ interface Workflow {
 }
 
 const root = resolve(import.meta.dirname, '../..');
-const { scripts } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
-  scripts: Record<string, string>;
-};
-const read = (name: string): Workflow =>
-  parse(readFileSync(join(root, '.github/workflows', name), 'utf8')) as Workflow;
+const { scripts } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { scripts: Record<string, string> };
+const read = (name: string): Workflow => parse(readFileSync(join(root, '.github/workflows', name), 'utf8')) as Workflow;
 const names = globSync('*.yml', { cwd: join(root, '.github/workflows') });
 const readText = (path: string): string => readFileSync(join(root, path), 'utf8');
 const { version: nodeVersion } = JSON.parse(readText('scripts/node/package.json')) as { version: string };
@@ -41,9 +38,7 @@ const pinnedImage = /^[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}$/;
 
 test('the image is built on images named by their digests, with the Node.js of the npm scripts', () => {
   const text = readText('Dockerfile');
-  const bases = new Map(
-    [...text.matchAll(/^ARG (\w+_IMAGE)=(.*)$/gm)].map(([, name, image]) => [name, image]),
-  );
+  const bases = new Map([...text.matchAll(/^ARG (\w+_IMAGE)=(.*)$/gm)].map(([, name, image]) => [name, image]));
   const used = [...text.matchAll(/^FROM .*?(\S+)(?: AS \w+)?$/gm)].map(([, base]) => base);
   assert.deepEqual(new Set(used), new Set([...bases.keys()].map((name) => `\${${name}}`)));
   for (const image of bases.values()) assert.match(image ?? '', pinnedImage);
@@ -60,26 +55,17 @@ test('a bot keeps packages, actions and images up to date, even images in the op
     ignorePaths: string[];
     customManagers: { matchStrings: string[] }[];
   };
-  assert.deepEqual(presets, [
-    'config:recommended',
-    'docker:pinDigests',
-    'helpers:pinGitHubActionDigestsToSemver',
-  ]);
+  assert.deepEqual(presets, ['config:recommended', 'docker:pinDigests', 'helpers:pinGitHubActionDigestsToSemver']);
   // The preset would leave out everything under test/ and examples/.
   assert.deepEqual(ignorePaths, ['**/node_modules/**']);
-  const patterns = customManagers.flatMap(({ matchStrings }) =>
-    matchStrings.map((each) => new RegExp(each, 'g')),
-  );
+  const patterns = customManagers.flatMap(({ matchStrings }) => matchStrings.map((each) => new RegExp(each, 'g')));
   const text = readText('.github/workflows/release.yml');
-  const found = patterns.flatMap((pattern) =>
-    [...text.matchAll(pattern)].map(({ groups }) => groups?.['depName']),
-  );
+  const found = patterns.flatMap((pattern) => [...text.matchAll(pattern)].map(({ groups }) => groups?.['depName']));
   assert.deepEqual(found, ['docker.io/tonistiigi/binfmt', 'docker.io/moby/buildkit']);
 });
 
-test('there are workflows for changes, for the night and for releases', () => {
-  assert.deepEqual(names.toSorted(), ['ci.yml', 'nightly.yml', 'release.yml']);
-});
+test('there are workflows for changes, for the night and for releases', () =>
+  assert.deepEqual(names.toSorted(), ['ci.yml', 'nightly.yml', 'release.yml']));
 
 for (const name of names) {
   describe(name, () => {
@@ -88,9 +74,7 @@ for (const name of names) {
 
     test('strangers cannot start it with permissions: no pull_request_target, no workflow_run', () => {
       assert.deepEqual(
-        Object.keys(on).filter(
-          (event) => !['push', 'pull_request', 'schedule', 'workflow_dispatch'].includes(event),
-        ),
+        Object.keys(on).filter((event) => !['push', 'pull_request', 'schedule', 'workflow_dispatch'].includes(event)),
         [],
       );
     });
@@ -257,10 +241,7 @@ describe('a release', () => {
 
   test('publishes the tarball that was checked, with provenance and without a token', () => {
     const last = publish.steps.at(-1);
-    assert.match(
-      last?.run ?? '',
-      /for tarball in \.\/release\/\*\.tgz;[^]*npm publish "\$tarball" --provenance/,
-    );
+    assert.match(last?.run ?? '', /for tarball in \.\/release\/\*\.tgz;[^]*npm publish "\$tarball" --provenance/);
     assert.doesNotMatch(JSON.stringify(publish), /secrets\./);
     assert.equal(publish.permissions?.['id-token'], 'write');
   });

@@ -69,22 +69,12 @@ for (const [value, length] of [
   ['7, 7', undefined], ['7 ', undefined], [' 7', undefined], ['0x7', undefined], ['7.0', undefined],
   ['1e3', undefined], ['\xb2', undefined], ['000000000000000000x', undefined],
 ] as const) {
-  test(`a content-length ${JSON.stringify(value)} is ${String(length)} [RFC 9112, 6.3]`, () => {
-    assert.equal(parseContentLength(value), length);
-  });
+  test(`a content-length ${JSON.stringify(value)} is ${String(length)} [RFC 9112, 6.3]`, () => assert.equal(parseContentLength(value), length));
 }
 
 test('the only transfer coding is chunked, in upper and lower case [RFC 9112, 6.1]', () => {
   for (const value of ['chunked', 'Chunked', 'CHUNKED']) assert.equal(isChunked(value), true, value);
-  for (const value of [
-    '',
-    'gzip',
-    'gzip, chunked',
-    'chunked, chunked',
-    'chunked;a',
-    'xchunked',
-    'chunked\xa0',
-  ]) {
+  for (const value of ['', 'gzip', 'gzip, chunked', 'chunked, chunked', 'chunked;a', 'xchunked', 'chunked\xa0']) {
     assert.equal(isChunked(value), false, value);
   }
 });
@@ -98,9 +88,7 @@ for (const [value, closes, keepsAlive] of [
   ['"close"', false, false], ['close x', false, false], ['clo se', false, false],
   ['keep-alive\xa0', false, false], ['upgrade', false, false],
 ] as const) {
-  test(`a connection field ${JSON.stringify(value)} closes: ${closes}, keeps alive: ${keepsAlive} [RFC 9110, 7.6.1]`, () => {
-    assert.deepEqual(parseConnection(value), { closes, keepsAlive });
-  });
+  test(`a connection field ${JSON.stringify(value)} closes: ${closes}, keeps alive: ${keepsAlive} [RFC 9110, 7.6.1]`, () => assert.deepEqual(parseConnection(value), { closes, keepsAlive }));
 }
 
 test('a host is a name, an IPv4 address or an IPv6 address in brackets, and a port [RFC 9110, 7.2]', () => {
@@ -152,9 +140,7 @@ for (const [value, seconds] of [
   ['timeout=x, timeout=6', 6], ['', undefined], ['timeout', undefined], ['timeout=', undefined],
   ['timeout=-5', undefined], ['xtimeout=5', undefined], ['timeout 5', undefined], ['max=5', undefined],
 ] as const) {
-  test(`a keep-alive field ${JSON.stringify(value)} promises ${String(seconds)} seconds [RFC 2068, 19.7.1.1]`, () => {
-    assert.equal(parseKeepAliveSeconds(value), seconds);
-  });
+  test(`a keep-alive field ${JSON.stringify(value)} promises ${String(seconds)} seconds [RFC 2068, 19.7.1.1]`, () => assert.equal(parseKeepAliveSeconds(value), seconds));
 }
 
 test('field names are recognised in any case and anywhere in the bytes', () => {

@@ -43,8 +43,5 @@ test('no other file of the core reads private properties', () => {
       readFileSync(join(root, path), 'utf8'),
     ),
   );
-  assert.deepEqual(found.toSorted(), [
-    'packages/core/hosts/node/linger.ts',
-    'packages/core/http1/node-internals.ts',
-  ]);
+  assert.deepEqual(found.toSorted(), ['packages/core/hosts/node/linger.ts', 'packages/core/http1/node-internals.ts']);
 });

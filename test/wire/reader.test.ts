@@ -6,12 +6,7 @@ import { test } from 'node:test';
 import type { AnswerHead, RequestHead } from '../../packages/core/http1/head.ts';
 import { AnswerReader } from '../../packages/core/http1/answer-reader.ts';
 import { RequestReader } from '../../packages/core/http1/request-reader.ts';
-import {
-  answerTexts,
-  flawedAnswerTexts,
-  flawedRequestTexts,
-  requestTexts,
-} from '../helpers/http-messages.ts';
+import { answerTexts, flawedAnswerTexts, flawedRequestTexts, requestTexts } from '../helpers/http-messages.ts';
 import {
   byteByByte,
   cutAt,
@@ -34,12 +29,7 @@ const plainRequest: RequestHead = {
   version: '1.1',
   fields: ['host', 'x'],
 };
-const plainAnswer: AnswerHead = {
-  status: 200,
-  bodyLength: 'until-close',
-  persists: true,
-  keepAliveSeconds: undefined,
-};
+const plainAnswer: AnswerHead = { status: 200, bodyLength: 'until-close', persists: true, keepAliveSeconds: undefined };
 
 type Told<Head> = readonly [head: Partial<Head>, body: string, isWhole?: boolean];
 
@@ -122,11 +112,7 @@ const answerReadings: Readonly<Record<string, readonly Told<AnswerHead>[]>> = {
 };
 
 function expected<Head>(plain: Head, told: readonly Told<Head>[]) {
-  return told.map(([head, body, isWhole = true]) => ({
-    head: { ...plain, ...head },
-    body: bytesOf(body),
-    isWhole,
-  }));
+  return told.map(([head, body, isWhole = true]) => ({ head: { ...plain, ...head }, body: bytesOf(body), isWhole }));
 }
 
 test('every message has an expected reading', () => {
@@ -208,13 +194,8 @@ test('a head has no effect on the next head, and two Expect fields are an unknow
     'PUT /1 HTTP/1.1\r\nHost: x\r\nOrigin: o\r\nExpect: 100-continue\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n' +
       'GET /2 HTTP/1.0\r\n\r\n',
   ).messages;
-  assert.deepEqual(second?.head, {
-    ...plainRequest,
-    ...{ target: '/2', version: '1.0', persists: false, fields: [] },
-  });
-  const [, answer] = answers(
-    'HTTP/1.1 204 x\r\nKeep-Alive: timeout=5\r\n\r\nHTTP/1.1 200 x\r\n\r\n',
-  ).messages;
+  assert.deepEqual(second?.head, { ...plainRequest, ...{ target: '/2', version: '1.0', persists: false, fields: [] } });
+  const [, answer] = answers('HTTP/1.1 204 x\r\nKeep-Alive: timeout=5\r\n\r\nHTTP/1.1 200 x\r\n\r\n').messages;
   assert.deepEqual(answer?.head, plainAnswer);
 });
 
@@ -243,8 +224,7 @@ test('a 204 with a length of 0 keeps its connection open, a 204 with any other l
 });
 
 test("the last keep-alive field of an answer is used, and a request's is ignored", () => {
-  const fields =
-    'KEEP-ALIVE: \t timeout=5 \t\r\nOrigin: timeout=6\r\nContent-Length: 0\r\nDate: timeout=7\r\n';
+  const fields = 'KEEP-ALIVE: \t timeout=5 \t\r\nOrigin: timeout=6\r\nContent-Length: 0\r\nDate: timeout=7\r\n';
   assert.equal(answers(`HTTP/1.1 200 x\r\n${fields}\r\n`).messages[0]?.head.keepAliveSeconds, 5);
   assert.equal(
     answers(`HTTP/1.1 200 x\r\nKeep-Alive: timeout=9\r\n${fields}\r\n`).messages[0]?.head.keepAliveSeconds,
@@ -306,10 +286,7 @@ for (const [role, start, read] of [
       assert.ok(taken <= max);
     }
     // Reported as soon as the limit is reached, without further bytes.
-    assert.equal(
-      read([bytesOf(headOf(max + 1, start).slice(0, max - 1))], { headBytesMax: max }).flaw,
-      undefined,
-    );
+    assert.equal(read([bytesOf(headOf(max + 1, start).slice(0, max - 1))], { headBytesMax: max }).flaw, undefined);
     assert.equal(
       read([bytesOf(headOf(max + 1, start).slice(0, max))], { headBytesMax: max }).flaw?.kind,
       'head-too-large',
@@ -320,11 +297,7 @@ for (const [role, start, read] of [
 test('the limit applies to each head separately, and empty lines before a head are not counted', () => {
   const max = 200;
   const text = `${headOf(max)}${'\r\n'.repeat(max)}${headOf(max)}${headOf(max)}`;
-  for (const pieces of [
-    [bytesOf(text)],
-    byteByByte(bytesOf(text)),
-    cutAt(bytesOf(text), [max + 1, 3 * max]),
-  ]) {
+  for (const pieces of [[bytesOf(text)], byteByByte(bytesOf(text)), cutAt(bytesOf(text), [max + 1, 3 * max])]) {
     const { messages, flaw, isBetween } = readRequests(pieces, { headBytesMax: max });
     assert.equal(flaw, undefined);
     assert.equal(messages.length, 3);
@@ -349,11 +322,7 @@ test('trailers may have as many bytes as a head, and not one more', () => {
     [max + 1, false],
   ] as const) {
     const text = start + headOf(length, '');
-    for (const pieces of [
-      [bytesOf(text)],
-      byteByByte(bytesOf(text)),
-      cutAt(bytesOf(text), [start.length, 240]),
-    ]) {
+    for (const pieces of [[bytesOf(text)], byteByByte(bytesOf(text)), cutAt(bytesOf(text), [start.length, 240])]) {
       const { messages, flaw } = readRequests(pieces, { headBytesMax: max });
       assert.equal(messages[0]?.isWhole, isWhole);
       assert.equal(flaw?.kind, isWhole ? undefined : 'head-too-large');
@@ -432,13 +401,7 @@ test('a reader reports its state: before a message, in its head, in its body, or
   const states: string[] = [];
   for (const byte of '\r\nPUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nA: b\r\n\r\n') {
     reader.read(bytesOf(byte), 0);
-    const state = reader.isDone
-      ? 'done'
-      : reader.isBeforeMessage
-        ? 'before'
-        : reader.isInHead
-          ? 'head'
-          : 'body';
+    const state = reader.isDone ? 'done' : reader.isBeforeMessage ? 'before' : reader.isInHead ? 'head' : 'body';
     assert.equal([reader.isDone, reader.isBeforeMessage, reader.isInHead].filter(Boolean).length <= 1, true);
     if (states.at(-1) !== state) states.push(state);
   }
@@ -451,11 +414,7 @@ test('a reader reports its state: before a message, in its head, in its body, or
 test('one message at a time is read: the bytes after the message are left', () => {
   const bodies: string[] = [];
   const reader = new RequestReader(
-    {
-      onHead: () => undefined,
-      onBody: (piece) => bodies.push(piece.toString('latin1')),
-      onEnd: () => undefined,
-    },
+    { onHead: () => undefined, onBody: (piece) => bodies.push(piece.toString('latin1')), onEnd: () => undefined },
     headBytesMax,
   );
   const first = 'PUT /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab';
@@ -470,11 +429,7 @@ test('one message at a time is read: the bytes after the message are left', () =
 test('small chunks are passed on together, large chunks directly', () => {
   const pieces: string[] = [];
   const reader = new RequestReader(
-    {
-      onHead: () => undefined,
-      onBody: (piece) => pieces.push(piece.toString('latin1')),
-      onEnd: () => undefined,
-    },
+    { onHead: () => undefined, onBody: (piece) => pieces.push(piece.toString('latin1')), onEnd: () => undefined },
     headBytesMax,
   );
   const chunk = (data: string): string => `${data.length.toString(16)}\r\n${data}\r\n`;

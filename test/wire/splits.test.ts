@@ -3,12 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import {
-  answerTexts,
-  flawedAnswerTexts,
-  flawedRequestTexts,
-  requestTexts,
-} from '../helpers/http-messages.ts';
+import { answerTexts, flawedAnswerTexts, flawedRequestTexts, requestTexts } from '../helpers/http-messages.ts';
 import {
   byteByByte,
   comparable,
@@ -27,9 +22,8 @@ type Read = (pieces: readonly Buffer[], options?: ReadOptions) => Reading<object
 function checkAllCuts(text: string, read: Read, options: ReadOptions): void {
   const bytes = Buffer.from(text, 'latin1');
   const whole = comparable(read([Buffer.from(bytes)], options));
-  const check = (pieces: Buffer[], how: string): void => {
+  const check = (pieces: Buffer[], how: string): void =>
     assert.deepEqual(comparable(read(pieces, options)), whole, `${how}: ${JSON.stringify(text)}`);
-  };
   check(byteByByte(bytes), 'byte by byte');
   for (let first = 0; first <= bytes.length; first += 1) {
     check(cutAt(bytes, [first]), `cut at ${first}`);

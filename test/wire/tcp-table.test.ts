@@ -15,8 +15,7 @@ import { openPair, openSecurePair } from '../helpers/socket-pairs.ts';
 const onlyLinux = process.platform === 'linux' ? false : 'only Linux has these tables';
 
 // The format of Linux: each row ends with spaces, and rows from number 10,000 on do not begin with a space.
-const columns =
-  '  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode';
+const columns = '  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode';
 const end = ' 1 0000000000000000 20 4 30 10 -1                  ';
 const table = `${columns}
    0: 00000000:0BB8 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 101${end}
@@ -34,9 +33,7 @@ const table6 = `${columns.replace('local_address rem_address  ', 'local_address 
 
 function write(t: TestContext, texts: Readonly<Record<string, string>>): (name: string) => string {
   const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-tcp-'));
-  t.after(() => {
-    rmSync(folder, { recursive: true });
-  });
+  t.after(() => rmSync(folder, { recursive: true }));
   for (const [name, text] of Object.entries(texts)) writeFileSync(join(folder, name), text);
   return (name) => join(folder, name);
 }
@@ -56,10 +53,7 @@ test('sockets with unacknowledged bytes are found in both tables, in any state',
 
 test('if one table is missing the other is used; without both the result is undefined', async (t) => {
   const path = write(t, { tcp: table, tcp6: table6, empty: '', none: `${columns}\n` });
-  assert.deepEqual(
-    [...((await readUnacknowledged([path('missing'), path('tcp6')])) ?? [])],
-    [['202', 2_600_000]],
-  );
+  assert.deepEqual([...((await readUnacknowledged([path('missing'), path('tcp6')])) ?? [])], [['202', 2_600_000]]);
   assert.equal((await readUnacknowledged([path('tcp'), path('missing')]))?.size, 3);
   assert.equal(await readUnacknowledged([path('missing'), path('gone')]), undefined);
   assert.equal(await readUnacknowledged([path('missing'), path('empty')]), undefined);

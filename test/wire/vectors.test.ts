@@ -18,9 +18,8 @@ for (const name of readdirSync(folder)) {
     const bytes = Buffer.from(vector.bytes, 'latin1');
     const { messages, isRefused, isEnded } = vector;
     const read = vector.role === 'requests' ? readRequests : readAnswers;
-    const check = (pieces: readonly Buffer[], how: string): void => {
+    const check = (pieces: readonly Buffer[], how: string): void =>
       assert.deepEqual(summarize(read(pieces, { isEnded })), { messages, isRefused }, how);
-    };
     check([Buffer.from(bytes)], 'whole');
     check(byteByByte(bytes), 'byte by byte');
     const step = Math.max(1, Math.ceil(bytes.length / cutsMax));

@@ -49,12 +49,8 @@ export function createConnectionServer(listener: RequestListener): ConnectionSer
   const http = createServer({ requireHostHeader: false }, answer)
     .on('checkContinue', answer)
     .on('checkExpectation', answer)
-    .on('connect', (request) => {
-      connectionOf(request).refuse('405 Method Not Allowed', 'Method not allowed');
-    })
-    .on('clientError', (_error, socket) => {
-      connectionOf({ socket }).refuse('400 Bad Request', 'Bad request');
-    });
+    .on('connect', (request) => connectionOf(request).refuse('405 Method Not Allowed', 'Method not allowed'))
+    .on('clientError', (_error, socket) => connectionOf({ socket }).refuse('400 Bad Request', 'Bad request'));
   const connections = new Set<Connection>();
   // Admits one new connection per turn of the event loop, so that many new ones do not delay the gateway's clients.
   let isAdmitting = false;
@@ -71,9 +67,7 @@ export function createConnectionServer(listener: RequestListener): ConnectionSer
     makeRoom(connections);
     const connection = new Connection(socket);
     connections.add(connection);
-    connection.once('close', () => {
-      connections.delete(connection);
-    });
+    connection.once('close', () => connections.delete(connection));
     if (!isAdmitting) {
       isAdmitting = true;
       setImmediate(admitNext);
@@ -139,9 +133,7 @@ class Connection extends Duplex {
       })
       // The event `close` follows.
       .on('error', () => undefined)
-      .on('close', () => {
-        this.destroy();
-      });
+      .on('close', () => this.destroy());
   }
 
   start(): void {
@@ -195,9 +187,7 @@ class Connection extends Duplex {
   #enter(phase: Phase, ms: number): void {
     this.phase = phase;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => {
-      this.destroy();
-    }, ms).unref();
+    this.#timer = setTimeout(() => this.destroy(), ms).unref();
   }
 
   // Passes the bytes of the head on to node:http. `before` is the part of the head that arrived earlier. Returns the

@@ -5,12 +5,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { isAllowedHost } from '../../core/admission/host-names.ts';
 import { latestBackendStatus } from '../../figures/backend-status.ts';
 import { createConnectionServer, keep, type ConnectionServer } from './connections.ts';
-import {
-  dashboardFolder,
-  type CreateDashboard,
-  type DashboardPort,
-  type DashboardSources,
-} from './dashboard-port.ts';
+import { dashboardFolder, type CreateDashboard, type DashboardPort, type DashboardSources } from './dashboard-port.ts';
 import { addFigures, History } from '../../figures/history.ts';
 import { createRegistry, metricsContentType } from '../metrics/metrics.ts';
 import type { Report } from '../../figures/report.ts';
@@ -42,16 +37,12 @@ export function createAdminServer(sources: AdminSources, createDashboard?: Creat
   const dashboard = createDashboard?.(sources, history);
   const stopRecording = record(history, sources, dashboard);
   // Concurrent requests share one set of reports, because every worker has to make one [D59].
-  const reports = share(
-    async () => await sources.reports({ withProcessMetrics: false, probesBackend: true }),
-  );
-  const routes: ReadonlyMap<string, () => Page | Promise<Page>> = new Map<string, () => Page | Promise<Page>>(
-    [
-      ['/livez', () => json(200, { status: 'alive' })],
-      ['/readyz', async () => describeReadiness(await reports(), sources.isDraining(), history)],
-      ['/metrics', share(async () => await makeMetrics(sources))],
-    ],
-  );
+  const reports = share(async () => await sources.reports({ withProcessMetrics: false, probesBackend: true }));
+  const routes: ReadonlyMap<string, () => Page | Promise<Page>> = new Map<string, () => Page | Promise<Page>>([
+    ['/livez', () => json(200, { status: 'alive' })],
+    ['/readyz', async () => describeReadiness(await reports(), sources.isDraining(), history)],
+    ['/metrics', share(async () => await makeMetrics(sources))],
+  ]);
   const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     request.resume();
     const { host: hosts = [] } = request.headersDistinct;
@@ -130,9 +121,7 @@ function record(
         });
     }
   }, historyStepMs).unref();
-  return () => {
-    clearInterval(timer);
-  };
+  return () => clearInterval(timer);
 }
 
 // While the backend is unreachable, /readyz still answers 200. Otherwise the load balancer would remove all replicas,

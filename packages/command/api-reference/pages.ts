@@ -66,9 +66,7 @@ function linkDashboard(page: Buffer, { adminHost, adminPort }: AdminAddress): Bu
   }
   const host = adminHost.includes(':') ? `[${adminHost}]` : adminHost;
   return Buffer.from(
-    page
-      .toString()
-      .replace('<html lang="en">', `<html lang="en" data-dashboard="http://${host}:${adminPort}/">`),
+    page.toString().replace('<html lang="en">', `<html lang="en" data-dashboard="http://${host}:${adminPort}/">`),
   );
 }
 

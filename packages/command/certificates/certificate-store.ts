@@ -171,13 +171,7 @@ export class CertificateStore {
       clients:
         clients?.cert === undefined || clients.key === undefined
           ? undefined
-          : {
-              cert: clients.cert,
-              key: clients.key,
-              clientCa: clients.ca,
-              minVersion,
-              ticketKeys: this.#ticketKeys,
-            },
+          : { cert: clients.cert, key: clients.key, clientCa: clients.ca, minVersion, ticketKeys: this.#ticketKeys },
       backend:
         backend === undefined && backendServerName === ''
           ? undefined
@@ -198,13 +192,7 @@ export class CertificateStore {
       return;
     }
     const days = Math.floor(daysLeft(own.validTo, Date.now()));
-    const facts = {
-      use: name,
-      subject: own.subject,
-      names: own.names,
-      expires: dateOf(own.validTo),
-      daysLeft: days,
-    };
+    const facts = { use: name, subject: own.subject, names: own.names, expires: dateOf(own.validTo), daysLeft: days };
     const flaw = findValidityProblem(files, set, Date.now());
     if (flaw !== undefined) {
       logger.error(facts, `${message}, but ${flaw}`);

@@ -80,10 +80,7 @@ export interface CertificateFacts {
 }
 
 /** Parses the texts into a set, or returns the problems, each with the name of its variable. */
-export function readCertificateSet(
-  files: CertificateFiles,
-  texts: FileTexts,
-): CertificateSet | readonly string[] {
+export function readCertificateSet(files: CertificateFiles, texts: FileTexts): CertificateSet | readonly string[] {
   const problems: string[] = [];
   const read = (part: keyof CertificateFiles): string | undefined => {
     const text = texts[part];
@@ -118,11 +115,7 @@ export function readCertificateSet(
 }
 
 /** Returns the problem of an expired or not yet valid leaf certificate; undefined if it is valid at `now`. */
-export function findValidityProblem(
-  files: CertificateFiles,
-  { own }: CertificateSet,
-  now: number,
-): string | undefined {
+export function findValidityProblem(files: CertificateFiles, { own }: CertificateSet, now: number): string | undefined {
   if (own === undefined || (own.validFrom <= now && now <= own.validTo)) {
     return undefined;
   }
@@ -191,9 +184,7 @@ function checkKey(
       `${nameOf(files.key)} has the key of certificate number ${fits + 1} in ${nameOf(files.cert)}: put that certificate first`,
     );
   } else if (fits < 0 && certificates.length > 0) {
-    problems.push(
-      `${nameOf(files.key)} has a key that does not match the certificate in ${nameOf(files.cert)}`,
-    );
+    problems.push(`${nameOf(files.key)} has a key that does not match the certificate in ${nameOf(files.cert)}`);
   }
 }
 

@@ -28,11 +28,7 @@ import { findInvocation, programName, type Invocation } from './invocation.ts';
 import { findFlagsOfNpm, findStrayWords } from './stray-words.ts';
 
 /** Runs the command in `argv` (without node and script). Resolves with the exit code. */
-export async function runCli(
-  argv: readonly string[],
-  terminal: Terminal,
-  parts: Partial<Parts>,
-): Promise<number> {
+export async function runCli(argv: readonly string[], terminal: Terminal, parts: Partial<Parts>): Promise<number> {
   let exitCode = 0;
   const invocation = findInvocation(terminal.environment, terminal.script);
   const program = new Program(programName)
@@ -139,10 +135,7 @@ async function runCommand(line: CommandLine, terminal: Terminal, parts: Partial<
   const { name, argv, invocation } = line;
   const { environment } = terminal;
   const entry = commands[name];
-  const problems = [
-    ...findFlagsOfNpm(name, environment, invocation),
-    ...findStrayWords(name, line.strayWords, argv),
-  ];
+  const problems = [...findFlagsOfNpm(name, environment, invocation), ...findStrayWords(name, line.strayWords, argv)];
   const given: Partial<Record<SettingName, string>> = {};
   const ownFlags: Record<string, string | true> = {};
   for (const [setting, value] of Object.entries(line.flags) as [SettingName, string | true][]) {

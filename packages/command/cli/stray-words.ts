@@ -20,9 +20,7 @@ export function findFlagsOfNpm(
 ): string[] {
   return flagsOf(command)
     .filter(
-      (flag) =>
-        invocation.isNpmScript &&
-        environment[`npm_config_${flag.slice(2).replaceAll('-', '_')}`] !== undefined,
+      (flag) => invocation.isNpmScript && environment[`npm_config_${flag.slice(2).replaceAll('-', '_')}`] !== undefined,
     )
     .map(
       (flag) =>
@@ -35,11 +33,7 @@ export function findFlagsOfNpm(
  * secret value. So a problem names a word only if it has at most 20 letters and hyphens and is in the place of the command
  * or right after it.
  */
-export function findStrayWords(
-  command: Command,
-  stray: readonly string[],
-  argv: readonly string[],
-): string[] {
+export function findStrayWords(command: Command, stray: readonly string[], argv: readonly string[]): string[] {
   const flags = stray.filter((word) => word.startsWith('-'));
   const words = flags[0] === undefined ? stray : stray.slice(0, stray.indexOf(flags[0]));
   const hasCommand = argv[0] === command;

@@ -113,9 +113,7 @@ export class Member {
     this.#nextReportId += 1;
     const { promise, resolve } = Promise.withResolvers<Report | undefined>();
     this.#awaitedReports.set(id, resolve);
-    const callOff = startDeadline(reportTimeoutMs, () => {
-      resolve(undefined);
-    });
+    const callOff = startDeadline(reportTimeoutMs, () => resolve(undefined));
     this.send({ kind: 'report', id, request });
     const report = await Promise.race([promise, this.exited.then(() => undefined)]);
     callOff();
@@ -170,9 +168,7 @@ export class Member {
 
   #watchEnd(onStarted: (outcome: StartOutcome) => void, onExited: (nothing: undefined) => void): void {
     const worker = this.#worker;
-    const closeUntaken = closeUntakenConnections(worker, () => {
-      this.#observer.onRefused(this);
-    });
+    const closeUntaken = closeUntakenConnections(worker, () => this.#observer.onRefused(this));
     const end = (kind: 'failed' | 'interrupted', message: string): void => {
       this.#observer.onGone(this);
       closeUntaken();

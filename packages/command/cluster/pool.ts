@@ -79,9 +79,7 @@ export async function startPool(
 // uses a socket per worker only if Linux moves the connections.
 function findSharing(): PortSharing {
   try {
-    return readFileSync('/proc/sys/net/ipv4/tcp_migrate_req', 'latin1').trim() === '1'
-      ? 'reuse-port'
-      : 'cluster';
+    return readFileSync('/proc/sys/net/ipv4/tcp_migrate_req', 'latin1').trim() === '1' ? 'reuse-port' : 'cluster';
   } catch {
     // Not Linux, or Linux before 5.14.
     return 'cluster';
@@ -124,25 +122,16 @@ class WorkerPool implements ClientService {
   #pause: NodeJS.Timeout | undefined;
 
   readonly #observer: MemberObserver = {
-    onReady: (member) => {
-      member.renewTls(this.#tls);
-    },
+    onReady: (member) => member.renewTls(this.#tls),
     onCount: (member, id, question) => {
       void this.#answerCount(member, id, question);
     },
-    onKeys: ({ settings }, keys) => {
-      this.#keys.keep(settings.authJwksUrl, keys, performance.now());
-    },
+    onKeys: ({ settings }, keys) => this.#keys.keep(settings.authJwksUrl, keys, performance.now()),
     // Logged at most once a second, like a failed accept in a single process (openListener()).
     onRefused: onceASecond(({ pid }) => {
-      this.#logger.error(
-        { worker: pid },
-        'could not accept a connection: the worker has no file descriptor left',
-      );
+      this.#logger.error({ worker: pid }, 'could not accept a connection: the worker has no file descriptor left');
     }),
-    onUnreachable: ({ pid }, error) => {
-      this.#logger.error({ err: error, worker: pid }, 'a worker cannot be reached');
-    },
+    onUnreachable: ({ pid }, error) => this.#logger.error({ err: error, worker: pid }, 'a worker cannot be reached'),
     onGone: (member) => {
       this.#members.delete(member);
       if (member.lastReport !== undefined) {
@@ -150,9 +139,7 @@ class WorkerPool implements ClientService {
         this.#failures = joinFailures([member.lastReport.failures, this.#failures]);
       }
     },
-    onExit: (member, code, signal) => {
-      this.#onExit(member, code, signal);
-    },
+    onExit: (member, code, signal) => this.#onExit(member, code, signal),
   };
 
   constructor(
@@ -167,16 +154,12 @@ class WorkerPool implements ClientService {
     this.#settings = settings;
     this.#sharing = sharing;
     this.#logger = logger;
-    output.onDrop = (lines) => {
-      this.#counted.recordDroppedLogLines(lines);
-    };
+    output.onDrop = (lines) => this.#counted.recordDroppedLogLines(lines);
   }
 
   /** @internal */
   async start(): Promise<void> {
-    this.#heartbeat = setInterval(() => {
-      this.#lookForHanging();
-    }, heartbeatMs);
+    this.#heartbeat = setInterval(() => this.#lookForHanging(), heartbeatMs);
     this.url = await this.#launch();
     await Promise.all(Array.from({ length: this.#settings.workers - 1 }, async () => await this.#launch()));
     this.#phase = 'running';
@@ -244,9 +227,7 @@ class WorkerPool implements ClientService {
 
   async finishDrain(signal: AbortSignal): Promise<void> {
     this.#tellAll({ kind: 'finish-drain' });
-    void untilAborted(signal).then(() => {
-      this.#tellAll({ kind: 'cut' });
-    });
+    void untilAborted(signal).then(() => this.#tellAll({ kind: 'cut' }));
     await this.#allExited();
   }
 
@@ -399,8 +380,7 @@ class WorkerPool implements ClientService {
     if (this.#phase !== 'running') {
       return;
     }
-    const delayMs =
-      this.#earlyDeaths === 0 ? 0 : Math.min(backOffMaxMs, backOffMinMs * 2 ** (this.#earlyDeaths - 1));
+    const delayMs = this.#earlyDeaths === 0 ? 0 : Math.min(backOffMaxMs, backOffMinMs * 2 ** (this.#earlyDeaths - 1));
     this.#endPause();
     this.#pause = setTimeout(() => {
       this.#pause = undefined;
@@ -417,9 +397,9 @@ class WorkerPool implements ClientService {
     member.isLeaving = true;
     member.send({ kind: 'begin-drain' });
     member.send({ kind: 'finish-drain' });
-    const callOff = startDeadline(member.settings.shutdownTimeoutMs + killTimeoutMs, () => {
-      this.#kill(member, 'a replaced worker does not exit: killing it');
-    });
+    const callOff = startDeadline(member.settings.shutdownTimeoutMs + killTimeoutMs, () =>
+      this.#kill(member, 'a replaced worker does not exit: killing it'),
+    );
     void member.exited.then(callOff);
   }
 
@@ -429,10 +409,7 @@ class WorkerPool implements ClientService {
       const missedBeats = member.isLeaving ? undefined : member.beat();
       if (missedBeats !== undefined) {
         member.isFrozen = true;
-        this.#kill(
-          member,
-          `a worker has not answered for ${(missedBeats * heartbeatMs) / 1_000} s: killing it`,
-        );
+        this.#kill(member, `a worker has not answered for ${(missedBeats * heartbeatMs) / 1_000} s: killing it`);
       }
     }
   }

@@ -22,9 +22,7 @@ export function serveAsWorker(parts: Partial<Parts>): void {
     if (message.kind === 'start') {
       run(message, parts).catch((error: unknown) => {
         // Uncaught, the error would reach the listeners for uncaught errors, which only request a stop [D28].
-        process.stderr.write(
-          `error: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`,
-        );
+        process.stderr.write(`error: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
         process.exit(1);
       });
     }
@@ -46,9 +44,7 @@ async function run(
       counter.onAnswer(message.id, message.answer);
     }
   });
-  process.once('disconnect', () => {
-    counter.onGone();
-  });
+  process.once('disconnect', () => counter.onGone());
   const keeper = {
     counter,
     counts: new Map(),
@@ -83,12 +79,7 @@ async function run(
   outliveChannel(log.logger);
   await send({ kind: 'ready', url: service.url });
   // The primary process has already waited for SHUTDOWN_DELAY_MS.
-  const exitCode = await runUntilStopped(
-    service,
-    () => ({ ...settings, shutdownDelayMs: 0 }),
-    log.logger,
-    request,
-  );
+  const exitCode = await runUntilStopped(service, () => ({ ...settings, shutdownDelayMs: 0 }), log.logger, request);
   await log.end(logEndMs);
   const last = { withProcessMetrics: false, probesBackend: false };
   await send({ kind: 'reports', id: -1, reports: await reportsOf(service, last, log.logger) });
@@ -97,11 +88,7 @@ async function run(
 
 // Always answers, even without figures, because a silent worker is killed as hanging. Process metrics need a library, which
 // cannot be loaded without a free file descriptor. Then the other figures are sent without process metrics.
-async function reportsOf(
-  service: ClientService,
-  request: ReportRequest,
-  logger: Logger,
-): Promise<readonly Report[]> {
+async function reportsOf(service: ClientService, request: ReportRequest, logger: Logger): Promise<readonly Report[]> {
   try {
     return await service.reports(request);
   } catch (error) {

@@ -21,11 +21,7 @@ const words: Readonly<Record<CertificateUse, { readonly title: string; readonly 
 const shownAuthoritiesMax = 5;
 
 /** Checks the certificate files of `use`, and their validity at `now` (milliseconds since 1970). */
-export function checkCertificates(
-  use: CertificateUse,
-  files: CertificateFiles,
-  now: number,
-): Required<CheckResult> {
+export function checkCertificates(use: CertificateUse, files: CertificateFiles, now: number): Required<CheckResult> {
   if (!hasFiles(files)) {
     return { lines: [], problems: [] };
   }
@@ -48,14 +44,10 @@ export function checkCertificates(
       lines.push('  renew this certificate soon');
     }
     if (use === 'clients' && own.names.length === 0) {
-      problems.push(
-        `the certificate in ${files.cert.variable} has no names (subjectAltName): clients will reject it`,
-      );
+      problems.push(`the certificate in ${files.cert.variable} has no names (subjectAltName): clients will reject it`);
     }
     if (![own, ...chain].every(({ leadsToNext }) => leadsToNext)) {
-      problems.push(
-        `the certificates in ${files.cert.variable} are not a chain: each must be issued by the next`,
-      );
+      problems.push(`the certificates in ${files.cert.variable} are not a chain: each must be issued by the next`);
     }
   }
   if (authorities.length > 0) {

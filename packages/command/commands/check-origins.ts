@@ -5,10 +5,7 @@ import type { CorsValues } from '../../core/hosts/options/cors-options.ts';
 import { isThisMachine } from '../../core/text/addresses.ts';
 
 /** Returns lines without line ends; none if no origin is allowed. */
-export function describeOrigins({
-  corsOrigins = [],
-  corsCredentials = false,
-}: Partial<CorsValues>): string[] {
+export function describeOrigins({ corsOrigins = [], corsCredentials = false }: Partial<CorsValues>): string[] {
   if (corsOrigins.length === 0) {
     return [];
   }
@@ -32,9 +29,7 @@ function adviseOn(origin: string, origins: readonly string[]): string[] {
   }
   if (isVisitorsMachine(hostname)) {
     return origins.some((each) => !isVisitorsMachine(new URL(each).hostname))
-      ? [
-          `  ${origin} is the visitor's own machine, where any program can serve pages. Use it for development only.`,
-        ]
+      ? [`  ${origin} is the visitor's own machine, where any program can serve pages. Use it for development only.`]
       : [];
   }
   if (protocol === 'https:') {

@@ -27,9 +27,7 @@ export const checkCommand: CommandEntry = {
   ],
   ownFlags: contractFlags,
   findProblems: async (own, parts) =>
-    Object.keys(own).length === 0
-      ? []
-      : (await loadPart(parts, 'contractCheck', 'check --contract')).findProblems(own),
+    Object.keys(own).length === 0 ? [] : (await loadPart(parts, 'contractCheck', 'check --contract')).findProblems(own),
   run: async (run) => await ('--contract' in run.ownFlags ? checkContract(run) : check(run)),
 };
 
@@ -62,12 +60,7 @@ async function check({ resolved: { settings, sources }, terminal }: CommandRun):
   return exitCode;
 }
 
-async function checkContract({
-  resolved: { settings },
-  terminal,
-  ownFlags,
-  parts,
-}: CommandRun): Promise<number> {
+async function checkContract({ resolved: { settings }, terminal, ownFlags, parts }: CommandRun): Promise<number> {
   const { signals, write } = terminal;
   const tls = await openBackendTls(settings);
   const { runContractCheck } = await loadPart(parts, 'contractCheck', 'check --contract');

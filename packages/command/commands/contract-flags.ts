@@ -6,10 +6,7 @@ export const contractFlags = {
     placeholder: undefined,
     help: 'test what the gateway needs of the backend: list, read, a missing item, connections',
   },
-  '--write': {
-    placeholder: undefined,
-    help: 'with --contract: also create, update and delete one item',
-  },
+  '--write': { placeholder: undefined, help: 'with --contract: also create, update and delete one item' },
   '--body': {
     placeholder: 'json|file',
     help: 'with --write: the item to create; one of its texts is replaced by a marker (default {"title":"..."})',

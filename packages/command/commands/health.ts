@@ -49,13 +49,9 @@ async function ask(host: string, port: number): Promise<{ status: number; text: 
       text = (text + part).slice(0, bytesMax);
     });
     answer.on('error', reject);
-    answer.on('end', () => {
-      resolve({ status: answer.statusCode ?? 0, text: text.trim() });
-    });
+    answer.on('end', () => resolve({ status: answer.statusCode ?? 0, text: text.trim() }));
   });
-  const timer = setTimeout(() => {
-    outgoing.destroy(new Error(`timed out after ${timeoutMs / 1_000} s`));
-  }, timeoutMs);
+  const timer = setTimeout(() => outgoing.destroy(new Error(`timed out after ${timeoutMs / 1_000} s`)), timeoutMs);
   outgoing.on('error', reject);
   outgoing.end();
   try {

@@ -101,11 +101,7 @@ async function serveBy(
 
 // Keeps the old values of settings that need a restart. The number of workers can change, but a single process cannot
 // become several.
-function keepSettings(
-  before: ResolvedSettings,
-  fresh: ResolvedSettings,
-  hasWorkers: boolean,
-): ResolvedSettings {
+function keepSettings(before: ResolvedSettings, fresh: ResolvedSettings, hasWorkers: boolean): ResolvedSettings {
   const kept = hasWorkers ? keptSettings : ([...keptSettings, 'workers'] as const);
   const settings = Object.fromEntries(kept.map((name) => [name, before.settings[name]]));
   const sources = Object.fromEntries(kept.map((name) => [name, before.sources[name]]));

@@ -26,23 +26,14 @@ export async function withLog(
  * Opens the certificates that the settings name. Returns undefined and loads nothing if there are no certificate files
  * and no BACKEND_SERVER_NAME. Rejects with a StartError if the files cannot be used.
  */
-export async function openCertificates(
-  settings: Settings,
-  logger: Logger,
-): Promise<CertificateStore | undefined> {
+export async function openCertificates(settings: Settings, logger: Logger): Promise<CertificateStore | undefined> {
   const { tlsMinVersion, tlsReloadMs, backendServerName } = settings;
   const files = certificateFilesOf(settings);
   if (backendServerName === '' && !hasFiles(files.clients) && !hasFiles(files.backend)) {
     return undefined;
   }
   const { CertificateStore } = await import('../certificates/certificate-store.ts');
-  return new CertificateStore({
-    files,
-    minVersion: tlsMinVersion,
-    backendServerName,
-    reloadMs: tlsReloadMs,
-    logger,
-  });
+  return new CertificateStore({ files, minVersion: tlsMinVersion, backendServerName, reloadMs: tlsReloadMs, logger });
 }
 
 export function logWarnings(settings: Settings, { environment }: Terminal, logger: Logger): void {

@@ -65,9 +65,7 @@ async function serve(
         ).startPool(settings, log, tls, passed.clients);
   const service = await addAdmin(clients, inForce, log.logger, passed, parts);
   inForce.resolved = withSockets(resolved, settingsOfSockets(passed, service.url, service.adminUrl));
-  const notifyReady = (): void => {
-    manager.ready(`serving at ${service.url}`);
-  };
+  const notifyReady = (): void => manager.ready(`serving at ${service.url}`);
   // A signal that came during the start is delivered first.
   await nextTurn();
   if (!isStopping()) {
@@ -80,9 +78,7 @@ async function serve(
     log.output.flush();
     notifyReady();
   }
-  void untilAborted(stop.wanted).then(() => {
-    manager.stopping();
-  });
+  void untilAborted(stop.wanted).then(() => manager.stopping());
   beginReloads?.(async () => {
     if (isStopping()) {
       log.logger.warn('SIGHUP ignored: the gateway is stopping');
@@ -108,10 +104,7 @@ function logReady(logger: Logger, { url, adminUrl }: WholeService, resolved: Res
     ]),
   );
   // This line is written at every log level, because with port 0 no other line has the port [D31].
-  loggerOfEveryLevel(logger).info(
-    { url, adminUrl, version, node: process.version, settings: inForce },
-    'ready',
-  );
+  loggerOfEveryLevel(logger).info({ url, adminUrl, version, node: process.version, settings: inForce }, 'ready');
 }
 
 function describeServe(service: WholeService, resolved: ResolvedSettings): string {

@@ -20,8 +20,7 @@ export function writeCall(logger: Logger, call: CallRecord, showsClient: boolean
   const parts = logger as LoggerParts;
   const operation = call.operation === undefined ? '' : `,"operation":"${call.operation.name}"`;
   const client = showsClient ? writeClient(call) : '';
-  const backendMs =
-    call.backendDurationMs === undefined ? '' : `,"backendMs":${writeMs(call.backendDurationMs)}`;
+  const backendMs = call.backendDurationMs === undefined ? '' : `,"backendMs":${writeMs(call.backendDurationMs)}`;
   const cause = call.cause === undefined ? '' : `,"cause":${escapeControls(JSON.stringify(call.cause))}`;
   parts[pino.symbols.streamSym].write(
     `{"level":"info"${parts[pino.symbols.timeSym]()}${parts[pino.symbols.chindingsSym]},"requestId":"${call.requestId}"${operation},"method":"${call.method}","path":${quote(call.path)},"http":"${call.http}"${client},"status":${call.status},"outcome":"${call.outcome}","durationMs":${writeMs(call.durationMs)}${backendMs},"requestBytes":${call.requestBytes},"replyBytes":${call.replyBytes}${cause},"msg":"request"}\n`,

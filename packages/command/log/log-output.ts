@@ -8,10 +8,7 @@ import { isatty } from 'node:tty';
  * Writes as many bytes from the start of `bytes` as the output has room for. If it has none, fails with EAGAIN instead
  * of waiting.
  */
-export type Write = (
-  bytes: Buffer,
-  done: (error: NodeJS.ErrnoException | null, written: number) => void,
-) => void;
+export type Write = (bytes: Buffer, done: (error: NodeJS.ErrnoException | null, written: number) => void) => void;
 
 interface LogOutputOptions {
   readonly write: Write;
@@ -150,9 +147,7 @@ export class LogOutput {
     this.#gathered.lines += lines;
     this.#gathered.gap += gap;
     this.#heldBytes += bytes;
-    this.#timer ??= setTimeout(() => {
-      this.flush();
-    }, this.#options.gatherMs).unref();
+    this.#timer ??= setTimeout(() => this.flush(), this.#options.gatherMs).unref();
   }
 
   // A block less than half full is copied, because many such blocks would need many times the memory of their lines.
@@ -243,9 +238,7 @@ function countLineEnds(bytes: Buffer): number {
 
 export function writeToStandardOutput(): Write {
   const descriptor = openStandardOutput();
-  return (bytes, done) => {
-    write(descriptor, bytes, 0, bytes.length, null, done);
-  };
+  return (bytes, done) => write(descriptor, bytes, 0, bytes.length, null, done);
 }
 
 // Pipes, sockets and terminals must not block, because a blocked write occupies a thread of Node's pool, and the process

@@ -52,9 +52,7 @@ function escapeAll(value: unknown, name = ''): unknown {
     return value.map((each) => escapeAll(each));
   }
   if (typeof value === 'object' && value !== null) {
-    return Object.fromEntries(
-      Object.entries(value).map(([key, each]) => [escapeControls(key), escapeAll(each, key)]),
-    );
+    return Object.fromEntries(Object.entries(value).map(([key, each]) => [escapeControls(key), escapeAll(each, key)]));
   }
   return value;
 }

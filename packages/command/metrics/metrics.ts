@@ -36,10 +36,7 @@ interface Sample {
 export const metricsContentType: PrometheusContentType = 'text/plain; version=0.0.4; charset=utf-8';
 
 /** Creates a registry with the sum of `reports` and the status of `certificates`. */
-export function createRegistry(
-  reports: readonly Report[],
-  certificates: readonly CertificateStatus[],
-): Registry {
+export function createRegistry(reports: readonly Report[], certificates: readonly CertificateStatus[]): Registry {
   const { Registry } = loadPrometheusClient();
   const ofProcesses = reports.flatMap(({ processMetrics }) => (processMetrics ? [processMetrics] : []));
   // Metrics that cannot be added up, such as the start time, are shown only if there is a single process.
@@ -128,10 +125,7 @@ function countersOf(figures: Figures): ProcessMetric[] {
     counter(
       'key_fetches_total',
       "Fetches of the issuer's keys, by outcome: `ok` or `failed`.",
-      ['ok', 'failed'].map((outcome) => ({
-        labels: { outcome },
-        value: figures.keyFetches(outcome === 'ok'),
-      })),
+      ['ok', 'failed'].map((outcome) => ({ labels: { outcome }, value: figures.keyFetches(outcome === 'ok') })),
     ),
     counter(
       'tls_handshakes_failed_total',
@@ -171,11 +165,7 @@ function gaugesOf(reports: readonly Report[]): ProcessMetric[] {
       sum('http2Connections'),
     ),
     gauge('http2_streams', 'Open HTTP/2 streams, one request each.', sum('http2Streams')),
-    gauge(
-      'backend_connections',
-      'Connections to the backend, open or being opened.',
-      sum('backendConnections'),
-    ),
+    gauge('backend_connections', 'Connections to the backend, open or being opened.', sum('backendConnections')),
     gauge(
       'backend_reachable',
       'Whether the backend was reachable at the last call or connection test: 1 or 0.',

@@ -35,14 +35,8 @@ export const settingGroups = {
     introduction:
       'The number of processes that serve clients, and a file of settings that can be reloaded. Workers are described in [operating.md](operating.md).',
   },
-  backend: {
-    title: 'Backend',
-    introduction: 'The address of the backend, and how item ids are parsed.',
-  },
-  limits: {
-    title: 'Limits',
-    introduction: 'How much the gateway accepts and holds for clients and the backend.',
-  },
+  backend: { title: 'Backend', introduction: 'The address of the backend, and how item ids are parsed.' },
+  limits: { title: 'Limits', introduction: 'How much the gateway accepts and holds for clients and the backend.' },
   timeLimits: {
     title: 'Time limits',
     introduction:

@@ -16,9 +16,7 @@ export function count(max: number): TextKind<number> {
   return {
     parse: (text) => {
       const value = text === 'auto' ? availableParallelism() : parseInteger(text);
-      return value >= 1 && value <= max
-        ? value
-        : new Problem(`must be a whole number from 1 to ${max}, or auto`);
+      return value >= 1 && value <= max ? value : new Problem(`must be a whole number from 1 to ${max}, or auto`);
     },
     takes: `1 to ${max} or auto`,
     placeholder: 'number|auto',
@@ -70,9 +68,7 @@ const serverNameForm = /^(?:[\w-]+\.)*[\w-]*[A-Za-z_-][\w-]*$/;
 
 export const serverName: TextKind<string> = {
   parse: (text) =>
-    text === '' || serverNameForm.test(text)
-      ? text
-      : new Problem('must be a host name, without http:// or port'),
+    text === '' || serverNameForm.test(text) ? text : new Problem('must be a host name, without http:// or port'),
   takes: 'a host name, or empty for the one in BACKEND_URL',
   placeholder: 'name',
 };

@@ -36,9 +36,7 @@ export function settings<Table extends Readonly<Record<string, Omit<Row, 'group'
     const help = row.help.replaceAll(/\{(\w+)\}/g, (_, other: string) => toVariable(other));
     return [name, { ...row, help, group, commands }];
   });
-  return Object.fromEntries(rows) as {
-    readonly [Name in keyof Table]: Table[Name] & Pick<Row, 'group' | 'commands'>;
-  };
+  return Object.fromEntries(rows) as { readonly [Name in keyof Table]: Table[Name] & Pick<Row, 'group' | 'commands'> };
 }
 
 /** `requestBytesMax` -> `REQUEST_BYTES_MAX`. */

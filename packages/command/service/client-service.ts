@@ -45,18 +45,14 @@ export async function startClientService(
   { sharing, tls, passed, keeper = createKeeper(), parts }: ClientServiceOptions,
 ): Promise<ClientService> {
   const records = { figures: new Figures(), failures: new RecentFailures() };
-  output.onDrop = (lines) => {
-    records.figures.recordDroppedLogLines(lines);
-  };
+  output.onDrop = (lines) => records.figures.recordDroppedLogLines(lines);
   const context = { logger, records, keeper, parts };
   let current = await createServing(settings, tls, context);
   // Newest first. Only the newest gets new connections.
   let servings: readonly Serving[] = [current];
   let served = settings;
   let isDraining = false;
-  const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
-    current.take(socket);
-  });
+  const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => current.take(socket));
   let listener;
   try {
     listener = await openListener(server, 'clients', settings, logger, passed, sharing);

@@ -22,9 +22,7 @@ export function startDeadline(ms: number, onOver: () => void): () => void {
     timer = setTimeout(look, catchUpMs);
   };
   let timer = setTimeout(look, ms);
-  return () => {
-    clearTimeout(timer);
-  };
+  return () => clearTimeout(timer);
 }
 
 /**

@@ -25,9 +25,7 @@ export async function createGuards(
         const fallback = settings.rateLimitFallback;
         logger.error({ cause: text, outages, fallback }, outageTexts.redis.begins);
       },
-      onUp: () => {
-        logger.info(outageTexts.redis.ends);
-      },
+      onUp: () => logger.info(outageTexts.redis.ends),
     }),
     primary: new OutageLines({
       onDown: (_, outages) => {
@@ -36,16 +34,12 @@ export async function createGuards(
           'the primary process does not answer: each worker counts its own requests for the rate limit',
         );
       },
-      onUp: () => {
-        logger.info('the primary process answers again and counts requests for the rate limit');
-      },
+      onUp: () => logger.info('the primary process answers again and counts requests for the rate limit'),
     }),
   };
-  const guards = await create(settings, createObserver(logger, records, lines), keeper).catch(
-    (error: unknown) => {
-      throw error instanceof MissingPackageError ? new StartError(error.message, error) : error;
-    },
-  );
+  const guards = await create(settings, createObserver(logger, records, lines), keeper).catch((error: unknown) => {
+    throw error instanceof MissingPackageError ? new StartError(error.message, error) : error;
+  });
   const close = (): void => {
     guards.close();
     lines.redis.close();
@@ -76,9 +70,7 @@ function createObserver(
         logger.info({ keys: names }, "loaded the issuer's keys");
       }
     },
-    onInherited: (ageMs) => {
-      records.keys.noteInherited(ageMs);
-    },
+    onInherited: (ageMs) => records.keys.noteInherited(ageMs),
     onFetch: (error) => {
       const cause = error === undefined ? undefined : describeFetchError(error);
       records.keys.noteFetch(error === undefined);
@@ -97,9 +89,7 @@ function createObserver(
         lines[who].down(cause);
       }
     },
-    onUnusedPassword: () => {
-      logger.warn(unusedPasswordText);
-    },
+    onUnusedPassword: () => logger.warn(unusedPasswordText),
   };
 }
 

@@ -24,8 +24,6 @@ export function createKeeper(): Keeper {
     counter: undefined,
     counts: new Map(),
     findKeys: (jwksUrl) => keys.find(jwksUrl, performance.now()),
-    keepKeys: (jwksUrl, fetched) => {
-      keys.keep(jwksUrl, fetched, performance.now());
-    },
+    keepKeys: (jwksUrl, fetched) => keys.keep(jwksUrl, fetched, performance.now()),
   };
 }

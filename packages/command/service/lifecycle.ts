@@ -62,12 +62,8 @@ export function createStop(logger: Logger, source: SignalSource): StopControl {
   source.on('unhandledRejection', onFault);
   return {
     request: { wanted: wanted.signal, hasFault: () => hasFault, cut: cut.signal },
-    want: () => {
-      wanted.abort();
-    },
-    cut: () => {
-      cut.abort();
-    },
+    want: () => wanted.abort(),
+    cut: () => cut.abort(),
   };
 }
 
@@ -170,9 +166,7 @@ export async function runUntilStopped(
   await Promise.race([service.finishDrain(cut), untilAborted(cut)]);
   timeout.callOff();
   const late = Promise.withResolvers<boolean>();
-  const callOffLate = startDeadline(stopMsMax, () => {
-    late.resolve(false);
-  });
+  const callOffLate = startDeadline(stopMsMax, () => late.resolve(false));
   const isStopped = await Promise.race([service.stop().then(() => true), late.promise]);
   callOffLate();
   const hasFailed = request.hasFault() || service.hasFailed?.() === true || !isStopped;

@@ -30,9 +30,7 @@ export async function openListener(
     passed.length > 0
       ? await listenOnPassed(server, passed)
       : await listen(server, settings[host], settings[port], names, sharing);
-  const report = onceASecond((error: Error) => {
-    logger.error({ err: error }, 'could not accept a connection');
-  });
+  const report = onceASecond((error: Error) => logger.error({ err: error }, 'could not accept a connection'));
   server.on('error', report);
   return listener;
 }

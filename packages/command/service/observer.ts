@@ -29,22 +29,12 @@ export function createObserver(
       figures.recordMalformed(reply.status);
       failures.recordMalformed(requestId, reply.status, code, client);
       const { status } = reply;
-      logger.info(
-        { requestId, client, status, outcome: outcomeOfMalformed(status), code },
-        'malformed request',
-      );
+      logger.info({ requestId, client, status, outcome: outcomeOfMalformed(status), code }, 'malformed request');
     },
     onStall: ({ requestId, operation, path, client, status, replyBytes }) => {
       figures.recordStalledConnection();
       logger.info(
-        {
-          requestId,
-          operation: operation?.name,
-          path,
-          client: showsClients ? client : undefined,
-          status,
-          replyBytes,
-        },
+        { requestId, operation: operation?.name, path, client: showsClients ? client : undefined, status, replyBytes },
         'disconnected a client that stopped reading its reply',
       );
     },

@@ -24,9 +24,7 @@ export interface Parts {
   readonly traces: () => Promise<{
     readonly createTraces: (options: TraceOptions, observer: SpanObserver) => ProcessTracer;
   }>;
-  readonly http2: () => Promise<{
-    readonly serveHttp2: (settings: Settings, gateway: Gateway) => ConnectionFactory;
-  }>;
+  readonly http2: () => Promise<{ readonly serveHttp2: (settings: Settings, gateway: Gateway) => ConnectionFactory }>;
 }
 
 interface StandInBackendPart {

@@ -26,12 +26,7 @@ while IFS= read -r line; do systemd-notify -- "$line"; done`;
  * failed notification is logged, and the gateway continues.
  */
 export function openServiceManager(
-  {
-    PATH,
-    NOTIFY_SOCKET = '',
-    WATCHDOG_USEC = '',
-    WATCHDOG_PID,
-  }: Readonly<Record<string, string | undefined>>,
+  { PATH, NOTIFY_SOCKET = '', WATCHDOG_USEC = '', WATCHDOG_PID }: Readonly<Record<string, string | undefined>>,
   pid: number,
   logger: Logger,
 ): ServiceManager {
@@ -39,10 +34,7 @@ export function openServiceManager(
   let timer: NodeJS.Timeout | undefined;
   const notifier = hasEnded
     ? undefined
-    : spawn('/bin/sh', ['-c', script], {
-        stdio: ['pipe', 'ignore', 'inherit'],
-        env: { PATH, NOTIFY_SOCKET },
-      });
+    : spawn('/bin/sh', ['-c', script], { stdio: ['pipe', 'ignore', 'inherit'], env: { PATH, NOTIFY_SOCKET } });
   // Undefined if Node had no file descriptor left for the pipe.
   const input = notifier?.stdin;
   const end = (): void => {
@@ -56,12 +48,8 @@ export function openServiceManager(
       logger.error(why, 'cannot notify the service manager any more');
     }
   };
-  notifier?.on('error', (error) => {
-    giveUp({ err: error });
-  });
-  notifier?.on('exit', (code, signal) => {
-    giveUp({ code, signal });
-  });
+  notifier?.on('error', (error) => giveUp({ err: error }));
+  notifier?.on('exit', (code, signal) => giveUp({ code, signal }));
   // A write fails only if the shell has exited, which is reported above.
   input?.on('error', () => undefined);
   const notify = (...assignments: string[]): void => {
@@ -83,12 +71,8 @@ export function openServiceManager(
         timer = setInterval(notify, Math.max(1, Math.floor(Number(WATCHDOG_USEC) / 2_000)), 'WATCHDOG=1');
       }
     },
-    reloading: () => {
-      notify('STATUS=reloading', 'RELOADING=1');
-    },
-    stopping: () => {
-      notify('STATUS=draining', 'STOPPING=1');
-    },
+    reloading: () => notify('STATUS=reloading', 'RELOADING=1'),
+    stopping: () => notify('STATUS=draining', 'STOPPING=1'),
     end,
   };
 }

@@ -48,9 +48,7 @@ export async function addAdmin(
       reports: async (request) => backend.join(await clients.reports(request)),
       isDraining: () => isDraining,
       allowedHosts: () => [adminHost, ...settingsInForce().adminAllowedHosts],
-      onFault: (error) => {
-        logger.error({ err: error }, 'internal error of the admin listener');
-      },
+      onFault: (error) => logger.error({ err: error }, 'internal error of the admin listener'),
       facts: () => ({
         instanceName: settingsInForce().instanceName,
         url: clients.url,
@@ -96,9 +94,7 @@ export async function addAdmin(
 /** Reloads the certificates when their files change, and passes them on to `clients`. */
 export function followFiles(certificates: CertificateStore | undefined, clients: ClientService): void {
   if (certificates !== undefined) {
-    certificates.onChange = (tls) => {
-      clients.renewTls(tls);
-    };
+    certificates.onChange = (tls) => clients.renewTls(tls);
     certificates.begin();
   }
 }

@@ -96,14 +96,9 @@ export async function createServing(
   };
   connections.onFull = () => {
     const { connectionsMax } = settings;
-    logger.warn(
-      { connectionsMax },
-      'connection limit reached: closing idle connections or refusing new ones',
-    );
+    logger.warn({ connectionsMax }, 'connection limit reached: closing idle connections or refusing new ones');
   };
-  connections.onShed = () => {
-    records.figures.recordShedConnection();
-  };
+  connections.onShed = () => records.figures.recordShedConnection();
   connections.onStalledRefusal = () => {
     records.figures.recordStalledConnection();
     logger.info('disconnected a client that did not read the reply to a malformed request');
@@ -133,9 +128,7 @@ export async function createServing(
     keys: records.keys,
     redisAnswers: () => guards.redisAnswers(),
     scheme: connections.scheme,
-    take: (socket) => {
-      connections.take(socket);
-    },
+    take: (socket) => connections.take(socket),
     renewTls: (next) => {
       if (next.clients !== undefined) {
         connections.renewTls(next.clients);
@@ -160,14 +153,8 @@ function observeSpans(
   figures: Figures,
 ): SpanObserver {
   return {
-    onDropped: (spans) => {
-      figures.recordDroppedSpans(spans);
-    },
-    onLosing: (cause, spans) => {
-      logger.warn({ endpoint, cause, spans }, 'trace export failed: dropping spans');
-    },
-    onRecovered: (cause, spans) => {
-      logger.info({ endpoint, cause, spans }, 'trace export works again');
-    },
+    onDropped: (spans) => figures.recordDroppedSpans(spans),
+    onLosing: (cause, spans) => logger.warn({ endpoint, cause, spans }, 'trace export failed: dropping spans'),
+    onRecovered: (cause, spans) => logger.info({ endpoint, cause, spans }, 'trace export works again'),
   };
 }

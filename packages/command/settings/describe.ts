@@ -73,9 +73,6 @@ export function changedSettings(before: Settings, after: Settings): SettingName[
 /** The changed settings as `old → new`, for the log, without secrets. */
 export function describeChanges(before: Settings, after: Settings): Partial<Record<SettingName, string>> {
   return Object.fromEntries(
-    changedSettings(before, after).map((name) => [
-      name,
-      `${showValue(name, before)} → ${showValue(name, after)}`,
-    ]),
+    changedSettings(before, after).map((name) => [name, `${showValue(name, before)} → ${showValue(name, after)}`]),
   );
 }

@@ -13,25 +13,16 @@ const processBytes = 200_000_000;
 type ConnectionKind = keyof typeof connectionBytes;
 
 /** The kind of connection that needs the most memory with these settings. */
-export function connectionKindOf({
-  tlsCertFile,
-  http2,
-}: Pick<Settings, 'tlsCertFile' | 'http2'>): ConnectionKind {
+export function connectionKindOf({ tlsCertFile, http2 }: Pick<Settings, 'tlsCertFile' | 'http2'>): ConnectionKind {
   return http2 ? 'http2' : tlsCertFile === '' ? 'plain' : 'tls';
 }
 
 /** Bytes that all workers together need when bodies and connections are at their limits. */
 export function neededMemory(
-  {
-    bufferedBytesMax,
-    connectionsMax,
-    workers,
-  }: Pick<Settings, 'bufferedBytesMax' | 'connectionsMax' | 'workers'>,
+  { bufferedBytesMax, connectionsMax, workers }: Pick<Settings, 'bufferedBytesMax' | 'connectionsMax' | 'workers'>,
   kind: ConnectionKind,
 ): number {
-  return (
-    Math.ceil((bufferedBytesMax * 4) / 3) + processBytes * workers + connectionBytes[kind] * connectionsMax
-  );
+  return Math.ceil((bufferedBytesMax * 4) / 3) + processBytes * workers + connectionBytes[kind] * connectionsMax;
 }
 
 /** The limit of the container (cgroup), or else the memory of the machine, in bytes. */

@@ -51,13 +51,7 @@ export function resolveSettings(
     const line = used.has(name) ? givenText(file[variableOf(name)]) : undefined;
     const text = flag ?? variable ?? line ?? defaultOf(name, command);
     sources[name] =
-      flag !== undefined
-        ? 'flag'
-        : variable !== undefined
-          ? 'environment'
-          : line !== undefined
-            ? 'file'
-            : 'default';
+      flag !== undefined ? 'flag' : variable !== undefined ? 'environment' : line !== undefined ? 'file' : 'default';
     const value = kind.parse(text);
     if (value instanceof Problem) {
       const given =

@@ -21,9 +21,7 @@ export function readSettingsFile(name: string, problems: string[]): NodeJS.Dict<
   } catch (error) {
     const { code = String(error) } = error as NodeJS.ErrnoException;
     const shown = quoteIfPlain(name);
-    problems.push(
-      `SETTINGS_FILE${shown === undefined ? '' : ` is ${shown}, which`} cannot be read (${code})`,
-    );
+    problems.push(`SETTINGS_FILE${shown === undefined ? '' : ` is ${shown}, which`} cannot be read (${code})`);
     return {};
   }
   // Node's parser silently skips invalid lines, so a mistyped setting would have no effect.

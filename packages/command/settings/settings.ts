@@ -76,9 +76,6 @@ export function briefOf(name: SettingName): string {
 /** Sorts `names` into their groups, in the order of the groups. */
 export function groupSettings(names: readonly SettingName[]): [SettingGroup, SettingName[]][] {
   return (Object.keys(settingGroups) as SettingGroup[])
-    .map((group): [SettingGroup, SettingName[]] => [
-      group,
-      names.filter((name) => rowOf(name).group === group),
-    ])
+    .map((group): [SettingGroup, SettingName[]] => [group, names.filter((name) => rowOf(name).group === group)])
     .filter(([, members]) => members.length > 0);
 }

@@ -22,10 +22,7 @@ export function findHttp2Problem(version = process.versions.node): string | unde
 }
 
 export function certificateFilesOf(settings: Settings): Record<CertificateUse, CertificateFiles> {
-  const file = (name: SettingName): NamedFile => ({
-    variable: variableOf(name),
-    path: String(settings[name]),
-  });
+  const file = (name: SettingName): NamedFile => ({ variable: variableOf(name), path: String(settings[name]) });
   return {
     clients: { cert: file('tlsCertFile'), key: file('tlsKeyFile'), ca: file('tlsClientCaFile') },
     backend: { cert: file('backendCertFile'), key: file('backendKeyFile'), ca: file('backendCaFile') },
@@ -69,9 +66,7 @@ export function findTlsProblems(
   const isSet = (name: SettingName): boolean => sources[name] !== 'default';
   if (pairs[0].every((name) => settings[name] === '')) {
     for (const name of ofClientTls.filter((each) => isSet(each) && settings[each] !== false)) {
-      problems.push(
-        `${variableOf(name)} needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients use plain http`,
-      );
+      problems.push(`${variableOf(name)} needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients use plain http`);
     }
   }
   if (settings.backendUrl !== undefined && settings.backendUrl.protocol !== 'https:') {

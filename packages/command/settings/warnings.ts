@@ -14,10 +14,7 @@ interface Warning {
 // File descriptors for the log, the listeners, the connections of the admin listener and the dashboards, and Node itself.
 const ownDescriptors = 150;
 
-export function findWarnings(
-  settings: Settings,
-  environment: Readonly<Record<string, string | undefined>>,
-): Warning[] {
+export function findWarnings(settings: Settings, environment: Readonly<Record<string, string | undefined>>): Warning[] {
   const { connectionsMax, inFlightMax, bufferedBytesMax, workers } = settings;
   const warnings: Warning[] = [];
   // File descriptors of one process at its limits; each worker has an equal share of the limits.
@@ -52,8 +49,7 @@ export function findWarnings(
 function readDescriptorLimit(): number {
   try {
     // Name, soft limit, hard limit, unit (proc_pid_limits(5)).
-    const [, soft = Infinity] =
-      /^Max open files +(\d+) /m.exec(readFileSync('/proc/self/limits', 'latin1')) ?? [];
+    const [, soft = Infinity] = /^Max open files +(\d+) /m.exec(readFileSync('/proc/self/limits', 'latin1')) ?? [];
     return Number(soft);
   } catch {
     // Not Linux.

@@ -14,12 +14,7 @@ import {
 } from '@opentelemetry/api';
 import { TraceState } from '@opentelemetry/core';
 import { defaultResource, resourceFromAttributes } from '@opentelemetry/resources';
-import {
-  AlwaysOnSampler,
-  TracerProvider,
-  type IdGenerator,
-  type SpanProcessor,
-} from '@opentelemetry/sdk-trace';
+import { AlwaysOnSampler, TracerProvider, type IdGenerator, type SpanProcessor } from '@opentelemetry/sdk-trace';
 
 import type { CallRecord } from '../../core/call/call-record.ts';
 import { fieldValue, type RequestHead } from '../../core/http1/head.ts';
@@ -86,12 +81,7 @@ export class CallSpans {
   }
 
   /** Makes the spans of a finished call. `backendCall` is undefined if the backend was not called. */
-  write(
-    origin: CallOrigin,
-    startedAt: number,
-    backendCall: BackendCall | undefined,
-    record: CallRecord,
-  ): void {
+  write(origin: CallOrigin, startedAt: number, backendCall: BackendCall | undefined, record: CallRecord): void {
     const context = this.#writeServerSpan(origin, startedAt, record);
     if (backendCall !== undefined) {
       this.#writeClientSpan(backendCall, record, context);
@@ -138,11 +128,7 @@ export class CallSpans {
     );
   }
 
-  #writeClientSpan(
-    { traceParent, path, startedAt }: BackendCall,
-    record: CallRecord,
-    context: Context,
-  ): void {
+  #writeClientSpan({ traceParent, path, startedAt }: BackendCall, record: CallRecord, context: Context): void {
     const { operation, backendOutcome, backendStatus, backendDurationMs = 0 } = record;
     const method = operation?.method ?? '_OTHER';
     // A backend call without an outcome was cut by a stop, or the gateway failed first.

@@ -125,10 +125,6 @@ function describeCause(error: Error | undefined): string {
     return `status ${code}`;
   }
   const text =
-    error === undefined || error.message === ''
-      ? typeof code === 'string'
-        ? code
-        : 'unknown'
-      : error.message;
+    error === undefined || error.message === '' ? (typeof code === 'string' ? code : 'unknown') : error.message;
   return escapeControls(text).slice(0, causeLengthMax);
 }

@@ -55,9 +55,7 @@ export function createTraces(options: TraceOptions, observer: SpanObserver): Pro
     },
     end: async (limitMs) => {
       const { promise: late, resolve } = Promise.withResolvers<undefined>();
-      const timer = setTimeout(() => {
-        resolve(undefined);
-      }, limitMs);
+      const timer = setTimeout(() => resolve(undefined), limitMs);
       // The exporter reports its own failures.
       await Promise.race([spans.end().catch(() => undefined), late]);
       clearTimeout(timer);
@@ -77,9 +75,7 @@ function traceCall(origin: CallOrigin, spans: CallSpans): CallTrace {
       backendCall = { traceParent, path, startedAt: startedAt + performance.now() - since };
       return traceContext(traceParent, origin.traceState);
     },
-    end: (record) => {
-      spans.write(origin, startedAt, backendCall, record);
-    },
+    end: (record) => spans.write(origin, startedAt, backendCall, record),
   };
 }
 

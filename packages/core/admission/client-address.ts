@@ -100,8 +100,7 @@ export function clientAddress(
 }
 
 // An address as proxies write it: plain, with a port, or in brackets with or without a port.
-const hopPattern =
-  /^[ \t]*(?:\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?|([\d.]+)(?::\d{1,5})?|([0-9A-Fa-f:.]+))[ \t]*$/;
+const hopPattern = /^[ \t]*(?:\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?|([\d.]+)(?::\d{1,5})?|([0-9A-Fa-f:.]+))[ \t]*$/;
 
 function readHop(text: string): string | undefined {
   const [, inBrackets, beforePort, plain] = hopPattern.exec(text) ?? [];

@@ -34,9 +34,7 @@ export class Cors {
         ],
       };
     };
-    this.#byOrigin = new Map(
-      this.#allowsAny ? [] : origins.map((origin) => [origin, fieldsFor(origin, vary)]),
-    );
+    this.#byOrigin = new Map(this.#allowsAny ? [] : origins.map((origin) => [origin, fieldsFor(origin, vary)]));
     this.#others = this.#allowsAny ? fieldsFor(anyOrigin, []) : { reply: vary, preflight: () => vary };
   }
 

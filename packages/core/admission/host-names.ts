@@ -36,7 +36,6 @@ export function isAllowedHost(host: string | undefined, allowed: readonly string
   const name = normalizeHostName(text ?? '');
   return (
     isIPv4(name) ||
-    (namePattern.test(name) &&
-      (name === 'localhost' || name.endsWith('.localhost') || allowed.includes(name)))
+    (namePattern.test(name) && (name === 'localhost' || name.endsWith('.localhost') || allowed.includes(name)))
   );
 }

@@ -116,10 +116,7 @@ export class BackendClient {
     this.#host = backendUrl.host;
     this.#tls = options.tls ?? {};
     const open = createOpenSocket(backendUrl, () => this.#tls);
-    this.pool = new ConnectionPool(
-      options.tap === undefined ? open : tapSockets(open, options.tap),
-      idleTimeoutMs,
-    );
+    this.pool = new ConnectionPool(options.tap === undefined ? open : tapSockets(open, options.tap), idleTimeoutMs);
     this.deadlines = {
       connecting: new Deadlines(options.connectTimeoutMs),
       answering: new Deadlines(options.timeoutMs),
@@ -259,10 +256,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     this.#status = status;
     this.#mayBeCut = bodyLength === 'until-close' && this.#client.isTls;
     if (status > 299) {
-      this.#decide(
-        { kind: 'refused', status, reason: 'status', cause: `status ${status}` },
-        bodyLength !== 0,
-      );
+      this.#decide({ kind: 'refused', status, reason: 'status', cause: `status ${status}` }, bodyLength !== 0);
     } else if (!this.#request.needsAnswer) {
       this.#decide({ kind: 'ok', status, pieces: [], blocks: [], length: 0 }, bodyLength !== 0);
     } else if (typeof bodyLength === 'number' && bodyLength > this.#client.options.responseBytesMax) {
@@ -400,14 +394,10 @@ function isDigit(byte: number | undefined): boolean {
 
 // Fails a call made after `close`, because a connection opened for the call would never be closed.
 function failClosed(handler: OutcomeHandler): Exchange {
-  const immediate = setImmediate(() => {
-    handler.onOutcome(unreachable('client-closed', 'the connections to the backend have been closed'));
-  });
-  return {
-    cancel: () => {
-      clearImmediate(immediate);
-    },
-  };
+  const immediate = setImmediate(() =>
+    handler.onOutcome(unreachable('client-closed', 'the connections to the backend have been closed')),
+  );
+  return { cancel: () => clearImmediate(immediate) };
 }
 
 function notJson(status: number, length: number): Outcome {

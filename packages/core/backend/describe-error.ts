@@ -79,8 +79,7 @@ export function describeError(error: unknown, peer = embeddersBackend): string {
   if (!(error instanceof Error)) {
     return String(error);
   }
-  const causes =
-    error instanceof AggregateError ? error.errors : error.cause === undefined ? [] : [error.cause];
+  const causes = error instanceof AggregateError ? error.errors : error.cause === undefined ? [] : [error.cause];
   return [describeOne(error, peer), ...causes.map((each) => describeError(each, peer))].join('; ');
 }
 

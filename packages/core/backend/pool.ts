@@ -36,9 +36,7 @@ export class ConnectionPool {
     if (idle !== undefined) {
       return idle;
     }
-    const connection = new ClientConnection(this.#open, () => {
-      this.discard(connection);
-    });
+    const connection = new ClientConnection(this.#open, () => this.discard(connection));
     this.#connections.add(connection);
     return connection;
   }
@@ -57,8 +55,7 @@ export class ConnectionPool {
   /** Takes back a connection after an exchange, if it can be reused. */
   release(connection: ClientConnection): void {
     const { keepAliveSeconds } = connection;
-    const promisedMs =
-      keepAliveSeconds === undefined ? Infinity : keepAliveSeconds * 1_000 - keepAliveMarginMs;
+    const promisedMs = keepAliveSeconds === undefined ? Infinity : keepAliveSeconds * 1_000 - keepAliveMarginMs;
     const idleMs = Math.min(this.#idleTimeoutMs, promisedMs);
     if (idleMs <= 0 || !this.#connections.has(connection)) {
       this.discard(connection);
@@ -67,9 +64,7 @@ export class ConnectionPool {
     connection.expiresAt = monotonicMs() + idleMs;
     this.#idle.push(connection);
     this.#sweepTimer ??= setInterval(
-      () => {
-        this.#sweep();
-      },
+      () => this.#sweep(),
       Math.min(sweepMsMax, Math.max(50, this.#idleTimeoutMs / 4)),
     ).unref();
   }
@@ -91,14 +86,7 @@ export class ConnectionPool {
     this.#idle.length = 0;
     const connections = [...this.#connections];
     this.#connections.clear();
-    await Promise.all(
-      connections.map(
-        (connection) =>
-          new Promise<void>((resolve) => {
-            connection.breakOff(resolve);
-          }),
-      ),
-    );
+    await Promise.all(connections.map((connection) => new Promise<void>((resolve) => connection.breakOff(resolve))));
   }
 
   /** Allows `acquire` again. Call it after `close` has resolved. */

@@ -14,21 +14,8 @@ import type { Admission, Guard } from './guard.ts';
 import { isRead, type Operation } from '../operations.ts';
 import { outcomeOfAnswer, type BackendOutcome, type CallOutcome } from '../outcomes.ts';
 import type { Reason } from '../reasons.ts';
-import {
-  answerHeads,
-  failureReplies,
-  notFoundReplies,
-  replies,
-  replyToBroken,
-  type FixedReply,
-} from '../replies.ts';
-import {
-  describeAgent,
-  describePath,
-  describeSubject,
-  readRequestId,
-  readTraceContext,
-} from './request-context.ts';
+import { answerHeads, failureReplies, notFoundReplies, replies, replyToBroken, type FixedReply } from '../replies.ts';
+import { describeAgent, describePath, describeSubject, readRequestId, readTraceContext } from './request-context.ts';
 import { route, type Route, type RouteOptions } from './route.ts';
 import type { CallTrace, Tracer } from './tracer.ts';
 
@@ -187,12 +174,8 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
       this.#state = 'guarding';
       this.#transport.holdBody();
       admission.then(
-        (admitted) => {
-          this.#onAdmission(admitted, found);
-        },
-        (error: unknown) => {
-          this.#failWithBug(error);
-        },
+        (admitted) => this.#onAdmission(admitted, found),
+        (error: unknown) => this.#failWithBug(error),
       );
     } else if (this.#isAdmitted(admission)) {
       this.#goOn(found);
@@ -450,9 +433,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     const { cors, isDraining: drains } = this.#gateway;
     const closes = this.#mustClose || drains;
     const added =
-      cors === undefined
-        ? this.#guardHeaders
-        : [...cors.fieldsFor(head.headers, this.#head), ...this.#guardHeaders];
+      cors === undefined ? this.#guardHeaders : [...cors.fieldsFor(head.headers, this.#head), ...this.#guardHeaders];
     this.#transport.reply({ head, added, requestId, pieces, length, closes, drains }, onTaken);
   }
 

@@ -9,14 +9,7 @@ import { isCrossSiteWrite } from '../admission/cross-site.ts';
 import { isAllowedHost } from '../admission/host-names.ts';
 import { absoluteForm } from '../http1/grammar.ts';
 import { fieldValue, fieldValues, type RequestHead } from '../http1/head.ts';
-import type {
-  BrokenReason,
-  Client,
-  RequestReceiver,
-  Reply,
-  RequestHandler,
-  Transport,
-} from '../http1/transport.ts';
+import type { BrokenReason, Client, RequestReceiver, Reply, RequestHandler, Transport } from '../http1/transport.ts';
 import { Call, type Backend, type CallContext } from './call.ts';
 import type { CallRecord } from './call-record.ts';
 import { joinGuards, type Guard } from './guard.ts';

@@ -57,18 +57,13 @@ export function joinGuards(guards: readonly Guard[]): Guard | undefined {
     if (headers === undefined) {
       return next;
     }
-    const join = (each: Admission): Admission => ({
-      ...each,
-      headers: [...headers, ...(each.headers ?? [])],
-    });
+    const join = (each: Admission): Admission => ({ ...each, headers: [...headers, ...(each.headers ?? [])] });
     return next instanceof Promise ? next.then(join) : join(next);
   };
   return {
     admit: (request) => {
       const admission = first.admit(request);
-      return admission instanceof Promise
-        ? admission.then((each) => goOn(request, each))
-        : goOn(request, admission);
+      return admission instanceof Promise ? admission.then((each) => goOn(request, each)) : goOn(request, admission);
     },
   };
 }

@@ -11,8 +11,7 @@ const requestIdForm = /^[A-Za-z0-9._~-]{1,128}$/;
 // W3C Trace Context, 3.2: version, trace-id, parent-id, flags; a later version may append more fields.
 const traceParentForm = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
 // W3C Trace Context, 3.3.1.3: list members, each a key, `=` and a value of printable ASCII.
-const traceStateMemberForm =
-  /^[ \t]*(?:[a-z0-9][a-z0-9_\-*/@]{0,255}=[ -+\--<>-~]{0,255}[!-+\--<>-~])?[ \t]*$/;
+const traceStateMemberForm = /^[ \t]*(?:[a-z0-9][a-z0-9_\-*/@]{0,255}=[ -+\--<>-~]{0,255}[!-+\--<>-~])?[ \t]*$/;
 const noTraceContext: readonly string[] = [];
 // Flags of a trace: it is sampled; its id is random (W3C Trace Context 2, 3.2.2.5).
 const sampled = 1;
@@ -103,9 +102,5 @@ function checkTraceContext(traceParent: string, traceState: string | undefined):
 
 function isTraceState(value: string): boolean {
   const members = value.split(',');
-  return (
-    value.length <= 512 &&
-    members.length <= 32 &&
-    members.every((member) => traceStateMemberForm.test(member))
-  );
+  return value.length <= 512 && members.length <= 32 && members.every((member) => traceStateMemberForm.test(member));
 }

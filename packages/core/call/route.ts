@@ -38,9 +38,7 @@ export function route(method: string, target: string, options: RouteOptions): Ro
   }
   const operation = table.byMethod.get(method);
   if (operation === undefined) {
-    return method === 'OPTIONS'
-      ? refuse(table.options, 'ok')
-      : refuse(table.methodNotAllowed, 'no-operation');
+    return method === 'OPTIONS' ? refuse(table.options, 'ok') : refuse(table.methodNotAllowed, 'no-operation');
   }
   if (table === collectionOperations) {
     return { operation, backendPath };

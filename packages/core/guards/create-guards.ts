@@ -26,9 +26,7 @@ export async function createGuards(
 ): Promise<Guards> {
   const rate = parseRate(settings.rateLimit);
   const tokens =
-    settings.authIssuer === ''
-      ? undefined
-      : await (await loadTokens()).createTokenGuard(settings, observer, keeper);
+    settings.authIssuer === '' ? undefined : await (await loadTokens()).createTokenGuard(settings, observer, keeper);
   try {
     const limit = rate && (await (await loadRateLimit()).createRateGuard(settings, rate, observer, keeper));
     return {

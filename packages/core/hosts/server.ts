@@ -16,13 +16,7 @@ import type { OptionsOf } from './options/rows.ts';
 // Creates a TLS context, so that an invalid certificate is reported now and not at the first connection.
 const serverTls: ValueKind<ServerTls> = {
   accept: (given) => {
-    const {
-      cert,
-      key,
-      clientCa = '',
-      minVersion = '1.2',
-      ticketKeys,
-    } = (given as Partial<ServerTls> | null) ?? {};
+    const { cert, key, clientCa = '', minVersion = '1.2', ticketKeys } = (given as Partial<ServerTls> | null) ?? {};
     const hasTexts = [cert, key, clientCa].every((each) => typeof each === 'string');
     if (!hasTexts || !['1.2', '1.3'].includes(minVersion) || (ticketKeys?.length ?? 48) !== 48) {
       return new Problem(

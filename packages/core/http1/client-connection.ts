@@ -79,23 +79,15 @@ export class ClientConnection {
       headBytesMax,
     );
     this.#socket = open(
-      (length) => {
-        this.#onBytes(arrivals.subarray(0, length));
-      },
-      () => {
-        this.#onConnected();
-      },
+      (length) => this.#onBytes(arrivals.subarray(0, length)),
+      () => this.#onConnected(),
     );
     this.#socket
-      .on('end', () => {
-        this.#onEnd();
-      })
+      .on('end', () => this.#onEnd())
       .on('error', (error) => {
         this.#error = error;
       })
-      .on('close', () => {
-        this.#onSocketClose();
-      });
+      .on('close', () => this.#onSocketClose());
   }
 
   get isConnecting(): boolean {
@@ -224,9 +216,7 @@ export class ClientConnection {
       if (isGoingOut && !isLast && !this.#hasWaited) {
         // With TLS, Node reports the end of sending only in the next iteration of the event loop.
         this.#hasWaited = true;
-        setImmediate(() => {
-          this.#settle(owner, true);
-        });
+        setImmediate(() => this.#settle(owner, true));
       } else {
         this.#finish(owner, !isGoingOut && !isLast);
       }
@@ -274,10 +264,7 @@ export class ClientConnection {
     if (owner !== undefined && this.#reader.isDone) {
       this.#finish(owner, false);
     } else if (owner !== undefined) {
-      this.#breakOff(
-        owner,
-        this.#error ?? new Error('the connection was closed before the answer was complete'),
-      );
+      this.#breakOff(owner, this.#error ?? new Error('the connection was closed before the answer was complete'));
     }
   }
 }
@@ -333,10 +320,7 @@ const defaultTls: ClientTls = {};
  * Returns a function that opens sockets to the server at `url`. The function tries every address of the host. For
  * `https:` it uses TLS, with the options that `tlsInForce` returns for each socket.
  */
-export function createOpenSocket(
-  url: URL,
-  tlsInForce: () => ClientTls | undefined = () => undefined,
-): OpenSocket {
+export function createOpenSocket(url: URL, tlsInForce: () => ClientTls | undefined = () => undefined): OpenSocket {
   const isTls = url.protocol === 'https:';
   const host = url.hostname.replace(/[[\]]/g, '');
   const target = {

@@ -32,9 +32,7 @@ const none: readonly NamedBytes[] = [];
 const lengthMax = Math.max(...fieldNames.map((name) => name.length));
 // Grouped by length of the name, so that most fields that the gateway does not read need only one lookup.
 const byLength: readonly (readonly NamedBytes[])[] = Array.from({ length: lengthMax + 1 }, (_, length) =>
-  fieldNames
-    .filter((name) => name.length === length)
-    .map((name) => ({ name, bytes: Buffer.from(name, 'latin1') })),
+  fieldNames.filter((name) => name.length === length).map((name) => ({ name, bytes: Buffer.from(name, 'latin1') })),
 );
 
 /** Returns the field whose name is in `bytes` from `start` to `end`, ignoring case; undefined for all other fields. */

@@ -110,8 +110,7 @@ const onlyClose = { closes: true, keepsAlive: false };
 
 // A registered name, an IPv4 address or an IPv6 address in brackets, and an optional port [RFC 9110, 7.2; RFC 3986, 3.2.2].
 // A comma, which RFC 3986 allows, is invalid here, because a parser of lists would read two hosts.
-const authorityForm =
-  /^(?:\[([0-9A-Fa-f:.]+)\]|(?:[A-Za-z0-9._~!$&'()*+;=-]|%[0-9A-Fa-f]{2})*)(?::(\d{0,5}))?$/;
+const authorityForm = /^(?:\[([0-9A-Fa-f:.]+)\]|(?:[A-Za-z0-9._~!$&'()*+;=-]|%[0-9A-Fa-f]{2})*)(?::(\d{0,5}))?$/;
 const escapes = /%[0-9A-Fa-f]{2}/;
 let lastAuthority = '';
 
@@ -172,9 +171,7 @@ const versionStart = Buffer.from('HTTP/1.', 'latin1');
 
 /** True if `byte` is valid at position `index` of `HTTP/1.0` or `HTTP/1.1`. */
 export function isVersionByte(byte: number, index: number): boolean {
-  return index < versionStart.length
-    ? byte === versionStart[index]
-    : byte === digitZero || byte === digitZero + 1;
+  return index < versionStart.length ? byte === versionStart[index] : byte === digitZero || byte === digitZero + 1;
 }
 
 export const versionLength = versionStart.length + 1;

@@ -77,9 +77,7 @@ export class Handshakes {
       ...(clientCa !== undefined && { ca: clientCa, requestCert: true, rejectUnauthorized: true }),
       ...(ticketKeys !== undefined && { ticketKeys: Buffer.from(ticketKeys) }),
     })
-      .on('secureConnection', (socket) => {
-        this.#handshakeOf(socket)?.succeed(socket);
-      })
+      .on('secureConnection', (socket) => this.#handshakeOf(socket)?.succeed(socket))
       .on('tlsClientError', (error, socket) => {
         const handshake = this.#handshakeOf(socket);
         socket.destroy();
@@ -111,9 +109,7 @@ class Handshake implements Connection {
     socket
       // The `close` event follows and is handled.
       .on('error', () => undefined)
-      .once('close', () => {
-        this.fail(new Error('the connection was closed during the TLS handshake'));
-      });
+      .once('close', () => this.fail(new Error('the connection was closed during the TLS handshake')));
   }
 
   idleMs(now: number): number {

@@ -310,9 +310,7 @@ export abstract class MessageReader<Head extends AnyHead> {
     const repeated = this.repeatedValues[name];
     this.fields.take(
       name,
-      repeated === undefined
-        ? bytes.toString('latin1', valueStart, end)
-        : repeated.read(bytes, valueStart, end),
+      repeated === undefined ? bytes.toString('latin1', valueStart, end) : repeated.read(bytes, valueStart, end),
     );
   }
 

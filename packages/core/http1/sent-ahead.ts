@@ -50,11 +50,7 @@ export class SentAhead {
   /** True if the stored bytes end within a request. `requestHeadBytesMax` is the limit of a head. */
   isCutOff(requestHeadBytesMax: number): boolean {
     const reader = new RequestReader(
-      {
-        onHead: () => undefined,
-        onBody: () => undefined,
-        onEnd: () => undefined,
-      },
+      { onHead: () => undefined, onBody: () => undefined, onEnd: () => undefined },
       requestHeadBytesMax,
     );
     // A copy, because the reader may overwrite what it reads.

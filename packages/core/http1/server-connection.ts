@@ -96,24 +96,12 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     this.#context = context;
     this.#reader = new RequestReader(this, context.requestHeadBytesMax);
     socket
-      .on('data', (bytes: Buffer) => {
-        this.#run(() => {
-          this.#onData(bytes);
-        });
-      })
-      .on('end', () => {
-        this.#run(() => {
-          this.#onSocketEnd();
-        });
-      })
+      .on('data', (bytes: Buffer) => this.#run(() => this.#onData(bytes)))
+      .on('end', () => this.#run(() => this.#onSocketEnd()))
       .on('drain', this.#goOn)
       // The `close` event follows and is handled.
       .on('error', () => undefined)
-      .on('close', () => {
-        this.#run(() => {
-          this.#leave();
-        });
-      });
+      .on('close', () => this.#run(() => this.#leave()));
   }
 
   // Runs `act`. An exception that no request handles closes this connection only [D28].
@@ -162,17 +150,13 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
         break;
       case 'head':
         if (this.#readsSocket && took >= Math.min(requestHeadersTimeoutMs, requestTimeoutMs)) {
-          this.#run(() => {
-            this.#refuse('timeout');
-          });
+          this.#run(() => this.#refuse('timeout'));
         }
         break;
       case 'body':
       case 'held':
         if (took >= requestTimeoutMs) {
-          this.#run(() => {
-            this.#breakBody('timeout');
-          });
+          this.#run(() => this.#breakBody('timeout'));
         }
         break;
       case 'over':

@@ -71,9 +71,7 @@ export class ClientServer implements Iterable<Connection> {
     };
     this.#protocols = secure?.protocols ?? {};
     this.#handshakes = secure && this.#createHandshakes(secure.tls, limits.requestHeadersTimeoutMs);
-    this.listener = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
-      this.take(socket);
-    });
+    this.listener = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => this.take(socket));
   }
 
   get scheme(): 'http' | 'https' {
@@ -129,9 +127,7 @@ export class ClientServer implements Iterable<Connection> {
       }
     }
     this.#add(this.#handshakes?.begin(socket) ?? new ServerConnection(socket, this.#context));
-    this.#sweepTimer ??= setInterval(() => {
-      this.#sweep();
-    }, sweepMs).unref();
+    this.#sweepTimer ??= setInterval(() => this.#sweep(), sweepMs).unref();
   }
 
   #add(connection: Connection): void {

@@ -6,12 +6,7 @@ import type { Socket } from 'node:net';
 const oneWriteBytesMax = 16_384;
 
 /** Writes `head`, then `pieces`. Calls `onTaken` when the OS has the bytes or they are no longer needed. */
-export function writeMessage(
-  socket: Socket,
-  head: string,
-  pieces: readonly Buffer[],
-  onTaken?: () => void,
-): void {
+export function writeMessage(socket: Socket, head: string, pieces: readonly Buffer[], onTaken?: () => void): void {
   let length = 0;
   for (const piece of pieces) {
     length += piece.length;

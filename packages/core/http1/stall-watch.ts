@@ -55,12 +55,7 @@ export class StallWatch<Call> {
     } else {
       progress.call = call ?? progress.call;
     }
-    this.#timer ??= setInterval(
-      () => {
-        this.#sweep();
-      },
-      Math.min(sweepMsMax, Math.max(10, this.#timeoutMs / 4)),
-    ).unref();
+    this.#timer ??= setInterval(() => this.#sweep(), Math.min(sweepMsMax, Math.max(10, this.#timeoutMs / 4))).unref();
   }
 
   #sweep(): void {

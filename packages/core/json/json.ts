@@ -221,9 +221,7 @@ function loadScanner(): Scanner {
   try {
     code = readFileSync(url);
   } catch (cause) {
-    throw new Error(`The JSON scanner is not built (${url.pathname}): run \`npm run build:scanner\`.`, {
-      cause,
-    });
+    throw new Error(`The JSON scanner is not built (${url.pathname}): run \`npm run build:scanner\`.`, { cause });
   }
   return new WebAssembly.Instance(new WebAssembly.Module(code)).exports;
 }

@@ -15,8 +15,6 @@ export const systemClock: Clock = {
   steady: () => performance.now(),
   after: (ms, action) => {
     const timer = setTimeout(action, ms).unref();
-    return () => {
-      clearTimeout(timer);
-    };
+    return () => clearTimeout(timer);
   },
 };

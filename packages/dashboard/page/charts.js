@@ -23,8 +23,7 @@ import { formatCount, formatMs, formatRate, formatTime } from './format.js';
  * operations includes them.
  * @type {(party: Party) => Picker}
  */
-const failedBy = (party) => (figures, _seconds, others) =>
-  figures.failed[party] + (others?.failed[party] ?? 0);
+const failedBy = (party) => (figures, _seconds, others) => figures.failed[party] + (others?.failed[party] ?? 0);
 
 /** @type {readonly ChartKind[]} */
 const kinds = [
@@ -93,10 +92,7 @@ const rem = () => Number.parseFloat(getComputedStyle(document.documentElement).f
 
 /** @type {(value: number) => string} */
 const nameTick = (value) =>
-  value.toLocaleString('en', {
-    maximumSignificantDigits: 3,
-    notation: value >= 10_000 ? 'compact' : 'standard',
-  });
+  value.toLocaleString('en', { maximumSignificantDigits: 3, notation: value >= 10_000 ? 'compact' : 'standard' });
 
 /**
  * Returns the indexes of values without neighbours. No line connects such values, so each gets a dot.
@@ -175,9 +171,7 @@ class Chart {
         say(index === null ? '' : this.describe());
       }
     });
-    this.area.addEventListener('blur', () => {
-      this.#moveCursor(null);
-    });
+    this.area.addEventListener('blur', () => this.#moveCursor(null));
   }
 
   /** Rebuilds the plot with the current colours and sizes. */

@@ -30,9 +30,7 @@ export function make(name, properties = {}, ...children) {
 }
 
 /** @type {(text: string) => void} announces the text through screen readers */
-export const say = (text) => {
-  setText(byId('said'), text);
-};
+export const say = (text) => setText(byId('said'), text);
 
 /**
  * Copies the text of `element` and announces `done`; `name` names the text if copying fails. Uses the selection, because

@@ -35,8 +35,7 @@ const loads = [
     name: 'Memory',
     format: formatBytes,
     value: ({ workers }) => workers.reduce((sum, { residentBytes }) => sum + residentBytes, 0),
-    note: ({ workers }) =>
-      `heap ${formatBytes(workers.reduce((sum, { heapUsedBytes }) => sum + heapUsedBytes, 0))}`,
+    note: ({ workers }) => `heap ${formatBytes(workers.reduce((sum, { heapUsedBytes }) => sum + heapUsedBytes, 0))}`,
     pick: ({ residentBytes }) => residentBytes,
   },
   {

@@ -67,11 +67,7 @@ const factsOf = {
   gateway: [
     ['up', 'Up since', ({ startedAt: at }, now) => `${formatMoment(at, now.at)} (${formatAge(now.at - at)})`],
     ['workers', 'Workers', (_, { workers }) => formatCount(workers.length)],
-    [
-      'version',
-      'Version',
-      ({ version, nodeVersion }) => `${version} on Node ${nodeVersion.replace('v', '')}`,
-    ],
+    ['version', 'Version', ({ version, nodeVersion }) => `${version} on Node ${nodeVersion.replace('v', '')}`],
   ],
   backend: [
     ['backend', 'Address', ({ backendUrl }) => backendUrl.replace(/\/$/, '')],
@@ -86,10 +82,7 @@ function describeLastFailure(_, { at }) {
   const last = failures.find(({ party }) => party === 'backend');
   return last === undefined
     ? { text: 'none since the start' }
-    : {
-        text: `${nameOfKind(last.outcome)}, ${formatAge(at - last.at)} ago`,
-        title: `at ${formatMoment(last.at, at)}`,
-      };
+    : { text: `${nameOfKind(last.outcome)}, ${formatAge(at - last.at)} ago`, title: `at ${formatMoment(last.at, at)}` };
 }
 
 const partyItems = parties.map((party) => {
@@ -314,13 +307,9 @@ pause.addEventListener('click', () => {
   showConnection();
 });
 
-byId('traffic').addEventListener('change', () => {
-  render(false);
-});
+byId('traffic').addEventListener('change', () => render(false));
 
-byId('welcome-copy').addEventListener('click', () => {
-  copy(byId('welcome-command'), 'command', 'Copied');
-});
+byId('welcome-copy').addEventListener('click', () => copy(byId('welcome-command'), 'command', 'Copied'));
 
 const charts = new Charts(byId('charts'));
 follow(take, changeState);

@@ -45,9 +45,7 @@ class Table {
     this.keyOf = keyOf;
     this.mark = mark;
     if (body.previousElementSibling === null) {
-      const names = columns.map(({ name = '', className = '' }) =>
-        make('th', { scope: 'col', className }, name),
-      );
+      const names = columns.map(({ name = '', className = '' }) => make('th', { scope: 'col', className }, name));
       body.before(make('thead', {}, make('tr', {}, ...names)));
     }
   }
@@ -117,17 +115,10 @@ const figure = (name, read, more = {}) => ({
 
 /** @type {readonly Column<Operation>[]} */
 const operationColumns = [
-  {
-    isHeading: true,
-    text: ({ name }) => (name === 'all' ? 'All five' : name === 'none' ? 'no operation' : name),
-  },
+  { isHeading: true, text: ({ name }) => (name === 'all' ? 'All five' : name === 'none' ? 'no operation' : name) },
   figure('per second', ({ requests }, seconds) => format.formatRate(requests / seconds)),
   ...statusClasses.map((name, index) =>
-    figure(
-      name,
-      ({ byStatus }) => format.formatCount(byStatus[name]),
-      index === 0 ? { group: 'Replies' } : {},
-    ),
+    figure(name, ({ byStatus }) => format.formatCount(byStatus[name]), index === 0 ? { group: 'Replies' } : {}),
   ),
   ...parties.map((party, index) =>
     figure(partyNames[party].toLowerCase(), ({ failed }) => format.formatCount(failed[party]), {
@@ -145,10 +136,7 @@ const operationColumns = [
   }),
   figure('p50', ({ backendP50 }) => format.formatMs(backendP50), { className: 'backend' }),
   figure('p99', ({ backendP99 }) => format.formatMs(backendP99), { className: 'backend' }),
-  {
-    className: 'share',
-    fill: () => [make('div', { className: 'bar' }), make('small')],
-  },
+  { className: 'share', fill: () => [make('div', { className: 'bar' }), make('small')] },
 ];
 
 /** @type {Table<Operation>} */
@@ -167,8 +155,7 @@ const operationTable = new Table(
     const part = mean === null || mean === 0 ? 0 : Math.min(1, (backendMean ?? 0) / mean);
     row.style.setProperty('--mean', `${mean === null || longest === 0 ? 0 : (mean / longest) * 100}%`);
     row.style.setProperty('--part', `${part * 100}%`);
-    const text =
-      mean === null || name === 'none' ? '' : `${Math.round(part * 100)}\u00a0% of ${format.formatMs(mean)}`;
+    const text = mean === null || name === 'none' ? '' : `${Math.round(part * 100)}\u00a0% of ${format.formatMs(mean)}`;
     setText(row.querySelector('.share small'), text);
   },
 );
@@ -242,10 +229,7 @@ export function createKindTables({ failureKinds }) {
   return (/** @type {Now} */ { lastMinute, wholeHistory }) => {
     for (const { table, body, kinds, rest } of tables) {
       table.show(
-        kinds.map((kind) => ({
-          kind,
-          counts: [lastMinute, wholeHistory].map(({ failures }) => failures[kind] ?? 0),
-        })),
+        kinds.map((kind) => ({ kind, counts: [lastMinute, wholeHistory].map(({ failures }) => failures[kind] ?? 0) })),
       );
       const absent = kinds.filter((_, index) => body.rows[index]?.hidden).map(format.nameOfKind);
       rest.hidden = absent.length === 0;
@@ -349,8 +333,7 @@ function renderFailures() {
   const [wantedOperation, wantedKind] = [filters.operation.value, filters.kind.value];
   const wanted = failures.filter(
     ({ operation, outcome, party }) =>
-      ['', operation ?? 'none'].includes(wantedOperation) &&
-      ['', outcome, `party:${party}`].includes(wantedKind),
+      ['', operation ?? 'none'].includes(wantedOperation) && ['', outcome, `party:${party}`].includes(wantedKind),
   );
   const shown = wanted.slice(0, shownMax);
   failureTable.show(shown);
@@ -414,12 +397,7 @@ let showsDefaults = false;
 const settingTable = new Table(
   byId('setting-rows'),
   [
-    {
-      name: 'Variable',
-      className: 'text',
-      isHeading: true,
-      fill: ({ variable }) => [make('code', {}, variable)],
-    },
+    { name: 'Variable', className: 'text', isHeading: true, fill: ({ variable }) => [make('code', {}, variable)] },
     { name: 'Value', className: 'text value', fill: describeValue },
     {
       name: 'Source',

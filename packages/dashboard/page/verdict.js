@@ -47,8 +47,7 @@ const rules = [
     party: 'gateway',
     next: 'Wait: the gateway stops when these calls end, after SHUTDOWN_TIMEOUT_MS at the latest.',
     title: 'The gateway is draining',
-    detail: ({ inFlight }) =>
-      `The gateway is shutting down, with ${countOf(inFlight, 'call')} still in flight.`,
+    detail: ({ inFlight }) => `The gateway is shutting down, with ${countOf(inFlight, 'call')} still in flight.`,
   },
   {
     holds: ({ backend }) => !backend.isReachable,
@@ -65,8 +64,7 @@ const rules = [
     party: 'gateway',
     next: 'Report the bug with the stack trace from the log.',
     title: 'The gateway has a bug',
-    detail: (now) =>
-      `${countOf(countKind(now, 'bug'), 'call')} failed because of the bug ${inLastMinute(now)}.`,
+    detail: (now) => `${countOf(countKind(now, 'bug'), 'call')} failed because of the bug ${inLastMinute(now)}.`,
   },
   {
     holds: (now) => countKind(now, 'no-keys') > 0 && recoveredAt(now, 'gateway') === undefined,
@@ -74,8 +72,7 @@ const rules = [
     party: 'gateway',
     next: "See the log for why the issuer's keys cannot be fetched.",
     title: 'The gateway has no keys to verify tokens',
-    detail: (now) =>
-      `${countOf(countKind(now, 'no-keys'), 'call')} with a token turned away ${inLastMinute(now)}.`,
+    detail: (now) => `${countOf(countKind(now, 'no-keys'), 'call')} with a token turned away ${inLastMinute(now)}.`,
   },
   {
     holds: (now) => countKind(now, 'overload') > 0 && recoveredAt(now, 'gateway') === undefined,
@@ -101,8 +98,7 @@ const rules = [
     party: 'gateway',
     next: "Compare BACKEND_URL with the backend's address; work-item-gateway check tests it.",
     title: 'No call succeeds',
-    detail: (_, facts) =>
-      `The backend answers, but no call in the last 5 minutes succeeded. ${questionAddress(facts)}`,
+    detail: (_, facts) => `The backend answers, but no call in the last 5 minutes succeeded. ${questionAddress(facts)}`,
   },
   {
     holds: ({ inFlight, bufferedBytes }, { inFlightMax, bufferedBytesMax }) =>
@@ -139,8 +135,7 @@ const rules = [
     party: 'backend',
     next: "Find the slow operation below, then check the backend's load.",
     title: 'The backend is slow',
-    detail: (now) =>
-      `The backend's p99 is ${formatMs(now.lastMinute.flows.all.backendP99)} ${inLastMinute(now)}.`,
+    detail: (now) => `The backend's p99 is ${formatMs(now.lastMinute.flows.all.backendP99)} ${inLastMinute(now)}.`,
   },
   {
     holds: (now) => slowOutsideBackend(now) !== undefined,
@@ -193,8 +188,7 @@ const recoveredAt = ({ at, backend, lastFailures, lastMinute }, party) => {
 };
 
 /** @type {(now: Now) => number} share of the last minute's backend calls that failed through the backend's fault */
-const failedShareOf = ({ lastMinute: { flows } }) =>
-  flows.all.failed.backend / Math.max(1, flows.all.backendCalls);
+const failedShareOf = ({ lastMinute: { flows } }) => flows.all.failed.backend / Math.max(1, flows.all.backendCalls);
 
 /** @type {(now: Now) => string} */
 const describeTraffic = (now) => {
@@ -230,8 +224,7 @@ function describeFill({ inFlight, lastMinute }, { inFlightMax }) {
 }
 
 /** @type {(now: Now) => string} names the period: a minute, plus at most one step of the history */
-const inLastMinute = ({ at, lastMinute }) =>
-  `in the last minute (${formatTime(lastMinute.from)} to ${formatTime(at)})`;
+const inLastMinute = ({ at, lastMinute }) => `in the last minute (${formatTime(lastMinute.from)} to ${formatTime(at)})`;
 
 /** @type {(now: Now, kind: string) => number} */
 const countKind = ({ lastMinute }, kind) => lastMinute.failures[kind] ?? 0;
@@ -262,17 +255,13 @@ export const describeParties = (now, facts) => {
   const isOver = countKind(now, 'bug') === 0 && recoveredAt(now, 'gateway') !== undefined;
   const isBackendOver = recoveredAt(now, 'backend') !== undefined;
   const failures = (/** @type {number} */ of) => `${countOf(of, 'failure')} in the last minute`;
-  const ownText =
-    own === 0 ? 'no failures' : `${isOver ? `recovered ${agoOf(now, 'gateway')}, ` : ''}${failures(own)}`;
+  const ownText = own === 0 ? 'no failures' : `${isOver ? `recovered ${agoOf(now, 'gateway')}, ` : ''}${failures(own)}`;
   const backendText =
     ofBackend === 0
       ? `reachable ${since}`
       : `${isBackendOver ? `recovered ${agoOf(now, 'backend')}` : 'answers'}, ${failures(ofBackend)}`;
   return {
-    client: {
-      text: errors === 0 ? 'no errors' : `${countOf(errors, 'error')} in the last minute`,
-      isUnwell: false,
-    },
+    client: { text: errors === 0 ? 'no errors' : `${countOf(errors, 'error')} in the last minute`, isUnwell: false },
     gateway: { text: isDraining ? 'draining' : ownText, isUnwell: (own > 0 && !isOver) || isDraining },
     backend: {
       text: backend.isReachable ? backendText : `unreachable ${since}`,

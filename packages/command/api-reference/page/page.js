@@ -3,9 +3,7 @@
 /* global Blob, SwaggerUIBundle, URL, document, navigator, setTimeout, window */
 
 const dark = window.matchMedia('(prefers-color-scheme: dark)');
-const followSystem = () => {
-  document.documentElement.classList.toggle('dark-mode', dark.matches);
-};
+const followSystem = () => document.documentElement.classList.toggle('dark-mode', dark.matches);
 dark.addEventListener('change', followSystem);
 followSystem();
 
@@ -135,10 +133,7 @@ const adjustments = ({ React, getComponent }) => {
         actions: {
           // Uses the checks for OpenAPI 2, which ignore the schema. So a visitor can send an invalid id and see the
           // gateway's reply.
-          checkParameters: (pathMethod) => ({
-            type: 'spec_validate_param',
-            payload: { pathMethod, isOAS3: false },
-          }),
+          checkParameters: (pathMethod) => ({ type: 'spec_validate_param', payload: { pathMethod, isOAS3: false } }),
         },
         wrapActions: {
           // Runs at each Execute: clears the previous reply.

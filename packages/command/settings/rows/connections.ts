@@ -19,11 +19,7 @@ export const connectionsRows = {
       default: '',
       help: "Certificate of the client listener; with TLS_KEY_FILE it makes the listener https only. A PEM file with the gateway's certificate first, then the intermediate certificates.",
     },
-    tlsKeyFile: {
-      kind: file,
-      default: '',
-      help: 'Private key of TLS_CERT_FILE; a PEM file without a pass phrase.',
-    },
+    tlsKeyFile: { kind: file, default: '', help: 'Private key of TLS_CERT_FILE; a PEM file without a pass phrase.' },
     tlsMinVersion: {
       kind: choice('1.2', '1.3'),
       default: '1.2',

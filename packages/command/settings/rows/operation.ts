@@ -67,11 +67,7 @@ export const operationRows = {
       default: '',
       help: 'Headers for requests to the collector, such as an API key; `name=value` pairs separated by commas, percent-encoded. The value is never shown. Use the variable, because a flag is visible in the list of processes.',
     },
-    otelServiceName: {
-      kind: name,
-      default: 'work-item-gateway',
-      help: 'Name of this service in traces.',
-    },
+    otelServiceName: { kind: name, default: 'work-item-gateway', help: 'Name of this service in traces.' },
     otelTracesSampler: {
       kind: choice(...samplerNames),
       default: 'parentbased_always_on',
@@ -84,11 +80,7 @@ export const operationRows = {
     },
   }),
   ...settings('embeddedBackend', embedded, {
-    embeddedBackendHost: {
-      kind: host,
-      default: 'localhost',
-      help: 'Address that the embedded backend listens on.',
-    },
+    embeddedBackendHost: { kind: host, default: 'localhost', help: 'Address that the embedded backend listens on.' },
     embeddedBackendPort: {
       kind: port,
       default: 5104,

@@ -4,20 +4,15 @@
 export class MissingPackageError extends Error {}
 
 /** Runs `load`. Rejects with a MissingPackageError that names the package if it is not installed. */
-export async function explainMissing<T>(
-  option: string,
-  packageName: string,
-  load: () => Promise<T>,
-): Promise<T> {
+export async function explainMissing<T>(option: string, packageName: string, load: () => Promise<T>): Promise<T> {
   try {
     return await load();
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') {
       throw error;
     }
-    throw new MissingPackageError(
-      `${option} needs the package ${packageName}: run \`npm install ${packageName}\``,
-      { cause: error },
-    );
+    throw new MissingPackageError(`${option} needs the package ${packageName}: run \`npm install ${packageName}\``, {
+      cause: error,
+    });
   }
 }

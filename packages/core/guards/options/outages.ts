@@ -4,10 +4,7 @@ import { describeError, nodeAuthorities, type Peer } from '../../backend/describ
 
 /** Log messages for the beginning and the end of an outage. */
 export const outageTexts = {
-  keys: {
-    begins: 'the keys of the issuer cannot be fetched',
-    ends: 'the keys of the issuer can be fetched again',
-  },
+  keys: { begins: 'the keys of the issuer cannot be fetched', ends: 'the keys of the issuer can be fetched again' },
   redis: { begins: 'Redis does not count requests', ends: 'Redis counts requests again' },
 } as const;
 

@@ -124,9 +124,7 @@ export interface RateLimitPart {
     answer(question: Question, now: number): number[];
   };
   /** Counts once in the Redis at `address`. Rejects with an Error for the operator. */
-  readonly tryRedis: (address: string) => Promise<{
-    readonly version: string | undefined;
-    readonly tookMs: number;
-    readonly hasUnusedPassword: boolean;
-  }>;
+  readonly tryRedis: (
+    address: string,
+  ) => Promise<{ readonly version: string | undefined; readonly tookMs: number; readonly hasUnusedPassword: boolean }>;
 }

@@ -94,9 +94,7 @@ export function findRateProblems(
     }
   }
   if (settings.rateLimitKey === 'identity' && settings.authIssuer === '') {
-    problems.push(
-      `${nameOf('rateLimitKey')} is identity, but tokens are off: ${nameOf('authIssuer')} is not set`,
-    );
+    problems.push(`${nameOf('rateLimitKey')} is identity, but tokens are off: ${nameOf('authIssuer')} is not set`);
   }
   return problems;
 }

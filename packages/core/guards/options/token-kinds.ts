@@ -13,9 +13,7 @@ const listOfAlgorithms = signatureAlgorithms.join(', ');
 
 // A string without white space or control characters, for issuers, audiences and claim names; may be empty.
 function parseWord(text: string): string | Problem {
-  return /^[^\s\p{C}]*$/u.test(text)
-    ? text
-    : new Problem('must be a string without spaces and control characters');
+  return /^[^\s\p{C}]*$/u.test(text) ? text : new Problem('must be a string without spaces and control characters');
 }
 
 export const issuer = textOf(parseWord, {
@@ -36,10 +34,7 @@ function parseWords(text: string): readonly string[] | Problem {
     : new Problem('must be strings without spaces and control characters, separated by commas');
 }
 
-export const words = textsOf(parseWord, parseWords, {
-  takes: 'names separated by commas',
-  placeholder: 'names',
-});
+export const words = textsOf(parseWord, parseWords, { takes: 'names separated by commas', placeholder: 'names' });
 
 // Parses a comma-separated list of at least one algorithm, and removes duplicates.
 function parseAlgorithms(text: string): readonly string[] | Problem {
@@ -58,11 +53,10 @@ function parseAlgorithms(text: string): readonly string[] | Problem {
 }
 
 // In an array, each item is one name, so commas and spaces in an item become `?`, which makes the item invalid.
-export const algorithms = textsOf(
-  (text) => parseAlgorithms(text.replaceAll(/[\s,]/g, '?')),
-  parseAlgorithms,
-  { takes: `one or more of ${listOfAlgorithms}, separated by commas`, placeholder: 'names' },
-);
+export const algorithms = textsOf((text) => parseAlgorithms(text.replaceAll(/[\s,]/g, '?')), parseAlgorithms, {
+  takes: `one or more of ${listOfAlgorithms}, separated by commas`,
+  placeholder: 'names',
+});
 
 // RFC 6749, 3.3: printable ASCII characters except space, quote and backslash.
 const scopeForm = /^[!#-[\]-~]+$/;
@@ -81,9 +75,7 @@ function acceptScopes(given: unknown): readonly string[] | Problem {
   const scopes = Object.entries(given).filter(([, scope]: [string, unknown]) => scope !== undefined);
   const unknown = scopes.map(([name]) => name).find((name) => !operationNames.includes(name));
   if (unknown !== undefined) {
-    return new Problem(
-      `may have only the operations ${operationNames.join(', ')}${suggest(unknown, operationNames)}`,
-    );
+    return new Problem(`may have only the operations ${operationNames.join(', ')}${suggest(unknown, operationNames)}`);
   }
   return scopes.every(([, scope]) => isScope(scope))
     ? scopes.map(([name, scope]) => `${name}=${String(scope)}`)
@@ -102,9 +94,7 @@ function parseScopes(text: string): readonly string[] | Problem {
       );
     }
     if (!isScope(scope)) {
-      return new Problem(
-        `must have one valid scope after each "=", but the scope of ${name} is missing or invalid`,
-      );
+      return new Problem(`must have one valid scope after each "=", but the scope of ${name} is missing or invalid`);
     }
     if (seen.has(name)) {
       return new Problem(`must have each operation at most once, but has ${name} twice`);

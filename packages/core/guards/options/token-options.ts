@@ -66,11 +66,7 @@ export const tokenRows = {
     help: 'Claim with the scopes of a token; its value is words separated by spaces, or an array of words.',
   },
   /** Interval between fetches of the keys, in milliseconds. Default 300,000. */
-  authJwksRefreshMs: {
-    kind: refreshTime,
-    default: 300_000,
-    help: 'Interval between fetches of the keys.',
-  },
+  authJwksRefreshMs: { kind: refreshTime, default: 300_000, help: 'Interval between fetches of the keys.' },
   /**
    * How long fetched keys stay valid if they cannot be refreshed, in milliseconds. After that, requests with a token
    * get 503. Default 86,400,000.
@@ -112,13 +108,9 @@ export function findTokenProblems(
   const hasFile = values.authJwksFile !== '';
   return [
     ...(authAudience?.length === 0
-      ? [
-          `${issuerName} is set, but ${nameOf('authAudience')} is not: tokens for other services would be accepted`,
-        ]
+      ? [`${issuerName} is set, but ${nameOf('authAudience')} is not: tokens for other services would be accepted`]
       : []),
-    ...(hasUrl || hasFile
-      ? []
-      : [`${issuerName} is set, but neither ${url} nor ${fileName}: there are no keys`]),
+    ...(hasUrl || hasFile ? [] : [`${issuerName} is set, but neither ${url} nor ${fileName}: there are no keys`]),
     ...(hasUrl && hasFile ? [`${url} and ${fileName} are both set: set only one of them`] : []),
     ...(isGiven('authScopeClaim') && !isGiven('authScopes')
       ? [`${nameOf('authScopeClaim')} is set, but ${nameOf('authScopes')} is not: no scope is checked`]

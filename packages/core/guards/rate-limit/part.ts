@@ -42,9 +42,7 @@ export async function createRateGuard(
     answerMsMax: number,
     fallback: Count,
   ): Promise<SharedCount> => {
-    const onChange = (cause: unknown): void => {
-      observer.onCounter(who, cause);
-    };
+    const onChange = (cause: unknown): void => observer.onCounter(who, cause);
     const count = new SharedCount({ rate, clock: systemClock, counter, answerMsMax, fallback, onChange });
     shared.push(count);
     await count.start();
@@ -55,16 +53,10 @@ export async function createRateGuard(
   if (library === undefined) {
     return { guard: createRateLimit(rate, rateLimitKey, local), redisAnswers: () => undefined, close };
   }
-  const counter = new library.RedisCounter(new URL(rateLimitRedisUrl), () => {
-    observer.onUnusedPassword();
-  });
+  const counter = new library.RedisCounter(new URL(rateLimitRedisUrl), () => observer.onUnusedPassword());
   const fallback = rateLimitFallback === 'local' ? local : { take: () => takenWithout[rateLimitFallback] };
   const redis = await share('redis', counter, library.answerMsMax, fallback);
-  return {
-    guard: createRateLimit(rate, rateLimitKey, redis),
-    redisAnswers: () => redis.isAnswering,
-    close,
-  };
+  return { guard: createRateLimit(rate, rateLimitKey, redis), redisAnswers: () => redis.isAnswering, close };
 }
 
 // Largest number of kept counts. More than one is kept, because a reload may fail later. Then the previous guards continue

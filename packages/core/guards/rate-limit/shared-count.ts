@@ -85,9 +85,7 @@ export class SharedCount implements Count {
       return { left: -1, msLeft: blocked.endsAt - now };
     }
     return this.isAnswering
-      ? new Promise((resolve) => {
-          this.#gather(key, resolve, now);
-        })
+      ? new Promise((resolve) => this.#gather(key, resolve, now))
       : this.#options.fallback.take(key);
   }
 
@@ -149,9 +147,7 @@ export class SharedCount implements Count {
     };
     const callOff = clock.after(Math.max(0, since + answerMsMax - clock.steady()), () => {
       // Deferred, because an answer may already be in the socket if this process was busy. Then the answer is read first.
-      setImmediate(() => {
-        onFailure(this.#silence());
-      });
+      setImmediate(() => onFailure(this.#silence()));
     });
     const asked: OpenQuestion = { waiting, since, callOff };
     this.#asked.add(asked);
@@ -203,9 +199,7 @@ export class SharedCount implements Count {
     }
     this.#state = 'renewing';
     this.#gatherAsked();
-    this.#callOff = clock.after(answerMsMax, () => {
-      this.#goAway(this.#silence());
-    });
+    this.#callOff = clock.after(answerMsMax, () => this.#goAway(this.#silence()));
     void this.#revive();
   };
 
@@ -298,9 +292,7 @@ interface Failure {
 // Resolves with the failure of `action`, or undefined if it succeeds within `ms`.
 async function failureOf(action: Promise<void>, ms: number, clock: Clock): Promise<Failure | undefined> {
   const { promise: late, resolve } = Promise.withResolvers<Failure>();
-  const callOff = clock.after(ms, () => {
-    resolve({ cause: new Error(`no answer within ${ms} ms`) });
-  });
+  const callOff = clock.after(ms, () => resolve({ cause: new Error(`no answer within ${ms} ms`) }));
   const done = action.then(
     () => undefined,
     (cause: unknown) => ({ cause }),

@@ -23,9 +23,7 @@ export async function createTokenGuard(
     refreshMs: settings.authJwksRefreshMs,
     staleMs: settings.authJwksStaleMs,
     clock: systemClock,
-    share: (fetched) => {
-      keeper?.keepKeys(settings.authJwksUrl, fetched);
-    },
+    share: (fetched) => keeper?.keepKeys(settings.authJwksUrl, fetched),
     observer: {
       onKeys: (each) => {
         guard.forgetAll();
@@ -52,11 +50,8 @@ export async function createTokenGuard(
   }
   return {
     guard,
-    fileProblem:
-      settings.authJwksFile === '' || lastError === undefined ? undefined : describeFetchError(lastError),
-    close: () => {
-      keys.close();
-    },
+    fileProblem: settings.authJwksFile === '' || lastError === undefined ? undefined : describeFetchError(lastError),
+    close: () => keys.close(),
   };
 }
 

@@ -49,10 +49,7 @@ export const noSigningKeys = new SigningKeys([], '');
  * Returns the keys of the JSON Web Key Set `text` that one of `algorithms` can use. Leaves out private and invalid
  * keys, and RSA keys of a wrong size. Rejects with an `Error` for the log if `text` is not a key set.
  */
-export async function readSigningKeys(
-  text: string,
-  algorithms: readonly SignatureAlgorithm[],
-): Promise<SigningKeys> {
+export async function readSigningKeys(text: string, algorithms: readonly SignatureAlgorithm[]): Promise<SigningKeys> {
   const keys = await Promise.all(
     jwksOf(text)
       .slice(0, keysMax)

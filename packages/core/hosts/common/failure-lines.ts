@@ -108,7 +108,6 @@ const advice: Readonly<Record<Failure, string>> = {
   'not-json': "Search the backend's log for the request id: its answer must be JSON",
   'too-large': 'Make the backend send smaller answers, or raise responseBytesMax or bufferedBytesMax',
   'no-keys': "Check that this machine can fetch the issuer's keys",
-  overload:
-    'Raise inFlightMax, bufferedBytesMax or the limit of open files, or spread the load over more gateways',
+  overload: 'Raise inFlightMax, bufferedBytesMax or the limit of open files, or spread the load over more gateways',
   bug: 'This is a defect of the gateway: report it with this line',
 };

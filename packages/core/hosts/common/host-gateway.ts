@@ -5,12 +5,7 @@ import { guardRows } from '../../guards/options/guard-options.ts';
 import { findRateProblems } from '../../guards/options/rate-options.ts';
 import { findTokenProblems } from '../../guards/options/token-options.ts';
 import { findCorsProblems } from '../options/cors-options.ts';
-import {
-  createGateway,
-  findBackendTlsProblems,
-  gatewayRows,
-  type GatewayValues,
-} from '../options/options.ts';
+import { createGateway, findBackendTlsProblems, gatewayRows, type GatewayValues } from '../options/options.ts';
 import { findUnknownNames, readOptions, type OptionRow, type ValuesOf } from '../options/rows.ts';
 import { writeFailureLines } from './failure-lines.ts';
 import { HostGuards } from './host-guards.ts';

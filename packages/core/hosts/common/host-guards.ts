@@ -76,11 +76,9 @@ export class HostGuards implements Guard {
   }
 
   async #create(): Promise<JoinedGuards> {
-    const made = await createGuards(this.#settings, this.#observeOutages(), undefined).catch(
-      (error: unknown) => {
-        throw error instanceof MissingPackageError ? new HostMistake(error.message) : error;
-      },
-    );
+    const made = await createGuards(this.#settings, this.#observeOutages(), undefined).catch((error: unknown) => {
+      throw error instanceof MissingPackageError ? new HostMistake(error.message) : error;
+    });
     return { ...made, guard: joinGuards(made.guards) ?? admitsAll };
   }
 

@@ -58,10 +58,7 @@ export async function listen(
       },
     };
   } catch (error) {
-    throw new StartError(
-      describe(error as NodeJS.ErrnoException & { address?: string }, host, port, names),
-      error,
-    );
+    throw new StartError(describe(error as NodeJS.ErrnoException & { address?: string }, host, port, names), error);
   }
 }
 
@@ -122,9 +119,9 @@ function portOf(server: Server): number {
 
 /** Starts a second server, which passes its connections to `server`. */
 async function startHelper(server: Server, place: ListenOptions | Socket): Promise<Server> {
-  const helper = createServer({ allowHalfOpen: true, noDelay: true }, (socket: Socket) => {
-    server.emit('connection', socket);
-  });
+  const helper = createServer({ allowHalfOpen: true, noDelay: true }, (socket: Socket) =>
+    server.emit('connection', socket),
+  );
   await startListening(helper, place);
   return helper.on('error', (error) => server.emit('error', error));
 }

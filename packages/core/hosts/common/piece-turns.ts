@@ -7,7 +7,5 @@ export const piecesPerTurn = 16;
 
 /** Resolves in a later turn of the event loop. */
 export function nextTurn(): Promise<void> {
-  return new Promise((takeTurn) => {
-    queueForTurn({ takeTurn });
-  });
+  return new Promise((takeTurn) => queueForTurn({ takeTurn }));
 }

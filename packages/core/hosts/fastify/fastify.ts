@@ -90,13 +90,9 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     const body = new HeldBody(host);
     bodies.set(request, body);
     if (payload.readableDidRead) {
-      request.log.warn(
-        'a preParsing hook has read the body without returning a stream: the body is treated as empty',
-      );
+      request.log.warn('a preParsing hook has read the body without returning a stream: the body is treated as empty');
     }
-    body.gather(payload, raw, (error) => {
-      parsed(error ?? null);
-    });
+    body.gather(payload, raw, (error) => parsed(error ?? null));
   });
   fastify.addHook('preValidation', ({ raw }, _reply, next) => {
     // If the request has no body, the parser did not run, so the header is restored here.
@@ -174,11 +170,7 @@ export const workItemGateway: FastifyPluginCallback<WorkItemGatewayOptions> = (f
     const startedAt = performance.now();
     timer = setTimeout(() => {
       // Calls that waited for the backend have their 500 by now. Requests that are still open are cut `lastReplyMs` later.
-      void cut().then(() =>
-        setTimeout(() => {
-          openRequests.cut();
-        }, lastReplyMs),
-      );
+      void cut().then(() => setTimeout(() => openRequests.cut(), lastReplyMs));
     }, values.shutdownTimeoutMs);
     // Stops listening at once, because under load new calls never stop arriving. Fastify closes the server later.
     if (fastify.server.listening) {

@@ -20,9 +20,7 @@ export class OpenRequests {
     }
     ofSocket.set(response, onOver);
     this.#count += 1;
-    response.once('close', () => {
-      this.#end(ofSocket, response);
-    });
+    response.once('close', () => this.#end(ofSocket, response));
   }
 
   #of(socket: Socket): Map<ServerResponse, () => void> {
@@ -58,9 +56,7 @@ export class OpenRequests {
   async end(limitMs: number): Promise<void> {
     if (this.#count > 0) {
       const { promise, resolve } = Promise.withResolvers<undefined>();
-      this.#onNone = () => {
-        resolve(undefined);
-      };
+      this.#onNone = () => resolve(undefined);
       const timer = setTimeout(this.#onNone, limitMs);
       await promise;
       clearTimeout(timer);

@@ -42,8 +42,7 @@ const fetchRows = {
   observer: { kind: observer },
 };
 
-export interface FetchHandlerOptions
-  extends GatewayLimits, CorsOptions, GuardOptions, OptionsOf<typeof fetchRows> {}
+export interface FetchHandlerOptions extends GatewayLimits, CorsOptions, GuardOptions, OptionsOf<typeof fetchRows> {}
 
 export interface FetchHandler {
   /**
@@ -64,9 +63,7 @@ export function createFetchHandler(options: FetchHandlerOptions): FetchHandler {
   const bodyDeadlines = new Deadlines(values.requestTimeoutMs);
   const addressOf = values.clientAddress ?? unknownAddress;
   const answer = (request: Request): Promise<Response> =>
-    new Promise((resolve) => {
-      new FetchExchange(request, resolve, addressOf, bodyDeadlines).begin(gateway);
-    });
+    new Promise((resolve) => new FetchExchange(request, resolve, addressOf, bodyDeadlines).begin(gateway));
   let ending: Promise<void> | undefined;
   // Waits until every call that `close` cut has failed. Otherwise calls would be resent, or count as backend failures.
   const reopen = async (): Promise<void> => {
@@ -94,9 +91,7 @@ const unknownAddress = (): undefined => undefined;
 // Without addresses, the rate limit would count all clients as one client.
 function findProblems({ clientAddress, rateLimit, rateLimitKey = 'address' }: FetchHandlerOptions): string[] {
   return rateLimit !== undefined && rateLimitKey === 'address' && clientAddress === undefined
-    ? [
-        "rateLimit counts by address, which a Request does not contain: set clientAddress, or rateLimitKey: 'identity'",
-      ]
+    ? ["rateLimit counts by address, which a Request does not contain: set clientAddress, or rateLimitKey: 'identity'"]
     : [];
 }
 
@@ -233,16 +228,9 @@ class FetchExchange implements Transport, Client, DeadlineOwner {
     const { head, pieces, length } = reply;
     const [first] = pieces;
     const hasBody = length > 0 && this.#request.method !== 'HEAD';
-    const bytes = hasBody
-      ? pieces.length === 1 && first !== undefined
-        ? first
-        : Buffer.concat(pieces)
-      : null;
+    const bytes = hasBody ? (pieces.length === 1 && first !== undefined ? first : Buffer.concat(pieces)) : null;
     // `Response` copies the bytes, so their memory can be reused.
-    const response = new Response(bytes, {
-      status: head.status,
-      headers: pairs(listReplyHeaders(reply)),
-    });
+    const response = new Response(bytes, { status: head.status, headers: pairs(listReplyHeaders(reply)) });
     this.#finish(response);
     onTaken();
   }

@@ -19,11 +19,7 @@ const lineBytes = 4;
  * Reads a head from `fields` (name, value, name, value, in the order received). Returns a flaw if the head is invalid.
  * `endsThere`: no body follows. `bytesMax`: the largest total size of the fields, in bytes.
  */
-export function readHead(
-  fields: readonly string[],
-  endsThere: boolean,
-  bytesMax: number,
-): RequestHead | Flaw {
+export function readHead(fields: readonly string[], endsThere: boolean, bytesMax: number): RequestHead | Flaw {
   if (fields.length / 2 > fieldsMax) {
     return { kind: 'head-too-large', reason: `a head of more than ${fieldsMax} fields` };
   }
@@ -66,11 +62,7 @@ export function readHead(
     return head;
   }
   // Only the end of the stream completes a body, even with a content-length of 0, because a reset may follow [D11].
-  return {
-    ...head,
-    version: '2',
-    bodyLength: endsThere ? 0 : head.bodyLength === 0 ? 'chunked' : head.bodyLength,
-  };
+  return { ...head, version: '2', bodyLength: endsThere ? 0 : head.bodyLength === 0 ? 'chunked' : head.bodyLength };
 }
 
 interface Pseudo {

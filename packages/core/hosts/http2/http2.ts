@@ -1,12 +1,7 @@
 // Serves HTTP/2 on TLS connections [D39]: one node:http2 session per connection, with limits, timeouts and shutdown. Uses
 // Node's core API, because a request costs 1.6 times as much with the compatibility API. Loaded only if HTTP/2 is on.
 
-import {
-  constants,
-  performServerHandshake,
-  type ServerHttp2Session,
-  type ServerHttp2Stream,
-} from 'node:http2';
+import { constants, performServerHandshake, type ServerHttp2Session, type ServerHttp2Stream } from 'node:http2';
 import type { Socket } from 'node:net';
 
 import { monotonicMs } from '../../time/monotonic.ts';
@@ -38,9 +33,7 @@ const endNotice = Buffer.of(0, 0, 8, 0x7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff,
 
 /** Returns a function that serves HTTP/2 on a socket. */
 export function serveHttp2(limits: ServerLimits, handler: Http2Context['handler']): ConnectionFactory {
-  const stallWatch = new StallWatch<RequestReceiver>(limits.replyStallTimeoutMs, (incoming) => {
-    incoming.onStall();
-  });
+  const stallWatch = new StallWatch<RequestReceiver>(limits.replyStallTimeoutMs, (incoming) => incoming.onStall());
   const context: Http2Context = { ...limits, handler, stallWatch };
   return (socket) => new Http2Connection(socket, context);
 }
@@ -94,9 +87,8 @@ class Http2Connection implements Connection, ExchangeOwner {
     this.#paced = new PacedSocket(socket, () => this.#keptBytes());
     // node:http2 would close the connection for DATA beyond a content-length. But it ignores DATA of a reset stream,
     // so the stream is reset before node:http2 gets the DATA.
-    this.#paced.meter.onExcess = (stream) => {
+    this.#paced.meter.onExcess = (stream) =>
       [...this.#exchanges].find((exchange) => exchange.stream === stream)?.refuse();
-    };
     this.#session = performServerHandshake(this.#paced, sessionOptions(context))
       .on('stream', (stream, headers, _flags, fields: readonly string[]) => {
         try {
@@ -124,9 +116,7 @@ class Http2Connection implements Connection, ExchangeOwner {
       })
       // After any error (malformed bytes, a limit, a reset) the session and its socket close.
       .on('error', () => undefined)
-      .on('close', () => {
-        this.#end();
-      });
+      .on('close', () => this.#end());
   }
 
   get streams(): number {

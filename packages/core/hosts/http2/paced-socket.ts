@@ -46,16 +46,10 @@ export class PacedSocket extends Duplex implements TurnTaker {
           this.#give();
         }
       })
-      .on('error', () => {
-        socket.destroy();
-      })
+      .on('error', () => socket.destroy())
       // A client that half-closes the connection is treated as gone.
-      .once('end', () => {
-        socket.destroy();
-      })
-      .once('close', () => {
-        this.destroy();
-      });
+      .once('end', () => socket.destroy())
+      .once('close', () => this.destroy());
   }
 
   /** Milliseconds from the start of the incomplete head to `now`; 0 if no head is incomplete. */
@@ -118,8 +112,7 @@ export class PacedSocket extends Duplex implements TurnTaker {
     }
     const end = this.meter.take(bytes.length > room ? bytes.subarray(0, room) : bytes, this.#left);
     const head = this.meter.headUnderWay;
-    this.#headSince =
-      head === 0 ? undefined : head === this.#head ? (this.#headSince ?? monotonicMs()) : monotonicMs();
+    this.#headSince = head === 0 ? undefined : head === this.#head ? (this.#headSince ?? monotonicMs()) : monotonicMs();
     this.#head = head;
     const { stop } = this.meter;
     this.#held = end < bytes.length ? bytes.subarray(end) : undefined;

@@ -72,9 +72,7 @@ export class HeldBody implements DeadlineOwner {
           queueForTurn({ takeTurn });
         }
       })
-      .on('end', () => {
-        this.#finish();
-      })
+      .on('end', () => this.#finish())
       // A hook's stream can fail with any value as its error, or without an error.
       .on('error', (error?: (Error & { statusCode?: number }) | null) => {
         const isRefusal = (error?.statusCode ?? 0) >= 400;

@@ -17,8 +17,6 @@ export function linger(socket: Socket): void {
     socket.removeAllListeners('data').on('data', () => undefined);
     socket.resume();
     const timer = setTimeout(() => socket.destroy(), lingerMs).unref();
-    socket.once('close', () => {
-      clearTimeout(timer);
-    });
+    socket.once('close', () => clearTimeout(timer));
   };
 }

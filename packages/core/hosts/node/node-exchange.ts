@@ -181,9 +181,7 @@ export class NodeExchange implements Transport, Client, DeadlineOwner {
     const incoming = this.#incoming;
     if (this.#isBodyHeld && incoming !== undefined) {
       this.#isBodyHeld = false;
-      queueMicrotask(() => {
-        this.#giveBody(incoming);
-      });
+      queueMicrotask(() => this.#giveBody(incoming));
     }
   }
 

@@ -15,8 +15,6 @@ export interface NodeHost {
 type NodeLimits = Pick<ServerLimits, 'requestTimeoutMs' | 'replyStallTimeoutMs'>;
 
 export function createNodeHost(gateway: Gateway, limits: NodeLimits): NodeHost {
-  const stallWatch = new StallWatch<RequestReceiver>(limits.replyStallTimeoutMs, (incoming) => {
-    incoming.onStall();
-  });
+  const stallWatch = new StallWatch<RequestReceiver>(limits.replyStallTimeoutMs, (incoming) => incoming.onStall());
   return { gateway, stallWatch, bodyDeadlines: new Deadlines(limits.requestTimeoutMs) };
 }

@@ -23,8 +23,7 @@ const nodeRows = {
   observer: { kind: observer },
 };
 
-export interface NodeHandlerOptions
-  extends GatewayLimits, CorsOptions, GuardOptions, OptionsOf<typeof nodeRows> {}
+export interface NodeHandlerOptions extends GatewayLimits, CorsOptions, GuardOptions, OptionsOf<typeof nodeRows> {}
 
 export interface NodeHandler {
   /**
@@ -44,11 +43,7 @@ export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
   const { collectionPath } = gateway.routeOptions;
   const isOurs = (target: string): boolean =>
     target.startsWith(collectionPath) && ['', '/', '?'].includes(target.charAt(collectionPath.length));
-  const handler = (
-    request: HostedRequest,
-    response: ServerResponse,
-    next?: (error?: unknown) => void,
-  ): void => {
+  const handler = (request: HostedRequest, response: ServerResponse, next?: (error?: unknown) => void): void => {
     const target = request.originalUrl ?? request.url ?? '';
     // A target in absolute form goes to `next`, because middleware may have read and checked another path [D60].
     if (next !== undefined && !isOurs(target)) {
@@ -62,9 +57,7 @@ export function createNodeHandler(options: NodeHandlerOptions): NodeHandler {
     const exchange = new NodeExchange(host, request, response, target);
     if (request.httpVersionMajor !== 1) {
       exchange.fail(
-        new HostMistake(
-          'createNodeHandler supports only HTTP/1.1: use it in a server of node:http or node:https',
-        ),
+        new HostMistake('createNodeHandler supports only HTTP/1.1: use it in a server of node:http or node:https'),
       );
       return;
     }

@@ -15,8 +15,7 @@ export type Limits = ValuesOf<
 >;
 
 /** A JSON value. Undefined members are left out of the document. */
-export type Json =
-  string | number | boolean | null | undefined | readonly Json[] | { readonly [name: string]: Json };
+export type Json = string | number | boolean | null | undefined | readonly Json[] | { readonly [name: string]: Json };
 export type JsonObject = Readonly<Record<string, Json>>;
 
 export function refTo(kind: string, name: string): JsonObject {

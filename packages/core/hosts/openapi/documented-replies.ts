@@ -86,8 +86,7 @@ function tooMany({ rateLimit, rateLimitKey }: Limits): DocumentedReply | undefin
   if (rate === undefined) {
     return undefined;
   }
-  const who =
-    rateLimitKey === 'identity' ? "by the token's subject" : 'from this address (IPv6: from its /64)';
+  const who = rateLimitKey === 'identity' ? "by the token's subject" : 'from this address (IPv6: from its /64)';
   const windowS = rate.windowMs / 1_000;
   return documented(
     replyTooManyRequests(windowS, rateHeaders(rate, 0, windowS)),

@@ -50,13 +50,10 @@ export function describeHeaders(limits: Limits): ReadonlyMap<string, Header> {
         'The expected authentication, and the error of the token [RFC 6750]. Missing if a page was refused.',
       ),
     allow: required('Allow', 'The methods that the path supports.'),
-    vary:
-      hasCors && !isForAny && required('Vary', "Replies depend on the page's origin.", constant('origin')),
+    vary: hasCors && !isForAny && required('Vary', "Replies depend on the page's origin.", constant('origin')),
     'access-control-allow-origin':
       hasCors &&
-      (isForAny
-        ? required('CorsOrigin', mayRead, constant(anyOrigin))
-        : optional('CorsOrigin', mayRead + toAllowed)),
+      (isForAny ? required('CorsOrigin', mayRead, constant(anyOrigin)) : optional('CorsOrigin', mayRead + toAllowed)),
     'access-control-allow-credentials':
       hasCors &&
       corsCredentials &&

@@ -53,11 +53,7 @@ export function createOpenApi(limits: Limits): JsonObject {
 
 const pathTexts = {
   collection: { operationId: 'getCollectionMethods', what: 'the collection', ids: '' },
-  item: {
-    operationId: 'getItemMethods',
-    what: 'an item',
-    ids: ' The id may be anything: it is not checked.',
-  },
+  item: { operationId: 'getItemMethods', what: 'an item', ids: ' The id may be anything: it is not checked.' },
 };
 
 const sampleItem: JsonObject = {
@@ -67,10 +63,7 @@ const sampleItem: JsonObject = {
   state: 'Active',
 };
 const sampleRequest: JsonObject = { title: 'My first work item', state: 'New' };
-const sampleList: Json = [
-  sampleItem,
-  { id: 2, title: 'Export the list as CSV', type: 'Feature', state: 'New' },
-];
+const sampleList: Json = [sampleItem, { id: 2, title: 'Export the list as CSV', type: 'Feature', state: 'New' }];
 const sampleSuccess = parseBody(replies.success);
 
 /** Sample answers for the operations that pass the backend's answer through. */
@@ -296,9 +289,7 @@ function createComponents(limits: Limits): JsonObject {
       },
     },
     parameters: describeParameters(limits),
-    headers: Object.fromEntries(
-      [...describeHeaders(limits).values()].map(({ name, described }) => [name, described]),
-    ),
+    headers: Object.fromEntries([...describeHeaders(limits).values()].map(({ name, described }) => [name, described])),
   };
 }
 

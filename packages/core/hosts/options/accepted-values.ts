@@ -9,9 +9,7 @@ const severalAddresses = /^[^/?#]*\/\/[^/?#]*,|,\s*https?:\/\//i;
 /** Parses the address of a backend. The `Problem` repeats no part of `text`, because `text` may contain a secret. */
 export function parseBackendUrl(text: string, example = 'for instance http://localhost:5104'): URL | Problem {
   const requirements = unmetRequirements(text);
-  return requirements.length > 0
-    ? new Problem(`must be ${requirements.join(' and ')}, ${example}`)
-    : new URL(text);
+  return requirements.length > 0 ? new Problem(`must be ${requirements.join(' and ')}, ${example}`) : new URL(text);
 }
 
 // Returns the requirements that `text` does not meet, each worded to follow `must be`; none for a valid address.
@@ -25,8 +23,7 @@ function unmetRequirements(text: string): string[] {
   const { protocol, username, password, pathname } = new URL(text);
   return [
     !/^https?:$/.test(protocol) && 'an http or https address',
-    username + password !== '' &&
-      'an address without user name and password (the gateway sends no credentials)',
+    username + password !== '' && 'an address without user name and password (the gateway sends no credentials)',
     // An escaped `?` or `#` most likely begins a query that was escaped by mistake, and a query may contain a secret.
     /[?#]|%3f|%23/i.test(text) && 'an address without query and fragment',
     decodePercent(pathname) === undefined && 'an address whose path has no malformed escape',

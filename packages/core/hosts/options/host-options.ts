@@ -8,8 +8,7 @@ const prefixPattern = /^(?:\/[^/?#]+)*$/;
 
 /** A path prefix, empty or such as `/base`. */
 export const prefix: ValueKind<string> = {
-  accept: (given) =>
-    prefixPattern.test(given) ? given : new Problem('must start with a slash and not end with one'),
+  accept: (given) => (prefixPattern.test(given) ? given : new Problem('must start with a slash and not end with one')),
 };
 
 // All are required, because an observer with a misspelt function name would silently miss events.
@@ -17,9 +16,7 @@ const observerNames = ['onCallEnd', 'onMalformed', 'onStall', 'onBug'] satisfies
 
 export const observer: ValueKind<GatewayObserver> = {
   accept: (given) =>
-    isObserver(given)
-      ? given
-      : new Problem(`must be an object with the functions ${observerNames.join(', ')}`),
+    isObserver(given) ? given : new Problem(`must be an object with the functions ${observerNames.join(', ')}`),
 };
 
 function isObserver(value: unknown): boolean {

@@ -73,8 +73,7 @@ export const milliseconds = integer('ms', 1, msMax);
 export function choice<const Choice extends string>(...choices: readonly Choice[]): Kind<Choice> {
   const find = (given: unknown): Choice | undefined => choices.find((each) => each === given);
   return {
-    accept: (given) =>
-      find(given) ?? new Problem(`must be ${choices.map((each) => `'${each}'`).join(' or ')}`),
+    accept: (given) => find(given) ?? new Problem(`must be ${choices.map((each) => `'${each}'`).join(' or ')}`),
     parse: (text) => find(text) ?? new Problem(`must be one of ${choices.join(', ')}`),
     takes: joinWithOr(choices),
     placeholder: 'word',
@@ -112,10 +111,7 @@ export function textOf(parse: (text: string) => string | Problem, traits: TextTr
 }
 
 /** Like `textOf`, for an address; accepts a `URL` too. */
-export function addressOf(
-  parse: (text: string) => string | Problem,
-  traits: TextTraits,
-): Kind<string, string | URL> {
+export function addressOf(parse: (text: string) => string | Problem, traits: TextTraits): Kind<string, string | URL> {
   const kind = textOf(parse, traits);
   return { ...kind, accept: (given) => kind.accept(given instanceof URL ? given.href : given) };
 }
@@ -181,7 +177,4 @@ export const backendAddress: Kind<URL, string | URL> = {
   },
 };
 
-export const file = textOf((name) => name, {
-  takes: 'a file name, or empty for none',
-  placeholder: 'file',
-});
+export const file = textOf((name) => name, { takes: 'a file name, or empty for none', placeholder: 'file' });

@@ -25,9 +25,7 @@ export type OptionRow = OwnRow | SharedRow;
 
 type Rows = Readonly<Record<string, OptionRow>>;
 
-type GivenOf<Row> = Row extends { readonly kind: { readonly accept: (given: infer Given) => unknown } }
-  ? Given
-  : never;
+type GivenOf<Row> = Row extends { readonly kind: { readonly accept: (given: infer Given) => unknown } } ? Given : never;
 
 /** The type of an options object. Editors show a row's comment for its option. */
 export type OptionsOf<Table> = { readonly [Name in keyof Table]?: GivenOf<Table[Name]> };
@@ -35,8 +33,7 @@ export type OptionsOf<Table> = { readonly [Name in keyof Table]?: GivenOf<Table[
 type ValueOf<Row> = Row extends { readonly kind: ValueKind<infer Value, never> } ? Value : never;
 
 export type ValuesOf<Table> = {
-  readonly [Name in keyof Table]: Table[Name] extends
-    { readonly default: unknown } | { readonly isRequired: true }
+  readonly [Name in keyof Table]: Table[Name] extends { readonly default: unknown } | { readonly isRequired: true }
     ? ValueOf<Table[Name]>
     : ValueOf<Table[Name]> | undefined;
 };

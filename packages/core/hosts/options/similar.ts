@@ -12,9 +12,7 @@ export function findSimilar(word: string, known: readonly string[]): string[] {
   const best = Math.min(...distances.map(({ edits }) => edits));
   const nearest = distances.filter(({ edits }) => edits === best).map(({ name }) => name);
   const part = word.replace(/^-+/, '');
-  return nearest.length > 0 || part.length < partLengthMin
-    ? nearest
-    : known.filter((name) => name.includes(part));
+  return nearest.length > 0 || part.length < partLengthMin ? nearest : known.filter((name) => name.includes(part));
 }
 
 /** Returns `: did you mean a, b or c?`, or an empty string. */
