@@ -1,5 +1,5 @@
 // The workloads: requests, expected replies and number of connections.
-import type { Shot } from './load.ts';
+import type { Shot } from '../test/helpers/load.ts';
 import { existing, formatBytes } from './tables.ts';
 import { CREATED_ITEM, ITEM, makeList, SENT_ITEM } from './work-items.ts';
 
@@ -104,6 +104,6 @@ export function makeShots({ calls }: Workload, job: Job, lines: readonly string[
       ...(call.body ? ['Content-Type: application/json', `Content-Length: ${call.body.length}`] : []),
     ];
     const request = Buffer.concat([Buffer.from(`${head.join('\r\n')}\r\n\r\n`), call.body ?? NOTHING]);
-    return { request, status, bodyLength: body.length };
+    return { request, status, body: body.length };
   });
 }

@@ -2,7 +2,7 @@
 // clients call at a constant rate; half of the calls are reads. Each call has a unique request id, and the backend appends each
 // received id to a file.
 import { setTimeout as delay } from 'node:timers/promises';
-import { judge, MarkedLoad, type Outage, type Verdict } from '../../test/helpers/marked-load.ts';
+import { judgeOutage, MarkedLoad, type Outage, type OutageVerdict } from '../../test/helpers/load.ts';
 import { now, RestartingBackend } from '../../test/helpers/restarting-backend.ts';
 import type { Scenario } from '../bench.ts';
 import { findContender, runHaproxy, type Contender } from '../contenders.ts';
@@ -70,12 +70,12 @@ interface Case {
 type Phase = 'cut' | 'down' | 'after';
 
 /** Failed calls of all rounds. */
-function count(verdicts: readonly Verdict[], phases: readonly Phase[], isRead: boolean): number {
+function count(verdicts: readonly OutageVerdict[], phases: readonly Phase[], isRead: boolean): number {
   const counts = verdicts.flatMap((verdict) => phases.flatMap((phase) => Object.entries(verdict[phase])));
   return counts.reduce((sum, [method, failed]) => sum + ((method === 'GET') === isRead ? failed : 0), 0);
 }
 
-function makeRow({ one, mode }: Case, verdicts: readonly Verdict[]): RestartRow {
+function makeRow({ one, mode }: Case, verdicts: readonly OutageVerdict[]): RestartRow {
   const all = ['cut', 'down', 'after'] as const;
   const recoveries = verdicts.map(({ recoveryMs }) => recoveryMs);
   return {
@@ -91,7 +91,7 @@ function makeRow({ one, mode }: Case, verdicts: readonly Verdict[]): RestartRow 
 }
 
 /** Returns the broken promises of the gateway. */
-function findMisses({ mode, recoveryMaxMs }: RestartRow, verdicts: readonly Verdict[]): string[] {
+function findMisses({ mode, recoveryMaxMs }: RestartRow, verdicts: readonly OutageVerdict[]): string[] {
   const isGentle = mode === 'hand-over' || mode === 'close-idle';
   const hasOutage = mode === 'kill' || mode === 'stop';
   const lostReads = count(verdicts, isGentle ? ['cut', 'after'] : ['after'], true);
@@ -124,11 +124,15 @@ export const scenario: Scenario = {
     const results = await bench.takeTurns(
       cases,
       async ({ mode, one }) => {
-        const load = new MarkedLoad(one.port, { rate, connectionsMax: CONNECTIONS_MAX });
+        const load = new MarkedLoad(one, {
+          rate,
+          connections: CONNECTIONS_MAX,
+          isProxy: one.contender.job === 'proxy',
+        });
         await delay(WARM_MS);
         const outage = await existing(modes[mode])(backend);
         await delay(AFTER_MS);
-        const verdict = judge(await load.stop(), backend.readRecord(), outage);
+        const verdict = judgeOutage(await load.stop(), backend.readRecord(), outage);
         // It counts even if the round is repeated.
         if (verdict.writtenTwice > 0 && one.contender.name === 'gateway')
           bench.miss(`${mode}: ${verdict.writtenTwice} writes were sent twice`);

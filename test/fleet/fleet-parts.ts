@@ -8,15 +8,16 @@ import { poll } from '../helpers/changes.ts';
 import { replaceEach } from '../helpers/documents.ts';
 import { haproxyProgram, shippedConfiguration } from '../helpers/haproxy.ts';
 import { audience, createPair, goodToken, issuerName, keySetOf, type Pair } from '../helpers/issuer.ts';
+import { Load, markedShot, type End, type MarkedShot, type Place } from '../helpers/load.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { RestartingBackend } from '../helpers/restarting-backend.ts';
-import { FleetClient, type Balancer } from './calls.ts';
 import {
   addressOf,
   clientAddress,
   isSeparate,
   runnerOf,
   sharedAddress,
+  timeoutMs,
   withAddresses,
   type HostName,
 } from './network.ts';
@@ -164,9 +165,8 @@ export class Fleet implements AsyncDisposable {
     return fleet;
   }
 
-  get balancer(): Balancer {
-    return { address: sharedAddress, port: isSeparate ? 80 : 8_080, token: () => this.#token };
-  }
+  readonly balancer: Place = { host: sharedAddress, port: isSeparate ? 80 : 8_080 };
+  readonly token = (): string => this.#token;
 
   async #start(before: string | undefined): Promise<void> {
     const stack = this.#stack;
@@ -340,32 +340,34 @@ export class Fleet implements AsyncDisposable {
 
   /** A new client sends four times its limit at once. */
   async probe(when: string, limit = rateLimit.count): Promise<void> {
-    const connections = 8;
+    const asked = 4 * rateLimit.count;
     for (let tries = 1; ; tries += 1) {
       this.#probes += 1;
       const number = this.#probes;
       const losses = this.#redisLosses();
       const from = performance.now();
-      const ends = await Promise.all(
-        Array.from({ length: connections }, async (_, connection) => {
-          const client = new FleetClient(this.balancer, clientAddress(20_000 + number));
-          const own: string[] = [];
-          for (let made = 0; made < (4 * rateLimit.count) / connections; made += 1) {
-            own.push(String((await client.call(0, `probe-${number}-${connection}-${made}`)).end));
-          }
-          client.close();
-          return own;
-        }),
-      );
+      const ends: End[] = [];
+      let made = 0;
+      const load = new Load<MarkedShot>({
+        place: { ...this.balancer, localAddress: clientAddress(20_000 + number) },
+        connections: 8,
+        timeoutMs,
+        nextShot: () => {
+          made += 1;
+          return made > asked ? undefined : markedShot(0, `probe-${number}-${made}`, { token: this.#token });
+        },
+        onEnd: ({ end }) => ends.push(end),
+      });
+      await load.ended();
+      load.close();
       const tookMs = performance.now() - from;
-      const all = ends.flat();
-      const [served = 0, refused = 0] = ['200', '429'].map((end) => all.filter((each) => each === end).length);
+      const [served = 0, refused = 0] = [200, 429].map((end) => ends.filter((each) => each === end).length);
       // A gateway logs at most once in ten seconds that Redis did not answer in time.
       if (served > limit) await new Promise((done) => setTimeout(done, 12_000));
       // Not a test of the limit if it took longer than a window or a gateway counted by itself.
       if ((tookMs > rateLimit.windowMs || this.#redisLosses() > losses) && tries < 5) continue;
-      this.probes.push({ when, asked: all.length, served, refused, limit });
-      this.mark(`rate limit, ${when}: ${served} of ${all.length} served (limit ${limit})`);
+      this.probes.push({ when, asked, served, refused, limit });
+      this.mark(`rate limit, ${when}: ${served} of ${asked} served (limit ${limit})`);
       return;
     }
   }

@@ -15,10 +15,10 @@ import { parseArgs } from 'node:util';
 import { record } from '../../bench/figures.ts';
 import { noOpenssl } from '../helpers/certificates.ts';
 import { haproxyProgram } from '../helpers/haproxy.ts';
+import { isServed, MarkedLoad } from '../helpers/load.ts';
 import { redisPrograms, withoutRedis } from '../helpers/redis.ts';
-import { FleetLoad, isServed } from './calls.ts';
 import { Fleet, type Sabotage } from './fleet-parts.ts';
-import { isSeparate, runInNamespaces, stopSignals, withoutNamespaces } from './network.ts';
+import { clientAddress, isSeparate, runInNamespaces, stopSignals, timeoutMs, withoutNamespaces } from './network.ts';
 import { drawPicture, type Second } from './picture.ts';
 import { sabotages, steps } from './steps.ts';
 import { judge, type Verdict } from './verdict.ts';
@@ -87,7 +87,7 @@ const deadline = setTimeout(() => fail(`not done within ${minutes} minutes`), mi
 
 interface Run {
   readonly fleet: Fleet;
-  readonly load: FleetLoad;
+  readonly load: MarkedLoad;
   readonly verdict: Verdict;
   readonly tookS: number;
 }
@@ -95,8 +95,14 @@ interface Run {
 /** Starts a fleet, takes the steps whose names have one of `wanted`, and judges. */
 async function run(wanted: readonly string[] | undefined, sabotage: Sabotage = {}): Promise<Run> {
   await using fleet = await Fleet.start(sabotage, values.sabotage ? undefined : before);
-  const clients = Math.ceil(rate / 10);
-  const load = new FleetLoad({ balancer: fleet.balancer, clients, periodMs: (clients * 1_000) / rate });
+  const connections = Math.ceil(rate / 10);
+  const load = new MarkedLoad(fleet.balancer, {
+    rate,
+    connections,
+    addressOf: clientAddress,
+    timeoutMs,
+    token: fleet.token,
+  });
   fleet.startedAt = performance.now();
   try {
     for (const gateway of fleet.gateways) await gateway.serves();
@@ -119,7 +125,7 @@ async function run(wanted: readonly string[] | undefined, sabotage: Sabotage = {
   return { fleet, load, verdict, tookS };
 }
 
-function secondsOf({ calls }: FleetLoad, startedAt: number, tookS: number): Second[] {
+function secondsOf({ calls }: MarkedLoad, startedAt: number, tookS: number): Second[] {
   // Without the last one, which is incomplete.
   const seconds = Array.from({ length: Math.max(1, Math.floor(tookS)) }, () => ({ served: 0, lost: 0 }));
   for (const call of calls) {

@@ -136,6 +136,9 @@ export function addressOf(host: HostName): string {
 /** The address that the balancers share, or that of the only one. */
 export const sharedAddress = isSeparate ? `${networkPrefix}10` : addressOf('balancer-1');
 
+/** The time after which a client gives up. */
+export const timeoutMs = 10_000;
+
 /** The address of client number `index`. */
 export function clientAddress(index: number): string {
   const [high, low] = [1 + Math.floor(index / 250), 1 + (index % 250)];

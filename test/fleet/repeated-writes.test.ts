@@ -6,10 +6,11 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { replaceEach } from '../helpers/documents.ts';
 import { configure, findFreePort, Haproxy, haproxyProgram } from '../helpers/haproxy.ts';
+import { MarkedLoad } from '../helpers/load.ts';
 import { RestartingBackend } from '../helpers/restarting-backend.ts';
 import { startCommand } from '../helpers/targets.ts';
-import { FleetLoad } from './calls.ts';
 import { cutDoneWrites, killWithDoneWrites, recoveryMs } from './done-writes.ts';
+import { clientAddress, timeoutMs } from './network.ts';
 import { judge, type Fault, type Verdict } from './verdict.ts';
 
 const skip =
@@ -26,8 +27,12 @@ async function run(balancerChange: Record<string, string>, nodeFlags: readonly s
   const port = await findFreePort();
   const configuration = replaceEach(configure(port, [first, second]), balancerChange);
   await using haproxy = await Haproxy.startWith(haproxyProgram ?? '', configuration, port);
-  const balancer = { address: '127.0.0.1', port: haproxy.port };
-  const load = new FleetLoad({ balancer, clients, periodMs: 20 });
+  const load = new MarkedLoad(haproxy, {
+    rate: 50 * clients,
+    connections: clients,
+    addressOf: clientAddress,
+    timeoutMs,
+  });
   const faults: Fault[] = [];
   try {
     await killWithDoneWrites([backend], clients, async () => {

@@ -2,10 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { FleetCall } from './calls.ts';
+import type { MarkedCall } from '../helpers/load.ts';
 import { judge, type Evidence } from './verdict.ts';
 
-const call = (marker: string, more: Partial<FleetCall> = {}): FleetCall => ({
+const call = (marker: string, more: Partial<MarkedCall> = {}): MarkedCall => ({
   method: 'PUT',
   marker,
   sentAt: 1_000,

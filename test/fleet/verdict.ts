@@ -1,6 +1,6 @@
 // The verdict on a fleet run: lost calls with their cause, recovery, writes done twice, the rate limit. A pure function.
 
-import { isServed, type FleetCall } from './calls.ts';
+import { isServed, type MarkedCall } from '../helpers/load.ts';
 
 /** Something that may lose calls, and how long after its start a new call may still be lost. */
 export interface Fault {
@@ -25,7 +25,7 @@ export interface Probe {
 export interface Evidence {
   /** False if only some steps were taken. */
   readonly isComplete: boolean;
-  readonly calls: readonly FleetCall[];
+  readonly calls: readonly MarkedCall[];
   /** For each backend, the number of requests by request id. */
   readonly records: readonly ReadonlyMap<string, number>[];
   readonly faults: readonly Fault[];
@@ -54,7 +54,7 @@ export interface Verdict {
   /** Writes that a backend had done and whose replies were lost. */
   readonly lostButDone: number;
   /** Calls lost without a fault that explains them. */
-  readonly lostOtherwise: readonly FleetCall[];
+  readonly lostOtherwise: readonly MarkedCall[];
   readonly writesTwice: readonly string[];
   /** Writes answered as successes that no backend received. */
   readonly writesInvented: readonly string[];
@@ -64,7 +64,7 @@ export interface Verdict {
   readonly problems: readonly string[];
 }
 
-const endsWith: Readonly<Record<Fault['what'], readonly FleetCall['end'][]>> = {
+const endsWith: Readonly<Record<Fault['what'], readonly MarkedCall['end'][]>> = {
   // No reply, or HAProxy's 502.
   gateway: ['none', 502],
   balancer: ['none', 'timeout', 'no connection'],
@@ -74,12 +74,12 @@ const backendOutcomes: ReadonlySet<string | undefined> = new Set(['unreachable',
 
 export function judge({ isComplete, calls, records, faults, outcomes, probes }: Evidence): Verdict {
   const timesOf = (marker: string): number => records.reduce((sum, record) => sum + (record.get(marker) ?? 0), 0);
-  const explains = ({ what, from, limitMs }: Fault, call: FleetCall): boolean =>
+  const explains = ({ what, from, limitMs }: Fault, call: MarkedCall): boolean =>
     call.sentAt <= from + limitMs &&
     call.endedAt >= from &&
     endsWith[what].includes(call.end) &&
     (what !== 'backend' || backendOutcomes.has(outcomes.get(call.marker)));
-  const countDone = (some: readonly FleetCall[]): number =>
+  const countDone = (some: readonly MarkedCall[]): number =>
     some.filter(({ method, marker }) => method !== 'GET' && timesOf(marker) > 0).length;
 
   const lost = calls.filter((call) => !isServed(call));

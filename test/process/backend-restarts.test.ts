@@ -3,18 +3,15 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { judge, MarkedLoad, type MarkedCall } from '../helpers/marked-load.ts';
+import { isServed, judgeOutage, MarkedLoad } from '../helpers/load.ts';
 import { now, RestartingBackend } from '../helpers/restarting-backend.ts';
 import { startCommand } from '../helpers/targets.ts';
 
 // Few calls at once, so that they do not pile up on a busy machine.
-const load = { rate: 800, connectionsMax: 16, timeoutMs: 15_000 };
+const load = { rate: 800, connections: 16, timeoutMs: 15_000 };
 const restarts = 2;
 /** Several times the measured time, for busy machines. */
 const recoveryMsMax = 1_000;
-
-const isFailed = ({ failure }: MarkedCall): boolean => failure !== undefined;
-const isDone = ({ failure }: MarkedCall): boolean => failure === undefined;
 
 for (const [name, signal] of [
   ['killed', 'SIGKILL'],
@@ -25,15 +22,15 @@ for (const [name, signal] of [
     await using backend = await RestartingBackend.start({ answerMs: 2 });
     await using command = await startCommand({ BACKEND_URL: backend.url, LOG_LEVEL: 'warn' });
     for (let restart = 0; restart < restarts; restart += 1) {
-      const clients = new MarkedLoad(command.port, load);
-      await clients.more(200, isDone);
+      const clients = new MarkedLoad(command, load);
+      await clients.more(200, isServed);
       const from = now();
       await backend.end(signal);
-      await clients.more(100, isFailed);
+      await clients.more(100, (call) => !isServed(call));
       const to = await backend.start();
-      await clients.more(300, (call) => isDone(call) && call.sentAt > to);
-      const verdict = judge(await clients.stop(), backend.readRecord(), { from, to });
-      assert.deepEqual(Object.keys(verdict.failures), ['status 500'], 'no client was cut off or kept waiting');
+      await clients.more(300, (call) => isServed(call) && call.sentAt > to);
+      const verdict = judgeOutage(await clients.stop(), backend.readRecord(), { from, to });
+      assert.deepEqual(Object.keys(verdict.failures), ['500'], 'no client was cut off or kept waiting');
       assert.equal(verdict.writtenTwice, 0, 'no write is sent twice');
       assert.deepEqual(verdict.after, {}, 'no call after the restart fails');
       assert.ok(verdict.recoveryMs <= recoveryMsMax, `recovered after ${verdict.recoveryMs.toFixed()} ms`);
@@ -46,12 +43,12 @@ test('a backend that is killed while another one listens: no write is sent twice
   await using backend = await RestartingBackend.start({ answerMs: 10 });
   await using command = await startCommand({ BACKEND_URL: backend.url, LOG_LEVEL: 'warn' });
   for (let restart = 0; restart < restarts; restart += 1) {
-    const clients = new MarkedLoad(command.port, load);
-    await clients.more(200, isDone);
+    const clients = new MarkedLoad(command, load);
+    await clients.more(200, isServed);
     const from = await backend.handOver('SIGKILL');
     const to = now();
-    await clients.more(200, (call) => isDone(call) && call.sentAt > to);
-    const verdict = judge(await clients.stop(), backend.readRecord(), { from, to });
+    await clients.more(200, (call) => isServed(call) && call.sentAt > to);
+    const verdict = judgeOutage(await clients.stop(), backend.readRecord(), { from, to });
     assert.equal(verdict.writtenTwice, 0, 'no write is sent twice');
     assert.equal(verdict.after['GET'], undefined, 'no read after the end of the first backend fails');
     assert.ok(verdict.recoveryMs <= recoveryMsMax, `recovered after ${verdict.recoveryMs.toFixed()} ms`);
@@ -61,16 +58,16 @@ test('a backend that is killed while another one listens: no write is sent twice
 test('a backend that closes idle connections under load: no read fails, and no write is sent twice [D20]', async () => {
   await using backend = await RestartingBackend.start({ answerMs: 2 });
   await using command = await startCommand({ BACKEND_URL: backend.url, LOG_LEVEL: 'warn' });
-  const clients = new MarkedLoad(command.port, load);
+  const clients = new MarkedLoad(command, load);
   const from = now();
   for (let closing = 0; closing < 100; closing += 1) {
     await clients.more(20);
     backend.closeIdleConnections();
   }
-  await clients.more(100, isDone);
+  await clients.more(100, isServed);
   const calls = await clients.stop();
-  const verdict = judge(calls, backend.readRecord(), { from, to: from });
-  const failedReads = calls.filter((call) => isFailed(call) && call.method === 'GET');
+  const verdict = judgeOutage(calls, backend.readRecord(), { from, to: from });
+  const failedReads = calls.filter((call) => !isServed(call) && call.method === 'GET');
   const logged = command.logs.filter((line) => failedReads.some(({ marker }) => marker === line['requestId']));
   assert.deepEqual(failedReads, [], `of ${verdict.calls} calls; ${JSON.stringify(logged)}`);
   assert.equal(verdict.writtenTwice, 0, 'no write is sent twice');

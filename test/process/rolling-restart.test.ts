@@ -5,14 +5,14 @@ import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { poll } from '../helpers/changes.ts';
 import { findFreePort, Haproxy, haproxyProgram, type GatewayPlace } from '../helpers/haproxy.ts';
-import { judge, MarkedLoad } from '../helpers/marked-load.ts';
+import { isServed, judgeOutage, MarkedLoad } from '../helpers/load.ts';
 import { now, RestartingBackend } from '../helpers/restarting-backend.ts';
 import { startCommand, type Command } from '../helpers/targets.ts';
 
 // `npm run rolling-restart` makes more calls. npm sets this variable.
 const calls = process.env['npm_lifecycle_event'] === 'rolling-restart' ? 50_000 : 4000;
 // Few calls at once, so that they do not pile up on a busy machine.
-const clients = { rate: 2_500, connectionsMax: 64, timeoutMs: 30_000 };
+const clients = { rate: 2_500, connections: 64, timeoutMs: 30_000 };
 // As deploy/haproxy.cfg requires.
 const shutdownDelayMs = 3_000;
 const limitMs = 240_000;
@@ -67,7 +67,7 @@ async function restartInTurn(startHaproxy: typeof startPlain, t: TestContext): P
   await using stack = new AsyncDisposableStack();
   for (const gateway of gateways) stack.use(gateway);
   await using haproxy = await startHaproxy(haproxyProgram, [first, second]);
-  const load = new MarkedLoad(haproxy.port, clients);
+  const load = new MarkedLoad(haproxy, clients);
   stack.defer(async () => {
     await load.stop();
   });
@@ -89,9 +89,9 @@ async function restartInTurn(startHaproxy: typeof startPlain, t: TestContext): P
   }
   const made = await load.stop();
   t.diagnostic(`${made.length} calls, ${restarts} restarts`);
-  const verdict = judge(made, backend.readRecord(), { from, to: from });
+  const verdict = judgeOutage(made, backend.readRecord(), { from, to: from });
   assert.deepEqual(
-    made.filter(({ failure }) => failure !== undefined),
+    made.filter((call) => !isServed(call)),
     [],
     `of ${made.length} calls and ${restarts} restarts`,
   );

@@ -1,0 +1,497 @@
+// The load generator of the benchmarks, the restarts and the fleet: keep-alive connections, each with one call at a time. In a
+// closed loop a connection calls again after each reply. At a constant rate, calls are due by a schedule. No call is repeated.
+// Every reply is checked: its status, and its body or the body's length (of a chunked one, only the status).
+
+import { connect, type Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
+import { Changes } from './changes.ts';
+import { requestBytes } from './raw-client.ts';
+
+/** A request and the reply that it must get. */
+export interface Shot {
+  /** Head and body. */
+  readonly request: Uint8Array;
+  /** The status of a success; default: 200 to 299. */
+  readonly status?: number;
+  /** The body of a success, or its length; default: any. */
+  readonly body?: Uint8Array | number;
+}
+
+/** The status. `none`: the connection ended before the reply was complete. */
+export type End = number | 'none' | 'timeout' | 'no connection' | 'wrong reply';
+
+/** A call that has ended; times are on the clock of `performance.now()`. */
+export interface Call<S extends Shot = Shot> {
+  readonly shot: S;
+  readonly dueAt: number;
+  readonly sentAt: number;
+  readonly endedAt: number;
+  readonly end: End;
+  /** Why it is no success. */
+  readonly failure: string | undefined;
+}
+
+/** Where clients connect. */
+export interface Place {
+  readonly port: number;
+  readonly host?: string;
+  /** The address of the clients. */
+  readonly localAddress?: string;
+  /** The CA of a place with TLS, as PEM. */
+  readonly ca?: string | undefined;
+}
+
+export interface LoadOptions<S extends Shot> {
+  readonly place: Place;
+  /** At most this many calls at once. */
+  readonly connections: number;
+  /** All connections are used in turn from the start. Otherwise a call opens one only if none is idle. */
+  readonly isEager?: boolean;
+  /** Calls a second; default: a closed loop. */
+  readonly rate?: number;
+  /** The time of the first call; default: now. */
+  readonly startsAt?: number;
+  /** False: calls that could not be made in time are left out. */
+  readonly catchesUp?: boolean;
+  /** Calls are due at multiples of this time. */
+  readonly slotMs?: number;
+  /** Calls `tick` at each slot until the returned function is called; default: a timer. */
+  readonly startTicks?: (tick: () => void) => () => void;
+  readonly timeoutMs?: number;
+  /** The next call of the connection with this number; undefined ends the load. */
+  readonly nextShot: (connection: number) => S | undefined;
+  readonly onEnd: (call: Call<S>) => void;
+}
+
+const lastChunk = '\r\n0\r\n\r\n';
+// Values of `#remaining` besides the number of bytes.
+const inHead = -1;
+const inChunks = -2;
+// Shared by all sockets: each read is processed before the next one starts.
+const readBuffer = Buffer.allocUnsafeSlow(256 * 1024);
+
+class Connection<S extends Shot> {
+  readonly number: number;
+  readonly #options: LoadOptions<S>;
+  readonly #onEnd: (connection: Connection<S>, call: Call<S>) => void;
+  #socket: Socket | undefined;
+  #isConnected = false;
+  #shot: S | undefined;
+  #dueAt = 0;
+  #sentAt = 0;
+  #timer: NodeJS.Timeout | undefined;
+  #head = '';
+  #status = 0;
+  #closes = false;
+  #remaining = inHead;
+  /** Collected only to be compared. */
+  #body: Buffer[] = [];
+  #lastBytes = '';
+  #failure: string | undefined;
+
+  constructor(number: number, options: LoadOptions<S>, onEnd: (connection: Connection<S>, call: Call<S>) => void) {
+    this.number = number;
+    this.#options = options;
+    this.#onEnd = onEnd;
+    if (options.isEager === true) this.#open();
+  }
+
+  send(shot: S, dueAt: number): void {
+    const socket = this.#socket ?? this.#open();
+    const { timeoutMs } = this.#options;
+    this.#shot = shot;
+    this.#dueAt = dueAt;
+    this.#sentAt = performance.now();
+    this.#head = '';
+    this.#remaining = inHead;
+    if (timeoutMs !== undefined) this.#timer = setTimeout(() => this.#lose('timeout', 'no reply in time'), timeoutMs);
+    socket.write(shot.request);
+  }
+
+  close(): void {
+    this.#socket?.destroy();
+    this.#socket = undefined;
+    clearTimeout(this.#timer);
+  }
+
+  #open(): Socket {
+    const { port, host = '127.0.0.1', localAddress, ca } = this.#options.place;
+    const callback = (length: number): boolean => {
+      if (socket === this.#socket) this.#read(length);
+      return true;
+    };
+    const onread = { buffer: readBuffer, callback };
+    const options = { port, host, noDelay: true, onread, ...(localAddress !== undefined && { localAddress }) };
+    const socket = ca === undefined ? connect(options) : connectTls({ ...options, ca });
+    this.#socket = socket;
+    this.#isConnected = false;
+    socket.once('connect', () => {
+      this.#isConnected = true;
+      this.#sentAt = performance.now();
+    });
+    for (const event of ['error', 'end', 'close'] as const) {
+      socket.on(event, (error?: unknown) => {
+        if (socket !== this.#socket) return;
+        const reason = error instanceof Error ? error.message : 'closed by the server';
+        if (this.#remaining === Infinity && event === 'end') this.#finish();
+        else this.#lose('none', `a connection was lost before the reply: ${reason}`);
+      });
+    }
+    return socket;
+  }
+
+  #read(length: number): void {
+    const shot = this.#shot;
+    if (shot === undefined) {
+      // The next call fails.
+      this.#failure = 'a reply without a request';
+      return;
+    }
+    let at = 0;
+    if (this.#remaining === inHead) {
+      const text = this.#head + readBuffer.toString('latin1', 0, Math.min(length, 4096));
+      const end = text.indexOf('\r\n\r\n');
+      if (end < 0) {
+        this.#head = text;
+        return;
+      }
+      at = end + 4 - this.#head.length;
+      this.#readHead(text, end, shot);
+    }
+    if (this.#remaining === inChunks) {
+      this.#lastBytes = (this.#lastBytes + readBuffer.toString('latin1', at, length)).slice(-lastChunk.length);
+      if (this.#lastBytes === lastChunk) this.#remaining = 0;
+    } else {
+      if (typeof shot.body === 'object') this.#body.push(Buffer.from(readBuffer.subarray(at, length)));
+      if (length - at > this.#remaining) this.#failure = 'the reply is longer than its content-length';
+      this.#remaining = Math.max(0, this.#remaining - (length - at));
+    }
+    if (this.#remaining === 0) this.#finish();
+  }
+
+  #readHead(text: string, end: number, { status, body }: S): void {
+    const head = text.slice(0, end);
+    this.#status = Number(text.slice(9, 12));
+    this.#closes = /\r\nconnection: *close/i.test(head);
+    this.#body = [];
+    this.#lastBytes = '';
+    const length = /\r\ncontent-length: *(\d+)/i.exec(head)?.[1];
+    if (length !== undefined) this.#remaining = Number(length);
+    else if (this.#status === 204) this.#remaining = 0;
+    else this.#remaining = /\r\ntransfer-encoding: *chunked/i.test(head) ? inChunks : Infinity;
+    const isExpected = status === undefined ? isSuccess(this.#status) : this.#status === status;
+    const isLong = typeof body === 'number' && length !== undefined && this.#remaining !== body;
+    if (!isExpected || isLong) this.#failure = `not the expected reply: ${text.slice(0, end + 300)}`;
+  }
+
+  #finish(): void {
+    const expected = this.#shot?.body;
+    const isChunked = this.#lastBytes !== '';
+    if (this.#failure === undefined && typeof expected === 'object' && !isChunked) {
+      const body = Buffer.concat(this.#body);
+      if (!body.equals(expected)) this.#failure = `not its own reply: ${body.toString()}`;
+    }
+    if (this.#closes || this.#remaining === Infinity) this.close();
+    this.#end(this.#failure !== undefined && isSuccess(this.#status) ? 'wrong reply' : this.#status);
+  }
+
+  // The loss of an idle connection is not a failure: the next call opens another one.
+  #lose(end: 'none' | 'timeout', reason: string): void {
+    this.close();
+    if (this.#shot === undefined) return;
+    this.#failure = reason;
+    this.#end(this.#isConnected ? end : 'no connection');
+  }
+
+  #end(end: End): void {
+    const shot = this.#shot;
+    if (shot === undefined) return;
+    this.#shot = undefined;
+    clearTimeout(this.#timer);
+    const [dueAt, sentAt, failure] = [this.#dueAt, this.#sentAt, this.#failure];
+    this.#failure = undefined;
+    this.#onEnd(this, { shot, dueAt, sentAt, endedAt: performance.now(), end, failure });
+  }
+}
+
+const isSuccess = (end: End): boolean => typeof end === 'number' && end >= 200 && end <= 299;
+
+export class Load<S extends Shot> {
+  readonly #options: LoadOptions<S>;
+  readonly #connections: Connection<S>[] = [];
+  readonly #idle: Connection<S>[] = [];
+  readonly #changes = new Changes();
+  readonly #startsAt: number;
+  readonly #periodMs: number;
+  #stopTicks: () => void = () => undefined;
+  /** From `#startsAt`. */
+  #nextDueMs = 0;
+  #endsAt = Infinity;
+  #inFlight = 0;
+
+  constructor(options: LoadOptions<S>) {
+    this.#options = options;
+    const { rate, connections, startsAt = performance.now(), startTicks = startTimer } = options;
+    this.#startsAt = startsAt;
+    this.#periodMs = rate === undefined ? 0 : 1_000 / rate;
+    if (rate === undefined || options.isEager === true)
+      while (this.#connections.length < connections) this.#idle.push(this.#connect());
+    if (rate !== undefined) this.#stopTicks = startTicks(() => this.#makeDue());
+    else for (const connection of this.#idle.splice(0)) this.#call(connection, startsAt);
+  }
+
+  /** Makes no further call; resolves when those in flight have ended. */
+  async stop(): Promise<void> {
+    this.#endsAt = -Infinity;
+    await this.ended();
+    this.close();
+  }
+
+  /** Makes all calls that are due by now. Returns the number of calls that have no reply after `limitMs`. */
+  async finish(limitMs: number): Promise<number> {
+    this.#endsAt = performance.now();
+    await this.ended(limitMs).catch(() => undefined);
+    return this.#inFlight + Math.max(0, Math.ceil((this.#endsAt - this.#dueAt()) / this.#periodMs));
+  }
+
+  /** Resolves when no call is due or in flight, after `stop`, `finish` or the last shot. */
+  async ended(limitMs = 120_000): Promise<void> {
+    await this.#changes.until(
+      () => (this.#inFlight === 0 && this.#dueAt() > this.#endsAt ? true : undefined),
+      () => `${this.#inFlight} calls in flight end`,
+      limitMs,
+    );
+  }
+
+  /** Closes all connections at once. */
+  close(): void {
+    this.#endsAt = -Infinity;
+    this.#stopTicks();
+    for (const connection of this.#connections) connection.close();
+  }
+
+  #connect(): Connection<S> {
+    const made = new Connection(this.#connections.length, this.#options, (connection, call) => {
+      this.#inFlight -= 1;
+      this.#options.onEnd(call);
+      if (this.#options.rate === undefined) {
+        this.#call(connection, call.endedAt);
+      } else {
+        this.#idle.push(connection);
+        this.#makeDue();
+      }
+      this.#changes.notify();
+    });
+    this.#connections.push(made);
+    return made;
+  }
+
+  #call(connection: Connection<S>, dueAt: number): void {
+    const shot = dueAt > this.#endsAt ? undefined : this.#options.nextShot(connection.number);
+    if (shot === undefined) {
+      this.#endsAt = -Infinity;
+      return;
+    }
+    this.#inFlight += 1;
+    connection.send(shot, dueAt);
+  }
+
+  /** The time when the next call is due. */
+  #dueAt(): number {
+    const { slotMs = 0 } = this.#options;
+    return this.#startsAt + (slotMs === 0 ? this.#nextDueMs : Math.ceil(this.#nextDueMs / slotMs) * slotMs);
+  }
+
+  #makeDue(): void {
+    const { catchesUp = true, connections } = this.#options;
+    const now = performance.now();
+    for (;;) {
+      const dueAt = this.#dueAt();
+      if (dueAt > now || dueAt > this.#endsAt) return;
+      const isFull = this.#connections.length === connections;
+      const connection = this.#idle.shift() ?? (isFull ? undefined : this.#connect());
+      if (connection === undefined) return;
+      if (!catchesUp) this.#nextDueMs = now - this.#startsAt;
+      this.#nextDueMs += this.#periodMs;
+      this.#call(connection, dueAt);
+    }
+  }
+}
+
+function startTimer(tick: () => void): () => void {
+  const timer = setInterval(tick, 1);
+  return () => clearInterval(timer);
+}
+
+/** A call with its own request id, by which the record of a backend shows how often the call arrived. */
+export interface MarkedCall extends Pick<Call, 'sentAt' | 'endedAt' | 'end'> {
+  readonly method: string;
+  readonly marker: string;
+}
+
+export const isServed = ({ end }: Pick<MarkedCall, 'end'>): boolean => isSuccess(end);
+
+export interface MarkedShot extends Shot {
+  readonly method: string;
+  readonly marker: string;
+}
+
+// Half of the calls are reads.
+const turns = [
+  ['GET', '/api/work-items/7', 200],
+  ['POST', '/api/work-items', 201],
+  ['GET', '/api/work-items', 200],
+  ['PUT', '/api/work-items/7', 200],
+  ['GET', '/api/work-items/7', 200],
+  ['DELETE', '/api/work-items/7', 200],
+] as const;
+
+/** Call number `turn`, for recording-backend.ts. A proxy passes on the backend's status and body. */
+export function markedShot(turn: number, marker: string, { token = '', isProxy = false } = {}): MarkedShot {
+  const [method, path, status] = turns[turn % turns.length] ?? turns[0];
+  const authorization = token === '' ? [] : [['Authorization', `Bearer ${token}`] as const];
+  const request = requestBytes(method, path, {
+    headers: [['X-Request-Id', marker], ...authorization],
+    ...((method === 'POST' || method === 'PUT') && { body: '{"title":"Paint the fence"}' }),
+  });
+  const isPassed = method === 'GET' || method === 'POST';
+  const body = isPassed ? `{"marker":"${marker}"}` : isProxy ? undefined : '{"success":true}';
+  return {
+    method,
+    marker,
+    request,
+    ...(!isProxy && { status }),
+    ...(body !== undefined && { body: Buffer.from(body) }),
+  };
+}
+
+export interface MarkedLoadOptions {
+  /** Calls a second. */
+  readonly rate: number;
+  /** Concurrent calls; further calls wait. */
+  readonly connections?: number;
+  readonly timeoutMs?: number;
+  /** Each connection is a client with this address and an equal share of the calls, and leaves out what it cannot make in time. */
+  readonly addressOf?: (client: number) => string;
+  readonly token?: () => string;
+  readonly isProxy?: boolean;
+}
+
+let loadCount = 0;
+
+/** Clients that read and write at a constant rate, with a record of their calls. */
+export class MarkedLoad {
+  /** Calls in the order of their ends. */
+  readonly calls: MarkedCall[] = [];
+  readonly #changes = new Changes();
+  readonly #loads: Load<MarkedShot>[];
+  readonly #stopTicks: () => void;
+
+  constructor(place: Place, options: MarkedLoadOptions) {
+    const { rate, connections = 256, timeoutMs = 5_000, addressOf, token = () => '', isProxy = false } = options;
+    const prefix = `load-${process.pid}-${(loadCount += 1)}`;
+    const clients = addressOf === undefined ? 1 : connections;
+    const now = performance.now();
+    // One timer for all clients.
+    const ticks: (() => void)[] = [];
+    const startTicks = (tick: () => void) => {
+      ticks.push(tick);
+      return () => undefined;
+    };
+    this.#stopTicks = startTimer(() => {
+      for (const tick of ticks) tick();
+    });
+    this.#loads = Array.from({ length: clients }, (_, client) => {
+      let made = 0;
+      return new Load<MarkedShot>({
+        place: addressOf === undefined ? place : { ...place, localAddress: addressOf(client) },
+        connections: connections / clients,
+        rate: rate / clients,
+        // The clients are spread evenly over the time between two calls of one of them.
+        startsAt: now + (client * 1_000) / rate,
+        catchesUp: addressOf === undefined,
+        startTicks,
+        timeoutMs,
+        nextShot: () => {
+          made += 1;
+          return markedShot(client + made, `${prefix}-${client}-${made}`, { token: token(), isProxy });
+        },
+        onEnd: ({ shot: { method, marker }, sentAt, endedAt, end }) => {
+          this.calls.push({ method, marker, sentAt, endedAt, end });
+          this.#changes.notify();
+        },
+      });
+    });
+  }
+
+  /** Resolves when `count` more calls that `isOne` accepts have ended. */
+  async more(count: number, isOne: (call: MarkedCall) => boolean = () => true, limitMs?: number): Promise<void> {
+    let from = this.calls.length;
+    let seen = 0;
+    await this.#changes.until(
+      () => {
+        seen += this.calls.slice(from).filter(isOne).length;
+        from = this.calls.length;
+        return seen >= count ? true : undefined;
+      },
+      () => `${count} more such calls; ${seen} came, and ${this.calls.length} calls in all`,
+      limitMs,
+    );
+  }
+
+  /** Stops calling; resolves when the calls in flight have ended. */
+  async stop(): Promise<readonly MarkedCall[]> {
+    this.#stopTicks();
+    await Promise.all(this.#loads.map((load) => load.stop()));
+    return this.calls;
+  }
+}
+
+/** The time in which no backend listened, on the clock of `performance.now()`; it may be empty. */
+export interface Outage {
+  readonly from: number;
+  readonly to: number;
+}
+
+export interface OutageVerdict {
+  readonly calls: number;
+  /** Failed calls by method: sent before the outage, during it and after it. */
+  readonly cut: Record<string, number>;
+  readonly down: Record<string, number>;
+  readonly after: Record<string, number>;
+  /** Failed calls by their end. */
+  readonly failures: Record<string, number>;
+  /** Writes that reached the backend more than once. */
+  readonly writtenTwice: number;
+  /** Reads that reached the backend more than once. */
+  readonly readTwice: number;
+  /** From `to` to the first success after the last failure. */
+  readonly recoveryMs: number;
+}
+
+/** Evaluates the calls and the backend's record for one outage. */
+export function judgeOutage(
+  calls: readonly MarkedCall[],
+  record: ReadonlyMap<string, number>,
+  outage: Outage,
+): OutageVerdict {
+  const failed = calls.filter((call) => !isServed(call));
+  const phaseOf = ({ sentAt }: MarkedCall) => (sentAt < outage.from ? 'cut' : sentAt < outage.to ? 'down' : 'after');
+  const count = (some: readonly MarkedCall[], keyOf: (call: MarkedCall) => string): Record<string, number> =>
+    Object.fromEntries([...Map.groupBy(some, keyOf)].map(([key, { length }]) => [key, length]));
+  const countIn = (phase: string) => count(failed.filter((call) => phaseOf(call) === phase), ({ method }) => method); // prettier-ignore
+  const again = calls.filter(({ marker }) => (record.get(marker) ?? 0) > 1);
+  const readTwice = again.filter(({ method }) => method === 'GET').length;
+  const lastFailureAt = Math.max(outage.to, ...failed.map(({ endedAt }) => endedAt));
+  const recovered = calls.find((call) => isServed(call) && call.endedAt > lastFailureAt);
+  return {
+    calls: calls.length,
+    cut: countIn('cut'),
+    down: countIn('down'),
+    after: countIn('after'),
+    failures: count(failed, ({ end }) => String(end)),
+    writtenTwice: again.length - readTwice,
+    readTwice,
+    recoveryMs: recovered === undefined ? Infinity : recovered.endedAt - outage.to,
+  };
+}
