@@ -144,29 +144,33 @@ function valuesOf(difference: Difference, name: string): string[] {
   return judged === undefined ? [] : judged.fields.filter((field) => field[0] === name).map(([, value]) => value);
 }
 
-function isHeadFlaw({ flaw }: Difference, reason: string): boolean {
-  return flaw === reason || flaw === `an answer with ${reason}`;
+/** Our reader refuses the message for one of these flaws, if any are given. */
+function refused(
+  name: string,
+  why: string,
+  flaws: readonly string[],
+  applies: (difference: Difference) => boolean = () => true,
+): KnownDifference {
+  const isFlaw = ({ flaw }: Difference): boolean =>
+    flaws.length === 0 || flaws.some((reason) => flaw === reason || flaw === `an answer with ${reason}`);
+  return {
+    name,
+    why,
+    applies: (difference) => difference.kind === 'refused' && isFlaw(difference) && applies(difference),
+  };
 }
 
-const codings: readonly KnownDifference[] = [
-  {
-    name: 'transfer codings other than one "chunked"',
-    why: 'with other codings, parsers disagree on the end of the body: RFC 9112, 6.1 [D18, D27]',
-    applies: (difference) =>
-      difference.kind === 'refused' &&
-      isHeadFlaw(difference, 'a transfer-encoding other than one "chunked"') &&
-      valuesOf(difference, 'transfer-encoding').join().toLowerCase() !== 'chunked',
-  },
-  {
-    name: 'a transfer coding in HTTP/1.0',
-    why: 'HTTP/1.0 has no codings, so its framing is faulty: RFC 9112, 6.1 [D18, D27]',
-    applies: (difference) =>
-      difference.kind === 'refused' &&
-      isHeadFlaw(difference, 'a transfer-encoding in HTTP/1.0') &&
-      difference.judged?.isOld === true &&
-      valuesOf(difference, 'transfer-encoding').length > 0,
-  },
-];
+function differing(
+  kind: Difference['kind'],
+  name: string,
+  why: string,
+  applies: (difference: Difference) => boolean,
+): KnownDifference {
+  return { name, why, applies: (difference) => difference.kind === kind && applies(difference) };
+}
+
+const otherCoding = 'a transfer-encoding other than one "chunked"';
+const badVersion = 'a version that is neither HTTP/1.0 nor HTTP/1.1';
 
 // Node's errors about trailers that it treats like fields of the head.
 const trailerErrors: ReadonlySet<string | undefined> = new Set([
@@ -178,95 +182,82 @@ const trailerErrors: ReadonlySet<string | undefined> = new Set([
 const trailerThatFrames =
   /(?:^|\n)0+(?:;[^\n]*)?\r\n(?:[^\r\n]+\r\n)*(?:(?:proxy-)?connection|content-length|transfer-encoding):/i;
 
-const chunks: readonly KnownDifference[] = [
-  {
-    name: 'trailer fields that would change the framing',
-    why: 'our reader checks and drops trailers, but Node applies them: RFC 9110, 6.5.1',
-    applies: ({ kind, error, before, text }) =>
-      kind === 'accepted' && trailerErrors.has(error) && trailerThatFrames.test(before + text),
-  },
-  {
-    name: 'invalid chunk extensions',
-    why: 'Node accepts an empty name, and more: RFC 9112, 7.1.1 [D18, D27]',
-    applies: ({ kind, flaw }) => kind === 'refused' && flaw === 'an invalid chunk extension',
-  },
-  {
-    name: 'chunks of more than 2^48 bytes, and more than 64 digits',
-    why: 'no client sends them, and their size may not be an exact number: RFC 9112, 7.1 [D18, D27]',
-    applies: ({ kind, flaw, text }) =>
-      kind === 'refused' &&
-      flaw === 'a chunk size over the limit' &&
-      /\r\n(?:0*[1-9a-f][0-9a-f]{12}|[0-9a-f]{65})/i.test(text),
-  },
-  {
-    name: 'proxy-connection',
-    why: 'not in any standard; Node reads it as connection: RFC 9112, C.2.2',
-    applies: (difference) =>
-      difference.kind === 'persists' &&
+const inBoth: readonly KnownDifference[] = [
+  refused(
+    'transfer codings other than one "chunked"',
+    'with other codings, parsers disagree on the end of the body: RFC 9112, 6.1 [D18, D27]',
+    [otherCoding],
+    (difference) => valuesOf(difference, 'transfer-encoding').join().toLowerCase() !== 'chunked',
+  ),
+  refused(
+    'a transfer coding in HTTP/1.0',
+    'HTTP/1.0 has no codings, so its framing is faulty: RFC 9112, 6.1 [D18, D27]',
+    ['a transfer-encoding in HTTP/1.0'],
+    (difference) => difference.judged?.isOld === true && valuesOf(difference, 'transfer-encoding').length > 0,
+  ),
+  differing(
+    'accepted',
+    'trailer fields that would change the framing',
+    'our reader checks and drops trailers, but Node applies them: RFC 9110, 6.5.1',
+    ({ error, before, text }) => trailerErrors.has(error) && trailerThatFrames.test(before + text),
+  ),
+  refused('invalid chunk extensions', 'Node accepts an empty name, and more: RFC 9112, 7.1.1 [D18, D27]', [
+    'an invalid chunk extension',
+  ]),
+  refused(
+    'chunks of more than 2^48 bytes, and more than 64 digits',
+    'no client sends them, and their size may not be an exact number: RFC 9112, 7.1 [D18, D27]',
+    ['a chunk size over the limit'],
+    ({ text }) => /\r\n(?:0*[1-9a-f][0-9a-f]{12}|[0-9a-f]{65})/i.test(text),
+  ),
+  differing(
+    'persists',
+    'proxy-connection',
+    'not in any standard; Node reads it as connection: RFC 9112, C.2.2',
+    (difference) =>
       difference.ours?.head.persists !== difference.judged?.persists &&
       valuesOf(difference, 'proxy-connection').length > 0,
-  },
-];
-
-const longLength: KnownDifference = {
-  name: 'a content-length of more than 15 digits',
-  why: 'no client sends a body of that length, and the length may not be an exact number: RFC 9110, 8.6 [D18, D27]',
-  applies: (difference) =>
-    difference.kind === 'refused' &&
-    isHeadFlaw(difference, 'an invalid content-length, or more than one') &&
-    valuesOf(difference, 'content-length').some((value) => /^0*[1-9]\d{15,}$/.test(value)),
-};
-
-const tabAfterValue: KnownDifference = {
-  name: 'a tab after a length or a coding',
-  why: 'white space after a value is not part of the value; Node refuses it in a request, and misses the chunks of an answer: RFC 9110, 5.5',
-  applies: ({ kind, text }) =>
-    (kind === 'accepted' || kind === 'persists') &&
-    /\r\n(?:transfer-encoding|content-length):[ \t]*\w+[ \t]*\t[ \t]*\r\n/i.test(text),
-};
-
-const otherVersion: KnownDifference = {
-  name: 'HTTP/0.9 and HTTP/2.0',
-  why: 'messages of these versions have another form: RFC 9112, 2.3 [D18, D27]',
-  applies: ({ kind, flaw, text }) =>
-    kind === 'refused' &&
-    (flaw === 'an answer that is not HTTP/1.1' || flaw === 'a version that is neither HTTP/1.0 nor HTTP/1.1') &&
-    /HTTP\/(?:0\.9|2\.0)/.test(text),
-};
-
-const closeAndKeepAlive: KnownDifference = {
-  name: 'both close and keep-alive',
-  why: 'close takes precedence; Node reports that the connection goes on, and refuses the next message: RFC 9112, 9.3',
-  applies: (difference) => {
-    const options = valuesOf(difference, 'connection').join().toLowerCase();
-    return (
-      difference.kind === 'persists' &&
-      difference.judged?.persists === true &&
-      /\bclose\b/.test(options) &&
-      options.includes('keep-alive')
-    );
-  },
-};
-
-const inBoth: readonly KnownDifference[] = [
-  ...codings,
-  ...chunks,
-  longLength,
-  tabAfterValue,
-  otherVersion,
-  closeAndKeepAlive,
+  ),
+  refused(
+    'a content-length of more than 15 digits',
+    'no client sends a body of that length, and the length may not be an exact number: RFC 9110, 8.6 [D18, D27]',
+    ['an invalid content-length, or more than one'],
+    (difference) => valuesOf(difference, 'content-length').some((value) => /^0*[1-9]\d{15,}$/.test(value)),
+  ),
+  ...(['accepted', 'persists'] as const).map((kind) =>
+    differing(
+      kind,
+      'a tab after a length or a coding',
+      'white space after a value is not part of the value; Node refuses it in a request, and misses the chunks of an answer: RFC 9110, 5.5',
+      ({ text }) => /\r\n(?:transfer-encoding|content-length):[ \t]*\w+[ \t]*\t[ \t]*\r\n/i.test(text),
+    ),
+  ),
+  refused(
+    'HTTP/0.9 and HTTP/2.0',
+    'messages of these versions have another form: RFC 9112, 2.3 [D18, D27]',
+    ['an answer that is not HTTP/1.1', badVersion],
+    ({ text }) => /HTTP\/(?:0\.9|2\.0)/.test(text),
+  ),
+  differing(
+    'persists',
+    'both close and keep-alive',
+    'close takes precedence; Node reports that the connection goes on, and refuses the next message: RFC 9112, 9.3',
+    (difference) => {
+      const options = valuesOf(difference, 'connection').join().toLowerCase();
+      return difference.judged?.persists === true && /\bclose\b/.test(options) && options.includes('keep-alive');
+    },
+  ),
 ];
 
 export const knownRequestDifferences: readonly KnownDifference[] = [
   ...inBoth,
-  {
-    name: 'a method unknown to Node',
-    why: 'any token is a method; the operation table answers 405: RFC 9110, 9.1 [D6]',
-    applies: ({ kind, error, text }) => {
-      const method = /^[\r\n]*([A-Z0-9_-]*)/.exec(text)?.[1] ?? '';
-      return kind === 'accepted' && error === 'HPE_INVALID_METHOD' && !METHODS.includes(method);
-    },
-  },
+  differing(
+    'accepted',
+    'a method unknown to Node',
+    'any token is a method; the operation table answers 405: RFC 9110, 9.1 [D6]',
+    ({ error, text }) =>
+      error === 'HPE_INVALID_METHOD' && !METHODS.includes(/^[\r\n]*([A-Z0-9_-]*)/.exec(text)?.[1] ?? ''),
+  ),
   {
     name: 'the method PRI',
     why: 'Node reads it as the preface of HTTP/2; in HTTP/1.1 it is an unknown method: RFC 9113, 3.4 [D6]',
@@ -275,119 +266,104 @@ export const knownRequestDifferences: readonly KnownDifference[] = [
       // In HTTP/1.0 Node reports neither an error nor a request.
       (kind === 'count' || (kind === 'accepted' && error === 'HPE_INVALID_VERSION')),
   },
-  {
-    name: 'no host field, or two host fields',
-    why: 'Node requires a host only if an option is set, and uses the first of two: RFC 9112, 3.2 [D27]',
-    applies: (difference) =>
-      difference.kind === 'refused' &&
-      ((difference.flaw === 'no host' && valuesOf(difference, 'host').length === 0) ||
-        (difference.flaw === 'two host fields' && valuesOf(difference, 'host').length > 1)),
-  },
-  {
-    name: 'an invalid host',
-    why: 'Node does not check the host: RFC 9110, 7.2 [D27]',
-    applies: (difference) =>
-      difference.kind === 'refused' &&
-      difference.flaw === 'an invalid host' &&
-      !/^[a-z0-9.-]*$|^[a-z0-9.-]+:\d{1,4}$/i.test(valuesOf(difference, 'host')[0] ?? ''),
-  },
-  {
-    name: 'an invalid target',
-    why: 'the target has a fragment, no host, or more than a host before the path: RFC 9112, 3.2 [D27]',
-    applies: ({ kind, flaw, judged }) =>
-      kind === 'refused' &&
-      flaw === 'an invalid target' &&
-      judged !== undefined &&
-      !/^(?!CONNECT)\S+ \/[^#]*$|^CONNECT [a-z0-9.-]+(?::\d{1,4})?$/i.test(judged.start),
-  },
-  {
-    name: 'no version, or not exactly one space before the version',
-    why: 'it is HTTP/0.9, or it has spaces that other parsers read as part of the target: RFC 9112, 3 [D27]',
-    applies: ({ kind, flaw, text }) =>
-      kind === 'refused' &&
-      (flaw === 'an invalid target, or no version after it' ||
-        flaw === 'a version that is neither HTTP/1.0 nor HTTP/1.1') &&
-      !/^[A-Z-]+ \S+ HTTP\/1\.[01]$/.test(firstLine(text)),
-  },
-  {
-    name: 'empty lines that do not end in CR LF',
-    why: 'Node skips single CR and LF too; only CR LF is an empty line: RFC 9112, 2.2 [D27]',
-    applies: ({ kind, flaw, text }) =>
-      kind === 'refused' &&
-      (flaw === 'an empty line that does not end in CR LF' || flaw === 'an invalid method') &&
-      /^(?:\r\n)*(?:\n|\r[^\n])/.test(text),
-  },
-  {
-    name: 'errors after an upgrade',
-    why: 'Node reports no error after an upgrade that it does not perform: RFC 9110, 7.8 [D27]',
-    applies: (difference) =>
-      difference.kind === 'refused' &&
+  refused(
+    'no host field, or two host fields',
+    'Node requires a host only if an option is set, and uses the first of two: RFC 9112, 3.2 [D27]',
+    ['no host', 'two host fields'],
+    (difference) => {
+      const { length } = valuesOf(difference, 'host');
+      return difference.flaw === 'no host' ? length === 0 : length > 1;
+    },
+  ),
+  refused(
+    'an invalid host',
+    'Node does not check the host: RFC 9110, 7.2 [D27]',
+    ['an invalid host'],
+    (difference) => !/^[a-z0-9.-]*$|^[a-z0-9.-]+:\d{1,4}$/i.test(valuesOf(difference, 'host')[0] ?? ''),
+  ),
+  refused(
+    'an invalid target',
+    'the target has a fragment, no host, or more than a host before the path: RFC 9112, 3.2 [D27]',
+    ['an invalid target'],
+    ({ judged }) =>
+      judged !== undefined && !/^(?!CONNECT)\S+ \/[^#]*$|^CONNECT [a-z0-9.-]+(?::\d{1,4})?$/i.test(judged.start),
+  ),
+  refused(
+    'no version, or not exactly one space before the version',
+    'it is HTTP/0.9, or it has spaces that other parsers read as part of the target: RFC 9112, 3 [D27]',
+    ['an invalid target, or no version after it', badVersion],
+    ({ text }) => !/^[A-Z-]+ \S+ HTTP\/1\.[01]$/.test(firstLine(text)),
+  ),
+  refused(
+    'empty lines that do not end in CR LF',
+    'Node skips single CR and LF too; only CR LF is an empty line: RFC 9112, 2.2 [D27]',
+    ['an empty line that does not end in CR LF', 'an invalid method'],
+    ({ text }) => /^(?:\r\n)*(?:\n|\r[^\n])/.test(text),
+  ),
+  refused(
+    'errors after an upgrade',
+    'Node reports no error after an upgrade that it does not perform: RFC 9110, 7.8 [D27]',
+    [],
+    (difference) =>
       difference.error === undefined &&
       valuesOf(difference, 'upgrade').length > 0 &&
       difference.ours?.isWhole === false,
-  },
-  {
-    name: 'a request for an upgrade closes the connection',
-    why: 'the bytes that follow may be in the other protocol: RFC 9110, 7.8',
-    applies: (difference) =>
-      difference.kind === 'persists' &&
-      difference.judged?.persists === true &&
-      valuesOf(difference, 'upgrade').length > 0,
-  },
+  ),
+  differing(
+    'persists',
+    'a request for an upgrade closes the connection',
+    'the bytes that follow may be in the other protocol: RFC 9110, 7.8',
+    (difference) => difference.judged?.persists === true && valuesOf(difference, 'upgrade').length > 0,
+  ),
 ];
 export const knownAnswerDifferences: readonly KnownDifference[] = [
   ...inBoth,
-  {
-    name: 'a transfer coding in an interim answer',
-    why: 'an interim answer has no body and so no coding; Node ignores the coding: RFC 9112, 6.1 [D18]',
-    applies: (difference) =>
-      difference.kind === 'refused' &&
-      (isHeadFlaw(difference, 'a transfer-encoding other than one "chunked"') ||
-        isHeadFlaw(difference, 'both a content-length and a transfer-encoding')) &&
-      /(?:^|\r\n\r\n)HTTP\/1\.1 1\d\d[^]*\r\ntransfer-encoding:/i.test(difference.text),
-  },
-  {
-    name: 'an interim answer with connection: close',
-    why: 'its fields do not apply to the final answer: RFC 9110, 15.2 [D15]',
-    applies: ({ kind, error, text }) =>
-      kind === 'accepted' &&
+  refused(
+    'a transfer coding in an interim answer',
+    'an interim answer has no body and so no coding; Node ignores the coding: RFC 9112, 6.1 [D18]',
+    [otherCoding, 'both a content-length and a transfer-encoding'],
+    ({ text }) => /(?:^|\r\n\r\n)HTTP\/1\.1 1\d\d[^]*\r\ntransfer-encoding:/i.test(text),
+  ),
+  differing(
+    'accepted',
+    'an interim answer with connection: close',
+    'its fields do not apply to the final answer: RFC 9110, 15.2 [D15]',
+    ({ error, text }) =>
       error === 'HPE_CLOSED_CONNECTION' &&
       /^(?:HTTP[^]*?\r\n\r\n)*?HTTP\/1\.1 1\d\d[^]*?\r\n(?:proxy-)?connection:[^\r]*close/i.test(text),
-  },
-  {
-    name: 'a 204 that announces a body closes the connection',
-    why: 'Node ignores the body, but other parsers might read it: RFC 9112, 6.3 [D18]',
-    applies: (difference) =>
-      difference.kind === 'persists' &&
+  ),
+  differing(
+    'persists',
+    'a 204 that announces a body closes the connection',
+    'Node ignores the body, but other parsers might read it: RFC 9112, 6.3 [D18]',
+    (difference) =>
       difference.judged?.start === '204' &&
       difference.judged.persists === true &&
       ['content-length', 'transfer-encoding'].some((name) => valuesOf(difference, name).length > 0),
-  },
-  {
-    name: 'a status below 100, or 101',
-    why: 'below 100 is not a status, and 101 switches to a protocol that was not offered: RFC 9110, 15 [D18]',
-    applies: ({ kind, judged }) =>
-      kind === 'refused' && judged !== undefined && (Number(judged.start) < 100 || judged.start === '101'),
-  },
-  {
-    name: 'a control character in a reason',
-    why: 'a reason phrase is text: RFC 9112, 4 [D18]',
-    applies: ({ kind, flaw, text }) =>
-      kind === 'refused' &&
-      flaw === 'an answer with a control character in its status line' &&
-      // eslint-disable-next-line no-control-regex -- the flaw itself
-      /(?:^|\r\n\r\n)HTTP\/1\.[01] \d\d\d [^\r\n]*[\0-\x08\x0b-\x1f\x7f]/.test(text),
-  },
-  {
-    name: 'an interim answer in HTTP/1.0',
-    why: 'HTTP/1.0 has no interim answers: RFC 9110, 15.2 [D18]',
-    applies: ({ kind, flaw, text }) =>
-      kind === 'refused' && flaw === 'an answer with an interim status in HTTP/1.0' && /HTTP\/1\.0 1\d\d/.test(text),
-  },
-  {
-    name: 'empty lines before an answer',
-    why: 'only a server skips empty lines: RFC 9112, 2.2 [D18]',
-    applies: ({ kind, flaw, text }) =>
-      kind === 'refused' && flaw === 'an answer that is not HTTP/1.1' && /(?:^|\r\n\r\n)[\r\n]+HTTP/.test(text),
-  },
+  ),
+  refused(
+    'a status below 100, or 101',
+    'below 100 is not a status, and 101 switches to a protocol that was not offered: RFC 9110, 15 [D18]',
+    [],
+    ({ judged }) => judged !== undefined && (Number(judged.start) < 100 || judged.start === '101'),
+  ),
+  refused(
+    'a control character in a reason',
+    'a reason phrase is text: RFC 9112, 4 [D18]',
+    ['a control character in its status line'],
+    // eslint-disable-next-line no-control-regex -- the flaw itself
+    ({ text }) => /(?:^|\r\n\r\n)HTTP\/1\.[01] \d\d\d [^\r\n]*[\0-\x08\x0b-\x1f\x7f]/.test(text),
+  ),
+  refused(
+    'an interim answer in HTTP/1.0',
+    'HTTP/1.0 has no interim answers: RFC 9110, 15.2 [D18]',
+    ['an interim status in HTTP/1.0'],
+    ({ text }) => /HTTP\/1\.0 1\d\d/.test(text),
+  ),
+  refused(
+    'empty lines before an answer',
+    'only a server skips empty lines: RFC 9112, 2.2 [D18]',
+    ['an answer that is not HTTP/1.1'],
+    ({ text }) => /(?:^|\r\n\r\n)[\r\n]+HTTP/.test(text),
+  ),
 ];

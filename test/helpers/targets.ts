@@ -71,48 +71,32 @@ export class Command implements AsyncDisposable {
   readonly #changes = new Changes();
   readonly #isUnderNpm: boolean;
   #isExited = false;
-  #lineStart = 0;
+  #lineBegun = '';
 
-  constructor(
-    args: readonly string[],
-    environment: NodeJS.ProcessEnv,
-    {
-      descriptors,
-      isUnderNpm = false,
-      stdout = 'pipe',
-      nodeFlags = [],
-      passed = [],
-      runner = [],
-      root: from = root,
-    }: ProcessLimits = {},
-  ) {
+  constructor(args: readonly string[], environment: NodeJS.ProcessEnv, limits: ProcessLimits = {}) {
+    const { isUnderNpm = false, stdout = 'pipe', nodeFlags = [], passed = [], runner = [] } = limits;
     this.#isUnderNpm = isUnderNpm;
+    const node = process.env['GATEWAY_NODE'] ?? process.execPath;
+    const main = resolve(limits.root ?? root, 'dist/command/main.js');
     const command = isUnderNpm
       ? ['npm', 'run', args[0] ?? '', '--', ...args.slice(1)]
-      : [
-          ...runner,
-          process.env['GATEWAY_NODE'] ?? process.execPath,
-          ...nodeFlags,
-          resolve(from, 'dist/command/main.js'),
-          ...args,
-        ];
+      : [...runner, node, ...nodeFlags, main, ...args];
     const preparations = [
-      ...(descriptors === undefined ? [] : [`ulimit -n ${descriptors}`]),
+      ...(limits.descriptors === undefined ? [] : [`ulimit -n ${limits.descriptors}`]),
       ...(passed.length === 0 ? [] : [`export LISTEN_FDS=${passed.length} LISTEN_PID=$$`]),
     ];
-    const limited =
-      preparations.length === 0
-        ? command
-        : ['/bin/sh', '-c', [...preparations, 'exec "$0" "$@"'].join(' && '), ...command];
-    const child = spawn(limited[0] ?? '', limited.slice(1), {
+    const script = [...preparations, 'exec "$0" "$@"'].join(' && ');
+    const [program = '', ...rest] = preparations.length === 0 ? command : ['/bin/sh', '-c', script, ...command];
+    const child = spawn(program, rest, {
       env: { PATH: process.env['PATH'], ...environment },
       stdio: ['ignore', stdout, 'pipe', ...passed],
       ...(isUnderNpm && { cwd: root, detached: true }),
     });
     this.process = killAtExit(child);
     this.process.stdout?.on('data', (data: Buffer) => {
-      this.stdout += data.toString('utf8');
-      this.#readLines();
+      const text = data.toString('utf8');
+      this.stdout += text;
+      this.#readLines(text);
       this.#changes.notify();
     });
     this.process.stderr?.on('data', (data: Buffer) => {
@@ -150,14 +134,13 @@ export class Command implements AsyncDisposable {
   }
 
   /** The exit code; rejects when the process runs longer than `limitMs`. */
-  exitCode(limitMs = DEADLINE_MS): Promise<number | null> {
-    return this.#changes
-      .until(
-        () => (this.#isExited ? { code: this.process.exitCode } : undefined),
-        () => `the process ends\n${this.output}`,
-        limitMs,
-      )
-      .then(({ code }) => code);
+  async exitCode(limitMs = DEADLINE_MS): Promise<number | null> {
+    await this.#changes.until(
+      () => this.#isExited || undefined,
+      () => `the process ends\n${this.output}`,
+      limitMs,
+    );
+    return this.process.exitCode;
   }
 
   signal(name: NodeJS.Signals): void {
@@ -217,13 +200,10 @@ export class Command implements AsyncDisposable {
     await this.exited;
   }
 
-  #readLines(): void {
-    for (let end = this.stdout.indexOf('\n', this.#lineStart); end >= 0;) {
-      const line = this.stdout.slice(this.#lineStart, end);
-      this.#lineStart = end + 1;
-      if (line.startsWith('{')) this.logs.push(JSON.parse(line) as LogLine);
-      end = this.stdout.indexOf('\n', this.#lineStart);
-    }
+  #readLines(text: string): void {
+    const lines = (this.#lineBegun + text).split('\n');
+    this.#lineBegun = lines.pop() ?? '';
+    for (const line of lines) if (line.startsWith('{')) this.logs.push(JSON.parse(line) as LogLine);
   }
 }
 

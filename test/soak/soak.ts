@@ -9,7 +9,14 @@ import { assertReply, invalidId, operations, type Operation } from '../helpers/e
 import { createRandom } from '../helpers/json-texts.ts';
 import { RawClient, requestBytes, type Reply } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend, type Exchange } from '../helpers/scripted-backend.ts';
-import { GatewayProcess, type Holdings } from './gateway-process.ts';
+import {
+  complaints,
+  holdings,
+  longestTimedOutMs,
+  startGateway,
+  waitedForProcessorMs,
+  type Holdings,
+} from './gateway.ts';
 
 const { values } = parseArgs({
   options: {
@@ -92,7 +99,7 @@ setInterval(() => {
 }, tickMs).unref();
 
 const backend = await ScriptedBackend.start();
-const gateway = await GatewayProcess.start({
+const gateway = await startGateway({
   BACKEND_URL: backend.url,
   BACKEND_TIMEOUT_MS: String(deadlineMs),
   RESPONSE_BYTES_MAX: '1000000',
@@ -136,7 +143,7 @@ class Client {
   }
 
   async work(until: number): Promise<void> {
-    while (performance.now() < until && !gateway.exit) {
+    while (performance.now() < until && gateway.isRunning) {
       this.#connection ??= await RawClient.open(gateway.port);
       await this.#callOnce(this.#connection);
       if (this.#chance(0.5)) await wait(this.#below(20));
@@ -262,7 +269,7 @@ class Client {
 
 /** How long this process and the gateway have waited for a processor so far, in ms. */
 function delays(): number {
-  return ownDelayMs + gateway.waitedForProcessorMs();
+  return ownDelayMs + waitedForProcessorMs(gateway.process.pid);
 }
 
 function describe({ marker, each, fault }: Run): string {
@@ -345,7 +352,7 @@ function forgetAbandoned(sinceMs: number): void {
 /** Every few seconds, closes or resets all connections to the backend, or stops the backend briefly. */
 async function disturb(until: number): Promise<void> {
   const random = createRandom(seed * 1000);
-  while (performance.now() < until && !gateway.exit) {
+  while (performance.now() < until && gateway.isRunning) {
     await wait(3000 + random() * 9000);
     counts.disturbances += 1;
     const kind = random();
@@ -379,16 +386,15 @@ async function traffic(durationMs: number, clients: readonly Client[]): Promise<
 
 /** Waits up to half a minute until the gateway has no calls, buffers or backend connections, then measures. */
 async function rest(): Promise<Holdings> {
-  let holdings = await gateway.holdings();
   for (let attempt = 0; attempt < 60; attempt += 1) {
-    if (holdings.requestsInFlight + holdings.bufferedBytes + holdings.backendConnections === 0) break;
+    const { requestsInFlight, bufferedBytes, backendConnections } = await holdings(gateway);
+    if (requestsInFlight + bufferedBytes + backendConnections === 0) break;
     await wait(500);
-    holdings = await gateway.holdings();
   }
   forgetAbandoned(0);
   // Closed sockets are released a little later.
   await wait(1000);
-  return gateway.holdings();
+  return holdings(gateway);
 }
 
 const mib = (bytes: number): string => `${(bytes / 1_048_576).toFixed(1)} MiB`;
@@ -430,15 +436,17 @@ async function main(): Promise<boolean> {
   console.log(`Running for ${minutes} min.`);
   await traffic(minutes * 60_000, clients);
   const seconds = (performance.now() - startedAt) / 1000;
-  const isAlive = gateway.exit === undefined;
+  const isAlive = gateway.isRunning;
   const grown = isAlive ? compare(base, await rest()) : [];
-  if (isAlive) await gateway.stop();
+  if (isAlive) gateway.signal('SIGTERM');
+  const exitCode = await gateway.exitCode(15_000);
+  const wrongLines = complaints(gateway);
   await backend.stop();
 
   const problems = [
-    ...(isAlive ? [] : [`the gateway ended unexpectedly: ${JSON.stringify(gateway.exit)}`]),
-    ...(isAlive && gateway.exit?.code !== 0 ? [`exit code ${String(gateway.exit?.code)} after SIGTERM`] : []),
-    ...gateway.complaints.slice(0, 20).map((line) => `the log: ${line}`),
+    ...(isAlive ? [] : [`the gateway ended unexpectedly: ${JSON.stringify(await gateway.exited)}`]),
+    ...(isAlive && exitCode !== 0 ? [`exit code ${String(exitCode)} after SIGTERM`] : []),
+    ...wrongLines.slice(0, 20).map((line) => `the log: ${line}`),
     ...violations,
     ...(violationCount > violations.length ? [`… ${violationCount} wrong in total`] : []),
     ...grown.filter(([, hasGrown]) => hasGrown).map(([line]) => `grown: ${line}`),
@@ -450,8 +458,8 @@ Traffic   ${counts.calls} calls in ${seconds.toFixed()} s: ${counts.good} good, 
           All connections were cut or the backend was stopped ${counts.disturbances} times; ${counts.disturbed} calls failed for that reason.
           ${counts.sentAgain} GETs were sent twice [D20]; ${counts.busy} calls were not judged, because the machine was busy.
 Deadline  ${counts.deadlineReplies} calls reached the deadline of ${deadlineMs} ms. The longest call took ${counts.longestMs.toFixed()} ms, or ${counts.longestOwnMs.toFixed()} ms without waiting
-          for a processor. The gateway's log has at most ${gateway.longestTimedOutMs.toFixed()} ms. ${counts.late} calls took over ${lateMs} ms; the gateway delayed ${counts.lateByGateway} of them.
-Log       ${gateway.linesCount} lines, ${gateway.complaints.length} of them errors.
+          for a processor. The gateway's log has at most ${longestTimedOutMs(gateway).toFixed()} ms. ${counts.late} calls took over ${lateMs} ms; the gateway delayed ${counts.lateByGateway} of them.
+Log       ${gateway.logs.length} lines, ${wrongLines.length} errors.
 Resources after warming up -> at the end
 ${grown.map(([line, hasGrown]) => `          ${hasGrown ? 'GROWN ' : ''}${line}`).join('\n')}
 `);

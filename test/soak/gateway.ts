@@ -1,0 +1,87 @@
+// The built command for the soak, with its log, its metrics, and its memory after a garbage collection.
+
+import { readFileSync } from 'node:fs';
+import { within } from '../helpers/changes.ts';
+import { countDescriptors, figureIn } from '../helpers/process-figures.ts';
+import { startCommand, type Command } from '../helpers/targets.ts';
+
+/** The resources that an idle gateway uses. */
+export interface Holdings {
+  readonly rssBytes: number;
+  readonly heapBytes: number;
+  readonly externalBytes: number;
+  /** The number of active resources by Node's type names. */
+  readonly resources: ReadonlyMap<string, number>;
+  readonly files: number | undefined;
+  readonly requestsInFlight: number;
+  readonly bufferedBytes: number;
+  readonly backendConnections: number;
+  readonly bugs: number;
+}
+
+// Lines of Node on standard error about its inspector.
+const inspectorLines = /^(?:Debugger |For help, see:|$)/;
+
+/** Its log has only failed calls, since the test keeps every line. The inspector is only for garbage collections. */
+export function startGateway(environment: NodeJS.ProcessEnv): Promise<Command> {
+  return startCommand({ LOG_LEVEL: 'warn', ...environment }, { nodeFlags: ['--inspect=127.0.0.1:0'] });
+}
+
+/** Lines at `error` or `fatal`, and all of standard error. */
+export function complaints({ logs, stderr }: Command): string[] {
+  return [
+    ...logs.filter(({ level }) => level === 'error' || level === 'fatal').map((line) => JSON.stringify(line)),
+    ...stderr.split('\n').filter((line) => !inspectorLines.test(line)),
+  ];
+}
+
+/** The duration, from the gateway's log, of the longest call that reached the deadline. */
+export function longestTimedOutMs({ logs }: Command): number {
+  const timedOut = logs.filter(({ outcome }) => outcome === 'timed-out');
+  return timedOut.reduce((most, { durationMs }) => Math.max(most, Number(durationMs)), 0);
+}
+
+/** How long a process's main thread has waited for a processor so far, in ms; 0 if unknown. */
+export function waitedForProcessorMs(pid = 0): number {
+  try {
+    return Number(readFileSync(`/proc/${pid}/task/${pid}/schedstat`, 'latin1').split(' ')[1]) / 1e6;
+  } catch {
+    return 0;
+  }
+}
+
+export async function holdings(gateway: Command): Promise<Holdings> {
+  // Twice: after the finalizers of the first collection, the second can free more memory.
+  await collectGarbage(gateway);
+  await collectGarbage(gateway);
+  const { text } = await gateway.admin('/metrics');
+  const value = (name: string): number => {
+    const figure = figureIn(text, name);
+    if (figure === undefined) throw new Error(`no metric ${name}`);
+    return figure;
+  };
+  const resources = [...text.matchAll(/^nodejs_active_resources\{type="([^"]+)"\} (\d+)$/gm)];
+  return {
+    rssBytes: value('process_resident_memory_bytes'),
+    heapBytes: value('nodejs_heap_size_used_bytes'),
+    externalBytes: value('nodejs_external_memory_bytes'),
+    resources: new Map(resources.map(([, type = '', count]) => [type, Number(count)])),
+    files: countDescriptors(gateway.process.pid),
+    requestsInFlight: value('work_item_gateway_requests_in_flight'),
+    bufferedBytes: value('work_item_gateway_buffered_bytes'),
+    backendConnections: value('work_item_gateway_backend_connections'),
+    bugs: value('work_item_gateway_bugs_total'),
+  };
+}
+
+async function collectGarbage({ stderr }: Command): Promise<void> {
+  const socket = new WebSocket(/ws:\/\/\S+/.exec(stderr)?.[0] ?? '');
+  const { promise: done, resolve, reject } = Promise.withResolvers<unknown>();
+  socket.addEventListener('open', () => socket.send('{"id":1,"method":"HeapProfiler.collectGarbage"}'));
+  socket.addEventListener('message', resolve);
+  socket.addEventListener('error', () => reject(new Error('the inspector does not answer')));
+  await within(done, 'a garbage collection');
+  const closed = new Promise((resolveClose) => socket.addEventListener('close', resolveClose));
+  socket.close();
+  await within(closed, 'the connection to the inspector is closed');
+}
