@@ -370,17 +370,17 @@ const statuses: Fault[] = [
 ]; // prettier-ignore
 
 /** All faults with which a call ends before its deadline. */
-export const prompt: readonly Fault[] = [
-  ...unusual,
-  ...statuses,
-  ...cutOff,
-  ...slow,
-  ...interim,
-  ...tooMuch,
-  ...badHeads,
-  ...badBodies,
-  ...notJson,
-];
+export const promptKinds = {
+  'unusual answers': unusual,
+  'special statuses': statuses,
+  'answers that are cut off': cutOff,
+  'slow answers': slow,
+  'interim answers': interim,
+  'answers with too many bytes': tooMuch,
+  'malformed heads': badHeads,
+  'malformed chunks': badBodies,
+  'bodies that are not JSON': notJson,
+} as const;
 
 /** Answers that stop or never end: the reply comes at the deadline, or the connection is closed after a second. */
 export const stalls: readonly Fault[] = stalled;

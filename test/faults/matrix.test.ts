@@ -20,7 +20,7 @@ import {
   type Exchange,
 } from '../helpers/scripted-backend.ts';
 import { forEachTarget, type Target } from '../helpers/targets.ts';
-import { bodyOf, expectedReply, prompt, stalls, type Fault } from './faults.ts';
+import { bodyOf, expectedReply, promptKinds, stalls, type Fault } from './faults.ts';
 
 /** The deadline of the cases that wait for it. */
 const deadlineMs = 1000;
@@ -56,7 +56,7 @@ async function closeConnections(backend: ScriptedBackend): Promise<void> {
   await backend.until(() => backend.connectionsOpen === 0, 'idle connections are closed');
 }
 
-function cellsOf(faults: readonly Fault[], which: (fault: Fault, each: Operation) => boolean): Cell[] {
+function cellsOf(faults: readonly Fault[], which: (fault: Fault, each: Operation) => boolean = () => true): Cell[] {
   return faults.flatMap((fault) =>
     operations
       .filter((each) => which(fault, each))
@@ -349,18 +349,14 @@ describe('within the deadline', () => {
         }
       }
 
-      for (const fault of prompt) {
-        test(`${fault.name} [spec 7; D15 to D18, D20]`, async () => {
-          using matrix = new Matrix(target());
-          for (const connection of connections)
-            await matrix.run(
-              cellsOf([fault], () => true),
-              connection,
-            );
-        });
-      }
-
       for (const connection of connections) {
+        for (const [kind, faults] of Object.entries(promptKinds)) {
+          test(`${kind}: each fault has its outcome, ${connection} connections [spec 7; D15 to D18, D20]`, async () => {
+            using matrix = new Matrix(target());
+            await matrix.run(cellsOf(faults), connection);
+          });
+        }
+
         test(`an answer that stops or never ends: an immediate reply if the head is enough, ${connection} connections [D17]`, async () => {
           using matrix = new Matrix(target());
           await matrix.run(
