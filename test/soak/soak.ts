@@ -5,7 +5,7 @@
 import { setTimeout as wait } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { expectedReply, bodyOf, promptKinds, stalls, type Fault } from '../faults/faults.ts';
-import { assertReply, invalidId, operations, type Operation } from '../helpers/expected.ts';
+import { assertReply, invalidId, operation, operations, type Operation } from '../helpers/expected.ts';
 import { createRandom } from '../helpers/json-texts.ts';
 import { RawClient, requestBytes, type Reply } from '../helpers/raw-client.ts';
 import { answer, ScriptedBackend, type Exchange } from '../helpers/scripted-backend.ts';
@@ -56,7 +56,9 @@ interface Run {
   readonly recovers: boolean;
   readonly answerBody: string;
   /** False for an incomplete or invalid request, which must cause no backend call. */
-  readonly isCallable: boolean;
+  isCallable: boolean;
+  /** The reply of the gateway itself to an invalid request. */
+  readonly refusal: readonly [status: number, body: string] | undefined;
   sentAt: number;
   /** The number of times that the call reached the backend. */
   arrivals: number;
@@ -157,13 +159,10 @@ class Client {
   async #callOnce(connection: RawClient): Promise<void> {
     counts.calls += 1;
     const kind = this.#random();
-    // The gateway itself refuses these calls.
-    if (kind < 0.03) return this.#callWithBadId(connection);
-    if (kind < 0.06) return this.#callWithBadBody(connection);
-    const run = this.#plan(kind < 0.35 ? this.#pick(faults) : undefined);
-    if (kind > 0.92) return this.#abandon(connection, run);
-    const { marker, each, path, body } = run;
+    const run = this.#plan(kind);
+    const { marker, each, path, body, refusal } = run;
     const bytes = requestBytes(each.method, path, { headers: [['X-Request-Id', marker]], ...(body && { body }) });
+    if (kind > 0.92) return this.#abandon(connection, run, bytes);
     const cut = this.#chance(0.1) ? this.#below(bytes.length) : 0;
     await connection.sendPieces(cut > 0 ? [bytes.subarray(0, cut), bytes.subarray(cut)] : [bytes]);
     const started = performance.now();
@@ -171,27 +170,37 @@ class Client {
     run.sentAt = started;
     const reply = await this.#reply(connection, marker);
     runs.delete(marker);
-    if (!reply) return;
-    check(run, reply, performance.now() - started, delays() - before);
-    if (!connection.isOpen) this.#lose(`the client's connection was closed after ${describe(run)}`);
+    if (refusal !== undefined) {
+      counts.refused += 1;
+      const flaw = reply && flawOf(reply, marker, ...refusal);
+      if (flaw) violation(`${marker}, refused by the gateway: ${flaw}`);
+    } else if (reply) {
+      check(run, reply, performance.now() - started, delays() - before);
+      if (!connection.isOpen) this.#lose(`the client's connection was closed after ${describe(run)}`);
+    }
   }
 
-  #plan(fault: Fault | undefined, isCallable = true): Run {
+  /** The gateway itself refuses 6 % of the calls: an invalid id, or a body that is not JSON. A third has a fault. */
+  #plan(kind: number): Run {
     const marker = `s${(markers += 1)}x`;
-    const each = this.#pick(operations);
+    const refused = kind < 0.03 ? operation(5) : kind < 0.06 ? operation(2) : undefined;
+    const each = refused ?? this.#pick(operations);
+    const fault = refused === undefined && kind < 0.35 ? this.#pick(faults) : undefined;
     const id = String(this.#below(1e9));
     const isLarge = fault === undefined && this.#chance(0.03);
     const padding = isLarge ? 'y'.repeat(this.#below(300_000)) : '';
+    const end = refused === undefined ? '}' : '';
     const run: Run = {
       marker,
       each,
-      path: each.path.endsWith('/5') ? `/api/work-items/${id}` : each.path,
-      backendTarget: each.backendTarget.endsWith('/5') ? `/api/WorkItem/${id}` : each.backendTarget,
-      body: each.options.body === undefined ? undefined : Buffer.from(`{"sent":"${marker}${padding}"}`),
+      path: each.path.replace(/5$/, refused === undefined ? id : 'abc'),
+      backendTarget: each.backendTarget.replace(/5$/, id),
+      body: each.options.body === undefined ? undefined : Buffer.from(`{"sent":"${marker}${padding}"${end}`),
       fault,
       recovers: this.#chance(0.5),
       answerBody: isLarge ? `{"answered":"${marker}${padding}"}` : bodyOf(marker),
-      isCallable,
+      isCallable: refused === undefined,
+      refusal: refused && (refused === operation(5) ? [400, invalidId] : [500, refused.failure]),
       sentAt: performance.now(),
       arrivals: 0,
       wasReused: false,
@@ -200,45 +209,19 @@ class Client {
     return run;
   }
 
-  async #callWithBadId(connection: RawClient): Promise<void> {
-    const run = this.#plan(undefined, false);
-    const headers = [['X-Request-Id', run.marker]] as const;
-    connection.send(requestBytes('DELETE', '/api/work-items/abc', { headers }));
-    await this.#expect(connection, run, 400, invalidId);
-  }
-
-  async #callWithBadBody(connection: RawClient): Promise<void> {
-    const [create] = operations.filter(({ method }) => method === 'POST');
-    if (!create) return;
-    const run = this.#plan(undefined, false);
-    const headers = [['X-Request-Id', run.marker]] as const;
-    connection.send(requestBytes('POST', create.path, { headers, body: `{"sent":"${run.marker}"` }));
-    await this.#expect(connection, run, 500, create.failure);
-  }
-
-  async #expect(connection: RawClient, run: Run, status: number, body: string): Promise<void> {
-    const reply = await this.#reply(connection, run.marker);
-    runs.delete(run.marker);
-    counts.refused += 1;
-    const flaw = reply && flawOf(reply, run.marker, status, body);
-    if (flaw) violation(`${run.marker}, refused by the gateway: ${flaw}`);
-  }
-
   /** Sends all or a part of a request and disconnects, at once or a little later. */
-  async #abandon(connection: RawClient, run: Run): Promise<void> {
+  async #abandon(connection: RawClient, run: Run, bytes: Buffer): Promise<void> {
     counts.abandoned += 1;
-    const { marker, each, path, body } = run;
-    const bytes = requestBytes(each.method, path, { headers: [['X-Request-Id', marker]], ...(body && { body }) });
     const isWhole = this.#chance(0.7);
     const length = isWhole ? bytes.length : 1 + this.#below(bytes.length - 1);
-    runs.set(marker, { ...run, isCallable: isWhole });
-    const left = runs.get(marker);
+    run.isCallable = isWhole;
     await connection.sendPieces([bytes.subarray(0, length)]);
     await wait(this.#below(this.#chance(0.1) ? 500 : 10));
     if (this.#chance(0.5)) connection.reset();
     else connection.destroy();
     this.#connection = undefined;
-    if (left) abandoned.push({ ...left, sentAt: performance.now() });
+    run.sentAt = performance.now();
+    abandoned.push(run);
   }
 
   async #reply(connection: RawClient, marker: string): Promise<Reply | undefined> {
@@ -345,8 +328,7 @@ function forgetAbandoned(sinceMs: number): void {
   const now = performance.now();
   for (let [oldest] = abandoned; oldest && now - oldest.sentAt > sinceMs; [oldest] = abandoned) {
     abandoned.shift();
-    const run = runs.get(oldest.marker);
-    if (run) checkArrivals(run);
+    checkArrivals(oldest);
     runs.delete(oldest.marker);
   }
 }
