@@ -47,21 +47,8 @@ const heads: [head: string, backendAnswer: Answer][] = [
 ]; // prettier-ignore
 
 const chunkSizes = [
-  '8;',
-  '8 ',
-  '8\t',
-  ' 8',
-  '+8',
-  '8_',
-  '"8"',
-  '8;a\0',
-  '8;a\rb',
-  '8\r',
-  '10000000000000008',
-  '-8',
-  '0x8',
-  'fffffffffffffffff',
-];
+  '8;', '8 ', '8\t', ' 8', '+8', '8_', '"8"', '8;a\0', '8;a\rb', '8\r', '10000000000000008', '-8', '0x8', 'fffffffffffffffff',
+]; // prettier-ignore
 const bodies: string[] = [
   ...chunkSizes.map((size) => `${size}\r\n${item}\r\n0\r\n\r\n`),
   `8\n${item}\r\n0\r\n\r\n`, `8\r\n${item}\n0\r\n\r\n`, `8\r\n${item}XX0\r\n\r\n`, `8\r\n${item}\r\n0\r\n\n`,
