@@ -189,7 +189,8 @@ const stalled: Fault[] = [
   fault('a 404 whose body is dripped', isMissing, 'closed', (secret) => drip(chunkedHead(secret, 404), '1\r\n \r\n')),
 ]; // prettier-ignore
 
-const slow: Fault[] = [
+/** Good answers that come slowly. Several at once would be too slow: the rest of a dropped answer may take a second. */
+export const slow: readonly Fault[] = [
   fault('latency: the answer comes late, but before the deadline', succeeds, 'kept', (secret) => latency(30, raw(good(secret)))),
   fault('bandwidth: few bytes a second', succeeds, 'kept', (secret) => bandwidth(20_000, good(secret))),
   fault('a slow drip within the deadline', succeeds, 'kept', (secret) => async (exchange) => {
@@ -369,12 +370,11 @@ const statuses: Fault[] = [
     raw(answerBytes(bodyOf(secret), { status: 401, headers: [['WWW-Authenticate', `Basic realm="${secret}"`]] }))),
 ]; // prettier-ignore
 
-/** All faults with which a call ends before its deadline. */
+/** All other faults with which a call ends before its deadline. */
 export const promptKinds = {
   'unusual answers': unusual,
   'special statuses': statuses,
   'answers that are cut off': cutOff,
-  'slow answers': slow,
   'interim answers': interim,
   'answers with too many bytes': tooMuch,
   'malformed heads': badHeads,

@@ -20,7 +20,7 @@ import {
   type Exchange,
 } from '../helpers/scripted-backend.ts';
 import { forEachTarget, type Target } from '../helpers/targets.ts';
-import { bodyOf, expectedReply, promptKinds, stalls, type Fault } from './faults.ts';
+import { bodyOf, expectedReply, promptKinds, slow, stalls, type Fault } from './faults.ts';
 
 /** The deadline of the cases that wait for it. */
 const deadlineMs = 1000;
@@ -354,6 +354,13 @@ describe('within the deadline', () => {
           test(`${kind}: each fault has its outcome, ${connection} connections [spec 7; D15 to D18, D20]`, async () => {
             using matrix = new Matrix(target());
             await matrix.run(cellsOf(faults), connection);
+          });
+        }
+
+        for (const fault of slow) {
+          test(`${fault.name}: a success, ${connection} connections [spec 7]`, async () => {
+            using matrix = new Matrix(target());
+            await matrix.run(cellsOf([fault]), connection);
           });
         }
 

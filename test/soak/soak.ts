@@ -4,7 +4,7 @@
 
 import { setTimeout as wait } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
-import { expectedReply, bodyOf, promptKinds, stalls, type Fault } from '../faults/faults.ts';
+import { expectedReply, bodyOf, promptKinds, slow, stalls, type Fault } from '../faults/faults.ts';
 import { assertReply, invalidId, operation, operations, type Operation } from '../helpers/expected.ts';
 import { createRandom } from '../helpers/json-texts.ts';
 import { RawClient, requestBytes, type Reply } from '../helpers/raw-client.ts';
@@ -40,7 +40,7 @@ const busyMs = deadlineMs / 2;
 const warmUpMs = Math.min(60_000, (minutes * 60_000) / 4);
 
 /** Without the faults `late` and `diesIdle`, which affect other calls. */
-const faults: readonly Fault[] = [...Object.values(promptKinds).flat(), ...stalls].filter(
+const faults: readonly Fault[] = [...Object.values(promptKinds).flat(), ...slow, ...stalls].filter(
   ({ diesIdle, late }) => !diesIdle && !late,
 );
 
