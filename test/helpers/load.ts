@@ -31,7 +31,7 @@ export interface Call<S extends Shot = Shot> {
   readonly failure: string | undefined;
 }
 
-/** Where clients connect. */
+/** The address to which clients connect. */
 export interface Place {
   readonly port: number;
   readonly host?: string;
