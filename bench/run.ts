@@ -7,6 +7,7 @@ import { Bench, Session, type Flags, type Scenario } from './bench.ts';
 import { record } from './figures.ts';
 import { readResults, type Results } from './results.ts';
 import { stopAll } from './running.ts';
+import { scenario as ablation } from './scenarios/ablation.ts';
 import { scenario as aborts } from './scenarios/aborts.ts';
 import { scenario as dashboard } from './scenarios/dashboard.ts';
 import { scenario as flame } from './scenarios/flame.ts';
@@ -19,7 +20,7 @@ import { scenario as restart } from './scenarios/restart.ts';
 import { scenario as startup } from './scenarios/startup.ts';
 
 const SCENARIOS: Readonly<Record<string, Scenario>> = {
-  peers, guards, growth, json, startup, hostile, aborts, restart, dashboard, flame,
+  peers, guards, growth, json, startup, hostile, aborts, restart, ablation, dashboard, flame,
 }; // prettier-ignore
 const MINUTES = 20;
 

@@ -1,0 +1,76 @@
+// Measures the cost of each part of a call: compares the built gateway with a copy that lacks the part. Each copy of dist/ has one
+// piece of text replaced. No copy is safe to use.
+import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { LoadCase, Scenario } from '../bench.ts';
+import { findContender, type Contender } from '../contenders.ts';
+import { existing, formatUs, median } from '../tables.ts';
+import { WORKLOADS } from '../workloads.ts';
+
+/** A part, and how to take it out: in `file` of dist/core, `from` becomes `to`. */
+type Part = readonly [name: string, file: string, from: string, to: string];
+
+const PARTS: readonly Part[] = [
+  ['request id', 'call/request-context.js', 'readRequestId(fields) {', "readRequestId(fields) { return '0123456789abcdef';"],
+  ['trace context', 'call/request-context.js', 'readTraceContext(fields) {', 'readTraceContext(fields) { return noTraceContext;'],
+  ['figures and log', 'call/gateway.js', 'notifyEnd(record, trace) {', 'notifyEnd(record, trace) { return;'],
+  ['cross-site and host checks', 'call/gateway.js', 'admits({ method, target, fields }) {', 'admits({ method, target, fields }) { return true;'],
+  ['deadline', 'backend/deadlines.js', 'start(deadline) {', 'start(deadline) { return;'],
+  ['budget of buffered bytes', 'body/budget.js', 'take(bytes) {', 'take(bytes) { return true;'],
+  ['JSON check', 'json/json.js', 'function isJson(bytes) {', 'function isJson(bytes) { return true;'],
+  ['head and body in one write', 'http1/socket-writes.js', 'oneWriteBytesMax = 16_384', 'oneWriteBytesMax = -1'],
+  ['a look at the connection before a send', 'http1/client-connection.js', 'setImmediate(sendAll);', 'sendAll();'],
+  ['fair turns', 'http1/turns.js', 'currentTurn() {', 'currentTurn() { return 0;'],
+  ['clock', 'time/monotonic.js', 'monotonicMs() {', 'monotonicMs() { return 1;'],
+]; // prettier-ignore
+
+const root = join(import.meta.dirname, '../..');
+
+/** A copy of the gateway without `part`, in build/ so that it finds its packages. */
+function takeOut([name, file, from, to]: Part): Contender {
+  const gateway = findContender('gateway');
+  const copy = join(root, 'build/ablation', name.replaceAll(' ', '-'));
+  rmSync(copy, { recursive: true, force: true });
+  cpSync(join(root, 'dist'), copy, { recursive: true });
+  const path = join(copy, 'core', file);
+  const text = readFileSync(path, 'utf8');
+  if (text.split(from).length !== 2) throw new Error(`dist/core/${file} does not have "${from}" once`);
+  writeFileSync(path, text.replace(from, to));
+  const start: Contender['start'] = (place) => {
+    const command = gateway.start(place);
+    return { ...command, args: [join(copy, 'command/main.js'), ...command.args.slice(1)] };
+  };
+  return { ...gateway, name, start };
+}
+
+export const scenario: Scenario = {
+  title: 'cost of each part of a call',
+  rounds: 7,
+  seconds: 1,
+  minutes: 10,
+  isApart: true,
+  run: async (bench) => {
+    const whole = findContender('gateway');
+    const contenders = bench.choose([whole, ...PARTS.map(takeOut)], ({ name }) => name === whole.name);
+    const running = [];
+    for (const contender of contenders) running.push(await bench.start(contender));
+    for (const workload of WORKLOADS.filter(({ name }) => ['item', 'put'].includes(name))) {
+      const cases = running.map((one): LoadCase => ({
+        name: `${one.contender.name}, ${workload.name}`,
+        one,
+        workload,
+      }));
+      const results = await bench.loadInTurns(cases);
+      const costs = existing(results.get(existing(cases[0])));
+      bench.printCosts(`${workload.title}, without`, results, {
+        'saves, µs': (one) => {
+          // Each round by itself, since the machine's speed changes between rounds.
+          const savings = existing(results.get(one)).map(({ us }, round) => existing(costs[round]).us - us);
+          return formatUs(median(savings));
+        },
+      });
+    }
+    rmSync(join(root, 'build/ablation'), { recursive: true, force: true });
+    return undefined;
+  },
+};
