@@ -6,8 +6,8 @@ import { fileURLToPath } from 'node:url';
 import { format, resolveConfig } from 'prettier';
 
 import { defaultOf } from '../packages/command/settings/describe.ts';
-import { settingGroups, type SettingGroup } from '../packages/command/options/groups.ts';
-import { commandNames, type Command } from '../packages/command/options/row.ts';
+import { settingGroups, type SettingGroup } from '../packages/command/settings/groups.ts';
+import { commandNames, type Command } from '../packages/command/settings/row.ts';
 import {
   flagOf,
   groupSettings,
@@ -24,7 +24,7 @@ const settingsDocPath = fileURLToPath(new URL('../docs/settings.md', import.meta
 export async function createSettingsDoc(): Promise<string> {
   const text = `# Settings
 
-<!-- Written by \`npm run docs\` from the tables in packages/command/settings/settings.ts. Change those, not this file. -->
+<!-- Written by \`npm run docs\` from the tables in packages/command/settings/rows.ts. Change those, not this file. -->
 
 Each setting is an environment variable and a flag. Flags take precedence over variables, and variables over
 defaults; an empty variable counts as unset. A flag's value follows a space or a \`=\`. Variables of another

@@ -5,7 +5,6 @@ import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Changes } from './changes.ts';
-import { bytesIn, numberIn, readMessage, type WireField } from './protobuf.ts';
 
 interface ReceivedSpan {
   readonly traceId: string;
@@ -31,11 +30,13 @@ export class Collector implements AsyncDisposable {
   readonly bodies: Buffer[] = [];
   readonly headers: IncomingHttpHeaders[] = [];
   reply: CollectorReply = takes;
+  readonly url: string;
   readonly #server: Server;
   readonly #changes = new Changes();
 
   private constructor(server: Server) {
     this.#server = server;
+    this.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
     server.on('request', (request, response) => {
       const pieces: Buffer[] = [];
       request.on('data', (piece: Buffer) => pieces.push(piece));
@@ -56,14 +57,6 @@ export class Collector implements AsyncDisposable {
     const server = createServer();
     await once(server.listen(port, '127.0.0.1'), 'listening');
     return new Collector(server);
-  }
-
-  get port(): number {
-    return (this.#server.address() as AddressInfo).port;
-  }
-
-  get url(): string {
-    return `http://127.0.0.1:${this.port}`;
   }
 
   /** Resolves when `find` returns a value. */
@@ -93,8 +86,7 @@ export class Collector implements AsyncDisposable {
   }
 }
 
-export const takes: CollectorReply = (response) =>
-  response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end();
+const takes: CollectorReply = (response) => response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end();
 
 // Decodes by the field numbers in opentelemetry/proto/trace/v1/trace.proto.
 function decodeSpans(body: Buffer): ReceivedSpan[] {
@@ -144,4 +136,58 @@ function attributesIn(fields: readonly WireField[], number: number): Record<stri
       return [key.toString('utf8'), plain];
     }),
   );
+}
+
+// A field of a protobuf message.
+interface WireField {
+  readonly number: number;
+  /** A number (varint, fixed32, fixed64) or bytes. */
+  readonly value: bigint | Buffer;
+}
+
+/** The fields of a message; throws if the bytes are not a message. */
+function readMessage(bytes: Buffer): WireField[] {
+  const fields: WireField[] = [];
+  let at = 0;
+  const readVarint = (): bigint => {
+    let value = 0n;
+    for (let shift = 0n; ; shift += 7n) {
+      const byte = bytes[at];
+      if (byte === undefined || shift > 63n) throw new Error('a number without an end');
+      at += 1;
+      value |= BigInt(byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+  };
+  const take = (length: number): Buffer => {
+    if (at + length > bytes.length) throw new Error('a field longer than its message');
+    at += length;
+    return bytes.subarray(at - length, at);
+  };
+  // Varint, fixed64, bytes, fixed32.
+  const readers: Readonly<Record<number, () => bigint | Buffer>> = {
+    0: readVarint,
+    1: () => take(8).readBigUInt64LE(),
+    2: () => take(Number(readVarint())),
+    5: () => BigInt(take(4).readUInt32LE()),
+  };
+  while (at < bytes.length) {
+    const key = readVarint();
+    const read = readers[Number(key & 7n)];
+    if (read === undefined) throw new Error(`unknown wire type ${key & 7n}`);
+    fields.push({ number: Number(key >> 3n), value: read() });
+  }
+  return fields;
+}
+
+/** All values of a field that is a message, a string or bytes. */
+function bytesIn(fields: readonly WireField[], number: number): Buffer[] {
+  return fields.flatMap((field) => (field.number === number && typeof field.value !== 'bigint' ? [field.value] : []));
+}
+
+/** The value of a number field; 0, protobuf's default, if it is missing. */
+function numberIn(fields: readonly WireField[], number: number): bigint {
+  const value = fields.findLast((field) => field.number === number)?.value ?? 0n;
+  if (typeof value !== 'bigint') throw new Error(`field ${number} is not a number`);
+  return value;
 }

@@ -11,7 +11,7 @@ import { runCli } from '../../packages/command/cli/cli.ts';
 import { parts } from '../../packages/command/parts.ts';
 import { holdSignals } from '../../packages/command/service/held-signals.ts';
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
-import { settingGroups } from '../../packages/command/options/groups.ts';
+import { settingGroups } from '../../packages/command/settings/groups.ts';
 import { briefOf, flagOf, settingNames, settingsOf, variableOf } from '../../packages/command/settings/settings.ts';
 import { findSimilar } from '../../packages/core/hosts/options/similar.ts';
 import Fastify from 'fastify';

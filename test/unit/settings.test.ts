@@ -7,9 +7,9 @@ import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
 
 import { defaultOf, describeChanges, describeSettings, showValue } from '../../packages/command/settings/describe.ts';
-import { settingGroups } from '../../packages/command/options/groups.ts';
+import { settingGroups } from '../../packages/command/settings/groups.ts';
 import { resolveSettings } from '../../packages/command/settings/resolve.ts';
-import { type Command } from '../../packages/command/options/row.ts';
+import { type Command } from '../../packages/command/settings/row.ts';
 import {
   flagOf,
   groupSettings,

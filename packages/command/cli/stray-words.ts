@@ -3,7 +3,7 @@
 import { joinWithOr, suggest } from '../../core/hosts/options/similar.ts';
 import type { Terminal } from '../commands/command.ts';
 import { commands } from '../commands/commands.ts';
-import { commandNames, type Command } from '../options/row.ts';
+import { commandNames, type Command } from '../settings/row.ts';
 import { flagOf, settingsOf } from '../settings/settings.ts';
 import type { Invocation } from './invocation.ts';
 

@@ -3,7 +3,7 @@
 
 import type { Gateway } from '../../core/call/gateway.ts';
 import type { ConnectionFactory } from '../../core/http1/connection.ts';
-import type { ProcessTracer, SpanObserver, TraceOptions } from '../options/tracing.ts';
+import type { Tracer } from '../../core/call/tracer.ts';
 import type { ClientTls } from '../../core/http1/client-connection.ts';
 import { dashboardFolder, type CreateDashboard } from '../admin/dashboard-port.ts';
 import { StartError } from '../../core/hosts/common/start-error.ts';
@@ -63,6 +63,28 @@ interface ClusterPart {
     tls: TlsInForce,
     passed: readonly number[],
   ) => Promise<ClientService>;
+}
+
+/** The settings that traces need. */
+export type TraceOptions = Pick<
+  Settings,
+  Extract<keyof Settings, `otel${string}`> | 'backendUrl' | 'tlsCertFile' | 'logClient'
+>;
+
+/** Receives the numbers of lost spans. */
+export interface SpanObserver {
+  /** Called immediately for each loss, with the number of spans. */
+  onDropped(spans: number): void;
+  /** Spans are being lost because of `cause`. `spans` is the number of losses that no earlier call has reported. */
+  onLosing(cause: string, spans: number): void;
+  /** The collector accepts spans again. `spans` of them were lost since `onLosing`, the last one because of `cause`. */
+  onRecovered(cause: string, spans: number): void;
+}
+
+/** A tracer with a lifetime. */
+export interface ProcessTracer extends Tracer {
+  /** Exports the remaining spans for at most `limitMs`. Resolves with the number of losses that only `onDropped` reported. */
+  end(limitMs: number): Promise<number>;
 }
 
 /** The folder of each part, for messages. */

@@ -16,11 +16,10 @@ import { KeyRecords } from '../../figures/key-status.ts';
 import type { Records, ReportedServing } from '../../figures/report.ts';
 import type { TlsInForce } from '../certificates/certificates.ts';
 import type { Logger } from '../log/log.ts';
-import type { SpanObserver } from '../options/tracing.ts';
 import type { Settings } from '../settings/settings.ts';
 import { createGuards } from './guards.ts';
 import { createObserver } from './observer.ts';
-import { loadPart, type Parts } from './parts.ts';
+import { loadPart, type Parts, type SpanObserver } from './parts.ts';
 import type { ClientService } from './services.ts';
 
 export interface Serving extends ReportedServing, Pick<ClientService, 'renewTls' | 'beginDrain' | 'stop'> {

@@ -1,6 +1,6 @@
 // Describes settings for the help, docs/settings.md, the log and the dashboard, without secrets.
 
-import type { Command } from '../options/row.ts';
+import type { Command } from './row.ts';
 import {
   flagOf,
   rowOf,

@@ -1,9 +1,6 @@
 // Checks at the start that the packages which a setting needs are installed. They are optional peers in package.json.
 
-interface PackageSettings {
-  readonly otelExporterOtlpEndpoint?: string | undefined;
-  readonly logFormat?: string | undefined;
-}
+import { variableOf, type Settings } from './settings.ts';
 
 const tracePackages = [
   '@opentelemetry/api',
@@ -15,20 +12,20 @@ const tracePackages = [
 
 /** One problem for each setting whose packages are not all installed. */
 export function findMissingPackages(
-  { otelExporterOtlpEndpoint = '', logFormat }: PackageSettings,
-  variableOf: (name: keyof PackageSettings) => string,
-  isThere: (name: string) => boolean = isInstalled,
+  { otelExporterOtlpEndpoint = '', logFormat }: Partial<Pick<Settings, 'otelExporterOtlpEndpoint' | 'logFormat'>>,
+  isThere = isInstalled,
 ): string[] {
-  const needed = {
-    otelExporterOtlpEndpoint: otelExporterOtlpEndpoint === '' ? [] : tracePackages,
-    logFormat: logFormat === 'pretty' ? ['pino-pretty'] : [],
-  };
-  return Object.entries(needed).flatMap(([setting, packages]) => {
-    const missing = packages.filter((name) => !isThere(name));
-    return missing.length === 0
-      ? []
-      : `${variableOf(setting as keyof PackageSettings)} needs ${missing.length === 1 ? 'a package that is' : 'packages that are'} not installed: run \`npm install ${missing.join(' ')}\` where work-item-gateway is installed, or leave the setting out`;
-  });
+  return [
+    ...(otelExporterOtlpEndpoint === '' ? [] : describeMissing('otelExporterOtlpEndpoint', tracePackages, isThere)),
+    ...(logFormat === 'pretty' ? describeMissing('logFormat', ['pino-pretty'], isThere) : []),
+  ];
+}
+
+function describeMissing(setting: keyof Settings, packages: readonly string[], isThere: typeof isInstalled): string[] {
+  const missing = packages.filter((name) => !isThere(name));
+  const what = missing.length === 1 ? 'a package that is' : 'packages that are';
+  const advice = `run \`npm install ${missing.join(' ')}\` where work-item-gateway is installed, or leave the setting out`;
+  return missing.length === 0 ? [] : [`${variableOf(setting)} needs ${what} not installed: ${advice}`];
 }
 
 /** Tells whether `name` can be imported. */

@@ -8,7 +8,7 @@ import { findCorsProblems } from '../../core/hosts/options/cors-options.ts';
 import { Problem } from '../../core/hosts/options/problem.ts';
 import { defaultOf } from './describe.ts';
 import { findMissingPackages } from './optional-packages.ts';
-import type { Command } from '../options/row.ts';
+import type { Command } from './row.ts';
 import { readSettingsFile } from './settings-file.ts';
 import {
   flagOf,
@@ -44,53 +44,45 @@ export function resolveSettings(
     ? readSettingsFile(flags.settingsFile ?? environment[variableOf('settingsFile')] ?? '', problems)
     : {};
   for (const name of settingNames) {
-    const { kind } = rowOf(name);
-    const flag = flags[name];
+    const variable = variableOf(name);
     // Variables that only other commands use are ignored, valid or not.
-    const variable = used.has(name) ? givenText(environment[variableOf(name)]) : undefined;
-    const line = used.has(name) ? givenText(file[variableOf(name)]) : undefined;
-    const text = flag ?? variable ?? line ?? defaultOf(name, command);
-    sources[name] =
-      flag !== undefined ? 'flag' : variable !== undefined ? 'environment' : line !== undefined ? 'file' : 'default';
+    const unlessEmpty = (text = ''): string | undefined => (used.has(name) && text !== '' ? text : undefined);
+    const candidates: readonly [SettingSource, string, string | undefined][] = [
+      ['flag', flagOf(name), flags[name]],
+      ['environment', variable, unlessEmpty(environment[variable])],
+      ['file', `${variable} in the settings file`, unlessEmpty(file[variable])],
+    ];
+    const given = candidates.find(([, , text]) => text !== undefined);
+    const [source, place, text = defaultOf(name, command)] = given ?? ['default', variable];
+    const { kind } = rowOf(name);
     const value = kind.parse(text);
+    sources[name] = source;
     if (value instanceof Problem) {
-      const given =
-        sources[name] === 'flag'
-          ? flagOf(name)
-          : sources[name] === 'file'
-            ? `${variableOf(name)} in the settings file`
-            : variableOf(name);
       const shown = kind.isSecret === true ? undefined : quoteIfPlain(text);
-      problems.push(`${given} ${shown === undefined ? '' : `is ${shown}, but `}${value.text}`);
+      problems.push(`${place} ${shown === undefined ? '' : `is ${shown}, but `}${value.text}`);
     } else {
       settings[name] = value;
     }
   }
-  if (
-    used.has('port') &&
-    settings.port === settings.adminPort &&
-    settings.port !== 0 &&
-    settings.port !== undefined &&
-    settings.host === settings.adminHost
-  ) {
+  const read = settings as Partial<Settings>;
+  const { host, port, adminHost, adminPort } = read;
+  if (used.has('port') && port === adminPort && port !== 0 && port !== undefined && host === adminHost) {
     problems.push('PORT and ADMIN_PORT are the same: use a different port for each');
   }
-  const read = settings as Partial<Settings>;
   const isSet = (name: SettingName): boolean => sources[name] !== 'default';
-  problems.push(...findCorsProblems(read, variableOf));
-  findTlsProblems(read, sources, !isReload && command !== 'openapi', problems);
-  const ofHttp2 = settings.http2 === true && command !== 'openapi' ? findHttp2Problem() : undefined;
-  problems.push(...(ofHttp2 === undefined ? [] : [ofHttp2]));
-  problems.push(...findRateProblems(read, isSet, variableOf), ...findTokenProblems(read, isSet, variableOf));
-  if (command !== 'openapi') {
-    problems.push(...findMissingPackages(read, variableOf));
-  }
+  // `openapi` starts nothing.
+  const starts = command !== 'openapi';
+  const http2Problem = starts && read.http2 === true ? findHttp2Problem() : undefined;
+  problems.push(
+    ...findCorsProblems(read, variableOf),
+    ...findTlsProblems(read, isSet, starts && !isReload),
+    ...(http2Problem === undefined ? [] : [http2Problem]),
+    ...findRateProblems(read, isSet, variableOf),
+    ...findTokenProblems(read, isSet, variableOf),
+    ...(starts ? findMissingPackages(read) : []),
+  );
   if (problems.length > 0) {
     throw new SettingsError(problems);
   }
   return { command, settings: Object.freeze(settings) as Settings, sources: Object.freeze(sources) };
-}
-
-function givenText(text: string | undefined): string | undefined {
-  return text === '' ? undefined : text;
 }

@@ -1,25 +1,10 @@
-// The table of settings. Flags, variables, defaults, checks, help and docs/settings.md come from its rows. A new setting is
-// a row in rows/.
+// The settings of the command, as the table in rows.ts describes them. Flags, variables, defaults, checks, help and
+// docs/settings.md come from its rows.
 
-import { rateRows } from '../../core/guards/options/rate-options.ts';
-import { tokenRows } from '../../core/guards/options/token-options.ts';
 import type { TextKind } from '../../core/hosts/options/kinds.ts';
-import { sizeLimitRows, timeLimitRows } from '../../core/hosts/options/limits.ts';
-import { settingGroups, type SettingGroup } from '../options/groups.ts';
-import { gateway, settings, toVariable, type Command, type Row } from '../options/row.ts';
-import { clientsRows } from './rows/clients.ts';
-import { connectionsRows } from './rows/connections.ts';
-import { operationRows } from './rows/operation.ts';
-
-const settingsTable = {
-  ...clientsRows,
-  ...settings('rateLimit', gateway, rateRows),
-  ...settings('tokens', gateway, tokenRows),
-  ...connectionsRows,
-  ...settings('limits', gateway, sizeLimitRows),
-  ...settings('timeLimits', gateway, timeLimitRows),
-  ...operationRows,
-};
+import { settingGroups, type SettingGroup } from './groups.ts';
+import { toVariable, type Command, type Row } from './row.ts';
+import { settingsTable } from './rows.ts';
 
 export type SettingName = keyof typeof settingsTable;
 

@@ -8,7 +8,7 @@ import {
   type CertificateUse,
   type NamedFile,
 } from '../certificates/certificates.ts';
-import { variableOf, type SettingName, type Settings, type SettingSource } from './settings.ts';
+import { variableOf, type SettingName, type Settings } from './settings.ts';
 
 const http2NodeMin = 26;
 
@@ -45,44 +45,41 @@ export const certificateSettings: readonly SettingName[] = [
 ];
 
 /**
- * Adds the problems of the TLS settings: settings without effect, incomplete pairs [D41], and unusable files if
+ * Returns the problems of the TLS settings: settings without effect, incomplete pairs [D41], and unusable files if
  * `readsFiles`. Settings that the command does not have are at their defaults.
  */
 export function findTlsProblems(
   settings: Partial<Settings>,
-  sources: Readonly<Record<SettingName, SettingSource>>,
+  isSet: (name: SettingName) => boolean,
   readsFiles: boolean,
-  problems: string[],
-): void {
-  const before = problems.length;
-  for (const pair of pairs) {
-    const missing = pair.filter((name) => settings[name] === '');
-    if (missing.length === 1) {
-      problems.push(
-        `${pair.map(variableOf).join(' and ')} belong together: ${variableOf(missing[0] ?? pair[0])} is missing`,
-      );
-    }
-  }
-  const isSet = (name: SettingName): boolean => sources[name] !== 'default';
-  if (pairs[0].every((name) => settings[name] === '')) {
-    for (const name of ofClientTls.filter((each) => isSet(each) && settings[each] !== false)) {
-      problems.push(`${variableOf(name)} needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients use plain http`);
-    }
-  }
-  if (settings.backendUrl !== undefined && settings.backendUrl.protocol !== 'https:') {
-    for (const name of ofBackendTls.filter(isSet)) {
-      problems.push(`${variableOf(name)} needs an https address in BACKEND_URL`);
-    }
-  }
+): string[] {
+  const hasPlainClients = pairs[0].every((name) => settings[name] === '');
+  const hasPlainBackend = settings.backendUrl !== undefined && settings.backendUrl.protocol !== 'https:';
   const files = certificateFilesOf(settings as Settings);
-  const areAllEmpty = !Object.values(files).some(hasFiles);
-  if (areAllEmpty && isSet('tlsReloadMs')) {
+  const sets = Object.values(files).filter(hasFiles);
+  const problems = [
+    ...pairs
+      .map((pair) => [pair, pair.filter((name) => settings[name] === '')] as const)
+      .filter(([, missing]) => missing.length === 1)
+      .map(([pair, missing]) => {
+        const [all, one] = [pair, missing].map((names) => names.map(variableOf).join(' and '));
+        return `${all} belong together: ${one} is missing`;
+      }),
+    ...ofClientTls
+      .filter((name) => hasPlainClients && isSet(name) && settings[name] !== false)
+      .map((name) => `${variableOf(name)} needs TLS_CERT_FILE and TLS_KEY_FILE: without them clients use plain http`),
+    ...ofBackendTls
+      .filter((name) => hasPlainBackend && isSet(name))
+      .map((name) => `${variableOf(name)} needs an https address in BACKEND_URL`),
+  ];
+  if (sets.length === 0 && isSet('tlsReloadMs')) {
     problems.push('TLS_RELOAD_MS has no effect without certificate files: set some, or leave it out');
   }
-  if (readsFiles && !areAllEmpty && problems.length === before) {
-    for (const each of Object.values(files)) {
-      const set = readCertificateSet(each, readFileTexts(each));
-      problems.push(...('own' in set ? [] : set));
-    }
+  if (!readsFiles || problems.length > 0) {
+    return problems;
   }
+  return sets.flatMap((each) => {
+    const set = readCertificateSet(each, readFileTexts(each));
+    return 'own' in set ? [] : set;
+  });
 }

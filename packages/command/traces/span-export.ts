@@ -1,12 +1,13 @@
-// Limits the number of spans that wait for the SDK's exporter, and counts the spans that the collector did not accept
-// [D49].
+// Exports spans and counts those that are lost [D49]. The SDK's queue drops spans silently when it is full, so it gets only
+// spans for which there is room.
 
 import { ExportResultCode, type ExportResult } from '@opentelemetry/core';
 import { BatchSpanProcessor, type ReadableSpan, type SpanExporter } from '@opentelemetry/sdk-trace';
 
 import { escapeControls } from '../../core/text/escape.ts';
-import { takeRejectedSpans } from './rejected-spans.ts';
-import type { SpanLosses } from './span-losses.ts';
+import { systemClock, type Clock } from '../../core/time/clock.ts';
+import { OutageLines } from '../service/outage-lines.ts';
+import type { SpanObserver } from '../service/parts.ts';
 
 // Largest number of spans held, including those in flight to the collector; further spans are dropped.
 const spansMax = 2_048;
@@ -15,106 +16,96 @@ const batchSpansMax = 512;
 const batchDelayMs = 1_000;
 const causeLengthMax = 200;
 
-/** Exports through `exporter`. A batch that takes longer than `timeoutMs` counts as failed. */
-export class WatchedExporter implements SpanExporter {
-  readonly #exporter: SpanExporter;
-  readonly #timeoutMs: number;
-  readonly #losses: SpanLosses;
-  // Number of admitted spans that so far are neither accepted by the collector nor dropped.
-  #pending = 0;
+export class SpanExport {
+  readonly #processor: BatchSpanProcessor;
+  readonly #observer: SpanObserver;
+  readonly #lines: OutageLines;
+  // Number of spans that are neither accepted by the collector nor lost.
+  #held = 0;
+  // Number of lost spans that no log line has reported.
+  #unreported = 0;
+  #cause = '';
   // True if a span was dropped for lack of room since the collector last accepted spans.
   #wasFull = false;
   #isClosed = false;
 
-  constructor(exporter: SpanExporter, timeoutMs: number, losses: SpanLosses) {
-    this.#exporter = exporter;
-    this.#timeoutMs = timeoutMs;
-    this.#losses = losses;
+  /** Exports through `exporter`. A batch that takes longer than `timeoutMs` does not delay the next one. */
+  constructor(exporter: SpanExporter, timeoutMs: number, observer: SpanObserver, clock: Clock = systemClock) {
+    this.#observer = observer;
+    this.#lines = new OutageLines({
+      clock,
+      onDown: () => observer.onLosing(this.#cause, this.#takeUnreported()),
+      onUp: () => observer.onRecovered(this.#cause, this.#takeUnreported()),
+    });
+    this.#processor = new BatchSpanProcessor({
+      exporter: {
+        export: (spans, onResult) =>
+          exporter.export(spans, (result) => {
+            this.#note(result, spans.length);
+            onResult(result);
+          }),
+        shutdown: () => exporter.shutdown(),
+      },
+      maxQueueSize: spansMax,
+      maxExportBatchSize: batchSpansMax,
+      scheduledDelayMillis: batchDelayMs,
+      exportTimeoutMillis: timeoutMs,
+    });
   }
 
-  /** Admits one span; returns false if there is no room and the span is dropped. */
-  admit(): boolean {
-    if (this.#pending >= spansMax) {
+  add(span: ReadableSpan): void {
+    if (this.#held < spansMax) {
+      this.#held += 1;
+      this.#processor.onEnd(span);
+    } else {
       this.#wasFull = true;
-      this.#losses.lose(1, `${spansMax} spans are already waiting`);
-      return false;
+      this.#lose(1, `${spansMax} spans are already waiting`);
     }
-    this.#pending += 1;
-    return true;
+  }
+
+  /** Resolves when the last spans are exported or lost, or after `limitMs`. */
+  async flush(limitMs: number): Promise<void> {
+    const { promise: late, resolve } = Promise.withResolvers<undefined>();
+    const timer = setTimeout(resolve, limitMs, undefined);
+    // Failures reach `#note`.
+    await Promise.race([this.#processor.shutdown().catch(() => undefined), late]);
+    clearTimeout(timer);
   }
 
   /** Drops the spans not accepted yet. Returns the number of lost spans that no log line has reported. */
   close(): number {
     this.#isClosed = true;
-    return this.#losses.close(this.#pending);
+    this.#lines.close();
+    this.#observer.onDropped(this.#held);
+    return this.#takeUnreported() + this.#held;
   }
 
-  export(spans: ReadableSpan[], onResult: (result: ExportResult) => void): void {
-    let isOver = false;
-    const finish = (result: ExportResult): void => {
-      const rejected = takeRejectedSpans();
-      if (isOver) {
-        return;
-      }
-      isOver = true;
-      clearTimeout(timer);
-      if (!this.#isClosed) {
-        this.#pending -= spans.length;
-        this.#note(result, spans.length, Math.min(rejected, spans.length));
-      }
-      onResult(result);
-    };
-    const timer = setTimeout(() => {
-      const error = new Error(`no reply within ${this.#timeoutMs} ms`);
-      finish({ code: ExportResultCode.FAILED, error });
-    }, this.#timeoutMs).unref();
-    try {
-      this.#exporter.export(spans, finish);
-    } catch (error) {
-      finish({ code: ExportResultCode.FAILED, error: error as Error });
+  #note({ code, error }: ExportResult, spans: number): void {
+    if (this.#isClosed) {
+      return;
     }
-  }
-
-  #note({ code, error }: ExportResult, spans: number, rejected: number): void {
+    this.#held -= spans;
     if (code !== ExportResultCode.SUCCESS) {
-      this.#losses.lose(spans, describeCause(error));
-    } else if (rejected > 0) {
-      this.#losses.lose(rejected, 'the collector rejected some spans');
+      this.#lose(spans, describeCause(error));
     } else if (this.#wasFull) {
       // Spans were dropped while this batch waited, so the next batch decides whether the losses are over.
       this.#wasFull = false;
     } else {
-      this.#losses.recover();
+      this.#lines.up();
     }
   }
 
-  async shutdown(): Promise<void> {
-    await this.#exporter.shutdown();
-  }
-}
-
-/**
- * Passes only admitted spans on to the SDK's queue. So that queue, which drops spans silently when it is full, never
- * gets full.
- */
-export class BoundedProcessor extends BatchSpanProcessor {
-  readonly #exporter: WatchedExporter;
-
-  constructor(exporter: WatchedExporter, exportTimeoutMillis: number) {
-    super({
-      exporter,
-      maxQueueSize: spansMax,
-      maxExportBatchSize: batchSpansMax,
-      scheduledDelayMillis: batchDelayMs,
-      exportTimeoutMillis,
-    });
-    this.#exporter = exporter;
+  #lose(spans: number, cause: string): void {
+    this.#observer.onDropped(spans);
+    this.#unreported += spans;
+    this.#cause = cause;
+    this.#lines.down(cause);
   }
 
-  override onEnd(span: ReadableSpan): void {
-    if (this.#exporter.admit()) {
-      super.onEnd(span);
-    }
+  #takeUnreported(): number {
+    const spans = this.#unreported;
+    this.#unreported = 0;
+    return spans;
   }
 }
 
@@ -124,7 +115,6 @@ function describeCause(error: Error | undefined): string {
   if (typeof code === 'number') {
     return `status ${code}`;
   }
-  const text =
-    error === undefined || error.message === '' ? (typeof code === 'string' ? code : 'unknown') : error.message;
-  return escapeControls(text).slice(0, causeLengthMax);
+  const words = [error?.message, code, 'unknown'].find((each) => typeof each === 'string' && each !== '');
+  return escapeControls(String(words)).slice(0, causeLengthMax);
 }

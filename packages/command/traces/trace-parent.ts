@@ -1,7 +1,8 @@
-// Reads and writes `traceparent` values of version 00 (W3C Trace Context 2). The functions expect values that this file
-// wrote or that `readTraceContext` has checked.
+// Reads and writes `traceparent` values of version 00 (W3C Trace Context 2), and decides which calls are sampled. The
+// functions expect values that this file wrote or that `readTraceContext` has checked.
 
 import { RandomText } from '../../core/text/random-text.ts';
+import type { TraceOptions } from '../service/parts.ts';
 
 const sampledFlag = 1;
 // The trace id is random (3.2.2.5.2), whether or not the call is sampled.
@@ -31,4 +32,30 @@ export function childOf(parent: string, spanId: string, isChildSampled: boolean)
 // The last digit holds all defined flags.
 function flagsOf(traceParent: string): number {
   return Number.parseInt(traceParent.charAt(54), 16);
+}
+
+/**
+ * Decides whether a call is sampled. `traceParent` contains the trace id of the call. `isParentSampled` is the client's
+ * decision, or undefined if the client sent no trace context.
+ */
+type Sampler = (traceParent: string, isParentSampled: boolean | undefined) => boolean;
+
+const parentBased = 'parentbased_';
+const idRange = 2 ** 32;
+
+/** Creates OpenTelemetry's standard sampler `name`. `ratio`, from 0 to 1, is used by the `traceidratio` samplers. */
+export function createSampler(name: TraceOptions['otelTracesSampler'], ratio: number): Sampler {
+  const root = createRootSampler(name.replace(parentBased, ''), ratio);
+  return name.startsWith(parentBased) ? (traceParent, isParentSampled) => isParentSampled ?? root(traceParent) : root;
+}
+
+function createRootSampler(name: string, ratio: number): (traceParent: string) => boolean {
+  const limit = name === 'traceidratio' ? Math.ceil(ratio * idRange) : name === 'always_on' ? idRange : 0;
+  if (limit === 0 || limit === idRange) {
+    return () => limit > 0;
+  }
+  // Hexadecimal texts of equal length compare like their numbers. Comparing texts takes half the time of parsing one.
+  const digits = limit.toString(16).padStart(8, '0');
+  // The last 32 bits of the trace id are random in every version of trace ids (W3C Trace Context 2, 2.2.2).
+  return (traceParent) => traceParent.slice(27, 35) < digits;
 }

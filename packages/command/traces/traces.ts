@@ -1,22 +1,20 @@
 // Traces calls [D49]: decides which calls are sampled, and makes the trace context for the backend. call-spans.ts makes the
-// spans of sampled calls, and span-export.ts exports them. This file loads the SDK.
+// spans of sampled calls, and span-export.ts exports them.
 
 import { Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
 
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
 
+import type { CallRecord } from '../../core/call/call-record.ts';
 import { readTraceContext } from '../../core/call/request-context.ts';
 import type { CallTrace } from '../../core/call/tracer.ts';
 import { withoutEndSlashes } from '../../core/text/addresses.ts';
-import { parseExporterHeaders } from '../options/exporter-headers.ts';
-import type { ProcessTracer, SpanObserver, TraceOptions } from '../options/tracing.ts';
-import { CallSpans, type BackendCall, type CallOrigin } from './call-spans.ts';
-import { watchRejectedSpans } from './rejected-spans.ts';
-import { BoundedProcessor, WatchedExporter } from './span-export.ts';
-import { SpanLosses } from './span-losses.ts';
-import { childOf, isSampled, spanIdOf, traceParents } from './trace-parent.ts';
-import { createSampler } from './trace-sampling.ts';
+import type { ProcessTracer, SpanObserver, TraceOptions } from '../service/parts.ts';
+import { parseExporterHeaders } from '../settings/kinds.ts';
+import { CallSpans, type SampledCall } from './call-spans.ts';
+import { SpanExport } from './span-export.ts';
+import { childOf, createSampler, isSampled, spanIdOf, traceParents } from './trace-parent.ts';
 
 // Time limit for the export of a batch, including all attempts.
 const exportTimeoutMs = 10_000;
@@ -24,63 +22,60 @@ const exportTimeoutMs = 10_000;
 export function createTraces(options: TraceOptions, observer: SpanObserver): ProcessTracer {
   const url = `${withoutEndSlashes(options.otelExporterOtlpEndpoint)}/v1/traces`;
   const agent = new (url.startsWith('https:') ? HttpsAgent : HttpAgent)({ keepAlive: true });
-  watchRejectedSpans();
-  const exporter = new WatchedExporter(
-    new OTLPTraceExporter({
-      url,
-      headers: { ...parseExporterHeaders(options.otelExporterOtlpHeaders) },
-      timeoutMillis: exportTimeoutMs,
-      httpAgentOptions: () => agent,
-    }),
-    exportTimeoutMs,
-    new SpanLosses(observer),
-  );
-  const spans = new CallSpans(options, new BoundedProcessor(exporter, exportTimeoutMs));
+  const exporter = new OTLPTraceExporter({
+    url,
+    headers: { ...parseExporterHeaders(options.otelExporterOtlpHeaders) },
+    timeoutMillis: exportTimeoutMs,
+    httpAgentOptions: () => agent,
+  });
+  const spanExport = new SpanExport(exporter, exportTimeoutMs, observer);
+  const spans = new CallSpans(options, (span) => spanExport.add(span));
   const decides = createSampler(options.otelTracesSampler, options.otelTracesSamplerArg);
   return {
-    // For a call that is not sampled, only its trace context is kept.
     start: (head) => {
       const [, parent, , traceState] = readTraceContext(head.fields);
       const drawn = traceParents.draw();
-      if (parent === undefined) {
-        return decides(drawn, undefined)
-          ? traceCall({ head, traceParent: drawn, parent, traceState }, spans)
-          : new UnsampledCall(drawn, undefined);
-      }
-      const isChildSampled = decides(parent, isSampled(parent));
-      const traceParent = childOf(parent, spanIdOf(drawn), isChildSampled);
-      return isChildSampled
-        ? traceCall({ head, traceParent, parent, traceState }, spans)
-        : new UnsampledCall(traceParent, traceState);
+      const isCallSampled = decides(parent ?? drawn, parent === undefined ? undefined : isSampled(parent));
+      const traceParent = parent === undefined ? drawn : childOf(parent, spanIdOf(drawn), isCallSampled);
+      return isCallSampled
+        ? new SampledTrace(
+            { head, traceParent, parent, traceState, startedAt: Date.now(), backendCall: undefined },
+            spans,
+          )
+        : new UnsampledTrace(traceParent, traceState);
     },
     end: async (limitMs) => {
-      const { promise: late, resolve } = Promise.withResolvers<undefined>();
-      const timer = setTimeout(() => resolve(undefined), limitMs);
-      // The exporter reports its own failures.
-      await Promise.race([spans.end().catch(() => undefined), late]);
-      clearTimeout(timer);
+      await spanExport.flush(limitMs);
       agent.destroy();
-      return exporter.close();
+      return spanExport.close();
     },
   };
 }
 
-function traceCall(origin: CallOrigin, spans: CallSpans): CallTrace {
-  const startedAt = Date.now();
-  const since = performance.now();
-  let backendCall: BackendCall | undefined;
-  return {
-    startBackendCall: (path) => {
-      const traceParent = childOf(origin.traceParent, spanIdOf(traceParents.draw()), true);
-      backendCall = { traceParent, path, startedAt: startedAt + performance.now() - since };
-      return traceContext(traceParent, origin.traceState);
-    },
-    end: (record) => spans.write(origin, startedAt, backendCall, record),
-  };
+class SampledTrace implements CallTrace {
+  readonly #call: SampledCall;
+  readonly #spans: CallSpans;
+  readonly #since = performance.now();
+
+  constructor(call: SampledCall, spans: CallSpans) {
+    this.#call = call;
+    this.#spans = spans;
+  }
+
+  startBackendCall(path: string): readonly string[] {
+    const traceParent = childOf(this.#call.traceParent, spanIdOf(traceParents.draw()), true);
+    const startedAt = this.#call.startedAt + performance.now() - this.#since;
+    this.#call.backendCall = { traceParent, path, startedAt };
+    return traceContext(traceParent, this.#call.traceState);
+  }
+
+  end(record: CallRecord): void {
+    this.#spans.write(this.#call, record);
+  }
 }
 
 // A call that is not sampled. The backend gets this decision, because the backend would otherwise make its own.
-class UnsampledCall implements CallTrace {
+class UnsampledTrace implements CallTrace {
   readonly #traceParent: string;
   readonly #traceState: string | undefined;
 

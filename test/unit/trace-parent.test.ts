@@ -1,9 +1,8 @@
-// Sampling of traces, and the parts of a trace parent [D49].
+// The parts of a trace parent, and the sampling of traces [D49].
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { spanIdOf, traceIdOf, traceParents } from '../../packages/command/traces/trace-parent.ts';
-import { createSampler } from '../../packages/command/traces/trace-sampling.ts';
+import { createSampler, spanIdOf, traceIdOf, traceParents } from '../../packages/command/traces/trace-parent.ts';
 
 test('a new trace parent has the flags random and not sampled', () => {
   for (let count = 0; count < 1_000; count += 1) {

@@ -1,4 +1,4 @@
-// The type of a setting in the tables of settings/rows/, and the function that makes settings from rows.
+// The type of a row of the settings table, and the function that makes settings from rows.
 
 import type { TextKind } from '../../core/hosts/options/kinds.ts';
 import type { SharedRow } from '../../core/hosts/options/rows.ts';
@@ -16,12 +16,6 @@ export interface Row extends Omit<SharedRow, 'kind'> {
   readonly group: SettingGroup;
   readonly commands: readonly Command[];
 }
-
-export const gateway: readonly Command[] = ['serve', 'dev', 'check', 'openapi'];
-export const serving: readonly Command[] = ['serve', 'check', 'openapi'];
-export const admin: readonly Command[] = [...gateway, 'health'];
-export const everywhere: readonly Command[] = [...gateway, 'backend'];
-export const embedded: readonly Command[] = ['dev', 'backend'];
 
 /**
  * Makes settings from the rows of `table`, by adding `group` and `commands` to each. `table` may contain rows of the

@@ -1,0 +1,117 @@
+// The kinds of values that only settings of the command have. Each kind parses text. The options of programs that embed
+// the gateway (core/hosts/options/) do not use these kinds.
+
+import { isIPv6 } from 'node:net';
+import { availableParallelism } from 'node:os';
+
+import { parseBackendUrl } from '../../core/hosts/options/accepted-values.ts';
+import { integer, parseInteger, type TextKind } from '../../core/hosts/options/kinds.ts';
+import { Problem } from '../../core/hosts/options/problem.ts';
+import { splitList } from '../../core/text/lists.ts';
+import { decodePercent } from '../../core/text/percent.ts';
+
+export const port = integer('port', 0, 65_535);
+
+/** A number from 1 to `max`, or `auto` for one per core. */
+export function count(max: number): TextKind<number> {
+  return {
+    parse: (text) => {
+      const value = text === 'auto' ? availableParallelism() : parseInteger(text);
+      return value >= 1 && value <= max ? value : new Problem(`must be a whole number from 1 to ${max}, or auto`);
+    },
+    takes: `1 to ${max} or auto`,
+    placeholder: 'number|auto',
+  };
+}
+
+export const ratio: TextKind<number> = {
+  parse: (text) => {
+    const value = /^(?:\d{1,3}(?:\.\d{0,20})?|\.\d{1,20})$/.test(text) ? Number(text) : NaN;
+    return value <= 1 ? value : new Problem('must be a number from 0 to 1');
+  },
+  takes: 'a number from 0 to 1',
+  placeholder: 'ratio',
+};
+
+export const optionalAddress: TextKind<string> = {
+  parse: (text) => {
+    const url = text === '' ? undefined : parseBackendUrl(text, 'for instance http://localhost:4318');
+    return url instanceof URL ? url.href : (url ?? '');
+  },
+  takes: 'an http or https address, or empty for none',
+  placeholder: 'url',
+  isSecret: true,
+};
+
+/** A text for which `isValid` is true. */
+function text(
+  isValid: (given: string) => boolean,
+  requirement: string,
+  traits: Omit<TextKind<string>, 'parse'>,
+): TextKind<string> {
+  return { parse: (given) => (isValid(given) ? given : new Problem(requirement)), ...traits };
+}
+
+export const secretHeaders = text(
+  (given) => parseExporterHeaders(given) !== undefined,
+  'must be name=value pairs separated by commas, with special characters percent-encoded',
+  {
+    takes: '`name=value` pairs separated by commas, or empty for none',
+    placeholder: 'list',
+    isSecret: true,
+    show: (given) => (given === '' ? '' : '(not shown)'),
+  },
+);
+
+// A header name is a token (RFC 9110, 5.6.2). A value has printable ASCII and tabs.
+const headerNameForm = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$/;
+const headerValueForm = /^[\t -~]*$/;
+
+/** Parses `name=value,name=value`, percent-decoded (W3C Baggage); undefined if `text` is invalid. */
+export function parseExporterHeaders(text: string): Readonly<Record<string, string>> | undefined {
+  const headers: Record<string, string> = {};
+  for (const member of splitList(text)) {
+    const at = member.indexOf('=');
+    const [name, value] = [member.slice(0, Math.max(at, 0)), member.slice(at + 1)].map((each) =>
+      decodePercent(each.trim()),
+    );
+    if (name === undefined || value === undefined || !headerNameForm.test(name) || !headerValueForm.test(value)) {
+      return undefined;
+    }
+    headers[name.toLowerCase()] = value;
+  }
+  return headers;
+}
+
+// An IPv6 address has brackets only in a URL; Node's `listen` requires it without them.
+export const host = text(
+  (given) => /^[A-Za-z0-9._-]+$/.test(given) || isIPv6(given),
+  'must be a host name or an IP address, without http://, port or brackets',
+  { takes: 'a host name or IP address', placeholder: 'address' },
+);
+
+// Matches a host name but no IP address, because the last label must have a character other than a digit.
+const serverNameForm = /^(?:[\w-]+\.)*[\w-]*[A-Za-z_-][\w-]*$/;
+
+export const serverName = text(
+  (given) => given === '' || serverNameForm.test(given),
+  'must be a host name, without http:// or port',
+  { takes: 'a host name, or empty for the one in BACKEND_URL', placeholder: 'name' },
+);
+
+const nameLengthMax = 64;
+
+// Rejects line ends, and characters that reverse the text after them.
+export const name = text(
+  (given) => given.length <= nameLengthMax && !/[\p{C}\p{Zl}\p{Zp}]/u.test(given),
+  `must be at most ${nameLengthMax} characters, without control characters`,
+  { takes: `up to ${nameLengthMax} characters`, placeholder: 'name' },
+);
+
+export const nameOrMachine = { ...name, takes: `${name.takes}, or empty for the host name of the machine` };
+
+// An empty name is rejected, because SQLite would open a temporary database.
+export const database = text((given) => given.trim() !== '', 'must be a file name or :memory:', {
+  takes: 'a file name or :memory:',
+  placeholder: 'file',
+});

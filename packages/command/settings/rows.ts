@@ -1,0 +1,235 @@
+// The table of settings. A new setting is a row here. A setting that developers can also pass as an option has its row in
+// the core.
+
+import { rateRows } from '../../core/guards/options/rate-options.ts';
+import { tokenRows } from '../../core/guards/options/token-options.ts';
+import { corsRows } from '../../core/hosts/options/cors-options.ts';
+import {
+  backendAddress,
+  boolean,
+  choice,
+  file,
+  hostNames,
+  integer,
+  milliseconds,
+  msMax,
+} from '../../core/hosts/options/kinds.ts';
+import { shutdownTimeoutRow, sizeLimitRows, timeLimitRows } from '../../core/hosts/options/limits.ts';
+import { gatewayRows } from '../../core/hosts/options/options.ts';
+import {
+  count,
+  database,
+  host,
+  name,
+  nameOrMachine,
+  optionalAddress,
+  port,
+  ratio,
+  secretHeaders,
+  serverName,
+} from './kinds.ts';
+import { settings, type Command } from './row.ts';
+
+const gateway: readonly Command[] = ['serve', 'dev', 'check', 'openapi'];
+const serving: readonly Command[] = ['serve', 'check', 'openapi'];
+
+export const settingsTable = {
+  ...settings('listening', gateway, {
+    host: {
+      kind: host,
+      default: 'localhost',
+      help: 'Address to listen on for clients; `localhost` is 127.0.0.1 and ::1. `0.0.0.0` and `::` are all addresses.',
+    },
+    port: {
+      kind: port,
+      default: 3000,
+      help: 'Port to listen on for clients; 0 picks a free one, which the start-up line shows.',
+    },
+  }),
+  ...settings('listening', [...gateway, 'health'], {
+    adminHost: {
+      kind: host,
+      default: 'localhost',
+      help: 'Address to listen on for the dashboard, /livez, /readyz and /metrics.',
+    },
+    adminPort: {
+      kind: port,
+      default: 9464,
+      help: 'Port to listen on for the dashboard, /livez, /readyz and /metrics; 0 picks a free one.',
+    },
+  }),
+  ...settings('guards', gateway, {
+    allowedHosts: gatewayRows.allowedHosts,
+    adminAllowedHosts: {
+      kind: hostNames,
+      default: '',
+      help: 'Further host names of the admin listener; for instance `gateway.internal,gateway.example.com`. IP addresses, `localhost`, names under `.localhost` and ADMIN_HOST are always accepted. Ports are ignored. A request with any other `Host` gets 403. A request without `Host` is answered.',
+    },
+    trustedProxies: gatewayRows.trustedProxies,
+  }),
+  ...settings('cors', gateway, corsRows),
+  ...settings('rateLimit', gateway, rateRows),
+  ...settings('tokens', gateway, tokenRows),
+  ...settings('backend', serving, {
+    backendUrl: {
+      kind: backendAddress,
+      default: 'http://localhost:5104',
+      help: 'Base address of the backend, http or https; it may include a base path.',
+    },
+  }),
+  ...settings('tls', gateway, {
+    tlsCertFile: {
+      kind: file,
+      default: '',
+      help: "Certificate of the client listener; with TLS_KEY_FILE it makes the listener https only. A PEM file with the gateway's certificate first, then the intermediate certificates.",
+    },
+    tlsKeyFile: { kind: file, default: '', help: 'Private key of TLS_CERT_FILE; a PEM file without a pass phrase.' },
+    tlsMinVersion: {
+      kind: choice('1.2', '1.3'),
+      default: '1.2',
+      help: 'Oldest TLS version that clients may use; needs TLS_CERT_FILE.',
+    },
+    tlsClientCaFile: {
+      kind: file,
+      default: '',
+      help: 'Authorities that client certificates must be issued by; clients without such a certificate are refused. A PEM file; needs TLS_CERT_FILE.',
+    },
+    tlsReloadMs: {
+      kind: milliseconds,
+      default: 10_000,
+      help: 'Interval at which the certificate files are checked for changes; SIGHUP checks them immediately. Valid new certificates apply to new connections. Invalid new certificates are refused and logged.',
+    },
+    http2: {
+      kind: boolean,
+      default: false,
+      help: 'Offer HTTP/2 to clients; clients that do not support HTTP/2 use HTTP/1.1. Needs TLS_CERT_FILE and Node 26.',
+    },
+  }),
+  ...settings('tls', serving, {
+    backendCaFile: {
+      kind: file,
+      default: '',
+      help: "Authorities of the backend's certificate; they replace those that Node trusts. A PEM file; needs an https address in BACKEND_URL.",
+    },
+    backendCertFile: {
+      kind: file,
+      default: '',
+      help: "Client certificate for connections to the backend; needs BACKEND_KEY_FILE. A PEM file with the gateway's certificate first, then the intermediate certificates.",
+    },
+    backendKeyFile: {
+      kind: file,
+      default: '',
+      help: 'Private key of BACKEND_CERT_FILE; a PEM file without a pass phrase.',
+    },
+    backendServerName: {
+      kind: serverName,
+      default: '',
+      help: "Name that the backend's certificate must be valid for; by default the host name in BACKEND_URL.",
+    },
+  }),
+  ...settings('processes', serving, {
+    workers: {
+      kind: count(256),
+      default: 1,
+      help: 'Number of processes that serve clients on one port; `auto` is one per core. With 2 or more, a worker that ends is replaced, and SIGHUP replaces all workers one by one. Each worker has an equal share of CONNECTIONS_MAX, IN_FLIGHT_MAX and BUFFERED_BYTES_MAX.',
+    },
+    portSharing: {
+      kind: choice('auto', 'cluster', 'reuse-port'),
+      default: 'auto',
+      help: 'How workers share the port; `cluster`: the primary process accepts connections and distributes them in turn, and no connection is lost when a worker is replaced. `reuse-port`: each worker has a listening socket of its own. That costs less if most connections carry only one call. But connections in the queue of a closing worker are reset, unless Linux runs with net.ipv4.tcp_migrate_req=1. `auto`: `reuse-port` with that Linux setting, otherwise `cluster`.',
+    },
+  }),
+  ...settings('processes', [...serving, 'health'], {
+    settingsFile: {
+      kind: file,
+      default: '',
+      help: 'File of further settings, one VARIABLE=value per line; flags and environment variables take precedence. Read at the start and again on SIGHUP.',
+    },
+  }),
+  ...settings('backend', gateway, { itemIdParsing: gatewayRows.itemIdParsing }),
+  ...settings('limits', gateway, sizeLimitRows),
+  ...settings('timeLimits', gateway, timeLimitRows),
+  ...settings('pages', gateway, {
+    instanceName: {
+      kind: nameOrMachine,
+      default: '',
+      help: "Name of this gateway in the dashboard's header and tab title; for instance `gateway-2 (staging)`. By default the host name of the machine.",
+    },
+    docs: {
+      kind: boolean,
+      default: false,
+      invertedIn: ['dev'],
+      help: 'Serve the API reference at /docs and the OpenAPI document at /openapi.json; if false, both paths get 404.',
+    },
+  }),
+  ...settings('shutdown', gateway, {
+    shutdownDelayMs: {
+      kind: integer('ms', 0, msMax),
+      default: 0,
+      help: 'Time to keep serving after SIGTERM; meanwhile /readyz answers 503, so that load balancers stop sending requests.',
+    },
+    shutdownTimeoutMs: shutdownTimeoutRow,
+  }),
+  ...settings('log', [...gateway, 'backend'], {
+    logLevel: {
+      kind: choice('debug', 'info', 'warn', 'error', 'fatal', 'silent'),
+      default: 'info',
+      help: 'Lowest level of log lines to write; `info` has one line per request, `warn` only failures.',
+    },
+    logFormat: {
+      kind: choice('auto', 'pretty', 'json'),
+      default: 'auto',
+      help: 'Format of log lines; `auto` is pretty on a terminal and JSON otherwise. Pretty lines need the package pino-pretty, which is part of a git clone, but not of the npm package or the image. Without it, `auto` is JSON on a terminal too.',
+    },
+  }),
+  ...settings('log', gateway, {
+    logClient: {
+      kind: boolean,
+      default: true,
+      help: "Log clients' addresses, token subjects and user agents; if false, the dashboard's failed calls have no addresses either.",
+    },
+  }),
+  ...settings('traces', gateway, {
+    otelExporterOtlpEndpoint: {
+      kind: optionalAddress,
+      default: '',
+      help: 'Collector that traces are exported to, by OTLP over HTTP; for instance `http://localhost:4318`, to which `/v1/traces` is added. Without an address, nothing is traced.',
+    },
+    otelExporterOtlpHeaders: {
+      kind: secretHeaders,
+      default: '',
+      help: 'Headers for requests to the collector, such as an API key; `name=value` pairs separated by commas, percent-encoded. The value is never shown. Use the variable, because a flag is visible in the list of processes.',
+    },
+    otelServiceName: { kind: name, default: 'work-item-gateway', help: 'Name of this service in traces.' },
+    otelTracesSampler: {
+      kind: choice(
+        'always_on',
+        'always_off',
+        'traceidratio',
+        'parentbased_always_on',
+        'parentbased_always_off',
+        'parentbased_traceidratio',
+      ),
+      default: 'parentbased_always_on',
+      help: "Sampler that selects the calls to trace. A `parentbased_` sampler follows the decision in the client's trace context; if the client sent none, `parentbased_X` decides like `X`.",
+    },
+    otelTracesSamplerArg: {
+      kind: ratio,
+      default: 1,
+      help: 'Share of calls that the `traceidratio` samplers trace; 0.01 is 1 in 100. Other samplers ignore it.',
+    },
+  }),
+  ...settings('embeddedBackend', ['dev', 'backend'], {
+    embeddedBackendHost: { kind: host, default: 'localhost', help: 'Address that the embedded backend listens on.' },
+    embeddedBackendPort: {
+      kind: port,
+      default: 5104,
+      help: 'Port that the embedded backend listens on; 0 picks a free one.',
+    },
+    embeddedBackendDatabase: {
+      kind: database,
+      default: ':memory:',
+      help: 'SQLite file for the work items of the embedded backend; with `:memory:` they are lost when the process ends.',
+    },
+  }),
+};
