@@ -6,25 +6,27 @@ import { parts } from '../../packages/command/parts.ts';
 import { holdSignals } from '../../packages/command/service/held-signals.ts';
 
 /** For commands that end by themselves. */
-export async function runHere(args: readonly string[], environment: NodeJS.ProcessEnv = {}) {
+export async function runHere(
+  args: readonly string[],
+  environment: NodeJS.ProcessEnv = {},
+  script = '/usr/bin/work-item-gateway',
+  columns?: number,
+) {
   const written = { stdout: '', stderr: '' };
-  const code = await runCli(
-    args,
-    {
-      environment,
-      pid: process.pid,
-      script: '/usr/bin/work-item-gateway',
-      columns: undefined,
-      isInteractive: false,
-      signals: holdSignals(new EventEmitter() as NodeJS.Process),
-      write: (text: string) => {
-        written.stdout += text;
-      },
-      writeError: (text: string) => {
-        written.stderr += text;
-      },
+  const terminal = {
+    environment,
+    pid: process.pid,
+    script,
+    columns,
+    isInteractive: false,
+    signals: holdSignals(new EventEmitter() as NodeJS.Process),
+    write: (text: string) => {
+      written.stdout += text;
     },
-    parts,
-  );
+    writeError: (text: string) => {
+      written.stderr += text;
+    },
+  };
+  const code = await runCli(args, terminal, parts);
   return { code, ...written, output: `stdout: ${written.stdout}\nstderr: ${written.stderr}` };
 }

@@ -1,52 +1,17 @@
 // Output of the command line: help, suggestions, the command to run next, and no secrets [D32].
 
 import assert from 'node:assert/strict';
-import { EventEmitter } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
-import { runCli } from '../../packages/command/cli/cli.ts';
-import { parts } from '../../packages/command/parts.ts';
-import { holdSignals } from '../../packages/command/service/held-signals.ts';
 import { workItemGateway } from '../../packages/core/hosts/index.ts';
 import { settingGroups } from '../../packages/command/settings/groups.ts';
 import { briefOf, flagOf, settingNames, settingsOf, variableOf } from '../../packages/command/settings/settings.ts';
 import { findSimilar } from '../../packages/core/hosts/options/similar.ts';
+import { runHere as run } from '../helpers/run-cli.ts';
 import Fastify from 'fastify';
-
-interface Ended {
-  readonly code: number;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
-/** Runs a command in this process; it must start no server. */
-async function run(
-  args: readonly string[],
-  environment: Record<string, string> = {},
-  script = '/usr/bin/work-item-gateway',
-  columns?: number,
-): Promise<Ended> {
-  const written = { stdout: '', stderr: '' };
-  const terminal = {
-    environment,
-    pid: process.pid,
-    script,
-    columns,
-    isInteractive: false,
-    signals: holdSignals(new EventEmitter() as NodeJS.Process),
-    write: (text: string) => {
-      written.stdout += text;
-    },
-    writeError: (text: string) => {
-      written.stderr += text;
-    },
-  };
-  const code = await runCli(args, terminal, parts);
-  return { code, ...written };
-}
 
 /** Returns the first problem that the command writes to stderr. */
 async function firstProblem(args: readonly string[], environment?: Record<string, string>): Promise<string> {
@@ -228,8 +193,6 @@ describe('suggestions for misspelt words', () => {
     [['-p', '80'], '-p is not a flag of serve'],
     [['--embedded-backend-port', '1'], '--embedded-backend-port is not a flag of serve, only of dev or backend'],
     [['dev', '--backend-url', 'x'], '--backend-url is not a flag of dev, only of serve, check or openapi'],
-    [['--config', 'x'], '--config is not a flag of serve: did you mean --settings-file?'],
-    [['dev', '--config', 'x'], '--config is not a flag of dev'],
     [['sevre'], "unknown command 'sevre': did you mean serve?"],
     [['run'], "unknown command 'run'; commands: serve, dev, backend, check, openapi or health"],
     [['serve', 'check'], "unexpected argument 'check': serve takes flags only"],

@@ -10,7 +10,7 @@ import { processRegistry } from '../../packages/figures/process-metrics.ts';
 import { operations } from '../../packages/core/operations.ts';
 import { callOutcomes, outcomes } from '../../packages/core/outcomes.ts';
 import { failureReplies, notFoundReplies, replies } from '../../packages/core/replies.ts';
-import { contractFlags } from '../../packages/command/commands/contract-flags.ts';
+import { contractFlags } from '../../packages/command/commands/check.ts';
 import { flagOf, settingNames, variableOf } from '../../packages/command/settings/settings.ts';
 
 const root = resolve(import.meta.dirname, '../..');

@@ -3,8 +3,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { CallRecord } from '../../packages/core/call/call-record.ts';
+import { outcomes } from '../../packages/core/outcomes.ts';
 import { operations } from '../../packages/core/operations.ts';
-import { createLogger, logCall } from '../../packages/command/log/log.ts';
+import { logCall } from '../../packages/command/log/call-line.ts';
+import { createLogger } from '../../packages/command/log/log.ts';
 import { createCallRecord } from '../helpers/call-record.ts';
 
 function collect() {
@@ -35,6 +37,11 @@ const records: [name: string, record: CallRecord][] = [
     'a request that the backend rejected',
     { ...read, status: 500, outcome: 'rejected', backendOutcome: 'rejected', cause: 'status 409' },
   ],
+  [
+    'a backend that refused',
+    { ...read, status: 500, outcome: 'refused', backendOutcome: 'refused', cause: 'status 503' },
+  ],
+  ['a bug', { ...read, status: 500, outcome: 'bug', cause: new TypeError('a\nb') }],
   ['a path that needs an escape', { ...read, path: String.raw`/a"b\c\u00e9` }],
   ['an unknown client', { ...read, client: undefined, agent: undefined }],
   ['an agent that needs an escape', { ...read, agent: String.raw`a"b\c\u00e9` }],
@@ -56,7 +63,8 @@ for (const [name, record] of records) {
     const pinos = createLogger('info', theirs.stream, now);
     const rounded = (value: number) => Math.round(value * 1000) / 1000;
     for (let line = 0; line < 4; line += 1) {
-      pinos.info(
+      const { level, message } = outcomes[record.outcome];
+      pinos[level](
         {
           requestId: record.requestId,
           operation: record.operation?.name,
@@ -72,9 +80,9 @@ for (const [name, record] of records) {
           backendMs: record.backendDurationMs === undefined ? undefined : rounded(record.backendDurationMs),
           requestBytes: record.requestBytes,
           replyBytes: record.replyBytes,
-          cause: record.cause,
+          [level === 'error' ? 'err' : 'cause']: record.cause,
         },
-        'request',
+        message,
       );
     }
     assert.deepEqual(ours.pieces, theirs.pieces);

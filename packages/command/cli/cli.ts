@@ -8,11 +8,11 @@ import { StartError } from '../../core/hosts/common/start-error.ts';
 import { version } from '../../core/version.ts';
 import type { Terminal } from '../commands/command.ts';
 import { commands } from '../commands/commands.ts';
-import { settingGroups } from '../settings/groups.ts';
-import { commandNames, type Command } from '../settings/row.ts';
 import type { Parts } from '../service/parts.ts';
 import { defaultOf } from '../settings/describe.ts';
+import { settingGroups } from '../settings/groups.ts';
 import { resolveSettings } from '../settings/resolve.ts';
+import { commandNames, type Command } from '../settings/row.ts';
 import {
   briefOf,
   flagOf,
@@ -21,67 +21,63 @@ import {
   SettingsError,
   settingsOf,
   variableOf,
-  type ResolvedSettings,
   type SettingName,
 } from '../settings/settings.ts';
 import { findInvocation, programName, type Invocation } from './invocation.ts';
-import { findFlagsOfNpm, findStrayWords } from './stray-words.ts';
+import { findStrayWords, flagsOf } from './stray-words.ts';
+
+// Width of the help without a terminal: enough for one line per setting, so that grep finds a whole setting.
+const unboundColumns = 160;
+// Largest length of a list of choices in the help, in characters. Longer lists are only in docs/settings.md.
+const choicesLengthMax = 70;
+// A switch also accepts a value, but the help does not show it.
+const switchValue = ' [value]';
+const aboutSettings = `
+Each setting can be a flag, or the environment variable in its brackets. A flag
+takes precedence. docs/settings.md describes each setting in full.
+`;
 
 /** Runs the command in `argv` (without node and script). Resolves with the exit code. */
 export async function runCli(argv: readonly string[], terminal: Terminal, parts: Partial<Parts>): Promise<number> {
   let exitCode = 0;
   const invocation = findInvocation(terminal.environment, terminal.script);
+  const describeExamples = (lines: readonly (readonly [Command, string])[]): string =>
+    `\nExamples:\n${lines.map(([name, flags]) => `  ${invocation.line(name, flags)}\n`).join('')}`;
+  // The commands inherit the settings up to `configureHelp`.
   const program = new Program(programName)
-    .description('A JSON-over-HTTP gateway for work items.')
-    .version(version, '-V, --version', 'print the version')
     .helpOption('-h, --help', 'print this help')
-    .helpCommand('help [command]', 'print the help of a command')
     .exitOverride()
+    // runCommand() reports stray words and unknown flags, together with the other problems.
+    .allowExcessArguments()
     .configureOutput({
       writeOut: terminal.write,
       writeErr: terminal.writeError,
       getOutHelpWidth: () => terminal.columns ?? unboundColumns,
     })
-    .addHelpText(
-      'after',
-      describeExamples(commandNames.map((name) => invocation.line(name, commands[name].examples[0] ?? ''))),
-    );
+    .configureHelp({ optionTerm: ({ flags }) => flags.replace(switchValue, '').replace(/\[(.*)\]/, '<$1>') })
+    .description('A JSON-over-HTTP gateway for work items.')
+    .version(version, '-V, --version', 'print the version')
+    .helpCommand('help [command]', 'print the help of a command')
+    .addHelpText('after', describeExamples(commandNames.map((name) => [name, commands[name].examples[0] ?? ''])));
   for (const name of commandNames) {
-    const entry = commands[name];
+    const { summary, description, examples } = commands[name];
     const command = program
       .command(name, { isDefault: name === 'serve' })
-      .summary(entry.summary)
-      .description(entry.description)
-      .helpOption('-h, --help', 'print this help')
-      .configureHelp({
-        commandUsage: () =>
-          invocation.isNpmScript ? invocation.line(name, '[flags]') : `${programName} ${name} [flags]`,
-        optionTerm: ({ flags }) => flags.replace(switchValue, '').replace(/\[(.*)\]/, '<$1>'),
-      })
-      // runCommand() reports unknown flags and stray words, together with the other problems.
+      .summary(summary)
+      .description(description)
+      .usage('[flags]')
       .allowUnknownOption()
-      .allowExcessArguments()
-      .exitOverride()
-      .addHelpText(
-        'after',
-        `${settingsOf(name).length === 0 ? '' : '\nEach setting can be a flag, or the environment variable in its brackets. A flag\ntakes precedence. docs/settings.md describes each setting in full.\n'}${describeExamples(entry.examples.map((flags) => invocation.line(name, flags)))}`,
-      );
-    for (const [flag, { placeholder, help }] of Object.entries(entry.ownFlags ?? {})) {
-      // The value is optional for commander; createOption() says why.
-      const option = new Option(placeholder === undefined ? flag : `${flag} [${placeholder}]`, help);
-      command.addOption(settingsOf(name).length === 0 ? option : option.helpGroup('Contract:'));
+      .addHelpText('after', aboutSettings + describeExamples(examples.map((flags) => [name, flags])))
+      .action(async (flags: Record<string, string | true>) => {
+        const line = { name, flags, strayWords: command.args, argv, invocation };
+        exitCode = await runCommand(line, terminal, parts);
+      });
+    if (invocation.isNpmScript) {
+      command.configureHelp({ ...command.configureHelp(), commandUsage: () => invocation.line(name, '[flags]') });
     }
-    for (const [group, settings] of groupSettings(settingsOf(name))) {
-      for (const setting of settings) {
-        command.addOption(createOption(setting, name).helpGroup(`${settingGroups[group].title}:`));
-      }
-    }
+    createOptions(name).forEach((option) => command.addOption(option));
     // The version flag is added last, so that it follows the settings in the help.
     command.version(version, '-V, --version', 'print the version');
-    command.action(async (flags: Record<string, string | true>) => {
-      const line = { name, flags, strayWords: command.args, argv, invocation };
-      exitCode = await runCommand(line, terminal, parts);
-    });
   }
   try {
     await program.parseAsync(argv, { from: 'user' });
@@ -94,14 +90,16 @@ export async function runCli(argv: readonly string[], terminal: Terminal, parts:
   }
 }
 
-// Largest length of a list of choices in the help, in characters. Longer lists are only in docs/settings.md.
-const choicesLengthMax = 70;
-
-// Width of the help without a terminal: enough for one line per setting, so that grep finds a whole setting.
-const unboundColumns = 160;
-
-// A switch also accepts a value, but the help does not show it.
-const switchValue = ' [value]';
+// Each value is optional for commander, which otherwise ends the program at the first missing value.
+function createOptions(name: Command): Option[] {
+  const own = Object.entries(commands[name].ownFlags ?? {}).map(([flag, { placeholder, help }]) =>
+    new Option(placeholder === undefined ? flag : `${flag} [${placeholder}]`, help).helpGroup('Contract:'),
+  );
+  const options = groupSettings(settingsOf(name)).flatMap(([group, settings]) =>
+    settings.map((setting) => createOption(setting, name).helpGroup(`${settingGroups[group].title}:`)),
+  );
+  return [...own, ...options];
+}
 
 function createOption(name: SettingName, command: Command): Option {
   const { choices: words = [], isSwitch = false, placeholder } = rowOf(name).kind;
@@ -111,13 +109,8 @@ function createOption(name: SettingName, command: Command): Option {
     `default ${defaultOf(name, command) || 'none'}`,
     variableOf(name),
   ];
-  // The value is optional for commander, which otherwise ends the program at the first missing value.
   const value = isSwitch ? switchValue : ` [${placeholder}]`;
   return new Option(`${flagOf(name)}${value}`, `${briefOf(name)} (${facts.join('; ')})`);
-}
-
-function describeExamples(lines: readonly string[]): string {
-  return `\nExamples:\n${lines.map((line) => `  ${line}\n`).join('')}`;
 }
 
 /** A command line as parsed by commander. */
@@ -139,35 +132,43 @@ async function runCommand(line: CommandLine, terminal: Terminal, parts: Partial<
   const given: Partial<Record<SettingName, string>> = {};
   const ownFlags: Record<string, string | true> = {};
   for (const [setting, value] of Object.entries(line.flags) as [SettingName, string | true][]) {
-    if (Object.hasOwn(entry.ownFlags ?? {}, flagOf(setting))) {
-      ownFlags[flagOf(setting)] = value;
-    } else if (value === true && rowOf(setting).kind.isSwitch === true) {
-      given[setting] = 'true';
-    } else if (value === true) {
-      problems.push(`${flagOf(setting)} needs a value`);
-    } else {
+    const flag = flagOf(setting);
+    if (Object.hasOwn(entry.ownFlags ?? {}, flag)) {
+      ownFlags[flag] = value;
+    } else if (value !== true) {
       given[setting] = value;
+    } else if (rowOf(setting).kind.isSwitch === true) {
+      given[setting] = 'true';
+    } else {
+      problems.push(`${flag} needs a value`);
     }
   }
-  // The contract check (`check` with flags that are not settings) exits 2 for wrong usage, so that a pipeline can tell
-  // wrong usage from an unsuitable backend [D61].
-  const wrongCallCode = name === 'check' && Object.keys(ownFlags).length > 0 ? 2 : 1;
   try {
     problems.push(...((await entry.findProblems?.(ownFlags, parts)) ?? []));
-    const resolve = (isReload: boolean): ResolvedSettings =>
-      resolveSettings(name, given, environment, problems, isReload);
-    const resolved = resolve(false);
-    return await entry.run({ resolved, resolveAgain: () => resolve(true), ownFlags, terminal, parts });
+    const resolve = (isReload = false) => resolveSettings(name, given, environment, problems, isReload);
+    return await entry.run({ resolved: resolve(), resolveAgain: () => resolve(true), ownFlags, terminal, parts });
   } catch (error) {
     if (error instanceof SettingsError) {
-      const help = `Nothing was started. \`${invocation.line(name, '--help')}\` lists every ${settingsOf(name).length === 0 ? 'flag' : 'setting'}.`;
+      const help = `Nothing was started. \`${invocation.line(name, '--help')}\` lists every setting.`;
       terminal.writeError(`${error.problems.map((problem) => `error: ${problem}\n`).join('')}${help}\n`);
-      return wrongCallCode;
-    }
-    if (error instanceof StartError) {
+    } else if (error instanceof StartError) {
       terminal.writeError(`error: ${error.message}\n`);
-      return wrongCallCode;
+    } else {
+      throw error;
     }
-    throw error;
+    // The contract check (`check` with flags that are not settings) exits 2 for wrong usage, so that a pipeline can tell
+    // wrong usage from an unsuitable backend [D61].
+    return Object.keys(ownFlags).length > 0 ? 2 : 1;
   }
+}
+
+/** Finds flags that npm took as its own because no `--` preceded them. The gateway does not see such flags [D32]. */
+function findFlagsOfNpm(name: Command, environment: Terminal['environment'], invocation: Invocation): string[] {
+  return flagsOf(name)
+    .filter((flag) => environment[`npm_config_${flag.slice(2).replaceAll('-', '_')}`] !== undefined)
+    .filter(() => invocation.isNpmScript)
+    .map((flag) => {
+      const example = invocation.line(name, `${flag} ...`);
+      return `npm took ${flag} as a flag of its own: put \`--\` before it, as in ${example}`;
+    });
 }

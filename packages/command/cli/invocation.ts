@@ -26,23 +26,20 @@ const npmScripts: Record<Command, string> = {
 /** `script` is the file that Node runs. */
 export function findInvocation(
   environment: Readonly<Record<string, string | undefined>>,
-  script: string | undefined,
+  script = programName,
 ): Invocation {
   const { npm_package_name: packageName, npm_lifecycle_event: event = '' } = environment;
   const isNpmScript = packageName === programName && (event === 'start' || Object.hasOwn(npmScripts, event));
   return {
     isNpmScript,
-    line: (command, flags) =>
-      isNpmScript
-        ? `${npmScripts[command]}${flags === '' ? '' : ` -- ${flags}`}`
-        : `${nameProgram(script)} ${command}${flags === '' ? '' : ` ${flags}`}`,
+    line: (command, flags) => {
+      const words = isNpmScript ? [npmScripts[command], flags && '--'] : [nameProgram(script), command];
+      return [...words, flags].filter((word) => word !== '').join(' ');
+    },
   };
 }
 
-function nameProgram(script: string | undefined): string {
-  if (script === undefined) {
-    return programName;
-  }
+function nameProgram(script: string): string {
   if (script.split(sep).includes('node_modules')) {
     return `npx ${programName}`;
   }

@@ -11,10 +11,8 @@ export const backendCommand: CommandEntry = {
     'Runs the embedded backend alone: a stand-in for a real work-item backend, for development, demonstrations and tests. Not for production, because it is one process with one SQLite file and no authentication.',
   examples: ['--embedded-backend-database work-items.sqlite'],
   run: async ({ resolved: { settings }, terminal, parts }) =>
-    await withLog(settings, async (log) => {
-      const { logger } = log;
-      const { embeddedBackendHost: host, embeddedBackendPort: port } = settings;
-      const { embeddedBackendDatabase: database } = settings;
+    await withLog(settings, async ({ logger }) => {
+      const { embeddedBackendHost: host, embeddedBackendPort: port, embeddedBackendDatabase: database } = settings;
       const stop = listenForStop(logger, terminal, true);
       const { startEmbeddedBackend } = await loadPart(parts, 'standInBackend', 'backend');
       const backend = await startEmbeddedBackend({ host, port, database, logger });

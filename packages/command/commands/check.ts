@@ -8,14 +8,25 @@ import { showValue } from '../settings/describe.ts';
 import { settingsOf, variableOf, type Settings } from '../settings/settings.ts';
 import { certificateFilesOf } from '../settings/tls-settings.ts';
 import { findWarnings } from '../settings/warnings.ts';
-import { checkBackend } from './check-backend.ts';
 import { checkCertificates } from './check-certificates.ts';
 import { describeOrigins } from './check-origins.ts';
-import { checkRedis } from './check-redis.ts';
-import { checkTokens } from './check-tokens.ts';
+import { checkBackend, checkRedis, checkTokens } from './check-services.ts';
 import type { CheckResult, CommandEntry, CommandRun } from './command.ts';
-import { contractFlags } from './contract-flags.ts';
 import { openCertificates } from './running.ts';
+
+/**
+ * The flags that are not settings. The help shows them even in a build without the contract check, so they are not in
+ * packages/contract-check/.
+ */
+export const contractFlags = {
+  '--contract': { help: 'test what the gateway needs of the backend: list, read, a missing item, connections' },
+  '--write': { help: 'with --contract: also create, update and delete one item' },
+  '--body': {
+    placeholder: 'json|file',
+    help: 'with --write: the item to create; one of its texts is replaced by a marker (default {"title":"..."})',
+  },
+  '--json': { help: 'with --contract: print one JSON document instead of text' },
+} as const;
 
 export const checkCommand: CommandEntry = {
   summary: 'check the settings and call the backend once',

@@ -18,9 +18,6 @@ export interface Terminal {
   readonly writeError: (text: string) => void;
 }
 
-/** For each flag, the placeholder of its value in the help (undefined for a switch), and its help text. */
-type OwnFlags = Readonly<Record<string, { readonly placeholder: string | undefined; readonly help: string }>>;
-
 export interface CommandRun {
   readonly resolved: ResolvedSettings;
   /** Reads the settings again, from the same flags and variables and the current settings file. */
@@ -42,8 +39,8 @@ export interface CommandEntry {
   readonly description: string;
   /** Flags for the examples in the help. */
   readonly examples: readonly string[];
-  /** Flags of the command that are not settings, by their names. */
-  readonly ownFlags?: OwnFlags;
+  /** Flags of the command that are not settings. A switch has no placeholder. */
+  readonly ownFlags?: Readonly<Record<string, { readonly placeholder?: string; readonly help: string }>>;
   /** Resolves with the problems of the given flags. Rejects with a StartError. */
   readonly findProblems?: (own: GivenFlags, parts: Partial<Parts>) => Promise<readonly string[]>;
   /** Resolves with the exit code. Rejects with a StartError. */

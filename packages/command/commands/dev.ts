@@ -19,12 +19,11 @@ export const devCommand: CommandEntry = {
 
 async function runDev({ resolved, terminal, parts }: CommandRun, log: Log): Promise<number> {
   const { settings, sources } = resolved;
-  const { embeddedBackendHost: host, embeddedBackendPort: port } = settings;
+  const { embeddedBackendHost: host, embeddedBackendPort: port, embeddedBackendDatabase: database } = settings;
   const certificates = await openCertificates(settings, log.logger);
   // `dev` does not reload, so SIGHUP always stops it.
   const stop = listenForStop(log.logger, terminal, true);
   const { startEmbeddedBackend } = await loadPart(parts, 'standInBackend', 'dev');
-  const database = settings.embeddedBackendDatabase;
   const backend = await startEmbeddedBackend({ host, port, database, sampleItems: true });
   let service;
   try {
@@ -45,27 +44,21 @@ async function runDev({ resolved, terminal, parts }: CommandRun, log: Log): Prom
 }
 
 function describeDev(service: WholeService, backendUrl: string, settings: Settings): string {
-  const { embeddedBackendDatabase } = settings;
-  const store =
-    embeddedBackendDatabase === ':memory:'
-      ? 'in memory; --embedded-backend-database FILE keeps the items'
-      : `in ${embeddedBackendDatabase}`;
+  const { embeddedBackendDatabase: database, authIssuer } = settings;
   const { url } = service;
+  const store =
+    database === ':memory:' ? 'in memory; --embedded-backend-database FILE keeps the items' : `in ${database}`;
   // With TLS or tokens the example calls would fail.
-  const isOpen = url.startsWith('http:') && settings.authIssuer === '';
-  return `
-${describePlaces(service, settings, `Embedded backend    ${backendUrl}/api/WorkItem  (${store})`)}${isOpen ? describeCalls(url) : ''}
-
-  Ctrl-C stops.
-
-`;
-}
-
-function describeCalls(url: string): string {
-  return `
-
+  const calls = `
   Try:
     curl ${url}/api/work-items
     curl ${url}/api/work-items/1
-    curl -X POST ${url}/api/work-items -d '{"title":"My first work item"}'`;
+    curl -X POST ${url}/api/work-items -d '{"title":"My first work item"}'
+`;
+  return `
+${describePlaces(service, settings, `Embedded backend    ${backendUrl}/api/WorkItem  (${store})`)}
+${url.startsWith('http:') && authIssuer === '' ? calls : ''}
+  Ctrl-C stops.
+
+`;
 }

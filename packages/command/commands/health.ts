@@ -1,6 +1,9 @@
 // The command `health`: checks whether a gateway on this machine is alive. Meant for health checks that can only run a
 // program, as in a container without a shell.
 
+import { once } from 'node:events';
+import type { IncomingMessage } from 'node:http';
+
 import { escapeControls } from '../../core/text/escape.ts';
 import type { CommandEntry } from './command.ts';
 
@@ -26,37 +29,21 @@ async function askHealth(host: string, port: number): Promise<{ isAlive: boolean
   // A listener on all addresses is reached through localhost.
   const own = host === '0.0.0.0' || host === '::' ? 'localhost' : host;
   const url = `http://${own.includes(':') ? `[${own}]` : own}:${port}/livez`;
+  const late = AbortSignal.timeout(timeoutMs);
   try {
-    const { status, text } = await ask(own, port);
-    return status === 200
-      ? { isAlive: true, text: `alive: ${url} answered ${status} ${text}` }
-      : { isAlive: false, text: `not alive: ${url} answered ${status} ${text}` };
+    // An `import` of node:http would load a WebSocket client too.
+    const { request } = process.getBuiltinModule('node:http');
+    const outgoing = request({ host: own, port, path: '/livez', agent: false, signal: late }).end();
+    const [answer] = (await once(outgoing, 'response')) as [IncomingMessage];
+    let text = '';
+    for await (const part of answer.setEncoding('utf8')) {
+      text = (text + String(part)).slice(0, bytesMax);
+    }
+    const isAlive = answer.statusCode === 200;
+    return { isAlive, text: `${isAlive ? '' : 'not '}alive: ${url} answered ${answer.statusCode} ${text.trim()}` };
   } catch (error) {
     const { message, code } = error as NodeJS.ErrnoException;
-    const why = message === '' ? String(code) : message;
+    const why = late.aborted ? `timed out after ${timeoutMs / 1_000} s` : message === '' ? String(code) : message;
     return { isAlive: false, text: `not alive: ${url} does not answer: ${why}` };
-  }
-}
-
-async function ask(host: string, port: number): Promise<{ status: number; text: string }> {
-  const { promise, resolve, reject } = Promise.withResolvers<{ status: number; text: string }>();
-  // An `import` of node:http would load a WebSocket client too.
-  const { request } = process.getBuiltinModule('node:http');
-  const outgoing = request({ host, port, path: '/livez', agent: false }, (answer) => {
-    let text = '';
-    answer.setEncoding('utf8');
-    answer.on('data', (part: string) => {
-      text = (text + part).slice(0, bytesMax);
-    });
-    answer.on('error', reject);
-    answer.on('end', () => resolve({ status: answer.statusCode ?? 0, text: text.trim() }));
-  });
-  const timer = setTimeout(() => outgoing.destroy(new Error(`timed out after ${timeoutMs / 1_000} s`)), timeoutMs);
-  outgoing.on('error', reject);
-  outgoing.end();
-  try {
-    return await promise;
-  } finally {
-    clearTimeout(timer);
   }
 }

@@ -6,9 +6,6 @@ import { isatty } from 'node:tty';
 import { pino, type DestinationStream, type Logger } from 'pino';
 
 import { escapeControls } from '../../core/text/escape.ts';
-import type { CallRecord } from '../../core/call/call-record.ts';
-import { outcomes } from '../../core/outcomes.ts';
-import { roundMs, writeCall } from './call-line.ts';
 import { LogOutput, writeToStandardOutput } from './log-output.ts';
 import { createPrettyFormat, type Format } from './pretty-log.ts';
 
@@ -128,37 +125,4 @@ function createIsoTime(now: () => number): () => string {
     }
     return text;
   };
-}
-
-/**
- * Writes the line of a finished request at the level of its outcome [D51]. The line has the client's address, token subject
- * and user agent only if `showsClient` is true [D62].
- */
-export function logCall(logger: Logger, call: CallRecord, showsClient: boolean): void {
-  const { level, message } = outcomes[call.outcome];
-  if (level === 'info') {
-    if (logger.isLevelEnabled('info')) {
-      writeCall(logger, call, showsClient);
-    }
-    return;
-  }
-  const line = {
-    requestId: call.requestId,
-    operation: call.operation?.name,
-    method: call.method,
-    path: call.path,
-    http: call.http,
-    ...(showsClient && { client: call.client, subject: call.subject, agent: call.agent }),
-    status: call.status,
-    outcome: call.outcome,
-    durationMs: roundMs(call.durationMs),
-    backendMs: call.backendDurationMs === undefined ? undefined : roundMs(call.backendDurationMs),
-    requestBytes: call.requestBytes,
-    replyBytes: call.replyBytes,
-  };
-  if (level === 'error') {
-    logger.error({ ...line, err: call.cause }, message);
-  } else {
-    logger.warn({ ...line, cause: call.cause }, message);
-  }
 }

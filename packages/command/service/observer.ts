@@ -3,7 +3,8 @@
 import type { GatewayObserver } from '../../core/call/gateway.ts';
 import { outcomeOfMalformed } from '../../core/outcomes.ts';
 import type { Records } from '../../figures/report.ts';
-import { logCall, type Logger } from '../log/log.ts';
+import { logCall } from '../log/call-line.ts';
+import type { Logger } from '../log/log.ts';
 
 export function createObserver(
   logger: Logger,

@@ -1,0 +1,90 @@
+// `check` of the services that the gateway calls: the backend, the issuer of tokens, and Redis.
+
+import { loadRateLimit, loadTokens } from '../../core/guards/parts.ts';
+import { showRedisUrl } from '../../core/guards/options/rate-options.ts';
+import type { ClientTls } from '../../core/http1/client-connection.ts';
+import { backendPath } from '../../core/operations.ts';
+import { withoutEndSlashes } from '../../core/text/addresses.ts';
+import { escapeControls } from '../../core/text/escape.ts';
+import { unusedPasswordText } from '../service/guards.ts';
+import { showValue } from '../settings/describe.ts';
+import type { Settings } from '../settings/settings.ts';
+import type { CheckResult } from './command.ts';
+
+/** Requests the list of work items once, and explains a failure. */
+export async function checkBackend(settings: Settings, tls: ClientTls | undefined): Promise<CheckResult> {
+  // Loaded here, so that other commands do not load these files.
+  const [{ Calls }, { describeCame }, { explainFailure }] = await Promise.all([
+    import('../../backend-probe/calls.ts'),
+    import('../../backend-probe/describe.ts'),
+    import('../../backend-probe/failures.ts'),
+  ]);
+  const calls = new Calls(settings, tls);
+  const call = await calls.make('list');
+  await calls.close();
+  const target = `${withoutEndSlashes(showValue('backendUrl', settings))}${backendPath}`;
+  if (call.outcome === 'ok') {
+    const { answer, reply, durationMs } = call;
+    const text = `answered ${answer?.status ?? 200} with ${reply.body.length} bytes of JSON in ${Math.round(durationMs)} ms`;
+    return { lines: [`backend: ${target} ${text}`] };
+  }
+  const { title, advice } = explainFailure(call, settings.backendUrl);
+  return { problems: [`backend: ${target}: ${title}: ${describeCame(call)}`, `  ${advice}`] };
+}
+
+/** Fetches the issuer's keys once, if tokens are on, and lists the usable ones. */
+export async function checkTokens(settings: Settings): Promise<CheckResult> {
+  if (settings.authIssuer === '') {
+    return {};
+  }
+  const place = showValue(settings.authJwksUrl === '' ? 'authJwksFile' : 'authJwksUrl', settings);
+  try {
+    const { fetchKeys } = await loadTokens();
+    const { keys, flaws } = await fetchKeys(settings);
+    if (keys.length > 0) {
+      const names = keys.map(({ kid, algorithm }) => `  ${escapeControls(kid ?? '(no kid)')}: ${algorithm}`);
+      const first = `keys: ${place} has ${names.length} usable ${names.length === 1 ? 'key' : 'keys'}`;
+      return { lines: [first, ...names] };
+    }
+    return flaws.length === 0
+      ? { problems: [`keys: ${place} has no keys`, adviseOnPlace(settings)] }
+      : {
+          problems: [
+            `keys: ${place} has no usable key`,
+            ...flaws.map((flaw) => `  ${flaw}`),
+            `  The issuer must publish a usable key for one of AUTH_ALGORITHMS (${settings.authAlgorithms.join(',')}).`,
+          ],
+        };
+  } catch (error) {
+    const cause = error instanceof Error ? error.message : String(error);
+    return { problems: [`keys: ${place}: ${escapeControls(cause)}`, adviseOnPlace(settings)] };
+  }
+}
+
+function adviseOnPlace({ authJwksUrl }: Settings): string {
+  return authJwksUrl === ''
+    ? "  Check that AUTH_JWKS_FILE is the file with the issuer's keys, and that this user can read it."
+    : "  Check that AUTH_JWKS_URL is the issuer's jwks_uri, and that this machine can reach it.";
+}
+
+/** Connects to Redis, if one is configured, and counts one request there. Never rejects. */
+export async function checkRedis({ rateLimitRedisUrl: address }: Settings): Promise<CheckResult> {
+  if (address === '') {
+    return {};
+  }
+  const shown = showRedisUrl(address);
+  try {
+    const { tryRedis } = await loadRateLimit();
+    const { version = 'unknown version', tookMs, hasUnusedPassword } = await tryRedis(address);
+    const line = `rate limit: Redis at ${shown} counted a request in ${tookMs.toFixed(1)} ms (${version})`;
+    return { lines: hasUnusedPassword ? [line, `  ${unusedPasswordText}`] : [line] };
+  } catch (error) {
+    const cause = escapeControls(error instanceof Error ? error.message : String(error));
+    return {
+      problems: [
+        `rate limit: Redis at ${shown} does not count: ${cause}`,
+        '  Check the address and the password in RATE_LIMIT_REDIS_URL, and that Redis answers within 100 ms.',
+      ],
+    };
+  }
+}
