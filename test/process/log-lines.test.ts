@@ -1,16 +1,15 @@
 // The log line of a request: path, client, agent, HTTP version. D52, D62. test/unit/described-path.test.ts,
-// client-address.test.ts and log.test.ts have more cases.
+// client-address.test.ts, log.test.ts and pretty-log.test.ts have more cases.
 
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
-import { createGate, poll } from '../helpers/changes.ts';
+import { createGate } from '../helpers/changes.ts';
 import { useBackend } from '../helpers/command-tests.ts';
 import { RawClient, requestBytes, type Headers } from '../helpers/raw-client.ts';
 import { runHere } from '../helpers/run-cli.ts';
 import { answer, raw } from '../helpers/scripted-backend.ts';
 import { startCommand, type Command, type LogLine } from '../helpers/targets.ts';
-import { startUnseen } from '../helpers/unseen.ts';
 import { Viewer } from '../helpers/viewer.ts';
 
 const backend = await useBackend(answer('{"id":5}'));
@@ -30,19 +29,6 @@ describe('by default', () => {
     command = await startCommand({ BACKEND_URL: backend.url });
   });
   after(() => command.stop());
-
-  test('the path, without query and host, cut at 256 characters; the address of the connection [D52]', async () => {
-    for (const [target, path] of [
-      ['/api/work-items/12?api_key=secret', '/api/work-items/12'],
-      ['http://example.test/api/work-items/1?secret', '/api/work-items/1'],
-      ['/a"b\\c', '/a"b\\c'],
-      [`/${'x'.repeat(1_000)}`, `/${'x'.repeat(255)}`],
-    ] as const) {
-      const line = await lineOf(command, target, [['X-Forwarded-For', '203.0.113.5']]);
-      assert.deepEqual([line['path'], line['client']], [path, '127.0.0.1']);
-    }
-    assert.doesNotMatch(command.stdout, /secret/);
-  });
 
   test('the user-agent: the first field, cut at 128 characters, escaped beyond ASCII [D62]', async () => {
     for (const [agents, expected] of [
@@ -198,22 +184,4 @@ test('an IPv6 listener logs the IPv6 address of an IPv6 client and the IPv4 addr
   await client.call('GET', '/api/work-items', { headers: [['X-Request-Id', 'six']] });
   const six = await command.log(({ requestId }) => requestId === 'six', 'its line');
   assert.equal(six['client'], '::1');
-});
-
-test('LOG_FORMAT=pretty: path and client are in the line [D52]', async () => {
-  await using command = await startUnseen({ BACKEND_URL: backend.url, LOG_FORMAT: 'pretty' });
-  await command.call('GET', '/api/work-items/5?secret', { headers: [['X-Request-Id', 'one']] });
-  await command.call('GET', '/a"b', { headers: [['X-Request-Id', 'two']] });
-  await using client = await command.connect();
-  client.send('\x00\r\n\r\n');
-  await client.reply();
-  await poll(() => command.stdout.includes('malformed request'), 'the lines');
-  const times = String.raw`\([\d.]+ ms(?:, backend [\d.]+ ms)?, \d+ bytes\)`;
-  for (const line of [
-    String.raw`INFO: read /api/work-items/5 200 ok ${times} 127\.0\.0\.1 one`,
-    String.raw`INFO: GET /a"b 404 no-operation ${times} 127\.0\.0\.1 two`,
-    String.raw`INFO: malformed request: 400 127\.0\.0\.1 [0-9a-f-]{36} \{"code":"[^"]+"\}`,
-  ]) {
-    assert.match(command.stdout, new RegExp(line));
-  }
 });

@@ -62,3 +62,20 @@ test('other text is unchanged', () => {
   assert.ok(json.includes(String.raw`"cause":"größer \"als\" \\ 東京 🙂"`));
   assert.ok(pretty.includes('größer "als" \\ 東京 🙂'));
 });
+
+test('the pretty line of a request has path, status, outcome, cause, times, client and id [D52]', () => {
+  const line = { ...call, path: '/api/work-items/5', backendMs: 0.5, client: '127.0.0.1', operation: 'read' };
+  for (const [fields, expected] of [
+    [line, 'read /api/work-items/5 500 unreachable (1 ms, backend 0.5 ms, 2 bytes) 127.0.0.1 id'],
+    [
+      { ...line, cause: 'refused' },
+      'read /api/work-items/5 500 unreachable: refused (1 ms, backend 0.5 ms, 2 bytes) 127.0.0.1 id',
+    ],
+    [{ ...call, path: '/a"b', status: 404, outcome: 'no-operation' }, 'GET /a"b 404 no-operation (1 ms, 2 bytes) id'],
+    [{ requestId: 'id', status: 400, client: '::1', code: 'x' }, 'request: 400 ::1 id {"code":"x"}'],
+  ] as const) {
+    const { pretty } = write((logger) => logger.info(fields, 'request'));
+    assert.match(pretty, /^\[\d\d:\d\d:\d\d\.\d{3}\] INFO: /);
+    assert.equal(pretty.trimEnd().split(' INFO: ')[1], expected);
+  }
+});
