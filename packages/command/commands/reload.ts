@@ -52,10 +52,8 @@ export async function reload(
   const changed = describeChanges(before.settings, next.settings);
   const hasChanged = Object.keys(changed).length > 0;
   if (!clients.hasWorkers) {
-    logger.info(
-      { changed },
-      hasChanged ? 'SIGHUP: new connections use the new settings' : 'SIGHUP: the settings are unchanged',
-    );
+    const text = hasChanged ? 'new connections use the new settings' : 'the settings are unchanged';
+    logger.info({ changed }, `SIGHUP: ${text}`);
   }
   await finished;
   if (isStopping()) {

@@ -133,7 +133,7 @@ export class LogOutput {
       }
       if (bytes > gatherBytesMax) {
         this.#heldBytes += bytes;
-        this.#pushBatch(Buffer.from(line), undefined, lines, gap);
+        this.#batches.push({ bytes: Buffer.from(line), block: undefined, lines, gap, isBegun: false });
         this.#writeNext();
         return;
       }
@@ -156,15 +156,11 @@ export class LogOutput {
     const { bytes: length, lines, gap } = this.#gathered;
     const bytes = block.subarray(0, length);
     if (length < block.length / 2) {
-      this.#pushBatch(Buffer.from(bytes), undefined, lines, gap);
+      this.#batches.push({ bytes: Buffer.from(bytes), block: undefined, lines, gap, isBegun: false });
     } else {
       this.#block = undefined;
-      this.#pushBatch(bytes, block, lines, gap);
+      this.#batches.push({ bytes, block, lines, gap, isBegun: false });
     }
-  }
-
-  #pushBatch(bytes: Buffer, block: Buffer | undefined, lines: number, gap: number): void {
-    this.#batches.push({ bytes, block, lines, gap, isBegun: false });
   }
 
   #writeNext(): void {
@@ -203,7 +199,9 @@ export class LogOutput {
       // tried.
       this.#isTorn ||= batch.isBegun;
       this.#missing += batch.isBegun ? 0 : batch.gap;
-      this.#drop(batch.isBegun ? Math.min(batch.lines, countLineEnds(batch.bytes)) : batch.lines);
+      this.#drop(
+        batch.isBegun ? Math.min(batch.lines, batch.bytes.filter((byte) => byte === newline).length) : batch.lines,
+      );
     }
     batch.isBegun = true;
     batch.bytes = batch.bytes.subarray(gone);
@@ -227,14 +225,6 @@ const utf8BytesMax = 3;
 const noBytes = Buffer.alloc(0);
 const newline = 0x0a;
 const lineEnd = Buffer.of(newline);
-
-function countLineEnds(bytes: Buffer): number {
-  let count = 0;
-  for (let at = bytes.indexOf(newline); at >= 0; at = bytes.indexOf(newline, at + 1)) {
-    count += 1;
-  }
-  return count;
-}
 
 export function writeToStandardOutput(): Write {
   const descriptor = openStandardOutput();

@@ -53,13 +53,10 @@ export function createLog({ logLevel, logFormat, isShared = false }: LogOptions)
     heldBytesMax,
     describeGap: (lines) => describeGap(lines, format),
   });
-  const stream: DestinationStream = {
-    write: (line) => {
-      // A line that will be dropped is not formatted.
-      output.write(format === undefined || output.isFull ? line : format(line));
-    },
-  };
-  const logger = createLogger(logLevel, stream);
+  const logger = createLogger(logLevel, {
+    // A line that will be dropped is not formatted.
+    write: (line) => output.write(format === undefined || output.isFull ? line : format(line)),
+  });
   return {
     logger,
     output,
@@ -68,9 +65,7 @@ export function createLog({ logLevel, logFormat, isShared = false }: LogOptions)
       format = createFormat(next.logFormat, isTerminal);
       logger.level = next.logLevel;
     },
-    end: async (limitMs = endMsMax) => {
-      await output.end(limitMs);
-    },
+    end: (limitMs = endMsMax) => output.end(limitMs),
   };
 }
 
