@@ -125,7 +125,6 @@ describe('signals under npm run serve', () => {
 
   for (const [what, signal, toGroup] of [
     ['SIGTERM to npm alone', 'SIGTERM', false],
-    ['SIGINT to npm alone', 'SIGINT', false],
     ['Ctrl-C, to npm and the gateway,', 'SIGINT', true],
     ['SIGTERM to npm and the gateway', 'SIGTERM', true],
   ] as const) {
