@@ -188,6 +188,7 @@ describe('suggestions for misspelt words', () => {
     [['--prot', '1'], '--prot is not a flag of serve: did you mean --port?'],
     [['--idle'], '--idle is not a flag of serve: did you mean --backend-idle-timeout-ms or --idle-timeout-ms?'],
     [['--hepl'], '--hepl is not a flag of serve: did you mean --help?'],
+    [['--config', 'x'], '--config is not a flag of serve: did you mean --settings-file?'],
     [['--help=1'], '--help takes no value'],
     [['--zzz'], '--zzz is not a flag of serve'],
     [['-p', '80'], '-p is not a flag of serve'],

@@ -31,6 +31,9 @@ export function findStrayWords(command: Command, stray: readonly string[], argv:
   ];
 }
 
+// Flags that users know from other programs, and the flag of this program that does the same.
+const otherNames: Readonly<Record<string, string>> = { '--config': flagOf('settingsFile') };
+
 function describeUnknownFlag(command: Command, flag: string): string {
   if (!/^--?[a-z][a-z-]{0,39}$/i.test(flag)) {
     return `an argument that begins with - (not shown) is not a flag of ${command}`;
@@ -42,5 +45,5 @@ function describeUnknownFlag(command: Command, flag: string): string {
   const others = commandNames.filter((name) => flagsOf(name).includes(flag));
   return others.length > 0
     ? `${flag} is not a flag of ${command}, only of ${joinWithOr(others)}`
-    : `${flag} is not a flag of ${command}${suggest(flag.toLowerCase(), known)}`;
+    : `${flag} is not a flag of ${command}${suggest(otherNames[flag] ?? flag.toLowerCase(), known)}`;
 }
