@@ -18,7 +18,7 @@ const PARTS: readonly Part[] = [
   ['deadline', 'backend/deadlines.js', 'start(deadline) {', 'start(deadline) { return;'],
   ['budget of buffered bytes', 'body/budget.js', 'take(bytes) {', 'take(bytes) { return true;'],
   ['JSON check', 'json/json.js', 'function isJson(bytes) {', 'function isJson(bytes) { return true;'],
-  ['head and body in one write', 'http1/socket-writes.js', 'oneWriteBytesMax = 16_384', 'oneWriteBytesMax = -1'],
+  ['head and body in one write', 'http1/writer.js', 'oneWriteBytesMax = 16_384', 'oneWriteBytesMax = -1'],
   ['a look at the connection before a send', 'http1/client-connection.js', 'setImmediate(sendAll);', 'sendAll();'],
   ['fair turns', 'http1/turns.js', 'currentTurn() {', 'currentTurn() { return 0;'],
   ['clock', 'time/monotonic.js', 'monotonicMs() {', 'monotonicMs() { return 1;'],

@@ -1,7 +1,7 @@
 // Monitors whether the backend answers, by the last call or, if that call is old, by a probe, which is a connection without
 // an HTTP request [D34]. The gateway stays ready while the backend is down.
 
-import { describeError, isShortOfDescriptors, reasonOfError, type Peer } from '../core/backend/describe-error.ts';
+import { describeError, reasonOfError, type Peer } from '../core/backend/describe-error.ts';
 import type { OpenSocket } from '../core/http1/client-connection.ts';
 import type { Reason } from '../core/reasons.ts';
 
@@ -116,11 +116,8 @@ async function probe(open: OpenSocket): Promise<Seen | undefined> {
     () => undefined,
     () => resolve({ cause: undefined }),
   ).on('error', (error) => {
-    resolve(
-      isShortOfDescriptors(error)
-        ? undefined
-        : { cause: describeError(error, backendPeer), reason: reasonOfError(error) },
-    );
+    const reason = reasonOfError(error);
+    resolve(reason === 'no-descriptor' ? undefined : { cause: describeError(error, backendPeer), reason });
   });
   const timer = setTimeout(resolve, probeTimeoutMs, {
     cause: `no connection within ${probeTimeoutMs} ms`,

@@ -1,6 +1,6 @@
 // The reference for the JSON checker [D13]: the platform's strict UTF-8 decoder and JSON.parse.
 
-import { createJsonChecker } from '../../packages/core/json/json.ts';
+import { JsonChecker } from '../../packages/core/json/json.ts';
 
 const strictUtf8 = new TextDecoder('utf-8', { fatal: true });
 
@@ -16,7 +16,7 @@ export function isJsonByOracle(bytes: Uint8Array): boolean {
 
 /** True if the checker accepts `bytes`, cut at the ascending `cuts`. */
 export function isJsonInPieces(bytes: Uint8Array, cuts: readonly number[]): boolean {
-  const checker = createJsonChecker();
+  const checker = new JsonChecker();
   let from = 0;
   for (const to of [...cuts, bytes.length]) {
     if (!checker.write(bytes.subarray(from, to))) return false;
@@ -27,7 +27,7 @@ export function isJsonInPieces(bytes: Uint8Array, cuts: readonly number[]): bool
 
 /** True if the checker accepts `bytes`, written one by one. */
 export function isJsonByteByByte(bytes: Uint8Array): boolean {
-  const checker = createJsonChecker();
+  const checker = new JsonChecker();
   for (let at = 0; at < bytes.length; at += 1) {
     if (!checker.write(bytes.subarray(at, at + 1))) return false;
   }

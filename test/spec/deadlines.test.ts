@@ -183,7 +183,7 @@ test('after an idle connection has died, BACKEND_CONNECT_TIMEOUT_MS limits the n
   const call = {
     method: 'POST',
     path: '/',
-    body: Buffer.from('{}'),
+    body: [Buffer.from('{}')],
     requestId: 'x',
     traceContext: [],
     needsAnswer: true,

@@ -21,12 +21,12 @@ import {
 const get: BackendRequest = {
   method: 'GET',
   path: '/api/WorkItem',
-  body: undefined,
+  body: [],
   requestId: 'id',
   traceContext: [],
   needsAnswer: true,
 };
-const put: BackendRequest = { ...get, method: 'PUT', body: Buffer.from('{}'), needsAnswer: false };
+const put: BackendRequest = { ...get, method: 'PUT', body: [Buffer.from('{}')], needsAnswer: false };
 const responseBytesMax = 1000;
 const chunkedHead = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';
 

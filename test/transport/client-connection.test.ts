@@ -108,7 +108,7 @@ async function serve(t: TestContext, { isPaused = false } = {}) {
     /** Makes one exchange on `connection`, the first of the server, and leaves it idle. Returns the server's socket. */
     makeIdle: async (connection: ClientConnection): Promise<Socket> => {
       const exchange = new Exchange();
-      connection.send(head, undefined, exchange);
+      connection.send(head, [], exchange);
       const end = await socket(0);
       end.write(small);
       await poll(() => exchange.last === 'end, reusable', 'the answer');
@@ -122,8 +122,8 @@ async function begin(t: TestContext, { faultAt, isStuck = false }: { faultAt?: s
   const served = await serve(t, { isPaused: isStuck });
   const opened = served.connect();
   const exchange = new Exchange(faultAt);
-  if (isStuck) opened.connection.send('PUT / HTTP/1.1\r\n\r\n', Buffer.alloc(30_000_000), exchange);
-  else opened.connection.send(head, undefined, exchange);
+  if (isStuck) opened.connection.send('PUT / HTTP/1.1\r\n\r\n', [Buffer.alloc(30_000_000)], exchange);
+  else opened.connection.send(head, [], exchange);
   return { ...served, ...opened, exchange };
 }
 
@@ -164,7 +164,7 @@ for (const [what, answer, body, isReusable] of [
     assert.equal(connection.isClosed, !isReusable);
     if (isReusable) {
       const second = new Exchange();
-      connection.send(head, Buffer.from('body'), second);
+      connection.send(head, [Buffer.from('body')], second);
       await poll(() => received[0] === `${head}${head}body`, 'the next request');
       assert.equal(connection.isReusedAndSilent, true);
       end.write(small.slice(0, 3));
@@ -190,7 +190,7 @@ test('the close of the connection ends an answer without a length, and breaks an
   ).entries()) {
     const { connection } = connect();
     const exchange = new Exchange();
-    connection.send(head, undefined, exchange);
+    connection.send(head, [], exchange);
     (await socket(index)).end(answer);
     await poll(() => exchange.last === last, `${last} of ${JSON.stringify(answer)}`);
     assert.equal(connection.isClosed, true);
@@ -224,7 +224,7 @@ test('a request that is flushed in the event-loop turn of its answer, as over TL
   });
   const ask = async (): Promise<Exchange> => {
     const exchange = new Exchange();
-    connection.send(head, undefined, exchange);
+    connection.send(head, [], exchange);
     // From now on the socket buffers its writes.
     own?.cork();
     const end = await socket(0);
@@ -248,7 +248,7 @@ test('an owner that destroys the connection in onAnswerHead gets no more events,
   const { connection, closeCount } = connect();
   const exchange = new Exchange();
   exchange.onAnswerHead = () => connection.destroy();
-  connection.send(head, undefined, exchange);
+  connection.send(head, [], exchange);
   (await socket(0)).write(small);
   await poll(() => closeCount() > 0, 'the connection closes');
   assert.deepEqual(exchange.events, ['sent']);
@@ -285,7 +285,7 @@ test('nothing is sent on a failed connection, and the request can be sent on ano
   const end = await makeIdle(connection);
   const second = new Exchange();
   // Runs between the `error` and the `close` of the socket.
-  own?.once('error', () => connection.send('PUT / HTTP/1.1\r\n\r\n', Buffer.from('body'), second));
+  own?.once('error', () => connection.send('PUT / HTTP/1.1\r\n\r\n', [Buffer.from('body')], second));
   end.resetAndDestroy();
   await poll(() => second.last === 'broken', 'the break is reported');
   assert.deepEqual(second.events, ['broken']);
@@ -308,7 +308,7 @@ for (const [what, strike] of [
     const second = new Exchange();
     onStrike = () => {
       onStrike = undefined;
-      connection.send('PUT / HTTP/1.1\r\n\r\n', Buffer.from('body'), second);
+      connection.send('PUT / HTTP/1.1\r\n\r\n', [Buffer.from('body')], second);
     };
     strike(end);
     await poll(() => second.last === 'broken', 'the break is reported');
@@ -324,7 +324,7 @@ for (const size of [1, 300, 16_384, 16_385, 100_000]) {
     const { connection } = connect();
     const exchange = new Exchange();
     const body = Buffer.from(Array.from({ length: size }, (_, index) => 255 - (index % 256)));
-    connection.send(head, body, exchange);
+    connection.send(head, [body], exchange);
     const whole = head + body.toString('latin1');
     await poll(() => received[0]?.length === whole.length, 'the request');
     assert.ok(received[0] === whole);
@@ -340,7 +340,7 @@ test('when the server resets the connection, the request has been sent or can be
   end.resetAndDestroy();
   const second = new Exchange();
   // Either the reset arrives before the request is sent, or the request gets no answer.
-  connection.send(head, undefined, second);
+  connection.send(head, [], second);
   await poll(() => second.last === 'broken', 'the break is reported');
   assert.equal(connection.hasDiedUnsent, !second.events.includes('sent'));
   assert.ok(connection.hasDiedUnsent || connection.isReusedAndSilent);
@@ -379,7 +379,7 @@ test('breakOff before a request is sent: the request is not sent [D20]', async (
   const { connection, closeCount } = connect();
   await makeIdle(connection);
   const second = new Exchange();
-  connection.send(head, undefined, second);
+  connection.send(head, [], second);
   connection.breakOff();
   await poll(() => second.last === 'broken' && closeCount() > 0, 'both are reported');
   assert.deepEqual(second.events, ['broken']);
@@ -411,7 +411,7 @@ test('a connection keeps the process alive while it has an exchange, and not whi
   const alive = () => process.getActiveResourcesInfo().filter((name) => name === 'TCPSocketWrap').length;
   const { connection } = connect();
   const first = new Exchange();
-  connection.send(head, undefined, first);
+  connection.send(head, [], first);
   const end = await socket(0);
   await poll(() => first.last === 'sent', 'the request');
   const busy = alive();
@@ -419,7 +419,7 @@ test('a connection keeps the process alive while it has an exchange, and not whi
   await poll(() => first.last === 'end, reusable', 'the answer');
   assert.equal(alive(), busy - 1);
   const second = new Exchange();
-  connection.send(head, undefined, second);
+  connection.send(head, [], second);
   assert.equal(alive(), busy);
   await poll(() => second.last === 'sent', 'the next request');
   end.write(small);
@@ -437,7 +437,7 @@ test('a request waits for its connection to open', async (t) => {
     return connectTcp({ host: 'held', port, lookup, autoSelectFamily: false }, onConnected);
   });
   const exchange = new Exchange();
-  connection.send(head, undefined, exchange);
+  connection.send(head, [], exchange);
   await nextTurn();
   await nextTurn();
   assert.equal(connection.isConnecting, true);
@@ -458,7 +458,7 @@ test('a refused connection ends the exchange as broken', async (t) => {
   const connection = new ClientConnection(createOpenSocket(new URL(`http://127.0.0.1:${port}`)), () => undefined);
   t.after(() => connection.destroy());
   const exchange = new Exchange();
-  connection.send(head, undefined, exchange);
+  connection.send(head, [], exchange);
   await poll(() => exchange.last === 'broken', 'the break is reported');
   assert.deepEqual(exchange.events, ['broken']);
 });

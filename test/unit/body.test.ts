@@ -2,8 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { blockBytes, giveBackBlocks, takeBlock } from '../../packages/core/body/blocks.ts';
-import { AnswerBody, RequestBody } from '../../packages/core/body/body.ts';
+import { AnswerBody, blockBytes, giveBackBlocks, RequestBody, takeBlock } from '../../packages/core/body/body.ts';
 import { createRandom } from '../helpers/json-texts.ts';
 
 for (const Body of [RequestBody, AnswerBody]) {

@@ -37,3 +37,7 @@ const reasons = [
 for (const [code, reason] of reasons) {
   test(`${code} is ${reason}`, () => assert.equal(reasonOfError(errorOf(code)), reason));
 }
+
+test('if one of several addresses had no file descriptor, the reason is no-descriptor [D26]', () => {
+  assert.equal(reasonOfError(new AggregateError([errorOf('ECONNREFUSED'), errorOf('ENFILE')], '')), 'no-descriptor');
+});

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { createJsonChecker, isJson, type JsonChecker } from '../../packages/core/json/json.ts';
+import { isJson, JsonChecker } from '../../packages/core/json/json.ts';
 import { isJsonByOracle } from '../helpers/json-oracle.ts';
 import { createRandom } from '../helpers/json-texts.ts';
 
@@ -38,7 +38,7 @@ test('ten million levels in pieces need one bit each', () => {
   const perPiece = 10_000;
   const piece = Buffer.from('{"a":['.repeat(perPiece / 2));
   const before = arrayBuffers();
-  const checker = createJsonChecker();
+  const checker = new JsonChecker();
   for (let depth = perPiece; depth <= levels; depth += perPiece) {
     assert.equal(checker.write(piece), true);
     const held = arrayBuffers() - before;
@@ -51,7 +51,7 @@ test('ten million levels in pieces need one bit each', () => {
 
 test('a wrong closing bracket is detected at any depth', () => {
   for (const depth of [1, 63, 64, 65, 128, 129, 5000, 70_000, 200_000]) {
-    const checker = createJsonChecker();
+    const checker = new JsonChecker();
     writeTimes(checker, '[', depth);
     assert.equal(checker.write(Buffer.from('{"a":')), true);
     writeTimes(checker, '[', depth);
@@ -86,7 +86,7 @@ test('for random nesting in pieces of any size the checker agrees with JSON.pars
       const at = Math.floor(random() * bytes.length);
       bytes[at] = '[]{}'.charCodeAt(Math.floor(random() * 4));
     }
-    const checker = createJsonChecker();
+    const checker = new JsonChecker();
     const limit = run % 4 === 0 ? 2 : 300;
     for (let at = 0; at < bytes.length;) {
       const to = at + Math.ceil(random() * limit);
@@ -100,7 +100,7 @@ test('for random nesting in pieces of any size the checker agrees with JSON.pars
 
 test('a text of 64 MB in pieces needs less than 1 MiB of memory', () => {
   const piece = Buffer.from(JSON.stringify(Array.from({ length: 1500 }, (_, id) => ({ id, title: 'é'.repeat(9) }))));
-  const checker = createJsonChecker();
+  const checker = new JsonChecker();
   checker.write(Buffer.from('['));
   const before = arrayBuffers();
   let bytes = 0;
@@ -120,7 +120,7 @@ test('ten thousand unfinished checkers need less than 1 MiB outside of the heap'
   const before = arrayBuffers();
   const piece = Buffer.from('{"a":[1,2,{"b":"' + 'x'.repeat(200));
   const checkers = Array.from({ length: 10_000 }, () => {
-    const checker = createJsonChecker();
+    const checker = new JsonChecker();
     assert.equal(checker.write(piece), true);
     return checker;
   });

@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createJsonChecker, isJson } from '../../packages/core/json/json.ts';
+import { isJson, JsonChecker } from '../../packages/core/json/json.ts';
 import { bytesOf, isJsonByOracle, isJsonByteByByte, isJsonInPieces, shown } from '../helpers/json-oracle.ts';
 import { createRandom, everyToken, mutate } from '../helpers/json-texts.ts';
 import { jsonVectors } from '../helpers/json-vectors.ts';
@@ -107,7 +107,7 @@ test('a thousand interleaved checkers do not affect each other', () => {
     ]);
     return index % 2 === 0 ? text : mutate(text, everyToken, random);
   });
-  const open = texts.map((text) => ({ text, at: 0, valid: true, checker: createJsonChecker() }));
+  const open = texts.map((text) => ({ text, at: 0, valid: true, checker: new JsonChecker() }));
   while (open.some(({ text, at }) => at < text.length)) {
     for (const one of open) {
       const to = one.at + Math.floor(random() * 20);
@@ -121,7 +121,7 @@ test('a thousand interleaved checkers do not affect each other', () => {
 });
 
 test('an empty piece changes nothing, and an empty text is not JSON', () => {
-  const checker = createJsonChecker();
+  const checker = new JsonChecker();
   assert.equal(checker.end(), false);
   for (const piece of ['', '[', '', '1', '', ']', '']) assert.equal(checker.write(Buffer.from(piece)), true);
   assert.equal(checker.end(), true);
@@ -147,7 +147,7 @@ test('write returns false from the first byte that makes the text invalid', () =
     ['\xef\xbb', 'a'],
   ] as const;
   for (const [before, byte] of faults) {
-    const checker = createJsonChecker();
+    const checker = new JsonChecker();
     assert.equal(checker.write(bytesOf(before)), true, shown(bytesOf(before)));
     assert.equal(checker.write(bytesOf(byte)), false, shown(bytesOf(before + byte)));
     assert.equal(checker.write(bytesOf(' ')), false);

@@ -12,10 +12,10 @@ import {
   type SocketTap,
 } from '../http1/client-connection.ts';
 import type { AnswerHead, Flaw } from '../http1/head.ts';
-import { encodeFieldText, writeRequestHead } from '../http1/writer.ts';
+import { byteLength, encodeFieldText, writeRequestHead } from '../http1/writer.ts';
 import type { Reason } from '../reasons.ts';
 import { Deadline, Deadlines, type DeadlineOwner } from './deadlines.ts';
-import { describeError, isShortOfDescriptors, reasonOfError, type Peer } from './describe-error.ts';
+import { describeError, reasonOfError, type Peer } from './describe-error.ts';
 import { ConnectionPool } from './pool.ts';
 import { withoutEndSlashes } from '../text/addresses.ts';
 
@@ -47,7 +47,8 @@ export interface BackendRequest {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
   /** The path below the backend's base path, for instance `/api/WorkItem/7`. */
   readonly path: string;
-  readonly body: Buffer | undefined;
+  /** The pieces of the JSON body; none for a request without a body. */
+  readonly body: readonly Buffer[];
   readonly requestId: string;
   /** The client's identity, if a guard has established it. Sent only if `identityHeader` is set [D48]. */
   readonly identity?: string | undefined;
@@ -94,6 +95,8 @@ export interface Exchange {
 const discardBytesMax = 65_536;
 const discardTimeoutMs = 1_000;
 
+const noPieces: readonly Buffer[] = [];
+
 /** Makes calls to one backend over its own keep-alive connections, one call at a time on each. */
 export class BackendClient {
   /** @internal */
@@ -101,7 +104,11 @@ export class BackendClient {
   /** @internal */
   readonly pool: ConnectionPool;
   /** @internal */
-  readonly deadlines: ExchangeDeadlines;
+  readonly connecting: Deadlines;
+  /** @internal Run from sending the request to the last byte of the answer, even if the rest is not needed [D19]. */
+  readonly answering: Deadlines;
+  /** @internal */
+  readonly discarding = new Deadlines(discardTimeoutMs);
   /** @internal */
   readonly isTls: boolean;
   readonly #basePath: string;
@@ -117,11 +124,8 @@ export class BackendClient {
     this.#tls = options.tls ?? {};
     const open = createOpenSocket(backendUrl, () => this.#tls);
     this.pool = new ConnectionPool(options.tap === undefined ? open : tapSockets(open, options.tap), idleTimeoutMs);
-    this.deadlines = {
-      connecting: new Deadlines(options.connectTimeoutMs),
-      answering: new Deadlines(options.timeoutMs),
-      discarding: new Deadlines(discardTimeoutMs),
-    };
+    this.connecting = new Deadlines(options.connectTimeoutMs);
+    this.answering = new Deadlines(options.timeoutMs);
   }
 
   get connectionCount(): number {
@@ -148,7 +152,7 @@ export class BackendClient {
       identityHeader === undefined || identity === undefined
         ? traceContext
         : [...traceContext, identityHeader, encodeFieldText(identity)],
-      body?.length,
+      body.length === 0 ? undefined : byteLength(body),
     );
     return new BackendExchange(this, head, request, handler);
   }
@@ -162,13 +166,6 @@ export class BackendClient {
   reopen(): void {
     this.pool.reopen();
   }
-}
-
-interface ExchangeDeadlines {
-  readonly connecting: Deadlines;
-  /** Runs from sending the request to the last byte of the answer, even if the rest is no longer needed [D19]. */
-  readonly answering: Deadlines;
-  readonly discarding: Deadlines;
 }
 
 /** `discarding`: the outcome is decided, and the rest of the answer is read and dropped. Often skipped. */
@@ -240,7 +237,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   #dispatch(): void {
     if (this.#connection.isConnecting) {
       this.#secondDeadline = new Deadline(this);
-      this.#client.deadlines.connecting.start(this.#secondDeadline);
+      this.#client.connecting.start(this.#secondDeadline);
     }
     this.#connection.send(this.#head, this.#request.body, this);
   }
@@ -248,7 +245,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
   onSent(): void {
     this.#secondDeadline?.clear();
     if (!this.#deadline.isRunning) {
-      this.#client.deadlines.answering.start(this.#deadline);
+      this.#client.answering.start(this.#deadline);
     }
   }
 
@@ -258,7 +255,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     if (status > 299) {
       this.#decide({ kind: 'refused', status, reason: 'status', cause: `status ${status}` }, bodyLength !== 0);
     } else if (!this.#request.needsAnswer) {
-      this.#decide({ kind: 'ok', status, pieces: [], blocks: [], length: 0 }, bodyLength !== 0);
+      this.#decide({ kind: 'ok', status, pieces: noPieces, blocks: noPieces, length: 0 }, bodyLength !== 0);
     } else if (typeof bodyLength === 'number' && bodyLength > this.#client.options.responseBytesMax) {
       this.#failTooLarge();
     }
@@ -320,17 +317,16 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     }
     this.#dropBody();
     this.#end();
-    if (wasWaiting) {
-      this.#handler.onOutcome(
-        error instanceof Error
-          ? {
-              kind: isShortOfDescriptors(error) ? 'no-descriptor' : 'unreachable',
-              status: undefined,
-              reason: reasonOfError(error),
-              cause: describeError(error, this.#client.options.peer),
-            }
-          : unreachable('malformed', error.reason),
-      );
+    if (!wasWaiting) {
+      return;
+    }
+    if (error instanceof Error) {
+      const reason = reasonOfError(error);
+      const kind = reason === 'no-descriptor' ? reason : 'unreachable';
+      const cause = describeError(error, this.#client.options.peer);
+      this.#handler.onOutcome({ kind, status: undefined, reason, cause });
+    } else {
+      this.#handler.onOutcome(unreachable('malformed', error.reason));
     }
   }
 
@@ -353,7 +349,7 @@ class BackendExchange implements Exchange, DeadlineOwner, ExchangeOwner {
     this.#state = 'discarding';
     if (hasRest) {
       this.#secondDeadline = new Deadline(this);
-      this.#client.deadlines.discarding.start(this.#secondDeadline);
+      this.#client.discarding.start(this.#secondDeadline);
     }
     this.#handler.onOutcome(outcome);
   }

@@ -35,15 +35,6 @@ const closedEarly = 'Client network socket disconnected before secure TLS connec
 // `<thread>:error:<code>:SSL routines:<function>:<reason>:<file>:<line>:<more>`
 const openSslText = /error:[0-9A-F]{8}:[^:]*:[^:]*:([^:]+):[^:]*:\d+:(.*)/s;
 
-// The process, or the whole system, has reached its limit of open file descriptors.
-const shortageCodes = new Set(['EMFILE', 'ENFILE']);
-
-/** True if a connection could not be opened for lack of a file descriptor. */
-export function isShortOfDescriptors(error: Error): boolean {
-  const errors: unknown[] = error instanceof AggregateError ? error.errors : [error];
-  return errors.some((each) => shortageCodes.has(String((each as NodeJS.ErrnoException).code)));
-}
-
 const reasonsByCode = new Map<unknown, Reason>([
   ['ECONNREFUSED', 'connection-refused'],
   ['ECONNRESET', 'connection-reset'],
@@ -53,22 +44,29 @@ const reasonsByCode = new Map<unknown, Reason>([
   ['ENETUNREACH', 'no-route-to-network'],
   ['ENOTFOUND', 'unknown-host-name'],
   ['EAI_AGAIN', 'lookup-failed'],
+  // The process, or the whole system, has reached its limit of open file descriptors.
+  ['EMFILE', 'no-descriptor'],
+  ['ENFILE', 'no-descriptor'],
 ]);
 // Codes of Node and OpenSSL for TLS and for certificates (X509_V_ERR_...).
 const tlsCode =
   /^(?:ERR_(?:TLS|SSL)_|EPROTO$|UNABLE_TO_|CERT_|CRL_|ERROR_IN_C|DEPTH_ZERO_|SELF_SIGNED_|INVALID_(?:CA|PURPOSE)$|PATH_LENGTH_|HOSTNAME_MISMATCH$)/;
 
-/** Returns the reason for a failed connection; `connection-failed` if several addresses failed differently. */
+/**
+ * Returns the reason for a failed connection. If several addresses failed differently, it is `no-descriptor` if one of
+ * them had no file descriptor, otherwise `connection-failed`.
+ */
 export function reasonOfError(error: Error): Reason {
-  const errors: unknown[] = error instanceof AggregateError ? error.errors : [error];
-  const [first, ...others] = errors.map((each) => reasonOfOne(each as NodeJS.ErrnoException));
-  return first !== undefined && others.every((each) => each === first) ? first : 'connection-failed';
+  const errors = (error instanceof AggregateError ? error.errors : [error]) as NodeJS.ErrnoException[];
+  const reasons = new Set(errors.map(reasonOfOne));
+  if (reasons.has('no-descriptor')) {
+    return 'no-descriptor';
+  }
+  const [first] = reasons;
+  return first !== undefined && reasons.size === 1 ? first : 'connection-failed';
 }
 
 function reasonOfOne({ code = '', message }: NodeJS.ErrnoException): Reason {
-  if (shortageCodes.has(code)) {
-    return 'no-descriptor';
-  }
   return message === closedEarly || tlsCode.test(code) || openSslText.test(message)
     ? 'tls'
     : (reasonsByCode.get(code) ?? 'connection-failed');

@@ -2,8 +2,7 @@
 // operations.ts. Every body of a reply comes from a fixed reply or a checked answer. Uses no socket.
 
 import type { BackendRequest, Exchange, Outcome, OutcomeHandler } from '../backend/client.ts';
-import { giveBackBlocks } from '../body/blocks.ts';
-import { RequestBody } from '../body/body.ts';
+import { giveBackBlocks, RequestBody } from '../body/body.ts';
 import type { BufferBudget } from '../body/budget.ts';
 import type { Cors } from '../admission/cors.ts';
 import { monotonicMs } from '../time/monotonic.ts';
@@ -100,7 +99,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   #mustClose = false;
   // The bytes that this request has taken from the gateway's budget, and the memory blocks of the answer.
   #heldBytes = 0;
-  #blocks: readonly Buffer[] = noBlocks;
+  #blocks: readonly Buffer[] = noPieces;
 
   constructor(gateway: CallContext, head: RequestHead, transport: Transport, client: Client) {
     this.#gateway = gateway;
@@ -139,7 +138,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
       this.#trace = this.#gateway.tracer?.start(this.#head);
       this.#check();
     } catch (error) {
-      this.#failWithBug(error);
+      this.onFault(error);
     }
   }
 
@@ -175,7 +174,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
       this.#transport.holdBody();
       admission.then(
         (admitted) => this.#onAdmission(admitted, found),
-        (error: unknown) => this.#failWithBug(error),
+        (error: unknown) => this.onFault(error),
       );
     } else if (this.#isAdmitted(admission)) {
       this.#goOn(found);
@@ -192,7 +191,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
         this.#goOn(found);
       }
     } catch (error) {
-      this.#failWithBug(error);
+      this.onFault(error);
     }
   }
 
@@ -246,7 +245,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
         this.#reply(replies.overload, 'overload');
       }
     } catch (error) {
-      this.#failWithBug(error);
+      this.onFault(error);
     }
   }
 
@@ -255,7 +254,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
       try {
         this.#forward();
       } catch (error) {
-        this.#failWithBug(error);
+        this.onFault(error);
       }
     }
   }
@@ -271,15 +270,13 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   // Forward: makes one call to the backend [spec 4].
   #forward(): void {
     const operation = this.#calledOperation;
-    let body: Buffer | undefined;
+    let body = noPieces;
     if (operation.takesBody) {
       if (this.#body?.isJson() !== true) {
         this.#reply(failureReplies[operation.name], 'invalid-body');
         return;
       }
-      const pieces = this.#body.takePieces();
-      const [first] = pieces;
-      body = first !== undefined && pieces.length === 1 ? first : Buffer.concat(pieces);
+      body = this.#body.takePieces();
     }
     // Checked again, because other calls may have started while the body arrived.
     if (!this.#gateway.enter()) {
@@ -343,12 +340,8 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
       this.backendOutcome = name;
       this.#reply((outcome.status === 404 ? notFoundReplies : failureReplies)[operation.name], name);
     } catch (error) {
-      this.#failWithBug(error);
+      this.onFault(error);
     }
-  }
-
-  onFault(error: unknown): void {
-    this.#failWithBug(error);
   }
 
   #noteBackendOutcome(outcome: BackendOutcome): void {
@@ -405,7 +398,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
 
   #write(head: ReplyHead, pieces: readonly Buffer[], length: number): void {
     try {
-      this.#send(head, pieces, length, this.#giveBack);
+      this.#send(head, pieces, length, this.#heldBytes === 0 ? doNothing : () => this.#giveBack());
     } catch (error) {
       this.cause = error;
       this.outcome = 'bug';
@@ -419,7 +412,7 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
     const reply = this.#faultReply;
     this.#mustClose = true;
     try {
-      this.#send(reply, [reply.body], reply.body.length, () => undefined);
+      this.#send(reply, [reply.body], reply.body.length, doNothing);
     } catch {
       // Only the first exception is reported.
       this.#transport.cut();
@@ -438,14 +431,15 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   }
 
   // Called when the OS has the bytes of the reply. Until then the bytes stay counted, and their memory is not reused.
-  readonly #giveBack = (): void => {
+  #giveBack(): void {
     this.#gateway.budget.giveBack(this.#heldBytes);
     this.#heldBytes = 0;
     giveBackBlocks(this.#blocks);
-    this.#blocks = noBlocks;
-  };
+    this.#blocks = noPieces;
+  }
 
-  #failWithBug(error: unknown): void {
+  /** Ends the request after an exception, which is a bug in the gateway [D28]. */
+  onFault(error: unknown): void {
     this.cause = error;
     this.operation ??= route(this.method, this.#head.target, this.#gateway.routeOptions).operation;
     this.#exchange?.cancel();
@@ -464,5 +458,6 @@ export class Call implements RequestReceiver, CallRecord, OutcomeHandler {
   }
 }
 
-const noBlocks: readonly Buffer[] = [];
+const noPieces: readonly Buffer[] = [];
 const noHeaders: readonly string[] = [];
+const doNothing = (): void => undefined;

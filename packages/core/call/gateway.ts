@@ -150,8 +150,8 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
 
   /** Replies to a request for which a bug prevented `accept` [D28]. */
   acceptFault(method: string, target: string, transport: Transport, client: Client, error: unknown): void {
-    const head = { ...emptyHead, method, target };
-    new Call(this, head, transport, client).onFault(error);
+    const rest = { bodyLength: 0, expectation: 'none', persists: false, version: '1.1', fields: [] } as const;
+    new Call(this, { method, target, ...rest }, transport, client).onFault(error);
   }
 
   refuse(reason: BrokenReason, client: Client): Reply {
@@ -206,16 +206,6 @@ export class Gateway<B extends Backend = BackendClient> implements RequestHandle
 }
 
 const brokenTexts = { timeout: 'a request that timed out', overload: 'no room for the body' };
-
-const emptyHead: RequestHead = {
-  method: '',
-  target: '',
-  bodyLength: 0,
-  expectation: 'none',
-  persists: false,
-  version: '1.1',
-  fields: [],
-};
 
 function addressOf({ address }: Client): string | undefined {
   return address === undefined ? undefined : normalizeAddress(address);

@@ -39,13 +39,9 @@ export interface Guard {
 }
 
 /** Combines `guards` into one that calls each in turn, until one refuses; undefined if there are none. */
-export function joinGuards(guards: readonly Guard[]): Guard | undefined {
-  const [first, ...others] = guards;
-  if (first === undefined) {
-    return undefined;
-  }
-  const rest = joinGuards(others);
-  if (rest === undefined) {
+export function joinGuards([first, ...others]: readonly Guard[]): Guard | undefined {
+  const rest = others.length === 0 ? undefined : joinGuards(others);
+  if (first === undefined || rest === undefined) {
     return first;
   }
   const goOn = (request: GuardedRequest, admission: Admission): Admission | Promise<Admission> => {

@@ -71,19 +71,11 @@ interface OperationsOfPath {
   readonly methodNotAllowed: FixedReply;
 }
 
-const collectionOperations: OperationsOfPath = {
-  byMethod: operationsOn('collection'),
-  options: replies.collectionOptions,
-  methodNotAllowed: replies.collectionMethodNotAllowed,
-};
+const { collectionOptions, collectionMethodNotAllowed, itemOptions, itemMethodNotAllowed } = replies;
+const collectionOperations = operationsOn('collection', collectionOptions, collectionMethodNotAllowed);
+const itemOperations = operationsOn('item', itemOptions, itemMethodNotAllowed);
 
-const itemOperations: OperationsOfPath = {
-  byMethod: operationsOn('item'),
-  options: replies.itemOptions,
-  methodNotAllowed: replies.itemMethodNotAllowed,
-};
-
-function operationsOn(path: Operation['on']): ReadonlyMap<string, Operation> {
+function operationsOn(path: Operation['on'], options: FixedReply, methodNotAllowed: FixedReply): OperationsOfPath {
   const byMethod = new Map<string, Operation>();
   for (const operation of operations.filter((each) => each.on === path)) {
     byMethod.set(operation.method, operation);
@@ -92,7 +84,7 @@ function operationsOn(path: Operation['on']): ReadonlyMap<string, Operation> {
       byMethod.set('HEAD', operation);
     }
   }
-  return byMethod;
+  return { byMethod, options, methodNotAllowed };
 }
 
 // Returns the operations of a path; undefined if the path is unknown [D4, D5].

@@ -9,11 +9,10 @@ import type { RequestHead } from './head.ts';
 import type { Sink } from './reader.ts';
 import { RequestReader } from './request-reader.ts';
 import { SentAhead } from './sent-ahead.ts';
-import { writeMessage } from './socket-writes.ts';
 import type { StallWatch } from './stall-watch.ts';
 import type { BrokenReason, Client, RequestReceiver, Reply, RequestHandler, Transport } from './transport.ts';
 import { TurnShare, type TurnTaker } from './turns.ts';
-import { writeDate, writeReplyHead } from './writer.ts';
+import { writeDate, writeMessage, writeReplyHead } from './writer.ts';
 
 export interface ConnectionContext extends ServerLimits {
   readonly handler: RequestHandler;
@@ -96,7 +95,7 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
     this.#context = context;
     this.#reader = new RequestReader(this, context.requestHeadBytesMax);
     socket
-      .on('data', (bytes: Buffer) => this.#run(() => this.#onData(bytes)))
+      .on('data', (bytes: Buffer) => this.#onData(bytes))
       .on('end', () => this.#run(() => this.#onSocketEnd()))
       .on('drain', this.#goOn)
       // The `close` event follows and is handled.
@@ -181,16 +180,20 @@ export class ServerConnection implements Connection, Transport, Client, Sink<Req
   // Reading.
 
   #onData(bytes: Buffer): void {
-    // Bytes in `#ahead` arrived earlier, so they are read first.
-    const rest = this.#ahead.isEmpty ? this.#take(bytes, false) : bytes;
-    if (rest.length > 0) {
-      this.#ahead.hold(rest);
+    try {
+      // Bytes in `#ahead` arrived earlier, so they are read first.
+      const rest = this.#ahead.isEmpty ? this.#take(bytes, false) : bytes;
+      if (rest.length > 0) {
+        this.#ahead.hold(rest);
+      }
+      // After a large read, other connections continue first.
+      if (bytes.length >= largeReadBytes) {
+        this.#share.wait(this);
+      }
+      this.#setFlow();
+    } catch (error) {
+      this.#fail(error);
     }
-    // After a large read, other connections continue first.
-    if (bytes.length >= largeReadBytes) {
-      this.#share.wait(this);
-    }
-    this.#setFlow();
   }
 
   // The socket is paused while the connection waits for its turn, and while `#ahead` is full.

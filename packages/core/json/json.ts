@@ -4,15 +4,6 @@
 import { isUtf8 } from 'node:buffer';
 import { readFileSync } from 'node:fs';
 
-/**
- * Checks one text that arrives in pieces. `write` takes the next piece and returns false as soon as no continuation
- * could make the text valid. `end` returns whether all pieces together are one JSON text.
- */
-export interface JsonChecker {
-  write(piece: Uint8Array): boolean;
-  end(): boolean;
-}
-
 // The part of the WebAssembly API that is used here. TypeScript declares it only together with browser APIs.
 declare const WebAssembly: {
   Module: new (code: Uint8Array) => object;
@@ -55,7 +46,7 @@ const noWords = new Uint32Array(0);
 /** True if `bytes` is one RFC 8259 text in strict UTF-8. It may begin with one byte-order mark [D13]. */
 export function isJson(bytes: Uint8Array): boolean {
   if (bytes.length > windowBytes) {
-    const checker = new Checker();
+    const checker = new JsonChecker();
     return checker.write(bytes) && checker.end();
   }
   if (bytes.length <= shortBytes) {
@@ -67,12 +58,8 @@ export function isJson(bytes: Uint8Array): boolean {
   return isWhole(scan(bytes.length, start, 0), depthLeft[0] ?? 0);
 }
 
-/** Creates a checker for one text in pieces. Checkers are independent and need no cleanup. */
-export function createJsonChecker(): JsonChecker {
-  return new Checker();
-}
-
-class Checker implements JsonChecker {
+/** Checks one text that arrives in pieces. Checkers are independent and need no cleanup. */
+export class JsonChecker {
   #state = start;
   #depth = 0;
   // `#low`, `#high`: the innermost levels, 32 bits each. `#outer`: full 64-bit words of the outer levels, outermost first.
@@ -81,6 +68,7 @@ class Checker implements JsonChecker {
   #outer = noWords;
   readonly #utf8 = new Utf8Checker();
 
+  /** Takes the next piece. Returns false as soon as no continuation could make the text valid. */
   write(piece: Uint8Array): boolean {
     if (this.#state === invalid) return false;
     if (!this.#utf8.write(piece)) this.#state = invalid;
@@ -90,6 +78,7 @@ class Checker implements JsonChecker {
     return this.#state !== invalid;
   }
 
+  /** Returns whether all pieces together are one JSON text. */
   end(): boolean {
     // UTF-8 needs no check here, because an incomplete character is always in an incomplete string or byte-order mark.
     return isWhole(this.#state, this.#depth);
