@@ -4,13 +4,8 @@
 // An `import` would load all of web cryptography as well.
 const { randomFillSync } = process.getBuiltinModule('node:crypto');
 
-const digits = '0123456789abcdef';
-// For each value of a byte: the characters of its first and of its second hexadecimal digit.
-const firstDigits = Buffer.from(
-  digits.replace(/./g, (digit) => digit.repeat(16)),
-  'latin1',
-);
-const secondDigits = Buffer.from(digits.repeat(16), 'latin1');
+// The digits with the first two bits 1 and 0 (RFC 9562, 4.1).
+const variantDigits = Buffer.from('89ab', 'latin1');
 // Number of texts in a block. It is small, because a text in use keeps its whole block in memory. It is even, so that every
 // block has an even number of random digits, because each random byte gives two digits.
 const blockTexts = 32;
@@ -20,10 +15,9 @@ const filledBlocks = 64;
 /** Generates texts of one form. Their digits come from a cryptographically strong source. */
 export class RandomText {
   readonly #length: number;
-  // The block being written, and the positions in it of the first and second digit of each random byte.
+  // The block being written, and the positions of its random digits.
   readonly #written: Buffer;
-  readonly #firstPlaces: Uint16Array;
-  readonly #secondPlaces: Uint16Array;
+  readonly #places: Uint16Array;
   // Positions of the digits that are limited to 8, 9, a and b.
   readonly #variantPlaces: readonly number[];
   readonly #bytes: Buffer;
@@ -38,10 +32,9 @@ export class RandomText {
     const all = form.repeat(blockTexts);
     this.#written = Buffer.from(all, 'latin1');
     const places = Array.from(all.matchAll(/[xy]/g), ({ index }) => index);
-    this.#firstPlaces = Uint16Array.from(places.filter((_, index) => index % 2 === 0));
-    this.#secondPlaces = Uint16Array.from(places.filter((_, index) => index % 2 === 1));
+    this.#places = Uint16Array.from(places);
     this.#variantPlaces = places.filter((place) => all.charAt(place) === 'y');
-    this.#bytes = Buffer.allocUnsafeSlow(this.#firstPlaces.length * filledBlocks);
+    this.#bytes = Buffer.allocUnsafeSlow((places.length / 2) * filledBlocks);
     this.#at = this.#bytes.length;
   }
 
@@ -61,24 +54,19 @@ export class RandomText {
       this.#at = 0;
     }
     const written = this.#written;
-    const firstPlaces = this.#firstPlaces;
-    const secondPlaces = this.#secondPlaces;
-    for (let index = 0; index < firstPlaces.length; index += 1) {
-      const byte = bytes[this.#at + index] ?? 0;
-      written[firstPlaces[index] ?? 0] = firstDigits[byte] ?? 0;
-      written[secondPlaces[index] ?? 0] = secondDigits[byte] ?? 0;
+    const places = this.#places;
+    const digits = bytes.toString('hex', this.#at, this.#at + places.length / 2);
+    this.#at += places.length / 2;
+    for (let index = 0; index < places.length; index += 1) {
+      written[places[index] ?? 0] = digits.charCodeAt(index);
     }
     for (const place of this.#variantPlaces) {
-      written[place] = variantOf(written[place] ?? 0);
+      const code = written[place] ?? 0;
+      // The codes of `0` to `9` end in their value, those of `a` to `f` in their value less 9.
+      const value = code + 9 * (code >> 6);
+      written[place] = variantDigits[value & 3] ?? 0;
     }
-    this.#at += firstPlaces.length;
     this.#block = written.toString('latin1');
     this.#next = 0;
   }
-}
-
-// Sets the first two bits of a digit to 1 and 0 (RFC 9562, 4.1).
-function variantOf(digit: number): number {
-  const value = secondDigits.indexOf(digit);
-  return secondDigits[(value & 3) | 8] ?? 0;
 }
