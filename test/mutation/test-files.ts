@@ -38,7 +38,7 @@ export const batches: readonly Batch[] = [
   {
     name: 'tables of sockets',
     files: ['test/wire/node-internals.test.ts', 'test/wire/tcp-table.test.ts'],
-    of: /packages\/core\/http1\/(node-internals|tcp-table)\.ts/,
+    of: /packages\/core\/http1\/(node-internals|stall-watch)\.ts/,
   },
   {
     name: 'connections by themselves',
@@ -62,7 +62,7 @@ export const batches: readonly Batch[] = [
   {
     name: 'connections over TLS',
     files: ['test/transport/handshakes.test.ts', 'test/transport/tls.test.ts'],
-    of: /packages\/core\/http1\/(handshake|node-internals|server|stall-watch|tcp-table)\.ts/,
+    of: /packages\/core\/http1\/(handshake|node-internals|server|stall-watch)\.ts/,
     isTimed: true,
   },
   {

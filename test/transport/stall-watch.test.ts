@@ -8,8 +8,7 @@ import { test, type TestContext } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 
 import type { CallRecord } from '../../packages/core/call/call-record.ts';
-import { StallWatch } from '../../packages/core/http1/stall-watch.ts';
-import { inodeOf, readUnacknowledged } from '../../packages/core/http1/tcp-table.ts';
+import { inodeOf, readUnacknowledged, StallWatch } from '../../packages/core/http1/stall-watch.ts';
 import { createGate, poll } from '../helpers/changes.ts';
 
 // More bytes than the socket buffers can take.
@@ -227,23 +226,6 @@ for (const [timeoutMs, everyMs, tableAtMs] of [
     assert.equal(await passAndReadTable(1), 1);
   });
 }
-
-test('the table is read after a quarter of the timeout without progress, not before', async (context) => {
-  using reply = await startReply();
-  const { watch, looksIn, tables } = startWatch(context, 800, () => Promise.resolve(new Map()));
-  const tablesIn = async (ms: number) => {
-    looksIn(ms);
-    await nextTurn();
-    return tables();
-  };
-  watch.watch(reply.socket, call('quick'));
-  assert.equal(await tablesIn(199), 0);
-  const queued = reply.queued();
-  while (reply.queued() === queued) await reply.take(200_000);
-  assert.equal(await tablesIn(1), 0);
-  assert.equal(await tablesIn(199), 0);
-  assert.equal(await tablesIn(1), 1);
-});
 
 test(
   'the table is used only for replies without progress for a quarter of the timeout',

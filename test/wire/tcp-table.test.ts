@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 
 import { handleOf } from '../../packages/core/http1/node-internals.ts';
-import { inodeOf, readUnacknowledged } from '../../packages/core/http1/tcp-table.ts';
+import { inodeOf, readUnacknowledged } from '../../packages/core/http1/stall-watch.ts';
 import { poll } from '../helpers/changes.ts';
 import { openPair, openSecurePair } from '../helpers/socket-pairs.ts';
 

@@ -1,12 +1,16 @@
-// Closes connections whose clients stop reading their reply [D35]. Two numbers show that a client reads: the bytes queued
-// in this process and, on Linux, the unacknowledged bytes in the kernel (up to 4 MB). The first number changes only when
-// the kernel accepts more bytes. By this number alone, a client that reads 40 KB a second looks stalled for half a minute.
+// Closes connections whose clients stop reading their reply [D35].
+//
+// Node's public properties do not show that a client reads. Node treats a large reply as one write, so `writableLength`
+// changes only when its last byte has left. So this file reads the queue of the socket's handle, which shrinks with each
+// piece that the OS accepts, and on Linux also the unacknowledged bytes in the kernel, up to 4 MB. By the queue alone, a
+// client that reads 40 KB a second looks stalled for half a minute, because the kernel accepts more bytes so rarely.
 
+import { readlinkSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 
 import { monotonicMs } from '../time/monotonic.ts';
 import { carrierOf, handleOf } from './node-internals.ts';
-import { inodeOf, readUnacknowledged } from './tcp-table.ts';
 
 interface Progress<Call> {
   call: Call;
@@ -30,8 +34,8 @@ export class StallWatch<Call> {
   readonly #readTable: typeof readUnacknowledged;
   readonly #watched = new Map<Socket, Progress<Call>>();
   #timer: NodeJS.Timeout | undefined;
-  #isReadingTable = false;
-  #tableReadAt = -Infinity;
+  // `Infinity` while the table is being read.
+  #nextTableAt = -Infinity;
 
   /** Calls `onStall` with the call whose reply was not read. `onStall` must not throw. */
   constructor(timeoutMs: number, onStall: (call: Call) => void, readTable = readUnacknowledged) {
@@ -45,13 +49,8 @@ export class StallWatch<Call> {
   watch(socket: Socket, call: Call): void {
     const progress = this.#watched.get(socket);
     if (progress === undefined) {
-      this.#watched.set(socket, {
-        call,
-        inode: undefined,
-        queued: queuedBytes(socket),
-        unacknowledged: undefined,
-        since: monotonicMs(),
-      });
+      const queued = queuedBytes(socket);
+      this.#watched.set(socket, { call, inode: undefined, queued, unacknowledged: undefined, since: monotonicMs() });
     } else {
       progress.call = call ?? progress.call;
     }
@@ -81,17 +80,16 @@ export class StallWatch<Call> {
       clearInterval(this.#timer);
       this.#timer = undefined;
     }
-    if (isAnyStalled && !this.#isReadingTable && now - this.#tableReadAt >= this.#tableMs) {
-      this.#isReadingTable = true;
+    if (isAnyStalled && now >= this.#nextTableAt) {
+      this.#nextTableAt = Infinity;
       void this.#compareTable();
     }
   }
 
   async #compareTable(): Promise<void> {
     const unacknowledged = await this.#readTable();
-    this.#isReadingTable = false;
     const now = monotonicMs();
-    this.#tableReadAt = now;
+    this.#nextTableAt = now + this.#tableMs;
     if (unacknowledged === undefined) {
       return;
     }
@@ -109,9 +107,40 @@ export class StallWatch<Call> {
   }
 }
 
-// Node treats a large reply as one write, so `writableLength` changes only when its last byte has left. The queue of
-// the handle shrinks with each piece that the OS accepts; Node's socket timeout uses this queue too. TLS encrypts a
-// whole reply at once, so only the plain socket below it shows progress.
+// TLS encrypts a whole reply at once, so only the plain socket below it shows progress.
 function queuedBytes(socket: Socket): number {
   return handleOf(carrierOf(socket) ?? socket)?.writeQueueSize ?? socket.writableLength;
+}
+
+/** Returns the inode of `socket` on Linux; undefined on other systems, and for a closed socket. */
+export function inodeOf(socket: Socket): string | undefined {
+  try {
+    return readlinkSync(`/proc/self/fd/${String(handleOf(socket)?.fd)}`).slice('socket:['.length, -1);
+  } catch {
+    return undefined;
+  }
+}
+
+// Linux lists all sockets in these tables (proc_pid_net(5)). Node cannot query a single socket.
+const tables = ['/proc/self/net/tcp', '/proc/self/net/tcp6'];
+
+/** Returns the number of unacknowledged bytes by inode, for TCP sockets that have any; undefined if not on Linux. */
+export async function readUnacknowledged(paths = tables): Promise<ReadonlyMap<string, number> | undefined> {
+  const texts = await Promise.all(paths.map(async (path) => await readFile(path, 'latin1').catch(() => '')));
+  // The first line of each table has the names of its columns. Without IPv6 the second table is missing.
+  const rows = texts.flatMap((text) => text.split('\n').slice(1));
+  if (rows.length === 0) {
+    return undefined;
+  }
+  const bytes = new Map<string, number>();
+  for (const row of rows) {
+    if (!row.includes(' 00000000:')) {
+      // The fifth field is `tx_queue:rx_queue`, the tenth is the inode (proc_pid_net(5)).
+      const [, , , , queues, , , , , inode] = row.trim().split(/ +/);
+      if (inode !== undefined) {
+        bytes.set(inode, Number.parseInt(String(queues), 16));
+      }
+    }
+  }
+  return bytes;
 }
