@@ -88,22 +88,11 @@ export function parseConnection(value: string): { readonly closes: boolean; read
     case 'close':
       return onlyClose;
   }
-  const options = value.toLowerCase().split(',').map(withoutSpaces);
-  return { closes: options.includes('close'), keepsAlive: options.includes('keep-alive') };
+  return { closes: closeOption.test(value), keepsAlive: keepAliveOption.test(value) };
 }
 
-// A loop, because a regular expression that looks for spaces at the end takes quadratic time.
-function withoutSpaces(text: string): string {
-  let start = 0;
-  let end = text.length;
-  while (start < end && (text.charCodeAt(start) === space || text.charCodeAt(start) === tab)) {
-    start += 1;
-  }
-  while (end > start && (text.charCodeAt(end - 1) === space || text.charCodeAt(end - 1) === tab)) {
-    end -= 1;
-  }
-  return text.slice(start, end);
-}
+const closeOption = /(?:^|,)[ \t]*close[ \t]*(?:,|$)/i;
+const keepAliveOption = /(?:^|,)[ \t]*keep-alive[ \t]*(?:,|$)/i;
 
 const onlyKeepAlive = { closes: false, keepsAlive: true };
 const onlyClose = { closes: true, keepsAlive: false };

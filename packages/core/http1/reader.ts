@@ -186,21 +186,18 @@ export abstract class MessageReader<Head extends AnyHead> {
     }
     const limit = Math.min(end, this.#headStart + this.#headBytesMax);
     while (at < limit && this.#state < stateLength) {
-      if (this.#state === stateHeadEnd) {
+      if (this.#state === stateHeadEnd || this.#state === stateLineEnd) {
+        const isHeadEnd = this.#state === stateHeadEnd;
         if (bytes[at] !== lineFeed) {
-          this.fail('a head that does not end in CR LF');
+          this.fail(`a ${isHeadEnd ? 'head' : 'line'} that does not end in CR LF`);
           return at;
         }
-        this.#endHead();
-        return at + 1;
-      }
-      if (this.#state === stateLineEnd) {
-        if (bytes[at] !== lineFeed) {
-          this.fail('a line that does not end in CR LF');
+        at += 1;
+        if (isHeadEnd) {
+          this.#endHead();
           return at;
         }
         this.#state = stateFieldStart;
-        at += 1;
       } else if (this.#state === stateFieldStart && bytes[at] === carriageReturn) {
         this.#state = stateHeadEnd;
         at += 1;
