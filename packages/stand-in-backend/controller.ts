@@ -41,7 +41,7 @@ export async function answerRequest(request: IncomingMessage, store: Store): Pro
 
   const [, segment] = route;
   const methods = segment === undefined ? ['GET', 'POST'] : ['GET', 'PUT', 'DELETE'];
-  const method = request.method ?? '';
+  const { method = '' } = request;
   if (!methods.includes(method)) return problem(request, 405, { headers: { allow: methods.join(', ') } });
 
   if (segment === undefined) {
@@ -107,8 +107,8 @@ async function readBody(request: IncomingMessage): Promise<Buffer | undefined> {
   return Buffer.concat(pieces);
 }
 
-function hasJsonType(request: IncomingMessage): boolean {
-  return jsonType.test(request.headers['content-type'] ?? '');
+function hasJsonType({ headers }: IncomingMessage): boolean {
+  return jsonType.test(headers['content-type'] ?? '');
 }
 
 /** Parses a path segment as a 32-bit integer; undefined if it is not one. */

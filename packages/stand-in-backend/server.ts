@@ -2,6 +2,7 @@
 // production, because it is one process without authentication, has only Kestrel's limits, and writes to its database on
 // the event loop. This file handles sockets, start and stop; controller.ts answers requests; store.ts keeps the items.
 
+import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
@@ -46,15 +47,15 @@ export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Pro
   const store = openStore(options.database, options.sampleItems ?? false);
   const connections = new Map<Socket, { requestsInFlight: number; lastAnswer: Promise<void> }>();
   let stopped: Promise<void> | undefined;
-  let lastClosed: (() => void) | undefined;
 
   const server = createServer({ keepAliveTimeout: idleTimeoutMs }, (request, response) => {
-    const connection = connections.get(request.socket);
+    const { socket } = request;
+    const connection = connections.get(socket);
     if (!connection) return;
     connection.requestsInFlight++;
     response.once('close', () => {
       connection.requestsInFlight--;
-      if (stopped && connection.requestsInFlight === 0) request.socket.destroySoon();
+      if (stopped && connection.requestsInFlight === 0) socket.end(() => socket.destroy());
     });
     // A connection's requests are answered in order, so that a pipelined read sees the write before it, as in Kestrel.
     connection.lastAnswer = connection.lastAnswer.then(() => answer(request, response));
@@ -63,10 +64,7 @@ export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Pro
   // sent half a head or, before Node 26, nothing.
   server.on('connection', (socket) => {
     connections.set(socket, { requestsInFlight: 0, lastAnswer: Promise.resolve() });
-    socket.once('close', () => {
-      connections.delete(socket);
-      if (connections.size === 0) lastClosed?.();
-    });
+    socket.once('close', () => connections.delete(socket));
     if (stopped) socket.destroy();
   });
 
@@ -99,14 +97,12 @@ export async function startEmbeddedBackend(options: EmbeddedBackendOptions): Pro
 
   async function stop(): Promise<void> {
     await listener.close();
-    const { promise, resolve } = Promise.withResolvers<undefined>();
-    lastClosed = () => resolve(undefined);
+    const closed = [...connections.keys()].map((socket) => once(socket, 'close'));
     for (const [socket, { requestsInFlight }] of connections) if (requestsInFlight === 0) socket.destroy();
-    if (connections.size === 0) lastClosed();
     const deadline = setTimeout(() => {
       for (const socket of connections.keys()) socket.destroy();
     }, stopTimeoutMs);
-    await promise;
+    await Promise.allSettled(closed);
     clearTimeout(deadline);
     store.close();
   }

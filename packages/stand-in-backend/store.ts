@@ -41,6 +41,7 @@ export function openStore(database: string, sampleItems: boolean): Store {
   try {
     connection = new DatabaseSync(database, { timeout: 1_000 });
     prepareDatabase(connection, sampleItems);
+    return storeOn(connection);
   } catch (cause) {
     connection?.close();
     const reason = cause instanceof Error ? cause.message : String(cause);
@@ -50,7 +51,6 @@ export function openStore(database: string, sampleItems: boolean): Store {
       cause,
     );
   }
-  return storeOn(connection);
 }
 
 function prepareDatabase(connection: DatabaseSync, sampleItems: boolean): void {

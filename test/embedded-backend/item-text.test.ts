@@ -53,14 +53,9 @@ function expectedText(given: Member[], id: number): string {
   const isId = (m: Member) => JSON.parse(m.key) === 'id';
   const first = given.findIndex(isId);
   if (first === -1) return `{"id":${id}${given.length > 0 ? ',' : ''}${objectText(given).slice(1)}`;
-  const isDropped = (m: Member | undefined, index: number) => m !== undefined && isId(m) && index > first;
-  const pieces = given.flatMap((m, index) => [
-    isDropped(m, index)
-      ? ''
-      : `${index > 0 ? ',' : ''}${m.before}${m.key}${m.colon.join(':')}${index === first ? id : m.value}`,
-    isDropped(given[index + 1], index + 1) ? '' : m.after,
-  ]);
-  return `{${pieces.join('')}}`;
+  const kept = given.filter((m, index) => !isId(m) || index === first);
+  const texts = kept.map((m) => `${m.before}${m.key}${m.colon.join(':')}${isId(m) ? id : m.value}${m.after}`);
+  return `{${texts.join()}}`;
 }
 
 describe('the text of an item', () => {
