@@ -1,29 +1,22 @@
 // Makes calls to the backend through the gateway's own code, without a client connection. Records the reply that a
-// client would get, the outcome and the bytes of the backend's answer.
+// client would get, the outcome and the backend's answer.
 
 import { once } from 'node:events';
 
 import type { CallRecord } from '../core/call/call-record.ts';
 import type { Gateway } from '../core/call/gateway.ts';
-import type { CorsValues } from '../core/hosts/options/cors-options.ts';
-import { createGateway, gatewayRows, type GatewayValues } from '../core/hosts/options/options.ts';
-import { defaultsOf } from '../core/hosts/options/rows.ts';
+import { createGateway, type GatewayValues } from '../core/hosts/options/options.ts';
 import type { ClientTls, SocketTap } from '../core/http1/client-connection.ts';
+import { parseConnection } from '../core/http1/grammar.ts';
 import type { Transport } from '../core/http1/transport.ts';
 import { backendPath, collectionPath, operations, type Operation, type OperationName } from '../core/operations.ts';
 import type { CallOutcome } from '../core/outcomes.ts';
 import type { Reason } from '../core/reasons.ts';
 import { withoutEndSlashes } from '../core/text/addresses.ts';
 import { backendPeer } from '../figures/backend-status.ts';
-import { readRawAnswer, type RawAnswer } from './answer.ts';
 
-/** The gateway's settings, except those that concern only clients. */
-export type GatewayInForce = Omit<GatewayValues, 'backendTls' | keyof typeof ofClients | keyof CorsValues>;
-
-// Settings for clients have no effect here and keep their defaults. Settings for CORS are not needed, because no
-// request has an `Origin`.
-const { allowedHosts, trustedProxies } = defaultsOf(gatewayRows);
-const ofClients = { allowedHosts, trustedProxies };
+/** The gateway's settings. `allowedHosts` concerns only clients. */
+export type GatewayInForce = Omit<GatewayValues, 'backendTls' | 'allowedHosts'>;
 
 export interface Call {
   readonly operation: Operation;
@@ -36,10 +29,24 @@ export interface Call {
   /** The reply that a client would get. */
   readonly reply: { readonly status: number; readonly body: Buffer };
   /** The backend's answer; undefined if its head did not arrive completely. */
-  readonly answer: RawAnswer | undefined;
+  readonly answer: Answer | undefined;
   /** True if the backend sent at least one byte. */
   readonly hasBytes: boolean;
   readonly durationMs: number;
+}
+
+interface Answer {
+  /** The HTTP version, such as `1.1`. */
+  readonly version: string;
+  readonly status: number;
+  /** Values by lower-case name. Several values of one name are joined by commas. */
+  readonly fields: ReadonlyMap<string, string>;
+  /** How the end of the body is found; `none`: the answer has no body. */
+  readonly framing: 'chunked' | 'length' | 'until-close' | 'none';
+  /** True if the backend closes the connection after this answer. */
+  readonly closesConnection: boolean;
+  /** The start of the body: the bytes that had arrived when the call ended, without the first chunk-size line. */
+  readonly bodyStart: Buffer;
 }
 
 // This many bytes of an answer are kept, which is enough for a head (at most 16 KiB) and the start of the body.
@@ -70,7 +77,7 @@ export class Calls {
     const { backendUrl } = settings;
     this.#basePath = basePathOf(backendUrl);
     this.#gateway = createGateway(
-      { ...settings, ...ofClients, backendTls: backendUrl.protocol === 'https:' ? tls : undefined },
+      { ...settings, allowedHosts: [], backendTls: backendUrl.protocol === 'https:' ? tls : undefined },
       {
         observer: {
           onCallEnd: (record) => this.#onEnd(record),
@@ -99,11 +106,8 @@ export class Calls {
       each.writtenBefore = each.socket.bytesWritten;
       each.bytes = Buffer.alloc(0);
     }
-    const { promise: ended, resolve } = Promise.withResolvers<CallRecord>();
-    this.#onEnd = resolve;
     const startedAt = performance.now();
-    const reply = this.#request(operation, path, body);
-    const record = await ended;
+    const { record, reply } = await this.#request(operation.method, path, body);
     if (record.outcome === 'bug' || this.#fault !== undefined) {
       throw new Error('the gateway itself failed', { cause: this.#fault ?? record.cause });
     }
@@ -117,8 +121,8 @@ export class Calls {
       outcome: record.outcome,
       reason: record.reason,
       cause: typeof record.cause === 'string' ? record.cause : undefined,
-      reply: { ...reply },
-      answer: readRawAnswer(bytes),
+      reply,
+      answer: readAnswer(bytes),
       hasBytes: bytes.length > 0,
       durationMs: record.backendDurationMs ?? performance.now() - startedAt,
     };
@@ -126,9 +130,14 @@ export class Calls {
     return call;
   }
 
-  // Returns an object that the reply fills in later.
-  #request({ method }: Operation, path: string, body: Buffer | undefined): Call['reply'] {
-    const taken = { status: 0, body: Buffer.alloc(0) };
+  async #request(
+    method: string,
+    path: string,
+    body: Buffer | undefined,
+  ): Promise<{ record: CallRecord; reply: Call['reply'] }> {
+    const { promise: ended, resolve } = Promise.withResolvers<CallRecord>();
+    this.#onEnd = resolve;
+    let reply = { status: 0, body: Buffer.alloc(0) };
     const transport: Transport = {
       holdBody: () => undefined,
       readBody: () => {
@@ -139,9 +148,8 @@ export class Calls {
         incoming.onBodyEnd();
       },
       reply: ({ head, pieces }, onTaken) => {
-        taken.status = head.status;
         // A copy, because the memory of the pieces is reused.
-        taken.body = Buffer.concat(pieces);
+        reply = { status: head.status, body: Buffer.concat(pieces) };
         onTaken();
       },
       cut: () => undefined,
@@ -160,7 +168,7 @@ export class Calls {
       { address: undefined },
     );
     incoming.start();
-    return taken;
+    return { record: await ended, reply };
   }
 
   /** Waits up to `ms` for the connection of the last call to close. Returns true if the backend closed it. */
@@ -189,10 +197,8 @@ export class Calls {
     };
     socket.on('end', onEnd).on('error', onEnd);
     return (bytes) => {
-      const room = keptBytesMax - arrivals.bytes.length;
-      if (room > 0) {
-        arrivals.bytes = Buffer.concat([arrivals.bytes, bytes.subarray(0, room)]);
-      }
+      const kept = bytes.subarray(0, keptBytesMax - arrivals.bytes.length);
+      arrivals.bytes = Buffer.concat([arrivals.bytes, kept]);
     };
   };
 }
@@ -200,4 +206,44 @@ export class Calls {
 /** Returns the base path in the backend's address, without a trailing slash. */
 export function basePathOf({ pathname }: URL): string {
   return withoutEndSlashes(pathname);
+}
+
+const headEnd = '\r\n\r\n';
+
+// Reads the head again, for reports: the gateway's reader keeps only the framing fields, and nothing of a malformed head.
+/** Returns the final answer in `bytes`; undefined if its head is incomplete or has no valid status line. */
+function readAnswer(bytes: Buffer): Answer | undefined {
+  const end = bytes.indexOf(headEnd);
+  const [first = '', ...lines] = end === -1 ? [] : bytes.toString('latin1', 0, end).split('\r\n');
+  const [, version, digits] = /^HTTP\/(\d\.\d) (\d{3})(?: |$)/.exec(first) ?? [];
+  if (version === undefined) {
+    return undefined;
+  }
+  const status = Number(digits);
+  const rest = bytes.subarray(end + headEnd.length);
+  // Skip interim answers [D15].
+  if (status < 200 && status !== 101) {
+    return readAnswer(rest);
+  }
+  const fields = new Map<string, string>();
+  for (const line of lines) {
+    const colon = line.indexOf(':');
+    const name = line.slice(0, colon).toLowerCase();
+    const before = fields.get(name);
+    const value = line.slice(colon + 1).trim();
+    fields.set(name, before === undefined ? value : `${before}, ${value}`);
+  }
+  const framing =
+    status === 204 || status === 304
+      ? 'none'
+      : fields.has('transfer-encoding')
+        ? 'chunked'
+        : fields.has('content-length')
+          ? 'length'
+          : 'until-close';
+  const { closes, keepsAlive } = parseConnection(fields.get('connection') ?? '');
+  const closesConnection = closes || (version === '1.0' && !keepsAlive) || framing === 'until-close';
+  // Empty if the first chunk-size line is incomplete.
+  const startsAt = framing === 'chunked' ? rest.indexOf('\n') + 1 || rest.length : 0;
+  return { version, status, fields, framing, closesConnection, bodyStart: rest.subarray(startsAt) };
 }

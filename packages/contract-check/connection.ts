@@ -18,10 +18,7 @@ export interface ConnectionFacts {
   /** Idle time after which the backend closed the watched connection; undefined if it stayed open. */
   readonly closedAfterMs: number | undefined;
   readonly idleTimeoutMs: number;
-  /**
-   * The largest safe BACKEND_IDLE_TIMEOUT_MS. Undefined if the current value is safe, or if the backend closed no idle
-   * connection.
-   */
+  /** The largest safe BACKEND_IDLE_TIMEOUT_MS; undefined if the current value is safe, or no connection was closed. */
   readonly idleTimeoutMsMax: number | undefined;
 }
 
@@ -35,52 +32,48 @@ export async function tryConnection(session: Session): Promise<ConnectionFacts> 
   const answered = session.calls.made.filter(({ answer }) => answer !== undefined);
   const last = answered.at(-1);
   const { version, fields } = last?.answer ?? {};
-  const closesAlways = answered.length > 0 && answered.every((call) => call.answer?.closesConnection === true);
-  const promise = parseKeepAliveSeconds(fields?.get('keep-alive') ?? '');
-  const unwatched = {
+  const closesAlways = answered.length > 0 && answered.every(({ answer }) => answer?.closesConnection === true);
+  const keepAliveSeconds = parseKeepAliveSeconds(fields?.get('keep-alive') ?? '');
+  const facts: ConnectionFacts = {
     httpVersion: version,
     closesAlways,
-    keepAliveSeconds: promise,
+    keepAliveSeconds,
     watchedMs: undefined,
     closedAfterMs: undefined,
     idleTimeoutMs,
     idleTimeoutMsMax: undefined,
   };
   if (last === undefined || session.calls.made.some(isStalled)) {
-    return unwatched;
+    return facts;
   }
-  if (closesAlways || promise === 0 || promise === 1) {
+  if (closesAlways || keepAliveSeconds === 0 || keepAliveSeconds === 1) {
     const why = version === '1.0' ? 'the backend uses HTTP/1.0' : 'the backend does not keep connections open';
     session.tell(last, 'connection-closes', why);
-    return unwatched;
+    return facts;
   }
   const watched = await watchIdle(session);
-  const { closedAfterMs } = watched;
-  if (closedAfterMs === undefined) {
-    return { ...unwatched, ...watched };
-  }
+  const { closedAfterMs = Infinity } = watched;
   // The gateway's timeout must be shorter than the backend's. Otherwise the gateway could send a write while the
   // backend closes the connection. The write would fail, because a write is never repeated [D20].
-  const right = Math.max(1, Math.floor(Math.max(closedAfterMs - marginMs, closedAfterMs / 2)));
-  if (right >= idleTimeoutMs) {
-    return { ...unwatched, ...watched };
+  const safeMs = Math.max(1, Math.floor(Math.max(closedAfterMs - marginMs, closedAfterMs / 2)));
+  const isTooLong = safeMs < idleTimeoutMs;
+  if (isTooLong) {
+    session.tell(last, 'idle-too-long', closedAfterMs, safeMs, idleTimeoutMs);
   }
-  session.tell(last, 'idle-too-long', closedAfterMs, right, idleTimeoutMs);
-  return { ...unwatched, ...watched, idleTimeoutMsMax: right };
+  return { ...facts, ...watched, idleTimeoutMsMax: isTooLong ? safeMs : undefined };
 }
 
 // Makes one more list call on a new connection, and watches this connection while it is idle.
-async function watchIdle(session: Session): Promise<Pick<ConnectionFacts, 'watchedMs' | 'closedAfterMs'>> {
+async function watchIdle(session: Session): Promise<Partial<Pick<ConnectionFacts, 'watchedMs' | 'closedAfterMs'>>> {
   const { settings, tls, stop, idleWaitMsMax: max = idleWaitMsMax } = session.options;
-  const nothing = { watchedMs: undefined, closedAfterMs: undefined };
   if (stop.aborted) {
-    return nothing;
+    return {};
   }
   const calls = new Calls({ ...settings, backendIdleTimeoutMs: msMax }, tls, stop);
   try {
     const { outcome } = await calls.make('list');
     if (outcome !== 'ok') {
-      return nothing;
+      return {};
     }
     const startedAt = performance.now();
     // A connection that is still open some time after BACKEND_IDLE_TIMEOUT_MS shows that the setting is safe.

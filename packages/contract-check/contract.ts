@@ -1,16 +1,13 @@
 // Checks a backend's contract: which operations work through this gateway, and what clients get from the other operations
 // [D61].
 
-import type { OperationName } from '../core/operations.ts';
-import { inspectAnswers } from './answers.ts';
-import { tryConnection, type ConnectionFacts } from './connection.ts';
 import type { Call } from '../backend-probe/calls.ts';
-import { findingOf, type Finding } from './findings.ts';
-import type { Item } from './items.ts';
-import { tryReads, type Found } from './reads.ts';
+import { show, type Finding } from '../backend-probe/failures.ts';
+import type { OperationName } from '../core/operations.ts';
+import { tryConnection, type ConnectionFacts } from './connection.ts';
+import { tryReads } from './reads.ts';
 import { Session, Stopped, type ContractOptions, type Leftover, type Verdict } from './session.ts';
-import type { Template } from './template.ts';
-import { OwnItem } from './writes.ts';
+import { tryWrites } from './writes.ts';
 
 export interface ContractReport {
   readonly verdicts: ReadonlyMap<OperationName, Verdict>;
@@ -30,8 +27,7 @@ export async function checkContract(options: ContractOptions): Promise<ContractR
     inspectAnswers(session);
     const connection = await tryConnection(session);
     const { verdicts, findings, leftovers, calls } = session;
-    const isInterrupted = options.stop.aborted;
-    return { verdicts, findings, leftovers, connection, calls: calls.made, isInterrupted };
+    return { verdicts, findings, leftovers, connection, calls: calls.made, isInterrupted: options.stop.aborted };
   } finally {
     await session.calls.close();
   }
@@ -51,24 +47,29 @@ async function tryOperations(session: Session): Promise<void> {
   }
 }
 
-async function tryWrites(session: Session, template: Template, found: Found): Promise<void> {
-  // If a create's answer is wrong, only the list can identify the created item.
-  const isUsable = (item: Item): boolean => ![undefined, 'unusable'].includes(session.idOf(item)?.kind);
-  if (found.items?.every(isUsable) !== true) {
-    const why =
-      found.items === undefined
-        ? 'Before the check writes anything, the list must work and have all items in one array.'
-        : 'Before the check writes anything, every item of the list must have an integer id.';
-    const finding = findingOf(found.call, 'write-not-safe', [why]);
-    session.add({ ...finding, operations: ['create', 'update', 'delete'] });
-    return;
-  }
-  // The last look for a stop before an item may exist. A stop here needs no clean-up.
-  session.stopIf();
-  const item = new OwnItem(session, template, found);
-  try {
-    await item.try();
-  } finally {
-    await item.cleanUp();
+const byteOrderMark = Buffer.from([0xef, 0xbb, 0xbf]);
+
+// Warns of oddities in usable answers. They break no operation, but clients may fail on them. A slow or large answer may
+// exceed a limit later.
+function inspectAnswers(session: Session): void {
+  const { backendTimeoutMs, responseBytesMax } = session.options.settings;
+  const slowMs = session.options.slowMs ?? backendTimeoutMs / 2;
+  for (const call of session.calls.made.filter(({ outcome }) => outcome === 'ok')) {
+    const { answer, operation, reply, durationMs } = call;
+    if (answer !== undefined && operation.passesAnswer) {
+      if (answer.bodyStart.subarray(0, 3).equals(byteOrderMark)) {
+        session.tell(call, 'byte-order-mark');
+      }
+      const type = answer.fields.get('content-type');
+      if (type === undefined || !/^application\/(?:[\w.+-]+\+)?json\b/i.test(type)) {
+        session.tell(call, 'content-type', type === undefined ? 'missing' : show(type));
+      }
+    }
+    if (durationMs >= slowMs) {
+      session.tell(call, 'slow', Math.round(durationMs), backendTimeoutMs);
+    }
+    if (operation.passesAnswer && reply.body.length > responseBytesMax / 2) {
+      session.tell(call, 'near-limit', reply.body.length, responseBytesMax);
+    }
   }
 }

@@ -1,22 +1,8 @@
-// The findings of the check. Each says whether an operation is broken and how to fix it. Findings about failed calls are in
-// packages/backend-probe/failures.ts.
+// The findings of the check that are not failed calls. Each says how to fix what a call showed. The findings of failed calls
+// are in packages/backend-probe/failures.ts.
 
 import type { Call } from '../backend-probe/calls.ts';
-import { describeCame, describeReply } from '../backend-probe/describe.ts';
-import type { FailureWords } from '../backend-probe/failures.ts';
-import type { OperationName } from '../core/operations.ts';
-
-export interface Finding extends FailureWords {
-  /** `breaks`: clients cannot use an operation as specified. A warning does not fail the check. */
-  readonly severity: 'breaks' | 'warning';
-  readonly operations: readonly OperationName[];
-  /** The request to the backend. */
-  readonly asked: string;
-  /** The backend's response. */
-  readonly came: string;
-  /** The client's reply. */
-  readonly clients: string;
-}
+import { createFinding, type Finding } from '../backend-probe/failures.ts';
 
 /**
  * The texts of a finding. A row is named by its code; a suffix after a colon distinguishes rows of one code. `{0}` and
@@ -25,155 +11,86 @@ export interface Finding extends FailureWords {
  */
 type Row = readonly [title: string, advice: string, clients?: string];
 
+// prettier-ignore
 const breaking = {
-  'id-unusable': [
-    'an id is not an integer: {0}',
+  'id-unusable': ['an id is not an integer: {0}',
     'The gateway accepts integers only. The backend needs integer ids.',
-    '400 {"error":"Invalid ID format"} for every read, update and delete of this item',
-  ],
-  'id-unusable:cut': [
-    'an id is not an integer: {0}',
+    '400 {"error":"Invalid ID format"} for every read, update and delete of this item'],
+  'id-unusable:cut': ['an id is not an integer: {0}',
     'The backend needs integer ids without leading zeros. With ITEM_ID_PARSING=whole the gateway refuses such ids instead of cutting them.',
-    'item {1} instead, for every read, update and delete of this item',
-  ],
-  'read-of-another': [
-    'a read does not answer with the item of that id',
-    'The backend must answer /api/WorkItem/<id> with the item of that id, as a JSON object.',
-  ],
-  'missing-is-no-404': [
-    'a read of an item that does not exist is not answered with 404',
+    'item {1} instead, for every read, update and delete of this item'],
+  'read-of-another': ['a read does not answer with the item of that id',
+    'The backend must answer /api/WorkItem/<id> with the item of that id, as a JSON object.'],
+  'missing-is-no-404': ['a read of an item that does not exist is not answered with 404',
     'The backend must answer 404 for an id that no item has.',
-    '{0} instead of "not found", counted as a failure of the backend',
-  ],
-  'write-not-safe': [
-    'nothing was written, because a created item could not be found again',
+    '{0} instead of "not found", counted as a failure of the backend'],
+  'write-not-safe': ['nothing was written, because a created item could not be found again',
     '{0}',
-    'unknown: create, update and delete were not tried',
-  ],
-  'create-names-another': [
-    'a create does not answer with the item it created',
-    'The created item is {0}. A client that trusts the answer would read, change or delete another item.',
-  ],
-  'create-names-another:known': [
-    'a create answers with the id of an existing item: {0}',
-    'Either the create overwrote that item, or its answer names the wrong item. Inspect the existing item; the check did nothing further with it. A client that trusts the answer would change or delete the existing item.',
-  ],
-  'not-proven': [
-    'the created item could not be found again',
+    'unknown: create, update and delete were not tried'],
+  'create-names-another': ['a create does not answer with the item it created',
+    'The created item is {0}. A client that trusts the answer would read, change or delete another item.'],
+  'create-names-another:known': ['a create answers with the id of an existing item: {0}',
+    'Either the create overwrote that item, or its answer names the wrong item. Inspect the existing item; the check did nothing further with it. A client that trusts the answer would change or delete the existing item.'],
+  'not-proven': ['the created item could not be found again',
     'No read showed the marker {0}, which the create sent in {1}. Does the backend drop or change that field, or show it only later? Use --body to give an item with a text that the backend keeps.',
-    'unknown: update and delete were not tried, because they could have changed another item',
-  ],
-  'read-ignores-id': [
-    'a read answers with the last created item, whatever the id',
-    'The backend must answer with the item of that id. Update and delete were not tried, because they could have changed any item.',
-  ],
-  'update-not-seen': [
-    'an update succeeds, but a read after it shows the old item',
-    'Does the backend store updates? Does it answer reads from a cache or a lagging replica?',
-  ],
-  'deleted-is-no-404': [
-    'a read of a deleted item is not answered with 404',
-    'The backend must answer 404 for the id of a deleted item.',
-  ],
-  'delete-not-seen': [
-    'a delete succeeds, but a read after it still shows the item',
-    'Does the backend only mark items as deleted, or answer reads from a cache? Clients must get 404.',
-  ],
+    'unknown: update and delete were not tried, because they could have changed another item'],
+  'read-ignores-id': ['a read answers with the last created item, whatever the id',
+    'The backend must answer with the item of that id. Update and delete were not tried, because they could have changed any item.'],
+  'update-not-seen': ['an update succeeds, but a read after it shows the old item',
+    'Does the backend store updates? Does it answer reads from a cache or a lagging replica?'],
+  'deleted-is-no-404': ['a read of a deleted item is not answered with 404',
+    'The backend must answer 404 for the id of a deleted item.'],
+  'delete-not-seen': ['a delete succeeds, but a read after it still shows the item',
+    'Does the backend only mark items as deleted, or answer reads from a cache? Clients must get 404.'],
 } satisfies Readonly<Record<string, Row>>;
 
+// prettier-ignore
 const warnings = {
-  'list-not-array': [
-    'the list is not a JSON array',
-    'The gateway passes on any JSON. Either clients must expect this form, or the backend must answer with an array of items. An error must not have a success status.',
-  ],
-  'items-without-id': [
-    'items of the list have no recognizable id',
-    'Clients read, change and delete an item by its id. Each item should have an integer property `id`.',
-  ],
-  'id-negative': [
-    'an id is negative: {0}',
-    'Negative ids work here. Make sure that clients do not take a negative id for "no id".',
-  ],
-  'id-long': [
-    'an id is beyond 2^53: {0}',
-    'The gateway keeps every digit. Clients in JavaScript round the id and then request another item. Use smaller ids.',
-  ],
-  'id-text': [
-    'ids are strings: {0}',
-    'These ids work here, because the strings hold integers. Clients must not compare them with numbers.',
-  ],
-  'missing-is-200': [
-    'a read of an item that does not exist is a success',
-    'Clients cannot tell that the item does not exist. The backend should answer 404; an error must not have a success status.',
-  ],
-  'create-without-id': [
-    'the answer to a create has no id',
-    'Clients do not learn which item they created. The backend should answer with the item, including its id.',
-  ],
-  'update-of-what-was-read': [
-    'the backend refuses an update with the item exactly as it was read',
-    'An update with only the fields of the create is accepted. Either the backend must accept its own answers, or clients must know which fields to leave out.',
-  ],
-  slow: [
-    'the backend is slow',
+  'list-not-array': ['the list is not a JSON array',
+    'The gateway passes on any JSON. Either clients must expect this form, or the backend must answer with an array of items. An error must not have a success status.'],
+  'items-without-id': ['items of the list have no recognizable id',
+    'Clients read, change and delete an item by its id. Each item should have an integer property `id`.'],
+  'id-negative': ['an id is negative: {0}',
+    'Negative ids work here. Make sure that clients do not take a negative id for "no id".'],
+  'id-long': ['an id is beyond 2^53: {0}',
+    'The gateway keeps every digit. Clients in JavaScript round the id and then request another item. Use smaller ids.'],
+  'id-text': ['ids are strings: {0}',
+    'These ids work here, because the strings hold integers. Clients must not compare them with numbers.'],
+  'missing-is-200': ['a read of an item that does not exist is a success',
+    'Clients cannot tell that the item does not exist. The backend should answer 404; an error must not have a success status.'],
+  'create-without-id': ['the answer to a create has no id',
+    'Clients do not learn which item they created. The backend should answer with the item, including its id.'],
+  'update-of-what-was-read': ['the backend refuses an update with the item exactly as it was read',
+    'An update with only the fields of the create is accepted. Either the backend must accept its own answers, or clients must know which fields to leave out.'],
+  slow: ['the backend is slow',
     'Find out why it takes this long. Under load it takes longer.',
-    'the right reply after {0} ms; after BACKEND_TIMEOUT_MS ({1}) a 500',
-  ],
-  'near-limit': [
-    'an answer has {0} bytes, more than half of the limit of {1}',
-    'Raise RESPONSE_BYTES_MAX before the answer grows. Above the limit clients get a 500.',
-  ],
-  'byte-order-mark': [
-    'the JSON begins with a byte-order mark',
-    'The gateway passes the mark on [D13, D14]. Many JSON parsers of clients fail on it. Make the backend leave it out.',
-  ],
-  'content-type': [
-    'the content type of the JSON is {0}',
-    'The gateway ignores it and sends application/json to clients. Other callers of the backend may use it, so the backend should send application/json.',
-  ],
-  'connection-closes': [
-    '{0}',
+    'the right reply after {0} ms; after BACKEND_TIMEOUT_MS ({1}) a 500'],
+  'near-limit': ['an answer has {0} bytes, more than half of the limit of {1}',
+    'Raise RESPONSE_BYTES_MAX before the answer grows. Above the limit clients get a 500.'],
+  'byte-order-mark': ['the JSON begins with a byte-order mark',
+    'The gateway passes the mark on [D13, D14]. Many JSON parsers of clients fail on it. Make the backend leave it out.'],
+  'content-type': ['the content type of the JSON is {0}',
+    'The gateway ignores it and sends application/json to clients. Other callers of the backend may use it, so the backend should send application/json.'],
+  'connection-closes': ['{0}',
     'Every call now opens its own connection. Turn on keep-alive, for some seconds at least, in the backend or in the proxy in front of it.',
-    'the right replies, each delayed by the time for a new connection',
-  ],
-  'idle-too-long': [
-    'the backend closes an idle connection after {0} ms',
+    'the right replies, each delayed by the time for a new connection'],
+  'idle-too-long': ['the backend closes an idle connection after {0} ms',
     "Set BACKEND_IDLE_TIMEOUT_MS to at most {1} (now {2}), or raise the backend's idle timeout.",
-    'occasionally a 500 for a write sent just as the backend closes the connection',
-  ],
+    'occasionally a 500 for a write sent just as the backend closes the connection'],
 } satisfies Readonly<Record<string, Row>>;
 
 export type FindingName = keyof typeof breaking | keyof typeof warnings;
 
 /** Makes the finding `name` that `call` showed, with `values` in its texts. */
 export function findingOf(call: Call, name: FindingName, values: readonly (string | number)[]): Finding {
-  const [title, advice, clients]: Row = { ...breaking, ...warnings }[name];
-  const [code = name] = name.split(':');
+  const row: Row = { ...breaking, ...warnings }[name];
   const fill = (text: string): string => text.replace(/\{(\d)\}/g, (_, index: string) => String(values[Number(index)]));
-  return createFinding(
-    call,
-    { code, title: fill(title), advice: fill(advice) },
-    name in breaking ? 'breaks' : 'warning',
-    clients === undefined ? clients : fill(clients),
-  );
-}
-
-/** Makes a finding from `call` and the explanation. */
-export function createFinding(
-  call: Call,
-  { code, title, advice }: FailureWords,
-  severity: Finding['severity'] = 'breaks',
-  clients = describeReply(call),
-): Finding {
-  const { operation, path } = call;
-  return {
-    code,
-    severity,
-    operations: [operation.name],
-    title,
-    asked: `${operation.method} ${path}`,
-    came: describeCame(call),
-    clients,
-    advice,
-  };
+  const [title, advice, clients] = row;
+  return createFinding(call, {
+    code: name.replace(/:.*/, ''),
+    severity: name in breaking ? 'breaks' : 'warning',
+    title: fill(title),
+    advice: fill(advice),
+    ...(clients !== undefined && { clients: fill(clients) }),
+  });
 }

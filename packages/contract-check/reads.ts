@@ -1,9 +1,9 @@
 // The reading part of the check: reads the list, one of its items, and an item that does not exist.
 
-import { isItem, itemsOf, readJson, type Item, type ItemId } from './items.ts';
 import type { Call } from '../backend-probe/calls.ts';
+import { describeReply, show } from '../backend-probe/failures.ts';
+import { isItem, itemsOf, readJson, type Item, type ItemId } from './items.ts';
 import { isStalled, Stopped, type Session } from './session.ts';
-import { describeReply, show } from '../backend-probe/describe.ts';
 
 /** The items in the backend's list. */
 export interface Found {

@@ -3,8 +3,7 @@
 
 import { isRead, operations, type Operation } from '../core/operations.ts';
 import type { ContractReport } from './contract.ts';
-import { show } from '../backend-probe/describe.ts';
-import type { Finding } from './findings.ts';
+import { show, type Finding } from '../backend-probe/failures.ts';
 
 /** Facts about the run. The JSON report has these names. */
 interface Run {

@@ -1,10 +1,10 @@
 // The state of one run of the check: its calls, its findings and the verdict on each operation.
 
-import { operations, type OperationName } from '../core/operations.ts';
-import type { ClientTls } from '../core/http1/client-connection.ts';
 import { Calls, type Call, type GatewayInForce } from '../backend-probe/calls.ts';
-import { explainFailure } from '../backend-probe/failures.ts';
-import { createFinding, findingOf, type Finding, type FindingName } from './findings.ts';
+import { explainFailure, type Finding } from '../backend-probe/failures.ts';
+import type { ClientTls } from '../core/http1/client-connection.ts';
+import { operations, type OperationName } from '../core/operations.ts';
+import { findingOf, type FindingName } from './findings.ts';
 import { idsOf, type Item, type ItemId } from './items.ts';
 import type { Template } from './template.ts';
 
@@ -51,8 +51,8 @@ export class Session {
 
   /** The id of an item; undefined if it has none, or several different ones. */
   idOf(item: Item): ItemId | undefined {
-    const ids = idsOf(item, this.options.settings.itemIdParsing);
-    return ids.every(({ text }) => text === ids[0]?.text) ? ids[0] : undefined;
+    const [first, ...others] = idsOf(item, this.options.settings.itemIdParsing);
+    return others.every(({ text }) => text === first?.text) ? first : undefined;
   }
 
   /** Returns true if the item has no id other than `id`. */
@@ -70,23 +70,25 @@ export class Session {
   /** Makes a call. Throws `Stopped` if the check is to end. */
   async call(name: OperationName, id?: string, body?: Buffer): Promise<Call> {
     this.stopIf();
-    return await this.callAnyway(name, id, body);
+    return await this.#make(name, id, body);
   }
 
-  /** Like `call`, but still makes the call after `stop`, for the clean-up. Throws `Stopped` only after `cut`. */
-  async callAnyway(name: OperationName, id?: string, body?: Buffer): Promise<Call> {
-    this.stopIf(this.options.cut);
-    const call = await this.calls.make(name, id, body);
-    this.stopIf(this.options.cut);
-    return call;
-  }
-
-  /** Like `callAnyway`, for a call whose failure is not a finding. Only a timeout is a finding and throws `Stopped`. */
+  /**
+   * Makes a call whose failure is not a finding, also after `stop`, for the clean-up. Only a timeout is a finding.
+   * Throws `Stopped` for a timeout and after `cut`.
+   */
   async look(name: OperationName, id?: string): Promise<Call> {
-    const call = await this.callAnyway(name, id);
+    const call = await this.#make(name, id);
     if (isStalled(call)) {
       this.judge(call);
     }
+    return call;
+  }
+
+  async #make(name: OperationName, id?: string, body?: Buffer): Promise<Call> {
+    this.stopIf(this.options.cut);
+    const call = await this.calls.make(name, id, body);
+    this.stopIf(this.options.cut);
     return call;
   }
 
@@ -97,7 +99,7 @@ export class Session {
   judge(call: Call): boolean {
     const isWell = call.outcome === 'ok';
     if (!isWell) {
-      this.#judgeBy(createFinding(call, explainFailure(call, this.options.settings.backendUrl)));
+      this.#judgeBy(explainFailure(call, this.options.settings.backendUrl));
     } else if (this.verdicts.get(call.operation.name) === 'not tried') {
       this.verdicts.set(call.operation.name, 'works');
     }
@@ -123,15 +125,15 @@ export class Session {
 
   /** Adds a finding. Equal findings of several operations become one. */
   add(finding: Finding): void {
+    const { code, title, advice } = finding;
     const same = this.findings.findIndex(
-      ({ code, title, advice }) => code === finding.code && title === finding.title && advice === finding.advice,
+      (each) => each.code === code && each.title === title && each.advice === advice,
     );
     const first = this.findings[same];
     if (first === undefined) {
       this.findings.push(finding);
     } else {
-      const names = new Set([...first.operations, ...finding.operations]);
-      this.findings[same] = { ...first, operations: [...names] };
+      this.findings[same] = { ...first, operations: [...new Set([...first.operations, ...finding.operations])] };
     }
   }
 }

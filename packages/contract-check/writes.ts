@@ -2,11 +2,12 @@
 // left behind. Changes or deletes an item only if that item was not in the list before, and a read has just shown the
 // marker in it.
 
-import { carries, isItem, itemsOf, readJson, type Item } from './items.ts';
 import type { Call } from '../backend-probe/calls.ts';
-import { show } from '../backend-probe/describe.ts';
+import { show } from '../backend-probe/failures.ts';
+import { findingOf } from './findings.ts';
+import { carries, isItem, itemsOf, readJson, type Item } from './items.ts';
 import { tellOfId, type Found } from './reads.ts';
-import { isStalled, Stopped, type Session } from './session.ts';
+import { Stopped, type Session } from './session.ts';
 import { createMarker, writeItem, type Template } from './template.ts';
 
 // At most this many listed items with the marker are examined. A backend that lists more of them misbehaves.
@@ -16,8 +17,31 @@ const ownItem = 'a read proved that the check created it';
 const anotherItem =
   'after its delete, a read of its id shows something else, and the list does not prove that the item is gone';
 
-export class OwnItem {
-  readonly marker = createMarker();
+/** Creates, reads, changes and deletes an item, and reports what it leaves behind. Throws `Stopped` to end the check. */
+export async function tryWrites(session: Session, template: Template, found: Found): Promise<void> {
+  // If a create's answer is wrong, only the list can identify the created item.
+  const isUsable = (item: Item): boolean => ![undefined, 'unusable'].includes(session.idOf(item)?.kind);
+  if (found.items?.every(isUsable) !== true) {
+    const why =
+      found.items === undefined
+        ? 'Before the check writes anything, the list must work and have all items in one array.'
+        : 'Before the check writes anything, every item of the list must have an integer id.';
+    const finding = findingOf(found.call, 'write-not-safe', [why]);
+    session.add({ ...finding, operations: ['create', 'update', 'delete'] });
+    return;
+  }
+  // The last look for a stop before an item may exist. A stop here needs no clean-up.
+  session.stopIf();
+  const item = new OwnItem(session, template, found);
+  try {
+    await item.try();
+  } finally {
+    await item.cleanUp();
+  }
+}
+
+class OwnItem {
+  readonly #marker = createMarker();
   readonly #session: Session;
   readonly #template: Template;
   readonly #found: Found;
@@ -25,10 +49,8 @@ export class OwnItem {
   readonly #named = new Set<string>();
   // The id in the create's answer, if the gateway cannot request items by this id.
   #unusableId: string | undefined;
-  // Ids of items that a read has proved to be ours and that still exist, each with the reason.
-  readonly #stuck = new Map<string, string>();
-  // Ids of items that were proved to be ours and no longer exist.
-  readonly #removed = new Set<string>();
+  // Ids of items that a read has proved to be ours, each with the reason why it still exists; undefined if it is gone.
+  readonly #own = new Map<string, string | undefined>();
   // Other ids for which a read finds no item.
   readonly #absent = new Set<string>();
   // True if reads ignore the id, so that a read proves nothing.
@@ -51,7 +73,7 @@ export class OwnItem {
 
   async #create(): Promise<string | undefined> {
     const session = this.#session;
-    const call = await session.call('create', undefined, writeItem(this.#template, this.marker));
+    const call = await session.call('create', undefined, writeItem(this.#template, this.#marker));
     if (session.judge(call)) {
       this.#nameByAnswer(call);
     }
@@ -67,7 +89,7 @@ export class OwnItem {
       if (id !== undefined) {
         session.tell(call, 'create-names-another', id);
       } else {
-        session.tell(call, 'not-proven', this.marker, JSON.stringify(this.#template.property));
+        session.tell(call, 'not-proven', this.#marker, JSON.stringify(this.#template.property));
       }
     }
     return id;
@@ -76,16 +98,21 @@ export class OwnItem {
   // Returns the first of `ids` that a read proves to be ours.
   async #findOwn(ids: Iterable<string>): Promise<string | undefined> {
     for (const id of ids) {
-      this.#session.stopIf();
-      const { call, item } = await this.#proof(id);
-      if (call.outcome !== 'ok' || item !== undefined) {
-        this.#session.judge(call);
-      }
-      if (item !== undefined) {
+      if ((await this.#prove(id)) !== undefined) {
         return id;
       }
     }
     return undefined;
+  }
+
+  // Returns the item `id` if a read proves that it is ours. Judges the read, unless it shows another item.
+  async #prove(id: string): Promise<Item | undefined> {
+    this.#session.stopIf();
+    const { call, item } = await this.#proof(id);
+    if (call.outcome !== 'ok' || item !== undefined) {
+      this.#session.judge(call);
+    }
+    return item;
   }
 
   #nameByAnswer(call: Call): void {
@@ -112,7 +139,7 @@ export class OwnItem {
   async #proof(id: string): Promise<{ readonly call: Call; readonly item: Item | undefined }> {
     const call = await this.#session.look('read', id);
     const item = call.outcome === 'ok' ? readJson(call.reply.body) : undefined;
-    const isOwn = !this.#found.ids.has(id) && carries(item, this.marker) && this.#session.hasNoOtherId(item, id);
+    const isOwn = !this.#found.ids.has(id) && carries(item, this.#marker) && this.#session.hasNoOtherId(item, id);
     return { call, item: isOwn ? item : undefined };
   }
 
@@ -122,7 +149,7 @@ export class OwnItem {
     const call = await this.#session.look('list');
     const items = call.outcome === 'ok' ? itemsOf(readJson(call.reply.body)) : undefined;
     return items
-      ?.filter((item) => carries(item, this.marker))
+      ?.filter((item) => carries(item, this.#marker))
       .flatMap((item) => this.#session.idOf(item) ?? [])
       .filter(({ kind, text }) => kind !== 'unusable' && !this.#found.ids.has(text))
       .map(({ text }) => text)
@@ -133,7 +160,7 @@ export class OwnItem {
   async #readsOnlyIt(): Promise<boolean> {
     this.#session.stopIf();
     const call = await this.#session.look('read', this.#found.missingId);
-    this.#isBlind = call.outcome === 'ok' && call.reply.body.includes(this.marker);
+    this.#isBlind = call.outcome === 'ok' && call.reply.body.includes(this.#marker);
     if (this.#isBlind) {
       this.#session.tell(call, 'read-ignores-id');
     }
@@ -142,13 +169,12 @@ export class OwnItem {
 
   async #update(id: string): Promise<void> {
     const session = this.#session;
-    const { call: read, item } = await this.#proof(id);
+    const item = await this.#prove(id);
     if (item === undefined) {
-      session.judge(read);
       return;
     }
     // Clients send an item as they read it, with changes. So does this update.
-    const changed = `${this.marker}-2`;
+    const changed = `${this.#marker}-2`;
     let call = await session.call('update', id, this.#rewrite(item, changed));
     const { status } = call.answer ?? {};
     if ((status === 400 || status === 422) && (await this.#proof(id)).item !== undefined) {
@@ -171,32 +197,30 @@ export class OwnItem {
   #rewrite(item: Item, changed: string): Buffer {
     const entries = Object.entries(item).map(([name, value]) => [
       name,
-      typeof value === 'string' ? value.replaceAll(this.marker, changed) : value,
+      typeof value === 'string' ? value.replaceAll(this.#marker, changed) : value,
     ]);
     return Buffer.from(JSON.stringify(Object.fromEntries(entries)));
   }
 
   async #delete(id: string): Promise<void> {
     const session = this.#session;
-    const { call: read, item } = await this.#proof(id);
-    if (item === undefined) {
-      session.judge(read);
+    if ((await this.#prove(id)) === undefined) {
       return;
     }
-    this.#stuck.set(id, ownItem);
+    this.#own.set(id, ownItem);
     const call = await session.call('delete', id);
     if (!session.judge(call)) {
       const { status } = call.answer ?? {};
-      this.#stuck.set(id, status === undefined ? 'its delete had no answer' : `its delete was answered with ${status}`);
+      this.#own.set(id, status === undefined ? 'its delete had no answer' : `its delete was answered with ${status}`);
       return;
     }
     const after = await session.call('read', id);
     await this.#settle(id, after);
     if (after.outcome !== 'ok' && after.outcome !== 'not-found') {
       session.tell(after, 'deleted-is-no-404');
-    } else if (after.outcome === 'ok' && carries(readJson(after.reply.body), this.marker)) {
+    } else if (after.outcome === 'ok' && carries(readJson(after.reply.body), this.#marker)) {
       session.tell(call, 'delete-not-seen');
-      this.#stuck.set(id, 'its delete succeeded, but the item still exists');
+      this.#own.set(id, 'its delete succeeded, but the item still exists');
     }
   }
 
@@ -206,7 +230,7 @@ export class OwnItem {
     try {
       listed = await this.#search();
       if (!this.#isBlind) {
-        for (const id of new Set([...this.#stuck.keys(), ...(listed ?? []), ...this.#named])) {
+        for (const id of new Set([...this.#own.keys(), ...(listed ?? []), ...this.#named])) {
           await this.#remove(id);
         }
       }
@@ -220,22 +244,21 @@ export class OwnItem {
   }
 
   async #remove(id: string): Promise<void> {
-    if (this.#removed.has(id)) {
+    const isKnown = this.#own.has(id);
+    const why = this.#own.get(id);
+    if (isKnown && why === undefined) {
       return;
     }
     const { call, item } = await this.#proof(id);
-    if (isGone(call)) {
-      (this.#stuck.delete(id) ? this.#removed : this.#absent).add(id);
-    } else if (item !== undefined) {
+    if (item !== undefined) {
       // If a delete failed, the item is deleted again, because the failure may have been temporary.
-      this.#stuck.set(id, this.#stuck.get(id) ?? ownItem);
-      const deletion = await this.#session.callAnyway('delete', id);
-      if (isStalled(deletion)) {
-        throw new Stopped();
-      }
+      this.#own.set(id, why ?? ownItem);
+      await this.#session.look('delete', id);
       await this.#settle(id, (await this.#proof(id)).call);
-    } else if (this.#stuck.has(id)) {
+    } else if (isKnown) {
       await this.#settle(id, call);
+    } else if (isGone(call)) {
+      this.#absent.add(id);
     }
   }
 
@@ -243,29 +266,30 @@ export class OwnItem {
   // it shows another item, or the backend's answer for a deleted item. Then our item is gone if the list no longer
   // shows its marker. Otherwise the report must not advise a delete by id.
   async #settle(id: string, after: Call): Promise<void> {
-    const isAnother = after.outcome === 'ok' && !after.reply.body.includes(this.marker);
+    const isAnother = after.outcome === 'ok' && !after.reply.body.includes(this.#marker);
     if (isAnother) {
-      this.#stuck.set(id, anotherItem);
+      this.#own.set(id, anotherItem);
     }
     if (isGone(after) || (isAnother && (await this.#search())?.length === 0)) {
-      this.#stuck.delete(id);
-      this.#removed.add(id);
+      this.#own.set(id, undefined);
     }
   }
 
   #tellLeft(listed: readonly string[] | undefined): void {
     const session = this.#session;
     const tell = (id: string | undefined, why: string, remove: string): void => {
-      session.leftovers.push({ id: id === undefined ? id : show(id), marker: this.marker, why, remove });
+      session.leftovers.push({ id: id === undefined ? id : show(id), marker: this.#marker, why, remove });
     };
     const list = session.options.settings.backendUrl.origin + this.#found.call.path;
-    const look = `find the item with ${this.marker} in ${list}, and remove only that item`;
-    for (const [id, why] of this.#stuck) {
-      tell(id, why, why === anotherItem ? look : `curl -X DELETE ${list}/${id}`);
+    const look = `find the item with ${this.#marker} in ${list}, and remove only that item`;
+    for (const [id, why] of this.#own) {
+      if (why !== undefined) {
+        tell(id, why, why === anotherItem ? look : `curl -X DELETE ${list}/${id}`);
+      }
     }
     // If the id of our item is known, any other id in the create's answer belongs to another item.
-    const isKnown = this.#stuck.size + this.#removed.size > 0;
-    const settled = [this.#stuck, this.#removed, this.#absent, this.#found.ids];
+    const isKnown = this.#own.size > 0;
+    const settled = [this.#own, this.#absent, this.#found.ids];
     for (const id of new Set([...(listed ?? []), ...(isKnown ? [] : this.#named)])) {
       if (settled.every((ids) => !ids.has(id))) {
         tell(id, 'no read proved that the check created it', look);

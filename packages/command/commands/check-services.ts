@@ -14,11 +14,8 @@ import type { CheckResult } from './command.ts';
 /** Requests the list of work items once, and explains a failure. */
 export async function checkBackend(settings: Settings, tls: ClientTls | undefined): Promise<CheckResult> {
   // Loaded here, so that other commands do not load these files.
-  const [{ Calls }, { describeCame }, { explainFailure }] = await Promise.all([
-    import('../../backend-probe/calls.ts'),
-    import('../../backend-probe/describe.ts'),
-    import('../../backend-probe/failures.ts'),
-  ]);
+  const { Calls } = await import('../../backend-probe/calls.ts');
+  const { explainFailure } = await import('../../backend-probe/failures.ts');
   const calls = new Calls(settings, tls);
   const call = await calls.make('list');
   await calls.close();
@@ -28,8 +25,8 @@ export async function checkBackend(settings: Settings, tls: ClientTls | undefine
     const text = `answered ${answer?.status ?? 200} with ${reply.body.length} bytes of JSON in ${Math.round(durationMs)} ms`;
     return { lines: [`backend: ${target} ${text}`] };
   }
-  const { title, advice } = explainFailure(call, settings.backendUrl);
-  return { problems: [`backend: ${target}: ${title}: ${describeCame(call)}`, `  ${advice}`] };
+  const { title, came, advice } = explainFailure(call, settings.backendUrl);
+  return { problems: [`backend: ${target}: ${title}: ${came}`, `  ${advice}`] };
 }
 
 /** Fetches the issuer's keys once, if tokens are on, and lists the usable ones. */
