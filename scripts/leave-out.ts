@@ -3,7 +3,7 @@
 // it. `--suites` also runs every test that does not need the part. With names of parts as arguments, checks only these
 // parts.
 
-import { execFileSync, spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -11,6 +11,8 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
+
+import { CertificateFolder } from '../test/helpers/certificates.ts';
 
 interface Part {
   readonly folder: string;
@@ -62,7 +64,8 @@ const parts: Readonly<Record<string, Part>> = {
 const root = resolve(import.meta.dirname, '..');
 // Built by `npm ci`, and not in git.
 const built = ['packages/core/json/scanner.wasm', 'packages/command/api-reference/swagger-ui'];
-const lists = ['packages/command/parts.ts', 'packages/core/guards/parts.ts', 'packages/core/hosts/index.ts'] as const;
+const index = 'packages/core/hosts/index.ts';
+const lists = ['packages/command/parts.ts', 'packages/core/guards/parts.ts', index];
 
 const names = process.argv.slice(2).filter((word) => word !== '--suites');
 const runsSuites = process.argv.includes('--suites');
@@ -71,6 +74,11 @@ if (unknown.length > 0) {
   process.stderr.write(`error: unknown part: ${unknown.join(', ')}; parts: ${Object.keys(parts).join(', ')}\n`);
   process.exit(1);
 }
+// All files of the repository. The tests and their files are needed only for the suites.
+const files = execFileSync('git', ['ls-files', '-co', '--exclude-standard'], { cwd: root, encoding: 'utf8' })
+  .split('\n')
+  .filter((path) => path !== '' && existsSync(join(root, path)));
+
 for (const [name, part] of Object.entries(parts)) {
   if (names.length === 0 || names.includes(name)) {
     await leaveOut(name, part);
@@ -79,35 +87,25 @@ for (const [name, part] of Object.entries(parts)) {
 
 async function leaveOut(name: string, part: Part): Promise<void> {
   const startedAt = performance.now();
-  const copy = copyTree();
+  const copy = mkdtempSync(join(tmpdir(), 'leave-out-'));
   try {
+    const needed = runsSuites ? files : files.filter((path) => /^(?:packages\/|[^/]*\.json$)/.test(path));
+    for (const path of [...needed, ...built]) {
+      cpSync(join(root, path), join(copy, path), { recursive: true });
+    }
+    symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'));
     remove(copy, part.folder);
-    const { rest, tests } = checkTypes(copy, part);
+    checkTypes(copy, part.folder);
     const url = await checkServing(copy, name);
     if (part.wish !== undefined) {
       checkMessage(copy, part, url);
     }
-    if (runsSuites) {
-      runTests(copy, tests);
-    }
+    const suites = runsSuites ? `, ${runTests(copy, part)} test files pass` : '';
     const seconds = ((performance.now() - startedAt) / 1_000).toFixed(0);
-    const suites = runsSuites ? `, ${tests.length} test files pass` : '';
-    process.stdout.write(`${name}: without it ${rest} files compile, the command serves${suites} (${seconds} s)\n`);
+    process.stdout.write(`${name}: without it types compile, the command serves${suites} (${seconds} s)\n`);
   } finally {
     rmSync(copy, { recursive: true, force: true });
   }
-}
-
-function copyTree(): string {
-  const copy = mkdtempSync(join(tmpdir(), 'leave-out-'));
-  const listed = execFileSync('git', ['ls-files', '-co', '--exclude-standard'], { cwd: root, encoding: 'utf8' });
-  for (const path of [...listed.split('\n'), ...built]) {
-    if (path !== '' && existsSync(join(root, path))) {
-      cpSync(join(root, path), join(copy, path), { recursive: true });
-    }
-  }
-  symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'));
-  return copy;
 }
 
 function remove(copy: string, folder: string): void {
@@ -131,67 +129,23 @@ function remove(copy: string, folder: string): void {
   }
 }
 
-/**
- * Compiles the copy without the files outside packages/ that import the part, directly or through other files. Returns how
- * many files compile, and the tests among them that do not mention the part.
- */
-function checkTypes(copy: string, { folder, mention }: Part): { rest: number; tests: string[] } {
-  const listed = execFileSync('git', ['ls-files', '-co', '--exclude-standard', '--', '*.ts'], {
-    cwd: root,
-    encoding: 'utf8',
-  }).split('\n');
-  const isLeftOut = (path: string): boolean => path.startsWith(`${folder}/`);
-  const texts = new Map(
-    listed
-      .filter((path) => path !== '' && existsSync(join(root, path)))
-      .map((path) => [path, readFileSync(join(root, path), 'utf8')]),
-  );
-  const importsOf = (path: string): string[] =>
-    [...(texts.get(path) ?? '').matchAll(/(?:from|import\(|import)\s*'(\.[^']+)'/g)].map(([, to = '']) =>
-      join(dirname(path), to),
-    );
-  // Files in packages/ are always compiled, which checks that none of them imports the part.
-  const needsPart = new Set([...texts.keys()].filter(isLeftOut));
-  // The package's index may export the part. Then the files that import the index need the part too.
-  if (importsOf(lists[2]).some(isLeftOut)) {
-    needsPart.add(lists[2]);
-  }
-  for (let before = -1; before !== needsPart.size;) {
-    before = needsPart.size;
-    for (const path of texts.keys()) {
-      if (!path.startsWith('packages/') && importsOf(path).some((each) => needsPart.has(each) || isLeftOut(each))) {
-        needsPart.add(path);
-      }
-    }
-  }
-  const exclude = [
-    'packages/**/*.as.ts',
-    'test/mutation',
-    'scripts/release',
-    ...[...needsPart].filter((path) => !path.startsWith('packages/')),
-  ];
-  writeFileSync(join(copy, 'tsconfig.leave-out.json'), JSON.stringify({ extends: './tsconfig.json', exclude }));
+/** Compiles the packages of the copy, which shows that none of their files imports the part. */
+function checkTypes(copy: string, folder: string): void {
+  const config = { extends: './tsconfig.json', include: ['packages'] };
+  writeFileSync(join(copy, 'tsconfig.leave-out.json'), JSON.stringify(config));
   const compiler = join(root, 'node_modules/typescript-7/bin/tsc');
-  const { status, stdout } = spawnSync(process.execPath, [compiler, '--noEmit', '-p', 'tsconfig.leave-out.json'], {
-    cwd: copy,
-    encoding: 'utf8',
-  });
+  const args = [compiler, '--noEmit', '-p', 'tsconfig.leave-out.json'];
+  const { status, stdout } = spawnSync(process.execPath, args, { cwd: copy, encoding: 'utf8' });
   if (status !== 0) {
     throw new Error(`types do not compile without ${folder}:\n${stdout}`);
   }
-  const rest = [...texts.keys()].filter((path) => !needsPart.has(path));
-  const tests = rest.filter((path) => path.endsWith('.test.ts') && !mention.test(texts.get(path) ?? ''));
-  return { rest: rest.length, tests };
 }
 
 /** Starts the command and calls each operation once. Returns the backend's address. */
 async function checkServing(copy: string, name: string): Promise<string> {
   const backend = createServer((request, response) => {
-    const isItem = /\/api\/WorkItem\/\d+$/.test(request.url ?? '');
     request.resume().on('end', () => {
-      const status = request.method === 'POST' ? 201 : request.method === 'GET' ? 200 : 204;
-      response.writeHead(status, { 'content-type': 'application/json' });
-      response.end(status === 204 ? undefined : isItem || status === 201 ? '{"id":1}' : '[]');
+      response.writeHead(200, { 'content-type': 'application/json' }).end('{"id":1}');
     });
   }).listen(0, '127.0.0.1');
   await once(backend, 'listening');
@@ -201,8 +155,9 @@ async function checkServing(copy: string, name: string): Promise<string> {
     env: { PATH: process.env['PATH'], PORT: '0', ADMIN_PORT: '0', LOG_FORMAT: 'json', BACKEND_URL: backendUrl },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
+  const exited = once(command, 'exit');
   try {
-    const { url, adminUrl } = await readReady(command);
+    const { url, adminUrl } = await readReady(createInterface(command.stdout));
     for (const [method, path, status] of [
       ['GET', '', 200],
       ['POST', '', 201],
@@ -226,19 +181,14 @@ async function checkServing(copy: string, name: string): Promise<string> {
     return backendUrl;
   } finally {
     command.kill();
-    if (command.exitCode === null) {
-      await once(command, 'exit');
-    }
+    await exited;
     backend.closeAllConnections();
     backend.close();
   }
 }
 
-async function readReady(command: ChildProcess): Promise<{ url: string; adminUrl: string }> {
-  if (command.stdout === null) {
-    throw new Error('the command has no output');
-  }
-  for await (const line of createInterface(command.stdout)) {
+async function readReady(lines: AsyncIterable<string>): Promise<{ url: string; adminUrl: string }> {
+  for await (const line of lines) {
     const { msg, url, adminUrl } = JSON.parse(line) as Readonly<Record<'msg' | 'url' | 'adminUrl', string>>;
     if (msg === 'ready') {
       return { url, adminUrl };
@@ -250,12 +200,21 @@ async function readReady(command: ChildProcess): Promise<{ url: string; adminUrl
 /** Checks that a command or setting that needs the part fails with one line that names the part's folder. */
 function checkMessage(copy: string, { folder, wish = {} }: Part, backendUrl: string): void {
   const { command = ['serve'], environment = {} } = wish;
-  const tls = environment['HTTP2'] === undefined ? {} : makeCertificate(copy);
+  using certificates = new CertificateFolder();
+  const { certFile, keyFile } = environment['HTTP2'] === undefined ? {} : certificates.authority('localhost');
   const { status, stderr } = spawnSync(process.execPath, ['packages/command/main.ts', ...command], {
     cwd: copy,
     encoding: 'utf8',
     timeout: 30_000,
-    env: { PATH: process.env['PATH'], PORT: '0', ADMIN_PORT: '0', BACKEND_URL: backendUrl, ...environment, ...tls },
+    env: {
+      PATH: process.env['PATH'],
+      PORT: '0',
+      ADMIN_PORT: '0',
+      BACKEND_URL: backendUrl,
+      TLS_CERT_FILE: certFile,
+      TLS_KEY_FILE: keyFile,
+      ...environment,
+    },
   });
   const lines = stderr
     .split('\n')
@@ -265,20 +224,10 @@ function checkMessage(copy: string, { folder, wish = {} }: Part, backendUrl: str
   }
 }
 
-function makeCertificate(copy: string): NodeJS.ProcessEnv {
-  const [key, cert] = [join(copy, 'key.pem'), join(copy, 'cert.pem')];
-  execFileSync(
-    'openssl',
-    ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-subj', '/CN=localhost'].concat(
-      ['-addext', 'subjectAltName=DNS:localhost', '-days', '2', '-keyout', key, '-out', cert],
-    ),
-    { stdio: 'ignore' },
-  );
-  return { TLS_CERT_FILE: cert, TLS_KEY_FILE: key };
-}
-
-function runTests(copy: string, tests: readonly string[]): void {
+/** Builds the copy and runs the tests that do not need the part. Returns their number. */
+function runTests(copy: string, part: Part): number {
   execFileSync(process.execPath, ['scripts/build.ts'], { cwd: copy, stdio: 'inherit' });
+  const tests = findTests(part);
   const { status, stdout } = spawnSync(
     process.execPath,
     ['--test', '--test-concurrency=2', '--test-timeout=120000', ...tests],
@@ -287,4 +236,30 @@ function runTests(copy: string, tests: readonly string[]): void {
   if (status !== 0) {
     throw new Error(stdout.slice(stdout.lastIndexOf('failing tests:')));
   }
+  return tests.length;
+}
+
+/** The tests that neither import the part, directly or through other files, nor mention it. */
+function findTests({ folder, mention }: Part): string[] {
+  const texts = new Map(
+    files.filter((path) => path.endsWith('.ts')).map((path) => [path, readFileSync(join(root, path), 'utf8')]),
+  );
+  const importsOf = (path: string): string[] =>
+    [...(texts.get(path) ?? '').matchAll(/(?:from|import\(|import)\s*'(\.[^']+)'/g)].map(([, to = '']) =>
+      join(dirname(path), to),
+    );
+  const isOfPart = (path: string): boolean => path.startsWith(`${folder}/`);
+  // The package's index may export the part. Then the files that import the index need the part too.
+  const needPart = new Set(importsOf(index).some(isOfPart) ? [index] : []);
+  for (let before = -1; before !== needPart.size;) {
+    before = needPart.size;
+    for (const path of texts.keys()) {
+      if (!path.startsWith('packages/') && importsOf(path).some((each) => needPart.has(each) || isOfPart(each))) {
+        needPart.add(path);
+      }
+    }
+  }
+  return [...texts]
+    .filter(([path, text]) => path.endsWith('.test.ts') && !needPart.has(path) && !mention.test(text))
+    .map(([path]) => path);
 }

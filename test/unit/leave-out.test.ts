@@ -20,7 +20,7 @@ for (const part of parts) {
     { skip: part === 'http2' && noOpenssl },
     async () => {
       const { stdout } = await run(process.execPath, [script, part]);
-      assert.match(stdout, new RegExp(`^${part}: without it \\d+ files compile, the command serves`));
+      assert.match(stdout, new RegExp(`^${part}: without it types compile, the command serves`));
     },
   );
 }
