@@ -18,19 +18,7 @@ const schema = `
   ) STRICT`;
 
 /** The controller's access to the work items. Each write is on disk when its function returns. */
-export interface Store {
-  /** All items as the bytes of one JSON array, ordered by id. */
-  list(): Uint8Array;
-  /** Returns the new item's id. Throws if no id is left. */
-  create(item: ItemText): number;
-  /** Returns the item's bytes, or undefined if it does not exist. */
-  read(id: number): Uint8Array | undefined;
-  /** Returns false if the item does not exist. */
-  update(id: number, item: ItemText): boolean;
-  /** Returns false if the item does not exist. */
-  delete(id: number): boolean;
-  close(): void;
-}
+export type Store = ReturnType<typeof storeOn>;
 
 /**
  * Opens the store in the file `database`, or in memory for `:memory:`. With `sampleItems` a new store gets the sample
@@ -75,7 +63,7 @@ function prepareDatabase(connection: DatabaseSync, sampleItems: boolean): void {
   connection.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL');
 }
 
-function storeOn(connection: DatabaseSync): Store {
+function storeOn(connection: DatabaseSync) {
   // Selected as BLOB, so that the bytes go from the database to the socket without becoming a string.
   const list = connection.prepare(`
     SELECT CAST('[' || ifnull(group_concat(before_id || id || after_id, ',' ORDER BY id), '') || ']' AS BLOB) AS json
@@ -87,11 +75,16 @@ function storeOn(connection: DatabaseSync): Store {
   const update = connection.prepare('UPDATE work_item SET before_id = ?, after_id = ? WHERE id = ?');
   const remove = connection.prepare('DELETE FROM work_item WHERE id = ?');
   return {
+    /** All items as the bytes of one JSON array, ordered by id. */
     list: () => list.get()?.['json'] as Uint8Array,
-    create: (item) => Number(create.run(item.beforeId, item.afterId).lastInsertRowid),
-    read: (id) => read.get(id)?.['json'] as Uint8Array | undefined,
-    update: (id, item) => update.run(item.beforeId, item.afterId, id).changes === 1,
-    delete: (id) => remove.run(id).changes === 1,
+    /** Returns the new item's id. Throws if no id is left. */
+    create: (item: ItemText) => Number(create.run(item.beforeId, item.afterId).lastInsertRowid),
+    /** Returns the item's bytes, or undefined if it does not exist. */
+    read: (id: number) => read.get(id)?.['json'] as Uint8Array | undefined,
+    /** Returns false if the item does not exist. */
+    update: (id: number, item: ItemText) => update.run(item.beforeId, item.afterId, id).changes === 1,
+    /** Returns false if the item does not exist. */
+    delete: (id: number) => remove.run(id).changes === 1,
     close: () => connection.close(),
   };
 }

@@ -61,21 +61,12 @@ describe('the database of the embedded backend', () => {
   test('only a new database gets the sample items, and only on request', async (t) => {
     const database = databaseFile(t);
     const first = await startBackend(t, { database, sampleItems: true });
-    const items = JSON.parse((await send(first.url, 'GET', '/api/WorkItem')).body.toString()) as Record<
-      string,
-      unknown
-    >[];
-    assert.deepEqual(
-      items.map((item) => item['id']),
-      [1, 2, 3],
-    );
-    for (const item of items) {
-      for (const field of ['title', 'state', 'assignedTo', 'tags', 'effort']) assert.ok(field in item, field);
+    const items = (await send(first.url, 'GET', '/api/WorkItem')).body.toString();
+    for (const field of ['title', 'state', 'assignedTo', 'tags', 'effort']) {
+      assert.equal(items.split(`"${field}":`).length, 4, field);
     }
-    assert.match(JSON.stringify(items), /[^\0-\x7f]/);
-    await send(first.url, 'DELETE', '/api/WorkItem/1');
-    await send(first.url, 'DELETE', '/api/WorkItem/2');
-    await send(first.url, 'DELETE', '/api/WorkItem/3');
+    assert.match(items, /^\[\{"id":1,.*\{"id":2,.*\{"id":3,.*[^\0-\x7f]/);
+    for (const id of [1, 2, 3]) await send(first.url, 'DELETE', `/api/WorkItem/${id}`);
     await first.stop();
 
     const second = await startBackend(t, { database, sampleItems: true });
