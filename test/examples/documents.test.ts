@@ -171,6 +171,19 @@ async function assertLimit(call: () => Promise<Reply>): Promise<Reply> {
   return reply;
 }
 
+/** Asserts that the lines shown after each command are among those that it prints, whatever the seconds in them. */
+async function assertHeads(place: Place, block: string): Promise<void> {
+  const plain = (line: string) => line.replace(/^(retry-after: |.*;t=)\d+$/, '$1');
+  for (const { command, printed } of sessionsIn(block)) {
+    const lines = (await place.output(`${command} -s`)).split('\r\n').map(plain);
+    const shown = printed.replaceAll('...\n', '').trim().split('\n').map(plain);
+    assert.deepEqual(
+      lines.filter((line) => shown.includes(line)),
+      shown,
+    );
+  }
+}
+
 /** Starts a server with TLS and runs the commands after it; returns each output, or the exit code of curl. */
 async function runTls(place: Place, block: string): Promise<string[]> {
   const [start = '', ...others] = commandsIn(block);
@@ -321,14 +334,7 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
     },
     'access-control-request-method': async (place, block) => {
       await place.start('work-item-gateway serve --cors-origins https://app.example.com');
-      for (const { command, printed } of sessionsIn(block)) {
-        const lines = (await place.output(`${command} -s`)).split('\r\n');
-        const shown = printed.trim().split('\n');
-        assert.deepEqual(
-          lines.filter((line) => shown.includes(line)),
-          shown,
-        );
-      }
+      await assertHeads(place, block);
     },
     'serve --rate-limit 100/60s\n': async (place, block) => {
       await place.start('work-item-gateway backend');
@@ -339,19 +345,7 @@ const rows: Readonly<Record<string, Readonly<Record<string, Run | string>>>> = {
       await place.start('work-item-gateway backend');
       const server = await place.start('work-item-gateway serve --rate-limit 100/60s');
       await assertLimit(() => server.call('GET', list));
-      for (const { command, printed } of sessionsIn(block)) {
-        const plain = (line: string) => line.replace(/^(retry-after: |.*;t=)\d+$/, '$1');
-        const lines = (await place.output(`${command} -s`)).split('\r\n').map(plain);
-        const shown = printed
-          .trim()
-          .split('\n')
-          .filter((line) => line !== '...')
-          .map(plain);
-        assert.deepEqual(
-          lines.filter((line) => shown.includes(line)),
-          shown,
-        );
-      }
+      await assertHeads(place, block);
     },
     'option forwardfor': elsewhere('test/docs/haproxy-lines.test.ts'),
     '--trusted-proxies': elsewhere('test/docs/haproxy-lines.test.ts'),

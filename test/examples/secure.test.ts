@@ -4,25 +4,16 @@ import assert from 'node:assert/strict';
 import { execFile, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { createServer, type AddressInfo } from 'node:net';
 import { dirname, resolve } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
 import { poll } from '../helpers/changes.ts';
+import { findFreePort } from '../helpers/haproxy.ts';
 
 const script = resolve(import.meta.dirname, '../../examples/secure/start.ts');
 const isInstalled = (command: string): boolean => spawnSync(command, ['version']).error === undefined;
 const missing = ['openssl', 'curl'].filter((command) => !isInstalled(command));
 const skip = missing.length > 0 && `${missing.join(' and ')} not installed`;
-
-async function findFreePort(): Promise<number> {
-  const server = createServer().listen(0, 'localhost');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
-}
 
 test(
   'npm run secure: its curl commands get the printed results, and no file or process is left',

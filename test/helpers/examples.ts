@@ -55,35 +55,35 @@ export function runnable(code: string, port: number, backendUrl: string): string
 /** An installed example. */
 export class Example {
   readonly folder: string;
+  /** The `skip` option of its tests: false, or the reason if no registry can be reached. */
+  readonly skip: string | false;
 
-  private constructor(folder: string) {
+  private constructor(folder: string, skip: string | false) {
     this.folder = folder;
+    this.skip = skip;
   }
 
-  /** Installs `examples/<name>`; returns the reason if no registry can be reached. */
-  static install(name: string): Example | string {
-    const example = Example.#create();
-    const { folder } = example;
-    const place = join(folder, name);
+  /** Installs `examples/<name>`. */
+  static install(name: string): Example {
+    const place = join(createFolder(), name);
     cpSync(join(root, 'examples', name), place, {
       recursive: true,
       filter: (path) => !['node_modules', '.next'].includes(basename(path)),
     });
     const options = ['--prefer-offline', '--no-audit', '--no-fund'];
-    const { status, output } = runNpm(['install', ...options, example.#pack()], place);
-    if (status !== 0) {
-      assert.match(output, notThere);
-      return `the packages of examples/${name} cannot be installed here: ${notThere.exec(output)?.[0] ?? ''}`;
-    }
-    return new Example(place);
+    const { status, output } = runNpm(['install', ...options, pack()], place);
+    const [reason] = notThere.exec(output) ?? [];
+    assert.ok(status === 0 || reason !== undefined, output);
+    const skip = status !== 0 && `the packages of examples/${name} cannot be installed here: ${reason}`;
+    return new Example(place, skip);
   }
 
   /** A folder with the packed package and links to this repository's packages; needs no registry. */
   static link(): Example {
-    const example = Example.#create();
-    const modules = join(example.folder, 'node_modules');
+    const folder = createFolder();
+    const modules = join(folder, 'node_modules');
     mkdirSync(modules);
-    execFileSync('tar', ['xzf', example.#pack(), '-C', modules]);
+    execFileSync('tar', ['xzf', pack(), '-C', modules]);
     renameSync(join(modules, 'package'), join(modules, 'work-item-gateway'));
     const own = join(root, 'node_modules');
     mkdirSync(join(modules, '.bin'));
@@ -94,22 +94,7 @@ export class Example {
       symlinkSync(join(own, '.bin', name), join(modules, '.bin', name));
     }
     symlinkSync('../work-item-gateway/dist/command/main.js', join(modules, '.bin/work-item-gateway'));
-    return example;
-  }
-
-  static #create(): Example {
-    const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-example-'));
-    process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
-    return new Example(folder);
-  }
-
-  /** Makes the package and returns its path. */
-  #pack(): string {
-    // `dist/` is already built.
-    const packed = runNpm(['pack', '--ignore-scripts', '--pack-destination', this.folder], root);
-    assert.equal(packed.status, 0, packed.output);
-    const [tarball = ''] = globSync('*.tgz', { cwd: this.folder });
-    return join(this.folder, tarball);
+    return new Example(folder, false);
   }
 
   /** Runs one of the example's programs until it exits. */
@@ -165,6 +150,26 @@ export class Example {
   get #environment(): NodeJS.ProcessEnv {
     return { ...environment, PATH: [dirname(process.execPath), this.#programs, environment['PATH']].join(delimiter) };
   }
+}
+
+function createFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'work-item-gateway-example-'));
+  process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+let packed: string | undefined;
+
+/** Makes the package, once for all examples of a test file, and returns its path. `dist/` is already built. */
+function pack(): string {
+  if (packed === undefined) {
+    const folder = createFolder();
+    const { status, output } = runNpm(['pack', '--ignore-scripts', '--pack-destination', folder], root);
+    assert.equal(status, 0, output);
+    const [tarball = ''] = globSync('*.tgz', { cwd: folder });
+    packed = join(folder, tarball);
+  }
+  return packed;
 }
 
 export class RunningExample implements AsyncDisposable {

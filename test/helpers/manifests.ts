@@ -7,7 +7,9 @@ import ts from 'typescript';
 export interface Manifest {
   readonly apiVersion: string;
   readonly kind: string;
-  readonly metadata: { readonly name: string; readonly labels?: Readonly<Record<string, string>> };
+  readonly metadata: { readonly name: string } & Partial<
+    Record<'labels' | 'annotations', Readonly<Record<string, string>>>
+  >;
 }
 
 interface Model {
@@ -36,8 +38,8 @@ function moduleOf({ apiVersion, kind }: Manifest): string {
   return found;
 }
 
-/** The type errors of each of `manifests`; a patch may lack any field. */
-export function findWrongFields(manifests: readonly Manifest[], isPatch = false): string[][] {
+/** The type errors of `manifests`; a patch may lack any field. */
+export function findWrongFields(manifests: readonly Manifest[], isPatch = false): string[] {
   const partial = isPatch
     ? 'type Whole<T> = T extends readonly (infer E)[] ? Whole<E>[] : T extends object ? { [K in keyof T]?: Whole<T[K]> } : T;\n'
     : 'type Whole<T> = T;\n';
@@ -64,17 +66,7 @@ export function findWrongFields(manifests: readonly Manifest[], isPatch = false)
   host.getSourceFile = (name, version, ...others) =>
     name === path ? ts.createSourceFile(name, text, version) : getSourceFile(name, version, ...others);
   const program = ts.createProgram([path], options, host);
-  const problems: string[][] = manifests.map(() => []);
-  for (const { file, start = 0, messageText } of ts.getPreEmitDiagnostics(program)) {
-    const message = ts.flattenDiagnosticMessageText(messageText, ' ');
-    const line = file?.getLineAndCharacterOfPosition(start).line ?? 0;
-    const of = file?.fileName === path ? problems[line - 1] : undefined;
-    if (of === undefined) {
-      throw new Error(message);
-    }
-    of.push(message);
-  }
-  return problems;
+  return ts.getPreEmitDiagnostics(program).map(({ messageText }) => ts.flattenDiagnosticMessageText(messageText, ' '));
 }
 
 /** Rejects with the schema errors of a complete manifest. */
