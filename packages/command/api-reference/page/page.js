@@ -1,11 +1,6 @@
-// Starts Swagger UI in the light or dark scheme of the system, with adjustments for narrow windows and screen readers.
+// Starts Swagger UI, with replies that are shown byte for byte, and with adjustments for narrow windows and screen readers.
 
 /* global Blob, SwaggerUIBundle, URL, document, navigator, setTimeout, window */
-
-const dark = window.matchMedia('(prefers-color-scheme: dark)');
-const followSystem = () => document.documentElement.classList.toggle('dark-mode', dark.matches);
-dark.addEventListener('change', followSystem);
-followSystem();
 
 // The dashboard's address works only on the gateway's own machine.
 const isLocal = /^(localhost|.*\.localhost|127\.[\d.]+|\[::1\])$/.test(window.location.hostname);
@@ -23,8 +18,13 @@ const adjustments = ({ React, getComponent }) => {
     const [copied, setCopied] = React.useState('');
     const whole = isRaw ? text : indented;
     const shown = whole.slice(0, shownMax);
+    const say = (result) => {
+      setCopied(result);
+      setTimeout(() => setCopied(''), 2_000);
+    };
     const tool = (name, onClick, more) =>
       element('button', { type: 'button', className: 'tool', onClick, ...more }, name);
+    const part = `The first ${shownMax.toLocaleString('en')} of ${whole.length.toLocaleString('en')} characters.`;
     return element(
       'div',
       { className: 'reply' },
@@ -32,26 +32,19 @@ const adjustments = ({ React, getComponent }) => {
         'div',
         { className: 'tools' },
         element('h5', null, 'Response body'),
-        indented === text ? null : tool('Raw', () => setRaw(!isRaw), { 'aria-pressed': isRaw }),
+        indented !== text && tool('Raw', () => setRaw(!isRaw), { 'aria-pressed': isRaw }),
         tool(copied || 'Copy', () => {
           copy(text).then(
-            () => setCopied('Copied'),
-            () => setCopied('Copy failed'),
+            () => say('Copied'),
+            () => say('Copy failed'),
           );
-          setTimeout(() => setCopied(''), 2_000);
         }),
         tool('Download', () => save(text)),
       ),
       shown.length < highlightedMax
         ? element(getComponent('HighlightCode', true), { language: 'json' }, shown)
         : element('pre', { className: 'microlight' }, shown),
-      shown === whole
-        ? null
-        : element(
-            'p',
-            null,
-            `The first ${shownMax.toLocaleString('en')} of ${whole.length.toLocaleString('en')} characters. Copy and Download use the whole body.`,
-          ),
+      shown !== whole && element('p', null, `${part} Copy and Download use the whole body.`),
       element('p', { className: 'unseen', role: 'status' }, copied),
     );
   };
@@ -124,7 +117,7 @@ const adjustments = ({ React, getComponent }) => {
           'div',
           { className: 'links' },
           element(Original, props),
-          dashboardUrl === undefined ? null : element('a', { href: dashboardUrl }, 'Dashboard'),
+          dashboardUrl && element('a', { href: dashboardUrl }, 'Dashboard'),
         ),
       TextArea: (Original) => (props) => element(Original, { ...props, 'aria-label': 'Request body' }),
     },
@@ -160,29 +153,21 @@ const indentedDepthMax = 20;
  * several lines, stay unchanged.
  */
 function indent(text) {
-  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+|"/g) ?? [];
   if (text.length <= lineMax || text.trim().includes('\n')) {
     return text;
   }
+  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[[\]{},:]|[^\s[\]{},:"]+|"/g) ?? [];
   let depth = 0;
-  let written = '';
-  const line = () => `\n${'  '.repeat(Math.min(depth, indentedDepthMax))}`;
-  for (const [index, token] of tokens.entries()) {
-    const isEmpty = /^[[{]$/.test(tokens[index - 1] ?? '');
-    if (token === '}' || token === ']') {
-      depth -= 1;
-      written += isEmpty ? token : line() + token;
-    } else {
-      const isFirst = isEmpty || tokens[index - 1] === ',';
-      written += index > 0 && isFirst ? line() + token : token;
-      if (token === ':') {
-        written += ' ';
-      } else if (token === '{' || token === '[') {
-        depth += 1;
-      }
-    }
-  }
-  return written;
+  return tokens.reduce((written, token, index) => {
+    const before = tokens[index - 1] ?? '';
+    const opens = /^[[{]$/;
+    const closes = /^[\]}]$/.test(token);
+    depth += Number(opens.test(before)) - Number(closes);
+    // A new line comes after `{`, `[` and `,`, and before `}` and `]`, but not within `{}` and `[]`.
+    const breaks = closes ? !opens.test(before) : opens.test(before) || before === ',';
+    const space = breaks ? `\n${'  '.repeat(Math.min(depth, indentedDepthMax))}` : before === ':' ? ' ' : '';
+    return written + space + token;
+  }, '');
 }
 
 async function copy(text) {

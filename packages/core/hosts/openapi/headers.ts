@@ -1,7 +1,8 @@
 // Describes reply headers and request parameters in the OpenAPI document.
 
 import { anyOrigin } from '../../admission/cors.ts';
-import { hasTokens, type JsonObject, type Limits } from './document.ts';
+import type { FixedReply } from '../../replies.ts';
+import { hasTokens, refTo, type JsonObject, type Limits } from './document.ts';
 
 const text: JsonObject = { type: 'string' };
 const natural: JsonObject = { type: 'integer', minimum: 0 };
@@ -26,14 +27,8 @@ function constant(value: string): JsonObject {
 }
 
 /** Describes the headers of replies, by their names in lower case. */
-export function describeHeaders(limits: Limits): ReadonlyMap<string, Header> {
-  const { corsOrigins, corsCredentials, corsMaxAgeS, rateLimit } = limits;
-  const hasCors = corsOrigins.length > 0;
-  const isForAny = corsOrigins.includes(anyOrigin);
-  const toAllowed = isForAny ? '' : ' Only for a page of an allowed origin.';
-  const toPreflight = ' Only for a CORS preflight of an allowed origin.';
-  const mayRead = 'The origin whose page may read the reply.';
-  const headers: Readonly<Record<string, Header | false>> = {
+function describeHeaders(limits: Limits): Readonly<Record<string, Header>> {
+  return {
     'x-request-id': required('RequestId', "The request's id: the client's own, or a new one.", requestId),
     'cache-control': required('CacheControl', 'No reply may be cached.', constant('no-store')),
     'x-content-type-options': required(
@@ -43,49 +38,86 @@ export function describeHeaders(limits: Limits): ReadonlyMap<string, Header> {
     ),
     'content-length': required('ContentLength', "The body's exact length in bytes.", natural),
     'retry-after': required('RetryAfter', 'Seconds to wait.', natural),
-    'www-authenticate':
-      hasTokens(limits) &&
-      optional(
+    ...(hasTokens(limits) && {
+      'www-authenticate': optional(
         'WwwAuthenticate',
         'The expected authentication, and the error of the token [RFC 6750]. Missing if a page was refused.',
       ),
+    }),
     allow: required('Allow', 'The methods that the path supports.'),
-    vary: hasCors && !isForAny && required('Vary', "Replies depend on the page's origin.", constant('origin')),
-    'access-control-allow-origin':
-      hasCors &&
-      (isForAny ? required('CorsOrigin', mayRead, constant(anyOrigin)) : optional('CorsOrigin', mayRead + toAllowed)),
-    'access-control-allow-credentials':
-      hasCors &&
-      corsCredentials &&
-      optional('CorsCredentials', `The page may call with credentials.${toAllowed}`, constant('true')),
-    'access-control-expose-headers':
-      hasCors && optional('CorsExposedHeaders', `The headers that the page may read.${toAllowed}`),
-    'access-control-allow-methods':
-      hasCors && optional('CorsMethods', `The methods that the page may call with.${toPreflight}`),
-    'access-control-allow-headers':
-      hasCors && optional('CorsHeaders', `The headers that the page may send.${toPreflight}`),
-    'access-control-max-age':
-      hasCors &&
-      optional('CorsMaxAge', `How long the browser may cache this reply, in seconds.${toPreflight}`, {
-        type: 'integer',
-        const: corsMaxAgeS,
-      }),
-    'ratelimit-policy':
-      rateLimit !== '' &&
-      optional(
+    ...(limits.corsOrigins.length > 0 && describeCors(limits)),
+    ...(limits.rateLimit !== '' && {
+      'ratelimit-policy': optional(
         'RateLimitPolicy',
         'The limit: `q` requests in `w` seconds (draft-ietf-httpapi-ratelimit-headers, a structured field). Every reply to a request that counts has it.',
         { ...text, pattern: '^"default";q=\\d+;w=\\d+$' },
       ),
-    ratelimit:
-      rateLimit !== '' &&
-      optional(
+      ratelimit: optional(
         'RateLimit',
         'The rest of the limit: `r` requests until the window ends in `t` seconds. Every reply to a request that counts has it.',
         { ...text, pattern: '^"default";r=\\d+;t=\\d+$' },
       ),
+    }),
   };
-  return new Map(Object.entries(headers).filter((each): each is [string, Header] => each[1] !== false));
+}
+
+function describeCors({ corsOrigins, corsCredentials, corsMaxAgeS }: Limits): Readonly<Record<string, Header>> {
+  const isForAny = corsOrigins.includes(anyOrigin);
+  const toAllowed = isForAny ? '' : ' Only for a page of an allowed origin.';
+  const toPreflight = ' Only for a CORS preflight of an allowed origin.';
+  const mayRead = 'The origin whose page may read the reply.';
+  return {
+    ...(!isForAny && { vary: required('Vary', "Replies depend on the page's origin.", constant('origin')) }),
+    'access-control-allow-origin': isForAny
+      ? required('CorsOrigin', mayRead, constant(anyOrigin))
+      : optional('CorsOrigin', mayRead + toAllowed),
+    ...(corsCredentials && {
+      'access-control-allow-credentials': optional(
+        'CorsCredentials',
+        `The page may call with credentials.${toAllowed}`,
+        constant('true'),
+      ),
+    }),
+    'access-control-expose-headers': optional('CorsExposedHeaders', `The headers that the page may read.${toAllowed}`),
+    'access-control-allow-methods': optional('CorsMethods', `The methods that the page may call with.${toPreflight}`),
+    'access-control-allow-headers': optional('CorsHeaders', `The headers that the page may send.${toPreflight}`),
+    'access-control-max-age': optional(
+      'CorsMaxAge',
+      `How long the browser may cache this reply, in seconds.${toPreflight}`,
+      { type: 'integer', const: corsMaxAgeS },
+    ),
+  };
+}
+
+/** The descriptions of all headers, by the names to which `listHeaders` refers. */
+export function describeHeadersByName(limits: Limits): JsonObject {
+  return Object.fromEntries(Object.values(describeHeaders(limits)).map(({ name, described }) => [name, described]));
+}
+
+const preflightHeaders = /^access-control-(?:allow-methods|allow-headers|max-age)$/;
+const corsHeaders = /^(?:vary|access-control-.*)$/;
+
+// The statuses of replies to requests that the rate limit has counted [D64]. Replies with other statuses are sent before
+// the rate limit counts the request.
+const countedStatuses: ReadonlySet<number> = new Set([200, 201, 400, 404, 408, 413, 429, 500, 503]);
+
+/** Lists a reply's fixed and varying headers [D24], except `content-type`: in OpenAPI it is the key of `content`. */
+export function listHeaders({ status, headers, body }: FixedReply, limits: Limits): JsonObject {
+  const described = describeHeaders(limits);
+  const isPreflight = headers.includes('allow') && body.length === 0;
+  const names = new Set([
+    'x-request-id',
+    ...(body.length > 0 ? ['content-length'] : []),
+    ...headers.filter((_, index) => index % 2 === 0),
+    ...Object.keys(described).filter((name) => corsHeaders.test(name) && (isPreflight || !preflightHeaders.test(name))),
+    ...(countedStatuses.has(status) ? ['ratelimit-policy', 'ratelimit'] : []),
+  ]);
+  return Object.fromEntries(
+    [...names].flatMap((name) => {
+      const header = described[name];
+      return header === undefined ? [] : [[name, refTo('headers', header.name)]];
+    }),
+  );
 }
 
 /** Describes the parameters of requests, by their names in the document. */

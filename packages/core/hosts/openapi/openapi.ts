@@ -6,7 +6,6 @@ import { collectionPath, operations, type Operation, type OperationName } from '
 import { rejectedStatuses } from '../../outcomes.ts';
 import { replies, type FixedReply } from '../../replies.ts';
 import { version } from '../../version.ts';
-import { createCors } from '../options/cors-options.ts';
 import { count, hasTokens, refTo, seconds, type Json, type JsonObject, type Limits } from './document.ts';
 import {
   errorsOf,
@@ -16,7 +15,7 @@ import {
   sharedReplies,
   type DocumentedReply,
 } from './documented-replies.ts';
-import { describeHeaders, describeParameters } from './headers.ts';
+import { describeHeadersByName, describeParameters, listHeaders } from './headers.ts';
 
 /** Returns the document as indented JSON. */
 export function createOpenApiText(limits: Limits): string {
@@ -66,38 +65,49 @@ const sampleRequest: JsonObject = { title: 'My first work item', state: 'New' };
 const sampleList: Json = [sampleItem, { id: 2, title: 'Export the list as CSV', type: 'Feature', state: 'New' }];
 const sampleSuccess = parseBody(replies.success);
 
-/** Sample answers for the operations that pass the backend's answer through. */
-const samples: Readonly<Partial<Record<OperationName, Json>>> = {
-  list: sampleList,
-  create: { id: 4, ...sampleRequest },
-  read: sampleItem,
-};
+interface OperationTexts {
+  readonly summary: string;
+  readonly description: string;
+  readonly success: string;
+  readonly schema: 'WorkItem' | 'WorkItems' | 'Success';
+  readonly sample: Json;
+}
 
-const texts: Record<OperationName, { summary: string; description: string; success: string }> = {
+const texts: Record<OperationName, OperationTexts> = {
   list: {
     summary: 'List work items',
     description: 'Returns the whole list: there is no paging, filtering or sorting.',
     success: "The backend's JSON, byte for byte.",
+    schema: 'WorkItems',
+    sample: sampleList,
   },
   create: {
     summary: 'Create a work item',
     description: 'The body is forwarded byte for byte.',
     success: "Created. The backend's JSON for the new work item, byte for byte.",
+    schema: 'WorkItem',
+    sample: { id: 4, ...sampleRequest },
   },
   read: {
     summary: 'Read a work item',
     description: 'The only operation that distinguishes an unknown work item (404) from other failures.',
     success: "The backend's JSON for the work item, byte for byte.",
+    schema: 'WorkItem',
+    sample: sampleItem,
   },
   update: {
     summary: 'Update a work item',
     description: 'The body is forwarded byte for byte. An unknown id is a 500, not a 404.',
     success: "Updated. The backend's own body is dropped.",
+    schema: 'Success',
+    sample: sampleSuccess,
   },
   delete: {
     summary: 'Delete a work item',
     description: 'An unknown id is a 500, not a 404.',
     success: "Deleted. The backend's own body is dropped.",
+    schema: 'Success',
+    sample: sampleSuccess,
   },
 };
 
@@ -136,9 +146,8 @@ function parametersOf(on: Operation['on']): JsonObject[] {
 }
 
 function createOperation(operation: Operation, limits: Limits): JsonObject {
-  const { name, method, on, takesBody, passesAnswer, successStatus } = operation;
-  const { summary, description, success } = texts[name];
-  const schema = passesAnswer ? (name === 'list' ? 'WorkItems' : 'WorkItem') : 'Success';
+  const { name, method, on, takesBody, successStatus } = operation;
+  const { summary, description, success, schema, sample } = texts[name];
   const scope = scopeOf(name, limits);
   return {
     operationId: name === 'list' ? 'listWorkItems' : `${name}WorkItem`,
@@ -151,12 +160,9 @@ function createOperation(operation: Operation, limits: Limits): JsonObject {
     responses: {
       [successStatus]: {
         description: success,
-        headers: headersOf(replies.success, limits),
+        headers: listHeaders(replies.success, limits),
         content: {
-          'application/json': {
-            schema: refTo('schemas', schema),
-            examples: { [name]: { summary, value: samples[name] ?? sampleSuccess } },
-          },
+          'application/json': { schema: refTo('schemas', schema), examples: { [name]: { summary, value: sample } } },
         },
       },
       ...createResponses(errorsOf(operation, limits), limits),
@@ -198,7 +204,7 @@ function createResponse(group: readonly DocumentedReply[], limits: Limits): Json
   const content = { schema: refTo('schemas', 'Error'), examples: Object.fromEntries(examples) };
   return {
     description: group.map(({ when }) => when).join(' Or: '),
-    headers: headersOf({ ...reply, headers }, limits),
+    headers: listHeaders({ ...reply, headers }, limits),
     content: reply.body.length > 0 ? { 'application/json': content } : undefined,
   };
 }
@@ -211,32 +217,6 @@ function messageOf(reply: FixedReply): string {
 /** Converts a message to a name: `Invalid ID format` to `invalidIdFormat`. */
 function nameOf(message: string): string {
   return message.toLowerCase().replace(/[^a-z]+([a-z])/g, (_, letter: string) => letter.toUpperCase());
-}
-
-// The statuses of replies to requests that the rate limit has counted [D64]. Replies with other statuses are sent before
-// the rate limit counts the request.
-const countedStatuses: ReadonlySet<number> = new Set([200, 201, 400, 404, 408, 413, 429, 500, 503]);
-
-/** Lists a reply's fixed and varying headers [D24], except `content-type`: in OpenAPI it is the key of `content`. */
-function headersOf(reply: FixedReply, limits: Limits): JsonObject {
-  const described = describeHeaders(limits);
-  const cors = createCors(limits, limits.corsMaxAgeS);
-  const fields = ['origin', limits.corsOrigins[0] ?? '', 'access-control-request-method', 'GET'];
-  const methods = reply.status === replies.collectionOptions.status ? ['GET', 'OPTIONS'] : ['GET'];
-  const added = methods.flatMap((method) => cors?.fieldsFor(reply.headers, { method, fields }) ?? []);
-  const own = [...reply.headers, ...added];
-  const names = new Set([
-    'x-request-id',
-    ...(reply.body.length > 0 ? ['content-length'] : []),
-    ...own.filter((_, index) => index % 2 === 0),
-    ...(countedStatuses.has(reply.status) ? ['ratelimit-policy', 'ratelimit'] : []),
-  ]);
-  return Object.fromEntries(
-    [...names].flatMap((name) => {
-      const header = described.get(name);
-      return header === undefined ? [] : [[name, refTo('headers', header.name)]];
-    }),
-  );
 }
 
 function createComponents(limits: Limits): JsonObject {
@@ -289,7 +269,7 @@ function createComponents(limits: Limits): JsonObject {
       },
     },
     parameters: describeParameters(limits),
-    headers: Object.fromEntries([...describeHeaders(limits).values()].map(({ name, described }) => [name, described])),
+    headers: describeHeadersByName(limits),
   };
 }
 
